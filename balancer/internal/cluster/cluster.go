@@ -166,7 +166,6 @@ func (p *Policy) serve(c *Config) {
 
 		HealthCheck: c.Cluster.HealthCheck,
 	})
-	p.sessions.idleTimeout = c.Cluster.Sessions.IdleTimeout
 	if len(entries) == 0 {
 		p.closePriorities()
 	} else {
@@ -188,13 +187,10 @@ func (p *Policy) resolveNow() {
 
 // limit sets up the gate of the RPCs.
 func (p *Policy) limit(c *Config) {
-	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
-	if p.counter == nil || p.counter.Key() != key {
-		before := p.counter
-		p.counter = traffic.Use(key)
-		if before != nil {
-			before.Release()
-		}
+	before := p.counter
+	p.counter = traffic.Use(traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName})
+	if before != nil {
+		before.Release()
 	}
 	p.counting.update(c.Cluster)
 	p.gate = newGate(p.counter, c.Cluster, c.Endpoints.Drops, p.counting)

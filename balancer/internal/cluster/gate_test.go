@@ -193,6 +193,15 @@ func TestARetryOverMaxRequestsIsNotCounted(t *testing.T) {
 		rpc.Done(balancer.DoneInfo{})
 		retry, _, err := f.pickRetry()
 		xdstest.NoError(t, err)
+		if _, _, err := f.pick(); err == nil {
+			t.Error("an RPC over max_requests is sent")
+		}
+		config.Cluster = &xdsresource.Cluster{Name: "backend", EDSServiceName: t.Name(), LBPolicy: "round_robin",
+			Limits: xdsresource.Limits{MaxRequests: 2, Retries: config.Cluster.Retries}}
+		f.update(config)
+		if _, d, err := f.pickRetry(); err == nil || d.Failure() != rpctrace.MaxRetries {
+			t.Errorf("a second retry, after an RPC that was refused: %v", err)
+		}
 		retry.Done(balancer.DoneInfo{})
 	})
 }
@@ -376,7 +385,9 @@ func TestFailedPickIsNotInFlight(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
 		for range 3 {
-			f.pick()
+			if _, d, err := f.pick(); err != balancer.ErrNoSubConnAvailable && d.Failure() != rpctrace.Unreachable {
+				t.Errorf("an RPC fails with %v, for %v", err, d.Failure())
+			}
 		}
 		if r := reportOf(t.Name()); r.InFlight != 0 || r.Refused != 0 {
 			t.Errorf("%d in flight and %d refused without any RPC", r.InFlight, r.Refused)

@@ -48,8 +48,6 @@ type gate struct {
 	// limit, and is nil if there are no reports.
 	reported bool
 	overload *load.Drops
-	// end counts the end of an RPC.
-	end func(balancer.DoneInfo)
 }
 
 type drop struct {
@@ -60,7 +58,7 @@ type drop struct {
 }
 
 func newGate(counter *traffic.Counter, c *xdsresource.Cluster, drops []xdsresource.Drop, n counting) *gate {
-	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter}
 	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
 	if c.Retries != nil {
 		g.window = counter.Window(c.Retries.Interval)
@@ -113,7 +111,7 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 		child = chosen{sc}
 	}
 	result, sc, err := p.pick(info, d, child)
-	if err != nil || sc == nil {
+	if sc == nil {
 		return result, nil, err
 	}
 	if s := sc.Session(); s != nil {
@@ -135,24 +133,22 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.endpoints.Name)), p.notes)
 	}
+	sc, ok := result.SubConn.(*leaf.SubConn)
+	if !ok {
+		return result, nil, nil // A policy has made it up: gRPC logs that, and picks again.
+	}
 	retry, err := p.enter(d)
 	if err != nil {
 		giveBack(result)
 		return balancer.PickResult{}, nil, err
 	}
-	sc, ok := result.SubConn.(*leaf.SubConn)
-	if ok {
-		result.SubConn = sc.Unwrap()
-		setAuthority(&result, d, sc)
-		d.Sent(sc.Address())
-		if t := d.Trace(); t != nil {
-			p.picked(t, sc)
-		}
+	result.SubConn = sc.Unwrap()
+	setAuthority(&result, d, sc)
+	d.Sent(sc.Address())
+	if t := d.Trace(); t != nil {
+		p.picked(t, sc)
 	}
-	end := p.gate.end
-	if ok {
-		end = sc.Begin(p.gate.counter, p.gate.reported)
-	}
+	end := sc.Begin(p.gate.counter, p.gate.reported)
 	if retry {
 		end = p.gate.endRetry(end)
 	}

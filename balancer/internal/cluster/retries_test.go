@@ -2,7 +2,9 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -18,8 +20,10 @@ import (
 // counts the picks that were not given back.
 const borrowing = "dynxds_test_borrowing"
 
-// lent counts for an RPC; a context value of its attempts.
-type lent struct{ picks, given int }
+// lent counts for an RPC; a context value of its attempts. Picks after the last one fail, unless that is 0.
+type lent struct{ picks, given, last int }
+
+var errLent = errors.New("all are lent")
 
 type lentKey struct{}
 
@@ -48,6 +52,9 @@ func (p *borrowingPicker) Pick(info balancer.PickInfo) (balancer.PickResult, err
 	if l == nil {
 		return balancer.PickResult{SubConn: p.conns[0]}, nil
 	}
+	if l.last > 0 && l.picks == l.last {
+		return balancer.PickResult{}, errLent
+	}
 	sc := p.conns[l.picks%len(p.conns)]
 	l.picks++
 	return balancer.PickResult{SubConn: sc, Done: func(balancer.DoneInfo) { l.given++ }}, nil
@@ -66,12 +73,15 @@ func TestRetriesAvoidPreviousHosts(t *testing.T) {
 		repeat    int   // host_selection_retry_max_attempts
 		want      string
 		discarded int
+		last      int // the number of picks that succeed, if not 0
 	}{
-		{"the next one is another", []string{"a:1", "b:1", "c:1"}, []int{0, 1, 2}, 3, "a:1 b:1 c:1", 0},
-		{"the same one first", []string{"a:1", "b:1", "c:1"}, []int{0, 0, 0}, 3, "a:1 b:1 c:1", 3},
-		{"one more pick does not suffice", []string{"a:1", "b:1", "c:1"}, []int{0, 0, 0}, 1, "a:1 b:1 b:1", 2},
-		{"there is no other", []string{"a:1"}, []int{0, 0}, 4, "a:1 a:1", 4},
-		{"not asked for", []string{"a:1", "b:1"}, []int{0, 0}, 0, "a:1 a:1", 0},
+		{"the next one is another", []string{"a:1", "b:1", "c:1"}, []int{0, 1, 2}, 3, "a:1 b:1 c:1", 0, 0},
+		{"the same one first", []string{"a:1", "b:1", "c:1"}, []int{0, 0, 0}, 3, "a:1 b:1 c:1", 3, 0},
+		{"one more pick does not suffice", []string{"a:1", "b:1", "c:1"}, []int{0, 0, 0}, 1, "a:1 b:1 b:1", 2, 0},
+		{"there is no other", []string{"a:1"}, []int{0, 0}, 4, "a:1 a:1", 4, 0},
+		{"not asked for", []string{"a:1", "b:1"}, []int{0, 0}, 0, "a:1 a:1", 0, 0},
+		{"none can be had any more", []string{"a:1", "b:1"}, []int{0, 0}, 3, "a:1 a:1", 0, 1},
+		{"none can be had", []string{"a:1", "b:1"}, []int{0, 1}, 3, "a:1 all are lent", 0, 1},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
 			f.update(by(borrowing, "", at("a", 0, tc.addresses...)))
@@ -79,22 +89,27 @@ func TestRetriesAvoidPreviousHosts(t *testing.T) {
 			synctest.Wait()
 			hosts := &decision.Hosts{Picks: tc.repeat}
 			var got []string
-			picks, given := 0, 0
+			picks, given, sent := 0, 0, 0
 			for i, before := range tc.attempts {
-				l := &lent{picks: before}
+				l := &lent{picks: before, last: tc.last}
 				ctx := context.WithValue(context.Background(), lentKey{}, l)
 				d := &decision.Decision{Context: &decision.Attempt{Context: ctx, Retry: i > 0, Hosts: hosts}, Extra: new(decision.Extra)}
 				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+				if err != nil && strings.HasSuffix(err.Error(), errLent.Error()) {
+					got = append(got, errLent.Error())
+					continue
+				}
 				xdstest.NoError(t, err)
 				got = append(got, lbtest.Picked(result).Addr)
+				sent++
 				picks, given = picks+l.picks-before, given+l.given
 				result.Done(balancer.DoneInfo{})
 			}
 			if s := fmt.Sprint(got); s != "["+tc.want+"]" {
 				t.Errorf("attempts went to %v, want %s", s, tc.want)
 			}
-			if picks != len(got)+tc.discarded || given != tc.discarded {
-				t.Errorf("%d picks for %d attempts, %d of them given back, want %d", picks, len(got), given, tc.discarded)
+			if picks != sent+tc.discarded || given != tc.discarded {
+				t.Errorf("%d picks for %d attempts, %d of them given back, want %d", picks, sent, given, tc.discarded)
 			}
 		}))
 	}

@@ -29,9 +29,8 @@ type sessions struct {
 	asked    atomic.Bool
 
 	// The rest is used on the loop.
-	idleTimeout time.Duration
-	sweeper     *tree.Timer
-	closed      bool
+	sweeper *tree.Timer
+	closed  bool
 }
 
 // newSessions returns the sessions of the cluster that env is for, and sets
@@ -108,7 +107,7 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 	var idle, missing *endpoints.Session
 	for _, a := range addresses {
 		h := s.registry.Session(a)
-		if h == nil || !h.Endpoint().Allowed || h.Unreachable.Load() {
+		if h == nil || !h.Endpoint().Allowed {
 			continue
 		}
 		conn, state := h.Conn()
@@ -155,20 +154,16 @@ func (s *sessions) connect(h *endpoints.Session) {
 	case conn != nil && state == connectivity.Idle:
 		conn.Connect()
 	case conn == nil:
-		if err := leaf.OpenForSessions(s.env, h.Address); err != nil {
-			logger.Warningf("no connection for sessions with %s can be made: %v", h.Address, err)
-			h.Unreachable.Store(true)
-			s.publish()
-			return
+		if leaf.OpenForSessions(s.env, h.Address) == nil { // Otherwise the channel is being closed.
+			s.startSweeper()
 		}
-		s.startSweeper()
 	}
 }
 
 // startSweeper is called when a connection is kept that no policy has.
 func (s *sessions) startSweeper() {
 	if s.sweeper == nil {
-		s.sweeper = s.env.Loop.After(max(s.idleTimeout, minSweep), s.sweep)
+		s.sweeper = s.env.Loop.After(minSweep, s.sweep)
 	}
 }
 

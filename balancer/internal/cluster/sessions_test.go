@@ -284,8 +284,13 @@ func TestSessionsReachEveryPriority(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		f.ExpectOpen("65 s after its last RPC", "a:1")
+		f.expectFor("asked for again", []string{"b:2", "b:1"}, "b:2")
+		f.ExpectOpen("two were asked for, neither of them connected", "a:1", "b:2")
+		time.Sleep(65 * time.Second)
+		synctest.Wait()
+		f.ExpectOpen("again 65 s after its last RPC", "a:1")
 
-		f.expectFor("asked for again", []string{"b:1"}, "b:1")
+		f.expectFor("asked for once more", []string{"b:1"}, "b:1")
 		f.Network.Set("a:1", lbtest.Refused)
 		f.expectAny("priority 0 has failed", "b:1", "b:2")
 		f.ExpectOpen("the priority has a connection of its own", "a:1", "b:1", "b:2")
@@ -334,6 +339,13 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		f.expectFor("c is IDLE", []string{"c:1"}, lbtest.Waits)
 		f.Network.Set("c:1", lbtest.Up)
 		f.expectFor("c is connected again", []string{"c:1"}, "c:1")
+
+		// While one is CONNECTING, no other is connected.
+		f.Network.Set("c:1", lbtest.Silent)
+		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1", "d:1")))
+		f.expectFor("c hangs again", []string{"c:1"}, lbtest.Waits)
+		f.expectFor("c hangs again, and d is not connected", []string{"d:1", "c:1"}, lbtest.Waits)
+		f.ExpectOpen("c hangs again", "a:1", "c:1")
 	})
 }
 

@@ -18,8 +18,6 @@ type Session struct {
 	Address string
 	// Requested is set by a pick that asks for a connection, until that has been dealt with.
 	Requested atomic.Bool
-	// Unreachable is set if gRPC refuses to make a connection, until the next Update.
-	Unreachable atomic.Bool
 
 	endpoint atomic.Pointer[Endpoint]
 	current  atomic.Pointer[current]
@@ -107,7 +105,6 @@ func (u *update) setSession(address string, rec *Record, f facts) {
 	if s == nil {
 		s = &Session{Address: address}
 	}
-	s.Unreachable.Store(false)
 	now := Endpoint{
 		Addresses: joinAddresses(f.endpoint, address), Allowed: u.Sessions.Statuses.Has(f.endpoint.Health), Locality: *f.locality,
 	}

@@ -58,9 +58,6 @@ func Use(key Key) *Counter {
 	return c
 }
 
-// Key returns what c counts.
-func (c *Counter) Key() Key { return c.key }
-
 // Release ends a Use. RPCs in flight remain counted, so that the limit also holds for a cluster
 // that is removed and added again.
 func (c *Counter) Release() {
