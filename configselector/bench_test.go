@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -112,14 +113,17 @@ func BenchmarkNotRetried(b *testing.B) {
 func BenchmarkCounted(b *testing.B) {
 	s := newSelector(b, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "c"))
 	ctx := context.Background()
-	alone := func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil); err != nil {
-				b.Fatal(err)
+	loop := func(s *configselector.Selector, ctx context.Context) func(*testing.B) {
+		return func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil); err != nil {
+					b.Fatal(err)
+				}
 			}
 		}
 	}
+	alone, named := loop(s, ctx), loop(byHeader(b), metadata.AppendToOutgoingContext(ctx, "cluster", "c"))
 	parallel := func(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
@@ -129,7 +133,9 @@ func BenchmarkCounted(b *testing.B) {
 	}
 	b.Run("off", alone)
 	b.Run("off, parallel", parallel)
+	b.Run("off, by header", named)
 	outcomes.Look()
 	b.Run("on", alone)
 	b.Run("on, parallel", parallel)
+	b.Run("on, by header", named)
 }

@@ -106,3 +106,32 @@ func TestOutcomesWithoutARoute(t *testing.T) {
 		t.Error("headers make Counters")
 	}
 }
+
+// An RPC whose code panics has ended, whatever the application makes of the panic.
+func TestOutcomesOfPanics(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	failing := filterOf("panics", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
+		panic("in a filter")
+	})
+	for name, listener := range map[string]xdsresource.Listener{
+		"plain": {}, "filtered": chainOf(filterOf("pass", pass)), "in a filter": chainOf(failing),
+	} {
+		eachKind(t, func(t *testing.T, k kind) {
+			route := fmt.Sprint("panics ", name, " ", k.name, " ", rand.Text())
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{withName(route, toC())}, listener: listener})
+			w.pick = func(context.Context) error { panic("in an interceptor") }
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic reaches the application", name)
+					}
+				}()
+				w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+			}()
+			if r := outcomesOf(route); r.InFlight != 0 || r.Codes["INTERNAL"] != 1 {
+				t.Errorf("%s: %+v, want one INTERNAL", name, r)
+			}
+		})
+	}
+}

@@ -126,7 +126,7 @@ func (s *Selector) Retire() {
 }
 
 // Unary carries out a unary RPC.
-func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
 	hold, ok := s.lease.Take()
 	if !ok {
 		return grpcbridge.ErrRetired
@@ -134,28 +134,25 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 	defer hold.Release()
 	ctx, trace := rpctrace.Take(ctx)
 	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
-	err := s.begin(&rpc)
-	if err != nil {
-		rpc.Counted.End(err)
+	defer func() { rpc.Counted.End(err) }()
+	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
+	err = outcomes.ErrPanic // unless the RPC returns
 	if timeout := s.maxStreamDuration(rpc.Route); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	if rpc.Plain() {
-		err = invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
-	} else {
-		err = s.routes.Unary(ctx, &rpc, req, reply, invoker)
+		return invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
 	}
-	rpc.Counted.End(err)
-	return err
+	return s.routes.Unary(ctx, &rpc, req, reply, invoker)
 }
 
 // Stream carries out a streaming RPC.
-func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
 	hold, ok := s.lease.Take()
 	if !ok {
 		return nil, grpcbridge.ErrRetired
@@ -172,8 +169,19 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !rpc.Plain() {
 		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
 	}
-	var release, cancel func() // not captured, so that they are not on the heap
+	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
 	var counted func(error)
+	release, cancel := func() {}, func() {}
+	defer func() {
+		if err != nil {
+			if counted != nil {
+				counted(err)
+			}
+			release()
+			cancel()
+		}
+	}()
+	err = outcomes.ErrPanic // unless the streamer returns
 	if rpc.Counted != (outcomes.RPC{}) {
 		counted = rpc.Counted.Once()
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(counted))
@@ -188,21 +196,7 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { stop() }))
 		ctx, cancel = limited, stop
 	}
-	stream, err := streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
-	if err != nil {
-		// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may
-		// have refused it.
-		if counted != nil {
-			counted(err)
-		}
-		if release != nil {
-			release()
-		}
-		if cancel != nil {
-			cancel()
-		}
-	}
-	return stream, err
+	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
 func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {

@@ -62,6 +62,9 @@ const (
 	other = int(codes.Unauthenticated) + 1
 )
 
+// ErrPanic is what an RPC has ended with whose interceptor or invoker did not return.
+var ErrPanic = status.Error(codes.Internal, "the code that carries out the RPC panicked")
+
 // Counter counts the RPCs of one Key. Its methods are safe for concurrent use.
 type Counter struct {
 	key Key

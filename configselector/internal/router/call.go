@@ -206,7 +206,7 @@ func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 }
 
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) (grpc.ClientStream, error) {
+func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) (stream grpc.ClientStream, err error) {
 	if timeout > 0 {
 		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
@@ -219,9 +219,14 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 			c.end(err)
 		}
 	}))
+	err = outcomes.ErrPanic // unless the chain returns
+	defer func() {
+		if err != nil {
+			c.end(err)
+		}
+	}()
 	top, err := c.start(ctx, chain)
 	if err != nil {
-		c.end(err)
 		return nil, err
 	}
 	s := &appStream{ClientStream: top, call: c, desc: c.rpc.StreamDesc}

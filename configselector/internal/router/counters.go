@@ -4,34 +4,25 @@ import (
 	"sync"
 
 	"github.com/dynxds/dynxds/internal/outcomes"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on: by
-// the *xdsresource.WeightedCluster, by the named for clusters that headers name, or else by the
-// *xdsresource.Route, which is nil for RPCs without one.
+// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on: by the
+// *xdsresource.WeightedCluster, or else by the *xdsresource.Route, which is nil for RPCs without one. Each cluster that headers
+// may name has counters of its own.
 type counters struct{ byRoute sync.Map }
-
-// named is a cluster that a header of an RPC names.
-type named struct {
-	weighted *xdsresource.WeightedCluster
-	cluster  string
-}
 
 // Count counts an RPC that has been routed, or that fails with err because it cannot be. epoch is that of the outcomes,
 // and not 0.
 func (r *Routes) Count(rpc *RPC, epoch uint32, err error) outcomes.RPC {
-	var key any
-	cluster := rpc.Cluster
+	counters, cluster := &r.counters, rpc.Cluster
+	var key any = rpc.Weighted
 	switch w := rpc.Weighted; {
 	case w == nil, err != nil: // The cluster may be whatever a header says.
 		key, cluster = rpc.Route, ""
-	case w.Header == "":
-		key = w
-	default:
-		key = named{w, cluster}
+	case w.Header != "":
+		counters = r.clusters()[cluster]
 	}
-	if known, ok := r.counters.byRoute.Load(key); ok {
+	if known, ok := counters.byRoute.Load(key); ok {
 		if c := known.(*outcomes.Counter); c.Of(epoch) {
 			return c.Begin()
 		}
@@ -41,6 +32,6 @@ func (r *Routes) Count(rpc *RPC, epoch uint32, err error) outcomes.RPC {
 		k.Route = outcomes.RouteLabel(rpc.Route.Name, rpc.Route.Match.Paths())
 	}
 	c := outcomes.Find(k)
-	r.counters.byRoute.Store(key, c)
+	counters.byRoute.Store(key, c)
 	return c.Begin()
 }

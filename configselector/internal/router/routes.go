@@ -69,7 +69,7 @@ type Routes struct {
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]struct{} // that an RPC may select by name
+	clusters func() map[string]*counters // that an RPC may select by name
 	counters counters
 }
 
@@ -77,11 +77,11 @@ type Routes struct {
 func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, routeConfigName string) *Routes {
 	return &Routes{
 		Channel: ch, Version: version, VirtualHost: host, RouteConfigName: routeConfigName,
-		clusters: sync.OnceValue(func() map[string]struct{} {
+		clusters: sync.OnceValue(func() map[string]*counters {
 			names := host.Clusters()
-			set := make(map[string]struct{}, len(names))
+			set := make(map[string]*counters, len(names))
 			for _, name := range names {
-				set[name] = struct{}{}
+				set[name] = new(counters)
 			}
 			return set
 		}),
