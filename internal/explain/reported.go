@@ -7,8 +7,8 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
-// connectionsUnknown is said of a process that does not say how its connections are.
-const connectionsUnknown = "connection state unknown"
+// ConnectionsUnknown is said of a process that does not say how its connections are.
+const ConnectionsUnknown = "connection state unknown"
 
 // Reported is how a cluster is, as its process says beside its resources.
 type Reported struct {
@@ -27,7 +27,7 @@ func (e *explainer) reported(c *Cluster) {
 		return
 	}
 	a := c.Assignment
-	r, ok := Reported{Connections: connectionsUnknown}, false
+	r, ok := Reported{Connections: ConnectionsUnknown}, false
 	if e.source.Reported != nil {
 		var found *Reported
 		if found = e.source.Reported(c.Name); found != nil {
@@ -75,8 +75,8 @@ func (c *Cluster) endpoints() string {
 	n, connected := a.usable(), a.connected()
 	text := fmt.Sprintf(", priority %d, %s", a.InUse, faults.Count(n, "endpoint"))
 	switch {
-	case c.Connections == connectionsUnknown:
-		text += ", " + connectionsUnknown
+	case c.Connections == ConnectionsUnknown:
+		text += ", " + ConnectionsUnknown
 	case c.Connections != "":
 		text = fmt.Sprintf(", priority %d, %s", a.InUse, c.Connections)
 	case a.Live && connected < n:

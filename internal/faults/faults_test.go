@@ -151,3 +151,15 @@ func TestPrintable(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"0 faults": Count(0, "fault"), "1 policy": Count(1, "policy"), "999 policies": Count(999, "policy"), "1,000 clients": Count(1000, "client"),
+		"1,234,567": Number(1_234_567), "123,456": Number(123_456), "-1000": Number(-1000),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -48,14 +47,22 @@ func Printable(text, keep string) string {
 	return b.String()
 }
 
-// Count returns a number with its noun, which agrees with it: "1 policy", "2 policies".
+// Count returns a number with its noun, which agrees with it: "1 policy", "2,000 policies".
 func Count(n int, noun string) string {
-	switch stem, isY := strings.CutSuffix(noun, "y"); {
-	case n == 1:
-		return "1 " + noun
-	case isY:
-		return fmt.Sprintf("%d %sies", n, stem)
-	default:
-		return fmt.Sprintf("%d %ss", n, noun)
+	if n != 1 {
+		if stem, isY := strings.CutSuffix(noun, "y"); isY {
+			noun = stem + "ie"
+		}
+		noun += "s"
 	}
+	return Number(n) + " " + noun
+}
+
+// Number writes a number with a comma between thousands.
+func Number(n int) string {
+	digits := strconv.Itoa(n)
+	for at := len(digits) - 3; at > 0 && n > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
 }

@@ -2,9 +2,10 @@ package livestate
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
 // Verdict answers whether the process is well.
@@ -58,7 +59,7 @@ func Judge(f *Facts) Verdict {
 		v.add(Part{About: "rpcs", Text: f.errors()})
 	}
 	if f.ByDNS > 0 {
-		v.add(Part{About: "channels", Text: plural(f.ByDNS, "channel") + " by DNS"})
+		v.add(Part{About: "channels", Text: faults.Count(f.ByDNS, "channel") + " by DNS"})
 	}
 	v.add(Part{About: "servers", Text: f.servers()})
 	if f.LastChange.IsZero() {
@@ -106,13 +107,13 @@ func (f *Facts) subject(h Health) Part {
 		if all == 1 {
 			return "the only cluster"
 		}
-		return fmt.Sprintf("%s of %s", number(n), plural(all, "cluster"))
+		return fmt.Sprintf("%s of %s", faults.Number(n), faults.Count(all, "cluster"))
 	}
 	switch {
 	case h == Failing && f.Clusters[Failing] > 0:
 		clusters.Text = "Failing: " + of(f.Clusters[Failing])
 	case h == Failing && f.Unconfigured > 0:
-		return Part{About: "channels", Text: fmt.Sprintf("Failing: %s of %s without configuration", number(f.Unconfigured), plural(f.Channels, "channel"))}
+		return Part{About: "channels", Text: fmt.Sprintf("Failing: %s of %s without configuration", faults.Number(f.Unconfigured), faults.Count(f.Channels, "channel"))}
 	case h == Failing:
 		return Part{About: "rpcs", Text: "Failing: RPCs"}
 	case h == Degraded && f.Clusters[Degraded] > 0:
@@ -122,13 +123,13 @@ func (f *Facts) subject(h Health) Part {
 	case h == Degraded && f.Lost > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
 	case h == Degraded:
-		return Part{About: "problems", Text: "Degraded: " + plural(f.Faults, "resource") + " with a fault"}
+		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with a fault"}
 	case h == Well && f.Clusters[Well] == 0:
 		return Part{About: "rpcs", Text: "Well: RPCs"}
 	case h == Well && all == f.Clusters[Well]:
-		clusters.Text = "Well: " + plural(all, "cluster")
+		clusters.Text = "Well: " + faults.Count(all, "cluster")
 	case h == Well:
-		clusters.Text = fmt.Sprintf("Well: %s of %s in use", number(f.Clusters[Well]), plural(all, "cluster"))
+		clusters.Text = fmt.Sprintf("Well: %s of %s in use", faults.Number(f.Clusters[Well]), faults.Count(all, "cluster"))
 	case f.Channels == 0:
 		return Part{About: "channels", Text: "Unknown: no xDS channel is in use"}
 	case f.ByDNS == f.Channels:
@@ -138,17 +139,14 @@ func (f *Facts) subject(h Health) Part {
 	case all == 1:
 		clusters.Text = "Unknown: the only cluster is not connected"
 	default:
-		clusters.Text = "Unknown: none of " + plural(all, "cluster") + " is connected"
+		clusters.Text = "Unknown: none of " + faults.Count(all, "cluster") + " is connected"
 	}
 	return clusters
 }
 
 // errors says what became of RPCs.
 func (f *Facts) errors() string {
-	span := "the last minute"
-	if f.Measured < 60 {
-		span = "the last " + plural(f.Measured, "second")
-	}
+	span := span(f.Measured)
 	switch {
 	case f.Ended == 0 && f.Measured == 0:
 		return "errors unknown: RPCs are counted from now on"
@@ -157,9 +155,21 @@ func (f *Facts) errors() string {
 	case f.Ended == 0:
 		return "no RPC has ended in " + span
 	case f.Failed == 0:
-		return "no errors in " + plural(int(f.Ended), "RPC")
+		return "no errors in " + faults.Count(int(f.Ended), "RPC")
 	default:
 		return Percent(f.share()) + " errors"
+	}
+}
+
+// span names the last seconds, of which the last minute at most is known.
+func span(seconds int) string {
+	switch {
+	case seconds >= outcomes.Seconds:
+		return "the last minute"
+	case seconds <= 1: // What was counted since the last whole second counts, too.
+		return "the last second"
+	default:
+		return "the last " + faults.Count(seconds, "second")
 	}
 }
 
@@ -168,7 +178,7 @@ func (f *Facts) servers() string {
 		if f.Servers == 1 {
 			return "control plane"
 		}
-		return fmt.Sprintf("%s of %d control planes", number(n), f.Servers)
+		return fmt.Sprintf("%s of %d control planes", faults.Number(n), f.Servers)
 	}
 	switch {
 	case f.Servers == 0:
@@ -210,23 +220,4 @@ func Ago(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d days", int(d.Hours()/24))
 	}
-}
-
-// plural writes a number of things.
-func plural(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return number(n) + " " + thing
-}
-
-// number writes a number with a comma between thousands.
-func number(n int) string {
-	text := strconv.Itoa(n)
-	var parts []string
-	for len(text) > 3 {
-		parts = append([]string{text[len(text)-3:]}, parts...)
-		text = text[:len(text)-3]
-	}
-	return strings.Join(append([]string{text}, parts...), ",")
 }

@@ -65,32 +65,66 @@ const MaxWhat = 20
 // Valid reports whether the newest documents have no fault.
 func (s *State) Valid() bool { return s.FaultySince == nil }
 
-// Text says in lines what is wrong; it is empty if nothing is. Without details, names of files and services are left out.
-func (s *State) Text(details bool) (lines []string) {
-	add := func(detail, format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		if details && detail != "" {
-			text += ": " + detail
-		}
-		lines = append(lines, text)
+// Problem is something that is wrong with a configuration.
+type Problem struct {
+	// What says what is wrong, and Effect what follows for clients, or is empty.
+	What, Effect string
+	// Detail is more about it, with names of files and services, or empty.
+	Detail string
+	// Since is when it began, zero if that is not known or does not matter.
+	Since time.Time
+}
+
+// Problems returns what is wrong, the worst first.
+func (s *State) Problems() (all []Problem) {
+	keep := "clients keep what was published last"
+	if s.Published == nil {
+		keep = "nothing is published yet"
 	}
 	if s.FaultySince != nil {
-		effect := "clients keep what was published last"
+		effect := keep
 		if s.Permissive {
 			effect = "published nevertheless (--permissive)"
 		}
-		add(s.First, "the %s has %s since %s; %s", s.Place, faults.Count(s.Faults, "fault"), stamp(*s.FaultySince), effect)
-	}
-	if s.Waiting != "" {
-		add(s.Waiting, "a large withdrawal of services waits until %s", stamp(*s.WaitingUntil))
+		all = append(all, Problem{fmt.Sprintf("the %s has %s", s.Place, faults.Count(s.Faults, "fault")), effect, s.First, *s.FaultySince})
 	}
 	if s.GoneSince != nil {
-		add("", "the %s has not answered since %s; clients keep what was published last", s.Place, stamp(*s.GoneSince))
+		all = append(all, Problem{What: fmt.Sprintf("the %s has not answered", s.Place), Effect: keep, Since: *s.GoneSince})
+	}
+	if s.Waiting != "" {
+		what := "a large withdrawal of services waits"
+		if s.WaitingUntil != nil {
+			what += " until " + stamp(*s.WaitingUntil)
+		}
+		all = append(all, Problem{What: what, Detail: s.Waiting})
 	}
 	if p := s.Published; p != nil && p.Errors > 0 {
-		add(p.FirstError, "%s in what is published: some clients get errors in place of resources, or their RPCs fail", faults.Count(p.Errors, "fault"))
+		all = append(all, Problem{faults.Count(p.Errors, "fault") + " in what is published", "some clients get errors in place of resources, or their RPCs fail", p.FirstError, time.Time{}})
+	}
+	return all
+}
+
+// Text says in lines what is wrong; it is empty if nothing is. Without details, names of files and services are left out.
+func (s *State) Text(details bool) (lines []string) {
+	for _, p := range s.Problems() {
+		if !p.Since.IsZero() {
+			p.What += " since " + stamp(p.Since)
+		}
+		lines = append(lines, p.Text(details))
 	}
 	return lines
+}
+
+// Text says what is wrong in one line, but for its time.
+func (p *Problem) Text(details bool) string {
+	text := p.What
+	if p.Effect != "" {
+		text += "; " + p.Effect
+	}
+	if details && p.Detail != "" {
+		text += ": " + p.Detail
+	}
+	return text
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

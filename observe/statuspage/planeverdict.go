@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -37,11 +38,11 @@ func (f *planeFacts) judge() livestate.Verdict {
 		add("problems", "Failing: nothing is published yet")
 	case f.refusing > 0:
 		v.State = livestate.Failing
-		add("peers", fmt.Sprintf("Failing: %d of %s refuse their configuration", f.refusing, plural(f.clients(), "client")))
+		add("peers", fmt.Sprintf("Failing: %d of %s refuse their configuration", f.refusing, faults.Count(f.clients(), "client")))
 	case c != nil && !c.Valid():
 		v.State = livestate.Degraded
 		if c.Permissive {
-			add("problems", "Degraded: served despite "+plural(c.Faults, "fault"))
+			add("problems", "Degraded: served despite "+faults.Count(c.Faults, "fault"))
 		} else {
 			add("problems", fmt.Sprintf("Degraded: the %s is faulty, clients keep what they have", c.Place))
 		}
@@ -53,10 +54,10 @@ func (f *planeFacts) judge() livestate.Verdict {
 		add("problems", "Degraded: a change waits")
 	case c != nil && c.Published.Errors > 0:
 		v.State = livestate.Degraded
-		add("problems", fmt.Sprintf("Degraded: published with %s", plural(c.Published.Errors, "fault")))
+		add("problems", fmt.Sprintf("Degraded: published with %s", faults.Count(c.Published.Errors, "fault")))
 	case f.late > 0:
 		v.State = livestate.Degraded
-		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", f.late, plural(f.clients(), "client")))
+		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", f.late, faults.Count(f.clients(), "client")))
 	case f.clients() == 0 && c == nil:
 		v.State = livestate.Unknown
 		add("peers", "Unknown: no client is connected")
@@ -65,12 +66,12 @@ func (f *planeFacts) judge() livestate.Verdict {
 		add("peers", "Well: ready, no client is connected")
 	default:
 		v.State = livestate.Well
-		add("peers", "Well: "+plural(f.clients(), "client"))
+		add("peers", "Well: "+faults.Count(f.clients(), "client"))
 	}
 	if c != nil {
 		valid := "valid"
 		if !c.Valid() {
-			valid = "with " + plural(c.Faults, "fault")
+			valid = "with " + faults.Count(c.Faults, "fault")
 		}
 		add("plane", fmt.Sprintf("%s %s %s", c.Place, name(c.Name), valid))
 	}
@@ -78,19 +79,10 @@ func (f *planeFacts) judge() livestate.Verdict {
 		add("peers", fmt.Sprintf("%d in sync, %d behind, %d refusing", f.inSync, f.behind, f.refusing))
 	}
 	if c != nil && c.Published != nil {
-		add("plane", fmt.Sprintf("%s, %s", plural(c.Published.Services, "service"), plural2(c.Published.Policies, "policy", "policies")))
+		add("plane", fmt.Sprintf("%s, %s", faults.Count(c.Published.Services, "service"), faults.Count(c.Published.Policies, "policy")))
 		v.Parts = append(v.Parts, livestate.Part{About: "plane", Text: "published", At: c.Published.At})
 	}
 	return v
-}
-
-func plural(n int, thing string) string { return plural2(n, thing, thing+"s") }
-
-func plural2(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", many)
 }
 
 // planeOverview judges the control plane, and adds its problems.
@@ -130,38 +122,16 @@ func (v *view) planeOverview(o *overview) *planeView {
 
 // configurationProblems returns what is wrong with the documents.
 func configurationProblems(s *planestate.State) (all []problemView) {
-	add := func(severity livestate.Health, subject, text string, since *time.Time) {
-		problem := livestate.Problem{Severity: severity, Kind: "documents", Subject: subject, Text: clip(text, maxError)}
-		if since != nil {
-			problem.Since = *since
-		}
-		all = append(all, problemView{Problem: problem})
-	}
 	severity := livestate.Degraded
 	if s.Published == nil {
 		severity = livestate.Failing
 	}
-	if !s.Valid() {
-		add(severity, s.Place+" "+name(s.Name), firstOf(s.First, s.Faults), s.FaultySince)
-	}
-	if s.GoneSince != nil {
-		add(severity, s.Place+" "+name(s.Name), "does not answer", s.GoneSince)
-	}
-	if s.Waiting != "" {
-		add(livestate.Degraded, s.Place+" "+name(s.Name), s.Waiting, nil)
-	}
-	if p := s.Published; p != nil && p.Errors > 0 {
-		add(livestate.Degraded, "published "+s.Place+" "+name(s.Name), firstOf(p.FirstError, p.Errors), &p.At)
+	for _, p := range s.Problems() {
+		all = append(all, problemView{Problem: livestate.Problem{
+			Severity: severity, Kind: "documents", Subject: s.Place + " " + name(s.Name), Text: clip(p.Text(true), maxError), Since: p.Since,
+		}})
 	}
 	return all
-}
-
-// firstOf is the first of several faults, and how many there are besides.
-func firstOf(fault string, faults int) string {
-	if faults > 1 {
-		fault += fmt.Sprintf(" (and %s)", plural(faults-1, "further fault"))
-	}
-	return fault
 }
 
 // addRefusal adds a NACK. Clients with the same reason share a problem.

@@ -226,14 +226,14 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy": {
 			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1},
 		},
-		"the folder has 2 faults since 2026-07-01T10:00:00Z; clients keep what was published last: a.yaml:1: \\x1b[31mred": {
+		"the folder has 2 faults since 2026-07-01T10:00:00Z; nothing is published yet: a.yaml:1: \\x1b[31mred": {
 			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
 		},
 		"the folder has 1 fault since 2026-07-01T10:00:00Z; published nevertheless (--permissive): a.yaml:1: no": {
 			Place: "folder", FaultySince: &since, Faults: 1, First: "a.yaml:1: no", Permissive: true,
 		},
-		"a large withdrawal of services waits until 2026-07-01T10:00:00Z: 2 services":                 {Place: "folder", Waiting: "2 services", WaitingUntil: &since},
-		"the store has not answered since 2026-07-01T10:00:00Z; clients keep what was published last": {Place: "store", GoneSince: &since},
+		"a large withdrawal of services waits until 2026-07-01T10:00:00Z: 2 services":     {Place: "folder", Waiting: "2 services", WaitingUntil: &since},
+		"the store has not answered since 2026-07-01T10:00:00Z; nothing is published yet": {Place: "store", GoneSince: &since},
 	}
 	for want, state := range states {
 		mux := http.NewServeMux()

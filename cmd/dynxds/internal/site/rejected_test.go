@@ -211,7 +211,7 @@ func TestTheStateOfAMissingService(t *testing.T) {
 		t.Errorf("the state is %+v, want an error that names the service", state)
 	}
 	admin, _ := r.pages()
-	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "in what is published: some clients get errors") {
+	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "in what is published; some clients get errors") {
 		t.Errorf("/healthz is %q", health)
 	}
 }

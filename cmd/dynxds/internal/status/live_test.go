@@ -62,7 +62,7 @@ func TestTextOfState(t *testing.T) {
   failing: cluster "c": no endpoint\nanswers  [a.yaml:3]
   control plane cp:443: connected
   channel 1 xds:///backend: READY, xDS
-  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
+  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   Listener backend: ACKED`
 	if !strings.HasPrefix(r.Text(), want) || strings.Contains(r.Text(), csds.StateName) {
@@ -85,7 +85,7 @@ func TestExplainSaysWhatIsConnected(t *testing.T) {
 		state func(*livestate.State, *livestate.Cluster)
 		want  []string
 	}{
-		{"well", nil, []string{`cluster "c", priority 0, 1 of 1 endpoint connected` + "\n", "10.0.0.1:80  HEALTHY  weight 1  READY", "RPCs         1200 RPCs in 60 s, p50"}},
+		{"well", nil, []string{`cluster "c", priority 0, 1 of 1 endpoint connected` + "\n", "10.0.0.1:80  HEALTHY  weight 1  READY", "RPCs         1,200 RPCs in 60 s, p50"}},
 		{"failing", failing, []string{`cluster "c", where they fail with UNAVAILABLE: connection refused`, "10.0.0.1:80  HEALTHY  weight 1  TRANSIENT_FAILURE  connection refused", "connections  0 of 1 endpoint connected, 1 failing"}},
 		{"ejected", func(_ *livestate.State, c *livestate.Cluster) {
 			c.Endpoints = livestate.Endpoints{All: 1, Ejected: 1}

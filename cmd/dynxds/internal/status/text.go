@@ -6,12 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 )
-
-// unknown is said of processes that do not say how their connections are.
-const unknown = "connection state unknown"
 
 // Text returns the report for a terminal: for each client first how it is, then its resources. What the process says has
 // no control characters.
@@ -42,7 +40,7 @@ func (t *text) client(c *Client) {
 	}
 	t.line(0, "client %q%s", c.Node, of)
 	if c.State == nil {
-		t.line(1, "%s: the process says only what its xDS client holds", unknown)
+		t.line(1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
 	} else {
 		t.state(c.State)
 	}
