@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
@@ -19,7 +20,7 @@ func text(s string) string { return bounds.Text(s, bounds.ErrorText) }
 // clusterOf describes a cluster. r is what was counted for it, nil if nothing was.
 func clusterOf(target string, c *inspect.Cluster, r *outcomes.Report) *Cluster {
 	d := &Cluster{
-		Name: text(c.Name), Target: text(target), Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: rpcsOf(r),
+		Name: c.Name, Target: target, Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: rpcsOf(r),
 	}
 	d.endpoints(c)
 	for _, x := range c.Resources {
@@ -98,13 +99,14 @@ func since(c *inspect.Cluster) time.Time {
 	return time.Time{}
 }
 
-// rpcError says how many RPCs fail, and how the last one failed.
-func (d *Cluster) rpcError() string {
-	e := fmt.Sprintf("%s of %s in the last minute failed", Percent(d.RPCs.Minute.Share()), plural(int(d.RPCs.Minute.Ended), "RPC"))
-	if last := d.RPCs.Last; last != nil {
-		e += "; the last error was " + last.Code + ": " + last.Text
+// rpcError says that RPCs fail, and how the last one failed.
+func (d *Cluster) rpcError() string { return "RPCs fail" + lastError(d.RPCs) }
+
+func lastError(r *RPCs) string {
+	if r.Last == nil {
+		return ""
 	}
-	return e
+	return "; the last error was " + r.Last.Code + ": " + r.Last.Text
 }
 
 // endpoints counts the endpoints, those of all members and priorities, and lists those that do not work.
@@ -148,7 +150,7 @@ func (d *Cluster) endpoint(e *inspect.Endpoint) {
 	}
 	b := BadEndpoint{State: string(e.State), Since: e.Since, Error: text(e.Error), ErrorTime: e.ErrorTime}
 	if len(e.Addresses) > 0 {
-		b.Address = text(e.Addresses[0])
+		b.Address = e.Addresses[0]
 	}
 	switch {
 	case !usable:
@@ -168,15 +170,15 @@ func (d *Cluster) endpointError() string {
 	var e string
 	switch {
 	case n.Failing == 0:
-		e = fmt.Sprintf("outlier detection has ejected %s of %s", number(n.Ejected), plural(n.All, "endpoint"))
+		e = fmt.Sprintf("outlier detection has ejected %s of %s", faults.Number(n.Ejected), faults.Count(n.All, "endpoint"))
 	case n.Ejected == 0:
-		e = fmt.Sprintf("%s of %s cannot be reached", number(n.Failing), plural(n.All, "endpoint"))
+		e = fmt.Sprintf("%s of %s cannot be reached", faults.Number(n.Failing), faults.Count(n.All, "endpoint"))
 	default:
-		e = fmt.Sprintf("%s of %s cannot be reached, and outlier detection has ejected %s", number(n.Failing), plural(n.All, "endpoint"), number(n.Ejected))
+		e = fmt.Sprintf("%s of %s cannot be reached, and outlier detection has ejected %s", faults.Number(n.Failing), faults.Count(n.All, "endpoint"), faults.Number(n.Ejected))
 	}
 	for i := range d.BadEndpoints {
 		if b := &d.BadEndpoints[i]; b.Error != "" {
-			return e + "; " + b.Address + ": " + b.Error
+			return e + "; " + text(b.Address) + ": " + b.Error
 		}
 	}
 	return e

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/changes"
@@ -44,8 +45,8 @@ type gathering struct {
 	source  *Source
 	recent  []changes.Change
 	counted map[clusterKey]*outcomes.Report
-	routes  map[clusterKey][]*outcomes.Report
-	index   map[clusterKey]int // of Clusters
+	routes  map[clusterKey][]*outcomes.Report // of each cluster, by traffic
+	index   map[clusterKey]int                // of Clusters
 	facts   Facts
 	// covered are the resources whose faults are told as those of a channel or cluster.
 	covered map[resourceKey]bool
@@ -56,10 +57,15 @@ type gathering struct {
 }
 
 // Take returns the state of a Source. RPCs are counted from now on. Of clusters whose balancer does not answer before ctx
-// ends, only what is configured is known.
+// ends, only what is configured is known; the balancers of other channels are not kept waiting.
 func Take(ctx context.Context, s *Source) *State {
-	now := time.Now()
 	since := outcomes.Look()
+	return take(ctx, s, since, outcomes.Reports())
+}
+
+// take is Take with what was counted.
+func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.Report) *State {
+	now := time.Now()
 	g := &gathering{
 		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
 		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int), told: make(map[string]int),
@@ -72,10 +78,17 @@ func Take(ctx context.Context, s *Source) *State {
 	if !since.After(now) {
 		g.facts.Measured = int(min(now.Sub(since)/time.Second, outcomes.Seconds))
 	}
-	g.count()
+	g.count(reports)
 	g.servers()
+	clusters := g.ask(ctx)
 	for i := range s.Channels {
-		g.channel(ctx, &s.Channels[i])
+		g.channel(&s.Channels[i])
+		for _, c := range clusters[i] {
+			g.cluster(c)
+		}
+	}
+	if r := g.counted[others]; r != nil {
+		g.cluster(clusterOf(others.target, &inspect.Cluster{Name: others.cluster, Phase: inspect.PhaseServing, State: inspect.Idle}, r))
 	}
 	sortClusters(g.Clusters)
 	for _, c := range g.Clusters {
@@ -89,13 +102,16 @@ func Take(ctx context.Context, s *Source) *State {
 	return g.State
 }
 
+// others are the RPCs that have no counters of their own. Whose they are is not known, so they count for every Source.
+var others = clusterKey{outcomes.Others, outcomes.Others}
+
 // count sums the outcomes up by cluster.
-func (g *gathering) count() {
-	targets := make(map[string]bool)
+func (g *gathering) count(reports []*outcomes.Report) {
+	targets := map[string]bool{others.target: true}
 	for i := range g.source.Channels {
 		targets[g.source.Channels[i].Target] = true
 	}
-	for _, r := range outcomes.Reports() {
+	for _, r := range reports {
 		if !targets[r.Target] {
 			continue
 		}
@@ -111,17 +127,52 @@ func (g *gathering) count() {
 		sum.Add(r)
 		g.routes[k] = append(g.routes[k], r)
 	}
+	for _, routes := range g.routes {
+		slices.SortFunc(routes, func(a, b *outcomes.Report) int {
+			return cmp.Or(cmp.Compare(b.Minute.Started, a.Minute.Started), cmp.Compare(a.Route, b.Route))
+		})
+	}
+}
+
+// ask describes the clusters of each channel. The channels are asked at the same time.
+func (g *gathering) ask(ctx context.Context) [][]*Cluster {
+	all := make([][]*Cluster, len(g.source.Channels))
+	var asking sync.WaitGroup
+	for i := range all {
+		c := &g.source.Channels[i]
+		asking.Go(func() {
+			for _, name := range c.ClusterNames() {
+				if live, ok := c.Cluster(ctx, name); ok {
+					all[i] = append(all[i], g.describe(c.Target, &live))
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return all
+}
+
+// describe describes a cluster with its routes. It is called from several goroutines.
+func (g *gathering) describe(target string, live *inspect.Cluster) *Cluster {
+	k := clusterKey{target, live.Name}
+	c := clusterOf(target, live, g.counted[k])
+	if routes := g.routes[k]; len(routes) > 1 {
+		for _, r := range routes[:min(len(routes), MaxRoutes)] {
+			c.Routes = append(c.Routes, Route{r.Route, rpcsOf(r)})
+		}
+	}
+	return c
 }
 
 func (g *gathering) servers() {
 	for _, d := range g.source.Clients {
 		for _, s := range d.Servers {
-			one := Server{URI: text(s.URI), Connected: s.Connected}
+			one := Server{URI: s.URI, Connected: s.Connected}
 			if s.Err != nil {
 				one.Error, one.Since = text(s.Err.Error()), g.lostSince(s.URI)
 				g.facts.Lost++
 				g.Problems = append(g.Problems, Problem{
-					Severity: Degraded, Kind: "server", Subject: "control plane " + one.URI, Text: one.Error, Since: one.Since, Server: one.URI,
+					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: one.Error, Since: one.Since, Server: one.URI,
 				})
 			}
 			if s.Connected {
@@ -150,10 +201,10 @@ func (g *gathering) lastChange() time.Time {
 	return g.recent[0].Time
 }
 
-// channel adds a channel and its clusters.
-func (g *gathering) channel(ctx context.Context, c *inspect.Channel) {
+// channel adds a channel.
+func (g *gathering) channel(c *inspect.Channel) {
 	d := Channel{
-		Number: c.Number, Target: text(c.Target), Mode: c.Mode, State: string(c.State), Health: Well, Since: c.Since,
+		Number: c.Number, Target: c.Target, Mode: c.Mode, State: string(c.State), Health: Well, Since: c.Since,
 		RPCs: rpcsOf(g.counted[clusterKey{c.Target, ""}]),
 	}
 	g.facts.Channels++
@@ -182,26 +233,12 @@ func (g *gathering) channel(ctx context.Context, c *inspect.Channel) {
 		g.unroutedProblem(&d)
 	}
 	g.Channels = append(g.Channels, d)
-	for _, name := range c.ClusterNames() {
-		if live, ok := c.Cluster(ctx, name); ok {
-			g.cluster(c.Target, &live)
-		}
-	}
 }
 
 // cluster adds a cluster. Channels with the same target share its row, which has the state of the worse one: what is counted is
 // counted together.
-func (g *gathering) cluster(target string, live *inspect.Cluster) {
-	k := clusterKey{target, live.Name}
-	c := clusterOf(target, live, g.counted[k])
-	if routes := g.routes[k]; len(routes) > 1 {
-		slices.SortFunc(routes, func(a, b *outcomes.Report) int {
-			return cmp.Or(cmp.Compare(b.Minute.Started, a.Minute.Started), cmp.Compare(a.Route, b.Route))
-		})
-		for _, r := range routes[:min(len(routes), MaxRoutes)] {
-			c.Routes = append(c.Routes, Route{text(r.Route), rpcsOf(r)})
-		}
-	}
+func (g *gathering) cluster(c *Cluster) {
+	k := clusterKey{c.Target, c.Name}
 	if i, ok := g.index[k]; ok {
 		if compare(c, g.Clusters[i]) < 0 {
 			g.Clusters[i] = c

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -208,5 +209,120 @@ func TestChannelsWithOneTarget(t *testing.T) {
 	}
 	if len(s.Clusters) != 1 || fmt.Sprint(routes) != "[b a c]" {
 		t.Errorf("%d clusters, with the routes %v", len(s.Clusters), routes)
+	}
+}
+
+// Names are what is looked up by, so that they stay as they are, however long and whatever their characters, until a State
+// leaves the process.
+func TestNamesStay(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	target, cluster := "xds:///"+rand.Text()+"\x01"+strings.Repeat("t", 2<<10), "c\u202e"+strings.Repeat("c", 2<<10)
+	outcomes.Find(outcomes.Key{Target: target, Cluster: cluster}).Begin().End(errors.New("no"))
+	live := serving(cluster, inspect.TransientFailure, "refused")
+	live.Priorities[0].Localities[0].Endpoints[0].Addresses[0] = cluster
+	s := Take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, live)}, Clients: []*xdsclient.Dump{{Servers: []xdsclient.ServerDump{{URI: cluster, Err: errors.New("no")}}}}})
+	c, p := s.Clusters[0], s.Problems[0]
+	if c.Name != cluster || c.Target != target || c.BadEndpoints[0].Address != cluster || s.Channels[0].Target != target || s.Servers[0].URI != cluster ||
+		p.Cluster != cluster || p.Target != target || s.Problems[1].Server != cluster {
+		t.Error("names are not as they were")
+	}
+	if c.RPCs == nil || len(p.Subject)+len(p.Text) > 6<<10 || strings.ContainsAny(p.Subject+p.Text, "\x01\u202e") {
+		t.Errorf("the texts are %q, %q", p.Subject, p.Text)
+	}
+	s.Bound()
+	for _, name := range []string{c.Name, c.Target, c.BadEndpoints[0].Address, s.Channels[0].Target, s.Servers[0].URI, s.Problems[0].Cluster, s.Problems[0].Target, s.Problems[1].Server} {
+		if len(name) > 1200 {
+			t.Errorf("a name of %d bytes leaves the process", len(name))
+		}
+	}
+}
+
+// RPCs that are not counted apart, because there are too many kinds of them, count for the verdict: on their own, as most of them may fail.
+func TestOtherRPCs(t *testing.T) {
+	t.Parallel()
+	reports := []*outcomes.Report{
+		{Key: outcomes.Key{Target: outcomes.Others, Route: outcomes.Others, Cluster: outcomes.Others}, Started: 10, Minute: outcomes.Sum{Started: 10, Ended: 10, Failed: 10}, Last: &outcomes.Failure{Code: "UNKNOWN", Text: "lost"}},
+		{Key: outcomes.Key{Target: "xds:///counted", Cluster: "well"}, Started: 9990, Minute: outcomes.Sum{Started: 9990, Ended: 9990}},
+	}
+	s := take(t.Context(), &Source{Channels: []inspect.Channel{configured("xds:///counted", serving("well", inspect.Ready, ""))}}, time.Now().Add(-time.Minute), reports)
+	if len(s.Problems) != 1 || s.Problems[0].Cluster != outcomes.Others || !strings.Contains(s.Problems[0].Text, "UNKNOWN: lost; 100 % of 10 RPCs in the last minute failed") ||
+		!strings.HasPrefix(s.Verdict.Text, "Failing: 1 of 2 clusters · 0.1 % errors") {
+		t.Errorf("%q, %+v", s.Verdict.Text, s.Problems)
+	}
+}
+
+// The RPCs of clusters with the same cause are told together, with their sum.
+func TestRPCsOfACause(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	target := "xds:///cause-" + rand.Text()
+	var clusters []inspect.Cluster
+	for i := range 3 {
+		name := fmt.Sprint("c", i)
+		clusters = append(clusters, serving(name, inspect.TransientFailure, "refused"))
+		for n := range 4 + i {
+			var err error
+			if n > 0 {
+				err = errors.New("refused")
+			}
+			outcomes.Find(outcomes.Key{Target: target, Cluster: name}).Begin().End(err)
+		}
+	}
+	s := Take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, clusters...)}})
+	if len(s.Problems) != 1 || s.Problems[0].Subject != `cluster "c2" and 2 others` || !strings.Contains(s.Problems[0].Text, "; 80.0 % of 15 RPCs in the last ") {
+		t.Errorf("%+v", s.Problems)
+	}
+}
+
+// asked is a Source whose balancer is asked, and does not answer if that is to be so.
+type asked struct {
+	*channel
+	silent bool
+	by     chan<- *asked
+}
+
+func (a *asked) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
+	a.by <- a
+	if a.silent {
+		<-ctx.Done()
+		return inspect.Cluster{}, false
+	}
+	return a.channel.Cluster(ctx, name)
+}
+
+// A balancer that does not answer takes no time from others.
+func TestABalancerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	by := make(chan *asked)
+	config := func(silent bool) inspect.Channel {
+		source := &channel{inspect.Config{Version: 1}, []inspect.Cluster{serving("c", inspect.Ready, "")}}
+		return inspect.Channel{Target: fmt.Sprint("xds:///", silent), Mode: "xDS"}.WithSource(&asked{source, silent, by})
+	}
+	state := make(chan *State, 1)
+	go func() {
+		state <- Take(ctx, &Source{Channels: []inspect.Channel{config(true), config(true), config(false)}})
+	}()
+	patience := testutils.Context(t)
+	for answered := false; !answered; {
+		select {
+		case a := <-by:
+			answered = !a.silent
+		case <-patience.Done():
+			t.Fatal("the channel whose balancer answers is not asked")
+		}
+	}
+	cancel()
+	for {
+		select {
+		case <-by:
+		case s := <-state:
+			if len(s.Clusters) != 1 || s.Clusters[0].Target != "xds:///false" {
+				t.Errorf("%d clusters are known", len(s.Clusters))
+			}
+			return
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -33,7 +34,7 @@ func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 			g.cover(resourceKey{config.Routes.Type, config.Routes.Name})
 		}
 	}
-	p := Problem{Severity: Failing, Kind: "channel", Subject: "channel " + d.Target, Text: d.Error, Since: d.Since, Target: d.Target}
+	p := Problem{Severity: Failing, Kind: "channel", Subject: "channel " + text(d.Target), Text: d.Error, Since: d.Since, Target: d.Target}
 	if d.RPCs != nil {
 		p.weight = d.RPCs.Minute.Failed
 	}
@@ -49,11 +50,8 @@ func (g *gathering) unroutedProblem(d *Channel) {
 	g.unrouted[d.Target] = true
 	m := &d.RPCs.Minute
 	p := Problem{
-		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + d.Target, Target: d.Target, weight: m.Failed,
-		Text: fmt.Sprintf("%s in the last minute failed without a cluster", plural(int(m.Failed), "RPC")),
-	}
-	if last := d.RPCs.Last; last != nil {
-		p.Text += "; the last error was " + last.Code + ": " + last.Text
+		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + text(d.Target), Target: d.Target, weight: m.Failed,
+		Text: fmt.Sprintf("%s in %s failed without a cluster", faults.Count(int(m.Failed), "RPC"), span(g.facts.Measured)) + lastError(d.RPCs),
 	}
 	g.Problems = append(g.Problems, p)
 }
@@ -67,10 +65,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		Severity: c.Health, Kind: "cluster", Subject: "cluster " + bounds.Quote(c.Name), Text: c.Error, Since: c.Since, Target: c.Target, Cluster: c.Name,
 	}
 	if c.RPCs != nil {
-		p.weight = c.RPCs.Minute.Failed
-		if p.weight > 0 && !strings.Contains(p.Text, "in the last minute failed") {
-			p.Text += fmt.Sprintf("; %s of %s in the last minute failed", Percent(c.RPCs.Minute.Share()), plural(int(c.RPCs.Minute.Ended), "RPC"))
-		}
+		p.weight, p.ended = c.RPCs.Minute.Failed, c.RPCs.Minute.Ended
 	}
 	if c.Health == Failing {
 		for _, k := range c.covered {
@@ -83,6 +78,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		same := &g.Problems[i]
 		same.same++
 		same.weight += p.weight
+		same.ended += p.ended
 		if !p.Since.IsZero() && (same.Since.IsZero() || p.Since.Before(same.Since)) {
 			same.Since = p.Since
 		}
@@ -132,8 +128,13 @@ func (g *gathering) sortProblems() {
 			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), compareTimes(a.Since, b.Since))
 	})
 	for i := range g.Problems {
-		if p := &g.Problems[i]; p.same > 0 {
-			p.Subject += fmt.Sprintf(" and %s", plural(p.same, "other"))
+		p := &g.Problems[i]
+		if p.same > 0 {
+			p.Subject += fmt.Sprintf(" and %s", faults.Count(p.same, "other"))
+		}
+		if p.weight > 0 && p.Kind == "cluster" {
+			m := Minute{Ended: p.ended, Failed: p.weight}
+			p.Text += fmt.Sprintf("; %s of %s in %s failed", Percent(m.Share()), faults.Count(int(m.Ended), "RPC"), span(g.facts.Measured))
 		}
 	}
 }

@@ -7,7 +7,11 @@
 // request on (outcomes.Look). It explains no single RPC: package explain does.
 package livestate
 
-import "time"
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+)
 
 // Format is that of State as JSON. It grows when a key changes its meaning.
 const Format = "1"
@@ -53,6 +57,7 @@ const (
 )
 
 // State is how the process is, or the part of it that uses one xDS client. It encodes as JSON.
+// RPCs beyond the kinds that are counted apart are those of a cluster [outcomes.Others].
 type State struct {
 	Time     time.Time `json:"time"`
 	Verdict  Verdict   `json:"verdict"`
@@ -85,9 +90,9 @@ type Problem struct {
 	Cluster string `json:"cluster,omitempty"`
 	Server  string `json:"server,omitempty"`
 
-	// same is how many others have the problem, and weight how many RPCs failed.
-	same   int
-	weight uint64
+	// same is how many others have the problem, and weight how many RPCs failed, of ended.
+	same          int
+	weight, ended uint64
 }
 
 // Server is a management server.
@@ -203,7 +208,8 @@ type LastError struct {
 	Text string    `json:"text"`
 }
 
-// Bound leaves out what is beyond the bounds of a State that leaves the process.
+// Bound leaves out what is beyond the bounds of a State that leaves the process. Names are as they are until then, as they are
+// keys; those that are too long are cut.
 func (s *State) Bound() {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
@@ -215,6 +221,27 @@ func (s *State) Bound() {
 		room -= len(c.BadEndpoints)
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
+		cut(&c.Name, &c.Target)
+		for i := range c.BadEndpoints {
+			cut(&c.BadEndpoints[i].Address)
+		}
+	}
+	for i := range s.Problems {
+		cut(&s.Problems[i].Target, &s.Problems[i].Cluster, &s.Problems[i].Server)
+	}
+	for i := range s.Servers {
+		cut(&s.Servers[i].URI)
+	}
+	for i := range s.Channels {
+		cut(&s.Channels[i].Target)
+	}
+}
+
+func cut(names ...*string) {
+	for _, n := range names {
+		if len(*n) > bounds.ErrorText {
+			*n = text(*n)
+		}
 	}
 }
 

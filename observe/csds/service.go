@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -80,11 +81,17 @@ func answer(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.C
 	// The balancers of many clusters are asked; what they do not say in that time is left out.
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
-	for _, c := range xdsclient.Clients() {
-		d := c.Dump()
-		config := clientConfig(d, !req.GetExcludeResourceContents())
-		config.GenericXdsConfigs = append(config.GenericXdsConfigs, stateConfig(ctx, d))
-		resp.Config = append(resp.Config, config)
+	clients := xdsclient.Clients()
+	resp.Config = make([]*statusv3.ClientConfig, len(clients))
+	var asking sync.WaitGroup
+	for i, c := range clients {
+		asking.Go(func() {
+			d := c.Dump()
+			config := clientConfig(d, !req.GetExcludeResourceContents())
+			config.GenericXdsConfigs = append(config.GenericXdsConfigs, stateConfig(ctx, d))
+			resp.Config[i] = config
+		})
 	}
+	asking.Wait()
 	return resp, nil
 }

@@ -28,27 +28,55 @@ type pulses struct {
 	last weak.Pointer[pulse]
 	// next is the earliest time of the next one.
 	next time.Time
+	// making is closed when the next one is there. It is nil unless one is being made.
+	making chan struct{}
 }
 
-// get returns the last pulse, or a new one if the last one is old enough. As with snapshots, making them takes
-// at most a part of the time. A viewer that leaves does not end the asking of balancers, as others are shown the pulse, too.
+// get returns the last pulse, or a new one if the last one is old enough. While it is made, other viewers are shown the last one.
 func (p *pulses) get(ctx context.Context, snap *snapshot, refresh time.Duration) *pulse {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last, now := p.last.Value(), time.Now()
-	if last != nil && now.Before(p.next) {
-		return last
+	for {
+		p.mu.Lock()
+		last, making := p.last.Value(), p.making
+		ready := last != nil && (making != nil || time.Now().Before(p.next))
+		mine := !ready && making == nil
+		if mine {
+			p.making = make(chan struct{})
+		}
+		p.mu.Unlock()
+		switch {
+		case ready:
+			return last
+		case mine:
+			return p.make(ctx, snap, refresh)
+		}
+		<-making
 	}
+}
+
+// make makes a pulse. As with snapshots, the work takes at most a part of the time. Waiting for a balancer that does not answer
+// is no work. A viewer that leaves does not end the asking of balancers, as others are shown the pulse, too.
+func (p *pulses) make(ctx context.Context, snap *snapshot, refresh time.Duration) (made *pulse) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askingTime)
 	defer cancel()
-	made := &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: snap.channels, Clients: snap.clients}), methods: make(map[int]string)}
+	defer func() {
+		work := time.Since(began)
+		if ctx.Err() != nil {
+			work -= askingTime
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		// The second is almost over when the next tick comes.
+		p.last, p.next = weak.Make(made), began.Add(max(refresh-refresh/10, maxShare*work))
+		close(p.making)
+		p.making = nil
+	}()
+	made = &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: snap.channels, Clients: snap.clients}), methods: make(map[int]string)}
 	for i := range made.Problems[:min(len(made.Problems), livestate.MaxProblems)] {
 		if problem := &made.Problems[i]; problem.Cluster != "" {
 			made.methods[i] = snap.methodFor(problem.Target, problem.Cluster)
 		}
 	}
-	// The second is almost over when the next tick comes.
-	p.last, p.next = weak.Make(made), now.Add(max(refresh-refresh/10, maxShare*time.Since(now)))
 	return made
 }
 
