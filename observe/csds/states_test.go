@@ -1,6 +1,7 @@
 package csds_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +9,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -59,10 +60,10 @@ func TestStates(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		feature bootstrap.Feature
-		// soon is set if the client waits for the resource for a moment only.
-		soon bool
-		when func(given)
-		then adminv3.ClientResourceStatus
+		// timeout is how long the client waits for the resource, an hour if it is 0.
+		timeout time.Duration
+		when    func(given)
+		then    adminv3.ClientResourceStatus
 		// version is that of the resource in use, whose text is "one"; empty: none is.
 		version string
 		// failed is the version of error_state, which is not there if details is empty;
@@ -100,7 +101,8 @@ func TestStates(t *testing.T) {
 		// gRFC A40: "Accepted update will clean error states".
 		"ACKED: after a NACK": {when: sets(bad, "invalid", one, "one"), then: acked, version: "2"},
 		"DOES_NOT_EXIST: not received in time": {
-			soon: true, when: waits("does not exist"), then: notThere, details: "did not send it within",
+			timeout: 3 * time.Second, // for the answer, which does not have it
+			when:    waits("does not exist"), then: notThere, details: "did not send it within",
 		},
 		"DOES_NOT_EXIST: deleted": {
 			feature: bootstrap.FeatureFailOnDataErrors,
@@ -133,7 +135,12 @@ func TestStates(t *testing.T) {
 			then: received, version: "1", failed: "2", details: "oops",
 		},
 		"TIMEOUT: not received in time (resource_timer_is_transient_error)": {
-			feature: bootstrap.FeatureResourceTimerIsTransientError, soon: true, when: waits("timeout"),
+			feature: bootstrap.FeatureResourceTimerIsTransientError, timeout: 50 * time.Millisecond,
+			when: func(g given) {
+				// An answer that comes after the timeout says that there is no such resource.
+				g.t.Cleanup(g.server.StallSends())
+				waits("timeout")(g)
+			},
 			then: adminv3.ClientResourceStatus_TIMEOUT, details: "did not send it within",
 		},
 	} {
@@ -144,11 +151,7 @@ func TestStates(t *testing.T) {
 			if test.feature != "" {
 				opts = append(opts, testutils.ServerFeatures(string(test.feature)))
 			}
-			timeout := time.Hour
-			if test.soon {
-				timeout = 50 * time.Millisecond
-			}
-			client := newClient(t, server, timeout, opts...)
+			client := newClient(t, server, cmp.Or(test.timeout, time.Hour), opts...)
 			test.when(given{t, server, client})
 			config := of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name())
 			i := slices.IndexFunc(config.GetGenericXdsConfigs(), func(c *statusv3.ClientConfig_GenericXdsConfig) bool { return c.GetName() == "a" })
@@ -163,7 +166,7 @@ func TestStates(t *testing.T) {
 			if test.details != "" {
 				want.ErrorState = &adminv3.UpdateFailureState{VersionInfo: test.failed}
 			}
-			ignore := []cmp.Option{
+			ignore := []gocmp.Option{
 				protocmp.Transform(),
 				protocmp.IgnoreFields(&statusv3.ClientConfig_GenericXdsConfig{}, "last_updated"),
 				protocmp.IgnoreFields(&adminv3.UpdateFailureState{}, "last_update_attempt", "details"),

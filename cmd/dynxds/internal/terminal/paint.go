@@ -5,6 +5,10 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
 )
 
 // colour is how words are shown: as a parameter of the escape sequence SGR (ECMA-48).
@@ -59,16 +63,23 @@ func (v *Writer) paint(text string) string {
 	return b.String()
 }
 
-// Redraws reports whether Redraw replaces what it wrote before.
-func (v *Writer) Redraws() bool { return v.height > 1 && v.width > 1 }
+// size is that of a terminal, in columns and lines.
+type size struct{ width, height int }
 
-// Redraw writes lines in the place of those of the last Redraw, unless something else was written since. It needs
-// Redraws. What does not fit the terminal is cut.
+// Redraws reports whether Redraw replaces what it wrote before.
+func (v *Writer) Redraws() bool { return v.window != nil }
+
+// Redraw writes lines in the place of those of the last Redraw, unless something else was written since, or the window has
+// another size: nobody knows how many lines the text takes now. It needs Redraws. What does not fit the terminal is cut.
 func (v *Writer) Redraw(text string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	now := v.window()
+	if now != v.within {
+		v.drawn, v.within = 0, now
+	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if most := v.height - 1; len(lines) > most {
+	if most := max(1, now.height-1); len(lines) > most {
 		lines = append(lines[:most-1:most-1], fmt.Sprintf("… %d more lines", len(lines)-most+1))
 	}
 	var b strings.Builder
@@ -77,7 +88,7 @@ func (v *Writer) Redraw(text string) error {
 	}
 	b.WriteString("\x1b[J") // erase what is below
 	for _, line := range lines {
-		b.WriteString(v.paint(cut(escaped(strings.ReplaceAll(line, "\t", " ")), v.width)))
+		b.WriteString(v.paint(cut(escaped(strings.ReplaceAll(line, "\t", " ")), now.width)))
 		b.WriteByte('\n')
 	}
 	v.drawn = len(lines)
@@ -85,10 +96,29 @@ func (v *Writer) Redraw(text string) error {
 	return err
 }
 
-// cut returns what of a line fits.
-func cut(line string, width int) string {
-	if runes := []rune(line); len(runes) > width {
-		return string(runes[:width-1]) + "…"
+// cut returns what of a line fits into some columns.
+func cut(line string, columns int) string {
+	used, fits := 0, 0 // fits: the bytes that leave a column for "…"
+	for i, c := range line {
+		if used += columnsOf(c); used > columns {
+			return line[:fits] + "…"
+		}
+		if used < columns {
+			fits = i + utf8.RuneLen(c)
+		}
 	}
 	return line
+}
+
+// columnsOf returns how many columns a terminal gives a character: two to those of East Asia and to emoji, none to accents of the
+// character before.
+func columnsOf(c rune) int {
+	switch {
+	case unicode.In(c, unicode.Mn, unicode.Me):
+		return 0
+	case width.LookupRune(c).Kind() == width.EastAsianWide, width.LookupRune(c).Kind() == width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
 }

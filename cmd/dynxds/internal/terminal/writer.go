@@ -24,11 +24,13 @@ import (
 type Writer struct {
 	mu sync.Mutex
 	to io.Writer
-	// colours are those of a terminal, nil if there are none, and height and width its size, 0 if it cannot redraw.
-	colours       []colour
-	height, width int
-	// drawn is how many lines the last Redraw wrote.
-	drawn int
+	// colours are those of a terminal, nil if there are none.
+	colours []colour
+	// window returns the present size of the terminal; nil if it cannot redraw.
+	window func() size
+	// drawn is how many lines the last Redraw wrote, in a window of the size within.
+	drawn  int
+	within size
 	// rest is the begin of a character whose end was not written yet.
 	rest []byte
 }
@@ -41,8 +43,12 @@ func New(to io.Writer) *Writer {
 	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" || os.Getenv("CI") != "" {
 		return w
 	}
-	if width, height, err := term.GetSize(int(file.Fd())); err == nil {
-		w.width, w.height = width, height
+	window := func() (s size) {
+		s.width, s.height, _ = term.GetSize(int(file.Fd()))
+		return s
+	}
+	if s := window(); s.width > 1 && s.height > 1 {
+		w.window = window
 	}
 	if os.Getenv("NO_COLOR") == "" {
 		w.colours = palette

@@ -59,7 +59,8 @@ func TestPaint(t *testing.T) {
 func TestRedraw(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := &Writer{to: &out, width: 10, height: 4}
+	window := size{width: 10, height: 4}
+	w := &Writer{to: &out, window: func() size { return window }}
 	draw := func(text, want string) {
 		t.Helper()
 		out.Reset()
@@ -72,7 +73,26 @@ func TestRedraw(t *testing.T) {
 	_, err := w.Write([]byte("other\n"))
 	xdstest.NoError(t, err)
 	draw("d", "\x1b[Jd\n")
+	// In a window of another size the lines of before may take more or fewer lines.
+	window = size{width: 5, height: 2}
+	draw("123456\n7\n", "\x1b[J… 2 …\n")
+	window.height = 3
+	draw("123456\n7\n", "\x1b[J1234…\n7\n")
+	draw("8", "\x1b[2A\x1b[J8\n")
 	if !w.Redraws() || New(&out).Redraws() {
 		t.Error("only a terminal can be drawn again")
+	}
+}
+
+// A line takes as many columns as the terminal gives its characters.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"12345": "12345", "123456": "1234…", "文字文": "文字…", "文字": "文字", "a文字": "a文字", "ab文字": "ab文…", "e\u0301e\u0301e\u0301e\u0301e\u0301": "e\u0301e\u0301e\u0301e\u0301e\u0301",
+		"\U0001F600\U0001F600\U0001F600": "\U0001F600\U0001F600…", "": "",
+	} {
+		if got := cut(line, 5); got != want {
+			t.Errorf("%q is cut to %q, want %q", line, got, want)
+		}
 	}
 }
