@@ -76,6 +76,17 @@ func (c *Counter) inFlight() int64 {
 	return max(0, int64(c.started.Load()-ended))
 }
 
+// InFlight calls f for each Key of a target that has RPCs in flight, with their number.
+func InFlight(target string, f func(k Key, n int64)) {
+	for k, v := range table.byKey.Range {
+		if k := k.(Key); k.Target == target {
+			if n := v.(*Counter).inFlight(); n > 0 {
+				f(k, n)
+			}
+		}
+	}
+}
+
 // Report is what was counted for one Key, or for several together.
 type Report struct {
 	Key

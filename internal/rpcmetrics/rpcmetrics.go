@@ -1,5 +1,6 @@
 // Package rpcmetrics records metrics of the RPCs of a channel: by route, cluster and priority of
-// the endpoint, by the reason of picks without an endpoint, and the age of the configuration.
+// the endpoint, by the reason of picks without an endpoint, and the age of the configuration. How many are
+// in flight is read from package outcomes.
 //
 // It is on for channels with a stats plugin that takes metrics, in programs that link the module's
 // package metrics, which registers the Descriptors with gRPC: plugins do not report which metrics
@@ -31,6 +32,7 @@ const (
 	metricDuration = "dynxds.client.call.duration"
 	metricRetries  = "dynxds.client.call.retries"
 	metricFailures = "dynxds.client.pick.failures"
+	metricInFlight = "dynxds.client.in_flight"
 	metricAge      = "dynxds.client.config.age"
 )
 
@@ -53,6 +55,8 @@ func Descriptors() []estats.MetricDescriptor {
 			Description: "Retries, by what the attempt before each went to."},
 		{Name: metricFailures, Type: estats.MetricTypeIntCount, Unit: "{pick}", Labels: []string{labelTarget, labelCluster, labelReason},
 			Description: "Picks that found no endpoint for an RPC, by reason. Picks that wait are not counted."},
+		{Name: metricInFlight, Type: estats.MetricTypeIntAsyncGauge, Unit: "{call}", Labels: []string{labelTarget, labelRoute, labelCluster},
+			Description: "RPCs that have been routed and have not ended, by route and the route's cluster."},
 		{Name: metricAge, Type: estats.MetricTypeIntAsyncGauge, Unit: "s", Labels: []string{labelTarget},
 			Description: "Time since the channel began to use its configuration: routes, clusters and endpoints."},
 	}
@@ -62,7 +66,7 @@ func Descriptors() []estats.MetricDescriptor {
 type handles struct {
 	calls, retries, failures *estats.Int64CountHandle
 	duration                 *estats.Float64HistoHandle
-	age                      *estats.Int64AsyncGaugeHandle
+	inFlight, age            *estats.Int64AsyncGaugeHandle
 }
 
 // registered looks the metrics up in gRPC's registry. It reports false unless all are there. It
@@ -81,6 +85,7 @@ func registered() (handles, bool) {
 		retries:  (*estats.Int64CountHandle)(found[metricRetries]),
 		failures: (*estats.Int64CountHandle)(found[metricFailures]),
 		duration: (*estats.Float64HistoHandle)(found[metricDuration]),
+		inFlight: (*estats.Int64AsyncGaugeHandle)(found[metricInFlight]),
 		age:      (*estats.Int64AsyncGaugeHandle)(found[metricAge]),
 	}, true
 }
@@ -94,7 +99,7 @@ type Recorder struct {
 	// unrouted are the labels of RPCs without a route, others those of RPCs for whose own there
 	// is no room (labelSets).
 	unrouted, others *labelSet
-	age              age
+	gauges           gauges
 }
 
 // New returns the Recorder of a channel with the given target, or nil if nothing is to be
@@ -112,13 +117,13 @@ func New(target string, to estats.MetricsRecorder) *Recorder {
 		unrouted: newLabelSet(labelKey{target: target}),
 		others:   newLabelSet(labelKey{target, other, other, other}),
 	}
-	m.startAge()
+	m.startGauges()
 	return m
 }
 
 // Close ends the reports of the configuration's age.
 func (m *Recorder) Close() {
 	if m != nil {
-		m.stopAge()
+		m.stopGauges()
 	}
 }

@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // plugin records what it is given, as "name value label…".
@@ -184,6 +186,32 @@ func TestAgeOfTheConfiguration(t *testing.T) {
 			t.Error("something is left of closed channels")
 		}
 	})
+}
+
+// RPCs that have not ended are reported as long as there are any.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	register()
+	outcomes.Look()
+	p := new(plugin)
+	m := New("in flight", p)
+	defer m.Close()
+	m.Configured(true)
+	collect := func(want ...string) {
+		t.Helper()
+		xdstest.NoError(t, m.report(p))
+		p.lines = slices.DeleteFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, "config.age ") })
+		p.expect(t, want...)
+	}
+	c := outcomes.Find(outcomes.Key{Target: "in flight", Route: "r", Cluster: "c"})
+	outcomes.Find(outcomes.Key{Target: "another", Route: "r", Cluster: "c"}).Begin()
+	collect()
+	one, two := c.Begin(), c.Begin()
+	collect(`in_flight 2 ["in flight" "r" "c"]`)
+	one.End(nil)
+	collect(`in_flight 1 ["in flight" "r" "c"]`)
+	two.End(nil)
+	collect()
 }
 
 // The memory for labels, ours and the plugin's, is bounded whatever the control plane sends.

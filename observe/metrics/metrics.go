@@ -11,12 +11,13 @@
 //
 // Importing the package turns the metrics of RPCs on, for channels that have a stats plugin:
 // without it, gRPC does not know their names, and RPCs pay nothing for them. It also has the outcomes of RPCs
-// counted for good, which the status page and CSDS read (docs/tasks/statuspage.md). The metrics are
+// counted for good, which dynxds.client.in_flight, the status page and CSDS read (docs/tasks/statuspage.md). The metrics are
 //
 //   - dynxds.client.calls and dynxds.client.call.duration: RPCs and their latency, by route,
 //     cluster, and priority of the endpoint,
 //   - dynxds.client.call.retries: retries, by the same,
 //   - dynxds.client.pick.failures: picks that found no endpoint, by reason,
+//   - dynxds.client.in_flight: RPCs that have not ended, by route and cluster,
 //   - dynxds.client.config.age: the time since a channel's configuration last changed.
 //
 // docs/reference/metrics.md has their labels and what they cost.

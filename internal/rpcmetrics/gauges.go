@@ -7,30 +7,32 @@ import (
 	"time"
 
 	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// age is the age of the configuration of a Recorder's channel.
-type age struct {
-	since      atomic.Pointer[time.Time] // when it came into use; nil: there is none
+// gauges are what plugins read of a Recorder: the age of the channel's configuration, and the RPCs in flight.
+type gauges struct {
+	since      atomic.Pointer[time.Time] // when the configuration came into use; nil: there is none
 	unregister func()
 }
 
 // reporters are the Recorders of the process by target, in the order of their creation. The first
-// one of a target that has a configuration reports its age, as all have the same labels.
+// one of a target that has a configuration reports, as all have the same labels.
 var reporters = struct {
 	sync.Mutex
 	byTarget map[string][]*Recorder
 }{byTarget: make(map[string][]*Recorder)}
 
-func (m *Recorder) startAge() {
+func (m *Recorder) startGauges() {
 	reporters.Lock()
 	reporters.byTarget[m.target] = append(reporters.byTarget[m.target], m)
 	reporters.Unlock()
-	m.age.unregister = m.to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.reportAge), m.handles.age)
+	m.gauges.unregister = m.to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), m.handles.age, m.handles.inFlight)
 }
 
-func (m *Recorder) stopAge() {
-	m.age.unregister()
+func (m *Recorder) stopGauges() {
+	m.gauges.unregister()
 	reporters.Lock()
 	defer reporters.Unlock()
 	rest := slices.DeleteFunc(reporters.byTarget[m.target], func(x *Recorder) bool { return x == m })
@@ -45,16 +47,21 @@ func (m *Recorder) Configured(ok bool) {
 	case m == nil:
 	case ok:
 		now := time.Now()
-		m.age.since.Store(&now)
+		m.gauges.since.Store(&now)
 	default:
-		m.age.since.Store(nil)
+		m.gauges.since.Store(nil)
 	}
 }
 
-func (m *Recorder) reportAge(to estats.AsyncMetricsRecorder) error {
-	if since := m.age.since.Load(); since != nil && m.reportsFirst() {
-		m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
+func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
+	since := m.gauges.since.Load()
+	if since == nil || !m.reportsFirst() {
+		return nil
 	}
+	m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
+	outcomes.InFlight(m.target, func(k outcomes.Key, n int64) {
+		m.handles.inFlight.Record(to, n, m.target, k.Route, k.Cluster)
+	})
 	return nil
 }
 
@@ -63,7 +70,7 @@ func (m *Recorder) reportsFirst() bool {
 	reporters.Lock()
 	defer reporters.Unlock()
 	for _, x := range reporters.byTarget[m.target] {
-		if x.age.since.Load() != nil {
+		if x.gauges.since.Load() != nil {
 			return x == m
 		}
 	}
