@@ -142,3 +142,16 @@ func (s *stream) decided() (list []decided) {
 	}
 	return list
 }
+
+// absenceText returns the error of a resource that does not exist, as Options.Absence puts it, or nil.
+func (s *stream) absenceText(typeURL, name string) *resourceError {
+	if s.hooks.absence == nil {
+		return nil
+	}
+	allowed := func(name string) bool { return s.mayHaveName(typeURL, xdsname.Canonical(name)) == nil }
+	text := s.hooks.absence(typeURL, name, allowed)
+	if text == "" {
+		return nil
+	}
+	return &resourceError{name: name, detail: status.New(codes.NotFound, text).Proto()}
+}

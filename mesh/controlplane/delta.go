@@ -74,7 +74,7 @@ func (p *delta) collect() ([]deltaBatch, string) {
 
 // response returns the next message of n, with a new nonce, and records it as sent.
 func (p *delta) response(n *deltaBatch, version string) *discoverypb.DeltaDiscoveryResponse {
-	resp := n.nextResponse(p.maxSize)
+	resp := n.nextResponse(p.maxSize, func(name string) *resourceError { return p.absenceText(n.sub.typeURL, name) })
 	resp.SystemVersionInfo = version
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()

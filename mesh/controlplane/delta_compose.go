@@ -376,9 +376,15 @@ func (w *composer) remove() {
 		of := w.sub.resourceName(tp, old)
 		if w.sub.dialect == byNames || old.claimed() {
 			w.batch.removed = append(w.batch.removed, of.GetName())
+			if old == absence {
+				if w.batch.absent == nil {
+					w.batch.absent = make(map[string]bool)
+				}
+				w.batch.absent[of.GetName()] = true
+			}
 			continue
 		}
-		w.batch.lost = append(w.batch.lost, namedLoss{tp, of})
+		w.batch.lost = append(w.batch.lost, namedLoss{tp, of, old == absence})
 		w.repair(tp, old)
 	}
 }

@@ -20,6 +20,8 @@ type deltaBatch struct {
 	removed []string
 	lost    []namedLoss
 	errors  []namedError
+	// absent are the names of removed that the client has asked for.
+	absent map[string]bool
 	// answer forces a response even if it is empty: a new wildcard subscription is always
 	// answered.
 	answer bool
@@ -37,6 +39,8 @@ type (
 	namedLoss struct {
 		topic topic
 		of    *discoverypb.ResourceName
+		// absent is set if the client has asked for it.
+		absent bool
 	}
 	namedError struct {
 		topic topic
@@ -92,8 +96,9 @@ func (n namedResource) message(d dialect) *discoverypb.Resource {
 	return n.resource.message(n.name, d)
 }
 
-// nextResponse moves items of about limit bytes, at least one, from n into a response.
-func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse {
+// nextResponse moves items of about limit bytes, at least one, from n into a response. explain returns an error that says more about
+// the absence of a resource, or nil. It is sent beside the removal, for clients that know errors.
+func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resourceError) *discoverypb.DeltaDiscoveryResponse {
 	n.answer = false
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
 	room := limit
@@ -112,16 +117,36 @@ func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse
 		resp.Resources = append(resp.Resources, next.message(n.sub.dialect))
 		n.resources = n.resources[1:]
 	}
-	for ; len(n.removed) > 0 && fits(envelopeSize+len(n.removed[0])); n.removed = n.removed[1:] {
-		resp.RemovedResources = append(resp.RemovedResources, n.removed[0])
+	fitsAbsence := func(size int, absent bool, of *discoverypb.ResourceName) bool {
+		var why *resourceError
+		if absent {
+			why = explain(of.GetName())
+		}
+		if why == nil {
+			return fits(size)
+		}
+		message := why.message(of)
+		ok := fits(size + envelopeSize + proto.Size(message))
+		if ok {
+			resp.ResourceErrors = append(resp.ResourceErrors, message)
+		}
+		return ok
 	}
-	if len(n.removed) > 0 {
-		return resp
+	for ; len(n.removed) > 0; n.removed = n.removed[1:] {
+		name := n.removed[0]
+		if !fitsAbsence(envelopeSize+len(name), n.absent[name], &discoverypb.ResourceName{Name: name}) {
+			return resp
+		}
+		resp.RemovedResources = append(resp.RemovedResources, name)
 	}
-	for ; len(n.lost) > 0 && fits(envelopeSize+proto.Size(n.lost[0].of)); n.lost = n.lost[1:] {
-		resp.RemovedResourceNames = append(resp.RemovedResourceNames, n.lost[0].of)
+	for ; len(n.lost) > 0; n.lost = n.lost[1:] {
+		lost := n.lost[0]
+		if !fitsAbsence(envelopeSize+proto.Size(lost.of), lost.absent, lost.of) {
+			return resp
+		}
+		resp.RemovedResourceNames = append(resp.RemovedResourceNames, lost.of)
 	}
-	for ; len(n.lost) == 0 && len(n.errors) > 0; n.errors = n.errors[1:] {
+	for ; len(n.errors) > 0; n.errors = n.errors[1:] {
 		next := n.errors[0].err.message(n.errors[0].of)
 		if !fits(envelopeSize + proto.Size(next)) {
 			break
@@ -141,7 +166,7 @@ func makeBeforeBreak(all []deltaBatch) []deltaBatch {
 	var kept, ends []deltaBatch
 	for _, n := range all {
 		if n.sub.typeURL == typeurl.Cluster || n.sub.typeURL == typeurl.Endpoints {
-			end := deltaBatch{sub: n.sub, removed: n.removed, lost: n.lost, errors: n.errors}
+			end := deltaBatch{sub: n.sub, removed: n.removed, absent: n.absent, lost: n.lost, errors: n.errors}
 			n.removed, n.lost, n.errors = nil, nil, nil
 			if !end.empty() {
 				ends = append(ends, end)

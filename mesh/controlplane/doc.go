@@ -72,7 +72,7 @@
 // [Tx.SetError] stores an error in place of a resource (xRFC TP3). It is sent once to each stream that
 // subscribed to the name, and again after it changed, the resource was sent in between, or the client
 // subscribed again. A delta client is sent a resource_errors entry if the store has an error, a
-// removed_resources entry if it has nothing. To wildcard subscriptions a resource in error does not
+// removed_resources entry if it has nothing, and beside that an error with the text of [Options.Absence]. To wildcard subscriptions a resource in error does not
 // exist.
 //
 // A glob collection (xRFC TP1, delta only) may be in error as a whole. Its subscribers are sent

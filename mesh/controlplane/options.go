@@ -55,7 +55,8 @@ type Options struct {
 	// subscriptions. Delta streams report the same by removed_resources in any case.
 	NotFoundErrors bool
 
-	// Absence returns the text of an error of NotFoundErrors; empty: the server's own. It may name resources that
+	// Absence returns the text of an error of NotFoundErrors; empty: the server's own. Delta streams are told it by an error
+	// beside the removal, and nothing if it is empty. It may name resources that
 	// are similar, of which allowed says whether the client may have them. It is called without locks, by
 	// several goroutines at a time, once for each name that a client asks for, so it must bound its work itself.
 	Absence func(typeURL, name string, allowed func(name string) bool) string

@@ -315,6 +315,16 @@ func TestOptions_Absence(t *testing.T) {
 			t.Errorf("%s is told %q, want %q", node, got, want)
 		}
 	}
+	// A delta client is told so beside the removal, of a name that it has asked for, by whatever kind of name.
+	d := s.openDelta(t)
+	d.identify("a", rds, "a-1", "a-2", "a-plain")
+	told := d.want(rds, "a-1", "-a-2", "-a-plain", "!a-2: NotFound")
+	if got := told.errors[0].GetErrorDetail().GetMessage(); got != "no a-2: a-1 true, b-1 false" {
+		t.Errorf("a delta client is told %q", got)
+	}
+	d.ack(told)
+	s.delete(t, rds, "a-1")
+	d.want(rds, "-a-1", "!a-1: NotFound")
 	c := s.open(t)
 	c.identify("a", rds, "a-plain")
 	if got := c.want(rds, "!a-plain: NotFound").errors[0].GetErrorDetail().GetMessage(); !strings.Contains(got, "has no resource") {

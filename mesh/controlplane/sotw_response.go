@@ -4,12 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -61,10 +58,9 @@ func (p *sotw) errorMessages(b *sotwBatch) []*discoverypb.ResourceError {
 	var messages []*discoverypb.ResourceError
 	for _, e := range b.errors {
 		message := e.err.message(e.of)
-		if e.err.absent && p.hooks.absence != nil {
-			allowed := func(name string) bool { return p.mayHaveName(b.sub.typeURL, xdsname.Canonical(name)) == nil }
-			if text := p.hooks.absence(b.sub.typeURL, e.err.name, allowed); text != "" {
-				message.ErrorDetail = status.New(codes.NotFound, text).Proto()
+		if e.err.absent {
+			if text := p.absenceText(b.sub.typeURL, e.err.name); text != nil {
+				message = text.message(e.of)
 			}
 		}
 		messages = append(messages, message)

@@ -210,8 +210,7 @@ func TestAWrongTarget(t *testing.T) {
 		m := newMesh(t)
 		r := start(t, kind.authority, map[string]string{"services.yaml": m.services()})
 		_, _, err := r.dialAs("back", kind, map[string]any{"service": "frontend"}).call()
-		if unavailable(t, err, "does not exist"); !kind.delta {
-			unavailable(t, err, `there is no service "back"; did you mean "backend"?`)
-		}
+		unavailable(t, err, "does not exist")
+		unavailable(t, err, `there is no service "back"; did you mean "backend"?`)
 	})
 }
