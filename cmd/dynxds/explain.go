@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,10 +31,7 @@ With --expect, the exit status is 1 unless all RPCs go to the clusters that it n
 Where the control plane is "dynxds serve", what decided is followed by the file and line.`
 
 func newExplain() *cobra.Command {
-	var (
-		of      explained
-		headers []string
-	)
+	var of explained
 	cmd := &cobra.Command{
 		Use:   "explain DIR|HOST:PORT [TARGET] METHOD",
 		Short: "Say where an RPC goes, and why",
@@ -50,10 +46,6 @@ func newExplain() *cobra.Command {
 		},
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if of.request.Headers, err = headersOf(headers); err != nil {
-				return err
-			}
 			if err := of.check(cmd, args); err != nil {
 				return err
 			}
@@ -64,20 +56,15 @@ func newExplain() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&of.service, "service", "", "the service that is called; short for the target xds:///SERVICE")
 	completeServices(cmd, "service")
-	f.StringArrayVarP(&headers, "header", "H", nil, "a header of the RPC, 'name: value'; may be repeated")
-	f.StringArrayVar(&of.expected, "expect", nil, "a cluster that RPCs have to go to; may be repeated")
-	f.StringVar(&of.request.Authority, "channel-authority", "", "the channel's authority, if grpc.WithAuthority sets it")
-	f.StringVar(&of.request.Listener, "listener", "", "the name of the Listener, if the target does not give it")
-	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
+	of.rpc.Add(cmd)
 	of.process.add(cmd)
 	return cmd
 }
 
 // explained is what to explain.
 type explained struct {
-	request  explain.Request
-	service  string
-	expected []string
+	rpc     cmdline.RPC
+	service string
 	// client is that of a folder, and process says how to ask a process and what to show of an explanation.
 	client  cmdline.Client
 	process processFlags
@@ -85,14 +72,15 @@ type explained struct {
 
 // check checks the command line, and completes the request.
 func (x *explained) check(cmd *cobra.Command, args []string) error {
-	x.request.Method = args[len(args)-1]
+	request := &x.rpc.Request
+	request.Method = args[len(args)-1]
 	switch {
 	case len(args) == 3 && x.service != "":
 		return exit.Usagef("both --service %s and the target %s are given", x.service, args[1])
 	case len(args) == 3:
-		x.request.Target = args[1]
+		request.Target = args[1]
 	case x.service != "":
-		x.request.Target = "xds:///" + x.service
+		request.Target = "xds:///" + x.service
 	default:
 		return exit.Usagef("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
 	}
@@ -100,7 +88,7 @@ func (x *explained) check(cmd *cobra.Command, args []string) error {
 		return exit.Usagef("--name %q: %w", x.process.filter.Name, err)
 	}
 	if isFolder(args[0]) {
-		return exit.With(exit.Usage, x.request.Check())
+		return x.rpc.Check()
 	}
 	if _, _, err := net.SplitHostPort(args[0]); err != nil {
 		return exit.Usagef("%q is neither a folder nor the address of a process: %w", args[0], err)
@@ -111,7 +99,7 @@ func (x *explained) check(cmd *cobra.Command, args []string) error {
 		}
 	}
 	x.process.process.Address = args[0]
-	return exit.With(exit.Usage, x.request.Check())
+	return x.rpc.Check()
 }
 
 // explain explains an RPC of a folder's client, or of a process.
@@ -121,7 +109,7 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 		err error
 	)
 	if x.process.process.Address != "" {
-		e, err = status.Explain(ctx, x.process.process, x.request)
+		e, err = status.Explain(ctx, x.process.process, x.rpc.Request)
 	} else {
 		var source *explain.Source
 		var notes []string
@@ -129,17 +117,13 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 		view.Dir = of
 		if source, notes, err = site.Source(view); err == nil {
 			source.Notes = append(source.Notes, notes...)
-			e, err = explain.Explain(source, x.request)
+			e, err = explain.Explain(source, x.rpc.Request)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(x.expected) > 0 {
-		if miss := e.Misses(x.expected); miss != "" {
-			err = fmt.Errorf("RPCs do not go as --expect says: %s", miss)
-		}
-	}
+	err = x.rpc.Judge(e)
 	x.leaveOut(e)
 	return e, err
 }
@@ -168,17 +152,4 @@ func (x *explained) leaveOut(e *explain.Explanation) {
 func isFolder(arg string) bool {
 	info, err := os.Stat(arg)
 	return err == nil && info.IsDir()
-}
-
-// headersOf reads headers as curl takes them, "name: value".
-func headersOf(lines []string) (map[string][]string, error) {
-	headers := make(map[string][]string, len(lines))
-	for _, line := range lines {
-		name, value, ok := strings.Cut(line, ":")
-		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, exit.Usagef("header %q: want 'name: value'", line)
-		}
-		headers[name] = append(headers[name], strings.TrimSpace(value))
-	}
-	return headers, nil
 }

@@ -43,22 +43,7 @@ func (p *processFlags) add(cmd *cobra.Command) {
 }
 
 // answer is what a command prints, as text or as data.
-type answer interface{ Text() string }
-
-// print prints an answer. Where there is a terminal, its picture comes last, if it has one.
-func (p *processFlags) print(out io.Writer, a answer, onTerminal bool) error {
-	if p.format != "text" {
-		return cmdline.WriteData(out, p.format, a)
-	}
-	text := a.Text()
-	if drawn, ok := a.(interface{ Picture() string }); ok && onTerminal {
-		if picture := drawn.Picture(); picture != "" {
-			text += "\n" + picture
-		}
-	}
-	_, err := io.WriteString(out, text)
-	return err
-}
+type answer = cmdline.Answer
 
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
 // takes the place of the one before, elsewhere it is printed when it differs. Once there was an answer, whatever it says, a
@@ -75,7 +60,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 	first, err := once()
 	if p.watch == 0 || first == nil {
 		if first != nil {
-			err = firstOf(p.print(out, first, onTerminal), err)
+			err = firstOf(cmdline.Print(out, p.format, first, onTerminal), err)
 		}
 		return err
 	}
@@ -86,7 +71,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 		text := ""
 		if a != nil {
 			var b strings.Builder
-			if err := p.print(&b, a, false); err != nil {
+			if err := cmdline.Print(&b, p.format, a, false); err != nil {
 				return err
 			}
 			text = b.String()

@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 		Use:   "dynxds-kubernetes",
 		Short: "xDS for the gRPC clients of a Kubernetes cluster",
 	}
-	root.AddCommand(newServe(), newValidate(), newRender())
+	root.AddCommand(newServe(), newValidate(), newRender(), newExplain())
 	cmdline.Prepare(root)
 	return root
 }

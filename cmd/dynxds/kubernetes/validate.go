@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -10,7 +11,9 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
@@ -79,6 +82,63 @@ func newRender() *cobra.Command {
 	client.Add(cmd)
 	cmd.Flags().StringVar(&client.Of.Service, "service", "", "only what a channel to this Service gets: NAME.NAMESPACE, with :PORT or without, or as a client of the namespace dials it")
 	rendering.Add(cmd)
+	return cmd
+}
+
+const explainHelp = `Says where an RPC of a client of "dynxds-kubernetes serve" goes, and why, as "dynxds explain"
+does: --client and --kind describe the client, and the names of objects follow what decided.
+With --expect, the exit status is 1 unless all RPCs go to the clusters that it names, and
+each of these gets some. What a running client holds "dynxds explain HOST:PORT" explains.`
+
+func newExplain() *cobra.Command {
+	var (
+		f      flags
+		client cmdline.Client
+		rpc    cmdline.RPC
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:     "explain TARGET METHOD",
+		Short:   "Say where an RPC goes, and why",
+		Long:    explainHelp,
+		Example: "  dynxds-kubernetes explain xds:///backend.shop /shop.Backend/Get --client namespace=shop,service=frontend.shop -H 'version: two'",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
+			}
+			return fmt.Errorf("want two arguments, got %d: %s", len(args), cmd.UseLine())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rpc.Request.Target, rpc.Request.Method = args[0], args[1]
+			if err := rpc.Check(); err != nil {
+				return err
+			}
+			content, _, where, err := f.read(cmd)
+			if err != nil {
+				return err
+			}
+			view := client.View()
+			view.Content, view.Dir = content, where
+			source, notes, err := site.Source(view)
+			if err != nil {
+				return err
+			}
+			source.Notes = append(source.Notes, notes...)
+			e, err := explain.Explain(source, rpc.Request)
+			if err != nil {
+				return err
+			}
+			screen, onTerminal := cmd.OutOrStdout().(*terminal.Writer)
+			if err := cmdline.Print(cmd.OutOrStdout(), format, e, onTerminal && screen.Redraws()); err != nil {
+				return err
+			}
+			return rpc.Judge(e)
+		},
+	}
+	f.clusterFlags(cmd)
+	client.Add(cmd)
+	rpc.Add(cmd)
+	cmdline.TextOrData(cmd, &format)
 	return cmd
 }
 

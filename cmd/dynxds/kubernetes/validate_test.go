@@ -91,6 +91,30 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// explain says where RPCs of a client go, by each name of the Service, and which objects decided.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	k.echo(pods, "greeter", 8080)
+	k.echo(pods, "canary", 8080)
+	k.object(policy("to-canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: canary}]}`)))
+	canary := "canary." + k.namespace + ":8080"
+	for _, target := range []string{"xds:///greeter", "xds:///greeter." + k.namespace, "xds:///greeter." + k.namespace + ".svc.cluster.local:8080"} {
+		args := []string{"explain", target, echoMethod, "--client", "namespace=" + k.namespace, "--expect", canary}
+		out, errs, status := k.command(append(args, "-H", "version: two")...)
+		if status != 0 || !strings.Contains(out, "10.1.0.3:8080") || !strings.Contains(out, k.namespace+"/to-canary") {
+			t.Errorf("%s: exit status %d, want the endpoint of canary, and the policy:\n%s%s", target, status, out, errs)
+		}
+		if _, errs, status := k.command(args...); status != 1 || !strings.Contains(errs, "RPCs do not go as --expect says") {
+			t.Errorf("%s without the header: exit status %d, %s", target, status, errs)
+		}
+	}
+	out, _, status := k.command("explain", "xds:///greeter."+k.namespace, echoMethod, "-o", "json")
+	if status != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("-o json: exit status %d, %s", status, out)
+	}
+}
+
 // The exit statuses are those of dynxds, and each help text has them.
 func TestExitStatuses(t *testing.T) {
 	t.Parallel()
@@ -111,6 +135,9 @@ func TestExitStatuses(t *testing.T) {
 		{"serve --help", 0, "Exit status: 0 fine;"},
 		{"validate --help", 0, "Exit status: 0 fine;"},
 		{"render --help", 0, "Exit status: 0 fine;"},
+		{"explain --help", 0, "Exit status: 0 fine;"},
+		{"explain xds:///a", 2, "want two arguments, got 1"},
+		{"explain xds:///a /s/m -H nothing", 2, "want 'name: value'"},
 		{"validat", 2, "did you mean validate"},
 		{"validate there", 2, `unexpected argument "there"`},
 		{"validate --no-such-flag", 2, "validate --help"},

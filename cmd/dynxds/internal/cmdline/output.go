@@ -19,6 +19,24 @@ func TextOrData(cmd *cobra.Command, format *string) {
 	Output(cmd, format, "print ", "text", "json", "yaml")
 }
 
+// Answer is what a command prints, as text or as data.
+type Answer interface{ Text() string }
+
+// Print prints an answer. Where there is a terminal, its picture comes last, if it has one.
+func Print(out io.Writer, format string, a Answer, onTerminal bool) error {
+	if format != "text" {
+		return WriteData(out, format, a)
+	}
+	text := a.Text()
+	if drawn, ok := a.(interface{ Picture() string }); ok && onTerminal {
+		if picture := drawn.Picture(); picture != "" {
+			text += "\n" + picture
+		}
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
 // WriteData writes a value as indented JSON, or as YAML.
 func WriteData(out io.Writer, format string, value any) error {
 	if format == "yaml" {
