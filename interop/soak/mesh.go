@@ -72,9 +72,14 @@ type channel struct {
 
 // begin opens the channel and starts its traffic.
 func (c *channel) begin(r *run) {
+	c.cc = r.mesh.dial(r.t, c.client)
+	c.resume(r)
+}
+
+// resume starts the traffic.
+func (c *channel) resume(r *run) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.cc = r.mesh.dial(r.t, c.client)
 	c.start(ctx, r.mesh, &r.history)
 }
 
