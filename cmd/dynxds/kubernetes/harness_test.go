@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -35,6 +36,8 @@ type kube struct {
 	cluster   *kubetest.Cluster
 	client    kubernetes.Interface
 	namespace string
+	// log, unless it is nil, also gets what servers log.
+	log *xdstest.Log
 }
 
 var numbers atomic.Int64
@@ -190,16 +193,20 @@ func (k *kube) serving(change ...func(*flags)) (address string) {
 	for _, change := range change {
 		change(f)
 	}
-	return runServe(k.t, f)
+	var log io.Writer = k.t.Output()
+	if k.log != nil {
+		log = io.MultiWriter(log, k.log)
+	}
+	return runServe(k.t, f, log)
 }
 
 // runServe runs the command.
-func runServe(t testing.TB, f *flags) (address string) {
+func runServe(t testing.TB, f *flags, log io.Writer) (address string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
 	f.opts.Ready = func(address net.Addr) { listening <- address }
-	go func() { ended <- f.run(ctx, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	go func() { ended <- f.run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/kubetest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // shared is the API server of all tests but those that kill one.
@@ -15,7 +17,30 @@ var (
 	shared   *kubetest.Cluster
 )
 
+// startAlone starts an API server for tests of who writes status: servers of other tests write none there.
+var startAlone = sync.OnceValues(func() (*kubetest.Cluster, error) {
+	c, err := kubetest.Start(binaries)
+	if err != nil {
+		return nil, err
+	}
+	alone = c
+	return c, installCRDs(c)
+})
+
+// alone is what startAlone has started.
+var alone *kubetest.Cluster
+
+func newKubeAlone(t testing.TB) *kube {
+	t.Helper()
+	cluster, err := startAlone()
+	xdstest.NoError(t, err)
+	return newKubeIn(t, cluster)
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv(serveInProcess) != "" {
+		main()
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -32,6 +57,11 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer shared.Stop()
+	defer func() {
+		if alone != nil {
+			alone.Stop()
+		}
+	}()
 	if err := installCRDs(shared); err != nil {
 		fmt.Println(err)
 		return 1

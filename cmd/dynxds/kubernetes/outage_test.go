@@ -93,7 +93,7 @@ func TestNamespaceDeleted(t *testing.T) {
 // When the replica that holds the Lease ends, another one writes status.
 func TestLeadership(t *testing.T) {
 	t.Parallel()
-	k, pods := newKube(t), &pods{}
+	k, pods := newKubeAlone(t), &pods{}
 	lease := func(f *flags) { f.leaseNamespace, f.namespaces = k.namespace, []string{k.namespace} }
 	k.echo(pods, "greeter", 8080)
 	t.Run("first", func(t *testing.T) {

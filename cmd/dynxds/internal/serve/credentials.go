@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -13,9 +14,9 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider/pemfile"
 )
 
-// refresh is the interval at which certificate files are read again, so that renewed certificates need no
+// DefaultRefresh is the interval at which certificate files are read again, so that renewed certificates need no
 // restart.
-const refresh = time.Minute
+const DefaultRefresh = time.Minute
 
 // transportCredentials returns the server's credentials, and a function that stops watching their files.
 // Invalid files are an error now, not at the first handshake.
@@ -31,7 +32,7 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 			return nil, nil, err
 		}
 	}
-	files := pemfile.Options{CertFile: o.Cert, KeyFile: o.Key, RootFile: o.ClientCA, RefreshDuration: refresh}
+	files := pemfile.Options{CertFile: o.Cert, KeyFile: o.Key, RootFile: o.ClientCA, RefreshDuration: cmp.Or(o.Refresh, DefaultRefresh)}
 	provider, err := pemfile.NewProvider(files)
 	if err != nil {
 		return nil, nil, fmt.Errorf("certificates: %w", err)

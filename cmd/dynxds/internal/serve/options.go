@@ -26,6 +26,8 @@ type Options struct {
 	// Cert and Key are PEM files with the server's certificate chain and private key, both or
 	// none. Without them the server uses plaintext.
 	Cert, Key string
+	// Refresh is the interval at which the files of certificates are read again, DefaultRefresh if it is zero.
+	Refresh time.Duration
 	// ClientCA is a PEM file with the authorities of client certificates, which are then
 	// required. It needs Cert and Key.
 	ClientCA string

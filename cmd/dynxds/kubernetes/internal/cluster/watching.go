@@ -88,7 +88,7 @@ func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Obj
 	_ = i.SetTransform(slim)
 	// note has all errors; client-go's own handler would log them again.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		if !errors.Is(err, io.EOF) {
 			w.note(ctx, i, err)
 		}
 	})
@@ -125,6 +125,9 @@ func (w *watching) note(ctx context.Context, i *informer, err error) {
 			w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", i.resource, "error", err)
 		}
 		err = nil
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		err = nil // it does answer: the informer has to list again
 	}
 	i.err, i.absent = err, absent
 	close(w.changed)

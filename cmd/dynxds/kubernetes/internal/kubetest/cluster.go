@@ -151,21 +151,29 @@ func (c *Cluster) Config() *rest.Config { return c.ConfigFor(adminToken) }
 // ConfigFor is that of the user with a token. Without limits on requests, as tests are in a hurry.
 func (c *Cluster) ConfigFor(token string) *rest.Config {
 	return &rest.Config{
-		Host: "https://127.0.0.1:" + c.apiPort, BearerToken: token, QPS: -1,
+		Host: c.URL(), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 }
 
-// Kubeconfig writes a kubeconfig for the user with a token, and returns its path.
+// Kubeconfig writes a kubeconfig for the user with a token.
 func (c *Cluster) Kubeconfig(path, token string) error {
+	return c.KubeconfigOf(path, token, c.URL())
+}
+
+// KubeconfigOf writes a kubeconfig that has another URL of the API server.
+func (c *Cluster) KubeconfigOf(path, token, url string) error {
 	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: "https://127.0.0.1:%s", insecure-skip-tls-verify: true}}]
+clusters: [{name: test, cluster: {server: %q, insecure-skip-tls-verify: true}}]
 users: [{name: test, user: {token: %q}}]
-`, c.apiPort, token), 0o600)
+`, url, token), 0o600)
 }
+
+// URL is that of the API server.
+func (c *Cluster) URL() string { return "https://127.0.0.1:" + c.apiPort }
 
 // AdminToken is the token of the administrator.
 func (c *Cluster) AdminToken() string { return adminToken }
