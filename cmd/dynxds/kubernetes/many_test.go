@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// counting tells how many endpoints each version of a ClusterLoadAssignment has.
+type counting struct {
+	t      testing.TB
+	counts chan int
+}
+
+func (c counting) ResourceChanged(value any, err error, done func()) {
+	defer done()
+	if err != nil {
+		c.t.Errorf("endpoints: %v", err)
+		return
+	}
+	n := 0
+	for _, l := range value.(*xdsresource.Endpoints).Localities {
+		n += len(l.Endpoints)
+	}
+	c.counts <- n
+}
+
+func (c counting) AmbientError(err error, done func()) {
+	defer done()
+	c.t.Errorf("endpoints: %v", err)
+}
+
+func (c counting) await(want int) {
+	c.t.Helper()
+	ctx, last := testutils.Context(c.t), 0
+	for last != want {
+		select {
+		case last = <-c.counts:
+		case <-ctx.Done():
+			c.t.Fatalf("there are %d endpoints, want %d", last, want)
+		}
+	}
+}
+
+// A Service may have 50,000 endpoints, in 50 slices. Each change of them arrives, and those of a small Service beside are not kept
+// waiting.
+func TestManyEndpoints(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	const slices, each = 50, 1000
+	k.service("large", "8080")
+	for i := range slices {
+		k.slice(fmt.Sprintf("large-%d", i), "large", "", 8080, farEndpoints(i, each)...)
+	}
+	k.service("greeter", "8080")
+	a, _ := pods.start(t, "a")
+	b, _ := pods.start(t, "b")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	began := time.Now()
+	lap := func(what string) {
+		t.Logf("%s: %s", what, time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+	}
+	server := k.serving(func(f *flags) { f.namespaces = []string{k.namespace} })
+	lap("start")
+
+	config, err := bootstrap.Parse("test", testutils.Bootstrap("client", server))
+	xdstest.NoError(t, err)
+	client, err := xdsclient.New(config)
+	xdstest.NoError(t, err)
+	t.Cleanup(client.Close)
+	watcher := counting{t, make(chan int, 100)}
+	client.Watch(xdsresource.EndpointsType, "large."+k.namespace+":8080", watcher)
+	watcher.await(slices * each)
+	lap("first answer")
+
+	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitIDs(t, conn, "a")
+	l := startLoad(conn, 1)
+	began = time.Now()
+	k.changeSlice("large-7", func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[1:] })
+	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
+	awaitIDs(t, conn, "b")
+	lap("change beside")
+	watcher.await(slices*each - 1)
+	lap("change")
+	l.end(t)
+}
+
+// farEndpoints are endpoints that nobody reaches.
+func farEndpoints(slice, n int) (list []discoveryv1.Endpoint) {
+	for i := range n {
+		list = append(list, ready(fmt.Sprintf("10.%d.%d.%d", 100+slice, i/250, i%250+1)))
+	}
+	return list
+}
