@@ -1,14 +1,25 @@
 package main
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
 
 // conformanceRun says how a case is carried out.
 type conformanceRun struct {
 	// not is why it is not; without are the requests that are not made.
 	not     string
 	without []int
-	// before has what is done before a request.
+	// requests take the place of those in the suite.
+	requests []conformanceRequest
+	// anyPath are requests whose path at the backend is wrong in the suite, which does not compare it.
+	anyPath []int
+	// before has what is done before a request; after is done after each.
 	before map[int]func(*suite)
+	after  func(*suite, *grpc.ClientConn, conformanceRequest)
 }
 
 // The reasons.
@@ -39,6 +50,23 @@ func conformanceGroup(name string) (reason string) {
 	return ""
 }
 
+// retried are the requests of the case of retries, whose backends fail with a code of gRPC for that of HTTP, a number of times.
+var retried = []conformanceRequest{
+	retryOf("/retry/code-500-attempts-3", codes.Internal, 2, codes.OK),
+	retryOf("/retry/code-500-attempts-3", codes.Internal, 4, codes.Internal),
+	retryOf("/retry/code-500-attempts-3", codes.Unavailable, 2, codes.Unavailable),
+	retryOf("/retry/code-all-attempts-2", codes.Internal, 1, codes.OK),
+	retryOf("/retry/code-all-attempts-2", codes.Internal, 3, codes.Internal),
+	retryOf("/retry/code-all-attempts-2", codes.Unavailable, 1, codes.OK),
+	retryOf("/retry/code-all-attempts-2", codes.Unavailable, 3, codes.Unavailable),
+	retryOf("/retry/code-all-attempts-2", codes.DeadlineExceeded, 1, codes.OK),
+	retryOf("/retry/code-all-attempts-2", codes.DeadlineExceeded, 3, codes.DeadlineExceeded),
+}
+
+func retryOf(path string, fails codes.Code, times int, want codes.Code) conformanceRequest {
+	return conformanceRequest{path: path, headers: map[string]string{failHeader: fmt.Sprint(int(fails)), timesHeader: fmt.Sprint(times)}, code: want.String()}
+}
+
 // conformanceCases are the cases of GRPCRoutes, of HTTPRoutes and of meshes. The empty value carries one out.
 var conformanceCases = map[string]conformanceRun{
 	"GRPCExactMethodMatching":           {},
@@ -55,7 +83,7 @@ var conformanceCases = map[string]conformanceRun{
 	"MeshPorts":                                 {},
 	"MeshTrafficSplit":                          {},
 	"MeshHTTPRouteMatching":                     {},
-	"MeshHTTPRouteNamedRule":                    {},
+	"MeshHTTPRouteNamedRule":                    {anyPath: []int{1}},
 	"MeshHTTPRouteQueryParamMatching":           {not: noQuery},
 	"MeshHTTPRouteBackendRequestHeaderModifier": {},
 	"MeshHTTPRouteRequestHeaderModifier":        {},
@@ -72,7 +100,7 @@ var conformanceCases = map[string]conformanceRun{
 	"HTTPRouteInvalidReferenceGrant":                    {},
 	"HTTPRouteInvalidBackendRefUnknownKind":             {},
 	"HTTPRouteMatching":                                 {},
-	"HTTPRouteMatchingAcrossRoutes":                     {},
+	"HTTPRouteMatchingAcrossRoutes":                     {without: []int{5}}, // a hostname does not limit a route
 	"HTTPRouteNamedRule":                                {},
 	"HTTPRoutePartiallyInvalidViaInvalidReferenceGrant": {},
 	"HTTPRoutePathMatchOrder":                           {},
@@ -87,4 +115,28 @@ var conformanceCases = map[string]conformanceRun{
 	"HTTPRouteTimeoutBackendRequest":                    {},
 	"HTTPRouteTimeoutRequest":                           {},
 	"HTTPRouteWeight":                                   {},
+
+	"HTTPRouteRequestHeaderModifierBackendWeights": {after: namesBackend},
+	"HTTPRouteRequestPercentageMirror":             {},
+	"HTTPRouteRetry":                               {requests: retried},
+	"HTTPRouteNoBackendRefs":                       {not: "such a rule of a mesh leads to the Service itself"},
+	"HTTPRouteServiceTypes":                        {not: "it copies the addresses of pods; TestHeadless is about these types"},
+	"HTTPRouteObservedGenerationBump":              {not: "it has no requests; TestStatus has the generation"},
+	"HTTPRouteCrossNamespace":                      {not: "a route of another namespace is one of consumers in a mesh, see MeshConsumerRoute"},
+	"HTTPRouteMethodMatching":                      {not: onlyPOST},
+	"HTTPRouteQueryParamMatching":                  {not: noQuery},
+	"HTTPRouteCORS":                                {not: "CORS is for browsers"},
+	"HTTPRouteBackendProtocolWebSocket":            {not: "an RPC is no WebSocket"},
+
+	"HTTPRouteDisallowedKind":                             {not: ofGateways},
+	"HTTPRouteHTTPSListener":                              {not: ofGateways},
+	"HTTPRouteHTTPSListenerDetectMisdirectedRequests":     {not: ofGateways},
+	"HTTPRouteHostnameIntersection":                       {not: ofGateways},
+	"HTTPRouteInvalidCrossNamespaceParentRef":             {not: ofGateways},
+	"HTTPRouteInvalidParentRefNotMatchingListenerPort":    {not: ofGateways},
+	"HTTPRouteInvalidParentRefNotMatchingSectionName":     {not: ofGateways},
+	"HTTPRouteInvalidParentRefSectionNameNotMatchingPort": {not: ofGateways},
+	"HTTPRouteListenerHostnameMatching":                   {not: ofGateways},
+	"HTTPRouteListenerPortMatching":                       {not: ofGateways},
+	"HTTPRouteMultipleGateways":                           {not: ofGateways},
 }

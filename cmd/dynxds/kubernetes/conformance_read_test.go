@@ -44,13 +44,17 @@ type conformanceRequest struct {
 	// sets are headers that the backend answers with; gets and lacks are about those that the client gets.
 	sets, gets map[string]string
 	lacks      []string
-	mirrors    []string
+	// mirrors get copies, percents of the requests if that is not 0.
+	mirrors  []string
+	percents int
 }
 
 // conformanceReader evaluates the literals of the module.
 type conformanceReader struct {
 	t      testing.TB
 	consts map[string]string
+	// locals are the texts that variables of the function have.
+	locals map[string]ast.Expr
 	// tests are the literals of the cases by the names of their variables.
 	tests map[string]map[string]ast.Expr
 }
@@ -63,6 +67,9 @@ func readConformance(t testing.TB, dir string) map[string]*conformanceCase {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		xdstest.NoError(t, err)
 		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
 			text, err := os.ReadFile(path)
 			xdstest.NoError(t, err)
 			file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
@@ -122,10 +129,14 @@ func (r *conformanceReader) declarations(file *ast.File) {
 // requests notes the ExpectedResponses in a function, in the order of the text.
 func (r *conformanceReader) requests(c *conformanceCase, test ast.Expr) {
 	list := ""
+	r.locals = map[string]ast.Expr{}
 	ast.Inspect(test, func(n ast.Node) bool {
 		if assign, ok := n.(*ast.AssignStmt); ok {
 			if name, ok := assign.Lhs[0].(*ast.Ident); ok {
 				list = name.Name
+				if text, ok := assign.Rhs[0].(*ast.BasicLit); ok && text.Kind == token.STRING {
+					r.locals[list] = text
+				}
 			}
 		}
 		literal, ok := n.(*ast.CompositeLit)
@@ -189,6 +200,7 @@ func (r *conformanceReader) request(list string, literal *ast.CompositeLit) conf
 		m, _ := m.(map[string]any)
 		name, _ := child(m, "BackendRef")["Name"].(string)
 		q.mirrors = append(q.mirrors, name)
+		q.percents, _ = m["Percent"].(int)
 	}
 	return q
 }
@@ -209,7 +221,14 @@ func (r *conformanceReader) value(e ast.Expr) any {
 	case *ast.UnaryExpr:
 		return r.value(e.X)
 	case *ast.Ident:
+		if text, ok := r.locals[e.Name]; ok {
+			return r.value(text)
+		}
 		return r.named(e.Name)
+	case *ast.CallExpr: // new(int32(20))
+		if len(e.Args) == 1 {
+			return r.value(e.Args[0])
+		}
 	case *ast.SelectorExpr:
 		return r.named(e.Sel.Name)
 	case *ast.CompositeLit:

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,7 @@ func TestConformance(t *testing.T) {
 	dir, err := moduleDir("sigs.k8s.io/gateway-api/conformance")
 	xdstest.NoError(t, err)
 	cases := readConformance(t, dir)
+	server := newKube(t).serving()
 	run := 0
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		how, known := conformanceCases[name]
@@ -69,10 +71,13 @@ func TestConformance(t *testing.T) {
 			t.Errorf("nothing says how the case %q is carried out, or why it is not", name)
 		case how.not == "":
 			run++
+			if how.requests != nil {
+				cases[name].requests = how.requests
+			}
 			if len(cases[name].requests) == 0 {
 				t.Errorf("the case %q has no requests", name)
 			}
-			xdstest.Parallel(t, name, func(t *testing.T) { newSuite(t, dir).run(cases[name], how) })
+			xdstest.Parallel(t, name, func(t *testing.T) { newSuite(t, dir, server).run(cases[name], how) })
 		}
 	}
 	for name := range conformanceCases {
@@ -83,11 +88,8 @@ func TestConformance(t *testing.T) {
 	t.Logf("%d of the %d cases of the suite are carried out", run, len(cases))
 }
 
-func newSuite(t *testing.T, dir string) *suite {
-	t.Helper()
-	s := &suite{t: t, dir: dir, namespaces: map[string]*kube{}, arrived: map[string][]string{}}
-	s.server = s.in("gateway-conformance-infra").serving()
-	return s
+func newSuite(t *testing.T, dir, server string) *suite {
+	return &suite{t: t, dir: dir, server: server, namespaces: map[string]*kube{}, arrived: map[string][]string{}}
 }
 
 // in returns the namespace for one of the suite.
@@ -158,8 +160,9 @@ type echoed struct {
 	Headers             http.Header
 }
 
-// The headers between the test and its backends: what they got, the headers that they are to answer with, and how long they wait.
-const echoedHeader, answerHeader, delayHeader = "echoed", "answer", "delay"
+// The headers between the test and its backends: what they got; the headers that they are to answer with; how long they wait; with
+// which code they fail, and how many attempts.
+const echoedHeader, answerHeader, delayHeader, failHeader, timesHeader = "echoed", "answer", "delay", "fail", "times"
 
 // backend starts a server that answers RPCs of any path, also of such as gRPC has not, and returns the address of its pod.
 func (s *suite) backend(name string) (ip string) {
@@ -171,6 +174,13 @@ func (s *suite) backend(name string) (ip string) {
 		s.mu.Lock()
 		s.arrived[name] = append(s.arrived[name], r.URL.Path)
 		s.mu.Unlock()
+		w.Header().Set("Content-Type", "application/grpc")
+		// All attempts of an RPC but the last ones fail if it says so.
+		attempts, _ := strconv.Atoi(r.Header.Get("grpc-previous-rpc-attempts"))
+		if times, _ := strconv.Atoi(r.Header.Get(timesHeader)); attempts < times {
+			w.Header().Set("Grpc-Status", r.Header.Get(failHeader))
+			return
+		}
 		if delay, err := time.ParseDuration(r.Header.Get(delayHeader)); err == nil {
 			select {
 			case <-time.After(delay):
@@ -183,7 +193,6 @@ func (s *suite) backend(name string) (ip string) {
 			w.Header().Set(key, value)
 		}
 		text, _ := json.Marshal(echoed{name, r.URL.Path, r.Host, r.Header})
-		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set(echoedHeader, base64.StdEncoding.EncodeToString(text))
 		w.Header().Set("Trailer", "Grpc-Status")
 		_, _ = w.Write(make([]byte, 5)) // an empty message
@@ -258,7 +267,10 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 		}
 		key := of.namespace + " " + target
 		if conns[key] == nil {
-			conns[key] = s.pods.client(s.t, s.server, "xds:///"+target, in(of.namespace))
+			conns[key] = s.pods.client(s.t, s.server, "xds:///"+target, in(of.namespace), testutils.ServerFeatures("trusted_xds_server"))
+		}
+		if slices.Contains(how.anyPath, i) {
+			q.arrivesPath = ""
 		}
 		cmdtest.Await(s.t, func() string {
 			if fault := s.check(conns[key], q); fault != "" {
@@ -268,6 +280,12 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 		})
 		if c.weights != nil {
 			s.weighs(conns[key], q, c.weights)
+		}
+		if q.percents > 0 {
+			s.mirrored(conns[key], q)
+		}
+		if how.after != nil {
+			how.after(s, conns[key], q)
 		}
 	}
 }
@@ -305,9 +323,10 @@ func (s *suite) send(conn *grpc.ClientConn, q conformanceRequest) (got echoed, h
 // check makes an RPC, and returns what is not as it is expected. A status of HTTP is a code of gRPC: no rule, no backend, no time.
 func (s *suite) check(conn *grpc.ClientConn, q conformanceRequest) (fault string) {
 	want := map[int]codes.Code{0: codes.OK, 200: codes.OK, 404: codes.Unimplemented, 500: codes.Unavailable, 504: codes.DeadlineExceeded}[q.status]
-	if q.code != "" {
-		want = codes.Unimplemented
-		xdstest.Equal(s.t, "code", q.code, want.String())
+	for code := range codes.Code(17) {
+		if code.String() == q.code {
+			want = code
+		}
 	}
 	got, header, err := s.send(conn, q)
 	if status.Code(err) != want {
@@ -346,21 +365,51 @@ func (s *suite) check(conn *grpc.ClientConn, q conformanceRequest) (fault string
 		}
 	}
 	for _, mirror := range q.mirrors {
-		s.mu.Lock()
-		arrived := slices.Contains(s.arrived[mirror], cmpOr(q.arrivesPath, q.path))
-		s.mu.Unlock()
-		if !arrived {
+		if s.count(mirror, q.path) == 0 {
 			return mirror + " gets no copy"
 		}
 	}
 	return ""
 }
 
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
+// count returns how many requests for a path a backend has got.
+func (s *suite) count(backend, path string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, arrived := range s.arrived[backend] {
+		if arrived == path {
+			n++
+		}
 	}
-	return b
+	return n
+}
+
+// mirrored waits until a mirror gets its share of requests.
+func (s *suite) mirrored(conn *grpc.ClientConn, q conformanceRequest) {
+	s.t.Helper()
+	const n = 400
+	before, sent := s.count(q.mirrors[0], q.path), 0
+	cmdtest.Await(s.t, func() string {
+		for range n {
+			_, _, err := s.send(conn, q)
+			xdstest.NoError(s.t, err)
+		}
+		sent += n
+		share := float64(s.count(q.mirrors[0], q.path)-before) / float64(sent) * 100
+		if math.Abs(share-float64(q.percents)) > 5 {
+			return fmt.Sprintf("%.0f %% of %d are mirrored, want %d %%", share, sent, q.percents)
+		}
+		return ""
+	})
+}
+
+// namesBackend checks that a filter of a backend has applied to the requests to it alone.
+func namesBackend(s *suite, conn *grpc.ClientConn, q conformanceRequest) {
+	for range 100 {
+		got, _, err := s.send(conn, q)
+		xdstest.NoError(s.t, err)
+		xdstest.Equal(s.t, "the header of the backend", []string{got.Backend}, got.Headers.Values("Backend"))
+	}
 }
 
 // weighs waits until backends get their shares, give or take a twentieth, as in the suite.

@@ -40,7 +40,7 @@ func moduleDir(path string) (string, error) {
 	return strings.TrimSpace(string(dir)), err
 }
 
-// installCRDs installs those of the Gateway API, and ours.
+// installCRDs installs those of the Gateway API, with the fields that are experiments: retries and sessions. and ours.
 func installCRDs(c *kubetest.Cluster) error {
 	dir, err := moduleDir("sigs.k8s.io/gateway-api")
 	if err != nil {
@@ -53,7 +53,7 @@ func installCRDs(c *kubetest.Cluster) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	dir = filepath.Join(dir, "config/crd/standard", "gateway.networking.k8s.io_")
+	dir = filepath.Join(dir, "config/crd/experimental", "gateway.networking.k8s.io_")
 	for _, path := range []string{dir + "grpcroutes.yaml", dir + "httproutes.yaml", dir + "referencegrants.yaml", filepath.Join(manifests, "crd.yaml")} {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -138,10 +138,22 @@ func (r *resolver) key() string {
 	return key.String()
 }
 
-// permitted reports whether the route may send requests to a Service.
+// permitted reports whether the route may send requests to a Service. Its parents are among them: that is where requests go without
+// the route.
 func (r *resolver) permitted(of named) bool {
 	from := r.route.object.GetNamespace()
-	return of.namespace == from || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
+	return of.namespace == from || r.isParent(of) || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
+}
+
+func (r *resolver) isParent(of named) bool {
+	for _, p := range r.route.written {
+		for i := range p.To {
+			if parent, _ := splitName(p.To[i].TargetRef.Name); parent == of {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // services returns the services of a Service, or that of one port, by number or name. missing says why there are none.
