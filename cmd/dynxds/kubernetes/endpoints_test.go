@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	corev1 "k8s.io/api/core/v1"
@@ -198,7 +199,7 @@ func TestExternalName(t *testing.T) {
 func TestMoveBetweenSlices(t *testing.T) {
 	t.Parallel()
 	k, pods := newKube(t), &pods{}
-	server := k.serving()
+	server := k.serving(func(f *flags) { f.moving = 3 * time.Second })
 	k.service("greeter", "8080")
 	a, _ := pods.start(t, "a")
 	k.slice("greeter-1", "greeter", "", 8080, ready(a))

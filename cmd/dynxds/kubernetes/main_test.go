@@ -17,7 +17,7 @@ var (
 	shared   *kubetest.Cluster
 )
 
-// startAlone starts an API server for tests of who writes status: servers of other tests write none there.
+// startAlone starts an API server for tests that others would disturb, and that would disturb others.
 var startAlone = sync.OnceValues(func() (*kubetest.Cluster, error) {
 	c, err := kubetest.Start(binaries)
 	if err != nil {

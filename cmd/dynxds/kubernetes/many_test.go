@@ -54,7 +54,7 @@ func (c counting) await(want int) {
 // waiting.
 func TestManyEndpoints(t *testing.T) {
 	t.Parallel()
-	k, pods := newKube(t), &pods{}
+	k, pods := newKubeAlone(t), &pods{} // else each server of a test has them too
 	const slices, each = 50, 1000
 	k.service("large", "8080")
 	for i := range slices {

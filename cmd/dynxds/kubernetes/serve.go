@@ -50,6 +50,7 @@ type flags struct {
 	namespaces          []string
 	domain              string
 	startTimeout        time.Duration
+	moving              time.Duration // for tests on busy machines
 	audience            string
 	leaseNamespace      string
 	leaseDuration       time.Duration
@@ -117,7 +118,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts.BindLocators, opts.Reauthorize = true, access
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		source, err := f.open(ctx, cluster.Options{
-			Clients: clients, Reload: hangups, Log: log,
+			Clients: clients, Moving: f.moving, Reload: hangups, Log: log,
 			AccessChanged: func() {
 				select {
 				case access <- struct{}{}:

@@ -19,17 +19,19 @@ type entry struct {
 	services []*meshroute.Service
 	// lists are the endpoints of the services.
 	lists [][]instance
+	// moving is Options.Moving.
+	moving time.Duration
 	// held has the endpoints that no slice has any more, by service and address, and until when they are kept.
 	held map[string]time.Time
 }
 
-// moving is how long an endpoint is kept that was ready, and that no slice has: it may be about to appear in another slice, as
+// Moving is how long an endpoint is kept that was ready, and that no slice has: it may be about to appear in another slice, as
 // the controller writes one after the other. A pod that is deleted is terminating before.
 //
 //	slice a has 10.0.0.1, ready      it is served
 //	slice a has it no more           it is kept
 //	slice b has it, 20 ms later      nothing has changed for clients
-const moving = 300 * time.Millisecond
+const Moving = 300 * time.Millisecond
 
 // update makes the services from a Service and its slices. It reports whether they changed, and when to call it again
 // because of endpoints that are kept, zero if there are none. s is nil if the Service is gone.
@@ -86,7 +88,7 @@ func (e *entry) keep(service string, list, before []instance, held map[string]ti
 		key := service + " " + old.Address
 		until, known := held[key]
 		if !known {
-			until = now.Add(moving)
+			until = now.Add(e.moving)
 		}
 		if !now.Before(until) {
 			continue

@@ -25,6 +25,8 @@ type Options struct {
 	Namespaces []string
 	// Domain is the cluster's domain, "cluster.local" if it is empty.
 	Domain string
+	// Moving is how long an endpoint is kept that no slice has any more, the constant Moving if it is zero.
+	Moving time.Duration
 	// Reload has signals of somebody who asks for a look; it may be nil.
 	Reload <-chan os.Signal
 	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait.
@@ -66,7 +68,7 @@ const byService = "service"
 // Open starts the informers, and waits until they have everything. It fails at once if the API server forbids what is needed, and
 // when the context ends.
 func Open(ctx context.Context, opts Options) (*Source, error) {
-	opts.Domain = cmp.Or(opts.Domain, "cluster.local")
+	opts.Domain, opts.Moving = cmp.Or(opts.Domain, "cluster.local"), cmp.Or(opts.Moving, Moving)
 	if len(opts.Namespaces) == 0 {
 		opts.Namespaces = []string{""}
 	}
@@ -183,7 +185,7 @@ func (s *Source) update(of named, now time.Time) (changed bool) {
 	case e == nil && object == nil:
 		return false
 	case e == nil:
-		e = &entry{}
+		e = &entry{moving: s.opts.Moving}
 		s.entries[of] = e
 		at, _ := slices.BinarySearchFunc(s.order, of, named.compare)
 		s.order = slices.Insert(s.order, at, of)
