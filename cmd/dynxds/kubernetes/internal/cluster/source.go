@@ -29,7 +29,7 @@ type Options struct {
 	Moving time.Duration
 	// Reload has signals of somebody who asks for a look; it may be nil.
 	Reload <-chan os.Signal
-	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait.
+	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait. It may be nil.
 	AccessChanged func()
 	Log           *slog.Logger
 }
@@ -69,6 +69,9 @@ const byService = "service"
 // when the context ends.
 func Open(ctx context.Context, opts Options) (*Source, error) {
 	opts.Domain, opts.Moving = cmp.Or(opts.Domain, "cluster.local"), cmp.Or(opts.Moving, Moving)
+	if opts.AccessChanged == nil {
+		opts.AccessChanged = func() {}
+	}
 	if len(opts.Namespaces) == 0 {
 		opts.Namespaces = []string{""}
 	}
