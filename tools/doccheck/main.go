@@ -1,7 +1,7 @@
 // Command doccheck runs the commands and writes the files of the documentation, and follows
 // its links to files and sections, so that neither rot.
 //
-//	doccheck [-timeout 5m] [-links] FILE...
+//	doccheck [-timeout 5m] [-links] [-with NAME] FILE...
 //
 // The files are paths in a Git repository, from its top, where it is run. The
 // repository is copied to an empty folder, as a reader's fresh clone is: what Git does not track, and what
@@ -16,6 +16,8 @@
 // block says otherwise:
 //
 //	<!-- doc: skip, REASON -->   the block is not carried out; the reason is printed
+//	<!-- doc: with NAME -->      the block is only carried out with -with NAME, by
+//	                             whoever provides what it needs
 //	<!-- doc: file NAME -->      the block, of whatever language, is written to a
 //	                             file before the commands after it run
 //	<!-- doc: in NAME -->        the block is carried out in a folder, which is
@@ -45,15 +47,16 @@ func main() {
 	log.SetPrefix("doccheck: ")
 	timeout := flag.Duration("timeout", 5*time.Minute, "how long the commands of one file may take")
 	onlyLinks := flag.Bool("links", false, "follow the links, and run no commands")
+	with := flag.String("with", "", "also carry out blocks that are marked \"with\" this name")
 	flag.Parse()
-	if err := checkAll(flag.Args(), *timeout, *onlyLinks); err != nil {
+	if err := checkAll(flag.Args(), *timeout, *onlyLinks, *with); err != nil {
 		log.Print(err)
 		os.Exit(1)
 	}
 }
 
 // checkAll carries out all files, and prints what is wrong with each.
-func checkAll(files []string, timeout time.Duration, onlyLinks bool) error {
+func checkAll(files []string, timeout time.Duration, onlyLinks bool, with string) error {
 	clone, err := os.MkdirTemp("", "doccheck-")
 	if err != nil {
 		return err
@@ -66,7 +69,7 @@ func checkAll(files []string, timeout time.Duration, onlyLinks bool) error {
 			faults = append(faults, err.Error())
 		}
 		if !onlyLinks {
-			if err := check(file, clone, timeout); err != nil {
+			if err := check(file, clone, timeout, with); err != nil {
 				faults = append(faults, fmt.Sprintf("%s: %v", file, err))
 			}
 		}
@@ -88,12 +91,12 @@ func checkAll(files []string, timeout time.Duration, onlyLinks bool) error {
 const built = "bin"
 
 // check carries out one file in a folder, which it empties and fills.
-func check(file, clone string, timeout time.Duration) error {
+func check(file, clone string, timeout time.Duration, with string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	steps, err := parse(string(text))
+	steps, err := parse(string(text), with)
 	if err != nil {
 		return err
 	}

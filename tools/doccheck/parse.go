@@ -25,8 +25,8 @@ var (
 	marker = regexp.MustCompile(`^<!-- doc: (\S+?),? (.+) -->$`)
 )
 
-// parse returns the steps of a text. Its error joins all faults.
-func parse(text string) ([]step, error) {
+// parse returns the steps of a text; blocks that are marked "with" another name are skipped. Its error joins all faults.
+func parse(text, with string) ([]step, error) {
 	var (
 		steps []step
 		errs  []error
@@ -45,6 +45,10 @@ func parse(text string) ([]step, error) {
 				fault(i+1, "%s is not complete", lines[i])
 			case m[1] == "skip":
 				next.skip = m[2]
+			case m[1] == "with":
+				if m[2] != with {
+					next.skip = "it needs " + m[2]
+				}
 			case m[1] == "file":
 				next.file = m[2]
 			case m[1] == "in":

@@ -14,11 +14,12 @@ const page = "Text.\n" +
 	"```go\npackage none\n```\n" +
 	"<!-- doc: file hello.txt -->\n<!-- doc: in sub -->\n```json\n{\"it\": 's'}\n```\n" +
 	"<!-- doc: in sub -->\n<!-- doc: also echo unseen >> ../out -->\n```sh\ncat hello.txt >> ../out\n```\n" +
+	"<!-- doc: with that -->\n```sh\necho that >> out\n```\n<!-- doc: with this -->\n```sh\necho this >> out\n```\n" +
 	"<!-- doc: skip, it never ends -->\n```sh\nexit 1\n```\n"
 
 func TestCommandsAreCarriedOut(t *testing.T) {
 	t.Parallel()
-	steps, err := parse(page)
+	steps, err := parse(page, "this")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +31,10 @@ func TestCommandsAreCarriedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "one\ntwo\nunseen\n{\"it\": 's'}\n"; string(got) != want {
+	if want := "one\ntwo\nunseen\n{\"it\": 's'}\nthis\n"; string(got) != want {
 		t.Errorf("the commands wrote %q, want %q", got, want)
 	}
-	if last := steps[len(steps)-1]; last.skip != "it never ends" || last.line != 21 {
+	if last := steps[len(steps)-1]; last.skip != "it never ends" || last.line != 29 {
 		t.Errorf("the last block is %+v, want one of line 21 that is skipped", last)
 	}
 }
@@ -50,7 +51,7 @@ func TestACommandThatFailsIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps, err := parse(test.page)
+			steps, err := parse(test.page, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +75,7 @@ func TestFaultyComments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := parse(test.page); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := parse(test.page, ""); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
