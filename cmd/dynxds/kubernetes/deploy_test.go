@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,6 +49,21 @@ func objectsOf(t testing.TB, path string) (list []*unstructured.Unstructured) {
 	}
 }
 
+// mappers has what API servers have, by cluster: to ask each time takes long.
+var mappers sync.Map
+
+// mapper knows the resources of kinds. It asks again for one that it does not know.
+func (k *kube) mapper() meta.RESTMapper {
+	k.t.Helper()
+	if known, ok := mappers.Load(k.cluster); ok {
+		return known.(meta.RESTMapper)
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(k.cluster.Config())
+	xdstest.NoError(k.t, err)
+	known, _ := mappers.LoadOrStore(k.cluster, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found)))
+	return known.(meta.RESTMapper)
+}
+
 // apply applies an object as "kubectl apply --server-side" does, first only to try.
 func (k *kube) apply(object *unstructured.Unstructured) {
 	k.t.Helper()
@@ -60,11 +76,8 @@ func (k *kube) apply(object *unstructured.Unstructured) {
 func (k *kube) tryToApply(object *unstructured.Unstructured) error {
 	k.t.Helper()
 	config := k.cluster.Config()
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	xdstest.NoError(k.t, err)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
 	kind := object.GroupVersionKind()
-	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := k.mapper().RESTMapping(kind.GroupKind(), kind.Version)
 	xdstest.NoError(k.t, err)
 	client, err := dynamic.NewForConfig(config)
 	xdstest.NoError(k.t, err)

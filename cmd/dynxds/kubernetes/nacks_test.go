@@ -118,9 +118,9 @@ func TestRefusedRoutes(t *testing.T) {
 		k.object(strings.ReplaceAll(route(name, "NS", name, "{name: "+name+", port: 8080}"), "\n", " "))
 		k.awaitConditions(name, "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
 	}
-	other.object(route("consumer", k.namespace, "greeter", "{name: greeter, namespace: "+k.namespace+", port: 8080}"))
+	other.object(route("consumer", k.namespace, "greeter", "{name: innocent, namespace: "+k.namespace+", port: 8080}"))
 	other.awaitConditions("consumer", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted")
-	other.awaitEvent("consumer", "RefNotPermitted", "Warning GRPCRoute no ReferenceGrant lets the route use "+k.namespace+"/greeter")
+	other.awaitEvent("consumer", "RefNotPermitted", "Warning GRPCRoute no ReferenceGrant lets the route use "+k.namespace+"/innocent")
 
 	host := func(name string) string { return name + "." + k.namespace }
 	one := k.refuser(server, "one", host("greeter"), host("innocent"))

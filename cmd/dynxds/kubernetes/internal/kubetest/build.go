@@ -16,31 +16,23 @@ import (
 type Binaries struct{ apiServer, etcd string }
 
 // sources are the modules that the programs are built from, relative to the folder of this module.
-var sources = map[string]string{"kube-apiserver": "apiserver", "etcd": "../etcdtest"}
+var sources = map[string]string{"kube-apiserver": "apiserver", "etcd": "../etcdtest", "kubectl": "kubectl"}
 
 // Build builds the programs, unless the user's cache directory has them. What it does that takes long it says to log.
 func Build(log io.Writer) (*Binaries, error) {
-	home, err := moduleDir()
+	etcd, err := build("etcd", "./etcd", log)
 	if err != nil {
 		return nil, err
 	}
-	cache, err := os.UserCacheDir()
+	apiServer, err := build("kube-apiserver", ".", log)
 	if err != nil {
 		return nil, err
 	}
-	cache = filepath.Join(cache, "dynxds-kubernetes-test")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, err
-	}
-	b := &Binaries{}
-	if b.etcd, err = build(cache, "etcd", filepath.Join(home, sources["etcd"]), "./etcd", log); err != nil {
-		return nil, err
-	}
-	if b.apiServer, err = build(cache, "kube-apiserver", filepath.Join(home, sources["kube-apiserver"]), ".", log); err != nil {
-		return nil, err
-	}
-	return b, nil
+	return &Binaries{apiServer: apiServer, etcd: etcd}, nil
 }
+
+// Kubectl builds kubectl, likewise, and returns its path.
+func Kubectl(log io.Writer) (path string, err error) { return build("kubectl", ".", log) }
 
 // moduleDir is the folder of this module: tests run in the folders of their packages.
 func moduleDir() (string, error) {
@@ -61,7 +53,20 @@ func moduleDir() (string, error) {
 }
 
 // build returns the path of a program. Its name has a digest of the versions that it is built from.
-func build(cache, name, module, pkg string, log io.Writer) (string, error) {
+func build(name, pkg string, log io.Writer) (string, error) {
+	home, err := moduleDir()
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Join(home, sources[name])
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "dynxds-kubernetes-test")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
 	digest := sha256.New()
 	fmt.Fprintln(digest, runtime.Version(), runtime.GOARCH)
 	for _, file := range []string{"go.mod", "go.sum", filepath.Join(pkg, "main.go")} {
