@@ -9,8 +9,6 @@ import (
 // counting is how the cluster's RPCs are counted for load reports (LRS). The zero
 // value counts nothing.
 type counting struct {
-	store   *load.Store
-	key     load.Key
 	cluster *load.Cluster
 	loads   *endpoints.Loads
 }
@@ -22,19 +20,12 @@ func (n *counting) update(c *xdsresource.Cluster) {
 		return
 	}
 	old := *n
-	n.store, n.key = c.Load.Loads, load.Key{Cluster: c.Name, Service: c.Load.Service}
-	same := n.store == old.store && n.key == old.key
-	if !same {
-		n.cluster = n.store.Use(n.key)
-	}
+	n.cluster = c.Load.Loads.Use(load.Key{Cluster: c.Name, Service: c.Load.Service})
 	if !n.loads.CountsBy(n.cluster, c.Load.Metrics) {
 		n.loads = endpoints.NewLoads(n.cluster, c.Load.Metrics)
 		old.loads.Close()
 	}
-	if !same {
-		// Only now: reports must not stop in between.
-		old.cluster.Release()
-	}
+	old.cluster.Release() // Only now: reports must not stop in between.
 }
 
 func (n *counting) close() {
