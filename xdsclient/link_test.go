@@ -254,30 +254,6 @@ func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
 	})
 }
 
-// A server that resets each stream after a good response is not asked more often
-// than the first step of the backoff allows; a stream that lived longer than that
-// is replaced at once.
-func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.clusters, "a")
-		for range 5 {
-			s := server.asked()
-			s.send(types.clusters, "1", "n1", cluster("a", "1"))
-			s.request()
-			s.breakOff()
-		}
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		s.request()
-		pass(time.Minute)
-		s.breakOff()
-		server.stream()
-		second := time.Second
-		want := []time.Duration{0, second, 2 * second, 3 * second, 4 * second, 5 * second, 65 * second}
-		xdstest.Equal(t, "streams began at", want, server.attempts())
-	})
-}
-
 // While a stream waits for its turn, a connection that comes back ends the wait.
 func TestReconnectDoesNotWaitForTheStreamsBackoff(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {

@@ -170,7 +170,7 @@ func (p *player) Sent() {
 
 var errReceive = errors.New("no ADS")
 
-// Receive takes a second of virtual time to deliver what is new.
+// Receive takes a second of virtual time to deliver what is new or a lot of work.
 func (p *player) Receive(message []byte) (v Verdict, done <-chan struct{}, err error) {
 	text := string(message)
 	if text != "old" {
@@ -184,13 +184,16 @@ func (p *player) Receive(message []byte) (v Verdict, done <-chan struct{}, err e
 		return VerdictNone, nil, errReceive
 	case "never":
 		return VerdictAccepted, delivered, nil
+	case "rejected":
+		close(delivered)
+		return VerdictRejected, delivered, nil
+	case "accepted":
+		close(delivered)
+		return VerdictAccepted, delivered, nil
 	case "work":
 		time.Sleep(11 * time.Second)
 	}
 	time.AfterFunc(time.Second, func() { close(delivered) })
-	if text == "rejected" {
-		return VerdictRejected, delivered, nil
-	}
 	return VerdictAccepted, delivered, nil
 }
 
@@ -268,7 +271,7 @@ func TestPauses(t *testing.T) {
 	}{
 		"nothing accepted":       {say(), NextAfterEnd, "0s 1s 3s 7s 15s"},
 		"rejected":               {say("rejected"), NextAfterEnd, "0s 1s 3s 7s 15s"},
-		"accepted":               {say("accepted", "rejected"), NextAfterEnd, "0s 2s 4s 6s 8s 10s 12s 14s"},
+		"accepted":               {say("accepted", "rejected"), NextAfterEnd, "0s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s"},
 		"accepted, then refused": {say("accepted"), NextAfterRefusal, "0s 1s 3s 7s 15s"},
 		"accepted once": {func(number int, s *served) error {
 			if number == 3 {
@@ -368,7 +371,7 @@ func TestSending(t *testing.T) {
 			serve: func(number int, s *served) error {
 				if number == 1 {
 					_ = after(2500*time.Millisecond)(number, s)
-					return s.send("accepted") // which is worked on until 3.5 s
+					return s.send("new") // which is worked on until 3.5 s
 				}
 				return stay(number, s)
 			},
