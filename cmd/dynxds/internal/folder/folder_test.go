@@ -325,12 +325,21 @@ func TestReportsEveryFault(t *testing.T) {
 			if _, again := r.Read(); again != err {
 				t.Error("nothing changed, and the error is another one")
 			}
-			d.write("a.yaml", frontend)
-			d.remove("b.yaml")
-			if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
-				t.Errorf("got %v, %v of the repaired folder, want 1 service", c, err)
-			}
 		})
+	}
+}
+
+func TestARepairedFolderIsValid(t *testing.T) {
+	t.Parallel()
+	d := newDir(t, "a.yaml", "name: a", "b.yaml", "kind: Nonsense")
+	r := folder.New(d.path)
+	if _, err := r.Read(); err == nil {
+		t.Fatal("a faulty folder is accepted")
+	}
+	d.write("a.yaml", frontend)
+	d.remove("b.yaml")
+	if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
+		t.Errorf("got %v, %v of the repaired folder, want 1 service", c, err)
 	}
 }
 
