@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds"
@@ -97,38 +96,4 @@ func TestTraceEndToEnd(t *testing.T) {
 			log.expect(t, want...)
 		})
 	}
-}
-
-// RPCs that fail in a filter, and because no endpoint can be reached.
-func TestTraceOfAFailedRPC(t *testing.T) {
-	t.Parallel()
-	m, backend, stopped := newMesh(t), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "stopped")
-	stopped.Stop()
-	m.serveFilters(backend, nil, xdsmsg.Filter("fault", abortWith(codes.DataLoss)))
-	m.serve("unreachable", "down", stopped)
-	routed := service + "/" + service + `/ to "b": OK`
-	cc, down := m.dial("xds:///"+service), m.dial("xds:///unreachable")
-	eachKind(t, func(t *testing.T, k kind) {
-		var log rpcLog
-		ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
-		_, err := call(ctx, cc, k)
-		checkStatus(t, err, codes.DataLoss)
-		want := []string{routed, "fault started", "fault ended: false, DataLoss"}
-		if k == kinds[0] {
-			want = append([]string{"waited for xds:///" + service + ": <nil>"}, want...)
-		}
-		log.expect(t, want...)
-
-		log.Change(func() { log.lines = nil })
-		_, err = call(ctx, down, k)
-		checkStatus(t, err, codes.Unavailable)
-		log.Await(t, "the failed attempt", func() bool {
-			return len(log.lines) > 0 && log.lines[len(log.lines)-1] == "attempt 1 to down: Unavailable"
-		})
-		log.Change(func() {
-			if !slices.Contains(log.lines, "no endpoint of down") {
-				t.Errorf("the trace has %q", log.lines)
-			}
-		})
-	})
 }
