@@ -40,9 +40,12 @@ type Input struct {
 // previous is an earlier Mesh, or nil. The new one shares with it, by pointer, everything that does not
 // depend on changed input.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
-	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}}
+	b := &builder{in: in, mesh: &Mesh{in: in.clone(), generation: new(generation), naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}}
 	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places {
 		b.previous = previous
+	}
+	if m := b.again(); m != nil {
+		return m, nil
 	}
 	b.index()
 	if err := b.faults.Err(); err != nil {

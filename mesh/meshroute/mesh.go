@@ -13,6 +13,12 @@ import (
 // Mesh is everything that a control plane serves, for all clients. It is immutable;
 // any number of goroutines may use one.
 type Mesh struct {
+	in Input
+	// since is the generation of the mesh from which this one differs in the resources of the services differ alone; nil: no
+	// such mesh is known.
+	generation, since *generation
+	differ            []string
+
 	naming   naming
 	places   places
 	services map[string]*Service
@@ -60,7 +66,11 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		return m.Resources(), nil
 	}
 	changed, removed = m.sharedChanges(since)
-	for _, name := range m.names {
+	names := m.names
+	if m.since == since.generation {
+		names = m.differ
+	}
+	for _, name := range names {
 		if m.same(since, name) {
 			continue
 		}
@@ -76,9 +86,11 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		}
 		removed = appendInOrder(removed, old)
 	}
-	for _, name := range since.names {
-		if m.destinations[name] == nil {
-			removed = append(removed, since.resourcesOf(name)...)
+	if m.since != since.generation {
+		for _, name := range since.names {
+			if m.destinations[name] == nil {
+				removed = append(removed, since.resourcesOf(name)...)
+			}
 		}
 	}
 	return changed, withoutReplaced(removed, changed)

@@ -53,6 +53,7 @@ func installCRDs(c *kubetest.Cluster) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	// retry and sessionPersistence are fields of the experimental channel, which has all of the standard one.
 	dir = filepath.Join(dir, "config/crd/experimental", "gateway.networking.k8s.io_")
 	for _, path := range []string{dir + "grpcroutes.yaml", dir + "httproutes.yaml", dir + "referencegrants.yaml", filepath.Join(manifests, "crd.yaml")} {
 		text, err := os.ReadFile(path)

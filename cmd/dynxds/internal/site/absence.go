@@ -34,7 +34,8 @@ const (
 
 // dialable is what can be dialled.
 type dialable struct {
-	names []string
+	// names are in order, and written is how they were given.
+	names, written []string
 	// listener returns the name of xRFC TP1 of a service's Listener, if the control plane has an authority.
 	listener func(service string) string
 }
@@ -42,15 +43,20 @@ type dialable struct {
 // set notes what is published.
 func (a *absence) set(content *folder.Content, mesh *meshroute.Mesh) {
 	d := &dialable{listener: mesh.ListenerName}
+	d.written = make([]string, 0, len(content.Services))
 	for _, s := range content.Services {
-		d.names = append(d.names, s.Name)
+		d.written = append(d.written, s.Name)
 	}
 	for _, r := range content.Resources {
 		if r.Any.GetTypeUrl() == meshroute.ListenerType && !strings.HasPrefix(r.Name, xdsname.Prefix) {
-			d.names = append(d.names, r.Name)
+			d.written = append(d.written, r.Name)
 		}
 	}
-	slices.Sort(d.names) // so that all clients are told the same
+	if last := a.published.Load(); last != nil && slices.Equal(last.written, d.written) {
+		d.names, d.written = last.names, last.written
+	} else {
+		d.names = slices.Sorted(slices.Values(d.written)) // so that all clients are told the same
+	}
 	a.published.Store(d)
 }
 

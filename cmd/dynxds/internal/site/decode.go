@@ -49,12 +49,15 @@ var clientTypes = map[string]*xdsclient.ResourceType{
 // check decodes the resources of an update. Unless the decoder is permissive, the error has those that clients reject.
 func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
 	d.last = make(map[*controlplane.Resource]meshroute.Report)
-	from := originsOf(content)
+	from := sync.OnceValue(func() origins { return originsOf(content) }) // seldom needed
 	verdicts := judgeAll(puts)
 	for _, r := range puts {
-		source, written := from.of(r)
 		v := verdicts[r.Any()]
-		if v.message == "" || r.Service == "" && !written && isServers(r.Any()) {
+		if v.message == "" {
+			continue
+		}
+		source, written := from().of(r)
+		if r.Service == "" && !written && isServers(r.Any()) {
 			continue
 		}
 		name := clientTypes[r.Any().GetTypeUrl()].Name
@@ -119,7 +122,7 @@ func originsOf(content *folder.Content) origins {
 }
 
 // of returns where the resource or its service is written, and whether it is written as a resource.
-func (o *origins) of(r publish.Put) (source meshroute.Source, written bool) {
+func (o origins) of(r publish.Put) (source meshroute.Source, written bool) {
 	if r.Service != "" {
 		return o.services[r.Service], false
 	}

@@ -12,8 +12,32 @@ import (
 	"github.com/dynxds/dynxds/internal/planestate"
 )
 
+// Unstored are the methods of Documents by which a store tells replicas of each other and of the time before. Other documents
+// embed it.
+type Unstored struct {
+	// Meant is what Confirmed returns, and Program is what to restart to serve nothing.
+	Meant   bool
+	Program string
+}
+
+// Good is nil: what was published stays.
+func (Unstored) Good(context.Context) *folder.Content { return nil }
+
+// Confirmed returns Meant.
+func (u Unstored) Confirmed() bool { return u.Meant }
+
+// WereThere is false: nothing is known of the time before.
+func (Unstored) WereThere() bool { return false }
+
+// ToServeNothing says how.
+func (u Unstored) ToServeNothing() string { return "restart " + u.Program }
+
+// Published does nothing.
+func (Unstored) Published(context.Context, *folder.Content) {}
+
 // files are the documents of a folder.
 type files struct {
+	Unstored
 	reader *folder.Reader
 	poll   *time.Ticker
 	reload <-chan os.Signal
@@ -25,7 +49,7 @@ type files struct {
 }
 
 func newFiles(dir string, poll time.Duration, reload <-chan os.Signal, log *slog.Logger) *files {
-	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), reload: reload, log: log}
+	return &files{Unstored: Unstored{Program: "the server"}, reader: folder.New(dir), poll: time.NewTicker(poll), reload: reload, log: log}
 }
 
 // Read waits for files that are being written only at the first look: without them there is nothing to serve.
@@ -44,17 +68,6 @@ func (f *files) Read(ctx context.Context) (*folder.Content, error) {
 	f.named = busy
 	return content, err
 }
-
-// Good is nil: what was published stays.
-func (f *files) Good(context.Context) *folder.Content { return nil }
-
-func (f *files) Confirmed() bool { return false }
-
-func (f *files) WereThere() bool { return false }
-
-func (f *files) ToServeNothing() string { return "restart the server" }
-
-func (f *files) Published(context.Context, *folder.Content) {}
 
 // Wait also ends when it is time for the second look at a changed file.
 func (f *files) Wait(ctx context.Context, until time.Time) (asked, ok bool) {

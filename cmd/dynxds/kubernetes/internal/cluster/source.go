@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 )
 
 // Options are those of Open.
@@ -37,6 +38,8 @@ type Options struct {
 // Source follows the objects of a cluster. It is site.Documents; GoneSince and the methods of other files that say so are safe
 // for concurrent use, the others are for one goroutine.
 type Source struct {
+	// An object that is deleted in the API server is meant to be.
+	site.Unstored
 	opts  Options
 	log   *slog.Logger
 	watch *watching
@@ -76,7 +79,7 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		opts.Namespaces = []string{""}
 	}
 	s := &Source{
-		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
+		Unstored: site.Unstored{Meant: true, Program: "dynxds-kubernetes"}, opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
 	s.watch = newWatching(opts.Log)
@@ -167,17 +170,36 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	}
 	changed := s.content == nil
 	for of := range marked {
-		if s.update(of, now) {
-			changed = true
+		names := s.namesOf(of)
+		if !s.update(of, now) {
+			continue
 		}
+		changed = true
+		// Routes depend on the names of services, but not on their endpoints, which change most.
+		routesMarked = routesMarked || !slices.Equal(names, s.namesOf(of))
 	}
-	if routesMarked || changed {
+	if routesMarked || s.content == nil {
 		changed = s.routes.update() || changed
 	}
 	if changed {
 		s.content = s.join()
 	}
 	return s.content, nil
+}
+
+// namesOf returns the names of a Service's services.
+func (s *Source) namesOf(of named) (names []string) {
+	e := s.entries[of]
+	if e == nil {
+		return nil
+	}
+	for _, service := range e.services {
+		names = append(names, service.Name)
+		for _, a := range service.Aliases {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 // update makes the services of one Service again, and reports whether they differ.
@@ -264,21 +286,6 @@ func (s *Source) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 	}
 	return false, true
 }
-
-// Good is nil: what was published stays.
-func (s *Source) Good(context.Context) *folder.Content { return nil }
-
-// Confirmed is true: an object that is deleted in the API server is meant to be.
-func (s *Source) Confirmed() bool { return true }
-
-// WereThere is false: nothing is known of the time before.
-func (s *Source) WereThere() bool { return false }
-
-// ToServeNothing says how.
-func (s *Source) ToServeNothing() string { return "restart dynxds-kubernetes" }
-
-// Published does nothing.
-func (s *Source) Published(context.Context, *folder.Content) {}
 
 // Close ends the informers.
 func (s *Source) Close() { s.watch.close() }
