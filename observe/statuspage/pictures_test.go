@@ -113,12 +113,12 @@ func TestBrowserShowsAFaultyFolder(t *testing.T) {
 	h := Handler(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
 		return Configuration{
 			Place: "folder", Name: "examples/mesh/config", FaultySince: &since, Faults: 2,
-			First:     "examples/mesh/config/checkout.yaml:12: backendRefs: there is no service checkuot; did you mean checkout?",
+			First:     `examples/mesh/config/checkout.yaml:9: spec.to[0].rules[0]: unknown field "matchs"; did you mean "matches"?`,
 			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3},
 		}
 	}))
 	c.navigate(serve(t, h, nil).URL)
-	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "2 faults", "did you mean checkout?", "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago"} {
+	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	c.pictures("folder-faulty")
