@@ -26,7 +26,7 @@ import (
 const serveInProcess = "DYNXDS_KUBERNETES_TEST_SERVES"
 
 // process runs the command in a process of its own, which kill ends as a crash does.
-func (k *kube) process(args ...string) (address string, kill func()) {
+func (k *kube) process(args ...string) (address string, pid int, kill func()) {
 	k.t.Helper()
 	path := filepath.Join(k.t.TempDir(), "kubeconfig")
 	xdstest.NoError(k.t, k.cluster.Kubeconfig(path, k.cluster.AdminToken()))
@@ -48,7 +48,7 @@ func (k *kube) process(args ...string) (address string, kill func()) {
 		<-ended
 	}
 	k.t.Cleanup(kill)
-	return at.String(), kill
+	return at.String(), command.Process.Pid, kill
 }
 
 // The replica that holds the Lease is killed: clients use the other one, no RPC fails, and once the Lease has run out the other one
@@ -57,7 +57,7 @@ func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	k, pods := newKubeAlone(t), &pods{}
 	k.echo(pods, "greeter", 8080)
-	leader, kill := k.process("--lease-namespace", k.namespace, "--namespace", k.namespace, "--lease-duration", "3s")
+	leader, _, kill := k.process("--lease-namespace", k.namespace, "--namespace", k.namespace, "--lease-duration", "3s")
 	k.object(route("first", "NS", "greeter", "{name: greeter, port: 8080}"))
 	k.awaitConditions("first", "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
 	other := k.serving(func(f *flags) { f.leaseNamespace, f.namespaces = k.namespace, []string{k.namespace} })

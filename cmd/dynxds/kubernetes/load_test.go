@@ -18,8 +18,9 @@ type load struct {
 	mu     sync.Mutex
 	sent   int
 	failed int
-	// errors are the first ones.
-	errors []error
+	// firstFailed and lastFailed are when RPCs failed, and errors are the first ones.
+	firstFailed, lastFailed time.Time
+	errors                  []error
 	// first has when a backend answered first.
 	first map[string]time.Time
 }
@@ -49,6 +50,10 @@ func (l *load) note(id string, err error) {
 	l.sent++
 	if err != nil {
 		l.failed++
+		l.lastFailed = time.Now()
+		if l.firstFailed.IsZero() {
+			l.firstFailed = l.lastFailed
+		}
 		if len(l.errors) < 10 {
 			l.errors = append(l.errors, err)
 		}

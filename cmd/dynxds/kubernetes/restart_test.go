@@ -146,7 +146,7 @@ func TestRollingRestart(t *testing.T) {
 func (k *kube) resolve(service string) (dns *dnsserver.Server) {
 	k.t.Helper()
 	dns = dnsserver.Start(k.t)
-	events, err := k.client.DiscoveryV1().EndpointSlices(k.namespace).Watch(testutils.Context(k.t), metav1.ListOptions{
+	events, err := k.client.DiscoveryV1().EndpointSlices(k.namespace).Watch(context.Background(), metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service,
 	})
 	xdstest.NoError(k.t, err)
@@ -218,8 +218,9 @@ func TestRestartFigures(t *testing.T) {
 				if len(waits) == 0 {
 					t.Fatalf("%s: no new pod got an RPC", name)
 				}
-				t.Logf("%s: restart in %s: %d of %d RPCs failed; %d of %d new pods got RPCs, from ready to the first p50 %s, max %s; first error: %v",
-					name, took.Round(100*time.Millisecond), l.failed, l.sent, len(waits), len(added), waits[len(waits)/2], waits[len(waits)-1], l.errors[:min(1, len(l.errors))])
+				t.Logf("%s: restart in %s: %d of %d RPCs failed in %s; %d of %d new pods got RPCs, from ready to the first p50 %s, max %s; first error: %v",
+					name, took.Round(100*time.Millisecond), l.failed, l.sent, l.lastFailed.Sub(l.firstFailed).Round(100*time.Millisecond), len(waits), len(added),
+					percentile(waits, 50), percentile(waits, 100), l.errors[:min(1, len(l.errors))])
 			}
 		})
 	}
