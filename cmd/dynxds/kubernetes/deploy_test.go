@@ -130,7 +130,7 @@ func TestManifests(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "dynxds-"}, Spec: deployment.Spec.Template.Spec}
 	_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	xdstest.NoError(t, err)
-	if args := strings.Join(deployment.Spec.Template.Spec.Containers[0].Args[1:], " "); newServe().ParseFlags(strings.Fields(args)) != nil {
+	if args := strings.Join(deployment.Spec.Template.Spec.Containers[0].Args[1:], " "); newServe(nil).ParseFlags(strings.Fields(args)) != nil {
 		t.Errorf("the command does not have the flags %s", args)
 	}
 }

@@ -8,11 +8,13 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 )
@@ -21,20 +23,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, klog.SetSlogLogger))
 }
 
-// execute runs the command line and returns the exit status.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return cmdline.Execute(ctx, newRoot(), args, stdout, stderr)
+// execute runs the command line and returns the exit status. setLog takes the log for what client-go says, which is one for the
+// whole process.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer, setLog func(*slog.Logger)) int {
+	return cmdline.Execute(ctx, newRoot(setLog), args, stdout, stderr)
 }
 
-func newRoot() *cobra.Command {
+func newRoot(setLog func(*slog.Logger)) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dynxds-kubernetes",
 		Short: "xDS for the gRPC clients of a Kubernetes cluster",
 	}
-	root.AddCommand(newServe(), newValidate(), newRender(), newExplain())
+	root.AddCommand(newServe(setLog), newValidate(setLog), newRender(setLog), newExplain(setLog))
 	cmdline.Prepare(root)
 	return root
 }

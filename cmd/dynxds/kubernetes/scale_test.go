@@ -65,7 +65,7 @@ func TestDocumentedFlags(t *testing.T) {
 		t.Errorf("found %d flags", len(named))
 	}
 	for _, match := range named {
-		if !slices.ContainsFunc(newRoot().Commands(), func(cmd *cobra.Command) bool { return cmd.Flag(match[1]) != nil }) {
+		if !slices.ContainsFunc(newRoot(nil).Commands(), func(cmd *cobra.Command) bool { return cmd.Flag(match[1]) != nil }) {
 			t.Errorf("no command has a flag --%s", match[1])
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
@@ -58,7 +57,7 @@ type flags struct {
 	logFormat, logLevel string
 }
 
-func newServe() *cobra.Command {
+func newServe(setLog func(*slog.Logger)) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -67,7 +66,7 @@ func newServe() *cobra.Command {
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLog(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
-			klog.SetSlogLogger(log) // what client-go says, for the whole process
+			setLog(log)
 			return f.run(cmd.Context(), log)
 		},
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -24,7 +23,7 @@ served is decoded as clients of dynxds decode it. The exit status is 0 only if e
 and policy is used, no client would get an error in the place of a resource, and no client
 of dynxds would reject one.`
 
-func newValidate() *cobra.Command {
+func newValidate(setLog func(*slog.Logger)) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "validate",
@@ -32,7 +31,7 @@ func newValidate() *cobra.Command {
 		Long:  validateHelp,
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, reports, where, err := f.read(cmd)
+			content, reports, where, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
@@ -56,7 +55,7 @@ service_account, pod, node and zone.
 
 The output, YAML or JSON, has a document for each resource, or for the error in its place.`
 
-func newRender() *cobra.Command {
+func newRender(setLog func(*slog.Logger)) *cobra.Command {
 	var (
 		f         flags
 		client    cmdline.Client
@@ -69,7 +68,7 @@ func newRender() *cobra.Command {
 		Example: "  dynxds-kubernetes render --service backend.shop --client namespace=shop,service=frontend.shop --explain",
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, _, _, err := f.read(cmd)
+			content, _, _, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
@@ -90,7 +89,7 @@ does: --client and --kind describe the client, and the names of objects follow w
 With --expect, the exit status is 1 unless all RPCs go to the clusters that it names, and
 each of these gets some. What a running client holds "dynxds explain HOST:PORT" explains.`
 
-func newExplain() *cobra.Command {
+func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 	var (
 		f      flags
 		client cmdline.Client
@@ -113,7 +112,7 @@ func newExplain() *cobra.Command {
 			if err := rpc.Check(); err != nil {
 				return err
 			}
-			content, _, where, err := f.read(cmd)
+			content, _, where, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
@@ -143,9 +142,9 @@ func newExplain() *cobra.Command {
 }
 
 // read reads the cluster once. where names it.
-func (f *flags) read(cmd *cobra.Command) (content *folder.Content, reports []meshroute.Report, where string, err error) {
+func (f *flags) read(cmd *cobra.Command, setLog func(*slog.Logger)) (content *folder.Content, reports []meshroute.Report, where string, err error) {
 	log := cmdline.NewLog(cmd.ErrOrStderr(), "text", "warn")
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the error has it
+	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say // the error has it
 	clients, where, err := f.clients()
 	if err != nil {
 		return nil, nil, "", err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func (k *kube) command(args ...string) (stdout, stderr string, status int) {
 func runCommand(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	status = execute(testutils.Context(t), args, &out, &errs)
+	status = execute(testutils.Context(t), args, &out, &errs, func(*slog.Logger) {})
 	return out.String(), errs.String(), status
 }
 
