@@ -86,14 +86,28 @@ CHECKMOVES ?= moves=3 world=1 start=0
 CHECKTIME ?= 10m
 RULES ?=
 
-.PHONY: check
-check: ## Follow the protocol of client, server and relay through larger scopes than CI (CHECK, CHECKSERVER, CHECKRELAY, CHECKTIME for each way); RULES=1 switches off the client's rules
+CHECKS := check-client check-moves check-random check-server check-relay $(if $(RULES),check-rules)
+
+.PHONY: check $(CHECKS)
+check: $(CHECKS) ## Follow the protocol of client, server and relay through larger scopes than CI (CHECK, CHECKSERVER, CHECKRELAY, CHECKTIME for each way); RULES=1 switches off the client's rules
+
+check-client:
 	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECK)' -check.time $(CHECKTIME)
+
+check-moves:
 	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.way moves -check.scope '$(CHECKMOVES)' -check.time $(CHECKTIME)
+
+check-random:
 	$(GO) test ./xdsclient -run '^TestCheckAtRandom$$' -v -timeout 0 -check.time $(CHECKTIME)
+
+check-server:
 	$(GO) test ./mesh/controlplane -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKSERVER)' -check.time $(CHECKTIME)
+
+check-relay:
 	$(GO) test ./mesh/relay -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKRELAY)' -check.time $(CHECKTIME)
-	$(if $(RULES),cd tools && $(GO) run ./checkrules -C ..)
+
+check-rules:
+	cd tools && $(GO) run ./checkrules -C ..
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
