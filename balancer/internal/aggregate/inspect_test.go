@@ -65,17 +65,6 @@ func TestInspectSaysWhichMemberIsInUse(t *testing.T) {
 	})
 }
 
-func TestInspectMemberThatConnects(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("b:1", lbtest.Silent)
-		f.update(in("B", "b:1"), in("C", "c:1"))
-		since := time.Now().UTC().Format(time.RFC3339)
-		f.expectMembers("B connects", `cluster "B" is in use: connecting, failover timer running since `+since,
-			`* B connecting, failover timer running since `+since+` (connecting, CONNECTING, serving)`,
-			`C not started: cluster "B" is connecting, failover timer running since `+since+` (not started, IDLE, dormant)`)
-	})
-}
-
 func TestDescribeBeforeTheFirstRPC(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
