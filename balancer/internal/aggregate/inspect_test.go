@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
