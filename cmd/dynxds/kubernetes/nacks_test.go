@@ -110,9 +110,10 @@ func (k *kube) awaitEvent(name, reason string, texts ...string) (objects int, co
 // count. What has not changed is not written.
 func TestRefusedRoutes(t *testing.T) {
 	t.Parallel()
-	k, pods := newKube(t), &pods{}
+	k, pods := newKubeAlone(t), &pods{}
 	other := k.in(k.addNamespace())
-	server := k.serving()
+	// A server with another Lease, or one that holds the same, knows no client of this one.
+	server := k.serving(func(f *flags) { f.leaseNamespace, f.namespaces = k.namespace, []string{k.namespace, other.namespace} })
 	for _, name := range []string{"greeter", "innocent"} {
 		k.echo(pods, name, 8080)
 		k.object(strings.ReplaceAll(route(name, "NS", name, "{name: "+name+", port: 8080}"), "\n", " "))
