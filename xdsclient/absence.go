@@ -145,7 +145,7 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 			continue
 		}
 		c, before := s.resource.asCollection, len(a.found)
-		a.found = sc.appendMembers(a.found, c, name)
+		a.found = sc.appendMembers(a.found, c, name, !answers)
 		known := len(a.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
 		if !meant || !answers {
@@ -361,16 +361,18 @@ func (sc *scope) covers(s *subscription) bool {
 	return sc.all || s.resource.key.variant == sc.constraints.Key()
 }
 
-// appendMembers appends the members of a name that the server means of a collection.
-func (sc *scope) appendMembers(found []*subscription, c *collection, name string) []*subscription {
+// appendMembers appends the members of a name that the server means of a collection. removed says that it has no resource
+// for the scope, and so no member that matches: the client may have taken one from a response for another subscription
+// before the server knew of the collection.
+func (sc *scope) appendMembers(found []*subscription, c *collection, name string, removed bool) []*subscription {
 	if sc.exact {
 		if m := c.sentMember(resourceKey{c.entry.key.typ, name, sc.parameters.Key()}); m != nil {
 			found = append(found, m)
 		}
 		return found
 	}
-	if sc.all || c.entry.key.variant == sc.constraints.Key() {
-		for m := range c.sent[name].siblings() {
+	for m := range c.sent[name].siblings() {
+		if sc.all || c.entry.key.variant == sc.constraints.Key() || removed && sc.constraints.Match(m.resource.parameters) {
 			found = append(found, m)
 		}
 	}

@@ -79,6 +79,7 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 			continue
 		}
 		e.Byte(byte(w.value))
+		e.Bool(w.failed)
 		for _, v := range w.members {
 			e.Byte(byte(v))
 		}
@@ -103,6 +104,7 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 		e.Counter("nonce", uint64(r.nonce))
 		e.Byte(byte(r.subs))
 		e.Byte(byte(r.leaves))
+		e.Bool(r.nack)
 		e.Text(r.version)
 		for _, v := range r.claims {
 			e.Byte(byte(v))

@@ -31,6 +31,8 @@ type checkRequest struct {
 	version string
 	// subs are what it lists or subscribes to, and leaves what it unsubscribes from, as bits.
 	subs, leaves uint
+	// nack says that it rejects a response.
+	nack bool
 	// claims are the versions that the client says it has.
 	claims []checkValue
 }
@@ -45,6 +47,8 @@ type checkResponse struct {
 	// there has the locators for which the server had a resource when it sent the response, and denied those
 	// for which it had an error; members has the members that it had of each collection. All are bits.
 	there, denied uint
+	// faulty has the locators that match a resource of the response that cannot be decoded.
+	faulty uint
 	members       [maxCheckLocators]uint
 }
 
@@ -69,10 +73,10 @@ type checkAnswer struct {
 func (x *trial) read(r *checkRequest) {
 	s := &x.server
 	if !x.way.delta {
-		if s.nonce != r.nonce && !x.way.obeysStale {
+		if s.nonce != r.nonce && !x.way.obeysStale && !(x.way.obeysEmpty && r.nonce == 0) {
 			return
 		}
-		if s.nonce != 0 && s.nonce == r.nonce {
+		if s.nonce != 0 && s.nonce == r.nonce && r.version == x.sentVersion {
 			x.memory = checkMemory{version: x.sentVersion}
 			for l := range x.way.locators_ {
 				if s.subs&(1<<l) != 0 {
@@ -151,10 +155,19 @@ func (x *trial) subscribed(f func(l int, want checkValue)) {
 // resource is the word of a resource.
 func (x *trial) resource(item int) string {
 	it, text := &x.way.things[item], x.way.text(item, x.world[item])
-	if x.way.delta {
-		return it.text + "@" + text + "=" + text
+	mark := "="
+	if x.world[item] == checkFaulty {
+		mark = "!"
 	}
-	return it.text + "=" + text
+	if x.way.delta || x.way.heartbeats {
+		return it.text + "@" + text + mark + text
+	}
+	return it.text + mark + text
+}
+
+// heartbeat is the word that says that there still is the version of a resource.
+func (x *trial) heartbeat(item int) string {
+	return x.way.things[item].text + "@" + x.way.text(item, x.world[item]) + "~"
 }
 
 // scoped is the word for a locator in an error or removal.
@@ -175,11 +188,11 @@ func (x *trial) fullAnswers() []checkAnswer {
 		had := x.server.told[l]
 		told = append(told, checkTold{l, -1, want})
 		switch {
-		case want.isThere():
+		case want.isSent():
 			plain = append(plain, x.resource(want.item()))
 			due = due || had != want
 		case want == checkNothing:
-			due = due || had.isThere()
+			due = due || had.isSent()
 			if had != want {
 				errors = append(errors, x.scoped(l)+"?NotFound")
 			}
@@ -224,11 +237,11 @@ func (x *trial) unscoped(a checkAnswer) []checkAnswer {
 			}
 			same = same && slices.Contains(a.words, all)
 		})
-		if !isError && slices.ContainsFunc(x.way.things, func(it checkItem) bool { return "-"+it.text == word }) {
-			// It is for a member: there must be no other variant that a subscription may have.
-			for i := range x.way.things {
-				same = same && (x.world[i] == checkAbsent || !strings.HasPrefix(x.way.things[i].text, name+"{"))
-			}
+		// If it is for a member, there must be no other variant that a subscription may have, else none that is a member.
+		ofMember := !isError && slices.ContainsFunc(x.way.things, func(it checkItem) bool { return "-"+it.text == word })
+		for i := range x.way.things {
+			there := x.world[i] != checkAbsent && strings.HasPrefix(x.way.things[i].text, name+"{")
+			same = same && !(there && (ofMember || x.server.subs&x.way.things[i].collections != 0))
 		}
 		if !same {
 			continue
@@ -249,7 +262,7 @@ func (x *trial) unscoped(a checkAnswer) []checkAnswer {
 func (x *trial) say(a *checkAnswer, l int) {
 	want := x.world.of(x.way, l)
 	switch {
-	case want.isThere():
+	case want.isSent():
 		x.sayItem(a, want.item(), l)
 		return
 	case want != checkNothing:
@@ -278,13 +291,13 @@ func (x *trial) sayItem(a *checkAnswer, item, unless int) {
 			if v := x.world.member(x.way, l, item); v.isThere() {
 				a.told = append(a.told, checkTold{l, item, v}, checkTold{l, -1, checkFirst})
 			}
-		case want.isThere() && want.item() == item:
+		case want.isSent() && want.item() == item:
 			a.told = append(a.told, checkTold{l, -1, want})
 		case want.content() == checkDenied && x.way.things[item].singles&(1<<l) != 0:
 			if word := x.scoped(l) + "?PermissionDenied"; !slices.Contains(a.words, word) {
 				a.words, a.told = append(a.words, word), append(a.told, checkTold{l, -1, want})
 			}
-		case x.way.variantsRepeat && l != unless && want.isThere() && x.way.things[item].singles&(1<<l) != 0:
+		case x.way.variantsRepeat && l != unless && want.isSent() && x.way.things[item].singles&(1<<l) != 0:
 			x.sayItem(a, want.item(), l)
 		}
 	})
@@ -310,6 +323,8 @@ func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list 
 		each = append(each, one)
 		if !one.spare {
 			x.say(&all, l)
+		} else if x.way.heartbeats && want.isSent() {
+			each = append(each, checkAnswer{words: []string{x.heartbeat(want.item())}, spare: true})
 		}
 	})
 	if more != nil {
@@ -320,6 +335,11 @@ func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list 
 	} else {
 		list = append(list, all)
 		list = append(list, x.unscoped(all)...)
+	}
+	for l := range x.way.locators_ { // the first answer for a collection by locators has all members
+		if x.way.locators && x.way.locators_[l].collection && x.server.subs&(1<<l) != 0 && x.server.told[l] == checkUnsaid {
+			return list
+		}
 	}
 	for _, a := range each {
 		for _, a := range append(x.unscoped(a), a) {
@@ -390,12 +410,21 @@ func (x *trial) send(a *checkAnswer) {
 		switch {
 		case want.isThere():
 			r.there |= 1 << l
-		case want != checkNothing:
+		case want.content() == checkDenied:
 			r.denied |= 1 << l
 		}
 		for i := range x.way.things {
 			if x.world.member(x.way, l, i).isThere() {
 				r.members[l] |= 1 << i
+			}
+		}
+	}
+	for _, word := range a.words {
+		if item, _, ok := strings.Cut(word, "!"); ok {
+			for i := range x.way.things {
+				if text, _, _ := strings.Cut(item, "@"); text == x.way.things[i].text {
+					r.faulty |= x.way.things[i].singles
+				}
 			}
 		}
 	}

@@ -185,7 +185,7 @@ func (x *trial) Next() (list []checkAction) {
 	case !streaming:
 		list = append(list, checkAction{verb: verbOpen})
 	default:
-		if x.used.breaks < scope.breaks && !x.way.moves {
+		if x.used.breaks < scope.breaks {
 			list = append(list, checkAction{verb: verbBreak})
 		}
 		if x.used.timers < scope.timers {
@@ -210,6 +210,12 @@ func (x *trial) puts(list []checkAction) []checkAction {
 		}
 		if x.way.moves { // the resource that the client is moved to comes with the move
 			to = []checkContent{checkAbsent}
+		}
+		if x.way.faulty && x.world[i] != checkFaulty {
+			to = append(to, checkFaulty)
+		}
+		if x.world[i] == checkFaulty {
+			to = append(to, checkAbsent)
 		}
 		if x.way.errors && x.world[i] != checkDenied {
 			to = append(to, checkDenied)

@@ -81,12 +81,16 @@ func (way *checkWay) over() string {
 	if !way.delta && !way.full {
 		text += ", with changes only"
 	}
+	if way.keeps {
+		text += ", without fail_on_data_errors"
+	}
 	return text
 }
 
 func (way *checkWay) speak(over string) {
 	way.delta, way.locators = strings.Contains(over, "delta"), strings.Contains(over, "locators")
-	way.full = !strings.Contains(over, "changes only")
+	way.full, way.keeps = !strings.Contains(over, "changes only"), strings.Contains(over, "without fail_on_data_errors")
+	way.faulty = true
 }
 
 // pathText is what -check.path reads.

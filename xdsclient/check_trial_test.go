@@ -35,7 +35,10 @@ type checkEnv struct {
 var checkSeed = maphash.MakeSeed()
 
 func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
-	features := []string{"fail_on_data_errors"}
+	var features []string
+	if !way.keeps {
+		features = append(features, "fail_on_data_errors")
+	}
 	if way.locators {
 		features = append(features, "dynamic_parameter_constraints")
 	}
@@ -85,6 +88,8 @@ type trialWatch struct {
 	locator int
 	stop    func()
 	value   checkValue
+	// failed says that the last call was an error.
+	failed  bool
 	members [maxCheckItems]checkValue
 }
 
@@ -132,7 +137,7 @@ func (x *trial) connect() {
 
 // lose loses what is under way, and what the server knows of the stream.
 func (x *trial) lose() {
-	x.up, x.down, x.server, x.lastRead, x.dirty = nil, nil, checkServer{}, nil, true
+	x.up, x.down, x.server, x.lastRead, x.dirty, x.sentSelected = nil, nil, checkServer{}, nil, true, -1
 }
 
 func (x *trial) watch(l int) {
@@ -206,8 +211,8 @@ func (x *trial) sleep(d time.Duration) {
 
 // request returns a request as the model sees it, or nil if it says nothing to a server.
 func (x *trial) request(r *wire.Request) *checkRequest {
-	q := &checkRequest{version: r.Version}
-	if r.Fault != "" {
+	q := &checkRequest{version: r.Version, nack: r.Fault != ""}
+	if q.nack && !x.way.faulty {
 		x.Fail("the client rejects a response: %s", r.Fault)
 	}
 	if !x.way.delta {
@@ -312,7 +317,10 @@ func (x *trial) End() { x.c.Close() }
 // ResourceChanged implements Watcher.
 func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 	defer done()
-	if err != nil {
+	if w.failed = err != nil; err != nil {
+		if w.x.way.keeps && w.value != checkUnsaid {
+			w.x.Fail("the watch of %s lost %s: %v", w.x.way.locators_[w.locator].text, w.x.describe(w.value), err)
+		}
 		w.value = checkUnsaid
 		w.hearError(err, -1)
 		return
@@ -326,6 +334,7 @@ func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 
 // AmbientError implements Watcher.
 func (w *trialWatch) AmbientError(err error, done func()) {
+	w.failed = true
 	w.hearError(err, -1)
 	done()
 }
@@ -380,6 +389,7 @@ func (w *trialWatch) hearError(err error, item int) {
 	}
 	gone := x.reading == nil && item < 0 && !x.world.of(x.way, w.locator).isThere()
 	switch {
+	case e.Kind == KindInvalid && r != nil && r.faulty&(1<<w.locator) != 0:
 	case r == nil || gone || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
 	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:
 		x.Fail("the watch of %s heard %q, though the server had it when it sent response %d", text, e.Kind, r.nonce)
@@ -441,14 +451,18 @@ func (x *trial) Settle() (responses int) {
 
 // compare checks that each watch has what the server has, and reports whether one has what is not there.
 func (x *trial) compare(fail bool) (more bool) {
-	check := func(l int, has, want checkValue) {
-		switch {
+	check := func(l int, has, want checkValue, failed bool) {
+		switch text := x.way.locators_[l].text; {
 		case want.isThere() && has != want:
 			if fail {
-				x.Fail("in the end the watch of %s has %s, not %s", x.way.locators_[l].text, x.describe(has), x.describe(want))
+				x.Fail("in the end the watch of %s has %s, not %s", text, x.describe(has), x.describe(want))
 			}
-		case !want.isThere() && has != checkUnsaid:
+		case want.isThere() && failed:
+			x.Fail("in the end the watch of %s has an error beside %s", text, x.describe(has))
+		case !want.isThere() && has != checkUnsaid && !(x.way.keeps && failed):
 			more = true
+		case want.content() == checkFaulty && !failed:
+			x.Fail("in the end the watch of %s has not heard that its resource is invalid", text)
 		}
 	}
 	for l, w := range x.watches {
@@ -456,10 +470,10 @@ func (x *trial) compare(fail bool) (more bool) {
 		case w == nil:
 		case x.way.locators_[l].collection:
 			for i := range x.way.things {
-				check(l, w.members[i], x.world.member(x.way, l, i))
+				check(l, w.members[i], x.world.member(x.way, l, i), false)
 			}
 		default:
-			check(l, w.value, x.world.of(x.way, l))
+			check(l, w.value, x.world.of(x.way, l), w.failed)
 		}
 	}
 	return more

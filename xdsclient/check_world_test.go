@@ -17,8 +17,14 @@ type checkWay struct {
 	// delta, locators and full are the protocol: incremental, by locators (xRFC TP2), and with the full state
 	// in SotW responses.
 	delta, locators, full bool
-	// obeysStale says that a SotW server takes the list of a request that answers an older response.
-	obeysStale bool
+	// obeysStale says that a SotW server takes the list of a request that answers an older response, and obeysEmpty that it
+	// does so of one that answers none.
+	obeysStale, obeysEmpty bool
+	// faulty says that the server also has resources that the client cannot decode, and keeps that the client, whatever
+	// the server says, keeps a resource that it has (no fail_on_data_errors).
+	faulty, keeps bool
+	// heartbeats says that the server also sends the version of a resource without the resource.
+	heartbeats bool
 	// errors says that the server has errors in place of resources (xRFC TP3), and variantsRepeat that with a
 	// resource that matches another subscription it repeats what that one has.
 	errors, variantsRepeat bool
@@ -78,6 +84,8 @@ const (
 	checkX
 	checkY
 	checkDenied
+	// checkFaulty is a resource that the client cannot decode.
+	checkFaulty
 	checkContents
 )
 
@@ -104,7 +112,8 @@ func (v checkValue) content() checkContent {
 	return checkContent(v-checkFirst) % checkContents
 }
 
-// isThere reports whether it is a resource.
+// isSent reports whether the server sends it as a resource, and isThere whether the client can decode it, too.
+func (v checkValue) isSent() bool  { return v.isThere() || v.content() == checkFaulty }
 func (v checkValue) isThere() bool { return v.content() == checkX || v.content() == checkY }
 
 const (
@@ -201,7 +210,7 @@ func (w *checkWorld) member(way *checkWay, locator, item int) checkValue {
 
 // text is the resource that an item is.
 func (way *checkWay) text(item int, c checkContent) string {
-	return fmt.Sprintf("%d%c", item, "-xy!"[c])
+	return fmt.Sprintf("%d%c", item, "-xy!b"[c])
 }
 
 // valueOfText is the reverse of text.
@@ -209,7 +218,7 @@ func (way *checkWay) valueOfText(text string) checkValue {
 	if len(text) != 2 {
 		return checkUnsaid
 	}
-	return checkValueOf(int(text[0]-'0'), checkContent(strings.IndexByte("-xy!", text[1])))
+	return checkValueOf(int(text[0]-'0'), checkContent(strings.IndexByte("-xy!b", text[1])))
 }
 
 // locatorOf returns the index of a locator.
@@ -257,11 +266,20 @@ func checkWays() []*checkWay {
 		{name: "SotW stale names", obeysStale: true, full: true, watches: names, items: names},
 		{name: "SotW stale locators", obeysStale: true, full: true, locators: true, watches: disjoint, items: envs},
 		{name: "SotW stale partial names", obeysStale: true, errors: true, watches: names, items: names},
+		{name: "SotW empty names", obeysEmpty: true, full: true, watches: names, items: names},
+		{name: "SotW empty locators", obeysEmpty: true, full: true, locators: true, watches: disjoint, items: envs},
+		{name: "SotW empty partial names", obeysEmpty: true, errors: true, watches: names, items: names},
+		{name: "SotW faulty names", faulty: true, keeps: true, full: true, watches: names, items: names},
+		{name: "SotW faulty shards", faulty: true, full: true, locators: true, watches: overlap, items: shards},
+		{name: "SotW faulty partial names", faulty: true, heartbeats: true, watches: names, items: names},
+		{name: "delta faulty names", faulty: true, keeps: true, heartbeats: true, delta: true, watches: names, items: names},
+		{name: "delta faulty locators", faulty: true, heartbeats: true, delta: true, locators: true, watches: disjoint, items: envs},
 		{name: "delta names", delta: true, watches: names, items: names},
 		{name: "delta locators", delta: true, locators: true, watches: disjoint, items: envs},
 		{name: "delta shards", wide: true, delta: true, locators: true, watches: overlap, items: shards},
 		{name: "delta wildcard", delta: true, watches: []string{"a", "*"}, items: names},
 		{name: "delta glob", delta: true, locators: true, watches: []string{"dir/a{shard=0-5}", "dir/*{shard=0-3}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
+		{name: "delta variants", delta: true, locators: true, watches: []string{"dir/a{shard=0-3}", "dir/*{shard=0-5}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
 		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},
