@@ -86,22 +86,23 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 	}
 	s := &x.server
 	e.Byte(byte(s.subs))
-	if s.begun {
-		e.Byte(1)
+	for kind := range checkKinds {
+		e.Bool(s.begun[kind])
+		e.Counter("nonce", uint64(s.nonce[kind]))
+		e.Text(s.version[kind])
+		e.Text(x.memory[kind].version)
 	}
-	e.Counter("nonce", uint64(s.nonce))
 	for l := range x.way.locators_ {
 		e.Byte(byte(s.told[l]))
-		e.Byte(byte(x.memory.told[l]))
+		e.Byte(byte(x.memory[x.way.locators_[l].kind].told[l]))
 		for i := range x.way.things {
 			e.Byte(byte(s.members[l][i]))
 		}
 	}
-	e.Text(x.memory.version)
-	e.Text(x.sentVersion)
 	e.Byte(byte(len(x.up)))
 	for _, r := range x.up {
 		e.Counter("nonce", uint64(r.nonce))
+		e.Byte(byte(r.kind))
 		e.Byte(byte(r.subs))
 		e.Byte(byte(r.leaves))
 		e.Bool(r.nack)
@@ -122,6 +123,7 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 
 func (r *checkResponse) encode(e *explore.Encoder) {
 	e.Counter("nonce", uint64(r.nonce))
+	e.Byte(byte(r.kind))
 	e.Text(r.version)
 	e.Text(r.words)
 	e.Byte(byte(r.selects))

@@ -8,12 +8,13 @@ import (
 
 // checkServer is what the modelled server knows of a stream.
 type checkServer struct {
-	// begun says that it has read a request.
-	begun bool
+	// begun says that it has read a request for a type.
+	begun [checkKinds]bool
 	// subs has the locators that the client is subscribed to as far as the server has read, as bits.
 	subs uint
-	// nonce is that of the last response.
-	nonce uint32
+	// nonce is that of the last response for a type, and version its version.
+	nonce   [checkKinds]uint32
+	version [checkKinds]string
 	// told is what it has told of each locator, and members what of each member of a collection.
 	told    [maxCheckLocators]checkValue
 	members [maxCheckLocators][maxCheckItems]checkValue
@@ -27,6 +28,7 @@ type checkMemory struct {
 
 // checkRequest is a request on its way.
 type checkRequest struct {
+	kind    int
 	nonce   uint32
 	version string
 	// subs are what it lists or subscribes to, and leaves what it unsubscribes from, as bits.
@@ -39,6 +41,7 @@ type checkRequest struct {
 
 // checkResponse is a response on its way.
 type checkResponse struct {
+	kind    int
 	nonce   uint32
 	version string
 	words   string
@@ -60,6 +63,7 @@ type checkTold struct {
 
 // checkAnswer is a response that the server may send.
 type checkAnswer struct {
+	kind  int
 	words []string
 	told  []checkTold
 	// spare says that the server has no reason for it.
@@ -71,27 +75,29 @@ type checkAnswer struct {
 // read has the server read a request. It ignores one that answers an older response than its last one, unless it
 // obeys stale requests.
 func (x *trial) read(r *checkRequest) {
-	s := &x.server
+	s, memory := &x.server, &x.memory[r.kind]
+	defer func() { s.begun[r.kind] = true }()
+	nonce, all := s.nonce[r.kind], x.way.ofKind(r.kind)
 	if !x.way.delta {
-		if s.nonce != r.nonce && !x.way.obeysStale && !(x.way.obeysEmpty && r.nonce == 0) {
+		if nonce != r.nonce && !x.way.obeysStale && !(x.way.obeysEmpty && r.nonce == 0) {
 			return
 		}
-		if s.nonce != 0 && s.nonce == r.nonce && r.version == x.sentVersion {
-			x.memory = checkMemory{version: x.sentVersion}
+		if nonce != 0 && nonce == r.nonce && r.version == s.version[r.kind] {
+			*memory = checkMemory{version: r.version}
 			for l := range x.way.locators_ {
-				if s.subs&(1<<l) != 0 {
-					x.memory.told[l] = s.told[l]
+				if s.subs&all&(1<<l) != 0 {
+					memory.told[l] = s.told[l]
 				}
 			}
 		}
 		for l := range x.way.locators_ {
-			if r.subs&(1<<l) == 0 {
+			if all&^r.subs&(1<<l) != 0 {
 				s.told[l] = checkUnsaid
-			} else if !s.begun && r.version != "" && r.version == x.memory.version {
-				s.told[l] = x.memory.told[l]
+			} else if all&(1<<l) != 0 && !s.begun[r.kind] && r.version != "" && r.version == memory.version {
+				s.told[l] = memory.told[l]
 			}
 		}
-		s.begun, s.subs = true, r.subs
+		s.subs = s.subs&^all | r.subs
 		return
 	}
 	for l := range x.way.locators_ {
@@ -103,14 +109,14 @@ func (x *trial) read(r *checkRequest) {
 		}
 		for _, v := range r.claims {
 			switch it := &x.way.things[v.item()]; {
-			case x.way.locators_[l].name == it.name:
+			case it.singles&(1<<l) != 0:
 				s.told[l] = v
 			case it.collections&(1<<l) != 0:
 				s.members[l][v.item()] = v
 			}
 		}
 	}
-	s.begun, s.subs = true, s.subs&^r.leaves|r.subs
+	s.subs = s.subs&^r.leaves | r.subs
 	// Who unsubscribes from a name that is in a collection is told what becomes of it (Envoy, xDS protocol,
 	// "Unsubscribing From Resources").
 	for i := range x.way.things {
@@ -126,27 +132,40 @@ func (x *trial) read(r *checkRequest) {
 	}
 }
 
-// answers returns the responses that the server may send. The first one, unless it is spare, tells all that
-// the server has to tell.
+// answers returns the responses that the server may send.
 func (x *trial) answers() (list []checkAnswer) {
+	for kind := range checkKinds {
+		list = append(list, x.answersOf(kind)...)
+	}
+	return list
+}
+
+// answersOf returns those for a type. The first one, unless it is spare, tells all that the server has to tell.
+func (x *trial) answersOf(kind int) (list []checkAnswer) {
+	x.kind = kind
 	switch {
-	case x.way.moves && x.server.begun && x.selected != x.sentSelected:
+	case !x.server.begun[kind]:
+		return nil
+	case x.way.moves && x.selected != x.sentSelected:
 		return []checkAnswer{{selects: true}}
-	case !x.server.begun || x.server.subs == 0:
+	case x.server.subs&x.way.ofKind(kind) == 0:
 		return nil
 	case x.way.delta:
 		list = x.deltaAnswers()
-	case x.way.full:
+	case x.way.full && kind == 0:
 		list = x.fullAnswers()
 	default:
 		list = x.partialAnswers()
+	}
+	for i := range list {
+		list[i].kind = kind
 	}
 	return list
 }
 
 func (x *trial) subscribed(f func(l int, want checkValue)) {
 	for l := range x.way.locators_ {
-		if x.server.subs&(1<<l) != 0 {
+		if x.server.subs&x.way.ofKind(x.kind)&(1<<l) != 0 {
 			f(l, x.world.of(x.way, l))
 		}
 	}
@@ -403,8 +422,8 @@ func (x *trial) send(a *checkAnswer) {
 		return
 	}
 	s := &x.server
-	s.nonce++
-	r := &checkResponse{nonce: s.nonce, version: x.worldVersion(), words: strings.Join(a.words, " ")}
+	s.nonce[a.kind]++
+	r := &checkResponse{kind: a.kind, nonce: s.nonce[a.kind], version: x.worldVersion(), words: strings.Join(a.words, " ")}
 	for l := range x.way.locators_ {
 		want := x.world.of(x.way, l)
 		switch {
@@ -419,6 +438,16 @@ func (x *trial) send(a *checkAnswer) {
 			}
 		}
 	}
+	for _, t := range a.told {
+		if t.item < 0 {
+			s.told[t.locator] = t.value
+		} else {
+			s.members[t.locator][t.item] = t.value
+		}
+	}
+	if !x.way.delta && (!x.way.full || a.kind == 1) {
+		r.version += fmt.Sprint(s.told[:len(x.way.locators_)]) // a part of what is new is a version of its own
+	}
 	for _, word := range a.words {
 		if item, _, ok := strings.Cut(word, "!"); ok {
 			for i := range x.way.things {
@@ -428,19 +457,7 @@ func (x *trial) send(a *checkAnswer) {
 			}
 		}
 	}
-	x.sentVersion = r.version
-	for _, t := range a.told {
-		if t.item < 0 {
-			s.told[t.locator] = t.value
-		} else {
-			s.members[t.locator][t.item] = t.value
-		}
-	}
-	if !x.way.delta && x.way.full {
-		for _, t := range a.told { // the full state says of all
-			s.told[t.locator] = t.value
-		}
-	}
+	s.version[a.kind] = r.version
 	x.down = append(x.down, r)
 }
 

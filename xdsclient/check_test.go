@@ -202,10 +202,12 @@ func (x *trial) puts(list []checkAction) []checkAction {
 			continue
 		}
 		to := []checkContent{checkX}
-		switch x.world[i] {
-		case checkX:
+		switch c := x.world[i]; {
+		case c != checkAbsent && x.way.things[i].kind == 1: // endpoints have no text
+			to = []checkContent{checkAbsent}
+		case c == checkX:
 			to = []checkContent{checkAbsent, checkY}
-		case checkY:
+		case c == checkY:
 			to = []checkContent{checkAbsent, checkX}
 		}
 		if x.way.moves { // the resource that the client is moved to comes with the move

@@ -191,7 +191,7 @@ func (l *stepList) send(r *checkResponse) {
 	} else {
 		number += "@" + strconv.Itoa(first)
 	}
-	l.add(strings.TrimSpace("send " + number + " " + r.words))
+	l.add(strings.TrimSpace("send " + strings.Repeat(checkEndpoints, r.kind) + number + " " + r.words))
 }
 
 func (l *stepList) lines() (lines []string) {

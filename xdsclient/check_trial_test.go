@@ -62,9 +62,9 @@ type trial struct {
 	// selected is the locator that the client is to watch, and sentSelected what it was told.
 	selected, sentSelected int
 	server                 checkServer
-	memory                 checkMemory
-	// sentVersion is that of the last response.
-	sentVersion string
+	memory                 [checkKinds]checkMemory
+	// kind is the type that the server answers.
+	kind int
 	// up has the requests that the server has not read, and down the responses that the client has not.
 	up   []*checkRequest
 	down []*checkResponse
@@ -145,18 +145,23 @@ func (x *trial) watch(l int) {
 		x.connect()
 	}
 	w, loc := &trialWatch{x: x, locator: l}, &x.way.locators_[l]
-	x.steps.add("watch " + loc.text)
+	x.steps.add("watch " + loc.watchText())
 	x.watches[l] = w
 	if loc.collection {
-		w.stop = x.c.WatchCollectionLocator(x.types.clusters, loc.name, loc.constraints, trialCollection{w})
+		w.stop = x.c.WatchCollectionLocator(x.typeOf(loc.kind), loc.name, loc.constraints, trialCollection{w})
 	} else {
-		w.stop = x.c.WatchLocator(x.types.clusters, loc.name, loc.constraints, w)
+		w.stop = x.c.WatchLocator(x.typeOf(loc.kind), loc.name, loc.constraints, w)
 	}
 	x.pump()
 }
 
+// typeOf returns a type.
+func (env *checkEnv) typeOf(kind int) *ResourceType {
+	return []*ResourceType{env.types.clusters, env.types.endpoints}[kind]
+}
+
 func (x *trial) unwatch(l int) {
-	x.steps.add("stop " + x.way.locators_[l].text)
+	x.steps.add("stop " + x.way.locators_[l].watchText())
 	x.watches[l].stop()
 	x.watches[l] = nil
 	x.pump()
@@ -212,15 +217,18 @@ func (x *trial) sleep(d time.Duration) {
 // request returns a request as the model sees it, or nil if it says nothing to a server.
 func (x *trial) request(r *wire.Request) *checkRequest {
 	q := &checkRequest{version: r.Version, nack: r.Fault != ""}
+	if r.TypeURL == x.types.endpoints.TypeURL {
+		q.kind = 1
+	}
 	if q.nack && !x.way.faulty {
 		x.Fail("the client rejects a response: %s", r.Fault)
 	}
 	if !x.way.delta {
 		n, _ := strconv.Atoi(r.Nonce)
-		q.nonce, q.subs = uint32(n), x.bits(&r.All)
+		q.nonce, q.subs = uint32(n), x.bits(q.kind, &r.All)
 		return q
 	}
-	q.subs, q.leaves = x.bits(&r.Subscribe), x.bits(&r.Unsubscribe)
+	q.subs, q.leaves = x.bits(q.kind, &r.Subscribe), x.bits(q.kind, &r.Unsubscribe)
 	if q.subs == 0 && q.leaves == 0 {
 		return nil
 	}
@@ -235,7 +243,7 @@ func (x *trial) request(r *wire.Request) *checkRequest {
 	return q
 }
 
-func (x *trial) bits(t *wire.Targets) (bits uint) {
+func (x *trial) bits(kind int, t *wire.Targets) (bits uint) {
 	list := t.Locators
 	if !x.way.locators {
 		list = nil
@@ -244,7 +252,7 @@ func (x *trial) bits(t *wire.Targets) (bits uint) {
 		}
 	}
 	for _, l := range list {
-		i := x.way.locatorOf(l.Name, l.Constraints)
+		i := x.way.locatorOf(kind, l.Name, l.Constraints)
 		if i < 0 {
 			x.Fail("the client asks for %q", l.Name)
 			continue
@@ -299,13 +307,13 @@ func (x *trial) receive(message []byte) {
 }
 
 func (env *checkEnv) message(r *checkResponse) []byte {
-	key := fmt.Sprint(r.words, "/", r.version, "/", r.nonce)
+	key := fmt.Sprint(r.kind, "/", r.words, "/", r.version, "/", r.nonce)
 	m := env.messages[key]
 	if m == nil {
 		server := &transcriptServer{delta: env.way.delta}
 		x := &transcript{types: env.types}
 		x.t, _ = env.t.(*testing.T)
-		m = mustMarshal(env.t, server.response(x, env.types.clusters, r.version, strconv.Itoa(int(r.nonce)), strings.Fields(r.words)))
+		m = mustMarshal(env.t, server.response(x, env.typeOf(r.kind), r.version, strconv.Itoa(int(r.nonce)), strings.Fields(r.words)))
 		env.messages[key] = m
 	}
 	return m
@@ -325,11 +333,19 @@ func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 		w.hearError(err, -1)
 		return
 	}
-	w.value = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
+	w.value = w.x.valueOf(w.locator, value)
 	it := &w.x.way.things[w.value.item()]
 	if it.singles&(1<<w.locator) == 0 {
 		w.x.Fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
 	}
+}
+
+// valueOf returns what the watch of a locator was given.
+func (x *trial) valueOf(locator int, value any) checkValue {
+	if c, ok := value.(*clusterv3.Cluster); ok {
+		return x.way.valueOfText(c.GetAltStatName())
+	}
+	return checkValueOf(int(x.way.chosen[locator][1<<len(x.way.things)-1]), checkX) // endpoints have no text, and no variants
 }
 
 // AmbientError implements Watcher.
@@ -412,8 +428,7 @@ func (x *trial) talk() (responses int) {
 			responses++
 			continue
 		}
-		if list := x.answers(); len(list) > 0 && !list[0].spare {
-			x.send(&list[0])
+		if x.answer() {
 			continue
 		}
 		if !more {
@@ -422,6 +437,17 @@ func (x *trial) talk() (responses int) {
 	}
 	x.Fail("client and server do not come to an end")
 	return responses
+}
+
+// answer has the server send all that is new of a type, and reports whether there was something.
+func (x *trial) answer() bool {
+	for kind := range checkKinds {
+		if list := x.answersOf(kind); len(list) > 0 && !list[0].spare {
+			x.send(&list[0])
+			return true
+		}
+	}
+	return false
 }
 
 // Settle implements explore.Trial: client and server talk until both are silent, and then each watch is checked. It returns the

@@ -61,6 +61,8 @@ type checkScope struct {
 
 // checkLocator is what may be watched.
 type checkLocator struct {
+	// kind is the type: 0 for clusters, 1 for endpoints.
+	kind        int
 	text, name  string
 	constraints dynparam.Constraints
 	collection  bool
@@ -70,6 +72,7 @@ type checkLocator struct {
 
 // checkItem is what there may be at the server: a resource, or a variant of it.
 type checkItem struct {
+	kind       int
 	text, name string
 	parameters dynparam.Parameters
 	// for_ has the locators of single resources, and collections those of collections, that it matches.
@@ -117,6 +120,7 @@ func (v checkValue) isSent() bool  { return v.isThere() || v.content() == checkF
 func (v checkValue) isThere() bool { return v.content() == checkX || v.content() == checkY }
 
 const (
+	checkKinds       = 2
 	maxCheckLocators = 6
 	maxCheckItems    = 4
 )
@@ -127,21 +131,23 @@ type checkWorld [maxCheckItems]checkContent
 // prepare reads the texts.
 func (way *checkWay) prepare(t testing.TB) {
 	for _, text := range way.items {
+		kind, text := cutKind(text)
 		name, list, _ := cutBraces(text)
 		p, err := dynparam.NewParameters(parameters(strings.Join(list, ",")))
 		xdstest.NoError(t, err)
-		way.things = append(way.things, checkItem{text: text, name: name, parameters: p})
+		way.things = append(way.things, checkItem{kind: kind, text: text, name: name, parameters: p})
 	}
 	for _, text := range way.watches {
+		kind, text := cutKind(text)
 		name, list, _ := cutBraces(text)
-		l := checkLocator{text: text, name: name, constraints: choose(list...)}
+		l := checkLocator{kind: kind, text: text, name: name, constraints: choose(list...)}
 		l.collection = isCollection(name)
 		way.locators_ = append(way.locators_, l)
 	}
 	for i := range way.locators_ {
 		l := &way.locators_[i]
 		for j := range way.locators_ {
-			if way.locators_[j].name == l.name {
+			if way.locators_[j].name == l.name && way.locators_[j].kind == l.kind {
 				l.sameName |= 1 << j
 			}
 		}
@@ -149,7 +155,7 @@ func (way *checkWay) prepare(t testing.TB) {
 			it := &way.things[j]
 			within := it.name == l.name || l.name == wildcard || l.collection && strings.HasPrefix(it.name, strings.TrimSuffix(l.name, "*"))
 			switch {
-			case !within || !l.constraints.Match(it.parameters):
+			case !within || it.kind != l.kind || !l.constraints.Match(it.parameters):
 			case l.collection:
 				it.collections |= 1 << i
 				l.matches |= 1 << j
@@ -160,6 +166,30 @@ func (way *checkWay) prepare(t testing.TB) {
 		}
 		way.chosen = append(way.chosen, way.choices(l))
 	}
+}
+
+// cutKind cuts the type off a text such as e:a.
+func cutKind(text string) (kind int, rest string) {
+	if rest, ok := strings.CutPrefix(text, checkEndpoints); ok {
+		return 1, rest
+	}
+	return 0, text
+}
+
+// checkEndpoints stands in front of the names of endpoints.
+const checkEndpoints = "e:"
+
+// watchText is what a transcript calls a locator.
+func (l *checkLocator) watchText() string { return strings.Repeat(checkEndpoints, l.kind) + l.text }
+
+// ofKind returns the locators of a type, as bits.
+func (way *checkWay) ofKind(kind int) (bits uint) {
+	for l := range way.locators_ {
+		if way.locators_[l].kind == kind {
+			bits |= 1 << l
+		}
+	}
+	return bits
 }
 
 // choices returns the item that a locator chooses of each set of items, or -1.
@@ -222,8 +252,8 @@ func (way *checkWay) valueOfText(text string) checkValue {
 }
 
 // locatorOf returns the index of a locator.
-func (way *checkWay) locatorOf(name string, c dynparam.Constraints) int {
-	return slices.IndexFunc(way.locators_, func(l checkLocator) bool { return l.name == name && (!way.locators || l.constraints.Equal(c)) })
+func (way *checkWay) locatorOf(kind int, name string, c dynparam.Constraints) int {
+	return slices.IndexFunc(way.locators_, func(l checkLocator) bool { return l.kind == kind && l.name == name && (!way.locators || l.constraints.Equal(c)) })
 }
 
 // checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end; or
@@ -252,6 +282,7 @@ func checkScopes(way *checkWay) []checkScope {
 // checkWays are the ways that are checked.
 func checkWays() []*checkWay {
 	names := []string{"a", "b"}
+	types := []string{"a", "e:a"}
 	disjoint := []string{"a{env=prod}", "a{env=test}", "b"}
 	overlap := []string{"a{shard=0-5}", "a{shard=0-3}", "b"}
 	shards := []string{"a{shard=5}", "a{shard=3}"}
@@ -280,6 +311,8 @@ func checkWays() []*checkWay {
 		{name: "delta wildcard", delta: true, watches: []string{"a", "*"}, items: names},
 		{name: "delta glob", delta: true, locators: true, watches: []string{"dir/a{shard=0-5}", "dir/*{shard=0-3}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
 		{name: "delta variants", delta: true, locators: true, watches: []string{"dir/a{shard=0-3}", "dir/*{shard=0-5}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
+		{name: "SotW types", full: true, watches: types, items: types},
+		{name: "delta types", delta: true, watches: types, items: types},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
 		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},

@@ -374,5 +374,8 @@ func (ts *typeState) begin() {
 			}
 		}
 	}
+	if ts.last.fault != "" { // of a response that was rejected the client has a part, and no version names that
+		ts.Version = ""
+	}
 	ts.Begin()
 }
