@@ -57,20 +57,24 @@ func (x *trial) Encode(e *explore.Encoder) {
 	x.encodeModel(e)
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
-	for _, ts := range x.ch.types { // the subscriptions first, in an order that does not depend on maps
-		e.Reflect(reflect.ValueOf(ts.subs))
-		e.Reflect(reflect.ValueOf(ts))
+	for _, side := range x.sides {
+		for _, ts := range side.ch.types { // the subscriptions first, in an order that does not depend on maps
+			e.Reflect(reflect.ValueOf(ts.subs))
+			e.Reflect(reflect.ValueOf(ts))
+		}
+		e.Reflect(reflect.ValueOf(side.ch))
 	}
-	e.Reflect(reflect.ValueOf(x.ch))
+	for _, a := range x.c.authorities {
+		for _, p := range a.byTarget {
+			e.Byte(byte(p.level.index))
+		}
+	}
 	e.Reflect(reflect.ValueOf(x.c.authorities))
 }
 
 // encodeModel encodes the server, what is under way, and what the watches have.
 func (x *trial) encodeModel(e *explore.Encoder) {
-	for _, c := range x.world {
-		e.Byte(byte(c))
-	}
-	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.selected, x.sentSelected} {
+	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.selected} {
 		e.Byte(byte(n))
 	}
 	for _, w := range x.watches {
@@ -84,7 +88,18 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 			e.Byte(byte(v))
 		}
 	}
+	for side := range x.sides {
+		x.at(side).encodeSide(e)
+	}
+}
+
+// encodeSide encodes a server, and what is under way.
+func (x *trial) encodeSide(e *explore.Encoder) {
 	s := &x.server
+	for _, c := range x.world {
+		e.Byte(byte(c))
+	}
+	e.Byte(byte(x.sentSelected))
 	e.Byte(byte(s.subs))
 	for kind := range checkKinds {
 		e.Bool(s.begun[kind])

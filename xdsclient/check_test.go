@@ -53,6 +53,8 @@ type checkAction struct {
 	verb checkVerb
 	n    int8
 	to   checkContent
+	// side is the server at which it happens.
+	side int8
 }
 
 type checkVerb uint8
@@ -74,6 +76,8 @@ const (
 	verbTimer
 	// verbMove has the server move the client to another locator (DPDS), for which there is a resource from then on.
 	verbMove
+	// verbFail has an attempt to reach a server fail.
+	verbFail
 	verbs // how many there are
 )
 
@@ -84,13 +88,14 @@ func (v checkVerb) isServers() bool {
 
 // checkLast is the last event, and what was there before it.
 type checkLast struct {
-	verb     checkVerb
-	up, down int
+	verb           checkVerb
+	side, up, down int
 }
 
 // Do implements explore.Trial.
 func (x *trial) Do(a checkAction) {
-	x.last = &checkLast{verb: a.verb, up: len(x.up), down: len(x.down)}
+	x.at(int(a.side))
+	x.last = &checkLast{verb: a.verb, side: x.index, up: len(x.up), down: len(x.down)}
 	switch a.verb {
 	case verbWatch:
 		x.used.user++
@@ -124,6 +129,9 @@ func (x *trial) Do(a checkAction) {
 		x.breakOff()
 	case verbOpen:
 		x.open()
+	case verbFail:
+		x.used.breaks++
+		x.fail()
 	case verbTimer:
 		x.used.timers++
 		x.timing = true
@@ -138,16 +146,27 @@ const maxUp = 3
 // Next implements explore.Trial. After an event of the server those of the client are left out that
 // were possible before it: neither sees the other's, so that the other order leads to the same state.
 func (x *trial) Next() (list []checkAction) {
+	for side := range x.sides {
+		for _, a := range x.at(side).next() {
+			a.side = int8(side)
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// next returns those at one of the servers.
+func (x *trial) next() (list []checkAction) {
 	scope, last := &x.way.scope, x.last
 	servers := last != nil && last.verb.isServers() && !x.free
 	streaming := x.ch.link.Streaming()
-	if streaming && x.dirty && len(x.up) < maxUp && (!servers || last.up >= maxUp) {
+	if streaming && x.dirty && len(x.up) < maxUp && (!servers || last.side == x.index && last.up >= maxUp) {
 		list = append(list, checkAction{verb: verbFlush})
 	}
-	if len(x.down) > 0 && (!servers || last.down == 0) {
+	if len(x.down) > 0 && (!servers || last.side == x.index && last.down == 0) {
 		list = append(list, checkAction{verb: verbDeliver})
 	}
-	if x.used.user < scope.user && !servers && !x.way.moves {
+	if x.index == 0 && x.used.user < scope.user && !servers && !x.way.moves {
 		for l := range x.way.locators_ {
 			verb := verbWatch
 			if x.watches[l] != nil {
@@ -176,14 +195,13 @@ func (x *trial) Next() (list []checkAction) {
 			}
 		}
 	}
-	watched := false
-	for _, w := range x.watches {
-		watched = watched || w != nil
-	}
 	switch {
-	case !watched:
+	case !x.inUse():
 	case !streaming:
 		list = append(list, checkAction{verb: verbOpen})
+		if x.way.fallback && x.used.breaks < scope.breaks {
+			list = append(list, checkAction{verb: verbFail})
+		}
 	default:
 		if x.used.breaks < scope.breaks {
 			list = append(list, checkAction{verb: verbBreak})
@@ -210,6 +228,11 @@ func (x *trial) puts(list []checkAction) []checkAction {
 		case c == checkY:
 			to = []checkContent{checkAbsent, checkX}
 		}
+		if x.way.fallback && x.world[i] != checkAbsent { // each server has its own content
+			to = []checkContent{checkAbsent}
+		} else if x.index == 1 {
+			to = []checkContent{checkY}
+		}
 		if x.way.moves { // the resource that the client is moved to comes with the move
 			to = []checkContent{checkAbsent}
 		}
@@ -223,7 +246,7 @@ func (x *trial) puts(list []checkAction) []checkAction {
 			to = append(to, checkDenied)
 		}
 		for _, c := range to {
-			list = append(list, checkAction{verbPut, int8(i), c})
+			list = append(list, checkAction{verb: verbPut, n: int8(i), to: c})
 		}
 	}
 	return list

@@ -110,13 +110,13 @@ func (env *checkEnv) transcriptOf(path []checkAction) string {
 }
 
 // text writes an action in short, and parseActions reads several.
-func (a checkAction) text() string { return fmt.Sprintf("%d.%d.%d", a.verb, a.n, a.to) }
+func (a checkAction) text() string { return fmt.Sprintf("%d.%d.%d.%d", a.verb, a.n, a.to, a.side) }
 
 func parseActions(text string) (list []checkAction) {
 	for _, word := range strings.Fields(text) {
 		part := strings.Split(word, ".")
 		number := func(i int) int { n, _ := strconv.Atoi(part[i]); return n }
-		list = append(list, checkAction{checkVerb(number(0)), int8(number(1)), checkContent(number(2))})
+		list = append(list, checkAction{checkVerb(number(0)), int8(number(1)), checkContent(number(2)), int8(number(3))})
 	}
 	return list
 }
@@ -137,6 +137,9 @@ func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
 	lines := []string{env.way.over()}
 	if x.Fault() != "" {
 		lines = append(lines, "# "+x.Fault())
+	}
+	if env.way.fallback { // a transcript has one server without a connection
+		return x.Fault(), strings.Join(append(lines, x.steps.lines()...), "\n") + "\n"
 	}
 	again := newDirectTranscript(env.t.(*testing.T), env.way)
 	for _, step := range x.steps.lines() {
@@ -176,10 +179,10 @@ func (l *stepList) wrote() {
 	}
 }
 
-// send adds that the client reads a response.
-func (l *stepList) send(r *checkResponse) {
+// send returns the step that the client reads a response.
+func (l *stepList) send(r *checkResponse) string {
 	if l == nil {
-		return
+		return ""
 	}
 	l.responses++
 	if l.versions == nil {
@@ -191,7 +194,7 @@ func (l *stepList) send(r *checkResponse) {
 	} else {
 		number += "@" + strconv.Itoa(first)
 	}
-	l.add(strings.TrimSpace("send " + strings.Repeat(checkEndpoints, r.kind) + number + " " + r.words))
+	return strings.TrimSpace("send " + strings.Repeat(checkEndpoints, r.kind) + number + " " + r.words)
 }
 
 func (l *stepList) lines() (lines []string) {

@@ -47,7 +47,11 @@ func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
 	}
 	env := &checkEnv{t: t, way: way, types: newTestTypes(), messages: make(map[string][]byte)}
 	env.types.clusters.FullStateInSotW = way.full
-	env.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures(features...), testutils.Authority("auth", "", nil))
+	options := []testutils.BootstrapOption{testutils.ServerFeatures(features...), testutils.Authority("auth", "", nil)}
+	if way.fallback {
+		options = append(options, testutils.FurtherServer("passthrough:///fallback", features...))
+	}
+	env.config = parseBootstrap(t, "passthrough:///nowhere", options...)
 	return env
 }
 
@@ -56,30 +60,51 @@ func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
 type trial struct {
 	*checkEnv
 	c       *XDSClient
-	ch      *serverChannel
-	world   checkWorld
 	watches [maxCheckLocators]*trialWatch
-	// selected is the locator that the client is to watch, and sentSelected what it was told.
-	selected, sentSelected int
-	server                 checkServer
-	memory                 [checkKinds]checkMemory
+	// checkSide is that of sides where something happens.
+	*checkSide
+	sides []*checkSide
+	// selected is the locator that the client is to watch.
+	selected int
 	// kind is the type that the server answers.
 	kind int
-	// up has the requests that the server has not read, and down the responses that the client has not.
-	up   []*checkRequest
-	down []*checkResponse
-	// dirty says that requests may be due.
-	dirty bool
-	used  checkScope
-	// reading is the response that the client works on, or nil, and lastRead the last one of the stream.
-	reading, lastRead *checkResponse
-	timing            bool
+	used checkScope
+	// reading is the response that the client works on, or nil.
+	reading *checkResponse
+	timing  bool
 	// steps, if not nil, collects what the client sees.
 	steps *stepList
 	last  *checkLast
 	// free says that events may come in any order, even if another one leads to the same state.
 	free bool
 	explore.Tale
+}
+
+// checkSide is a server, with the client's channel to it.
+type checkSide struct {
+	index  int
+	ch     *serverChannel
+	world  checkWorld
+	server checkServer
+	memory [checkKinds]checkMemory
+	// sentSelected is the locator that the client was told to watch.
+	sentSelected int
+	// up has the requests that the server has not read, and down the responses that the client has not.
+	up   []*checkRequest
+	down []*checkResponse
+	// dirty says that requests may be due.
+	dirty bool
+	// lastRead is the last response of the stream that the client has read.
+	lastRead *checkResponse
+}
+
+// inUse reports whether the client watches something from the server.
+func (s *checkSide) inUse() bool { return s.ch.watched > 0 }
+
+// at has events happen at a server.
+func (x *trial) at(side int) *trial {
+	x.checkSide = x.sides[side]
+	return x
 }
 
 // trialWatch is a watch of the locator with the index, and what it has.
@@ -107,7 +132,11 @@ func (env *checkEnv) newTrial(steps *stepList) *trial {
 }
 
 func (env *checkEnv) newBareTrial() *trial {
-	x := &trial{checkEnv: env}
+	x := &trial{checkEnv: env, sides: []*checkSide{{}}}
+	if env.way.fallback {
+		x.sides = append(x.sides, &checkSide{index: 1, world: checkWorld{checkY, checkY}})
+	}
+	x.at(0)
 	for i, c := range env.way.scope.held {
 		if c == 'x' {
 			x.world[i] = checkX
@@ -120,19 +149,21 @@ func (env *checkEnv) newBareTrial() *trial {
 	// The goroutine that calls watchers waits for ever; they are called by pump.
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	x.c = c
-	x.connect()
+	for side := range x.sides {
+		x.at(side).connect()
+	}
+	x.at(0).ch.Opened()
 	return x
 }
 
 // connect gives the client a channel without a stream.
 func (x *trial) connect() {
-	server := x.c.config.Servers[0]
+	server := x.c.config.Servers[x.index]
 	x.c.mu.Lock()
 	x.ch = newServerChannel(x.c, server)
 	x.c.channels[server.Key()] = x.ch
 	x.c.mu.Unlock()
 	x.lose()
-	x.ch.Opened()
 }
 
 // lose loses what is under way, and what the server knows of the stream.
@@ -141,8 +172,9 @@ func (x *trial) lose() {
 }
 
 func (x *trial) watch(l int) {
-	if x.ch.link.Closed() {
+	if x.at(0).ch.link.Closed() {
 		x.connect()
+		x.ch.Opened()
 	}
 	w, loc := &trialWatch{x: x, locator: l}, &x.way.locators_[l]
 	x.steps.add("watch " + loc.watchText())
@@ -165,18 +197,27 @@ func (x *trial) unwatch(l int) {
 	x.watches[l].stop()
 	x.watches[l] = nil
 	x.pump()
-	if x.ch.link.Closed() {
+	if x.at(0).ch.link.Closed() {
 		x.lose()
 	}
 }
 
 // pump calls the watchers.
 func (x *trial) pump() {
-	x.dirty = true
+	for _, s := range x.sides {
+		s.dirty = true
+	}
 	d := x.c.dispatcher
 	for e := d.next(); e != nil; e = d.next() {
 		e.call(func() { d.done(e) })
 	}
+	now := x.index
+	for _, s := range x.sides[1:] {
+		if s.ch.link.Closed() { // the client does not need the server any more; it may do so again
+			x.at(s.index).connect()
+		}
+	}
+	x.at(now)
 }
 
 // flush has the client send what is due. It reports whether it sent something.
@@ -271,7 +312,7 @@ func (x *trial) deliver() {
 		return
 	}
 	x.reading, x.lastRead = r, r
-	x.steps.send(r)
+	x.step(x.steps.send(r))
 	x.receive(x.message(r))
 	x.reading = nil
 }
@@ -417,7 +458,9 @@ func (w *trialWatch) hearError(err error, item int) {
 // talk has client and server talk, with all that is new in each response, until both are silent. It returns the
 // number of responses that took.
 func (x *trial) talk() (responses int) {
-	for range 40 {
+	quiet := 0 // sides in a row at which nothing happens
+	for n := range 40 * len(x.sides) {
+		x.at(n % len(x.sides))
 		more := x.flush()
 		for len(x.up) > 0 {
 			x.read(x.up[0])
@@ -426,12 +469,17 @@ func (x *trial) talk() (responses int) {
 		if len(x.down) > 0 {
 			x.deliver()
 			responses++
+			quiet = 0
 			continue
 		}
 		if x.answer() {
+			quiet = 0
 			continue
 		}
-		if !more {
+		if quiet++; more {
+			quiet = 0
+		}
+		if quiet >= len(x.sides) {
 			return responses
 		}
 	}
@@ -454,25 +502,69 @@ func (x *trial) answer() bool {
 // number of responses that took. SotW has no way to say that something is not there but to leave it out: if that crosses
 // a request, it is the resource timer that tells.
 func (x *trial) Settle() (responses int) {
-	if !x.ch.link.Streaming() && !x.ch.link.Closed() {
-		x.open()
+	if x.way.fallback {
+		x.fallBack()
+	}
+	for side := range x.sides {
+		if x.at(side); !x.ch.link.Streaming() && !x.ch.link.Closed() && (side == 0 || x.inUse()) {
+			x.open()
+		}
 	}
 	responses = x.talk()
+	x.at(0)
 	if x.compare(true); x.Fault() == "" && !x.way.delta && x.way.full && x.compare(false) {
 		x.timing = true
 		x.sleep(defaultResourceTimeout + time.Second)
 		x.talk()
+		x.at(0)
 		for n := 0; n < 2 && x.compare(false) && len(x.answers()) > 0; n++ { // or a later full state
 			x.send(&x.answers()[0])
 			x.talk()
 			x.sleep(defaultResourceTimeout + time.Second)
 			x.talk()
+			x.at(0)
 		}
 	}
 	if x.Fault() == "" && x.compare(false) {
 		x.Fail("in the end a watch has what is not there")
 	}
 	return responses
+}
+
+// fallBack has the preferred server stay unreachable, if it is, until the client has what the other one has.
+func (x *trial) fallBack() {
+	if x.at(0); x.ch.link.Streaming() || x.ch.link.Closed() {
+		return
+	}
+	x.fail()
+	if x.at(1); !x.inUse() {
+		return
+	}
+	if !x.ch.link.Streaming() {
+		x.open()
+	}
+	x.talk()
+	x.at(1)
+	for l, w := range x.watches {
+		if want := x.world.of(x.way, l); w != nil && want.isThere() && w.value == checkUnsaid {
+			x.Fail("the watch of %s has nothing, though the second server has %s", x.way.locators_[l].text, x.describe(want))
+		}
+	}
+}
+
+// fail has an attempt to reach a server fail.
+func (x *trial) fail() {
+	x.step("fail")
+	x.ch.Ended(transport.ErrNoAnswer)
+	x.pump()
+}
+
+// step adds what happens at a server to the steps.
+func (x *trial) step(text string) {
+	if x.way.fallback {
+		text = transcriptServers[x.index] + ": " + text
+	}
+	x.steps.add(text)
 }
 
 // compare checks that each watch has what the server has, and reports whether one has what is not there.
@@ -513,14 +605,14 @@ func (x *trial) describe(v checkValue) string {
 }
 
 func (x *trial) breakOff() {
-	x.steps.add("break")
+	x.step("break")
 	x.ch.Ended(transport.ErrNoAnswer)
 	x.lose()
 	x.pump()
 }
 
 func (x *trial) open() {
-	x.steps.add("open")
+	x.step("open")
 	x.ch.Opened()
 	x.pump()
 }

@@ -31,6 +31,8 @@ type checkWay struct {
 	// moves says that the server moves the client from one of the locators to another (DPDS): the messages are in the order
 	// of the moves, and what the client is moved to is there. Then denials name their constraints.
 	moves bool
+	// fallback says that there is a second server, with other content (gRFC A71).
+	fallback bool
 	// wide says that there are so many states with streams that end that only "make check" visits them.
 	wide bool
 	// watches are a{shard=0-5}, dir/* and the like, and items a{shard=5}, dir/a and the like.
@@ -282,7 +284,7 @@ func checkScopes(way *checkWay) []checkScope {
 // checkWays are the ways that are checked.
 func checkWays() []*checkWay {
 	names := []string{"a", "b"}
-	types := []string{"a", "e:a"}
+	types := []string{"a", "e:a", "b"}
 	disjoint := []string{"a{env=prod}", "a{env=test}", "b"}
 	overlap := []string{"a{shard=0-5}", "a{shard=0-3}", "b"}
 	shards := []string{"a{shard=5}", "a{shard=3}"}
@@ -313,6 +315,9 @@ func checkWays() []*checkWay {
 		{name: "delta variants", delta: true, locators: true, watches: []string{"dir/a{shard=0-3}", "dir/*{shard=0-5}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
 		{name: "SotW types", full: true, watches: types, items: types},
 		{name: "delta types", delta: true, watches: types, items: types},
+		{name: "SotW fallback", fallback: true, full: true, watches: names, items: names},
+		{name: "SotW partial fallback", fallback: true, watches: names, items: names},
+		{name: "delta fallback", fallback: true, delta: true, watches: names, items: names},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
 		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},

@@ -350,6 +350,7 @@ func (x *transcript) watch(c LocatorClient, word string) {
 	}
 	if d := x.direct; d != nil && d.ch.link.Closed() {
 		d.connect()
+		d.ch.Opened()
 		x.opened()
 	}
 	w, typ := &transcriptWatch{}, x.types.clusters
