@@ -61,7 +61,7 @@ func (a *absence) finish() {
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// After a timer that said nothing this is the first answer.
-		late := s.State == ads.Missing && (s.resource.taken.stored || s.lastError != nil && s.lastError.state == StateTimeout)
+		late := s.State == ads.Missing && (s.inherits() || s.lastError != nil && s.lastError.state == StateTimeout)
 		unsure := s.State == ads.Missing && s.payload != nil && s.lastError == nil // it was asked for again in vain
 		had := s.State == ads.Received || s.KeptDespiteDenial() || unsure
 		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s, s.taken.parameters) {

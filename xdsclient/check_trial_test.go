@@ -545,8 +545,8 @@ func (x *trial) fallBack() {
 	}
 	x.talk()
 	x.at(1)
-	for l, w := range x.watches {
-		if want := x.world.of(x.way, l); w != nil && want.isThere() && w.value == checkUnsaid {
+	for l := range x.way.locators_ {
+		if w, want := x.watches[l], x.world.of(x.way, l); w != nil && want.isThere() && w.value == checkUnsaid {
 			x.Fail("the watch of %s has nothing, though the second server has %s", x.way.locators_[l].text, x.describe(want))
 		}
 	}

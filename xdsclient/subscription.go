@@ -81,3 +81,6 @@ func (r *resource) known(it *item, server *bootstrap.Server) *payload {
 	}
 	return nil
 }
+
+// inherits reports whether the resource that is in use is from another server or from disk.
+func (s *subscription) inherits() bool { return s.payload == nil && s.resource.payload != nil }

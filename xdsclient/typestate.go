@@ -82,7 +82,7 @@ func (ts *typeState) refuse(s *subscription) {
 
 // expire notes that the resource timer fired (gRFC A88, "Changes to Resource Timer Behavior").
 // That says nothing of a resource that is cached (gRFC A57), unless the server was asked for it
-// again and sent its full state without it, or while all its watches follow another server.
+// again and sent its full state without it, also if the resource is from another server, or while all its watches follow another server.
 //
 // Otherwise it says that the resource does not exist only if the server's answers do (saysAbsent). The timer
 // runs over delta too: there are servers that name a missing resource only if they had it before, and clients
@@ -94,7 +94,7 @@ func (ts *typeState) expire(s *subscription) {
 	ts.Disturb()
 	ch := ts.channel
 	ts.Expire(s)
-	deleted := s.payload != nil && ts.Omits(s)
+	deleted := s.payload != nil && ts.Omits(s) || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
 	if s.resource.onlyStandby() || s.resource.cached() && !deleted {
 		return
 	}
