@@ -259,26 +259,35 @@ func (way *checkWay) locatorOf(kind int, name string, c dynparam.Constraints) in
 }
 
 // checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end; or
-// moves.
+// moves, or what else the way is for.
 // With -race, which is for the rest of the code, they are smaller.
 func checkScopes(way *checkWay) []checkScope {
+	nothing := checkScope{user: 2, world: 1, flight: 2, held: "xx"}
+	answered := checkScope{user: 2, world: 1, flight: 2, held: "xx", start: "01"}
+	spare := checkScope{user: 1, world: 1, extra: 1, flight: 2, held: "xx", start: "01"}
+	ends := checkScope{user: 1, world: 1, breaks: 1, flight: 2, held: "xx", start: "01"}
+	// changes has a change that is taken back.
+	changes := checkScope{world: 2, breaks: 1, flight: 2, held: "x", start: "0"}
 	switch {
 	case way.moves && raceDetector:
 		return []checkScope{{moves: 2, world: 1, flight: 2, held: "x", start: "0"}}
 	case way.moves:
-		return []checkScope{{moves: 2, world: 1, flight: 3, held: "x", start: "0"}}
+		return []checkScope{{moves: 2, world: 1, breaks: 1, flight: 3, held: "x", start: "0"}}
 	case raceDetector:
 		return []checkScope{{user: 1, world: 1, flight: 2, held: "xx", start: "01"}}
+	case way.fallback && way.wide:
+		return []checkScope{{user: 1, breaks: 2, flight: 1, held: "xx", start: "0"}}
+	case way.fallback:
+		return []checkScope{{user: 1, world: 1, breaks: 2, flight: 1, held: "xx", start: "0"}}
+	case way.faulty:
+		return []checkScope{nothing, spare, changes}
+	case way.obeysEmpty:
+		return []checkScope{nothing, ends}
+	case way.wide:
+		return []checkScope{nothing, answered}
+	default:
+		return []checkScope{nothing, answered, spare, ends}
 	}
-	scopes := []checkScope{
-		{user: 2, world: 1, flight: 2, held: "xx"},
-		{user: 2, world: 1, flight: 2, held: "xx", start: "01"},
-		{user: 1, world: 1, extra: 1, flight: 2, held: "xx", start: "01"},
-	}
-	if !way.wide {
-		scopes = append(scopes, checkScope{user: 1, world: 1, breaks: 1, flight: 2, held: "xx", start: "01"})
-	}
-	return scopes
 }
 
 // checkWays are the ways that are checked.
@@ -316,7 +325,7 @@ func checkWays() []*checkWay {
 		{name: "SotW types", full: true, watches: types, items: types},
 		{name: "delta types", delta: true, watches: types, items: types},
 		{name: "SotW fallback", fallback: true, full: true, watches: names, items: names},
-		{name: "SotW partial fallback", fallback: true, watches: names, items: names},
+		{name: "SotW partial fallback", wide: true, fallback: true, watches: names, items: names},
 		{name: "delta fallback", fallback: true, delta: true, watches: names, items: names},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},

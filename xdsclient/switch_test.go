@@ -49,7 +49,8 @@ func TestSwitchesBetweenServers(t *testing.T) {
 			low: break            -> a ambient: invalid of high
 			last: streams 0
 			low: streams 2
-			wait 1m
+			# Its full state does not have b.
+			wait 1m               -> b ambient: does not exist of high
 			low: streams 2
 		`},
 		// gRFC A57: the resource timer runs where the resource is asked for. After a fallback that is the server
