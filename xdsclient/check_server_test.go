@@ -51,8 +51,8 @@ type checkResponse struct {
 	// for which it had an error; members has the members that it had of each collection. All are bits.
 	there, denied uint
 	// faulty has the locators that match a resource of the response that cannot be decoded.
-	faulty uint
-	members       [maxCheckLocators]uint
+	faulty  uint
+	members [maxCheckLocators]uint
 }
 
 // checkTold is what a response tells of a locator, or, if item is not negative, of a member of it.

@@ -446,6 +446,7 @@ func (w *trialWatch) hearError(err error, item int) {
 	}
 	gone := x.reading == nil && item < 0 && !x.world.of(x.way, w.locator).isThere()
 	switch {
+	case x.way.fallback && e.Server != x.ch.server.URI: // it is from the other server, whose resources the client has left
 	case e.Kind == KindInvalid && r != nil && r.faulty&(1<<w.locator) != 0:
 	case r == nil || gone || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
 	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:

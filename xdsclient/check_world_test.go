@@ -255,7 +255,9 @@ func (way *checkWay) valueOfText(text string) checkValue {
 
 // locatorOf returns the index of a locator.
 func (way *checkWay) locatorOf(kind int, name string, c dynparam.Constraints) int {
-	return slices.IndexFunc(way.locators_, func(l checkLocator) bool { return l.kind == kind && l.name == name && (!way.locators || l.constraints.Equal(c)) })
+	return slices.IndexFunc(way.locators_, func(l checkLocator) bool {
+		return l.kind == kind && l.name == name && (!way.locators || l.constraints.Equal(c))
+	})
 }
 
 // checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end; or

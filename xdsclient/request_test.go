@@ -99,9 +99,13 @@ func TestSotWRequests(t *testing.T) {
 		{name: "reconnect", over: "SotW", steps: `
 			watch a e:a  -> stream; req a; e.req a
 			send 1 a=x   -> ack 1 a; a = x
-			send 2 a!bad -> nack 2 a @1; a ambient: invalid
 			break
 			wait 1s      -> stream; req a @1; e.req a
+			send 2 a=y   -> ack 2 a; a = y
+			send 3 a!bad -> nack 3 a @2; a ambient: invalid
+			# A server that is at version 2 again would not repeat it.
+			break
+			wait 1s      -> stream; req a; e.req a
 		`},
 		// A response for a type that was never subscribed to is neither ACKed nor NACKed: the client cannot
 		// tell whether it is valid.

@@ -71,6 +71,21 @@ func TestSwitchesBetweenServers(t *testing.T) {
 			wait 1m               -> n: does not exist of high
 			low: streams 1
 		`},
+		// TestCheck found: what a server has sent in place of another stayed in use for ever, if that one came back without it.
+		{name: "deleted while the server was away", over: "SotW", servers: []string{"fail_on_data_errors", "fail_on_data_errors"}, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a=high   -> high: ack 1 a; a = high
+			high: refuse
+			high: break
+			watch b
+			wait 1s               -> low: stream; low: req a b
+			low: send 1 a=low b=low -> low: ack 1 a b; a = low; b = low
+			high: accept
+			wait 2s               -> high: stream; high: req a b
+			high: send 2 b=high   -> high: ack 2 a b; low: closed; b = high
+			wait 15s              -> a: does not exist of high
+			high: send 3 b=high   -> high: ack 3 a b
+		`},
 		// What bytes mean may depend on the features of the server that sent them.
 		{name: "same bytes from a server with other features", over: "SotW", servers: []string{"trusted_xds_server", ""}, steps: `
 			watch a               -> high: stream; high: req a

@@ -69,7 +69,7 @@ func (p *Progress) isToBeAsked() bool { return p.State == Reask || p.mustReask &
 
 // beginStream forgets the last stream.
 func (p *Progress) beginStream() {
-	p.mustReask, p.ignoredDenialIn, p.request = false, 0, 0
+	p.mustReask, p.ignoredDenialIn, p.request, p.Seen = false, 0, 0, 0
 	if p.KeptDespiteDenial() { // the first full state of the new stream settles it
 		p.State = Received
 	} else if p.Pending() || p.State == Reask {
