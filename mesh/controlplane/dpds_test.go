@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -483,5 +484,40 @@ func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
 				t.Fatalf("the client has what was stored after the DPDS resource %s, and of that %v", r.has, of)
 			}
 		}
+	})
+}
+
+// A slow decision about the constraints of one name does not hold back what a client has subscribed to already.
+func TestSlowDecisionAboutConstraints(t *testing.T) {
+	const slow = "slow-constraints"
+	asked, decide := make(map[string]chan struct{}), make(map[string]chan struct{}) // by node
+	for _, node := range []string{"SotW", "delta"} {
+		asked[node], decide[node] = make(chan struct{}), make(chan struct{})
+	}
+	opts := controlplane.Options{Authorize: func(ctx context.Context, node *corepb.Node, _, name string) error {
+		if name != slow {
+			return nil
+		}
+		close(asked[node.GetId()])
+		select {
+		case <-decide[node.GetId()]:
+		case <-ctx.Done():
+		}
+		return nil
+	}}
+	eachVariant(t, opts, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		node := path.Base(t.Name())
+		s.setVariant(t, rds, "r", "1")
+		c := open(node)
+		r := c.subscribe(rds, "r", unconstrained)
+		c.settle()
+		c.subscribe(dynparam.MapTypeURL, slow, unconstrained)
+		<-asked[node]
+		s.setVariant(t, rds, "r", "2")
+		for r.has != "2" {
+			c.wire.take(c)
+		}
+		close(decide[node])
+		c.settle()
 	})
 }

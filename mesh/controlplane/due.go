@@ -133,7 +133,7 @@ func (s *stream) signal() {
 
 // takeDue returns what is due, in push order, and clears it. The caller holds Store.mu for
 // reading, so that it sees whole updates. Nothing is due for a stream that has ended or is about to, and nothing while the
-// subscription to constraints changes: they are sent before all that is due.
+// subscription to constraints changes and constraints are due: they are sent before the rest.
 func (s *stream) takeDue() []dueChanges {
 	if s.released {
 		return nil
@@ -143,7 +143,7 @@ func (s *stream) takeDue() []dueChanges {
 	if s.failure != nil {
 		return nil
 	}
-	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 {
+	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 && !dpds.pending.empty() {
 		return nil
 	}
 	due := make([]dueChanges, 0, len(s.dueSubs))
