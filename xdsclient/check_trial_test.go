@@ -447,6 +447,8 @@ func (w *trialWatch) hearError(err error, item int) {
 	gone := x.reading == nil && item < 0 && !x.world.of(x.way, w.locator).isThere()
 	switch {
 	case x.way.fallback && e.Server != x.ch.server.URI: // it is from the other server, whose resources the client has left
+	case x.way.moves && e.Kind != KindUnreachable: // what the client is moved to is there until it is moved on
+		x.Fail("the watch of %s heard %q, though the client was not moved on", text, e.Kind)
 	case e.Kind == KindInvalid && r != nil && r.faulty&(1<<w.locator) != 0:
 	case r == nil || gone || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
 	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:
