@@ -82,7 +82,7 @@ sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, hal
 CHECK ?= user=3 world=1 breaks=1 extra=1 start=01
 CHECKSERVER ?= user=1 world=2 breaks=1 nacks=1 start=01
 CHECKRELAY ?= all=3 answered=1
-CHECKMOVES ?= moves=3 world=1 start=0
+CHECKMOVES ?= moves=3 world=1 breaks=1 start=0
 CHECKTIME ?= 10m
 RULES ?=
 
