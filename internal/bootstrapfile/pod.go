@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // What a client in a pod uses unless the environment, or the options, say otherwise.
@@ -33,6 +35,10 @@ func (o *Options) InPod(getenv func(name string) string) error {
 	}
 	if len(o.Servers) == 0 {
 		o.Servers = []string{cmp.Or(getenv("DYNXDS_SERVER"), PodServer)}
+	}
+	if len(o.Features) == 0 {
+		// dynxds-kubernetes speaks delta, and says which resources it lacks.
+		o.Features = []string{string(bootstrap.FeatureDelta), string(bootstrap.FeatureResourceTimerIsTransientError)}
 	}
 	o.TLS = true
 	o.CA = cmp.Or(o.CA, getenv("DYNXDS_CA_FILE"), PodCA)

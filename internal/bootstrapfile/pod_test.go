@@ -51,6 +51,10 @@ func TestInPod(t *testing.T) {
             "jwt_token_file": "TOKEN"
           }
         }
+      ],
+      "server_features": [
+        "delta",
+        "resource_timer_is_transient_error"
       ]
     }
   ],
