@@ -107,17 +107,20 @@ func NewRequests[S Subscriber](typeURL string, fullState bool, d wire.Dialect, s
 // Begin prepares for a new stream, on which nothing was said yet. It drops the subscriptions
 // that are not wanted any more.
 func (q *Requests[S]) Begin() {
+	unread := false
 	for s := range q.subs.All() {
 		if !s.Wanted() {
 			q.subs.Drop(s)
 		} else {
+			unread = unread || q.mayBeUnread(s.progress())
 			s.progress().beginStream()
 		}
 	}
 	if q.subs.Len() == 0 {
 		q.Version = ""
 	}
-	q.announced, q.probe, q.repeatPreviousList, q.repeatedPreviousList = false, false, false, false
+	// A server takes the version that a request has for that of all variants which the request asks for.
+	q.announced, q.probe, q.repeatPreviousList, q.repeatedPreviousList = false, unread, false, false
 	q.responses, q.asking, q.rest = 0, false, rest[S]{}
 	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
