@@ -34,6 +34,9 @@ func (f *flags) clients() (clients *cluster.Clients, where string, err error) {
 		return nil, "", exit.With(exit.Unreachable, fmt.Errorf("no API server is known: %w; name a kubeconfig with --kubeconfig, or run in a pod", err))
 	}
 	config.UserAgent = "dynxds-kubernetes"
+	// client-go's own limit is 5 requests a second. After a restart, the tokens of all clients are reviewed at once: package
+	// identity bounds how many requests are under way, and the API server has its own limits.
+	config.QPS = -1
 	clients, err = cluster.NewClients(config)
 	return clients, config.Host, err
 }
