@@ -177,6 +177,13 @@ func TestReferenceGrant(t *testing.T) {
 	grants := k.dynamic().Resource(cluster.ReferenceGrants).Namespace(other.namespace)
 	xdstest.NoError(t, grants.Delete(testutils.Context(t), "grant", metav1.DeleteOptions{}))
 	awaitInvoke(t, conn, echoMethod, nil, codes.Unavailable.String())
+
+	// A second parent needs no grant for its own requests, and is none for those of the first one.
+	theirs := "{group: \"\", kind: Service, namespace: " + other.namespace + ", name: elsewhere}"
+	k.object(strings.Replace(route("greeter", "NS", "greeter", "{name: elsewhere, namespace: "+other.namespace+", port: 8080}"), "parentRefs: [", "parentRefs: ["+theirs+", ", 1))
+	k.awaitConditions("greeter", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted")
+	awaitInvoke(t, pods.client(t, server, "xds:///elsewhere."+other.namespace, in(k.namespace)), echoMethod, nil, "elsewhere")
+	awaitInvoke(t, conn, echoMethod, nil, codes.Unavailable.String())
 }
 
 func (k *kube) dynamic() dynamic.Interface {

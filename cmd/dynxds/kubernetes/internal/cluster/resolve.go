@@ -113,7 +113,7 @@ func (r *resolver) key() string {
 		}
 		seen[name] = true
 		of, _ := splitName(name)
-		fmt.Fprintf(&key, "\n%s %t", name, r.permitted(of))
+		fmt.Fprintf(&key, "\n%s %t", name, r.permitted(of, named{}))
 		if e := r.routes.source.entries[of]; e != nil {
 			for _, s := range e.services {
 				key.WriteString(" " + s.Name)
@@ -138,22 +138,11 @@ func (r *resolver) key() string {
 	return key.String()
 }
 
-// permitted reports whether the route may send requests to a Service. Its parents are among them: that is where requests go without
+// permitted reports whether the route may send the requests for a parent to a Service. The parent is one: requests go there without
 // the route.
-func (r *resolver) permitted(of named) bool {
+func (r *resolver) permitted(of, parent named) bool {
 	from := r.route.object.GetNamespace()
-	return of.namespace == from || r.isParent(of) || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
-}
-
-func (r *resolver) isParent(of named) bool {
-	for _, p := range r.route.written {
-		for i := range p.To {
-			if parent, _ := splitName(p.To[i].TargetRef.Name); parent == of {
-				return true
-			}
-		}
-	}
-	return false
+	return of.namespace == from || of == parent || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
 }
 
 // services returns the services of a Service, or that of one port, by number or name. missing says why there are none.
@@ -229,7 +218,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	seen := make(map[string]bool)
 	for _, to := range written.To {
 		if to.TargetRef.Name == "" {
-			p.To = append(p.To, meshpolicy.To{Rules: r.rules(to.Rules), Index: to.Index}) // all Services
+			p.To = append(p.To, meshpolicy.To{Rules: r.rules(to.Rules, named{}), Index: to.Index}) // all Services
 			continue
 		}
 		of, port := splitName(to.TargetRef.Name)
@@ -242,7 +231,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 				continue // a parent with a port, and one of all ports
 			}
 			seen[s.Name] = true
-			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(to.Rules), Index: to.Index})
+			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(to.Rules, of), Index: to.Index})
 		}
 	}
 	if len(p.To) == 0 {
@@ -251,8 +240,8 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	return meshpolicy.New(p)
 }
 
-// rules returns rules with other names of backends, and without lines.
-func (r *resolver) rules(written []meshpolicy.Rule) []meshpolicy.Rule {
+// rules returns the rules for a parent with other names of backends, and without lines.
+func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.Rule {
 	list := slices.Clone(written)
 	for i := range list {
 		rule := &list[i]
@@ -263,13 +252,13 @@ func (r *resolver) rules(written []meshpolicy.Rule) []meshpolicy.Rule {
 		}
 		rule.BackendRefs = slices.Clone(rule.BackendRefs)
 		for j := range rule.BackendRefs {
-			rule.BackendRefs[j].Name = r.backend(rule.BackendRefs[j].Name)
+			rule.BackendRefs[j].Name = r.backend(rule.BackendRefs[j].Name, parent)
 		}
 		rule.Filters = slices.Clone(rule.Filters)
 		for j, f := range rule.Filters {
 			if f.Mirror != nil {
 				mirror := *f.Mirror
-				mirror.Name = r.backend(mirror.Name)
+				mirror.Name = r.backend(mirror.Name, parent)
 				rule.Filters[j].Mirror = &mirror
 			}
 		}
@@ -278,9 +267,9 @@ func (r *resolver) rules(written []meshpolicy.Rule) []meshpolicy.Rule {
 }
 
 // backend returns the name of a backend in the mesh, one that no service has if it may not be used.
-func (r *resolver) backend(name string) string {
+func (r *resolver) backend(name string, parent named) string {
 	of, port := splitName(name)
-	if !r.permitted(of) {
+	if !r.permitted(of, parent) {
 		r.route.verdict.NotPermitted = appendOnce(r.route.verdict.NotPermitted, of.String())
 		return name + noGrant
 	}
