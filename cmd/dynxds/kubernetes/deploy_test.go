@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -101,29 +103,19 @@ func (k *kube) tryToApply(object *unstructured.Unstructured) error {
 	return nil
 }
 
-var installOnce sync.Once
-
-// install applies the manifests, once for all tests.
-func install(t testing.TB) *kube {
-	k := newKube(t)
-	installOnce.Do(func() {
-		var names struct{ Resources []string }
-		text, err := os.ReadFile(filepath.Join(manifests, "kustomization.yaml"))
-		xdstest.NoError(t, err)
-		xdstest.NoError(t, yaml.Unmarshal(text, &names))
-		for _, name := range names.Resources {
-			for _, object := range objectsOf(t, filepath.Join(manifests, name)) {
-				k.apply(object)
-			}
-		}
-	})
-	return k.in("dynxds-system")
-}
-
 // The API server takes the manifests, and a pod of the Deployment in a namespace that enforces "restricted".
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	k := install(t)
+	k := newKube(t).in("dynxds-system")
+	var names struct{ Resources []string }
+	text, err := os.ReadFile(filepath.Join(manifests, "kustomization.yaml"))
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, yaml.Unmarshal(text, &names))
+	for _, name := range names.Resources {
+		for _, object := range objectsOf(t, filepath.Join(manifests, name)) {
+			k.apply(object)
+		}
+	}
 	ctx := testutils.Context(t)
 	deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, "dynxds", metav1.GetOptions{})
 	xdstest.NoError(t, err)
@@ -156,20 +148,47 @@ func TestExampleClients(t *testing.T) {
 	}
 }
 
-// Everything works with the permissions of the ClusterRole.
+// permitted returns a kubeconfig of an account of the namespace with all permissions of the manifest.
+func (k *kube) permitted() (path string) {
+	k.t.Helper()
+	for _, object := range objectsOf(k.t, filepath.Join(manifests, "rbac.yaml")) {
+		text, err := json.Marshal(object)
+		xdstest.NoError(k.t, err)
+		k.object(strings.NewReplacer(`"name":"dynxds"`, `"name":"dynxds-NS"`, `"dynxds-system"`, `"NS"`).Replace(string(text)))
+	}
+	path = filepath.Join(k.t.TempDir(), "kubeconfig")
+	xdstest.NoError(k.t, k.cluster.Kubeconfig(path, k.token("dynxds-"+k.namespace, kubetest.Audience, nil)))
+	return path
+}
+
+// Everything works with the permissions of the manifest: routing, the Lease, status and events. No other server writes these here.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	k := install(t)
-	token := k.token("dynxds", "https://kubernetes.default.svc", nil)
-	app, pods := newKube(t), &pods{}
-	app.service("greeter", "8080")
-	a, _ := pods.start(t, "a")
-	app.slice("greeter-1", "greeter", "", 8080, ready(a))
+	k, pods := newKubeAlone(t), &pods{}
 	server := k.serving(func(f *flags) {
-		f.leaseNamespace = k.namespace
-		xdstest.NoError(t, k.cluster.Kubeconfig(f.kubeconfig, token))
+		f.kubeconfig, f.leaseNamespace, f.namespaces = k.permitted(), k.namespace, []string{k.namespace}
 	})
-	awaitIDs(t, pods.client(t, server, "xds:///greeter."+app.namespace), "a")
+	k.echo(pods, "greeter", 8080)
+	awaitInvoke(t, pods.client(t, server, "xds:///greeter."+k.namespace), echoMethod, nil, "greeter")
+	k.object(route("grpc", "NS", "greeter", "{name: missing, port: 8080}"))
+	k.object(strings.Replace(route("http", "NS", "greeter", "{name: greeter, port: 8080}"), "GRPCRoute", "HTTPRoute", 1))
+	k.object(policy("policy", toService("greeter", `{backendRefs: [{kind: MeshService, name: greeter}]}`)))
+	k.awaitConditions("grpc", "Accepted=True/Accepted", "ResolvedRefs=False/BackendNotFound")
+	k.awaitConditionsOf(cluster.HTTPRoutes, "http", "Accepted=False/Conflicted", "ResolvedRefs=True/ResolvedRefs")
+	k.awaitPolicy("policy", "Accepted=True/Accepted")
+	k.awaitEvent("grpc", "BackendNotFound", "Warning GRPCRoute there is no Service "+k.namespace+"/missing")
+}
+
+// Requests to the API server do not wait for each other: after a restart, the tokens of all clients are reviewed at once.
+func TestRequestsAreNotThrottled(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	xdstest.NoError(t, shared.Kubeconfig(path, shared.AdminToken()))
+	clients, _, err := (&flags{kubeconfig: path}).clients()
+	xdstest.NoError(t, err)
+	if limiter := clients.Typed.AuthenticationV1().RESTClient().GetRateLimiter(); limiter != nil {
+		t.Errorf("at most %v TokenReviews a second", limiter.QPS())
+	}
 }
 
 // A permission that is missing is named at the start.

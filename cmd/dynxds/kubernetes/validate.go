@@ -144,7 +144,7 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 // read reads the cluster once. where names it.
 func (f *flags) read(cmd *cobra.Command, setLog func(*slog.Logger)) (content *folder.Content, reports []meshroute.Report, where string, err error) {
 	log := cmdline.NewLog(cmd.ErrOrStderr(), "text", "warn")
-	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say // the error has it
+	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say
 	clients, where, err := f.clients()
 	if err != nil {
 		return nil, nil, "", err

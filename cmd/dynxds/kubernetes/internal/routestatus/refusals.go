@@ -178,5 +178,9 @@ func refused(v cluster.RouteVerdict, services []string, list []refusal) string {
 	if len(list) == maxRefusals {
 		atLeast = "at least "
 	}
-	return fmt.Sprintf("refused by %s%d clients of one replica, which keep the routes that they have: %s", atLeast, len(clients), strings.Join(said, ", "))
+	who := fmt.Sprintf("%d clients of one replica, which keep the routes that they have", len(clients))
+	if len(clients) == 1 {
+		who = "1 client of one replica, which keeps the routes that it has"
+	}
+	return fmt.Sprintf("refused by %s%s: %s", atLeast, who, strings.Join(said, ", "))
 }
