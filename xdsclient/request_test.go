@@ -107,6 +107,18 @@ func TestSotWRequests(t *testing.T) {
 			break
 			wait 1s      -> stream; req a; e.req a
 		`},
+		// So it has with locators, unless the server may not have read one of them when it sent that version.
+		{name: "reconnect with locators", over: "SotW", servers: variants, steps: `
+			watch a e:e  -> stream; req a; e.req e
+			send 1 a=x   -> ack 1 a; a = x
+			send e:1 e   -> e.ack 1 e; e:e =
+			break
+			wait 1s      -> stream; req a @1; e.req e @1
+			send 2 a=y   -> ack 2 a; a = y
+			# The server had nothing to say of the endpoints.
+			break
+			wait 1s      -> stream; req a @2; e.req e @1
+		`},
 		// A response for a type that was never subscribed to is neither ACKed nor NACKed: the client cannot
 		// tell whether it is valid.
 		{name: "response for an unknown type", over: "SotW", steps: `

@@ -263,10 +263,10 @@ func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) &&
 // hasRead reports whether the server is known to have read the request for a subscription.
 func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
 
-// mayBeUnread reports whether a SotW server may have sent the resource of a subscription for another one, and not have
-// read the request for this one, for which it may prefer another variant.
+// mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another
+// one, and not have read the request for this one, for which it may prefer another variant.
 func (q *Requests[S]) mayBeUnread(p *Progress) bool {
-	return q.Dialect.Locators() && !q.Dialect.Incremental() && p.State == Received && !q.hasRead(p)
+	return q.Dialect.Locators() && !q.Dialect.Incremental() && p.State == Received && !p.read
 }
 
 // knewOther reports whether the server may have known of another subscription to the name when

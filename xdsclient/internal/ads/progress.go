@@ -43,6 +43,9 @@ type Progress struct {
 	// or 0, and ignoredDenialIn that of the response whose denial was ignored, or 0. See
 	// Requests.IgnoresDenial.
 	request, ignoredDenialIn uint64
+	// read says, of a resource that the server has sent, that it had read the request for the subscription before an
+	// earlier stream ended.
+	read bool
 	// listed is how many responses of the stream came for the type before that request.
 	listed uint64
 	// keptDespiteDenial says that the server has omitted or denied the resource since it sent it, in a

@@ -112,8 +112,10 @@ func (q *Requests[S]) Begin() {
 		if !s.Wanted() {
 			q.subs.Drop(s)
 		} else {
-			unread = unread || q.mayBeUnread(s.progress())
-			s.progress().beginStream()
+			p := s.progress()
+			p.read = p.State == Received && (p.read || q.hasRead(p))
+			p.beginStream()
+			unread = unread || q.mayBeUnread(p)
 		}
 	}
 	if q.subs.Len() == 0 {
