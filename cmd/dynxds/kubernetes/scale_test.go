@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -51,6 +54,41 @@ func TestWriteCostsOneService(t *testing.T) {
 		}
 		if _, ok := source.Wait(ctx, time.Time{}); !ok {
 			t.Fatal("the write does not arrive")
+		}
+	}
+}
+
+// A status that is written leaves what is made of routes as it is.
+func TestStatusCostsNothing(t *testing.T) {
+	t.Parallel()
+	k := newKube(t)
+	k.service("greeter", "8080")
+	k.object(route("greeter", "NS", "greeter", "{name: greeter, port: 8080}"))
+	clients, err := cluster.NewClients(k.cluster.Config())
+	xdstest.NoError(t, err)
+	ctx := testutils.Context(t)
+	source, err := cluster.Open(ctx, cluster.Options{Clients: clients, Namespaces: []string{k.namespace}, Log: slog.New(slog.DiscardHandler)})
+	xdstest.NoError(t, err)
+	t.Cleanup(source.Close)
+	before, err := source.Read(ctx)
+	xdstest.NoError(t, err)
+	xdstest.Equal(t, "policies", 1, len(before.Policies))
+	_, err = k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace).Patch(ctx, "greeter", types.MergePatchType, []byte(`{"status": {"parents": [{
+		"controllerName": "example.com/other", "parentRef": {"name": "greeter"},
+		"conditions": [{"type": "Test", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}}`), metav1.PatchOptions{}, "status")
+	xdstest.NoError(t, err)
+	for {
+		after, err := source.Read(ctx)
+		xdstest.NoError(t, err)
+		if after != before {
+			t.Fatal("the content is another one")
+		}
+		verdicts, _ := source.Verdicts()
+		if list, _, _ := unstructured.NestedSlice(verdicts[0].Object.Object, "status", "parents"); len(list) > 0 {
+			return
+		}
+		if _, ok := source.Wait(ctx, time.Time{}); !ok {
+			t.Fatal("the status does not arrive")
 		}
 	}
 }

@@ -89,9 +89,10 @@ func (r *routes) update() (changed bool) {
 			for _, object := range informer.GetStore().List() {
 				object := object.(*unstructured.Unstructured)
 				last := r.read[object.GetUID()]
-				if last == nil || last.object != object {
+				if last == nil || last.object.GetGeneration() != object.GetGeneration() {
 					last = readRoute(kind, object)
 				}
+				last.object = object // which may have another status
 				now[object.GetUID()] = last
 				r.resolve(last, grants)
 				policies = append(policies, last.resolved...)
