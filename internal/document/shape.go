@@ -53,10 +53,11 @@ func (v Value) expect(s Shape) {
 	if v.node == nil || v.file.shapes == nil {
 		return
 	}
+	noted := s // of s no pointer is taken: each value that is read for no Shape would cost an allocation
 	if before := v.file.shapes[v.node]; before != nil {
-		s = before.join(s)
+		noted = before.join(s)
 	}
-	v.file.shapes[v.node] = &s
+	v.file.shapes[v.node] = &noted
 }
 
 // join returns what two readers of one value expect.
