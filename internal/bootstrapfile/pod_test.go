@@ -1,8 +1,11 @@
 package bootstrapfile_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,7 +71,7 @@ func TestInPod(t *testing.T) {
   }
 }
 `
-	want = strings.NewReplacer("CA", env["DYNXDS_CA_FILE"], "TOKEN", env["DYNXDS_TOKEN_FILE"]).Replace(want)
+	want = strings.NewReplacer(`"CA"`, strconv.Quote(env["DYNXDS_CA_FILE"]), `"TOKEN"`, strconv.Quote(env["DYNXDS_TOKEN_FILE"])).Replace(want)
 	xdstest.Equal(t, "the bootstrap", want, string(text))
 }
 
@@ -103,18 +106,23 @@ func TestInPodWithoutWhatItNeeds(t *testing.T) {
 	}{
 		{"POD_NAME", []string{"POD_NAME", "fieldPath: metadata.name}"}},
 		{"POD_NAMESPACE", []string{"POD_NAMESPACE", "fieldPath: metadata.namespace}"}},
-		{"DYNXDS_TOKEN_FILE", []string{"the token of the service account", "no such file", "serviceAccountToken: {path: token, audience: dynxds}"}},
-		{"DYNXDS_CA_FILE", []string{"the authorities that certify the control plane", "no such file", "configMap: {name: dynxds-ca}"}},
+		{"DYNXDS_TOKEN_FILE", []string{"the token of the service account", "serviceAccountToken: {path: token, audience: dynxds}"}},
+		{"DYNXDS_CA_FILE", []string{"the authorities that certify the control plane", "configMap: {name: dynxds-ca}"}},
 	} {
 		xdstest.Parallel(t, test.missing, func(t *testing.T) {
 			env := inPod(t)
-			if path := env[test.missing]; strings.HasPrefix(path, "/") {
+			path := env[test.missing]
+			isFile := filepath.IsAbs(path)
+			if isFile {
 				xdstest.NoError(t, os.Remove(path))
 				test.want = append(test.want, path)
 			} else {
 				delete(env, test.missing)
 			}
 			err := new(bootstrapfile.Options).InPod(func(name string) string { return env[name] })
+			if errors.Is(err, fs.ErrNotExist) != isFile {
+				t.Errorf("got error %v, want one about a file: %t", err, isFile)
+			}
 			for _, text := range test.want {
 				if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("got error %v, want one line with %s", err, text)
