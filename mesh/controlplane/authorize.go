@@ -76,8 +76,8 @@ func (s *stream) denial(l *locator, st *status.Status) *refusal {
 	}
 }
 
-// RefreshAuthorization calls [Options.Authorize] again for all that clients have subscribed to. A stream for which a decision has
-// changed ends with UNAVAILABLE: the client opens another, and subscribes again.
+// RefreshAuthorization calls [Options.Authorize] again for all that clients have subscribed to, one after the other. A stream for
+// which a decision has changed ends with UNAVAILABLE: the client opens another, and subscribes again.
 func (s *Server) RefreshAuthorization() {
 	s.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
