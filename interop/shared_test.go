@@ -26,7 +26,7 @@ var builtCommand = sync.OnceValues(func() (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, "dynxds")
-	return path, runIn("..", "go", "build", "-o", path, "./cmd/dynxds")
+	return path, runIn("..", 10*time.Minute, "go", "build", "-o", path, "./cmd/dynxds")
 })
 
 // installedJS makes a folder with the program in js and its packages.
@@ -39,12 +39,12 @@ var installedJS = sync.OnceValues(func() (dir string, err error) {
 	if err := os.CopyFS(dir, os.DirFS("js")); err != nil {
 		return "", err
 	}
-	return dir, runIn(dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	return dir, runIn(dir, 2*time.Minute, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 })
 
-// runIn runs a program in a folder. Its output is in the error.
-func runIn(dir, program string, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+// runIn runs a program in a folder, for some time at most. Its output is in the error.
+func runIn(dir string, most time.Duration, program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
