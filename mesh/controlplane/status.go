@@ -122,6 +122,17 @@ func (s *Server) Clients() []ClientStatus {
 	return clients
 }
 
+// Client returns the status of one stream by its ClientStatus.ID, with all of its names. It reports false if the stream has ended.
+func (s *Server) Client(id uint64) (ClientStatus, bool) {
+	s.mu.Lock()
+	st := s.streams[id]
+	s.mu.Unlock()
+	if st == nil {
+		return ClientStatus{}, false
+	}
+	return st.status(math.MaxInt), true
+}
+
 // Overview returns the present streams as Clients does, for people who watch them: with at most 20 of the names,
 // locators, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
 // almost nothing; the errors of one whose names change meanwhile may be incomplete. The values are shared between callers, and must not be changed.

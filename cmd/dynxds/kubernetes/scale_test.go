@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +22,17 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
+// open follows the objects of the test's namespace.
+func (k *kube) open(ctx context.Context) *cluster.Source {
+	k.t.Helper()
+	clients, err := cluster.NewClients(k.cluster.Config())
+	xdstest.NoError(k.t, err)
+	source, err := cluster.Open(ctx, cluster.Options{Clients: clients, Namespaces: []string{k.namespace}, Log: slog.New(slog.DiscardHandler)})
+	xdstest.NoError(k.t, err)
+	k.t.Cleanup(source.Close)
+	return source
+}
+
 // A write to one EndpointSlice leaves what is made of all other Services as it is: the same pointers.
 func TestWriteCostsOneService(t *testing.T) {
 	t.Parallel()
@@ -30,12 +42,8 @@ func TestWriteCostsOneService(t *testing.T) {
 		k.service(name, "8080")
 		k.slice(name+"-1", name, "", 8080, ready(fmt.Sprintf("10.2.0.%d", i+1)))
 	}
-	clients, err := cluster.NewClients(k.cluster.Config())
-	xdstest.NoError(t, err)
 	ctx := testutils.Context(t)
-	source, err := cluster.Open(ctx, cluster.Options{Clients: clients, Namespaces: []string{k.namespace}, Log: slog.New(slog.DiscardHandler)})
-	xdstest.NoError(t, err)
-	t.Cleanup(source.Close)
+	source := k.open(ctx)
 	before, err := source.Read(ctx)
 	xdstest.NoError(t, err)
 	k.changeSlice("service-7-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, ready("10.2.1.1")) })
@@ -64,12 +72,8 @@ func TestStatusCostsNothing(t *testing.T) {
 	k := newKube(t)
 	k.service("greeter", "8080")
 	k.object(route("greeter", "NS", "greeter", "{name: greeter, port: 8080}"))
-	clients, err := cluster.NewClients(k.cluster.Config())
-	xdstest.NoError(t, err)
 	ctx := testutils.Context(t)
-	source, err := cluster.Open(ctx, cluster.Options{Clients: clients, Namespaces: []string{k.namespace}, Log: slog.New(slog.DiscardHandler)})
-	xdstest.NoError(t, err)
-	t.Cleanup(source.Close)
+	source := k.open(ctx)
 	before, err := source.Read(ctx)
 	xdstest.NoError(t, err)
 	xdstest.Equal(t, "policies", 1, len(before.Policies))

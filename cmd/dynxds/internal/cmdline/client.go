@@ -7,9 +7,9 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Client is a client of the content of a control plane, for the commands that say what it would get.
+// Client is the client that commands such as render show resources for.
 type Client struct {
-	// Of is what flags say of it.
+	// Of has the client's service, tags and authority from flags.
 	Of   site.View
 	kind string
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// PrintValidation writes what is wrong with a folder, or with another place of what the unit counts, and what clients cannot do. It
-// returns an error if clients would get errors.
+// PrintValidation writes the faults of a folder, or of another place whose contents the unit counts, and the features that clients
+// lack. It returns an error if clients would get errors.
 func PrintValidation(out io.Writer, v *site.Validation, place, unit string) error {
 	PrintReports(out, v)
 	if err := v.Err(); err != nil {

@@ -20,7 +20,7 @@ type Unstored struct {
 	Program string
 }
 
-// Good is nil: what was published stays.
+// Good is nil: the last publication stays.
 func (Unstored) Good(context.Context) *folder.Content { return nil }
 
 // Confirmed returns Meant.

@@ -20,7 +20,7 @@ import (
 
 // View selects the client and the service to show.
 type View struct {
-	// Dir is a folder, Content what was read already.
+	// Dir is the folder to read; Content is used in its place if the documents have been read already.
 	Dir       string
 	Content   *folder.Content
 	Authority string

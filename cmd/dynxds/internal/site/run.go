@@ -244,7 +244,7 @@ func newPlane(opts Options) *plane {
 	return p
 }
 
-// reauthorize has clients subscribe again whenever what they may have has changed, until the context ends.
+// reauthorize has clients subscribe again whenever their permissions have changed, until the context ends.
 func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
 	for {
 		select {

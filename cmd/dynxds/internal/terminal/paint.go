@@ -63,7 +63,7 @@ func (v *Writer) paint(text string) string {
 	return b.String()
 }
 
-// size is that of a terminal, in columns and lines.
+// size is the columns and lines of a terminal.
 type size struct{ width, height int }
 
 // Redraws reports whether Redraw replaces what it wrote before.

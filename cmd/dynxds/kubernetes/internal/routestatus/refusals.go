@@ -105,11 +105,12 @@ func refusing(t controlplane.TypeStatus) bool {
 
 // refusalsOf looks at the clients of a server.
 func refusalsOf(server *controlplane.Server) (list []refusal) {
-	// The overview costs next to nothing, but does not have all names.
-	if !slices.ContainsFunc(server.Overview(), func(c controlplane.ClientStatus) bool { return slices.ContainsFunc(c.Types, refusing) }) {
-		return nil
-	}
-	for _, c := range server.Clients() {
+	// The overview costs next to nothing, but does not have all names: these are asked for where a client refuses routes.
+	for _, c := range server.Overview() {
+		if !slices.ContainsFunc(c.Types, refusing) {
+			continue
+		}
+		c, _ = server.Client(c.ID)
 		for _, t := range c.Types {
 			if !refusing(t) {
 				continue
