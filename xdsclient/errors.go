@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -204,6 +205,30 @@ func kindOf(code codes.Code, sent []byte) ErrorKind {
 		}
 	}
 	return KindServer
+}
+
+// tellsOfNoAnswer reports whether such an error says that no server has answered for the resource.
+func (k ErrorKind) tellsOfNoAnswer() bool { return k == KindUnreachable || k == KindTimeout }
+
+// tellsOfNoAnswer reports whether a response has nothing but errors by which a relay says that its own servers have not
+// answered.
+func tellsOfNoAnswer(resp *wire.Response) (errors bool) {
+	for range resp.Resources {
+		return false
+	}
+	for range resp.Removed {
+		return false
+	}
+	for range resp.RemovedLocators {
+		return false
+	}
+	for e := range resp.Errors {
+		if code, _ := e.Reason(); e.Err != nil || !kindOf(code, e.Status()).tellsOfNoAnswer() {
+			return false
+		}
+		errors = true
+	}
+	return errors
 }
 
 // several reports whether Server is a list. A URI has no white space.

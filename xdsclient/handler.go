@@ -114,10 +114,10 @@ func (ch *serverChannel) Sent() {
 	}
 }
 
-// answered notes that the server answered on the stream. That ends every connectivity error, but
-// watchers are notified by restored: the answer may have another version of a resource in use.
-func (ch *serverChannel) answered() {
-	ch.client.keeper.answered(ch.server)
+// answered notes that the server sent a response on the stream. That ends every connectivity error, but
+// watchers are notified by restored: the response may have another version of a resource in use.
+func (ch *serverChannel) answered(resp *wire.Response) {
+	ch.client.keeper.answered(ch.server, resp)
 	if ch.link.Unanswered() {
 		ch.implements()
 	}

@@ -437,12 +437,13 @@ func (k *keeper) complain(format string, args ...any) {
 	}
 }
 
-// answered notes that a server has answered. The resources on disk of the server's authorities are not used from now on.
-func (k *keeper) answered(server *bootstrap.Server) {
+// answered notes that a server has sent a response. The resources on disk of the server's authorities are not used from now
+// on, unless a relay sent the response for want of an answer of its own servers.
+func (k *keeper) answered(server *bootstrap.Server, resp *wire.Response) {
 	if k == nil {
 		return
 	}
-	if _, known := k.answers[server.Key()]; known {
+	if _, known := k.answers[server.Key()]; known || tellsOfNoAnswer(resp) {
 		return
 	}
 	k.answers[server.Key()] = struct{}{}

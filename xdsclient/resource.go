@@ -206,7 +206,7 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 		if err != nil {
 			w.queueAmbientError(r, err, d)
 		}
-	case err != nil:
+	case err != nil && !r.client().keeper.restores(r):
 		w.queueChange(r, err, d)
 	default:
 		return false
@@ -254,6 +254,9 @@ func (r *resource) fail(e lastError, d *delivery) {
 	r.client().keeper.refused(r, &e)
 	if e.drop {
 		r.payload, r.taken = nil, stamp{}
+	}
+	if e.fault.Kind.tellsOfNoAnswer() && r.client().keeper.restore(r) {
+		return // the error is told after the version on disk
 	}
 	if !known || withdrawn {
 		r.reportError(e.fault, d)

@@ -18,9 +18,10 @@ import (
 // bootstrap)
 //
 //   - if no server of the authority can be reached; fallback to another server comes first;
+//   - if the server is a relay, and says that its own servers are unreachable or silent;
 //   - if no server has answered after the time that a server has to send a resource.
 //
-// From the first response of a server of the authority on, whatever is in the response, no resource comes
+// From the first response of a server of the authority on, whatever is in the response but such errors of a relay, no resource comes
 // from disk any more. A resource from disk that is in use by then stays until the server has answered for the resource; then
 // gRFC A88 applies, as to a version that a server sent. It does not count as cached where the question is whether to fall back.
 
@@ -152,21 +153,35 @@ func (a *authority) useStored() {
 }
 
 // restore has an entry use the version on disk, unless the entry has a version or the server has answered for
-// it. It reports whether there is a version on disk. That is decoded first: until then nothing is known of
-// the entry.
+// it. It reports whether there may be a version on disk. That is read and decoded first: until then watchers hear
+// nothing of the entry.
 func (k *keeper) restore(r *resource) bool {
 	if k == nil {
 		return false
 	}
-	if _, queued := k.queued[r]; queued {
+	if k.restores(r) {
 		return true
 	}
-	if r.payload != nil || r.fault != nil || !k.usable(r.level.authority) || len(k.find(r)) == 0 {
+	if !k.mayRestore(r) || !k.loading && len(k.find(r)) == 0 {
 		return false
 	}
 	k.queue, k.queued[r] = append(k.queue, r), struct{}{}
 	k.notify()
 	return true
+}
+
+// mayRestore reports whether an entry has no version, and no server has answered for it.
+func (k *keeper) mayRestore(r *resource) bool {
+	return r.payload == nil && (r.fault == nil || r.fault.Kind.tellsOfNoAnswer()) && k.usable(r.level.authority)
+}
+
+// restores reports whether the version on disk of an entry is being read.
+func (k *keeper) restores(r *resource) bool {
+	if k == nil {
+		return false
+	}
+	_, queued := k.queued[r]
+	return queued
 }
 
 // find returns the records of an entry: of a resource one record; of a collection its own record and those of its members.
@@ -270,13 +285,17 @@ func (k *keeper) restoreNext() bool {
 	if !r.watchedHere() {
 		return true
 	}
-	if r.payload == nil && r.fault == nil && k.usable(r.level.authority) {
+	held := r.fault != nil && r.fault.Kind.tellsOfNoAnswer()
+	if k.mayRestore(r) {
 		r.link = nil
 		k.apply(r, all, decoders)
 	}
-	if r.level.lost && r.link == nil {
+	switch {
+	case r.level.lost && r.link == nil:
 		r.level.useOtherVariant(r)
 		r.setLinkError(r.level.unreachable(r, r.level.failure()))
+	case held:
+		r.reportError(r.fault, nil)
 	}
 	if ch := r.level.channel; r.payload == nil && r.fault == nil {
 		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Missing { // its timer has fired meanwhile

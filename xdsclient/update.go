@@ -91,7 +91,7 @@ type update struct {
 func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	ch.answered()
+	ch.answered(resp)
 	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
 		ch.restored()
