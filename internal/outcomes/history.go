@@ -78,11 +78,12 @@ func (c *Counter) inFlight() int64 {
 
 // InFlight calls f for each Key of a target that has RPCs in flight, with their number.
 func InFlight(target string, f func(k Key, n int64)) {
-	for k, v := range table.byKey.Range {
-		if k := k.(Key); k.Target == target {
-			if n := v.(*Counter).inFlight(); n > 0 {
-				f(k, n)
-			}
+	table.mu.Lock()
+	counters := table.byTarget[target]
+	table.mu.Unlock()
+	for _, c := range counters {
+		if n := c.inFlight(); n > 0 {
+			f(c.key, n)
 		}
 	}
 }

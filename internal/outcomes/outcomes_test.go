@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,7 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 	looking(t, func(t *testing.T) {
 		k := Key{Target: "looks"}
 		c := Find(k)
+		c.Begin()
 		for range 3 {
 			time.Sleep(linger / 2)
 			Look()
@@ -199,6 +201,7 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 		}
 		time.Sleep(linger + 2*second)
 		Refused("looks", failure(codes.Unavailable))
+		InFlight("looks", func(Key, int64) { t.Error("an RPC is in flight although nobody looks") })
 		if Epoch() != 0 || len(Reports()) > 0 {
 			t.Error("counting goes on although nobody looks")
 		}
@@ -241,8 +244,15 @@ func TestKindsAreBounded(t *testing.T) {
 		if n := len(Reports()); n != 2 || Find(kind(0)) != kept || !kept.Of(Epoch()) || late.Of(Epoch()) {
 			t.Errorf("%d kinds are left of which 2 are in use, the one in use is kept: %v", n, Find(kind(0)) == kept)
 		}
-		if again := Find(kind(maxKinds + 1)); again.key == others {
+		again := Find(kind(maxKinds + 1))
+		if again.key == others {
 			t.Error("there is no room although most kinds are not in use any more")
+		}
+		again.Begin()
+		inFlight := make(map[Key]int64)
+		InFlight("t", func(k Key, n int64) { inFlight[k] += n })
+		if want := (map[Key]int64{kind(1): 1, again.key: 1}); !maps.Equal(inFlight, want) {
+			t.Errorf("in flight are %v, want %v", inFlight, want)
 		}
 		open.End(nil)
 	})

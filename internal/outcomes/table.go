@@ -30,9 +30,10 @@ var (
 var table struct {
 	byKey sync.Map // Key → *Counter
 
-	mu    sync.Mutex
-	size  int
-	epoch uint32 // the last one
+	mu       sync.Mutex
+	byTarget map[string][]*Counter // the same; slices only grow, so that they are read without the lock
+	size     int
+	epoch    uint32 // the last one
 	since time.Time
 	until time.Time // counting ends; zero: never
 	// chain identifies the timers that tick, of which the last has fired at ticked.
@@ -84,7 +85,7 @@ func tick(chain uint64) {
 	if !table.until.IsZero() && now.After(table.until) {
 		epoch.Store(0)
 		table.byKey.Clear()
-		table.size = 0
+		table.byTarget, table.size = nil, 0
 		return
 	}
 	table.ticked = now
@@ -106,8 +107,11 @@ func tick(chain uint64) {
 		}
 		table.size -= forgotten
 		table.epoch++
+		table.byTarget = make(map[string][]*Counter)
 		for _, v := range table.byKey.Range {
-			v.(*Counter).epoch.Store(table.epoch)
+			c := v.(*Counter)
+			c.epoch.Store(table.epoch)
+			table.byTarget[c.key.Target] = append(table.byTarget[c.key.Target], c)
 		}
 		epoch.Store(table.epoch)
 	}
@@ -137,7 +141,11 @@ func Find(k Key) *Counter {
 	c.history.active = ticks.Load()
 	// While nothing is counted the Counter is not kept: an RPC has met the end of counting.
 	if epoch.Load() != 0 {
+		if table.byTarget == nil {
+			table.byTarget = make(map[string][]*Counter)
+		}
 		table.byKey.Store(k, c)
+		table.byTarget[k.Target] = append(table.byTarget[k.Target], c)
 		table.size++
 	}
 	return c

@@ -59,9 +59,10 @@ func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
 		return nil
 	}
 	m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
-	outcomes.InFlight(m.target, func(k outcomes.Key, n int64) {
-		m.handles.inFlight.Record(to, n, m.target, k.Route, k.Cluster)
-	})
+	record := func(k outcomes.Key, n int64) { m.handles.inFlight.Record(to, n, k.Target, k.Route, k.Cluster) }
+	outcomes.InFlight(m.target, record)
+	// Which channels these are of is not known. Each one reports them all, with the same labels: it is one value.
+	outcomes.InFlight(outcomes.Others, record)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -188,7 +189,7 @@ func TestAgeOfTheConfiguration(t *testing.T) {
 	})
 }
 
-// RPCs that have not ended are reported as long as there are any.
+// RPCs that have not ended are reported as long as there are any, also those that are not counted apart.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	register()
@@ -211,6 +212,10 @@ func TestInFlight(t *testing.T) {
 	one.End(nil)
 	collect(`in_flight 1 ["in flight" "r" "c"]`)
 	two.End(nil)
+	collect()
+	late := outcomes.Find(outcomes.Key{Target: outcomes.Others, Route: outcomes.Others, Cluster: outcomes.Others}).Begin()
+	collect(`in_flight 1 ["(others)" "(others)" "(others)"]`)
+	late.End(nil)
 	collect()
 }
 
@@ -246,6 +251,11 @@ type discard struct {
 	estats.UnimplementedMetricsRecorder
 }
 
+// collected counts the values of gauges.
+type collected struct{ n int }
+
+func (c *collected) RecordInt64AsyncGauge(*estats.Int64AsyncGaugeHandle, int64, ...string) { c.n++ }
+
 // BenchmarkRPC is what a unary RPC costs more, without what the plugin does.
 func BenchmarkRPC(b *testing.B) {
 	register()
@@ -261,5 +271,32 @@ func BenchmarkRPC(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Unary(ctx, "", nil, nil, nil, nil, nil)
+	}
+}
+
+// BenchmarkCollect is what one collection of a plugin costs in a process with as many kinds of RPCs as are counted apart.
+func BenchmarkCollect(b *testing.B) {
+	register()
+	outcomes.Keep()
+	const targets = 1000
+	var recorders []*Recorder
+	for i := range targets {
+		m := New(fmt.Sprint("collect ", i), discard{})
+		defer m.Close()
+		m.Configured(true)
+		recorders = append(recorders, m)
+		for route := range bounds.OutcomeKinds / targets {
+			outcomes.Find(outcomes.Key{Target: m.target, Route: fmt.Sprint(route), Cluster: "c"}).Begin()
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var all collected
+		for _, m := range recorders {
+			xdstest.NoError(b, m.report(&all))
+		}
+		if all.n < bounds.OutcomeKinds {
+			b.Fatalf("%d values", all.n)
+		}
 	}
 }
