@@ -3,10 +3,13 @@ package livestate
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -14,6 +17,8 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+var logger = boundlog.Component("dynxds")
 
 // Source is what a State is made of.
 type Source struct {
@@ -140,10 +145,11 @@ func (g *gathering) ask(ctx context.Context) [][]*Cluster {
 	var asking sync.WaitGroup
 	for i := range all {
 		c := &g.source.Channels[i]
+		names := c.ClusterNames()
 		asking.Go(func() {
-			for _, name := range c.ClusterNames() {
-				if live, ok := c.Cluster(ctx, name); ok {
-					all[i] = append(all[i], g.describe(c.Target, &live))
+			for _, name := range names {
+				if d := g.describe(ctx, c, name); d != nil {
+					all[i] = append(all[i], d)
 				}
 			}
 		})
@@ -152,10 +158,24 @@ func (g *gathering) ask(ctx context.Context) [][]*Cluster {
 	return all
 }
 
-// describe describes a cluster with its routes. It is called from several goroutines.
-func (g *gathering) describe(target string, live *inspect.Cluster) *Cluster {
-	k := clusterKey{target, live.Name}
-	c := clusterOf(target, live, g.counted[k])
+// describe describes a cluster with its routes, nil if the channel does not have it. It is called on goroutines of ask, where no
+// HTTP server recovers from a panic, and looking at a process must not end it. What RPCs say of the cluster is told all the same.
+func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name string) (c *Cluster) {
+	k := clusterKey{channel.Target, name}
+	defer func() {
+		if p := recover(); p != nil {
+			logger.Errorf("cluster %q of channel %q cannot be described: %v\n%s", name, channel.Target, p, debug.Stack())
+			c = clusterOf(k.target, &inspect.Cluster{
+				Name: name, Phase: inspect.PhaseResolving, State: inspect.Idle, Unserved: true,
+				Error: "its endpoints are not known", Notes: fmt.Sprintf("it cannot be described, which is a fault of dynxds: %v", p),
+			}, g.counted[k])
+		}
+	}()
+	live, ok := channel.Cluster(ctx, name)
+	if !ok {
+		return nil
+	}
+	c = clusterOf(k.target, &live, g.counted[k])
 	if routes := g.routes[k]; len(routes) > 1 {
 		for _, r := range routes[:min(len(routes), MaxRoutes)] {
 			c.Routes = append(c.Routes, Route{r.Route, rpcsOf(r)})

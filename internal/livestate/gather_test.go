@@ -326,3 +326,38 @@ func TestABalancerThatDoesNotAnswer(t *testing.T) {
 		}
 	}
 }
+
+// panics is a Source that panics when it is asked about one of its clusters.
+type panics struct{ *channel }
+
+func (p *panics) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
+	if name == "bad" {
+		panic("oops")
+	}
+	return p.channel.Cluster(ctx, name)
+}
+
+// Looking at a process does not end it.
+func TestAPanicIsShown(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	target := "xds:///panics-" + rand.Text()
+	one := inspect.Channel{Target: target, Mode: "xDS", State: inspect.Ready}.WithSource(&panics{
+		&channel{inspect.Config{Version: 1}, []inspect.Cluster{{Name: "bad"}, serving("well", inspect.Ready, "")}},
+	})
+	take := func() *Cluster {
+		t.Helper()
+		s := Take(t.Context(), &Source{Channels: []inspect.Channel{one}})
+		if len(s.Clusters) != 2 || s.Clusters[1].Name != "well" || s.Clusters[1].Health != Well {
+			t.Fatalf("the clusters are %+v", s.Clusters)
+		}
+		return s.Clusters[0]
+	}
+	if c := take(); c.Name != "bad" || c.Health != Unknown || c.Error != "its endpoints are not known" || !strings.HasSuffix(c.Notes, ": oops") {
+		t.Errorf("%+v", c)
+	}
+	outcomes.Find(outcomes.Key{Target: target, Cluster: "bad"}).Begin().End(errors.New("lost"))
+	if c := take(); c.Health != Failing || c.RPCs == nil || !strings.HasSuffix(c.Notes, ": oops") {
+		t.Errorf("after a failed RPC: %+v", c)
+	}
+}
