@@ -34,8 +34,8 @@ var table struct {
 	byTarget map[string][]*Counter // the same; slices only grow, so that they are read without the lock
 	size     int
 	epoch    uint32 // the last one
-	since time.Time
-	until time.Time // counting ends; zero: never
+	since    time.Time
+	until    time.Time // counting ends; zero: never
 	// chain identifies the timers that tick, of which the last has fired at ticked.
 	chain  uint64
 	ticked time.Time
