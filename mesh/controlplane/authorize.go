@@ -3,6 +3,7 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -76,15 +77,33 @@ func (s *stream) denial(l *locator, st *status.Status) *refusal {
 	}
 }
 
-// RefreshAuthorization calls [Options.Authorize] again for all that clients have subscribed to, one after the other. A stream for
-// which a decision has changed ends with UNAVAILABLE: the client opens another, and subscribes again.
+// refreshing is for how many streams at a time RefreshAuthorization asks.
+const refreshing = 16
+
+// RefreshAuthorization calls [Options.Authorize] again for all that clients have subscribed to: for 16 streams at a time,
+// and for each of them one name after the other. A stream for which a decision has changed ends with UNAVAILABLE: the client
+// opens another, and subscribes again. RefreshAuthorization returns when all decisions are known.
 func (s *Server) RefreshAuthorization() {
+	if s.opts.Authorize == nil {
+		return
+	}
 	s.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
 	s.mu.Unlock()
-	for _, st := range streams {
-		st.reauthorize()
+	next := make(chan *stream)
+	var asking sync.WaitGroup
+	for range min(refreshing, len(streams)) {
+		asking.Go(func() {
+			for st := range next {
+				st.reauthorize()
+			}
+		})
 	}
+	for _, st := range streams {
+		next <- st
+	}
+	close(next)
+	asking.Wait()
 }
 
 // errReauthorized ends a stream. What the client has stays in use until the answers on its next stream take it away.
@@ -98,9 +117,6 @@ type decided struct {
 
 // reauthorize ends the stream if a decision has changed.
 func (s *stream) reauthorize() {
-	if s.hooks.allow == nil {
-		return
-	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if _, greeted := s.greeting(); !greeted {

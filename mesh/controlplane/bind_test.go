@@ -1,10 +1,7 @@
 package controlplane_test
 
 import (
-	"context"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -97,69 +95,39 @@ func TestBindLocators_Refresh(t *testing.T) {
 	})
 }
 
-// After RefreshAuthorization, streams end to which Options.Authorize now says otherwise, and no others.
-func TestServer_RefreshAuthorization(t *testing.T) {
+// A client is sent none of the responses that were composed before the constraints of its node changed.
+func TestBindLocators_RefreshDuringAPush(t *testing.T) {
 	t.Parallel()
-	var closed atomic.Bool
-	s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, node *corepb.Node, _, name string) error {
-		if closed.Load() && node.GetId() == "stranger" && (name == "l" || name == "*") {
-			return status.Error(codes.PermissionDenied, "closed")
-		}
-		return nil
-	}})
-	s.setVariant(t, lds, "l", "one")
-	s.setVariant(t, lds, "k", "one")
-	refresh := func(to bool) {
-		closed.Store(to)
-		s.control.RefreshAuthorization()
-	}
-	type opened struct {
-		*client
-		node, name string
-	}
-	all := func() (list []opened) {
-		for _, node := range []string{"stranger", "friend"} {
-			for _, name := range []string{"l", "k", "*"} {
-				for _, c := range []*client{s.open(t), s.openDelta(t)} {
-					c.identify(node, lds, name)
-					list = append(list, opened{c, node, name})
-				}
+	p := newPolicy("one", "direct")
+	var control *controlplane.Server
+	s := startServer(t, controlplane.Options{
+		BindLocators: true,
+		NodeConstraints: func(node *corepb.Node) dynparam.ByType {
+			byType, _ := p.of(node)
+			return byType
+		},
+		MaxResponseSize: 1, // each name in a response of its own
+		Absence: func(_, name string, _ func(string) bool) string {
+			if name == "c" {
+				p.set("one", "via_proxy")
+				control.RefreshNodeConstraints(nil)
 			}
-		}
-		return list
+			return ""
+		},
+	})
+	control = s.control
+	w := newTP2Delta(t, s, "one").(*tp2Delta)
+	var locators []*discoverypb.ResourceLocator
+	for _, name := range []string{"a", "b", "c", "d"} {
+		locators = append(locators, &discoverypb.ResourceLocator{Name: name})
 	}
-	ended := func(o opened) {
-		t.Helper()
-		if err := o.wire.end(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "may have has changed") {
-			t.Errorf("the stream of %s for %s ended with %v, want UNAVAILABLE", o.node, o.name, err)
-		}
-	}
-	before := all()
-	for _, o := range before {
-		o.next()
-	}
-	refresh(false)
-	for _, o := range before {
-		o.fence()
-	}
-	refresh(true)
-	s.setVariant(t, lds, "l", "two")
-	for _, o := range before {
-		switch {
-		case o.node == "stranger" && o.name != "k":
-			ended(o)
-		case o.name == "k":
-			o.fence()
-		default:
-			if got := o.next().values; !slices.Contains(got, "two") {
-				t.Errorf("a friend got %q of %s, want two", got, o.name)
-			}
+	w.request(lds, nil, locators...)
+	for _, name := range []string{"a", "b"} {
+		if got := w.recv().GetRemovedResourceNames(); len(got) != 1 || got[0].GetName() != name {
+			t.Errorf("removed are %v, want %s", got, name)
 		}
 	}
-	// What was denied can be had again after another stream was opened.
-	denied := s.openDelta(t)
-	denied.identify("stranger", lds, "l", "k")
-	denied.next()
-	refresh(false)
-	ended(opened{denied, "stranger", "l"})
+	if next, err := w.stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("next on the stream is %v, %v, want its end with UNAVAILABLE", next, err)
+	}
 }

@@ -117,20 +117,19 @@ func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resource
 		resp.Resources = append(resp.Resources, next.message(n.sub.dialect))
 		n.resources = n.resources[1:]
 	}
+	// An absence is explained once it has fitted, and so only once.
 	fitsAbsence := func(size int, absent bool, of *discoverypb.ResourceName) bool {
-		var why *resourceError
+		if !fits(size) {
+			return false
+		}
 		if absent {
-			why = explain(of.GetName())
+			if why := explain(of.GetName()); why != nil {
+				message := why.message(of)
+				room -= envelopeSize + proto.Size(message)
+				resp.ResourceErrors = append(resp.ResourceErrors, message)
+			}
 		}
-		if why == nil {
-			return fits(size)
-		}
-		message := why.message(of)
-		ok := fits(size + envelopeSize + proto.Size(message))
-		if ok {
-			resp.ResourceErrors = append(resp.ResourceErrors, message)
-		}
-		return ok
+		return true
 	}
 	for ; len(n.removed) > 0; n.removed = n.removed[1:] {
 		name := n.removed[0]

@@ -49,6 +49,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		case <-st.wake:
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-st.failing:
+			return nil, st.failure
 		case <-s.stop:
 			return nil, errClosed
 		}
@@ -58,6 +60,9 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		resp = pushed
 		return nil
 	})
+	if err == nil {
+		err = st.failed()
+	}
 	return resp, err
 }
 

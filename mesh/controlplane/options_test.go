@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -329,5 +331,28 @@ func TestOptions_Absence(t *testing.T) {
 	c.identify("a", rds, "a-plain")
 	if got := c.want(rds, "!a-plain: NotFound").errors[0].GetErrorDetail().GetMessage(); !strings.Contains(got, "has no resource") {
 		t.Errorf("an empty text gives %q, want the server's own", got)
+	}
+}
+
+// The text is asked for once for each name, however small the responses are.
+func TestOptions_AbsenceIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	asked := map[string]int{}
+	s := startServer(t, controlplane.Options{MaxResponseSize: 1, Absence: func(_, name string, _ func(string) bool) string {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[name]++
+		return "no " + name
+	}})
+	d := s.openDelta(t)
+	d.subscribe(rds, "a", "b", "c")
+	for _, name := range []string{"a", "b", "c"} {
+		d.want(rds, "-"+name, "!"+name+": NotFound")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1, "c": 1}, asked); diff != "" {
+		t.Errorf("asked for texts (-want +got):\n%s", diff)
 	}
 }

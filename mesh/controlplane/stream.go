@@ -61,8 +61,9 @@ type stream struct {
 	withdrawals withdrawals
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
-	// failure ends the stream with the next push.
+	// failure ends the stream. It is set once, before failing is closed.
 	failure error
+	failing chan struct{}
 }
 
 // origin is what is known of a stream when it begins.
@@ -97,7 +98,7 @@ func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeCons
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
 		store:  store, constraints: constraints, allowance: allowance{limits: l},
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), failing: make(chan struct{}),
 		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}
 }
@@ -155,12 +156,16 @@ func (s *stream) end() *Store {
 	return s.store
 }
 
-// fail ends the stream, soon, with an error.
+// fail ends the stream with an error, unless it is ending with another one. No further response is sent, whether or not
+// the client reads the last one.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.failure != nil {
+		return
+	}
 	s.failure = err
-	s.signal()
+	close(s.failing)
 }
 
 // failed returns the error of fail, or nil.
@@ -251,7 +256,7 @@ type protocolHandler[Req, Resp any] interface {
 	push(send func(*Resp) error) error
 }
 
-// exchange runs one stream until the client ends it, v fails, or stop is closed.
+// exchange runs one stream until the client ends it, v or the stream fails, or stop is closed.
 //
 // The gRPC handler's goroutine waits, a second one reads. A third one exists while there is
 // something to send: a blocked Send must not keep the handler from returning, which is the only
@@ -272,14 +277,16 @@ func exchange[Req, Resp any](
 			return err
 		case <-stop:
 			return errClosed
+		case <-s.failing:
+			return s.failure
 		case <-s.withdrawals.timer.C:
 			s.endWithdrawals()
 		case <-wake:
-			if err := s.failed(); err != nil {
-				return err
-			}
 			group.Go(func() {
 				pushed <- v.push(func(r *Resp) error {
+					if err := s.failed(); err != nil {
+						return err // the rest was composed before
+					}
 					s.last.changes.Add(1)
 					return s.send(wire, any(r).(reply))
 				})
