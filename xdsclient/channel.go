@@ -182,7 +182,7 @@ func (ch *serverChannel) expire() {
 		return
 	}
 	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
-		x.types.expire(x.sub)
+		x.types.expire(x.sub, ch.expiry.timeout)
 	}
 	ch.expiry.arm()
 }

@@ -118,9 +118,14 @@ func (k *keeper) usable(a *authority) bool {
 	})
 }
 
-// beginWait starts the time after which the authority uses the resources on disk.
+// beginWait starts the time after which the authority uses the resources on disk. It is over for an authority whose server
+// another one has waited for: DPDS may have an authority of its own, and be asked first.
 func (a *authority) beginWait() {
-	if c := a.client; c.keeper.usable(a) {
+	c := a.client
+	for _, other := range c.authorities {
+		a.waited = a.waited || other.waited && other.levels[0].server.Key() == a.levels[0].server.Key()
+	}
+	if !a.waited && c.keeper.usable(a) {
 		a.wait = time.AfterFunc(c.options.resourceTimeout, func() {
 			c.mu.Lock()
 			defer c.unlock()
@@ -141,12 +146,20 @@ func (a *authority) endWait() {
 	}
 }
 
-// useStored has all watched resources use the versions on disk.
+// useStored has all watched resources use the versions on disk. The resource timers of the others end too, though those of gRFC A88
+// may be longer: DPDS is never on disk, and all resources wait for its answer.
 func (a *authority) useStored() {
+	k := a.client.keeper
+	if !k.usable(a) {
+		return
+	}
 	for _, l := range a.levels {
 		for _, r := range l.resources {
-			if r.watched() {
-				a.client.keeper.restore(r)
+			if !r.watched() || k.restore(r) || r.payload != nil {
+				continue
+			}
+			if s := l.channel.subscriptionTo(r); s != nil && s.State == ads.Requested {
+				l.channel.typeState(r.key.typ).expire(s, a.client.options.resourceTimeout)
 			}
 		}
 	}
@@ -299,7 +312,7 @@ func (k *keeper) restoreNext() bool {
 	}
 	if ch := r.level.channel; r.payload == nil && r.fault == nil {
 		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Missing { // its timer has fired meanwhile
-			ch.typeState(r.key.typ).expire(s)
+			ch.typeState(r.key.typ).expire(s, c.options.resourceTimeout)
 		}
 	}
 	return true

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -80,7 +81,7 @@ func (ts *typeState) refuse(s *subscription) {
 	ch.failResource(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }
 
-// expire notes that the resource timer fired (gRFC A88, "Changes to Resource Timer Behavior").
+// expire notes that the resource timer fired after a time (gRFC A88, "Changes to Resource Timer Behavior").
 // That says nothing of a resource that is cached (gRFC A57), unless the server was asked for it
 // again and sent its full state without it, also if the resource is from another server, or while all its watches follow another server.
 //
@@ -90,7 +91,7 @@ func (ts *typeState) refuse(s *subscription) {
 //
 // If the server has sent a variant of the name that matches, its silence may mean that variant: a
 // server that goes by names does not see that it was asked again.
-func (ts *typeState) expire(s *subscription) {
+func (ts *typeState) expire(s *subscription, after time.Duration) {
 	ts.Disturb()
 	ch := ts.channel
 	ts.Expire(s)
@@ -121,7 +122,7 @@ func (ts *typeState) expire(s *subscription) {
 	case !ts.Answered():
 		text += ", nor anything else of its type"
 	}
-	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
+	fault := ch.fault(kind, s.resource, fmt.Errorf(text, after))
 	ch.client.warningf("a management server did not answer in time: %v", fault)
 	ch.failResource(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
 }
