@@ -180,8 +180,8 @@ func (p *Policy) serve(c *Config) {
 
 // resolveNow is called by connections, on their goroutines.
 func (p *Policy) resolveNow() {
-	if f := p.resolve.Load(); f != nil && *f != nil {
-		(*f)()
+	if f := *p.resolve.Load(); f != nil {
+		f()
 	}
 }
 

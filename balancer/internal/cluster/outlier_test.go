@@ -3,6 +3,9 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // ejecting ejects endpoints for 30 s that fail more than half of at least volume RPCs in 10 s.
@@ -83,6 +87,60 @@ func TestEjectedEndpointGetsNoRPCs(t *testing.T) {
 			}
 		}))
 	}
+}
+
+// Without a Policy nothing is ejected, although RPCs go on.
+func TestNothingIsEjectedAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprint("closed ", closed), subtest(func(t *testing.T, f *fixture) {
+			var meter *lbtest.Meter
+			f.Loop.Do(func() { meter = f.Record() })
+			c := by("round_robin", "", at("a", 0, "a:1", "b:1"))
+			c.Cluster.Outliers = ejecting(2)
+			f.update(c)
+			var done []func(balancer.DoneInfo)
+			for range 20 {
+				result, _, err := f.pick()
+				xdstest.NoError(t, err)
+				done = append(done, result.Done)
+			}
+			if closed {
+				f.Close()
+			}
+			for _, d := range done {
+				d(balancer.DoneInfo{Err: errTest, BytesReceived: true})
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			ejections := meter.Counts("grpc.lb.outlier_detection.")
+			if ejected := len(ejections) > 0; ejected == closed {
+				t.Errorf("recorded are %v", ejections)
+			}
+		}))
+	}
+}
+
+// gRFC A50: max_ejection_percent is of the endpoints that get RPCs, which are those of the subset (gRFC A68).
+func TestEjectionsInASubset(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		c := by("round_robin", "", at("a", 0, "a:1", "b:1", "c:1", "d:1", "e:1", "f:1"))
+		c.Cluster.Subsets.OfPriority = 2
+		c.Cluster.Outliers = ejecting(2)
+		c.Cluster.Outliers.MaxEjectionPercent = 40 // one of two, two of five
+		f.update(c)
+		for range 20 {
+			result, _, err := f.pick()
+			xdstest.NoError(t, err)
+			result.Done(balancer.DoneInfo{Err: errTest, BytesReceived: true})
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		got := slices.Collect(maps.Keys(f.Counts(20)))
+		if len(got) != 1 || !slices.Contains(f.CC.Open(), got[0]) {
+			t.Errorf("although all fail, RPCs go to %v, want one of %v", got, f.CC.Open())
+		}
+	})
 }
 
 // spread is a hasher that spreads RPCs over the ring.

@@ -167,6 +167,26 @@ func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	}
 }
 
+// gRFC A68: clients have subsets of their own.
+func TestSubsetsOfSeveralClients(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		c := by("round_robin", "", at("a", 0, "a:1", "b:1", "c:1", "d:1", "e:1", "f:1", "g:1", "h:1"))
+		c.Cluster.Subsets.OfPriority = 4
+		f.update(c)
+		synctest.Wait()
+		first := f.CC.Open()
+		for range 10 {
+			other := newFixture(t)
+			other.update(c)
+			synctest.Wait()
+			if !slices.Equal(other.CC.Open(), first) {
+				return
+			}
+		}
+		t.Errorf("all clients connect to %v", first)
+	})
+}
+
 // gRFC A68: a client connects to its subset, and keeps to it over updates.
 func TestClientConnectsToASubset(t *testing.T) {
 	t.Parallel()

@@ -85,9 +85,13 @@ func decodeSecurity(t testing.TB, fields string, provider *bootstrap.Certificate
 
 // secure has the cluster ask for a context by name, with one endpoint.
 func (f *securedFixture) secure(name string) {
+	f.Update(func() { f.secureOnLoop(name) })
+}
+
+func (f *securedFixture) secureOnLoop(name string) {
 	c := lbtest.Cluster("backend")
 	c.Security = f.securities[name]
-	f.update(cluster.Config{Cluster: c, Endpoints: endpoints(at("a", 0, "a:1"))})
+	f.Policy.Update(&cluster.Config{Cluster: c, Endpoints: endpoints(at("a", 0, "a:1"))})
 }
 
 func (f *securedFixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(&c) }) }
@@ -151,6 +155,29 @@ func TestSecured(t *testing.T) {
 		f.Expect("in the time of the next change", "a:1 old")
 		f.sleep(1)
 		f.Expect("after it", lbtest.Waits)
+	}))
+	t.Run("a change after one that is complete", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.sleep(time.Second / 2)
+		f.Network.Set("a:1 new", lbtest.Up)
+		f.Expect("when the new connection is made", "a:1 new")
+		f.Network.Set("a:1 old", lbtest.Silent)
+		f.secure("old")
+		f.sleep(time.Second - 1)
+		f.Expect("in the time of the second change", "a:1 new")
+	}))
+	t.Run("a deadline that passes while the loop takes the change back", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.Loop.Do(func() {
+			time.Sleep(time.Second) // in the bubble
+			f.secureOnLoop("old")
+			f.secureOnLoop("new")
+		})
+		f.Expect("in the time of the next change", "a:1 old")
 	}))
 	t.Run("nothing goes on in plaintext", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("none")
@@ -242,10 +269,11 @@ func TestSecured(t *testing.T) {
 		f.secure("old")
 		f.Network.Set("a:1 new", lbtest.Silent)
 		f.secure("new")
-		f.Loop.Do(f.Policy.Close)
+		f.Close()
 		before := f.CC.Updates()
 		f.sleep(time.Minute)
 		xdstest.Equal(t, "updates after the end", before, f.CC.Updates())
+		f.ExpectOpen("after the end")
 	}))
 	t.Run("a channel that does not obey", testSecured(false, func(t *testing.T, f *securedFixture) {
 		f.secure("none")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -330,6 +331,8 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		f.Network.Set("c:1", lbtest.Silent)
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1")))
 		f.expectFor("c hangs", []string{"c:1"}, lbtest.Waits)
+		time.Sleep(10 * time.Second)
+		f.ExpectOpen("c still hangs, and has been looked at as one that no session uses", "a:1", "c:1")
 		f.Network.Set("c:1", lbtest.Refused)
 		f.expectFor("c has failed", []string{"c:1"}, "a:1")
 		time.Sleep(2 * lbtest.Backoff)
@@ -346,6 +349,33 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		f.expectFor("c hangs again", []string{"c:1"}, lbtest.Waits)
 		f.expectFor("c hangs again, and d is not connected", []string{"d:1", "c:1"}, lbtest.Waits)
 		f.ExpectOpen("c hangs again", "a:1", "c:1")
+
+		// Of two that are IDLE the first is connected.
+		f.Network.Set("c:1", lbtest.Up)
+		f.expectFor("c is connected for a third time", []string{"c:1"}, "c:1")
+		f.expectFor("d is connected", []string{"d:1"}, "d:1")
+		f.Network.Set("c:1", lbtest.Silent)
+		f.Network.Set("d:1", lbtest.Silent)
+		synctest.Wait()
+		_, err := f.pickWith(rpcFor("d:1", "c:1"))
+		xdstest.Equal(t, "the error while c and d are IDLE", balancer.ErrNoSubConnAvailable, err, cmpopts.EquateErrors())
+		synctest.Wait()
+		f.Network.Set("d:1", lbtest.Up)
+		synctest.Wait()
+		_, err = f.pickWith(rpcFor("d:1", "c:1"))
+		xdstest.NoError(t, err)
+
+		// An endpoint that goes before it is connected.
+		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "e:1")))
+		f.Loop.Do(func() {
+			if _, err := f.pickWith(rpcFor("e:1")); err != balancer.ErrNoSubConnAvailable {
+				t.Errorf("picked for e: %v", err)
+			}
+			gone := sticky(healthy, at("a", 0, "a:1"))
+			f.Policy.Update(&gone)
+		})
+		f.ExpectOpen("e is gone", "a:1")
+		f.ExpectMade("e is gone", "e:1", 0)
 	})
 }
 
@@ -415,6 +445,13 @@ func TestSessionsEndWithTheirCluster(t *testing.T) {
 	for name, end := range map[string]func(*fixture){
 		"closed": func(f *fixture) { f.Close() },
 		"failed": func(f *fixture) { f.update(cluster.Config{Err: context.Canceled}) },
+		"closed while an RPC waits": func(f *fixture) {
+			f.Network.Set("c:1", lbtest.Silent)
+			f.expectFor("before the end", []string{"c:1"}, lbtest.Waits)
+			updates := f.CC.Updates()
+			f.Close()
+			xdstest.Equal(f.T, "updates after the end", updates, f.CC.Updates())
+		},
 	} {
 		t.Run(name, subtest(func(t *testing.T, f *fixture) {
 			f.update(sticky(healthy|draining, drain(at("a", 0, "a:1", "b:1"), "b:1"), at("c", 1, "c:1")))
