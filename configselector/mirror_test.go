@@ -263,21 +263,22 @@ func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
 
 func TestMirrorsEndWithTheChannel(t *testing.T) {
 	t.Parallel()
-	ended := make(chan struct{}, len(kinds))
-	m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-		<-s.Context().Done()
-		ended <- struct{}{}
-		return nil
-	}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-	for _, k := range kinds {
-		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
-	}
-	w.await(t, 2*len(kinds))
-	w.ch.Close()
-	for range kinds {
-		await(t, ended)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{}, len(kinds))
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+			<-s.Context().Done()
+			ended <- struct{}{}
+			return nil
+		}}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+		for _, k := range kinds {
+			xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
+		}
+		w.await(t, 2*len(kinds))
+		w.ch.Close()
+		synctest.Wait()
+		xdstest.Equal(t, "mirrors that have ended at once", len(kinds), len(ended))
+	})
 }
 
 func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {

@@ -265,24 +265,32 @@ func TestRetriableHeaders(t *testing.T) {
 // connect-failure: no endpoint could be reached, which does not include an RPC that was sent and failed.
 func TestRetriesOfPicksThatFail(t *testing.T) {
 	t.Parallel()
-	onCodes, onConnectFailure := retried(xdsresource.RetryPolicy{}), retried(xdsresource.RetryPolicy{ConnectFailure: true})
-	onConnectFailure.Retry.Codes = 0
+	on := func(p xdsresource.RetryPolicy, c ...codes.Code) *xdsresource.Route {
+		route := retried(p)
+		route.Retry.Codes = xdsresource.NewCodeSet(c...)
+		return route
+	}
+	onCodes, onConnectFailure := on(xdsresource.RetryPolicy{}, codes.Unavailable), on(xdsresource.RetryPolicy{ConnectFailure: true})
+	nothing, unreachable := func(*decision.Decision) {}, func(d *decision.Decision) { d.Fail(rpctrace.Unreachable) }
 	for _, test := range []struct {
 		name     string
 		route    *xdsresource.Route
 		fail     func(*decision.Decision)
+		code     codes.Code
 		failures int
 		attempts int
 	}{
-		{"once", onCodes, func(*decision.Decision) {}, 1, 2},
-		{"twice", onCodes, func(*decision.Decision) {}, 2, 3},
-		{"always", onCodes, func(*decision.Decision) {}, 9, 3},
-		{"dropped", onCodes, func(d *decision.Decision) { d.Fail(rpctrace.Dropped) }, 9, 1},
-		{"no endpoint could be reached", onConnectFailure, func(d *decision.Decision) { d.Fail(rpctrace.Unreachable) }, 9, 3},
+		{"once", onCodes, nothing, codes.Unavailable, 1, 2},
+		{"twice", onCodes, nothing, codes.Unavailable, 2, 3},
+		{"always", onCodes, nothing, codes.Unavailable, 9, 3},
+		{"dropped", onCodes, func(d *decision.Decision) { d.Fail(rpctrace.Dropped) }, codes.Unavailable, 9, 1},
+		{"no endpoint could be reached", onConnectFailure, unreachable, codes.Unavailable, 9, 3},
+		{"no endpoint could be reached, which the policy does not retry", on(xdsresource.RetryPolicy{}), unreachable, codes.Unavailable, 9, 1},
 		{"after the RPC was sent", onConnectFailure, func(d *decision.Decision) {
 			d.Fail(rpctrace.Unreachable)
 			d.Sent("endpoint")
-		}, 9, 1},
+		}, codes.Unavailable, 9, 1},
+		{"no response, for a reason in the client", on(xdsresource.RetryPolicy{NoResponse: true}), nothing, codes.ResourceExhausted, 9, 1},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
@@ -293,14 +301,53 @@ func TestRetriesOfPicksThatFail(t *testing.T) {
 						return nil
 					}
 					test.fail(decision.FromContext(ctx))
-					return status.Error(codes.Unavailable, "no endpoint")
+					return status.Error(test.code, "no endpoint")
 				}
 				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 				xdstest.Equal(t, "attempts", test.attempts, attempts)
 				if failed := test.failures >= test.attempts; !failed {
 					xdstest.NoError(t, r.err)
-				} else if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), "no endpoint") {
-					t.Errorf("got %v, want UNAVAILABLE: no endpoint", r.err)
+				} else if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), "no endpoint") {
+					t.Errorf("got %v, want %v: no endpoint", r.err, test.code)
+				}
+			})
+		})
+	}
+}
+
+// TestHostsOfAttempts: Envoy, RetryPolicy.retry_host_predicate and host_selection_retry_max_attempts: a pick that finds a
+// host of an earlier attempt is repeated. Hedges avoid such hosts without being asked to.
+func TestHostsOfAttempts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		policy xdsresource.RetryPolicy
+		dial   []grpc.DialOption
+		want   int // picks; 0: hosts are not known
+	}{
+		{name: "retries"},
+		{name: "retries to other hosts", policy: xdsresource.RetryPolicy{PreviousHosts: 5}, want: 5},
+		{name: "hedges", policy: xdsresource.RetryPolicy{Hedges: true, PerTryTimeout: time.Second}, want: 3},
+		{name: "hedges with a number", policy: xdsresource.RetryPolicy{Hedges: true, PerTryTimeout: time.Second, PreviousHosts: 5}, want: 5},
+		{name: "no retries", policy: xdsresource.RetryPolicy{PreviousHosts: 5}, dial: []grpc.DialOption{grpc.WithDisableRetry()}},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, dial: test.dial, handle: failing(1, codes.Unavailable)})
+				var hosts []*decision.Hosts
+				w.pick = func(ctx context.Context) error {
+					var h *decision.Hosts
+					if a := decision.FromContext(ctx).Attempt(); a != nil {
+						h = a.Hosts
+					}
+					hosts = append(hosts, h)
+					return nil
+				}
+				w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
+				for i, h := range hosts {
+					if h != hosts[0] || (h != nil) != (test.want > 0) || h != nil && h.Picks != test.want {
+						t.Errorf("attempt %d picks with %v, the first with %v, want %d picks", i, h, hosts[0], test.want)
+					}
 				}
 			})
 		})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -83,6 +84,55 @@ func TestRewritesOfRoutes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Envoy, WeightedCluster.ClusterWeight.request_headers_to_add and host_rewrite_literal.
+func TestEditsOfAWeightedCluster(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]xdsresource.WeightedCluster{
+		"service [cluster]": {Headers: &xdsresource.HeaderMutations{Request: edits("q", false, "cluster")}},
+		"other []":          {Authority: "other"},
+	} {
+		route := toC()
+		c.Name, c.Weight = "c", 1
+		route.Action.(*xdsresource.Forward).Clusters[0] = c
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+		xdstest.NoError(t, w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"}).err)
+		xdstest.Equal(t, "the server saw", want, fmt.Sprint(w.seen()[0].authority, " ", w.seen()[0].md["q"]))
+	}
+}
+
+// byPseudoHeader are a route for RPCs whose pseudo-header has a value, to cluster "c", and one for others, to "d".
+func byPseudoHeader(name, value string) []*xdsresource.Route {
+	route, other := toC(), toC()
+	route.Match.Further = &matching.Conditions{Headers: []matching.Header{{Name: name, String: matching.NewString(matching.StringExact, value, false)}}}
+	other.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
+	return []*xdsresource.Route{route, other}
+}
+
+// The ":scheme" of an RPC is that of the channel's credentials.
+func TestScheme(t *testing.T) {
+	t.Parallel()
+	for secure, want := range map[bool]string{true: "c", false: "d"} {
+		w := newWorld(t, worldConfig{routes: byPseudoHeader(":scheme", "https"), secure: secure})
+		xdstest.Equal(t, fmt.Sprint("cluster, secure ", secure), want, decision.FromContext(mustUnary(t, t.Context(), w.s, "/s/m")).Cluster)
+	}
+}
+
+// An RPC is routed by the authority that grpc.CallAuthority gives it, also when it is routed again, up to a length.
+func TestCallAuthority(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{routes: byPseudoHeader(":authority", "mine")})
+	d := decision.FromContext(mustUnary(t, t.Context(), w.s, "/s/m", grpc.CallAuthority("mine")))
+	again, err := w.s.Reselect(d)
+	xdstest.NoError(t, err)
+	xdstest.Equal(t, "clusters", []string{"c", "c"}, []string{d.Cluster, again})
+	mustUnary(t, t.Context(), w.s, "/s/m", grpc.CallAuthority(strings.Repeat("a", bounds.Authority)))
+	long := strings.Repeat("a", bounds.Authority+1)
+	if _, err := unary(t.Context(), w.s, "/s/m", grpc.CallAuthority(long)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "grpc.CallAuthority") {
+		t.Errorf("a long authority: %v", err)
+	}
+	mustUnary(t, t.Context(), newWorld(t, worldConfig{authority: long}).s, "/s/m") // The limit is not for the channel's own.
 }
 
 // The Decision of a rewritten RPC has what the RPC was routed by.

@@ -1,6 +1,7 @@
 package configselector_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -63,6 +64,9 @@ type worldConfig struct {
 	listener xdsresource.Listener
 	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0; nil: echoAll
 	dial     []grpc.DialOption
+
+	authority string // of the channel; "": "service"
+	secure    bool   // the channel's credentials check the authority
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
@@ -93,7 +97,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		server.Stop()
 	})
 	w.cc = cc
-	w.ch = configselector.NewChannel(cc, "service", false, nil)
+	w.ch = configselector.NewChannel(cc, cmp.Or(c.authority, "service"), c.secure, nil)
 	t.Cleanup(w.ch.Close)
 	if c.routes == nil {
 		c.routes = []*xdsresource.Route{toC()}

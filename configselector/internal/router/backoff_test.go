@@ -56,6 +56,10 @@ func TestBackoff(t *testing.T) {
 			if r.decideRetry(nil) {
 				t.Error("a tenth attempt")
 			}
+			r.steps = 80 // beyond the longest time.Duration
+			if got := r.backoff(); got < 200*ms || got > 300*ms {
+				t.Errorf("after many retries the backoff is %v", got)
+			}
 		})
 	}
 }
@@ -85,6 +89,8 @@ func TestRateLimitedBackoff(t *testing.T) {
 			"as long as the limit":   {[]string{"retry-after", "30"}, 30 * s, 45 * s},
 			"far beyond the limit":   {[]string{"retry-after", "9223372036854775807"}, 80 * time.Millisecond, 120 * time.Millisecond},
 			"a time in the past":     {[]string{"x-reset", unix(-s)}, 80 * time.Millisecond, 120 * time.Millisecond},
+			"now":                    {[]string{"x-reset", unix(0)}, 0, 0},
+			"a time at the limit":    {[]string{"x-reset", unix(30 * s)}, 30 * s, 45 * s},
 			"a time too far":         {[]string{"x-reset", unix(31 * s)}, 80 * time.Millisecond, 120 * time.Millisecond},
 			"the first of several":   {[]string{"retry-after", "4", "retry-after", "9"}, 4 * s, 6 * s},
 			"pushback is for gRPC's": {[]string{"retry-after", "4", retryPushback, "7"}, 7 * time.Millisecond, 7 * time.Millisecond},

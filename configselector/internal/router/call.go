@@ -46,7 +46,6 @@ type call struct {
 	rpc       httpfilter.RPC // for the first filter
 
 	first unaryStream // the request that the last filter makes of rpc
-	taken bool        // first is in use
 }
 
 // rare has the fields that only few calls need.

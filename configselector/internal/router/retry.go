@@ -89,7 +89,6 @@ func (r *retrier) decideRetry(trailer metadata.MD) bool {
 		return false
 	}
 	if r.setDelay(trailer); r.delay < 0 {
-		r.stop()
 		return false
 	}
 	r.made++
@@ -120,7 +119,7 @@ func pushback(trailer metadata.MD) (delay time.Duration, ok bool) {
 		return 0, false
 	}
 	ms, err := strconv.ParseInt(values[0], 10, 32)
-	if err != nil || ms < 0 || len(values) > 1 {
+	if err != nil || len(values) > 1 {
 		return -1, true
 	}
 	return time.Duration(ms) * time.Millisecond, true
@@ -133,7 +132,7 @@ func (r *retrier) retriable(d *decision.Decision, err error, trailer metadata.MD
 	case p.Codes.Has(code):
 		return true
 	case len(trailer) > 0: // a response
-		return len(p.RetriableHeaders) > 0 && hasAny(p.RetriableHeaders, err, trailer)
+		return hasAny(p.RetriableHeaders, err, trailer)
 	default:
 		return p.NoResponse && unanswered.Has(code) || p.ConnectFailure && d.Failure() == rpctrace.Unreachable
 	}

@@ -48,12 +48,8 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 		return c.reply(ctx, rpc), nil
 	}
 	u := &c.first
-	// A filter passes an RPC on once, and clones for further ones, so only one goroutine
-	// gets here with the original.
-	if rpc != &c.rpc || c.taken {
+	if rpc != &c.rpc { // A filter passes an RPC on once, and clones for further ones.
 		u = new(unaryStream)
-	} else {
-		c.taken = true
 	}
 	r, to := &u.request, c.destination(rpc.Cluster)
 	if err := c.prepare(r, ctx, rpc, to); err != nil {
