@@ -224,6 +224,12 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 				return next.NewStream(ctx, rpc)
 			}), marking("later")),
 		})
+		w.pick = func(ctx context.Context) error {
+			if d := decision.FromContext(ctx); d.Channel != w.cc || d.Version != 1 || d.Method != "/s/m" {
+				t.Errorf("a Decision is %+v", d)
+			}
+			return nil
+		}
 		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)

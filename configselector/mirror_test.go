@@ -2,6 +2,7 @@ package configselector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,10 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -193,72 +197,226 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 
 func TestMirrorsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
-	m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-	ctx := testutils.Context(t)
-	const n = 300
-	for range n {
-		xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
-	}
-	const bound = 256
-	xdstest.Equal(t, "mirrors dropped", n-bound, w.ch.MirrorsDropped())
-}
-
-// await waits until a mirror has ended.
-func await(t *testing.T, ended <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-ended:
-	case <-testutils.Context(t).Done():
-		t.Fatal("the mirror does not end")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+		const n, bound = 300, 256
+		for round := range int64(2) {
+			for range n {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
+				cancel()
+			}
+			xdstest.Equal(t, "mirrors dropped", (round+1)*(n-bound), w.ch.MirrorsDropped())
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+	})
 }
 
 // A mirror ends with the RPC's deadline, not with its context.
 func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		ended := make(chan struct{})
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+			<-s.Context().Done()
+			close(ended)
+			return nil
+		}}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		began := time.Now()
+		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}).err)
+		w.await(t, 2)
+		cancel()
+		<-ended
+		xdstest.Equal(t, "time of the mirror", time.Minute, time.Since(began))
+	})
+}
+
+// A mirror of an RPC without a deadline ends 15 s after the RPC. It has the whole request when the RPC has.
+func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		var complete, ended time.Time
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+			_, err := receiveAll(s)
+			complete = time.Now()
+			<-s.Context().Done()
+			ended = time.Now()
+			return err
+		}}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: func(n int, s grpc.ServerStream) error {
+			err := m.handle(n, s)
+			time.Sleep(20 * time.Second)
+			return err
+		}})
+		began := time.Now()
+		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
+		time.Sleep(time.Minute)
+		xdstest.Equal(t, "times of the end of the request, and of the mirror", []time.Duration{0, 35 * time.Second},
+			[]time.Duration{complete.Sub(began), ended.Sub(began)})
+	})
+}
+
+// A mirror that a filter starts after the RPC, by a clone, ends too.
+func TestAMirrorOfALateClone(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		over := make(chan struct{})
+		late := filterOf("late", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+			clone := rpc.Clone()
+			go func() {
+				<-over
+				if s, err := next.NewStream(context.WithoutCancel(ctx), clone); err == nil {
+					err = httpfilter.Exchange(s, bytesOf("late"), bytesOf(""))
+					xdstest.NoError(t, err)
+				}
+			}()
+			return next.NewStream(ctx, rpc)
+		})
+		ends := make(chan string, 2)
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+			all, _ := receiveAll(s)
+			<-s.Context().Done()
+			ends <- all
+			return nil
+		}}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, listener: chainOf(late)})
+		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
+		time.Sleep(5 * time.Second)
+		close(over)
+		time.Sleep(11 * time.Second)
+		xdstest.Equal(t, "mirrors that have ended 16 s after the RPC", 1, len(ends))
+		time.Sleep(5 * time.Second)
+		xdstest.Equal(t, "mirrors that have ended 21 s after the RPC", 2, len(ends))
+		xdstest.Equal(t, "requests", []string{"x", "late"}, []string{<-ends, <-ends})
+	})
+}
+
+// A mirror gets the messages that the RPC has sent, and ends with it, if the RPC ends before its request.
+func TestAMirrorOfAnRPCThatEndsEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var m mirrorServer
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: func(n int, s grpc.ServerStream) error {
+			if md, _ := metadata.FromIncomingContext(s.Context()); md[":authority"][0] == "service" {
+				return status.Error(codes.NotFound, "early")
+			}
+			return m.handle(n, s)
+		}})
+		s, err := w.s.Stream(context.Background(), kinds[3].desc, w.cc, "/s/m", w.streamer, nil)
+		xdstest.NoError(t, err)
+		want := ""
+		for s.SendMsg(bytesOf("x")) == nil {
+			want += "x"
+			synctest.Wait()
+		}
+		if err := s.RecvMsg(bytesOf("")); status.Code(err) != codes.NotFound {
+			t.Error(err)
+		}
+		synctest.Wait()
+		xdstest.Equal(t, "requests of mirrors", []string{want}, m.received)
+	})
+}
+
+// What waits for a mirror is bounded, in bytes too; one message may be larger.
+func TestBytesThatWaitForAMirror(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name           string
+		messages, size int
+		dropped        int64
+	}{{"few", 9, 100 << 10, 0}, {"many", 20, 100 << 10, 1}, {"a large one", 1, 3 << 20, 0}} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+				requests := slices.Repeat([]string{strings.Repeat("x", test.size)}, test.messages)
+				xdstest.NoError(t, w.makeRPC(context.Background(), kinds[2], "/s/m", requests).err)
+				xdstest.Equal(t, "mirrors dropped", test.dropped, w.ch.MirrorsDropped())
+			})
+		})
+	}
+}
+
+// A message that only gRPC can send ends a mirror, or prevents it.
+func TestAMirrorThatCannotBeComplete(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
 		ended := make(chan struct{}, 1)
 		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-			if _, ok := s.Context().Deadline(); !ok {
-				t.Error("the mirror has no deadline")
-			}
 			<-s.Context().Done()
 			ended <- struct{}{}
 			return nil
 		}}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		deadline, _ := ctx.Deadline()
-		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}).err)
-		w.await(t, 2)
-		cancel()
-		await(t, ended)
-		if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
-			t.Error("the mirror ended with the RPC's context")
+		var log traceLog
+		w := newWorld(t, worldConfig{routes: named(mirrored(1)), vh: traceHost, handle: m.handle})
+		ctx := rpctrace.With(context.Background(), log.trace())
+		if k.desc == nil {
+			err := w.s.Unary(ctx, "/s/m", "not a proto.Message", bytesOf(""), w.cc, w.invoker, nil)
+			if status.Code(err) != codes.Internal {
+				t.Error(err)
+			}
+			log.expect(t, routedToC, "mirror to m0, dropped true", "attempt 1 to c: Internal")
+		} else {
+			s, err := w.s.Stream(ctx, k.desc, w.cc, "/s/m", w.streamer, nil)
+			xdstest.NoError(t, err)
+			w.await(t, 2)
+			var prepared grpc.PreparedMsg
+			xdstest.NoError(t, prepared.Encode(s, bytesOf("x")))
+			xdstest.NoError(t, s.SendMsg(&prepared))
+			synctest.Wait()
+			xdstest.Equal(t, "mirrors that have ended", 1, len(ended))
+			xdstest.NoError(t, s.CloseSend())
+			xdstest.NoError(t, s.RecvMsg(bytesOf("")))
 		}
+		xdstest.Equal(t, "mirrors dropped", 1, w.ch.MirrorsDropped())
 	})
 }
 
-// A mirror of an RPC without a deadline ends 15 s after the RPC.
-func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
+// request_mirror_policies.host_rewrite_literal and disable_shadow_host_suffix_append; with TLS no certificate would match the suffix.
+func TestAuthorityOfMirrors(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		synctest.Test(t, func(t *testing.T) {
-			ended := make(chan struct{})
-			m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-				<-s.Context().Done()
-				close(ended)
+	for _, test := range []struct {
+		name   string
+		mirror xdsresource.Mirror
+		host   string // host_rewrite_literal of the route
+		secure bool
+		opts   []grpc.CallOption
+		want   string
+	}{
+		{name: "as the RPC", want: "service"},
+		{name: "with the suffix", mirror: xdsresource.Mirror{ShadowSuffix: true}, want: "service-shadow"},
+		{name: "as the RPC, whose authority is rewritten", mirror: xdsresource.Mirror{ShadowSuffix: true}, host: "other", want: "other-shadow"},
+		{name: "with TLS", mirror: xdsresource.Mirror{ShadowSuffix: true}, secure: true, want: "service"},
+		{name: "its own", mirror: xdsresource.Mirror{Authority: "mirror", ShadowSuffix: true}, want: "mirror"},
+		{name: "the application's", opts: []grpc.CallOption{grpc.CallAuthority("mine")}, want: "mine"},
+		{name: "the channel's, not the application's", mirror: xdsresource.Mirror{Authority: "service"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, want: "service"},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			route := toC()
+			test.mirror.Cluster = "m"
+			route.Mirrors = []xdsresource.Mirror{test.mirror}
+			route.Rewrite = &xdsresource.Rewrite{Authority: test.host}
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, secure: test.secure})
+			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
+			w.pick = func(ctx context.Context) error {
+				d := decision.FromContext(ctx)
+				if d.Cluster == "c" {
+					return errors.New("only the mirror is sent")
+				}
+				// The picker of another version sends it to the same cluster, and the trace is not the mirror's.
+				if again, err := w.s.Reselect(d); again != "m" || err != nil || d.Trace() != nil {
+					t.Errorf("the mirror is routed again to %q, %v, and has trace %v", again, err, d.Trace())
+				}
 				return nil
-			}}
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-			xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
-			w.await(t, 2)
-			began := time.Now()
-			<-ended
-			xdstest.Equal(t, "time after the RPC", 15*time.Second, time.Since(began))
+			}
+			w.makeRPC(rpctrace.With(ctx, new(rpctrace.Trace)), kinds[0], "/s/m", []string{"x"}, test.opts...)
+			xdstest.Equal(t, "authority", test.want, w.await(t, 1)[0].authority)
 		})
-	})
+	}
 }
 
 func TestMirrorsEndWithTheChannel(t *testing.T) {

@@ -1,6 +1,7 @@
 package configselector_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -165,33 +167,54 @@ func TestAutoHostRewrite(t *testing.T) {
 		xdstest.Equal(t, "the authority that the picker sets",
 			want, decision.FromContext(given).AuthorityFor("endpoint"))
 	}
+	// What a filter sets must not become a call option, which the picker could not replace.
+	w = newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(authorityFilter)})
+	err := w.s.Unary(t.Context(), "/s/m", nil, nil, w.cc, func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		for _, o := range opts {
+			if o, ok := o.(grpc.AuthorityOverrideCallOption); ok {
+				t.Errorf("gRPC is given %+v", o)
+			}
+		}
+		return nil
+	}, nil)
+	xdstest.NoError(t, err)
 }
+
+// authorityFilter sets the authority of RPCs.
+var authorityFilter = filterOf("authority", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	rpc.Authority = "filtered"
+	return next.NewStream(ctx, rpc)
+})
 
 func TestDirectResponseAndRedirect(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
 		action   xdsresource.Action
+		opts     []grpc.CallOption
 		code     codes.Code
 		message  string
-		location string
+		location []string
 	}{
-		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, codes.PermissionDenied, "go away", ""},
-		{"direct_response without a body", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied}, codes.PermissionDenied, "the route answers with HTTP status 403", ""},
-		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, codes.Unknown, "http://other/s/m", "http://other/s/m"},
+		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, nil, codes.PermissionDenied, "go away", nil},
+		{"direct_response without a body", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied}, nil, codes.PermissionDenied, "the route answers with HTTP status 403", nil},
+		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, nil, codes.Unknown, "http://other/s/m", []string{"http://other/s/m"}},
+		{"redirect to the authority that a filter has set", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Path: "/t"}, nil,
+			codes.Unknown, "", []string{"http://filtered/t"}},
+		{"redirect to the application's authority", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Path: "/t"},
+			[]grpc.CallOption{grpc.CallAuthority("mine")}, codes.Unknown, "", []string{"http://mine/t"}},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					routes:   []*xdsresource.Route{{Settings: &xdsresource.Settings{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}}},
-					listener: chainOf(marking("f")),
+					listener: chainOf(authorityFilter),
 				})
-				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, test.opts...)
 				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
 				}
-				xdstest.Equal(t, "location",
-					test.location, strings.Join(r.trailer["location"], ","))
+				xdstest.Equal(t, "location", test.location, r.trailer["location"])
 				if !slices.Equal(r.trailer["r"], []string{"route"}) || len(r.finished) != 1 || len(w.seen()) != 0 {
 					t.Errorf("trailer %v, OnFinish %v, the server saw %v", r.trailer, r.finished, w.seen())
 				}

@@ -73,7 +73,8 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	t.Helper()
 	w := new(world)
 	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	// The window does not grow: a client that a server does not read has to wait.
+	server := grpc.NewServer(grpc.InitialWindowSize(1<<16), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(s)
 		md, _ := metadata.FromIncomingContext(s.Context())
 		return c.handle(w.record(seen{method, md[":authority"][0], md}), s)
@@ -127,14 +128,14 @@ func (w *world) await(t testing.TB, n int) []seen {
 	return w.seen()
 }
 
-// plainInvoker and plainStreamer are what gRPC gives to interceptors. The former stands for
-// the picker of clusters, too.
+// plainInvoker and plainStreamer are what gRPC gives to interceptors. They stand for the picker of clusters, too.
 func plainInvoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 	decision.FromContext(ctx).Sent("bufconn")
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 
 func plainStreamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	decision.FromContext(ctx).Sent("bufconn")
 	return cc.NewStream(ctx, desc, method, opts...)
 }
 

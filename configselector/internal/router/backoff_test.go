@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -112,5 +113,19 @@ func TestShadow(t *testing.T) {
 		"host": "host-shadow", "host:80": "host-shadow:80", "[::1]": "[::1]-shadow", "[::1]:80": "[::1]-shadow:80", "": "", ":80": ":80",
 	} {
 		xdstest.Equal(t, fmt.Sprintf("shadow of %q", authority), want, shadow(authority))
+	}
+}
+
+// A mirror that has ended is not referred to by its channel or by timers, which last longer.
+func TestAMirrorThatHasEnded(t *testing.T) {
+	t.Parallel()
+	all := &NewChannel(nil, "", false, nil).mirrors
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &mirror{mirrors: all, decision: &decision.Decision{Context: ctx}, cancel: cancel, stop: context.AfterFunc(all.ctx, cancel)}
+	m.originalEnded()
+	all.running.Add(1)
+	m.end()
+	if ctx.Err() == nil || m.stop() || m.grace.Stop() || all.running.Load() != 0 {
+		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), all.running.Load())
 	}
 }

@@ -86,9 +86,6 @@ type mirror struct {
 
 // newMirrors returns the mirrors of the RPC.
 func (r *request) newMirrors() []*mirror {
-	if codecOf(r.options()) == nil {
-		return nil // gRPC is about to refuse the RPC.
-	}
 	var all []*mirror
 	for i := range r.call.route.Mirrors {
 		if c := r.newMirror(&r.call.route.Mirrors[i]); c != nil {
@@ -130,6 +127,9 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.decision = d
 	c.opts = r.mirrorOptions(m)
+	if r.rpc.StreamDesc != nil {
+		c.queue = make(chan encoded, maxBacklog)
+	}
 	r.call.ownMirrors().add(c)
 	return c
 }
@@ -147,7 +147,7 @@ func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 		// With TLS, no certificate would match the name.
 		authority = shadow(authority)
 	}
-	if own := r.call.routes.Channel.Authority; authority != "" && (authority != own || r.extra.Authority != "") {
+	if authority != r.call.routes.Channel.Authority || r.extra.Authority != "" {
 		opts = append(opts, grpc.CallAuthority(authority))
 	}
 	return opts
@@ -156,7 +156,7 @@ func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 // shadow appends "-shadow" to the host of an authority.
 func shadow(authority string) string {
 	host, port := authority, ""
-	if i := strings.LastIndexByte(authority, ':'); i >= 0 && i > strings.LastIndexByte(authority, ']') {
+	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
 		host, port = authority[:i], authority[i:]
 	}
 	if host == "" {
@@ -176,8 +176,8 @@ type ownMirrors struct {
 func (c *ownMirrors) add(m *mirror) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		m.originalEnded()
+	if c.over { // A filter sends the RPC once more.
+		m.endLater()
 		return
 	}
 	c.mirrors = append(c.mirrors, m)
@@ -198,6 +198,11 @@ func (c *ownMirrors) originalEnded() {
 
 func (c *mirror) originalEnded() {
 	c.closeSend()
+	c.endLater()
+}
+
+// endLater has the mirror end some time from now, unless it has a deadline.
+func (c *mirror) endLater() {
 	if _, ok := c.decision.Deadline(); ok {
 		return
 	}
@@ -220,9 +225,6 @@ func (c *mirror) end() {
 
 // mirrorUnary sends the mirrors of a unary RPC.
 func (r *request) mirrorUnary(req any) {
-	if r.call.ownMirrors() == nil {
-		return
-	}
 	all := r.newMirrors()
 	if len(all) == 0 {
 		return
@@ -247,16 +249,12 @@ func (r *request) mirrorUnary(req any) {
 
 // mirrorStream returns a stream that sends its messages to the mirrors as well.
 func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
-	if r.call.ownMirrors() == nil {
-		return s
-	}
 	all := r.newMirrors()
 	if len(all) == 0 {
 		return s
 	}
 	for _, c := range all {
 		r.mirrored(c.decision.Cluster, false)
-		c.queue = make(chan encoded, maxBacklog)
 		go c.run(r.call, r.extra.WireMethod)
 	}
 	return &mirroringStream{ClientStream: s, codec: codecOf(r.options()), mirrors: all}
@@ -304,31 +302,20 @@ func (c *mirror) send(m encoded) {
 		default:
 		}
 	}
-	c.giveUpLocked()
+	c.giveUp()
 }
 
 // giveUp ends a mirror that would be incomplete.
 func (c *mirror) giveUp() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.giveUpLocked()
-}
-
-func (c *mirror) giveUpLocked() {
-	if !c.closed && c.decision.Err() == nil {
+	if c.decision.Err() == nil {
 		c.mirrors.drop()
 	}
 	c.cancel()
-	c.closeQueueLocked()
 }
 
 func (c *mirror) closeSend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closeQueueLocked()
-}
-
-func (c *mirror) closeQueueLocked() {
 	if !c.closed && c.queue != nil {
 		c.closed = true
 		close(c.queue)
