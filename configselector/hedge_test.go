@@ -141,6 +141,14 @@ func TestHedging(t *testing.T) {
 		{name: `A6: no further ones are sent after it either`, route: hedged(4),
 			answers: []answer{{after: 1500 * ms, code: codes.Unavailable, pushback: "-1"}, after(4*time.Second, ok)}, by: "1",
 			begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
+		{name: `a pushback of an early attempt that permits retries`, route: hedged(4),
+			answers: []answer{{after: 1500 * ms, code: codes.Unavailable, pushback: "0"}, hangs, ok}, by: "2",
+			begins: []string{"0s ", "1s 1", "2s 2"}, at: 2 * time.Second},
+		{name: "an attempt fails in the wait for the hedge beside it", route: hedged(4),
+			answers: []answer{after(time.Second+ms/2, fails), after(500*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
+		{name: "both timeouts of an attempt pass at the same time", route: retried(xdsresource.RetryPolicy{
+			MaxAttempts: 4, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second, Hedges: true,
+		}), answers: []answer{after(1500*ms, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
 		{name: `A6: "Send next hedged request in n ms"`, route: hedged(4),
 			answers: []answer{pushback("5000"), hangs, ok}, by: "2", begins: []string{"0s ", "5s 1", "6s 2"}, at: 6 * time.Second},
 		{name: "an answer in the wait for the next attempt", route: retried(xdsresource.RetryPolicy{
@@ -274,15 +282,17 @@ func TestAStreamThatIsNotRead(t *testing.T) {
 func TestAHedgeThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name   string
-		why    rpctrace.Reason
-		answer answer
-		want   string
+		name     string
+		why      rpctrace.Reason
+		answer   answer
+		attempts int
+		want     string
 	}{
-		{"the first attempt goes on", rpctrace.MaxRetries, answer{after: 3 * time.Second}, "request by 0"},
-		{"the first attempt goes on beside a hedge that is dropped", rpctrace.Dropped, answer{after: 3 * time.Second}, "request by 0"},
-		{"the first attempt fails", rpctrace.MaxRetries, answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
-		{"no attempt is left", rpctrace.MaxRetries, answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
+		{"the first attempt goes on", rpctrace.MaxRetries, answer{after: 3 * time.Second}, 1, "request by 0"},
+		{"the first attempt goes on beside a hedge that is dropped", rpctrace.Dropped, answer{after: 3 * time.Second}, 1, "request by 0"},
+		{"the first attempt fails", rpctrace.MaxRetries, answer{after: 3 * time.Second, code: codes.Unavailable}, 1, "attempt 0"},
+		{"no attempt is left", rpctrace.MaxRetries, answer{code: codes.Unavailable}, 1, "attempt 0; not retried: over the limit"},
+		{"the first attempt is dropped", rpctrace.Dropped, answer{}, 0, "over the limit"},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
@@ -290,7 +300,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle([]answer{test.answer})})
 				w.pick = func(ctx context.Context) error {
 					d := decision.FromContext(ctx)
-					if !d.Attempt().Retry {
+					if test.attempts > 0 && !d.Attempt().Retry {
 						return nil
 					}
 					d.Fail(test.why)
@@ -301,9 +311,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 					t.Errorf("%s, want %s", got, test.want)
 				}
 				synctest.Wait()
-				if len(seen.begins) != 1 {
-					t.Errorf("attempts %q", seen.begins)
-				}
+				xdstest.Equal(t, "attempts", test.attempts, len(seen.begins))
 			})
 		})
 	}

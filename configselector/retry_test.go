@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -284,6 +285,11 @@ func TestRetriesOfPicksThatFail(t *testing.T) {
 		{"twice", onCodes, nothing, codes.Unavailable, 2, 3},
 		{"always", onCodes, nothing, codes.Unavailable, 9, 3},
 		{"dropped", onCodes, func(d *decision.Decision) { d.Fail(rpctrace.Dropped) }, codes.Unavailable, 9, 1},
+		{"a retry is dropped", onCodes, func(d *decision.Decision) {
+			if a := d.Attempt(); a != nil && a.Retry {
+				d.Fail(rpctrace.Dropped)
+			}
+		}, codes.Unavailable, 9, 2},
 		{"no endpoint could be reached", onConnectFailure, unreachable, codes.Unavailable, 9, 3},
 		{"no endpoint could be reached, which the policy does not retry", on(xdsresource.RetryPolicy{}), unreachable, codes.Unavailable, 9, 1},
 		{"after the RPC was sent", onConnectFailure, func(d *decision.Decision) {
@@ -307,7 +313,7 @@ func TestRetriesOfPicksThatFail(t *testing.T) {
 				xdstest.Equal(t, "attempts", test.attempts, attempts)
 				if failed := test.failures >= test.attempts; !failed {
 					xdstest.NoError(t, r.err)
-				} else if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), "no endpoint") {
+				} else if status.Code(r.err) != test.code || status.Convert(r.err).Message() != "no endpoint" {
 					t.Errorf("got %v, want %v: no endpoint", r.err, test.code)
 				}
 			})
@@ -413,10 +419,12 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour})},
 			handle: failing(9, codes.Unavailable),
 		})
+		picks := 0
+		w.pick = func(context.Context) error { picks++; return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 {
-			t.Errorf("%v, OnFinish got %v", r.err, r.finished)
+		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 || picks != 1 {
+			t.Errorf("%v after %d picks, OnFinish got %v", r.err, picks, r.finished)
 		}
 	})
 }
@@ -456,6 +464,34 @@ func TestASenderContinuesAfterARetry(t *testing.T) {
 	reply := new(wrapperspb.BytesValue)
 	xdstest.NoError(t, s.RecvMsg(reply))
 	xdstest.Equal(t, "the second attempt", want, string(reply.GetValue()))
+}
+
+// A sender that waits for the server when the attempt fails continues with the attempt that the receiver begins.
+func TestASenderThatWaitsWhenAnAttemptFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
+			handle: func(n int, s grpc.ServerStream) error {
+				if n == 0 {
+					time.Sleep(time.Second)
+					return status.Error(codes.Unavailable, "try again")
+				}
+				return echo(s)
+			},
+		})
+		s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(1 << 20)})
+		xdstest.NoError(t, err)
+		reply, received := bytesOf(""), make(chan error, 1)
+		go func() { received <- s.RecvMsg(reply) }()
+		m := strings.Repeat("x", 200<<10)
+		for range 3 {
+			xdstest.NoError(t, s.SendMsg(bytesOf(m)))
+		}
+		xdstest.NoError(t, s.CloseSend())
+		xdstest.NoError(t, <-received)
+		xdstest.Equal(t, "bytes that come back", 3*len(m), len(reply.GetValue()))
+	})
 }
 
 // Sender and receiver use a stream concurrently while attempts fail.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -144,6 +145,22 @@ func TestTraceOfMirrors(t *testing.T) {
 		m.await(t, 1)
 		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
 		log.expect(t, want...)
+	})
+}
+
+// An RPC whose context has ended is not retried, whatever the policy retries.
+func TestTraceOfARetriedRPCThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		route := retried(xdsresource.RetryPolicy{Codes: xdsresource.NewCodeSet(codes.Canceled)})
+		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: hanging(1)})
+		var log traceLog
+		ctx, cancel := context.WithCancel(rpctrace.With(t.Context(), log.trace()))
+		time.AfterFunc(time.Second, cancel)
+		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.Canceled {
+			t.Error(r.err)
+		}
+		log.expect(t, routedToC, "attempt 1 to c: Canceled")
 	})
 }
 

@@ -21,8 +21,8 @@ import (
 //	answered(2)                  → 2 is the RPC
 type replay struct {
 	request *request
-	// begin opens an attempt that is not the first, and follow is called on the goroutine of a hedge until
-	// the RPC is decided. Either may be nil.
+	// begin, which may be nil, opens an attempt that is not the first. follow is called on the goroutine of a
+	// hedge until the RPC is decided.
 	begin, follow func(*attempt)
 	// fits reports whether the RPC can be sent again; nil: always.
 	fits func() bool
@@ -88,7 +88,6 @@ func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched
 	defer p.mu.Unlock()
 	if !a.over {
 		a.over, a.trailer = true, trailer
-		p.changed.Broadcast()
 		if p.winner == nil && p.goesOn(a) {
 			if next := p.launch(a.err); next != nil {
 				return next, true
@@ -123,7 +122,7 @@ func (p *replay) goesOn(a *attempt) bool {
 	}
 	p.failed = a
 	if p.latest != a || p.launching {
-		if delay, asked := pushback(a.trailer); asked && delay < 0 {
+		if delay, _ := pushback(a.trailer); delay < 0 {
 			p.retry.stop()
 		}
 		return false
@@ -139,7 +138,7 @@ func (p *replay) late(a *attempt) {
 		hedge = p.launch(nil)
 	}
 	p.mu.Unlock()
-	if hedge != nil && p.follow != nil {
+	if hedge != nil {
 		p.follow(hedge)
 	}
 }
@@ -214,7 +213,7 @@ func (p *replay) decideLocked(a *attempt) {
 		close(p.decided)
 		a.decision.Won()
 		for b := p.latest; b != nil; b = b.earlier {
-			if b != a && !b.over {
+			if b != a {
 				b.ended(b.timer.abandon())
 			}
 		}
