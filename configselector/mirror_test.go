@@ -167,8 +167,9 @@ func TestMirrorsOfAReusedMessage(t *testing.T) {
 func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 	t.Parallel()
 	for name, mirror := range map[string]func(grpc.ServerStream) error{
-		"fails": func(grpc.ServerStream) error { return status.Error(codes.Internal, "the mirror failed") },
-		"hangs": func(s grpc.ServerStream) error { <-s.Context().Done(); return nil },
+		"has no endpoint": nil,
+		"fails":           func(grpc.ServerStream) error { return status.Error(codes.Internal, "the mirror failed") },
+		"hangs":           func(s grpc.ServerStream) error { <-s.Context().Done(); return nil },
 		"talks": func(s grpc.ServerStream) error {
 			for s.SendMsg(bytesOf(strings.Repeat("x", 10000))) == nil {
 			}
@@ -179,6 +180,12 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				m := mirrorServer{mirror: mirror}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+				w.pick = func(ctx context.Context) error {
+					if mirror == nil && decision.FromContext(ctx).Cluster == "m0" {
+						return status.Error(codes.Unavailable, "no endpoint")
+					}
+					return nil
+				}
 				var requests []string
 				for range 200 {
 					requests = append(requests, strings.Repeat("y", 10000))
@@ -201,13 +208,19 @@ func TestMirrorsInFlightAreBounded(t *testing.T) {
 		m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 		const n, bound = 300, 256
+		for range n { // These are dropped before they run.
+			if err := w.s.Unary(t.Context(), "/s/m", "not a proto.Message", bytesOf(""), w.cc, w.invoker, nil); status.Code(err) != codes.Internal {
+				t.Fatal(err)
+			}
+		}
+		before := w.ch.MirrorsDropped()
 		for round := range int64(2) {
-			for range n {
+			for i := range n {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
+				xdstest.NoError(t, w.makeRPC(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}).err)
 				cancel()
 			}
-			xdstest.Equal(t, "mirrors dropped", (round+1)*(n-bound), w.ch.MirrorsDropped())
+			xdstest.Equal(t, "mirrors dropped", (round+1)*(n-bound), w.ch.MirrorsDropped()-before)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
@@ -321,20 +334,57 @@ func TestAMirrorOfAnRPCThatEndsEarly(t *testing.T) {
 	})
 }
 
+// A mirror may answer for as long as it may run.
+func TestAMirrorIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan error, 1)
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+			for range 3 {
+				_ = s.SendMsg(bytesOf("x"))
+				time.Sleep(time.Second)
+			}
+			ended <- s.Context().Err()
+			return nil
+		}}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+		xdstest.NoError(t, w.makeRPC(context.Background(), kinds[1], "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, <-ended)
+	})
+}
+
 // What waits for a mirror is bounded, in bytes too; one message may be larger.
 func TestBytesThatWaitForAMirror(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name           string
 		messages, size int
+		reads          bool // the mirror does
 		dropped        int64
-	}{{"few", 9, 100 << 10, 0}, {"many", 20, 100 << 10, 1}, {"a large one", 1, 3 << 20, 0}} {
+	}{
+		{"few", 9, 100 << 10, false, 0}, {"many", 20, 100 << 10, false, 1}, {"many that are read", 20, 100 << 10, true, 0},
+		{"a large one", 1, 3 << 20, false, 0},
+	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
+				m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+					if test.reads {
+						_, _ = receiveAll(s)
+					}
+					<-s.Context().Done()
+					return nil
+				}}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-				requests := slices.Repeat([]string{strings.Repeat("x", test.size)}, test.messages)
-				xdstest.NoError(t, w.makeRPC(context.Background(), kinds[2], "/s/m", requests).err)
+				s, err := w.s.Stream(context.Background(), kinds[2].desc, w.cc, "/s/m", w.streamer, nil)
+				xdstest.NoError(t, err)
+				for i := range test.messages {
+					xdstest.NoError(t, s.SendMsg(bytesOf(strings.Repeat("x", test.size))))
+					if i%5 == 4 {
+						synctest.Wait()
+					}
+				}
+				xdstest.NoError(t, s.CloseSend())
+				xdstest.NoError(t, s.RecvMsg(bytesOf("")))
 				xdstest.Equal(t, "mirrors dropped", test.dropped, w.ch.MirrorsDropped())
 			})
 		})
@@ -443,7 +493,8 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	t.Parallel()
 	route := toC()
 	route.Mirrors = []xdsresource.Mirror{{Header: "to"}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+	var m meter
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, metrics: &m})
 	for _, to := range []string{"", "unheard-of", "c"} {
 		ctx := testutils.Context(t)
 		if to != "" {
@@ -452,6 +503,6 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 		xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
 	}
 	w.await(t, 4)
-	xdstest.Equal(t, "mirrors dropped (the one to an unknown cluster)",
-		1, w.ch.MirrorsDropped())
+	xdstest.Equal(t, "mirrors dropped (the one to an unknown cluster)", 1, w.ch.MirrorsDropped())
+	m.expect(t, map[string]float64{"dynxds.mirror.dropped passthrough:///bufconn": 1})
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -67,6 +68,7 @@ type worldConfig struct {
 
 	authority string // of the channel; "": "service"
 	secure    bool   // the channel's credentials check the authority
+	metrics   estats.MetricsRecorder
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
@@ -98,7 +100,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		server.Stop()
 	})
 	w.cc = cc
-	w.ch = configselector.NewChannel(cc, cmp.Or(c.authority, "service"), c.secure, nil)
+	w.ch = configselector.NewChannel(cc, cmp.Or(c.authority, "service"), c.secure, c.metrics)
 	t.Cleanup(w.ch.Close)
 	if c.routes == nil {
 		c.routes = []*xdsresource.Route{toC()}

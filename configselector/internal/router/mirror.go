@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -335,24 +334,23 @@ func (c *mirror) run(call *call, method string) {
 		}
 	})
 	defer receiver.Wait()
-	if err := c.sendAll(s); err != nil && err != io.EOF {
-		c.cancel()
-	}
+	c.sendAll(s)
 }
 
-func (c *mirror) sendAll(s grpc.ClientStream) error {
+func (c *mirror) sendAll(s grpc.ClientStream) {
 	for {
 		select {
 		case m, ok := <-c.queue:
 			if !ok {
-				return s.CloseSend()
+				_ = s.CloseSend()
+				return
 			}
 			c.backlog.Add(-int64(len(m)))
-			if err := s.SendMsg(m); err != nil {
-				return err
+			if s.SendMsg(m) != nil {
+				return // The stream has ended, which the receiver finds.
 			}
 		case <-c.decision.Done():
-			return c.decision.Err()
+			return
 		}
 	}
 }
