@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -24,7 +25,6 @@ import (
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 const ms = time.Millisecond
@@ -217,7 +217,7 @@ func TestHedgesOfAStream(t *testing.T) {
 	for name, test := range map[string]struct {
 		last string // message
 		want string // attempts that are answered
-	}{"the request fits the buffer": {"c", "abc by 1"}, "it does not": {strings.Repeat("c", 200), "by 0"}} {
+	}{"the request fits the buffer": {"c", "abcd by 1"}, "it does not": {strings.Repeat("c", 200), "by 0"}} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(2)}, handle: func(n int, s grpc.ServerStream) error {
@@ -235,7 +235,7 @@ func TestHedgesOfAStream(t *testing.T) {
 				}})
 				s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(100)})
 				xdstest.NoError(t, err)
-				for _, m := range []string{"a", "b", test.last} {
+				for _, m := range []string{"a", "b", test.last, "d"} {
 					xdstest.NoError(t, s.SendMsg(bytesOf(m)))
 					time.Sleep(time.Hour)
 				}
@@ -247,6 +247,26 @@ func TestHedgesOfAStream(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAReplyInTheWaitForAHedge: an application that reads late gets the reply of the attempt that goes on, without waiting for
+// the next one.
+func TestAReplyInTheWaitForAHedge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		route := hedged(3)
+		route.Retry.BaseBackoff, route.Retry.MaxBackoff = time.Minute, time.Minute
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: new(attempts).handle([]answer{{after: 3 * time.Second}})})
+		begin := time.Now()
+		s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", w.streamer, nil)
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, s.SendMsg(bytesOf("x")))
+		xdstest.NoError(t, s.CloseSend())
+		time.Sleep(2 * time.Second)
+		xdstest.NoError(t, s.RecvMsg(bytesOf("")))
+		xdstest.Equal(t, "time of the reply", 3*time.Second, time.Since(begin))
+		xdstest.Equal(t, "error at the end", io.EOF, s.RecvMsg(bytesOf("")), cmpopts.EquateErrors())
+	})
 }
 
 // TestAStreamThatIsNotRead: the end of its context ends all attempts of a hedged stream.
@@ -391,8 +411,8 @@ func TestTraceOfHedges(t *testing.T) {
 // others, some of which end later, do not write to its variables.
 func TestHedgingReportsOneOutcomeToFilters(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		for range 10 {
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		for _, first := range []answer{{code: codes.Unavailable}, hangs} {
 			var header, trailer metadata.MD
 			var p peer.Peer
 			var finished atomic.Int64
@@ -402,9 +422,10 @@ func TestHedgingReportsOneOutcomeToFilters(t *testing.T) {
 			})
 			w := newWorld(t, worldConfig{
 				routes:   []*xdsresource.Route{hedged(5)},
-				listener: chainOf(ask), handle: failing(2, codes.Unavailable),
+				listener: chainOf(ask), handle: new(attempts).handle([]answer{first, {header: true}}),
 			})
-			r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
+			r := w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+			synctest.Wait()
 			if r.err != nil || p.Addr == nil || finished.Load() == 0 {
 				t.Errorf("the RPC ended with %v; the filter sees peer %v, %d calls of OnFinish", r.err, p.Addr, finished.Load())
 			}

@@ -3,11 +3,8 @@ package configselector_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -84,6 +81,32 @@ func TestContentTypeOfAttempts(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// An RPC whose codec gRPC does not know fails, although the policy retries its status.
+func TestAnUnknownCodec(t *testing.T) {
+	t.Parallel()
+	for _, test := range sentTwice {
+		eachKind(t, func(t *testing.T, k kind) {
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}})
+			r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, grpc.CallContentSubtype("unheard-of"))
+			if status.Code(r.err) != codes.Internal || len(r.finished) != 1 {
+				t.Errorf("%s: %v, OnFinish got %v", test.name, r.err, r.finished)
+			}
+		})
+	}
+}
+
+// A response that cannot be decoded ends the RPC with a status, whichever attempt it answers.
+func TestAResponseThatCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	for _, test := range sentTwice {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, handle: failing(test.fail, codes.Unavailable)})
+		err := w.s.Unary(testutils.Context(t), "/s/m", bytesOf("\xff is not UTF-8"), new(wrapperspb.StringValue), w.cc, w.invoker, nil)
+		if status.Code(err) != codes.Internal {
+			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 }
@@ -427,126 +450,4 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 			t.Errorf("%v after %d picks, OnFinish got %v", r.err, picks, r.finished)
 		}
 	})
-}
-
-// A stream that keeps sending detects a failure in SendMsg, and continues with the next
-// attempt.
-func TestASenderContinuesAfterARetry(t *testing.T) {
-	t.Parallel()
-	failed := make(chan struct{})
-	w := newWorld(t, worldConfig{
-		routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
-		handle: func(n int, s grpc.ServerStream) error {
-			if n == 0 {
-				defer close(failed)
-				if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
-					return err
-				}
-				return status.Error(codes.Unavailable, "try again")
-			}
-			return echo(s)
-		},
-	})
-	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-	xdstest.NoError(t, err)
-	want := ""
-	for i := 0; len(w.seen()) < 2; i++ {
-		m := fmt.Sprintln("message", i)
-		if err := s.SendMsg(bytesOf(m)); err != nil {
-			t.Fatalf("message %d: %v", i, err)
-		}
-		want += m
-		if i == 0 {
-			<-failed
-		}
-	}
-	_ = s.CloseSend()
-	reply := new(wrapperspb.BytesValue)
-	xdstest.NoError(t, s.RecvMsg(reply))
-	xdstest.Equal(t, "the second attempt", want, string(reply.GetValue()))
-}
-
-// A sender that waits for the server when the attempt fails continues with the attempt that the receiver begins.
-func TestASenderThatWaitsWhenAnAttemptFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
-			handle: func(n int, s grpc.ServerStream) error {
-				if n == 0 {
-					time.Sleep(time.Second)
-					return status.Error(codes.Unavailable, "try again")
-				}
-				return echo(s)
-			},
-		})
-		s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(1 << 20)})
-		xdstest.NoError(t, err)
-		reply, received := bytesOf(""), make(chan error, 1)
-		go func() { received <- s.RecvMsg(reply) }()
-		m := strings.Repeat("x", 200<<10)
-		for range 3 {
-			xdstest.NoError(t, s.SendMsg(bytesOf(m)))
-		}
-		xdstest.NoError(t, s.CloseSend())
-		xdstest.NoError(t, <-received)
-		xdstest.Equal(t, "bytes that come back", 3*len(m), len(reply.GetValue()))
-	})
-}
-
-// Sender and receiver use a stream concurrently while attempts fail.
-func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
-	t.Parallel()
-	for range 20 {
-		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{MaxAttempts: 5})},
-			handle: func(n int, s grpc.ServerStream) error {
-				if n < 4 {
-					for range n {
-						if s.RecvMsg(new(wrapperspb.BytesValue)) != nil {
-							break
-						}
-					}
-					return status.Error(codes.Unavailable, "try again")
-				}
-				return echo(s)
-			},
-		})
-		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
-		xdstest.NoError(t, err)
-		reply := new(wrapperspb.BytesValue)
-		received := make(chan error, 1)
-		go func() { received <- s.RecvMsg(reply) }()
-		want := ""
-		m := bytesOf("")
-		for i := range 20 {
-			m.Value = fmt.Appendln(m.Value[:0], "message", i) // The message is used again.
-			if err := s.SendMsg(m); err != nil {
-				t.Fatalf("message %d: %v", i, err)
-			}
-			want += string(m.Value)
-		}
-		_ = s.CloseSend()
-		xdstest.NoError(t, <-received)
-		if got := string(reply.GetValue()); got != want {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	}
-}
-
-func TestHeaderWaitsForTheAttemptThatIsNotRetried(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(2, codes.Unavailable)})
-	s, err := w.s.Stream(testutils.Context(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
-	xdstest.NoError(t, err)
-	xdstest.NoError(t, s.SendMsg(bytesOf("x")))
-	if md, err := s.Header(); err != nil || !slices.Equal(md["attempt"], []string{"2"}) {
-		t.Errorf("header %v, %v", md, err)
-	}
-	for err == nil {
-		err = s.RecvMsg(bytesOf(""))
-	}
-	if err != io.EOF {
-		t.Error(err)
-	}
 }

@@ -62,6 +62,7 @@ func TestPerTryTimeout(t *testing.T) {
 		{name: "an answer in time", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(0), attempts: 1},
 		{name: "retried by deadline-exceeded", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(2), attempts: 3, after: 2 * second},
 		{name: "retried by reset", policy: xdsresource.RetryPolicy{Codes: onUnavailable, NoResponse: true, PerTryTimeout: second}, handle: hanging(2), attempts: 3, after: 2 * second},
+		{name: "what an attempt holds ends with it", policy: xdsresource.RetryPolicy{Codes: onUnavailable, PerTryTimeout: time.Minute}, handle: failing(2, codes.Unavailable), attempts: 3},
 		{name: "not retried by another code", policy: xdsresource.RetryPolicy{Codes: onUnavailable, PerTryTimeout: second}, handle: hanging(2),
 			want: codes.DeadlineExceeded, message: "attempt 1 of the RPC was not answered for 1s, the per_try_timeout", attempts: 1, after: second},
 		{name: "the last attempt is bounded", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(9),
@@ -78,6 +79,16 @@ func TestPerTryTimeout(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
+				var before []context.Context
+				w.pick = func(ctx context.Context) error {
+					for i, attempt := range before {
+						if attempt.Err() == nil && test.dial == nil {
+							t.Errorf("attempt %d has ended, its context has not", i+1)
+						}
+					}
+					before = append(before, ctx)
+					return nil
+				}
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if test.timeout > 0 {
 					ctx, cancel = context.WithTimeout(ctx, test.timeout)
@@ -138,8 +149,13 @@ func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 	xdstest.Parallel(t, "the request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{
-				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
-			})}})
+				MaxAttempts: 2, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
+			})}, handle: func(n int, s grpc.ServerStream) error {
+				if n == 0 {
+					return errors.Join(s.RecvMsg(bytesOf("")), status.Error(codes.Unavailable, "try again"))
+				}
+				return echo(s)
+			}})
 			s, err := w.s.Stream(t.Context(), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
 			xdstest.NoError(t, err)
 			for range 3 {
@@ -150,6 +166,17 @@ func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 			reply := bytesOf("")
 			if err := s.RecvMsg(reply); err != nil || string(reply.GetValue()) != "xxx" {
 				t.Errorf("%q, %v", reply.GetValue(), err)
+			}
+		})
+	})
+	xdstest.Parallel(t, "the request, which is one message", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{MaxAttempts: 1, PerTryTimeout: time.Second})}, handle: hanging(1)})
+			s, err := w.s.Stream(t.Context(), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
+			xdstest.NoError(t, err)
+			xdstest.NoError(t, s.SendMsg(bytesOf("x")))
+			if err := s.RecvMsg(bytesOf("")); status.Code(err) != codes.DeadlineExceeded {
+				t.Error(err)
 			}
 		})
 	})

@@ -140,9 +140,7 @@ func (s *replayStream) open(a *attempt) {
 // resend opens a further attempt, and sends the buffer. If that fails, the attempt has ended, which its followers
 // find.
 func (s *replayStream) resend(a *attempt) {
-	if s.open(a); a.unopened {
-		return
-	}
+	s.open(a)
 	s.mu.Lock()
 	messages, closed, complete := s.buffer, s.closed, s.complete
 	s.mu.Unlock()
@@ -225,10 +223,7 @@ func (s *replayStream) followed(a *attempt) *attempt {
 
 // settled returns the attempt that is the RPC.
 func (s *replayStream) settled() *attempt {
-	a, decided := s.current()
-	if decided {
-		return a
-	}
+	a, _ := s.current()
 	return s.followed(a)
 }
 
