@@ -268,6 +268,7 @@ func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
 		began := time.Now()
 		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		xdstest.Equal(t, "times of the end of the request, and of the mirror", []time.Duration{0, 35 * time.Second},
 			[]time.Duration{complete.Sub(began), ended.Sub(began)})
 	})
