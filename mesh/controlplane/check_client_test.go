@@ -339,6 +339,9 @@ func (x *trial) compare() {
 			if x.way.delta && inError && has != want && !x.mayBeMembers(l) {
 				x.Fail("in the end %s is not in error", text)
 			}
+			if want == checkDenied && has != want {
+				x.Fail("in the end %s has %s, not a denial", text, x.show(has))
+			}
 			for i := range x.way.things {
 				has, want := x.client.members[l][i], x.member(l, i)
 				if inError && x.isNamed(i) {
@@ -411,7 +414,8 @@ func (x *trial) judge(r *checkResponse) {
 		}
 	}
 	for _, e := range r.removed {
-		x.judgeRemoval(e)
+		x.judgeRemoval(e, r)
+		x.judgeExplanation(e, r)
 	}
 	for _, e := range r.errors {
 		if e.subs&x.subscribed == 0 && !x.asksForAny(e.items) {
@@ -425,11 +429,12 @@ func (x *trial) judge(r *checkResponse) {
 	}
 }
 
-// judgeRemoval checks that nothing is said to be removed that a subscription has.
-func (x *trial) judgeRemoval(e checkRemoval) {
+// judgeRemoval checks that nothing is said to be removed that a subscription has. What is in error may be removed beside it.
+func (x *trial) judgeRemoval(e checkRemoval, r *checkResponse) {
 	for l := range x.way.subs_ {
 		bit := uint(1) << l
-		if e.subs&x.subscribed&bit != 0 && x.of(l) != checkNothing && !x.repeats(l, e) {
+		inError := slices.ContainsFunc(r.errors, func(why checkRemoval) bool { return why.subs&bit != 0 && why.value == x.of(l) })
+		if e.subs&x.subscribed&bit != 0 && x.of(l) != checkNothing && !inError && !x.repeats(l, e) {
 			x.Fail("the server says that %s is removed, which has %s", x.way.subs_[l].text, x.show(x.of(l)))
 		}
 		if x.subscribed&bit == 0 {
@@ -447,6 +452,14 @@ func (x *trial) judgeRemoval(e checkRemoval) {
 	}
 }
 
+// judgeExplanation checks that the absence of a name that is subscribed is explained beside its removal, and no other.
+func (x *trial) judgeExplanation(e checkRemoval, r *checkResponse) {
+	explained := slices.ContainsFunc(r.errors, func(why checkRemoval) bool { return why.subs == e.subs && why.value == checkNothing })
+	if asked := e.subs&x.subscribed != 0; x.way.explains && explained != asked {
+		x.Fail("the server says that %s is removed; why: %v; subscribed: %v", e.text, explained, asked)
+	}
+}
+
 // repeats reports whether a removal of a variant from a collection may be for a subscription of the same name and
 // constraints, which the server sends again at once.
 func (x *trial) repeats(l int, e checkRemoval) bool {
@@ -461,7 +474,7 @@ func (x *trial) asks(item int) bool {
 	it := &x.way.things[item]
 	for l := range x.way.subs_ {
 		s := &x.way.subs_[l]
-		within := s.name == it.name && s.name != x.way.denied || x.covers(l, item)
+		within := (s.name == it.name || x.covers(l, item)) && !x.isDenied(l)
 		if x.subscribed&(1<<l) != 0 && within && x.constraintsOf(l).Match(it.parameters) {
 			return true
 		}
@@ -566,6 +579,9 @@ func (x *trial) readErrors(r *checkResponse, errors []*discoverypb.ResourceError
 		e := x.readRemoval(m.GetResourceName())
 		switch code := codes.Code(m.GetErrorDetail().GetCode()); code {
 		case codes.NotFound:
+			if text := m.GetErrorDetail().GetMessage(); x.way.explains && text != "no "+m.GetResourceName().GetName() {
+				x.Fail("the server says of %s: %s", e.text, text)
+			}
 		case codes.PermissionDenied:
 			e.value = checkDenied
 		default:

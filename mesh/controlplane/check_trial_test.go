@@ -64,6 +64,7 @@ type checkRequest struct {
 
 func newTrial(way *checkWay) *trial {
 	x := &trial{way: way, store: NewStore()}
+	x.implicit.bind = way.implicit && way.locators
 	x.implicit.of = func(*corepb.Node) dynparam.ByType {
 		if !way.implicit {
 			return dynparam.ByType{}
@@ -110,6 +111,9 @@ func (x *trial) open(forgotten bool) {
 			}
 			return nil
 		}
+	}
+	if x.way.explains {
+		x.st.hooks.absence = func(_, name string, _ func(string) bool) string { return "no " + name }
 	}
 	x.st.hooks.rejected = func(Rejection) { x.client.rejections++ }
 	if x.way.delta {
@@ -219,6 +223,13 @@ func (x *trial) move() {
 	}
 	if _, greeted := x.st.greeting(); greeted {
 		x.st.constrain()
+	}
+	if x.st.failed() != nil {
+		x.Tell("the stream ends")
+		x.breakOff()
+		if x.way.delta {
+			x.client.members = [maxCheckSubs][maxCheckItems]checkValue{} // the server would not know which variants it claims
+		}
 	}
 }
 

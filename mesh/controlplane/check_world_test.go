@@ -21,8 +21,10 @@ type checkWay struct {
 	reports, keeps bool
 	denied         string
 	// implicit says that there are constraints of nodes, which change, and legacy that a client that
-	// subscribes to everything sends no names.
+	// subscribes to everything sends no names. By locators implicit is Options.BindLocators.
 	implicit, legacy bool
+	// explains is Options.Absence.
+	explains bool
 	// source says that the store is filled on demand.
 	source bool
 	// subs are a{shard=0-5}, dir/*, * and the like, and items a{shard=5}, dir/a and the like.
@@ -172,14 +174,20 @@ func checkConstraints(t testing.TB, text string) dynparam.Constraints {
 
 // constraintsOf are those that apply to a subscription.
 func (x *trial) constraintsOf(l int) dynparam.Constraints {
-	switch {
-	case x.way.locators:
-		return x.way.subs_[l].constraints
-	case x.way.implicit:
-		return x.way.nodes[x.node].For(x.way.typeURL)
-	default:
-		return dynparam.Constraints{}
+	c := x.way.subs_[l].constraints // none of a client that subscribes by names
+	if x.way.implicit {
+		c = c.Merge(x.way.nodes[x.node].For(x.way.typeURL))
 	}
+	return c
+}
+
+// isDenied reports whether the client may not have a subscription: it is a name that is denied, or contradicts the node.
+func (x *trial) isDenied(l int) bool {
+	s := &x.way.subs_[l]
+	if x.way.denied != "" && s.name == x.way.denied {
+		return true
+	}
+	return x.way.implicit && !x.way.nodes[x.node].For(x.way.typeURL).Merge(s.constraints).Equal(x.constraintsOf(l))
 }
 
 // covers reports whether an item is in a collection, whatever its parameters.
@@ -212,18 +220,21 @@ func (x *trial) choice(name string, c dynparam.Constraints) checkValue {
 
 // of returns what there is for a subscription to a name, or the error of a collection.
 func (x *trial) of(l int) checkValue {
-	if s := &x.way.subs_[l]; s.name == x.way.denied && x.way.denied != "" {
+	s := &x.way.subs_[l]
+	switch {
+	case x.isDenied(l):
 		return checkDenied
-	} else if s.collection {
+	case s.collection:
 		return x.choice(s.name, dynparam.Constraints{})
+	default:
+		return x.choice(s.name, x.constraintsOf(l))
 	}
-	return x.choice(x.way.subs_[l].name, x.constraintsOf(l))
 }
 
 // member returns what an item is to a collection.
 func (x *trial) member(l, item int) checkValue {
 	switch it := &x.way.things[item]; {
-	case !x.covers(l, item) || x.of(l).content() == checkError:
+	case !x.covers(l, item) || x.isDenied(l) || x.of(l).content() == checkError:
 		return checkNothing
 	case x.way.locators:
 		if !x.constraintsOf(l).Match(it.parameters) {
@@ -306,6 +317,7 @@ func checkWays() []*checkWay {
 	globs := []string{"dir/a{shard=0-5}", "dir/*{shard=0-3}"}
 	members := []string{"dir/a{shard=5}", "dir/a{shard=3}"}
 	exact := []string{"a{env=prod}", "*{env=prod}"}
+	bound, boundWildcard := []string{"a", "a{env=prod}"}, []string{"a{env=test}", "*"}
 	return []*checkWay{
 		{name: "SotW names", subs: names, items: names},
 		{name: "SotW wildcard", subs: star, items: names},
@@ -318,6 +330,9 @@ func checkWays() []*checkWay {
 		{name: "SotW routes shards", reports: true, locators: true, routes: true, subs: overlap, items: shards},
 		{name: "SotW wildcard shards", locators: true, keeps: true, subs: wildcards, items: shards},
 		{name: "SotW nodes", reports: true, implicit: true, keeps: true, subs: star, items: envs},
+		{name: "SotW bound", reports: true, implicit: true, locators: true, subs: bound, items: envs},
+		{name: "SotW bound wildcard", reports: true, implicit: true, locators: true, keeps: true, subs: boundWildcard, items: envs},
+		{name: "SotW explained", reports: true, explains: true, subs: names, items: names},
 		{name: "SotW denied", reports: true, denied: "b", subs: names, items: names},
 		{name: "SotW source", reports: true, source: true, subs: names, items: names},
 		{name: "SotW source wildcard", source: true, subs: star, items: names},
@@ -332,8 +347,12 @@ func checkWays() []*checkWay {
 		{name: "delta shards kept", delta: true, locators: true, keeps: true, subs: overlap, items: shards},
 		{name: "delta wildcard shards", delta: true, locators: true, keeps: true, subs: wildcards, items: shards},
 		{name: "delta wildcard exactly", delta: true, locators: true, subs: exact, items: envs},
+		{name: "delta wildcard disjoint", delta: true, locators: true, subs: []string{"a{env=test}", "*{env=prod}"}, items: envs},
 		{name: "delta glob shards", delta: true, locators: true, keeps: true, subs: globs, items: members},
 		{name: "delta nodes", delta: true, implicit: true, keeps: true, subs: star, items: envs},
+		{name: "delta bound", delta: true, implicit: true, locators: true, subs: bound, items: envs},
+		{name: "delta bound wildcard", delta: true, implicit: true, locators: true, keeps: true, subs: boundWildcard, items: envs},
+		{name: "delta explained", delta: true, explains: true, subs: star, items: names},
 		{name: "delta denied", delta: true, denied: "b", subs: names, items: names},
 		{name: "delta source", delta: true, source: true, subs: names, items: names},
 		{name: "delta source wildcard", delta: true, source: true, subs: star, items: names},

@@ -236,7 +236,11 @@ func (sub *subscription) acceptClaim(t *table, name, version string) error {
 // subscription: the claim counts where these are unambiguous, and elsewhere the resource is sent again.
 func (sub *subscription) acceptVariantClaim(t *table, name, version string) error {
 	key := keyOf(name)
-	named := sub.count(key)
+	named, there := 0, false
+	for a := range sub.asksFor(key) {
+		e := a.entryOf(sub)
+		named, there = named+1, there || e == awaited || e.asResource() != nil
+	}
 	if named == 1 {
 		for a := range sub.asksFor(key) {
 			_ = sub.keepClaim(sub.topicOf(a), name, version)
@@ -261,10 +265,11 @@ func (sub *subscription) acceptVariantClaim(t *table, name, version string) erro
 			sub.sent.set(tp, e)
 		}
 	}
-	if named > 0 || covered {
+	isMember := sub.count(key.glob()) > 0 || sub.interest.wildcard() && sub.table.inWildcard(key)
+	if covered || there || named > 0 && !isMember {
 		return nil
 	}
-	// The variant, whichever it was, no longer exists.
+	// The variant, whichever it was and of which subscription, no longer exists.
 	tp := topic{key, markVariant}
 	if err := sub.keepClaim(tp, name, version); err != nil {
 		return err

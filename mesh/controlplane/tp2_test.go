@@ -422,3 +422,27 @@ func TestTP2_ClientWithoutLocators(t *testing.T) {
 		})
 	}
 }
+
+// A delta client comes back with a member of its wildcard that was deleted meanwhile. It cannot say which variant of the name it
+// has, and so is told that none is there, also if it subscribes to the name with other constraints.
+func TestTP2_ClaimOfADeletedMember(t *testing.T) {
+	t.Parallel()
+	for _, inError := range []bool{false, true} {
+		s := startServer(t)
+		if inError {
+			s.update(t, func(tx *controlplane.Tx) {
+				tx.SetVariantError(cds, "a", parameters("env", "test"), status.New(codes.Internal, "broken"))
+			})
+		}
+		w := newTP2Delta(t, s, "").(*tp2Delta)
+		w.send(&discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: cds, InitialResourceVersions: map[string]string{"a": "1"},
+			ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{
+				ask{cds, "a", exactly(t, "env", "test")}.message(), ask{cds, "*", exactly(t, "env", "prod")}.message(),
+			},
+		})
+		if resp := w.recv(); !slices.Equal(resp.GetRemovedResources(), []string{"a"}) || (len(resp.GetResourceErrors()) > 0) != inError {
+			t.Errorf("got %v, want that a is removed; in error: %v", resp, inError)
+		}
+	}
+}
