@@ -68,6 +68,8 @@ func TestMetricsOfRetries(t *testing.T) {
 		{name: "no retry", route: retried(xdsresource.RetryPolicy{}), answers: []answer{{}}},
 		{name: "retries", route: retried(xdsresource.RetryPolicy{}), opts: static, answers: []answer{waits, waits, {}},
 			want: map[string]float64{"retries s/m": 2, "retry_delay s/m": 3}},
+		{name: "a retry at once", route: retried(xdsresource.RetryPolicy{}), opts: static, answers: []answer{{code: codes.Unavailable, pushback: "0"}, {}},
+			want: map[string]float64{"retries s/m": 1, "retry_delay s/m": 0}},
 		{name: "of a method that is not static", route: retried(xdsresource.RetryPolicy{}), answers: []answer{waits, {}},
 			want: map[string]float64{"retries other": 1, "retry_delay other": 1.5}},
 		{name: "a retry that is refused", route: retried(xdsresource.RetryPolicy{}), answers: []answer{fails}, refuse: true},

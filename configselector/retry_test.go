@@ -2,6 +2,7 @@ package configselector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -108,6 +109,21 @@ func TestAResponseThatCannotBeDecoded(t *testing.T) {
 		if status.Code(err) != codes.Internal {
 			t.Errorf("%s: %v", test.name, err)
 		}
+	}
+}
+
+// A response with a message and an error ends the RPC with the error.
+func TestAMessageBeforeAnError(t *testing.T) {
+	t.Parallel()
+	for _, test := range sentTwice {
+		eachKind(t, func(t *testing.T, k kind) {
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, handle: func(_ int, s grpc.ServerStream) error {
+				return errors.Join(s.SendMsg(bytesOf("x")), status.Error(codes.Unavailable, "afterwards"))
+			}})
+			if r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}); status.Code(r.err) != codes.Unavailable || len(r.finished) != 1 {
+				t.Errorf("%s: %v, OnFinish got %v", test.name, r.err, r.finished)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -127,5 +128,25 @@ func TestAMirrorThatHasEnded(t *testing.T) {
 	m.end()
 	if ctx.Err() == nil || m.stop() || m.grace.Stop() || all.running.Load() != 0 {
 		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), all.running.Load())
+	}
+}
+
+// A future gRPC may register the metrics itself, and differently.
+func TestRetryMetric(t *testing.T) {
+	t.Parallel()
+	const taken = "test.retries with optional labels"
+	estats.RegisterInt64Histo(estats.MetricDescriptor{Name: taken, Labels: retryLabels, OptionalLabels: []string{"more"}})
+	for _, test := range []struct {
+		name string
+		kind estats.MetricType
+		want bool
+	}{
+		{metricRetries, estats.MetricTypeIntHisto, true},
+		{metricRetries, estats.MetricTypeFloatHisto, false},
+		{"unheard-of", estats.MetricTypeIntHisto, false},
+		{"dynxds.mirror.dropped", estats.MetricTypeIntCount, false},
+		{taken, estats.MetricTypeIntHisto, false},
+	} {
+		xdstest.Equal(t, test.name, test.want, retryMetric(test.name, test.kind) != nil)
 	}
 }
