@@ -105,7 +105,11 @@ func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		var m mirrorServer
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle})
+		wraps := chainOf(filterOf("wraps", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+			s, err := next.NewStream(ctx, rpc)
+			return struct{ grpc.ClientStream }{s}, err
+		}))
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle, listener: wraps})
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
 		r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two"})
 		want := "one two"

@@ -3,6 +3,7 @@ package configselector_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -305,4 +307,35 @@ func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
 			t.Errorf("got  %swant %s", got, want)
 		}
 	})
+}
+
+// The stream of a unary RPC has one response to each request, and nothing before it.
+func TestAFilterUsesTheStreamOfAUnaryRPC(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		s, err := next.NewStream(ctx, rpc)
+		xdstest.NoError(t, err)
+		expect := func(when string, want bool) {
+			header, err := s.Header()
+			xdstest.NoError(t, err)
+			_, ok := peer.FromContext(s.Context())
+			xdstest.Equal(t, when+": header, trailer, peer", []bool{want, want, want}, []bool{header != nil, s.Trailer() != nil, ok})
+		}
+		expect("before", false)
+		for i := range 2 {
+			xdstest.NoError(t, s.RecvMsg(bytesOf("")))
+			expect("after the response", true)
+			if err := s.RecvMsg(bytesOf("")); err != io.EOF {
+				t.Errorf("after the response: %v", err)
+			}
+			if i == 0 { // The first request is an empty one.
+				xdstest.NoError(t, s.SendMsg(bytesOf("x")))
+				expect("before the second response", false)
+			}
+		}
+		return nil, status.Error(codes.Aborted, "by the filter")
+	}))})
+	if r := w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"y"}); status.Code(r.err) != codes.Aborted || len(w.seen()) != 2 {
+		t.Errorf("%v after %d RPCs", r.err, len(w.seen()))
+	}
 }

@@ -131,11 +131,11 @@ func TestAMirrorThatHasEnded(t *testing.T) {
 	}
 }
 
+var withOptional = estats.RegisterInt64Histo(estats.MetricDescriptor{Name: "test.optional", Labels: retryLabels, OptionalLabels: []string{"more"}})
+
 // A future gRPC may register the metrics itself, and differently.
 func TestRetryMetric(t *testing.T) {
 	t.Parallel()
-	const taken = "test.retries with optional labels"
-	estats.RegisterInt64Histo(estats.MetricDescriptor{Name: taken, Labels: retryLabels, OptionalLabels: []string{"more"}})
 	for _, test := range []struct {
 		name string
 		kind estats.MetricType
@@ -145,7 +145,7 @@ func TestRetryMetric(t *testing.T) {
 		{metricRetries, estats.MetricTypeFloatHisto, false},
 		{"unheard-of", estats.MetricTypeIntHisto, false},
 		{"dynxds.mirror.dropped", estats.MetricTypeIntCount, false},
-		{taken, estats.MetricTypeIntHisto, false},
+		{withOptional.Descriptor().Name, estats.MetricTypeIntHisto, false},
 	} {
 		xdstest.Equal(t, test.name, test.want, retryMetric(test.name, test.kind) != nil)
 	}

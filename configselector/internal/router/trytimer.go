@@ -28,7 +28,7 @@ type tryTimer struct {
 	over     bool        // the attempt has ended
 	response *time.Timer // for per_try_timeout; nil: not running
 	idle     *time.Timer // for per_try_idle_timeout; nil: not running
-	last     time.Time   // when something was received, with idle
+	last     time.Time   // when something was received, with idle; zero: not yet
 	err      error       // why the timer has ended the attempt
 }
 
@@ -47,7 +47,6 @@ func (t *tryTimer) start() bool {
 		t.response = time.AfterFunc(d, t.unanswered)
 	}
 	if d := t.policy.PerTryIdleTimeout; d > 0 {
-		t.last = time.Now()
 		t.idle = time.AfterFunc(d, t.idled)
 	}
 	return true
@@ -106,9 +105,7 @@ func (t *tryTimer) expireLocked(what string, d time.Duration, field string) bool
 func (t *tryTimer) abandon() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err == nil {
-		t.err = status.Error(codes.Canceled, fmt.Sprintf("dynxds: attempt %d of the RPC was given up for another one", t.number))
-	}
+	t.err = status.Error(codes.Canceled, fmt.Sprintf("dynxds: attempt %d of the RPC was given up for another one", t.number))
 	t.endLocked()
 	return t.err
 }
