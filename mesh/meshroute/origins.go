@@ -53,8 +53,8 @@ func samePlaces(a, b []meshpolicy.Part) bool {
 type candidate struct {
 	*rankedPart
 	rule int
-	// always is set if it selects all of them.
-	always bool
+	// displaced is set if another part displaces it for some of its clients, for whom it hides no rules of parts below.
+	displaced bool
 }
 
 func (c candidate) origin() meshpolicy.Origin {
@@ -76,7 +76,7 @@ func (w *placeWriter) decidingIn(regions []region) deciding {
 				key := c.Rules()[i].MatchesKey()
 				c.rule = i
 				if !slices.ContainsFunc(byKey[key], func(above candidate) bool {
-					return c.origin().IsRoute() && above.origin().IsRoute() && r.implies(c, above)
+					return c.origin().IsRoute() && above.origin().IsRoute() && r.hides(above, c)
 				}) {
 					byKey[key] = append(byKey[key], c)
 				}
@@ -89,14 +89,30 @@ func (w *placeWriter) decidingIn(regions []region) deciding {
 
 // candidates returns the parts that select some clients of a region, and count for some of these, without a rule.
 func (w *placeWriter) candidates(r region) (list []candidate) {
-	for _, p := range w.partsFor(r) {
-		if some, all := r.selectedBy(p.condition); some {
-			list = append(list, candidate{rankedPart: p, always: all})
+	parts := slices.DeleteFunc(w.partsFor(r), func(p *rankedPart) bool { return !r.selectsSome(p.condition) })
+	for _, p := range parts {
+		c, counts := candidate{rankedPart: p}, true
+		for _, o := range parts {
+			if o.Displaces(p.Part) {
+				counts = counts && !r.implies(p.condition, o.condition)
+				c.displaced = c.displaced || !disjoint(p.condition, o.condition)
+			}
+		}
+		if counts {
+			list = append(list, c)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {
-		return slices.ContainsFunc(list, func(o candidate) bool { return o.Displaces(c.Part) && r.implies(c, o) })
-	})
+	return list
+}
+
+// disjoint reports whether no client has both conditions.
+func disjoint(a, b map[string]string) bool {
+	for key, value := range a {
+		if other, ok := b[key]; ok && other != value {
+			return true
+		}
+	}
+	return false
 }
 
 // partsFor returns the parts for the clients of the service of a region, or for all.
@@ -114,22 +130,20 @@ func (w *placeWriter) partsFor(r region) []*rankedPart {
 	return parts
 }
 
-// selectedBy reports whether a condition selects some clients of the region, and whether it selects all.
-func (r region) selectedBy(condition map[string]string) (some, all bool) {
-	all = true
+// selectsSome reports whether some clients of the region have a condition.
+func (r region) selectsSome(condition map[string]string) bool {
 	for key, value := range condition {
 		if own, ok := r.values[key]; ok {
 			if own != value {
-				return false, false
+				return false
 			}
 			continue
 		}
 		if _, excluded := r.others[key][value]; excluded {
-			return false, false
+			return false
 		}
-		all = false
 	}
-	return true, all
+	return true
 }
 
 // of returns the origins of a route by its rules.
@@ -166,24 +180,25 @@ func addSource(list []Source, s Source) []Source {
 func (r region) winners(candidates []candidate, f meshpolicy.Field) []candidate {
 	var found []candidate
 	for _, c := range candidates {
-		if !c.Rules()[c.rule].Has(f) || slices.ContainsFunc(found, func(above candidate) bool { return r.implies(c, above) }) {
-			continue
-		}
-		found = append(found, c)
-		if c.always {
-			break
+		if c.Rules()[c.rule].Has(f) && !slices.ContainsFunc(found, func(above candidate) bool { return r.hides(above, c) }) {
+			found = append(found, c)
 		}
 	}
 	return found
 }
 
-// implies reports whether all clients of the region that c selects are selected by another candidate too.
-func (r region) implies(c, above candidate) bool {
-	for key, value := range above.condition {
+// hides reports whether a candidate counts for all clients of the region that one below it selects.
+func (r region) hides(above, below candidate) bool {
+	return !above.displaced && r.implies(below.condition, above.condition)
+}
+
+// implies reports whether all clients of the region that have a condition have the other one, too.
+func (r region) implies(condition, other map[string]string) bool {
+	for key, value := range other {
 		if own, ok := r.values[key]; ok && own == value {
 			continue
 		}
-		if own, ok := c.condition[key]; !ok || own != value {
+		if own, ok := condition[key]; !ok || own != value {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -332,4 +333,36 @@ func TestPlaces_NotOfRulesThatNeverDecide(t *testing.T) {
 	v2 := Client{Tags: map[string]string{"version": "v2"}}
 	policytest.Equal(t, "places for v2", map[string]string{"/": "backendRefs=a.yaml:3; matches=a.yaml:3, a.yaml:1"}, placesOf(t, m, v2, "s"))
 	policytest.Equal(t, "places for others", map[string]string{"/": "backendRefs=a.yaml:1; matches=a.yaml:1"}, placesOf(t, m, Client{}, "s"))
+}
+
+// A route of the Gateway API that counts for some clients of a variant only, as another route displaces it for the others, hides no
+// rules below it.
+func TestPlaces_BelowADisplacedRoute(t *testing.T) {
+	t.Parallel()
+	rule := func(line int, prefix string) meshpolicy.Rule {
+		return meshpolicy.Rule{
+			Matches: []meshpolicy.Match{{Path: policytest.Prefix(prefix), Line: line}}, Line: line,
+			Lines: [meshpolicy.NumFields]int{meshpolicy.FieldTimeouts: line}, Timeouts: &meshpolicy.Timeouts{Request: new(time.Duration)},
+		}
+	}
+	route := func(name string, clients meshpolicy.TargetRef, rules ...meshpolicy.Rule) *Policy {
+		return meshpolicy.New(meshpolicy.Policy{
+			Kind: meshpolicy.HTTPRouteKind, Name: name, TargetRef: clients, To: []meshpolicy.To{policytest.To("s", rules...)}, Source: Source{File: "f"},
+		})
+	}
+	below := policytest.New("the last", meshpolicy.TargetRef{}, policytest.To("s", rule(1, "/a")))
+	below.Source = Source{File: "f"}
+	web := meshpolicy.TargetRef{Tags: map[string]string{meshpolicy.NamespaceTag: "web"}}
+	in := Input{SourceDir: ".", Services: services("s"), Policies: []*Policy{
+		below, route("producer", meshpolicy.TargetRef{}, rule(2, "/a"), rule(3, "/bb")), route("consumer", web, rule(4, "/bb")),
+	}}
+	m := mustBuild(t, in, nil)
+	if n := len(routesOf(m, "s")); n != 1 {
+		t.Fatalf("there are %d variants", n)
+	}
+	want := map[string]string{
+		"/a": "matches=f:2, f:1; timeouts=f:2, f:1", "/a/": "matches=f:2, f:1; timeouts=f:2, f:1",
+		"/bb": "matches=f:4, f:3; timeouts=f:4, f:3", "/bb/": "matches=f:4, f:3; timeouts=f:4, f:3", "/": "",
+	}
+	policytest.Equal(t, "places", want, placesOf(t, m, Client{}, "s"))
 }
