@@ -115,35 +115,43 @@ func (p Part) Compare(o Part) int {
 	)
 }
 
-// group is the routes of the Gateway API that may be merged with each other (GEP-1294, "Multiple routes for a Service" and "Route
-// types"). It is zero for a MeshHTTPRoute.
-type group struct{ kind, namespace string }
+// Group is the routes of the Gateway API that may be merged with each other (GEP-1294, "Multiple routes for a Service" and "Route
+// types"). They are for the same clients: those of their namespace, or all if it is empty. It is zero for a MeshHTTPRoute.
+type Group struct{ kind, namespace string }
 
-func (p Part) group() group {
+// Group returns the group of the part.
+func (p Part) Group() Group {
 	if p.Policy.Kind == "" {
-		return group{}
+		return Group{}
 	}
-	return group{p.Policy.Kind, p.Policy.TargetRef.Tags[NamespaceTag]}
+	return Group{p.Policy.Kind, p.Policy.TargetRef.Tags[NamespaceTag]}
 }
 
-// Displaces reports whether the other part does not count for clients that both select: both are routes of the Gateway API, and
-// a consumer route displaces producer routes, and a GRPCRoute the HTTPRoutes beside it.
-func (p Part) Displaces(o Part) bool {
-	a, b := p.group(), o.group()
+// Displaces reports whether the routes of the other group do not count for clients that both are for: a consumer route displaces
+// producer routes, and a GRPCRoute the HTTPRoutes beside it.
+func (g Group) Displaces(o Group) bool {
 	switch {
-	case a == b || a == group{} || b == group{}:
+	case g == o || g == Group{} || o == Group{}:
 		return false
-	case a.namespace != b.namespace:
-		return b.namespace == ""
+	case g.namespace != o.namespace:
+		return o.namespace == ""
 	}
-	return a.kind == GRPCRouteKind
+	return g.kind == GRPCRouteKind
 }
 
 // MergeParts merges parts that select one client, the least specific first.
 func MergeParts(parts []Part) Merged {
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool {
-		return p.Policy.Kind != "" && slices.ContainsFunc(parts, func(o Part) bool { return o.Displaces(p) })
-	})
+	var groups []Group // few: a client has one namespace
+	for _, p := range parts {
+		if g := p.Group(); g != (Group{}) && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	if len(groups) > 1 {
+		parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool {
+			return slices.ContainsFunc(groups, func(g Group) bool { return g.Displaces(p.Group()) })
+		})
+	}
 	layers := make([]Merged, 0, len(parts))
 	for _, p := range slices.Backward(parts) {
 		layers = append(layers, p.Merged())

@@ -62,6 +62,7 @@ func TestBuildAgain(t *testing.T) {
 	for range 60 {
 		in := randomInput(r)
 		m := mustBuild(t, in, nil)
+		sameChanges(t, new(Mesh), m)
 		for range 12 {
 			next := in
 			next.Services = slices.Clone(in.Services)

@@ -171,6 +171,25 @@ func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
 	}
 }
 
+// One Service with hundreds of routes of the Gateway API, of its own namespace and of as many others.
+func BenchmarkBuild_600RoutesForOneService(b *testing.B) {
+	in := Input{Services: services("s"), SourceDir: "."}
+	for i := range 300 {
+		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Prefix(fmt.Sprint("/p", i))), Filters: []meshpolicy.Filter{policytest.SetHeader("x", fmt.Sprint(i))}}
+		for name, ref := range map[string]TargetRef{"producer": {}, "consumer": {Tags: map[string]string{meshpolicy.NamespaceTag: fmt.Sprint("n", i)}}} {
+			in.Policies = append(in.Policies, meshpolicy.New(meshpolicy.Policy{
+				Kind: meshpolicy.HTTPRouteKind, Name: fmt.Sprint(name, i), TargetRef: ref, To: []meshpolicy.To{policytest.To("s", rule)},
+			}))
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if m := mustBuild(b, in, nil); len(routesOf(m, "s")) != 301 {
+			b.Fatalf("%d variants", len(routesOf(m, "s")))
+		}
+	}
+}
+
 // The worst that policies can ask for: a tag each.
 func BenchmarkBuild_TooManyVariants(b *testing.B) {
 	in := Input{Services: services("s")}

@@ -66,8 +66,10 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		return m.Resources(), nil
 	}
 	changed, removed = m.sharedChanges(since)
+	// A Mesh that Build did not make has no generation.
+	next := m.since != nil && m.since == since.generation
 	names := m.names
-	if m.since == since.generation {
+	if next {
 		names = m.differ
 	}
 	for _, name := range names {
@@ -86,7 +88,7 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		}
 		removed = appendInOrder(removed, old)
 	}
-	if m.since != since.generation {
+	if !next {
 		for _, name := range since.names {
 			if m.destinations[name] == nil {
 				removed = append(removed, since.resourcesOf(name)...)

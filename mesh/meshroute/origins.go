@@ -90,12 +90,18 @@ func (w *placeWriter) decidingIn(regions []region) deciding {
 // candidates returns the parts that select some clients of a region, and count for some of these, without a rule.
 func (w *placeWriter) candidates(r region) (list []candidate) {
 	parts := slices.DeleteFunc(w.partsFor(r), func(p *rankedPart) bool { return !r.selectsSome(p.condition) })
+	groups := make(map[meshpolicy.Group]map[string]string) // the condition of each
+	for _, p := range parts {
+		if g := p.Group(); g != (meshpolicy.Group{}) {
+			groups[g] = p.condition
+		}
+	}
 	for _, p := range parts {
 		c, counts := candidate{rankedPart: p}, true
-		for _, o := range parts {
-			if o.Displaces(p.Part) {
-				counts = counts && !r.implies(p.condition, o.condition)
-				c.displaced = c.displaced || !disjoint(p.condition, o.condition)
+		for g, condition := range groups {
+			if g.Displaces(p.Group()) {
+				counts = counts && !r.implies(p.condition, condition)
+				c.displaced = c.displaced || !disjoint(p.condition, condition)
 			}
 		}
 		if counts {
