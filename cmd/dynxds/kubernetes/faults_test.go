@@ -115,7 +115,11 @@ func TestWatchGone(t *testing.T) {
 				answer(w)
 				return true
 			})
-			<-asked
+			select {
+			case <-asked:
+			case <-testutils.Context(t).Done():
+				t.Fatal("the server does not watch again")
+			}
 			// No watch tells of this.
 			k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
 			close(changed)

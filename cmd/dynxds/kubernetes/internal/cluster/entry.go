@@ -39,7 +39,11 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 	before, lists := e.services, e.lists
 	e.services, e.lists = nil, nil
 	if s != nil {
-		again = e.build(of, s, slicesOf, domain, lists, now)
+		byName := make(map[string][]instance, len(before))
+		for i, service := range before {
+			byName[service.Name] = lists[i]
+		}
+		again = e.build(of, s, slicesOf, domain, byName, now)
 	}
 	same := slices.EqualFunc(before, e.services, func(a, b *meshroute.Service) bool { return reflect.DeepEqual(a, b) })
 	for i, service := range e.services {
@@ -51,7 +55,8 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 	return !same, again
 }
 
-func (e *entry) build(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, lists [][]instance, now time.Time) (again time.Time) {
+// build makes the services. before has the endpoints that they had.
+func (e *entry) build(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, before map[string][]instance, now time.Time) (again time.Time) {
 	held := e.held
 	e.held = nil
 	for i, p := range ports(s) {
@@ -62,10 +67,7 @@ func (e *entry) build(of named, s *corev1.Service, slicesOf []*discoveryv1.Endpo
 		if s.Spec.Type == corev1.ServiceTypeExternalName {
 			service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strings.TrimPrefix(service.Name, of.host()+":"))
 		} else {
-			list = instances(s, slicesOf, p)
-			if i < len(lists) {
-				list = e.keep(service.Name, list, lists[i], held, now)
-			}
+			list = e.keep(service.Name, instances(s, slicesOf, p), before[service.Name], held, now)
 			service.Endpoints = endpoints(list)
 		}
 		e.services, e.lists = append(e.services, service), append(e.lists, list)

@@ -124,12 +124,15 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []r
 		field, of = "conditions", conditions
 	}
 	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", field)
+	if v.Resource == cluster.MeshHTTPRoutes {
+		before = slices.DeleteFunc(before, ofOthers)
+	}
 	after := of(v, before, refusals, time.Now())
 	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
 		return nil
 	}
-	// The list is one value to server-side apply: it has the entries of other controllers too, so that it is refused if
-	// the object is a newer one.
+	// A list of parents is one value to server-side apply: it has the entries of other controllers too, so that it is refused if
+	// the object is a newer one. Conditions of a MeshHTTPRoute are one value each.
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v.Object.GetAPIVersion(), "kind": v.Object.GetKind(),
 		"metadata": map[string]any{"name": v.Object.GetName(), "namespace": v.Object.GetNamespace(), "resourceVersion": v.Object.GetResourceVersion()},
@@ -177,6 +180,16 @@ func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.
 // entryOf returns the entry for one parent.
 func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusals []refusal, now time.Time) map[string]any {
 	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
+}
+
+// ofOthers reports whether a condition of a MeshHTTPRoute is of another controller.
+func ofOthers(condition any) bool {
+	of, _ := condition.(map[string]any)
+	switch of["type"] {
+	case "Accepted", "ResolvedRefs", Refused:
+		return false
+	}
+	return true
 }
 
 // conditions returns those of a MeshHTTPRoute, which has no parents.
