@@ -51,7 +51,11 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 	}
 	o := r.From[FieldBackendRefs]
 	fmt.Fprintf(b, "    backendRefs  %s", o.describe(o.FieldSource(FieldBackendRefs)))
-	if len(r.BackendRefs) == 0 {
+	switch {
+	case r.NoBackends:
+		b.WriteString(": none, requests fail\n")
+		return
+	case len(r.BackendRefs) == 0:
 		b.WriteString(": the service itself\n")
 		return
 	}

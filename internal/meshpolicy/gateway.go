@@ -138,7 +138,7 @@ func isService(o document.Object) bool {
 }
 
 // rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
-// requests.
+// requests, without backends: it is the default of an HTTPRoute, which Kubernetes writes into it.
 func (r *routeReader) rules(v document.Value) []Rule {
 	var rules []Rule
 	seen := make(map[string]bool)
@@ -152,7 +152,7 @@ func (r *routeReader) rules(v document.Value) []Rule {
 		}
 	}
 	if len(rules) == 0 {
-		rules = []Rule{{Matches: r.matches(document.Value{})}}
+		rules = []Rule{{Matches: r.matches(document.Value{}), NoBackends: true}}
 	}
 	return rules
 }
@@ -182,6 +182,7 @@ func (r *routeReader) rule(v document.Value, index int) Rule {
 			rule.Lines[f] = field.Position().Line
 		}
 	}
+	rule.NoBackends = len(rule.BackendRefs) == 0 && !rule.Redirects()
 	checkRule(o, &rule)
 	return rule
 }

@@ -85,10 +85,10 @@ path Prefix /shop.Stock
                  backend-v2.shop, weight 1
 path RegularExpression /(?:a.*)/(?:B|C)
     matches      policy GRPCRoute/cart.shop (f:23)
-    backendRefs  no policy: the service itself
+    backendRefs  policy GRPCRoute/cart.shop (f:23): none, requests fail
 path RegularExpression /[^/]+/Ping
     matches      policy GRPCRoute/cart.shop (f:23)
-    backendRefs  no policy: the service itself
+    backendRefs  policy GRPCRoute/cart.shop (f:23): none, requests fail
 any path
     matches      policy GRPCRoute/cart.shop (f:24)
     backendRefs  policy GRPCRoute/cart.shop (f:24)
@@ -126,10 +126,10 @@ func TestGateway_HTTPRoute(t *testing.T) {
 	want := `filters      policy HTTPRoute/p (f:10)
                  URLRewrite, hostname h, path replacePrefixMatch "/x"
                  RequestMirror shadow, 5%
-    backendRefs  no policy: the service itself
+    backendRefs  policy HTTPRoute/p (f:8): none, requests fail
 path RegularExpression /a.*, method POST (never reached: an earlier rule matches everything)
     matches      policy HTTPRoute/p (f:12)
-    backendRefs  no policy: the service itself
+    backendRefs  policy HTTPRoute/p (f:12): none, requests fail
 `
 	policytest.Equal(t, "the explanation", want, texts[0])
 }
@@ -305,12 +305,12 @@ func TestGateway_TheOldestRuleWinsWhole(t *testing.T) {
 		Matches: older.To[0].Rules[0].Matches, BackendRefs: policytest.Send("t"),
 	}))
 	all := []*meshpolicy.Policy{alike, newer, older, above, below}
-	policytest.Equal(t, "rules of routes", []string{"path Prefix /: timeouts of HTTPRoute/z", "path Prefix /a: retry of HTTPRoute/p"},
+	policytest.Equal(t, "rules of routes", []string{"path Prefix /: backendRefs of HTTPRoute/z timeouts of HTTPRoute/z", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
 		originsOf(all[:3], meshpolicy.Client{}))
-	policytest.Equal(t, "rules of routes of one age", []string{"path Prefix /: retry of HTTPRoute/p sessionPersistence of HTTPRoute/p", "path Prefix /a: retry of HTTPRoute/p"},
+	policytest.Equal(t, "rules of routes of one age", []string{"path Prefix /: backendRefs of HTTPRoute/p retry of HTTPRoute/p sessionPersistence of HTTPRoute/p", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
 		originsOf(all[:2], meshpolicy.Client{}))
 	policytest.Equal(t, "rules with MeshHTTPRoutes", []string{
-		"path Prefix /: filters of above backendRefs of below timeouts of HTTPRoute/z", "path Prefix /a: retry of HTTPRoute/p",
+		"path Prefix /: filters of above backendRefs of HTTPRoute/z timeouts of HTTPRoute/z", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p",
 	}, originsOf(all, meshpolicy.Client{Service: "client"}))
 }
 
@@ -332,18 +332,18 @@ func TestGateway_Groups(t *testing.T) {
 		return meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}
 	}
 	all := []*meshpolicy.Policy{producer, consumer}
-	policytest.Equal(t, "rules for the consumer", []string{"path Prefix /: retry of HTTPRoute/consumer.far"}, originsOf(all, client("far")))
-	producers := []string{"path Prefix /a: timeouts of HTTPRoute/producer", "path Prefix /: timeouts of HTTPRoute/producer"}
+	policytest.Equal(t, "rules for the consumer", []string{"path Prefix /: backendRefs of HTTPRoute/consumer.far retry of HTTPRoute/consumer.far"}, originsOf(all, client("far")))
+	producers := []string{"path Prefix /a: backendRefs of HTTPRoute/producer timeouts of HTTPRoute/producer", "path Prefix /: backendRefs of HTTPRoute/producer timeouts of HTTPRoute/producer"}
 	policytest.Equal(t, "rules for others", producers, originsOf(all, client("other")))
 	// A GRPCRoute displaces HTTPRoutes of its group, and not those of another.
 	all = append(all, named("GRPCRoute", "grpc", "far", filter))
-	policytest.Equal(t, "rules for the consumer with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
+	policytest.Equal(t, "rules for the consumer with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
 	policytest.Equal(t, "rules for others beside it", producers, originsOf(all, client("other")))
 	all = append(all, named("GRPCRoute", "grpc", "default", filter))
-	policytest.Equal(t, "rules for others with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc"}, originsOf(all, client("other")))
+	policytest.Equal(t, "rules for others with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc backendRefs of GRPCRoute/grpc"}, originsOf(all, client("other")))
 	// MeshHTTPRoutes are of no group.
 	all = append(all, policytest.New("mesh", meshpolicy.TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("t")})))
-	policytest.Equal(t, "rules with a MeshHTTPRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of mesh"}, originsOf(all, client("far")))
+	policytest.Equal(t, "rules with a MeshHTTPRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
 }
 
 // Fields of sessions, with their defaults and in the spelling of earlier versions of the API.
@@ -361,12 +361,15 @@ func TestGateway_Sessions(t *testing.T) {
 	}
 }
 
-// A route without rules, or without matches, is for all requests.
+// A route without rules, or without matches, is for all requests. A rule without backendRefs leads nowhere, whatever a policy below
+// it has (GEP-1294, "Implicit backendRef": it "has been removed … Implementations MUST respect the standard `backendRef` rules").
 func TestGateway_EveryRequest(t *testing.T) {
 	t.Parallel()
 	for rules, want := range map[string]string{"GRPCRoute": "any path\n", "HTTPRoute": "path Prefix /\n"} {
 		for _, text := range []string{route(rules, "    []\n"), route(rules, "  - {}\n")} {
-			if got := meshpolicy.Merge(mustParseRoutes(t, text), meshpolicy.Client{}, "s").String(); !strings.HasPrefix(got, want+"    matches      policy") {
+			policies := append(mustParseRoutes(t, text), policytest.New("z", meshpolicy.TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("t")})))
+			got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String()
+			if !strings.HasPrefix(got, want+"    matches      policy") || !strings.Contains(got, "    backendRefs  policy "+rules+"/p (f") || !strings.Contains(got, "): none, requests fail\n") {
 				t.Errorf("%s\nis explained as\n%s", text, got)
 			}
 		}

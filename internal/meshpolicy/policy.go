@@ -175,8 +175,10 @@ type Rule struct {
 	//
 	// Filters are applied in order. Empty means none.
 	Filters []Filter
-	// BackendRefs are the destinations. Empty means the original service.
+	// BackendRefs are the destinations. Empty means the original service, or nowhere if NoBackends is set: that a route of the
+	// Gateway API has none, where "all traffic which matches this rule MUST receive a 500 status code" or UNAVAILABLE.
 	BackendRefs []BackendRef
+	NoBackends  bool
 	// Timeouts, Retry and Session are those of the Gateway API's routes.
 	Timeouts *Timeouts
 	Retry    *Retry
@@ -201,7 +203,7 @@ const (
 
 // Has reports whether a field is specified.
 func (r *Rule) Has(f Field) bool {
-	return [...]bool{r.Filters != nil, r.BackendRefs != nil, r.Timeouts != nil, r.Retry != nil, r.Session != nil}[f]
+	return [...]bool{r.Filters != nil, r.BackendRefs != nil || r.NoBackends, r.Timeouts != nil, r.Retry != nil, r.Session != nil}[f]
 }
 
 // copyField sets a field to that of another rule.
@@ -210,7 +212,7 @@ func (r *Rule) copyField(f Field, from *Rule) {
 	case FieldFilters:
 		r.Filters = from.Filters
 	case FieldBackendRefs:
-		r.BackendRefs = from.BackendRefs
+		r.BackendRefs, r.NoBackends = from.BackendRefs, from.NoBackends
 	case FieldTimeouts:
 		r.Timeouts = from.Timeouts
 	case FieldRetry:
@@ -220,9 +222,14 @@ func (r *Rule) copyField(f Field, from *Rule) {
 	}
 }
 
-// Nowhere reports whether no backend has a weight above 0.
+// Redirects reports whether a filter answers the requests.
+func (r *Rule) Redirects() bool {
+	return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == RequestRedirect })
+}
+
+// Nowhere reports whether the rule has no backends, or none with a weight above 0.
 func (r *Rule) Nowhere() bool {
-	return len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
+	return r.NoBackends || len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
 }
 
 // BackendRef is a destination of requests.

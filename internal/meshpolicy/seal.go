@@ -53,7 +53,7 @@ func (t *To) seal() {
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
 		// An empty list differs from a nil one.
-		h.Write([]byte("\n" + r.matchesKey + Key([]any{r.Filters, r.BackendRefs, r.Timeouts, r.Retry, r.Session})))
+		h.Write([]byte("\n" + r.matchesKey + Key([]any{r.Filters, r.BackendRefs, r.NoBackends, r.Timeouts, r.Retry, r.Session})))
 		for j := range r.BackendRefs {
 			refer(&r.BackendRefs[j])
 		}

@@ -195,5 +195,5 @@ func (c *compiler) denied(d Denial) (o *outcome, key string, size int) {
 
 // redirects reports whether requests go to no backend.
 func redirects(r *meshpolicy.Rule) bool {
-	return r.Nowhere() || slices.ContainsFunc(r.Filters, func(f meshpolicy.Filter) bool { return f.Type == meshpolicy.RequestRedirect })
+	return r.Nowhere() || r.Redirects()
 }

@@ -175,7 +175,10 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 	differs(r.Retry != nil && !strings.Contains(retryPolicy(r.Retry, nil).GetRetryOn(), "unavailable"), "retry", dialect.RetryConditions)
 	differs(r.Session != nil, "sessionPersistence", dialect.Sessions)
 	differs(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
-	if r.Nowhere() {
+	switch {
+	case r.NoBackends:
+		add(Warning, "backendRefs", "", "the rule has none, so RPCs fail with UNAVAILABLE; name the Service to send them there")
+	case r.Nowhere():
 		add(Warning, "backendRefs", "", "no backend has a weight above 0, so RPCs fail with UNAVAILABLE")
 	}
 	for i := range r.BackendRefs {

@@ -217,14 +217,18 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 			setRewrite(forward, f.Rewrite, s)
 		}
 	}
+	text := "no backend of the route has a weight above 0"
+	if r.NoBackends {
+		text = "the rule of the route has no backendRefs"
+	}
 	switch {
-	case !r.Nowhere():
+	case !r.Nowhere(), r.Redirects():
 	case t.grpc:
 		to.Action = t.nowhere()
 	default:
 		to.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
 			Status: http.StatusServiceUnavailable,
-			Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no backend of the route has a weight above 0"}},
+			Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: text}},
 		}}
 	}
 }

@@ -119,7 +119,7 @@ var conformanceCases = map[string]conformanceRun{
 	"HTTPRouteRequestHeaderModifierBackendWeights": {after: namesBackend},
 	"HTTPRouteRequestPercentageMirror":             {},
 	"HTTPRouteRetry":                               {requests: retried},
-	"HTTPRouteNoBackendRefs":                       {not: "such a rule of a mesh leads to the Service itself"},
+	"HTTPRouteNoBackendRefs":                       {},
 	"HTTPRouteServiceTypes":                        {not: "it copies the addresses of pods; TestHeadless is about these types"},
 	"HTTPRouteObservedGenerationBump":              {not: "it has no requests; TestStatus has the generation"},
 	"HTTPRouteCrossNamespace":                      {not: "a route of another namespace is one of consumers in a mesh, see MeshConsumerRoute"},

@@ -51,13 +51,19 @@ func TestGatewayWeights(t *testing.T) {
 	})
 }
 
-// RPCs of a rule whose backends all have the weight 0 fail.
-func TestGatewayWithoutWeight(t *testing.T) {
+// RPCs of a rule whose backends all have the weight 0 fail, as do those of a rule without backends (httproute-no-backend-refs).
+func TestGatewayNowhere(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	r := start(t, "", m.gateway("GRPCRoute", "  - backendRefs: [{name: backend-v1, weight: 0}, {name: backend-v2, weight: 0}]\n"))
-	_, _, err := r.dial(plain, "frontend", "v1").call()
-	unavailable(t, err, "no backend of the route has a weight above 0")
+	for rules, want := range map[string]string{
+		"  - backendRefs: [{name: backend-v1, weight: 0}, {name: backend-v2, weight: 0}]\n": "no backend of the route has a weight above 0",
+		"  - backendRefs: []\n": "the rule of the route has no backendRefs",
+		"  - filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]\n": "the rule of the route has no backendRefs",
+	} {
+		for _, route := range []string{"GRPCRoute", "HTTPRoute"} {
+			_, _, err := start(t, "", newMesh(t).gateway(route, rules)).dial(plain, "frontend", "v1").call()
+			unavailable(t, err, want)
+		}
+	}
 }
 
 // mesh/grpcroute-request-header-modifier, mesh/httproute-request-header-modifier-backend: a filter edits headers, that of a
@@ -142,8 +148,10 @@ func TestGatewaySessionPersistence(t *testing.T) {
 	t.Parallel()
 	const rules = `  - matches: [{headers: [{name: x-rule, value: one}]}]
     sessionPersistence: {type: Header, header: {name: x-session}}
+    backendRefs: [{name: backend, namespace: default, port: 7070}]
   - matches: [{headers: [{name: x-rule, value: two}]}]
     sessionPersistence: {cookie: {name: session}}
+    backendRefs: [{name: backend, namespace: default, port: 7070}]
 `
 	for name, affinity := range map[string]string{"of the rule alone": "", "beside the service's": "sessionAffinity: {header: x-other}\n"} {
 		eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -166,7 +174,7 @@ func TestGatewaySessionPersistence(t *testing.T) {
 func TestGatewayConsumerRoute(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	files := m.gateway("HTTPRoute", "  - filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: x-consumer, value: \"yes\"}]}}]\n")
+	files := m.gateway("HTTPRoute", "  - filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: x-consumer, value: \"yes\"}]}}]\n    backendRefs: [{name: backend, port: 7070}]\n")
 	files["route.yaml"] = strings.NewReplacer("{name: r}", "{name: r, namespace: shop}", "name: backend,", "name: backend, namespace: default,").Replace(files["route.yaml"])
 	r := start(t, "", files)
 	for namespace, want := range map[string]int{"shop": 1, "other": 0} {
