@@ -190,6 +190,39 @@ func BenchmarkBuild_600RoutesForOneService(b *testing.B) {
 	}
 }
 
+// A mesh of 5,000 Services of Kubernetes, of ten endpoints each, to which one Service, or a policy for one, is added.
+func BenchmarkBuildAgain_5000Services(b *testing.B) {
+	in := Input{SourceDir: ".", Policies: policytest.Parse(b, "p", "name: p\nspec: {to: [{targetRef: {kind: MeshService, name: s7}, rules: [{filters: []}]}]}\n")}
+	add := func(i int) {
+		name := fmt.Sprint("s", i)
+		s := &Service{Name: name, Source: Source{File: name}, Aliases: []Alias{{Name: name + ".svc.cluster.local"}, {Name: name, Namespace: "shop"}}}
+		for j := range 10 {
+			s.Endpoints = append(s.Endpoints, Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i%256, j)})
+		}
+		in.Services = append(in.Services, s)
+	}
+	for i := range 5000 {
+		add(i)
+	}
+	first := mustBuild(b, in, nil)
+	run := func(name string) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				next := mustBuild(b, in, first)
+				if changed, removed := next.Changes(first); len(changed) == 0 || len(removed) > 0 {
+					b.Fatalf("%d changed, %d removed", len(changed), len(removed))
+				}
+			}
+		})
+	}
+	add(5000)
+	run("a Service")
+	in.Services = in.Services[:5000]
+	in.Policies = append(in.Policies, policytest.Parse(b, "q", "name: q\nspec: {to: [{targetRef: {kind: MeshService, name: s8}, rules: [{filters: []}]}]}\n")...)
+	run("a policy")
+}
+
 // The worst that policies can ask for: a tag each.
 func BenchmarkBuild_TooManyVariants(b *testing.B) {
 	in := Input{Services: services("s")}

@@ -50,7 +50,7 @@ func TestTheOldestRouteWinsWhole(t *testing.T) {
 	k.object(rulesOf("a-young", "NS", "{"+exact+", backendRefs: [{name: young, port: 8080}]}, {matches: [{method: {service: a.B, method: D}}], backendRefs: [{name: young, port: 8080}]}"))
 	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
 	awaitInvoke(t, conn, "/a.B/D", nil, "young")
-	xdstest.Equal(t, "who answers where the older route has a rule without backends", "greeter", invoke(t, conn, "/a.B/C", nil))
+	xdstest.Equal(t, "outcome where the older route has a rule without backends", codes.Unavailable.String(), invoke(t, conn, "/a.B/C", nil))
 	routes := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace)
 	xdstest.NoError(t, routes.Delete(testutils.Context(t), "z-old", metav1.DeleteOptions{}))
 	awaitInvoke(t, conn, "/a.B/C", nil, "young")

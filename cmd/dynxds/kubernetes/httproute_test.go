@@ -74,7 +74,7 @@ func TestHTTPRouteHeaders(t *testing.T) {
 // HTTPRequestMirrorFilter: copies of requests go to another Service.
 func TestHTTPRouteMirror(t *testing.T) {
 	t.Parallel()
-	_, backends, conn := httpRule(t, `{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: shadow, port: 8080}}}]}`, "a")
+	_, backends, conn := httpRule(t, `{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: shadow, port: 8080}}}], backendRefs: [{name: greeter, port: 8080}]}`, "a")
 	cmdtest.Await(t, func() string {
 		xdstest.Equal(t, "who answers", "a", call(t, conn))
 		if backends[1].Count() == 0 {
@@ -87,7 +87,7 @@ func TestHTTPRouteMirror(t *testing.T) {
 // HTTPRouteRetry (GEP-1731): of the codes, as often as it says.
 func TestHTTPRouteRetry(t *testing.T) {
 	t.Parallel()
-	_, backends, conn := httpRule(t, `{retry: {codes: [503], attempts: 2, backoff: 10ms}}`, "a")
+	_, backends, conn := httpRule(t, `{retry: {codes: [503], attempts: 2, backoff: 10ms}, backendRefs: [{name: greeter, port: 8080}]}`, "a")
 	var left atomic.Int32
 	backends[0].SetBehaviour(func(context.Context, testutils.RPC) error {
 		if left.Add(-1) >= 0 {
