@@ -70,15 +70,13 @@ func (h *half) lose() {
 	h.chunks, h.lost = nil, true
 }
 
-// send adds a chunk that arrives after the latency, and after those before it.
-func (h *half) send(b []byte, latency time.Duration) error {
+// send adds a chunk that arrives after the latency, and after those before it. A sender does not notice that the reader
+// has closed its end: it reads to the end of what the reader has sent, as with TCP.
+func (h *half) send(b []byte, latency time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failed != nil {
-		return h.failed
-	}
-	if h.lost {
-		return nil
+	if h.failed != nil || h.lost {
+		return
 	}
 	due := time.Now().Add(latency)
 	if n := len(h.chunks); n > 0 && h.chunks[n-1].due.After(due) {
@@ -86,7 +84,6 @@ func (h *half) send(b []byte, latency time.Duration) error {
 	}
 	h.chunks = append(h.chunks, chunk{due, bytes.Clone(b)})
 	h.notify()
-	return nil
 }
 
 // take reads what has arrived. If there is nothing, wait is when something is due, or zero.
@@ -170,12 +167,10 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.in.mu.Lock()
 	err := c.in.failed
 	c.in.mu.Unlock()
-	if err == nil {
-		err = c.peer.in.send(b, c.latency())
-	}
 	if err != nil {
 		return 0, err
 	}
+	c.peer.in.send(b, c.latency())
 	return len(b), nil
 }
 
@@ -192,7 +187,7 @@ func (c *conn) latency() time.Duration {
 // Close implements net.Conn. The peer reads to the end what was sent.
 func (c *conn) Close() error {
 	c.in.fail(net.ErrClosed)
-	_ = c.peer.in.send(nil, c.latency())
+	c.peer.in.send(nil, c.latency())
 	c.leave()
 	return nil
 }
