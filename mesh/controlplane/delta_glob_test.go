@@ -146,6 +146,8 @@ func TestNames_OfTP1AreComparedCanonically(t *testing.T) {
 	c.ack(c.want(cds, asked))
 	c.subscribe(cds, stored) // the same again, under the first spelling
 	c.want(cds, asked)
+	c.subscribe(cds, in("%78")) // another name that is spelled otherwise
+	c.ack(c.want(cds, "-"+in("%78")))
 	old.subscribe(cds, asked)
 	old.want(cds, stored)
 	glob := s.openDelta(t)

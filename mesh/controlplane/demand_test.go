@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -213,6 +214,41 @@ func TestOnDemand_CompleteResponses(t *testing.T) {
 	c.ack(c.want(cds, "a", "c", "d"), "a", "b", "c", "d")
 	src.answer(d[2], nil)
 	c.ack(c.want(cds, "a", "d"), "a", "b", "c", "d")
+}
+
+// That a relay cannot reach its management servers is no answer for a client that may have the resource from before, and does not
+// know the error: it would take the response without the resource for its deletion.
+func TestOnDemand_CompleteResponsesOfARelayThatReachesNobody(t *testing.T) {
+	t.Parallel()
+	away, err := status.New(codes.Unavailable, "away").WithDetails(dialect.Unreachable())
+	xdstest.NoError(t, err)
+	for _, tt := range []struct {
+		agent, feature, version string
+		withheld                bool
+	}{
+		{"gRPC Go", "", "7", true},
+		{"gRPC Go", "", "", false},
+		{"dynxds", "", "7", false},
+		{"gRPC Go", dialect.RelayFeature, "7", false},
+	} {
+		s := startServer(t)
+		src := newSource(t, s.store, cds)
+		c := s.open(t)
+		c.wire.(sotwWire).send(&sotwRequest{
+			Node: &corepb.Node{UserAgentName: tt.agent, ClientFeatures: []string{tt.feature}}, TypeUrl: cds,
+			ResourceNames: []string{"a", "b"}, VersionInfo: tt.version,
+		})
+		d := src.wantBegun("a", "b")
+		src.answer(d[1], given(t, "1", "b", cluster("b")))
+		src.update(func(tx *controlplane.Tx) { tx.AnswerError(d[0], away) })
+		if tt.withheld {
+			c.fence()
+			src.answer(d[0], given(t, "1", "a", cluster("a")))
+			c.want(cds, "a", "b")
+		} else {
+			c.want(cds, "!a: Unavailable", "b")
+		}
+	}
 }
 
 func TestOnDemand_Wildcard(t *testing.T) {

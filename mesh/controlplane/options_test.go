@@ -189,9 +189,11 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { sent <- r }})
 	s.set(t, xdsmsg.RouteConfig("a", "*"))
 
+	// An error that answers no response is no NACK.
 	sotw := s.open(t)
-	sotw.subscribe(rds, "a")
+	sotw.request(request{typeURL: rds, names: []string{"a"}, rejected: "too early"})
 	response := sotw.want(rds, "a")
+	sotw.request(request{typeURL: rds, names: []string{"a"}, rejected: "no nonce"})
 	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
 	bad := strings.Repeat("bad domain; ", 1000)
 	sotw.nack(response, bad, "a")
@@ -239,6 +241,10 @@ func TestACKHandlerIsCalledWithTheTimeOfTheChange(t *testing.T) {
 	sotw, delta := s.open(t), s.openDelta(t)
 	sotw.subscribe(rds, "a")
 	response := sotw.want(rds, "a")
+	sotw.request(request{typeURL: rds, names: []string{"a"}, answers: reply{nonce: response.nonce}}) // the version of an ACK is missing
+	if got := sotw.typeStatus(s.control, rds).Reply; got != controlplane.ReplyAwaited || len(acks) > 0 {
+		t.Errorf("the reply is %v before the ACK", got)
+	}
 	sotw.ack(response, "a")
 	sotw.ack(response, "a", "b") // another subscription with the same nonce
 	sotw.fence()
@@ -286,8 +292,10 @@ func TestACKHandlerIsCalledWithTheTimeOfTheChange(t *testing.T) {
 	}
 	sotw.ack(response, "a")
 	sotw.fence()
-	if refusing(controlplane.ProtocolSotW) {
-		t.Error("the client refuses something although it has accepted the next change")
+	delta.nack(delta.want(rds, "a"), "bad")
+	delta.fence()
+	if refusing(controlplane.ProtocolSotW) || !refusing(controlplane.ProtocolDelta) {
+		t.Error("the client that has accepted the next change should refuse nothing, and the other one something")
 	}
 
 	for _, c := range s.control.Clients() {
