@@ -146,8 +146,13 @@ func TestNames_OfTP1AreComparedCanonically(t *testing.T) {
 	c.ack(c.want(cds, asked))
 	c.subscribe(cds, stored) // the same again, under the first spelling
 	c.want(cds, asked)
-	c.subscribe(cds, in("%78")) // another name that is spelled otherwise
-	c.ack(c.want(cds, "-"+in("%78")))
+	other := s.openDelta(t) // spells both otherwise
+	c.subscribe(cds, in("x"))
+	c.want(cds, "-"+in("x"))
+	other.subscribe(cds, stored)
+	other.want(cds, stored)
+	other.subscribe(cds, in("%78"))
+	other.want(cds, "-"+in("%78"))
 	old.subscribe(cds, asked)
 	old.want(cds, stored)
 	glob := s.openDelta(t)
@@ -156,6 +161,7 @@ func TestNames_OfTP1AreComparedCanonically(t *testing.T) {
 
 	s.set(t, changed(asked, "new"))
 	c.want(cds, asked)
+	other.want(cds, stored)
 	old.want(cds, asked)
 	glob.want(cds, asked)
 	s.delete(t, cds, stored)
