@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // outcomesOf returns what is counted for a route, whatever its cluster.
@@ -91,7 +92,10 @@ func TestOutcomesWithoutARoute(t *testing.T) {
 	byHeader := withName(own, toC())
 	byHeader.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/header"}
 	byHeader.Action = &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Header: "cluster", Weight: 1}}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader}})
+	known := toC()
+	known.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/known"}
+	known.Action = &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Name: "c", Weight: 1}, {Name: "d", Weight: 1}}}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader, known}})
 	before := outcomesOf("").Codes["UNAVAILABLE"]
 	w.makeRPC(t.Context(), kinds[0], "/s/other", []string{"x"})
 	w.makeRPC(t.Context(), kinds[1], "/s/other", []string{"x"})
@@ -105,6 +109,18 @@ func TestOutcomesWithoutARoute(t *testing.T) {
 	if slices.ContainsFunc(outcomes.Reports(), func(r *outcomes.Report) bool { return r.Cluster == "invented" }) {
 		t.Error("headers make Counters")
 	}
+	for range 2 {
+		for _, cluster := range []string{"c", "d"} {
+			w.makeRPC(metadata.AppendToOutgoingContext(t.Context(), "cluster", cluster), kinds[0], "/s/header", []string{"x"})
+		}
+	}
+	by := map[string]uint64{}
+	for _, r := range outcomes.Reports() {
+		if r.Route == own {
+			by[r.Cluster] += r.Codes["OK"]
+		}
+	}
+	xdstest.Equal(t, "RPCs by the cluster that a header names", map[string]uint64{"": 0, "c": 2, "d": 2}, by)
 }
 
 // An RPC whose code panics has ended, whatever the application makes of the panic.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -72,6 +74,7 @@ func TestContentTypeOfAttempts(t *testing.T) {
 			"application/grpc":       nil,
 			"application/grpc+proto": {grpc.CallContentSubtype("Proto")},
 			"application/grpc+named": {grpc.ForceCodecV2(namedCodec{encoding.GetCodecV2("proto")})},
+			"application/grpc+older": {grpc.ForceCodec(olderCodec{})},
 		} {
 			xdstest.Parallel(t, test.name+" "+want, func(t *testing.T) {
 				eachKind(t, func(t *testing.T, k kind) {
@@ -131,6 +134,15 @@ func TestAMessageBeforeAnError(t *testing.T) {
 type namedCodec struct{ encoding.CodecV2 }
 
 func (namedCodec) Name() string { return "Named" }
+
+// olderCodec implements the older interface of codecs.
+type olderCodec struct{}
+
+func (olderCodec) Name() string                  { return "Older" }
+func (olderCodec) Marshal(m any) ([]byte, error) { return proto.Marshal(m.(proto.Message)) }
+func (olderCodec) Unmarshal(data []byte, m any) error {
+	return proto.Unmarshal(data, m.(proto.Message))
+}
 
 // Attempts and mirrors are encoded by the codec that a filter sets.
 func TestCodecOfAFilter(t *testing.T) {
@@ -249,14 +261,23 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestAnEmptyRequestIsSentAgain: a message of no bytes is one too.
-func TestAnEmptyRequestIsSentAgain(t *testing.T) {
+// TestRequestsOfAnySizeAreSentAgain: a message of no bytes is one too, and a large response is read from memory that gRPC uses again.
+func TestRequestsOfAnySizeAreSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, route := range map[string]*xdsresource.Route{"retried": retried(xdsresource.RetryPolicy{}), "hedged": hedged(3)} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: failing(2, codes.Unavailable)})
-				xdstest.NoError(t, w.makeRPC(testutils.Context(t), k, "/s/m", []string{""}).err)
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: func(n int, s grpc.ServerStream) error {
+					if n%3 < 2 {
+						return status.Error(codes.Unavailable, "try again")
+					}
+					return echo(s)
+				}})
+				for _, request := range []string{"", strings.Repeat("x", 10000)} {
+					r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{request})
+					xdstest.NoError(t, r.err)
+					xdstest.Equal(t, "replies", []string{request}, r.replies)
+				}
 			})
 		})
 	}

@@ -132,6 +132,11 @@ func TestCallAuthority(t *testing.T) {
 	xdstest.NoError(t, err)
 	xdstest.Equal(t, "clusters", []string{"c", "c"}, []string{d.Cluster, again})
 	mustUnary(t, t.Context(), w.s, "/s/m", grpc.CallAuthority(strings.Repeat("a", bounds.Authority)))
+	for name, opt := range map[string]grpc.CallOption{":authority=service": grpc.CallAuthority(""), "content-type=application/grpc": grpc.CallAuthority("mine")} {
+		header, value, _ := strings.Cut(name, "=")
+		w := newWorld(t, worldConfig{routes: byPseudoHeader(header, value)})
+		xdstest.Equal(t, "cluster of an RPC with "+name, "c", decision.FromContext(mustUnary(t, t.Context(), w.s, "/s/m", opt)).Cluster)
+	}
 	long := strings.Repeat("a", bounds.Authority+1)
 	if _, err := unary(t.Context(), w.s, "/s/m", grpc.CallAuthority(long)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "grpc.CallAuthority") {
 		t.Errorf("a long authority: %v", err)

@@ -100,7 +100,6 @@ func (o *outcome) splitShared(opts []grpc.CallOption) []grpc.CallOption {
 	for _, f := range o.finish {
 		rest = append(rest, grpc.OnFinish(f))
 	}
-	o.finish = nil
 	return rest
 }
 
