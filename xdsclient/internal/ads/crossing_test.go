@@ -188,48 +188,8 @@ func TestUnsubscriptionsInSotW(t *testing.T) {
 	c.check("anything after all", false, c.GaveUpAny())
 }
 
-// A SotW server that has not read that a is no longer wanted, and then wanted again, takes it for known. So it is
-// asked again, unless the response has it.
-func TestAskedAgainAfterACrossing(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name      string
-		server    *bootstrap.Server
-		fullState bool
-		has       bool // the response has it
-		want      []string
-	}{
-		{"by names", &names, false, false, []string{"a k new", "k new", "a k new"}},
-		{"it comes", &names, false, true, []string{"a k new"}},
-		{"full state by names", &names, true, false, []string{"a k new"}},
-		{"full state by locators", &locators, true, false, []string{"a k new", "k new", "a k new"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			c := newCrosser(t, wire.SotW{}, test.server, test.fullState)
-			a, kept := c.watch("a"), c.watch("k")
-			c.request("a k")
-			c.respond(a, kept)
-			c.stop(a)
-			c.request("k")
-			a = c.watch("a")
-			c.watch("new")
-			c.request("a k new")
-			received := []*fakeSub{kept}
-			if test.has {
-				received = append(received, a)
-			}
-			c.respond(received...)
-			c.request(test.want...)
-			if test.has { // one that came is not asked for again
-				c.respond(kept)
-				c.request(test.want...)
-			}
-		})
-	}
-}
-
-// It is asked for again for as long as responses may cross, and not longer.
+// A SotW server that has not read that a is no longer wanted, and then wanted again, takes it for known. So it is asked again for as
+// long as responses may cross, and not longer.
 func TestAskedAgainABoundedNumberOfTimes(t *testing.T) {
 	t.Parallel()
 	c := newCrosser(t, wire.SotW{}, &names, false)
@@ -467,24 +427,6 @@ func TestReask(t *testing.T) {
 	c.check("pending", true, a.Pending())
 	c.check("a denial of all", false, c.IgnoresDenial(a, 2, false))
 	c.check("a denial of this one", true, c.IgnoresDenial(a, 2, true))
-}
-
-// If the reply repeats the list without a new subscription, the server takes what it sent for that as not subscribed to.
-func TestReceivedTooEarly(t *testing.T) {
-	t.Parallel()
-	c := newCrosser(t, wire.SotW{}, &names, true)
-	a := c.watch("a")
-	c.request("a")
-	b := c.watch("b")
-	a.State, b.State = Received, Received
-	c.Touch(a)
-	if err := c.EndResponse(1, Reply{Nonce: "1"}, true); err != nil {
-		t.Fatal(err)
-	}
-	c.request("a", "a b")
-	if a.State != Received || !b.Pending() {
-		t.Errorf("got states %v and %v, want a to be received and b to be asked for", a.State, b.State)
-	}
 }
 
 // A resource may be for another subscription to its name, or for one that the server does not know to have ended.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -86,38 +84,6 @@ func (t *fakeType) due() (requests [][]string) {
 		requests = append(requests, append([]string{r.Version, r.Nonce}, r.All.Names...))
 	}
 	return requests
-}
-
-// Envoy, xDS protocol, "Resource updates": a request is an ACK and a subscription at once.
-// go-control-plane takes a resource for known that it has sent and the next request names, so
-// an ACK that named a resource which the response had too early would mean never to get it.
-func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		unasked bool
-		want    [][]string
-	}{
-		{"a response with a resource that nobody watched", true, [][]string{{"1", "n1", "a"}, {"1", "n1", "a", "b"}}},
-		{"a response without", false, [][]string{{"1", "n1", "a", "b"}}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFakeType(wire.Dialect{})
-			f.subscribe("a")
-			if diff := cmp.Diff([][]string{{"", "", "a"}}, f.due()); diff != "" {
-				t.Fatalf("first requests (-want +got):\n%s", diff)
-			}
-			f.Version = "1"
-			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
-				t.Fatal(err)
-			}
-			f.subscribe("b")
-			if diff := cmp.Diff(test.want, f.due()); diff != "" {
-				t.Errorf("requests after the response (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 // What is remembered of names that were given up is bounded.
