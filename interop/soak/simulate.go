@@ -233,7 +233,7 @@ func (r *run) sleepUntil(then time.Time) {
 }
 
 // welcome no longer excuses the failures of clients that have started and have the newest configuration. It excuses those of
-// clients that start from disk and that DPDS has moved: they never had the variants of their new constraints.
+// clients that start from disk and that DPDS moves: they never had the variants of their new constraints.
 func (r *run) welcome() {
 	for _, c := range r.channels {
 		switch {

@@ -116,9 +116,10 @@ func (r *run) restartClient() bool {
 	return true
 }
 
-// moves reports whether DPDS has moved a client to another lane since the mesh settled.
+// moves reports whether DPDS has moved a client to another lane since the mesh settled, or would if the client started: to that of
+// clients without constraints, if there is no valid DPDS resource.
 func (r *run) moves(who client) bool {
-	return who.dpds != noDPDS && slices.ContainsFunc(lanedTypes, func(typeURL string) bool {
-		return len(lanesOf(r.history.live(), who, typeURL)) > 1
-	})
+	live := r.history.live()
+	return who.dpds != noDPDS && (slices.ContainsFunc(live, func(c *config) bool { return c.dpds[who.dpds.resource()] != dpdsServed }) ||
+		slices.ContainsFunc(lanedTypes, func(typeURL string) bool { return len(lanesOf(live, who, typeURL)) > 1 }))
 }
