@@ -202,17 +202,19 @@ func (b *builder) compileDestinations() {
 
 // destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
-	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
+	parts, denials := slices.Concat(b.parts[""], b.parts[name]), slices.Concat(b.denials[""], b.denials[name])
+	slices.SortFunc(parts, meshpolicy.Part.Compare)
+	if old := b.unchanged(name, parts, denials); old != nil {
+		return old
+	}
+	slices.SortFunc(denials, Denial.compare)
+	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts, denials: denials}
 	if s := b.mesh.services[name]; s != nil {
 		c.settings, c.sessions = s.Route, sessionFilter
 		if own := s.ownSessions(); own != nil {
 			c.sessions = own.GetName()
 		}
 	}
-	c.parts = slices.Concat(b.parts[""], b.parts[name])
-	slices.SortFunc(c.parts, meshpolicy.Part.Compare)
-	c.denials = slices.Concat(b.denials[""], b.denials[name])
-	slices.SortFunc(c.denials, Denial.compare)
 	digest := c.digest()
 	if b.previous != nil {
 		if d := b.previous.destinations[name]; d != nil && d.digest == digest {
@@ -222,6 +224,26 @@ func (b *builder) destination(name string) *destination {
 	compiled := c.compile()
 	compiled.digest = digest
 	return b.place(&destination{compiled: compiled, parts: c.parts}, name)
+}
+
+// unchanged returns the destination of the previous mesh, if nothing that it depends on is another value than then.
+func (b *builder) unchanged(name string, parts []meshpolicy.Part, denials []Denial) *destination {
+	p := b.previous
+	if p == nil || len(denials)+len(p.in.Denials) > 0 || p.services[name] != b.mesh.services[name] {
+		return nil
+	}
+	old := p.destinations[name]
+	if old == nil || !slices.Equal(old.parts, parts) {
+		return nil
+	}
+	for _, part := range parts {
+		for _, name := range part.Policy.To[part.To].Services() {
+			if (p.services[name] != nil) != b.known(name) {
+				return nil
+			}
+		}
+	}
+	return old
 }
 
 func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }

@@ -88,8 +88,18 @@ func (b *builder) report() {
 			}
 		}
 	}
-	for _, s := range m.services {
-		b.reportService(s)
+	m.serviceReports = make(map[string][]Report)
+	for name, s := range m.services {
+		var list []Report
+		if p := b.previous; p != nil && p.services[name] == s {
+			list = p.serviceReports[name]
+		} else {
+			list = reportsOf(s)
+		}
+		if len(list) > 0 {
+			m.serviceReports[name] = list
+			m.reports = append(m.reports, list...)
+		}
 	}
 	for _, d := range b.in.Denials {
 		if name := d.To.Name; name != "" && !b.known(name) {

@@ -34,6 +34,8 @@ type Mesh struct {
 	// keys are the tags that select variants, in order.
 	keys    []string
 	reports []Report
+	// serviceReports are those on services by themselves, by name.
+	serviceReports map[string][]Report
 }
 
 // Resources returns all resources in a stable order.
