@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,13 @@ func (v Value) OneOf(choices ...string) string {
 		return ""
 	}
 	return text
+}
+
+// Fits reports whether a string matches a pattern and has at most a number of bytes, which may be 0 for no limit. A reader that calls
+// it has to add the fault, as it knows the words.
+func (v Value) Fits(pattern *regexp.Regexp, longest int) bool {
+	v.expect(Shape{Kind: KindText, Pattern: pattern.String(), MaxLength: longest})
+	return v.IsText() && pattern.MatchString(v.node.Value) && (longest == 0 || len(v.node.Value) <= longest)
 }
 
 // Uint reads an integer from low to high.

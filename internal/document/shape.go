@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +23,11 @@ type Shape struct {
 	// Item is that of a list's items, or of an object's fields whose names are the user's. NonEmpty says that a list needs one.
 	Item     *Shape
 	NonEmpty bool
-	// Choices are the strings that are allowed; none are all.
-	Choices []string
+	// Choices are the strings that are allowed; none are all. Pattern is what they match, and MaxLength how many bytes they have
+	// at most, unless these are zero.
+	Choices   []string
+	Pattern   string
+	MaxLength int
 	// Whole says that a number is an integer. Low and High bound it.
 	Whole     bool
 	Low, High float64
@@ -65,6 +69,7 @@ func (s *Shape) join(o Shape) Shape {
 	o.Known = union(s.Known, o.Known)
 	o.Required = union(s.Required, o.Required)
 	o.Choices = union(s.Choices, o.Choices)
+	o.Pattern, o.MaxLength = cmp.Or(s.Pattern, o.Pattern), cmp.Or(s.MaxLength, o.MaxLength)
 	o.NonEmpty = s.NonEmpty || o.NonEmpty
 	return o
 }

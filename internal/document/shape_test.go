@@ -1,6 +1,7 @@
 package document_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,7 +30,9 @@ tags:
 `
 	got, err := document.ShapeOf("f.yaml", []byte(example), func(v document.Value, _ *document.Faults) {
 		o := v.Object("name", "items", "tags", "more")
-		o.Require("name").Text()
+		if name := o.Require("name"); !name.Fits(regexp.MustCompile("^[a-c]+$"), 2) || name.Fits(regexp.MustCompile("^[b-c]+$"), 0) || o.Field("more").Fits(regexp.MustCompile(""), 0) {
+			t.Error("a name fits another pattern than its own, or a value that is not there fits")
+		}
 		o.Field("tags").Texts()
 		for _, item := range o.Field("items").NonEmpty("a list") {
 			o := item.Object("kind", "size", "share", "on")
@@ -46,7 +49,7 @@ tags:
 	want := &document.Shape{
 		Kind: document.KindObject, Known: []string{"name", "items", "tags", "more"}, Required: []string{"name"},
 		Fields: map[string]*document.Shape{
-			"name": {Kind: document.KindText, Comment: "Whose it is, in a word."},
+			"name": {Kind: document.KindText, Comment: "Whose it is, in a word.", Pattern: "^[a-c]+$", MaxLength: 2},
 			"tags": {Kind: document.KindObject, Item: &document.Shape{Kind: document.KindText}},
 			"items": {Kind: document.KindList, NonEmpty: true, Item: &document.Shape{
 				Kind: document.KindObject, Known: []string{"kind", "size", "share", "on"}, Required: []string{"kind"},

@@ -121,9 +121,10 @@ func readWord(v document.Value, what string) string {
 	}
 	text := v.Text()
 	switch {
+	case v.Fits(word, maxWord):
 	case len(text) > maxWord:
 		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
-	case !IsName(text):
+	default:
 		v.Fault(NameRule, "%q cannot be %s", text, what)
 	}
 	return text

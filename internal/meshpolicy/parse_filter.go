@@ -3,6 +3,7 @@ package meshpolicy
 import (
 	"math"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/document"
@@ -112,17 +113,18 @@ func ReadHeaderName(v document.Value) string {
 	if !v.IsText() {
 		return v.Text()
 	}
-	name := strings.ToLower(v.Text())
-	if name == "" || strings.ContainsFunc(strings.TrimPrefix(name, ":"), notInHeaderNames) {
+	if !v.Fits(headerName, 0) {
 		v.Fault("", "%q cannot be the name of a header", v.Text())
 	}
-	return name
+	return strings.ToLower(v.Text())
 }
 
-// notInHeaderNames reports characters other than tchar (RFC 9110, 5.6.2).
-func notInHeaderNames(r rune) bool {
-	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
-}
+// token is that of RFC 9110, 5.6.2. The name of a header is one; that of a pseudo-header has a colon before it.
+var (
+	token       = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	headerName  = regexp.MustCompile("^:?[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	headerValue = regexp.MustCompile(`^[ -~]*$`)
+)
 
 func readHeaderModifier(v document.Value) *HeaderModifier {
 	o := v.Object("set", "add", "remove")
@@ -145,8 +147,7 @@ func (e *headerEdits) headers(v document.Value) []Header {
 		h := Header{Name: e.name(o.Require("name"))}
 		// In the decision record's use cases a value is null.
 		if value := o.Require("value"); !value.Absent() {
-			h.Value = value.Text()
-			if strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			if h.Value = value.Text(); value.IsText() && !value.Fits(headerValue, 0) {
 				value.Fault("", "%q has a character that values of headers do not have", h.Value)
 			}
 		}
@@ -235,7 +236,7 @@ func readPathModifier(v document.Value) *PathModifier {
 	if p.Full = full.Present(); !p.Full {
 		value = prefix
 	}
-	if p.Value = value.Text(); value.IsText() && (p.Full || p.Value != "") {
+	if p.Value = value.Text(); value.IsText() && (p.Full && !value.Fits(pathOnly, 0) || !p.Full && p.Value != "") {
 		checkPath(value, p.Value)
 	}
 	return p

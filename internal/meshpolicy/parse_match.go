@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"regexp"
 	"regexp/syntax"
 	"strings"
 
@@ -112,12 +113,15 @@ func checkPathMatch(v document.Value, m PathMatch) {
 	}
 }
 
+// pathOnly is a path without query and fragment.
+var pathOnly = regexp.MustCompile(`^/[!"$->@-~]*$`)
+
 // checkPath reports a text that is not a path.
 func checkPath(v document.Value, path string) {
 	switch {
 	case !strings.HasPrefix(path, "/"):
 		v.Fault("put a / before it", "a path starts with /, and %q does not", path)
-	case strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r > '~' || r == '?' || r == '#' }):
+	case !pathOnly.MatchString(path):
 		v.Fault("", "the path %q has a character that paths do not have", path)
 	}
 }
@@ -156,10 +160,12 @@ func regexSize(re *syntax.Regexp) int {
 	return min(size, maxRegexSize+1)
 }
 
+var parameterName = regexp.MustCompile(`^[!-~]+$`)
+
 // readParameterName reads the name of a query parameter.
 func readParameterName(v document.Value) string {
 	name := v.Text()
-	if v.IsText() && (name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })) {
+	if v.IsText() && !v.Fits(parameterName, 0) {
 		v.Fault("", "%q cannot be the name of a query parameter", name)
 	}
 	return name

@@ -96,6 +96,13 @@ func TestMeshHTTPRouteFaults(t *testing.T) {
 		{toService("greeter", `{backendRefs: [{kind: MeshService, name: a, weight: -1}]}`), "spec.to[0].rules[0].backendRefs[0].weight"},
 		{toService("greeter", `{backendRefs: [{kind: MeshService}]}`), "spec.to[0].rules[0].backendRefs[0].name: Required value"},
 		{toService("greeter", `{filters: [{requestMirror: {percentage: 10}}]}`), "spec.to[0].rules[0].filters[0].requestMirror.backendRef: Required value"},
+		{toService("gree_", `{}`), `spec.to[0].targetRef.name: Invalid value: "gree_"`},
+		{toService(strings.Repeat("a", 254), `{}`), "spec.to[0].targetRef.name: Too long: may not be more than 253 bytes"},
+		{toService("greeter", `{backendRefs: [{kind: MeshService, name: a/b}]}`), `spec.to[0].rules[0].backendRefs[0].name: Invalid value: "a/b"`},
+		{toService("greeter", `{matches: [{headers: [{name: "a b", value: c}]}]}`), `spec.to[0].rules[0].matches[0].headers[0].name: Invalid value: "a b"`},
+		{toService("greeter", `{matches: [{queryParams: [{name: "", value: c}]}]}`), `spec.to[0].rules[0].matches[0].queryParams[0].name: Invalid value: ""`},
+		{toService("greeter", `{filters: [{requestHeaderModifier: {set: [{name: a, value: "é"}]}}]}`), `spec.to[0].rules[0].filters[0].requestHeaderModifier.set[0].value: Invalid value: "é"`},
+		{toService("greeter", `{filters: [{requestRedirect: {path: {replaceFullPath: a}}}]}`), `spec.to[0].rules[0].filters[0].requestRedirect.path.replaceFullPath: Invalid value: "a"`},
 	} {
 		object := &unstructured.Unstructured{}
 		xdstest.NoError(t, yaml.Unmarshal([]byte(policy("refused", test.spec)), object))

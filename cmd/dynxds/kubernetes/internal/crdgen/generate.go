@@ -61,6 +61,8 @@ type schema struct {
 	Type                 string             `yaml:"type"`
 	Format               string             `yaml:"format,omitempty"`
 	Enum                 []string           `yaml:"enum,omitempty,flow"`
+	Pattern              string             `yaml:"pattern,omitempty"`
+	MaxLength            int                `yaml:"maxLength,omitempty"`
 	Minimum              any                `yaml:"minimum,omitempty"`
 	Maximum              any                `yaml:"maximum,omitempty"`
 	MinItems             int                `yaml:"minItems,omitempty"`
@@ -131,7 +133,7 @@ func (g *generator) schema(path string, s *document.Shape) *schema {
 			of.MinItems = 1
 		}
 	case document.KindText:
-		of.Type, of.Enum = "string", s.Choices
+		of.Type, of.Enum, of.Pattern, of.MaxLength = "string", s.Choices, s.Pattern, s.MaxLength
 		if some, ok := allowed[path]; ok {
 			of.Enum = some
 		}
