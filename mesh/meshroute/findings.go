@@ -16,8 +16,18 @@ import (
 // instead.
 func (c *compiler) findings(tooMany bool) []finding {
 	var all []finding
+	grpcRoutes := make(map[string]string) // one, by the clients that it is for
+	for _, p := range c.parts {
+		if p.Policy.Kind == meshpolicy.GRPCRouteKind {
+			grpcRoutes[p.Policy.TargetKey()] = p.Policy.Name
+		}
+	}
 	for _, p := range c.parts {
 		to := &p.Policy.To[p.To]
+		if by := grpcRoutes[p.Policy.TargetKey()]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
+			all = append(all, finding{severity: Warning, policy: p.Policy.Name, to: p.To, rule: -1,
+				message: fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)})
+		}
 		for i := range to.Rules {
 			at := finding{policy: p.Policy.Name, to: p.To, rule: i}
 			all = append(all, c.missingIn(at, &to.Rules[i])...)

@@ -105,3 +105,24 @@ func TestReports_OnServicesAndDestinations(t *testing.T) {
 		`s.yaml:2: warning: filters[2]: other gRPC clients than those of dynxds that do not have the filter envoy.extensions.filters.http.header_mutation.v3.HeaderMutation reject the Listener; with is_optional they do without`,
 	}, got)
 }
+
+// An HTTPRoute beside a GRPCRoute for the same clients has no effect. One for the clients of another namespace has.
+func TestReports_OnDisplacedRoutes(t *testing.T) {
+	t.Parallel()
+	route := func(kind, name string, clients TargetRef) *Policy {
+		return meshpolicy.New(meshpolicy.Policy{
+			Kind: kind, Name: name, TargetRef: clients, To: []meshpolicy.To{policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("s")})},
+		})
+	}
+	in := Input{Services: services("s"), Policies: []*Policy{
+		route(meshpolicy.HTTPRouteKind, "HTTPRoute/h", TargetRef{}), route(meshpolicy.GRPCRouteKind, "GRPCRoute/g", TargetRef{}),
+		route(meshpolicy.HTTPRouteKind, "HTTPRoute/c", TargetRef{Tags: map[string]string{meshpolicy.NamespaceTag: "web"}}),
+	}}
+	var got []string
+	for _, r := range mustBuild(t, in, nil).Reports() {
+		got = append(got, r.String())
+	}
+	policytest.Equal(t, "reports", []string{
+		"warning: policy HTTPRoute/h: spec.parentRefs: this has no effect: GRPCRoute/g is for the service s, too, and beside a GRPCRoute no HTTPRoute counts",
+	}, got)
+}
