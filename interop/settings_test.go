@@ -37,6 +37,9 @@ func TestGRPCGoAcceptsEverySetting(t *testing.T) {
 	}
 	for i, rule := range rules {
 		service(fmt.Sprint("r", i), "")
+		if !strings.HasPrefix(rule, "backendRefs") {
+			rule += fmt.Sprintf("\n    backendRefs: [{name: r%d, port: 80}]", i)
+		}
 		fmt.Fprintf(&text, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r%d}\nspec:\n  parentRefs: [{group: \"\", kind: Service, name: r%d}]\n  rules:\n  - %s\n---\n", i, i, rule)
 	}
 	f := serveFolder(t, map[string]string{"all.yaml": text.String()})
