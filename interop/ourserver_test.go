@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -227,7 +228,7 @@ func (c *otherClient) read(stdout io.Reader) {
 		err := json.Unmarshal(lines.Bytes(), &rpc)
 		c.count(rpc, err)
 	}
-	c.count(otherRPC{}, fmt.Errorf("the process ended: %w", io.EOF))
+	c.count(otherRPC{}, fmt.Errorf("the process ended: %w", cmp.Or(lines.Err(), io.EOF)))
 }
 
 func (c *otherClient) count(rpc otherRPC, err error) {

@@ -1,7 +1,6 @@
 // The tools that CI and "make generate" run, in a module of their own so that
-// they are no part of what users of dynxds download:
-//
-//	go tool -modfile=tools/go.mod staticcheck ./...
+// they are no part of what users of dynxds download. Its go.work has all modules of
+// the repository, so that lint looks at them at once.
 module github.com/dynxds/dynxds/tools
 
 go 1.26.0
@@ -10,7 +9,6 @@ tool (
 	golang.org/x/perf/cmd/benchstat
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	google.golang.org/protobuf/cmd/protoc-gen-go
-	honnef.co/go/tools/cmd/staticcheck
 )
 
 require (
@@ -21,6 +19,7 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/protobuf v1.36.12
+	honnef.co/go/tools v0.8.2
 )
 
 require (
@@ -34,5 +33,4 @@ require (
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
-	honnef.co/go/tools v0.8.2 // indirect
 )

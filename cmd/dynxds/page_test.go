@@ -61,6 +61,7 @@ func TestDemoPage(t *testing.T) {
 	}
 	for out.Scan() {
 	}
+	xdstest.NoError(t, out.Err())
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
