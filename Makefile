@@ -159,11 +159,8 @@ tidy: ## go mod tidy, in every module
 	.ci/tidy
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck and the direction of imports
-	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	$(GO) vet work
-	$$(cd tools && $(GO) tool -n staticcheck) work
-	cd tools && $(GO) run ./floors -C .. -page ../docs/internals/architecture.md -check
+lint: ## gofmt, go vet and staticcheck on all modules, the direction of imports, and the lists that CI compares
+	.ci/run gofmt lint imports
 
 .PHONY: ci
 ci: ## Everything that has to pass before a change lands
