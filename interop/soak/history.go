@@ -119,9 +119,9 @@ func leads(clusters []string, live []*config, lanes []lane, to end) bool {
 }
 
 // tightened returns what the errors of RPCs say that fail as their cluster began to ask for stricter security: that their
-// connection ends, or that a ClusterLoadAssignment is missing. If the cluster names another one, the endpoints in use do not serve
-// until that is known, which an unreachable server delays.
-func tightened(live []*config, names naming) (ends, missing []string) {
+// connection ends, that a ClusterLoadAssignment is missing, or that no endpoint is reached. If the cluster names another ClusterLoadAssignment, the endpoints
+// in use do not serve until that is known, which an unreachable server delays.
+func tightened(live []*config, names naming) (ends, missing, unreached []string) {
 	for i, c := range live {
 		for name, s := range c.clusters {
 			for _, before := range live[:i] {
@@ -129,6 +129,7 @@ func tightened(live []*config, names naming) (ends, missing []string) {
 				if !ok || s.security <= was.security {
 					continue
 				}
+				unreached = append(unreached, fmt.Sprintf("no endpoint of cluster %q", names.name(xdsmsg.ClusterType, name)))
 				ends = append(ends, fmt.Sprintf("cluster %q asks for stricter security", names.name(xdsmsg.ClusterType, name)))
 				if s.endpoints(name) != was.endpoints(name) {
 					missing = append(missing, fmt.Sprintf("ClusterLoadAssignment %q", names.endpoints(s, name)))
@@ -136,5 +137,5 @@ func tightened(live []*config, names naming) (ends, missing []string) {
 			}
 		}
 	}
-	return ends, missing
+	return ends, missing, unreached
 }

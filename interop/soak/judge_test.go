@@ -96,6 +96,7 @@ func TestExcusedByStricterSecurity(t *testing.T) {
 	began := time.Now()
 	const (
 		ends    = `error reading from server: cluster "blue" asks for stricter security than this connection has`
+		hand    = `no endpoint of cluster "blue" can be reached: connection error: desc = "transport: authentication handshake failed: TLS of cluster \"blue\": connection reset by peer"`
 		missing = `xDS ClusterLoadAssignment "blue-a": the management server is unreachable`
 		peer    = "10.0.0.1:443"
 	)
@@ -113,25 +114,32 @@ func TestExcusedByStricterSecurity(t *testing.T) {
 		peer    string
 		lasted  time.Duration
 		text    string
+		broke   bool
 		fault   bool
 	}{
-		{"stricter", secured(mutual, named), peer, time.Second, ends, false},
-		{"too soon", secured(mutual, named), peer, time.Second - 1, ends, true},
-		{"on no connection", secured(mutual, named), "", time.Second, ends, true},
-		{"for another reason", secured(mutual, named), peer, time.Second, "error reading from server: EOF", true},
-		{"of another cluster", secured(mutual, named), peer, time.Second, strings.ReplaceAll(ends, "blue", "amber"), true},
-		{"looser", secured(mutual, plaintext), peer, time.Second, ends, true},
-		{"looser and back", secured(mutual, plaintext, mutual), peer, time.Second, ends, false},
-		{"other endpoints are missing", moves, "", 0, missing, false},
-		{"other endpoints are missing, on a connection", moves, peer, time.Second, missing, true},
-		{"other endpoints are there", moves, "", 0, "connection refused", true},
-		{"the same endpoints are missing", secured(mutual, named), "", 0, missing, true},
+		{"stricter", secured(mutual, named), peer, time.Second, ends, false, false},
+		{"too soon", secured(mutual, named), peer, time.Second - 1, ends, false, true},
+		{"on no connection", secured(mutual, named), "", time.Second, ends, false, true},
+		{"for another reason", secured(mutual, named), peer, time.Second, "error reading from server: EOF", false, true},
+		{"of another cluster", secured(mutual, named), peer, time.Second, strings.ReplaceAll(ends, "blue", "amber"), false, true},
+		{"looser", secured(mutual, plaintext), peer, time.Second, ends, false, true},
+		{"looser and back", secured(mutual, plaintext, mutual), peer, time.Second, ends, false, false},
+		{"other endpoints are missing", moves, "", 0, missing, false, false},
+		{"other endpoints are missing, on a connection", moves, peer, time.Second, missing, false, true},
+		{"other endpoints are there", moves, "", 0, "connection refused", false, true},
+		{"the same endpoints are missing", secured(mutual, named), "", 0, missing, false, true},
+		{"a backend broke the handshake", secured(mutual, named), "", 0, hand, true, false},
+		{"a handshake failed", secured(mutual, named), "", 0, hand, false, true},
 	} {
 		var h history
 		for version, s := range test.cluster {
 			h.publish(&config{version: version, clusters: map[string]clusterSpec{"blue": s}})
 		}
-		err := new(mesh).verdict(client{}, outcome{
+		m := new(mesh)
+		if test.broke {
+			m.backends = []*backend{{crashes: []time.Time{began}}}
+		}
+		err := m.verdict(client{}, outcome{
 			method: method, began: began, ended: began.Add(test.lasted), peer: test.peer, err: status.Error(codes.Unavailable, test.text),
 		}, &h)
 		if (err != nil) != test.fault {

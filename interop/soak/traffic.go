@@ -191,20 +191,22 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 }
 
 // verdict returns the fault of an RPC. One may fail if its backend broke the connection, or after its cluster began to ask for
-// stricter security: when the connection was kept for the linger, or if there are no endpoints yet for such a connection.
+// stricter security: when the connection was kept for the linger, if there are no endpoints yet for such a connection, or if a
+// backend broke that in its handshake.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
 	live := h.since(o.began)
 	if o.err == nil {
 		return allowed(live, who, o)
 	}
 	const linger = time.Second
-	ends, missing := tightened(live, who.dpds.names())
+	ends, missing, unreached := tightened(live, who.dpds.names())
 	lingered := o.peer != "" && o.ended.Sub(o.began) >= linger && o.says(ends)
 	if status.Code(o.err) == codes.Unavailable && (lingered || o.peer == "" && o.says(missing)) {
 		return nil
 	}
 	for _, b := range m.backends {
-		if b.Addr() == o.peer && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
+		byIt := o.peer == "" && o.says(unreached) && o.says([]string{"handshake failed"}) || b.Addr() == o.peer
+		if byIt && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
 			return nil
 		}
 	}
