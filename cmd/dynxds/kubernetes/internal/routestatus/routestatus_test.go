@@ -17,9 +17,7 @@ func TestConditionsOfOthers(t *testing.T) {
 	object.SetGeneration(2)
 	v := cluster.RouteVerdict{Resource: cluster.MeshHTTPRoutes, Object: object}
 	list := []any{map[string]any{"type": "example.com/Linted", "status": "False", "reason": "Style", "message": "no"}}
-	for _, c := range conditions(v, nil, nil, time.Now()) {
-		list = append(list, c)
-	}
+	list = append(list, conditions(v, nil, nil, time.Now())...)
 	xdstest.NoError(t, unstructured.SetNestedSlice(object.Object, list, "status", "conditions"))
 	xdstest.NoError(t, new(writer).write(t.Context(), v, nil))
 }
