@@ -64,7 +64,7 @@ func (a *absence) deleteOmitted() {
 		late := s.State == ads.Missing && (s.inherits() || s.lastError != nil && s.lastError.state == StateTimeout)
 		unsure := s.State == ads.Missing && s.payload != nil && s.lastError == nil // it was asked for again in vain
 		had := s.State == ads.Received || s.KeptDespiteDenial() || unsure
-		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s, s.taken.parameters) {
+		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s) {
 			continue
 		}
 		if late && s.payload == nil && !s.resource.taken.stored {

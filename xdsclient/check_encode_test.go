@@ -20,7 +20,7 @@ func newCheckEncoder() *explore.Encoder {
 			"crossings.lastResponse": "response", "serverChannel.responses": "response",
 			"offer.response": "response", "offer.retracted": "response", "offer.denied": "response",
 			"Requests.responses": "of type", "Progress.older": "of type",
-			"Progress.request": "request", "crossings.number": "request", "crossings.read": "request",
+			"Progress.request": "request", "Progress.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
 			"unsubscription.request": "request", "unsubscription.responses": "of type", "Progress.listed": "of type",
 			"Replies.nonce": "nonce", "Reply.Nonce": "nonce",
 			"subscription.deadline": "deadline", "expecting.deadline": "deadline",
@@ -46,8 +46,10 @@ func newCheckEncoder() *explore.Encoder {
 			reflect.TypeFor[dynparam.Constraints](): dynamic, // their serialized form is their first text
 			reflect.TypeFor[dynparam.Parameters]():  dynamic,
 			reflect.TypeFor[*bootstrap.Server]():    present,
-			reflect.TypeFor[*ResourceType]():        present,
-			reflect.TypeFor[error]():                func(e *explore.Encoder, v reflect.Value) { e.Text(v.Elem().Type().String()) },
+			reflect.TypeFor[*ResourceType](): func(e *explore.Encoder, v reflect.Value) { // two types may have resources of one name
+				e.Text(v.Elem().FieldByName("TypeURL").String())
+			},
+			reflect.TypeFor[error](): func(e *explore.Encoder, v reflect.Value) { e.Text(v.Elem().Type().String()) },
 		},
 	}
 }
@@ -77,13 +79,15 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.selected} {
 		e.Byte(byte(n))
 	}
-	for _, w := range x.watches {
+	for l, w := range x.watches {
+		e.Text(string(x.said[l]))
 		if w == nil {
 			e.Byte(255)
 			continue
 		}
 		e.Byte(byte(w.value))
 		e.Bool(w.failed)
+		e.Bool(w.lost)
 		for _, v := range w.members {
 			e.Byte(byte(v))
 		}
@@ -101,10 +105,14 @@ func (x *trial) encodeSide(e *explore.Encoder) {
 	}
 	e.Byte(byte(x.sentSelected))
 	e.Byte(byte(s.subs))
+	e.Bool(x.hasDenied())
 	for kind := range checkKinds {
 		e.Bool(s.begun[kind])
 		e.Counter("nonce", uint64(s.nonce[kind]))
 		e.Text(s.version[kind])
+		if e.Bool(s.behind[kind]); s.behind[kind] {
+			e.Counter("nonce", uint64(s.since[kind]))
+		}
 		e.Text(x.memory[kind].version)
 	}
 	for l := range x.way.locators_ {

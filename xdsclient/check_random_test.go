@@ -19,12 +19,12 @@ func TestCheckAtRandom(t *testing.T) {
 	checkSilent.Store(true)
 	defer checkSilent.Store(false)
 	for _, way := range checkWays() {
-		if !explore.Selected(way.name) || !way.moves {
+		if !explore.Selected(way.name) {
 			continue
 		}
 		t.Run(way.name, func(t *testing.T) {
 			way.prepare(t)
-			way.scope = explore.ScopesOf([]checkScope{{moves: 1000, world: 1000, breaks: 1000, flight: 8, held: "x", start: "0"}})[0]
+			way.scope = explore.ScopesOf([]checkScope{randomScope(way)})[0]
 			synctest.Test(t, func(t *testing.T) { followRandomPaths(t, way) })
 		})
 	}
@@ -32,7 +32,7 @@ func TestCheckAtRandom(t *testing.T) {
 
 func followRandomPaths(t *testing.T, way *checkWay) {
 	env := newCheckEnv(t, way)
-	limit := cmp.Or(explore.TimeLimit(), 2*time.Second)
+	limit := cmp.Or(explore.TimeLimit(), 500*time.Millisecond)
 	// What is likely differs from path to path: so there are some with many messages under way, and some with few.
 	weights := func(r *rand.Rand) func(checkAction) float64 {
 		var of [verbs]float64
@@ -52,4 +52,22 @@ func followRandomPaths(t *testing.T, way *checkWay) {
 		t.Errorf("%s\nafter %d paths, path %q:\n%s", found.Fault, found.Paths, way.pathText(found.Path), env.transcriptOf(found.Path))
 	}
 	t.Logf("%+v: %d paths, %d events, %.1f s", way.scope, found.Paths, found.States, found.Time.Seconds())
+}
+
+// randomScope is the scope of random paths. A request is crossed by no more than maxBehind responses, where that counts.
+func randomScope(way *checkWay) checkScope {
+	scope := checkScope{user: 1000, world: 1000, breaks: 1000, flight: maxBehind, held: "xx", start: "01"}
+	if way.moves {
+		scope = checkScope{moves: 1000, world: 1000, breaks: 1000, flight: 8, held: "x", start: "0"}
+		if way.obeysStale {
+			scope.flight = maxBehind
+		}
+	}
+	for _, l := range way.locators_ { // see what is assumed of the server
+		scope.scoped = scope.scoped || l.collection
+		if l.name == wildcard {
+			scope.breaks = 0
+		}
+	}
+	return scope
 }

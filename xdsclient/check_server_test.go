@@ -18,6 +18,12 @@ type checkServer struct {
 	// told is what it has told of each locator, and members what of each member of a collection.
 	told    [maxCheckLocators]checkValue
 	members [maxCheckLocators][maxCheckItems]checkValue
+	// denied says that it has sent a denial of all subscriptions to a name since client and server were both silent.
+	denied bool
+	// behind says for a type that a SotW server has ignored a list that differs from the one that it goes by, as the request
+	// was stale, and since is the response that the first such request answered.
+	behind [checkKinds]bool
+	since  [checkKinds]uint32
 }
 
 // checkMemory is what a SotW server knows of a client from an earlier stream: what it acknowledged.
@@ -66,6 +72,8 @@ type checkAnswer struct {
 	kind  int
 	words []string
 	told  []checkTold
+	// items has the resources in it, as bits, unless it has the full state.
+	items uint
 	// spare says that the server has no reason for it.
 	spare bool
 	// selects says that it is the DPDS resource.
@@ -80,8 +88,12 @@ func (x *trial) read(r *checkRequest) {
 	nonce, all := s.nonce[r.kind], x.way.ofKind(r.kind)
 	if !x.way.delta {
 		if nonce != r.nonce && !x.way.obeysStale && !(x.way.obeysEmpty && r.nonce == 0) {
+			if r.subs != s.subs&all && !s.behind[r.kind] {
+				s.behind[r.kind], s.since[r.kind] = true, r.nonce
+			}
 			return
 		}
+		s.behind[r.kind] = false
 		if nonce != 0 && nonce == r.nonce && r.version == s.version[r.kind] {
 			*memory = checkMemory{version: r.version}
 			for l := range x.way.locators_ {
@@ -102,7 +114,12 @@ func (x *trial) read(r *checkRequest) {
 	}
 	for l := range x.way.locators_ {
 		if (r.subs|r.leaves)&(1<<l) != 0 {
-			s.told[l], s.members[l] = checkUnsaid, [maxCheckItems]checkValue{}
+			s.told[l] = checkUnsaid
+			for i, had := range s.members[l] { // the client may have taken it for an answer to what it asks for now
+				if had >= checkFirst {
+					s.members[l][i] = checkValueOf(i, checkDenied)
+				}
+			}
 		}
 		if r.subs&(1<<l) == 0 {
 			continue
@@ -132,6 +149,27 @@ func (x *trial) read(r *checkRequest) {
 	}
 }
 
+// maxBehind is how many responses there may be after the one that a SotW request answers until the server goes by the list of
+// that request, or of a later one.
+const maxBehind = 4
+
+// isTooFarBehind reports whether the server has to read before it sends another response.
+func (x *trial) isTooFarBehind(kind int) bool {
+	s := &x.server
+	if x.way.delta {
+		return false
+	}
+	if s.behind[kind] {
+		return s.nonce[kind] >= s.since[kind]+maxBehind
+	}
+	for _, r := range x.up {
+		if r.kind == kind && r.subs != s.subs&x.way.ofKind(kind) {
+			return s.nonce[kind] >= r.nonce+maxBehind
+		}
+	}
+	return false
+}
+
 // answers returns the responses that the server may send.
 func (x *trial) answers() (list []checkAnswer) {
 	for kind := range checkKinds {
@@ -148,7 +186,7 @@ func (x *trial) answersOf(kind int) (list []checkAnswer) {
 		return nil
 	case x.way.moves && x.selected != x.sentSelected:
 		return []checkAnswer{{selects: true}}
-	case x.server.subs&x.way.ofKind(kind) == 0:
+	case x.server.subs&x.way.ofKind(kind) == 0, x.isTooFarBehind(kind):
 		return nil
 	case x.way.delta:
 		list = x.deltaAnswers()
@@ -233,7 +271,7 @@ func (x *trial) fullAnswers() []checkAnswer {
 // unscoped returns an answer with errors and removals of a name in place of those of each locator, if that is
 // possible and different: a server may name no constraints if it means all subscriptions that it knows.
 func (x *trial) unscoped(a checkAnswer) []checkAnswer {
-	if !x.way.locators || x.way.moves || a.spare {
+	if !x.way.locators || x.way.moves || x.way.scope.scoped || a.spare || x.hasDenied() {
 		return nil
 	}
 	changed := false
@@ -277,6 +315,15 @@ func (x *trial) unscoped(a checkAnswer) []checkAnswer {
 	return []checkAnswer{{words: slices.Compact(words), told: a.told, spare: a.spare}}
 }
 
+// hasDenied reports whether the server has sent a denial of all subscriptions to a name since client and server were both
+// silent.
+func (x *trial) hasDenied() bool {
+	if len(x.up) == 0 && len(x.down) == 0 && !x.dirty && x.server.behind == [checkKinds]bool{} {
+		x.server.denied = false
+	}
+	return x.server.denied
+}
+
 // say adds to an answer what there is for a locator.
 func (x *trial) say(a *checkAnswer, l int) {
 	want := x.world.of(x.way, l)
@@ -303,7 +350,7 @@ func (x *trial) sayItem(a *checkAnswer, item, unless int) {
 	if slices.Contains(a.words, word) {
 		return
 	}
-	a.words = append(a.words, word)
+	a.words, a.items = append(a.words, word), a.items|1<<item
 	x.subscribed(func(l int, want checkValue) {
 		switch {
 		case x.way.locators_[l].collection:
@@ -374,7 +421,7 @@ func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list 
 func (x *trial) collectionChanges(all *checkAnswer) (each []checkAnswer) {
 	add := func(a checkAnswer) {
 		each = append(each, a)
-		all.told = append(all.told, a.told...)
+		all.told, all.items = append(all.told, a.told...), all.items|a.items
 		for _, w := range a.words {
 			if !slices.Contains(all.words, w) {
 				all.words = append(all.words, w)
@@ -445,6 +492,10 @@ func (x *trial) send(a *checkAnswer) {
 			s.members[t.locator][t.item] = t.value
 		}
 	}
+	if x.way.delta {
+		x.tellOthers(a)
+	}
+	s.denied = s.denied || strings.Contains(r.words, "{*}")
 	if !x.way.delta && (!x.way.full || a.kind == 1) {
 		r.version += fmt.Sprint(s.told[:len(x.way.locators_)]) // a part of what is new is a version of its own
 	}
@@ -459,6 +510,28 @@ func (x *trial) send(a *checkAnswer) {
 	}
 	s.version[a.kind] = r.version
 	x.down = append(x.down, r)
+}
+
+// tellOthers notes what an answer says beside what it is for: a resource that comes for a collection is also for a subscription
+// that it matches and that has nothing, and the removal of a name from a subscription is one from collections, too.
+func (x *trial) tellOthers(a *checkAnswer) {
+	s := &x.server
+	for i := range x.way.things {
+		it := &x.way.things[i]
+		for l := range x.way.locators_ {
+			switch {
+			case it.singles&s.subs&(1<<l) == 0:
+			case a.items&(1<<i) != 0 && s.told[l] < checkFirst:
+				s.told[l] = checkValueOf(i, x.world[i])
+			case slices.Contains(a.told, checkTold{l, -1, checkNothing}):
+				for c := range x.way.locators_ {
+					if it.collections&(1<<c) != 0 && s.members[c][i].isThere() {
+						s.members[c][i] = checkValueOf(i, checkDenied)
+					}
+				}
+			}
+		}
+	}
 }
 
 // worldVersion is the version of all that there is.

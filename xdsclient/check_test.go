@@ -44,7 +44,7 @@ func followPaths(t *testing.T, way *checkWay) {
 func (s *checkScope) Field(name string) any {
 	return map[string]any{
 		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "moves": &s.moves, "flight": &s.flight,
-		"held": &s.held, "start": &s.start,
+		"held": &s.held, "start": &s.start, "scoped": &s.scoped,
 	}[name]
 }
 

@@ -59,6 +59,8 @@ type checkScope struct {
 	// held is what there is at the start, by item, and start has the locators that are watched, and answered.
 	held  string
 	start string
+	// scoped says that denials name their constraints.
+	scoped bool
 }
 
 // checkLocator is what may be watched.
@@ -330,6 +332,7 @@ func checkWays() []*checkWay {
 		{name: "SotW partial fallback", wide: true, fallback: true, watches: names, items: names},
 		{name: "delta fallback", fallback: true, delta: true, watches: names, items: names},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
+		{name: "SotW stale moves", obeysStale: true, moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
 		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},
 	}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -182,53 +180,6 @@ func TestDenialThatCrossesARequest(t *testing.T) {
 		send 5 -c{*}                  -> ack 5; c{env=test}: does not exist
 	`})
 	runTranscripts(t, tests)
-}
-
-// A denial that names constraints may have crossed the request that took them up again: then it
-// is for the earlier subscription. It is believed of the new one when the server repeats it, or
-// says nothing more.
-func TestDenialOfAnEarlierSubscription(t *testing.T) {
-	denials := map[string]func(*answer){
-		"removal":           gone("a", "env=prod"),
-		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a", "env=prod"),
-	}
-	for how, deny := range denials {
-		for _, test := range []struct{ received, silent bool }{{false, false}, {true, false}, {true, true}} {
-			received, silent := test.received, test.silent
-			t.Run(fmt.Sprintf("%s, received=%t, silent=%t", how, received, silent), func(t *testing.T) {
-				overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-					kept := variantOf("kept", "", "1")
-					prod := d.movesAwayAndBack()
-					if received { // what the first request asked for
-						d.says(variantOf("a", "env=prod", "1"), kept)
-						prod.cluster("1")
-						d.listens()
-					}
-					d.says(deny, kept) // as it is gone
-					prod.silent()
-					d.hears(d.again("a{env=prod}")...)
-					if silent {
-						pass(d.k.channel.expiry.timeout)
-						prod.fault(KindDoesNotExist)
-						return
-					}
-					d.says(variantOf("a", "env=prod", "2"), kept)
-					prod.cluster("2")
-					d.listens()
-
-					// A denial after the one that was ignored counts at the latest when it is repeated.
-					d.says(deny, kept)
-					d.listens()
-					d.says(deny, kept)
-					if how == "removal" {
-						prod.fault(KindDoesNotExist)
-					} else {
-						prod.fault(KindServer)
-					}
-				})
-			})
-		}
-	}
 }
 
 // Of many names that were given up, each counts as one that the server may know of.

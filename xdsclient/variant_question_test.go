@@ -88,15 +88,6 @@ func TestQuestionOfTheVariantInUse(t *testing.T) {
 	})
 }
 
-// again is what is heard when a subscription is asked for again: an incremental
-// server takes it for a new one, another one has to be told that it ended.
-func (d *desk) again(locator string) []string {
-	if d.delta {
-		return []string{"+" + locator}
-	}
-	return []string{"-" + locator, "+" + locator}
-}
-
 // Each of two subscriptions has what it prefers and matches what the other one has. A
 // server that answers each question by itself makes them ask in turns, but not for
 // ever, and neither loses what it has.

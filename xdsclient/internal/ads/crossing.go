@@ -48,9 +48,9 @@ const MaxUnsubscribed = 4096
 type crossings struct {
 	// lastResponse is the number of the last response.
 	lastResponse uint64
-	// number counts the requests that changed subscriptions, and read is the last of them that
-	// a delta server is known to have read.
-	number, read uint64
+	// number counts the requests that changed subscriptions. first is that of the first request of the stream, and read that of
+	// the last one that the server is known to have read.
+	number, first, read uint64
 	// unsubscribed has the unsubscriptions by name, and unsubscriptions counts them.
 	unsubscribed    map[string][]unsubscription
 	unsubscriptions int
@@ -91,6 +91,22 @@ func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
 	q.forgetUnsubscribed()
 	for _, s := range subs {
 		q.noteUnsubscribed(s.Locator())
+	}
+}
+
+// noteListed notes that a SotW request lists a subscription that the last one did not. A server that goes by names knows it by
+// another subscription to the name.
+func (q *Requests[S]) noteListed(s S) {
+	p, name := s.progress(), s.Locator().Name
+	p.request, p.listed = q.number, q.responses
+	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators() {
+		return
+	}
+	var none S
+	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
+		if o := other.progress(); o.Listed() && o.request < p.request {
+			p.request, p.listed = o.request, o.listed
+		}
 	}
 }
 
@@ -136,7 +152,7 @@ func (q *Requests[S]) crossed(number uint64) {
 		q.repeatPreviousList = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
+			if p.Pending() && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
 				p.repeats++
 				p.mustReask = true
 				q.Touch(s)
@@ -160,21 +176,19 @@ func (q *Requests[S]) SaysAbsent(s S) bool {
 	return q.fullState && !q.Dialect.Incremental() && p.older < q.responses && p.Seen <= p.asked
 }
 
-// Expire notes that the server did not send the resource of a subscription in time. It has read the request
-// by the time of its next response.
+// Expire notes that the server did not send the resource of a subscription in time. It has read the request by now.
 func (q *Requests[S]) Expire(s S) {
 	p := s.progress()
 	p.State, p.older = Missing, min(p.older, q.responses)
+	q.read = max(q.read, p.request)
 }
 
-// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent, is not deleted.
-// parameters are the resource's. The server may not have read yet that it was asked for again, or at all, if
-// it has sent the resource for another subscription. The reply lists it, and the resource timer starts again.
-func (q *Requests[S]) KeepsOmitted(s S, parameters dynparam.Parameters) bool {
+// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent, is not deleted: the
+// server may not have read yet that it was asked for again, or at all, if it has sent the resource for another
+// subscription. The reply lists it, and the resource timer starts again.
+func (q *Requests[S]) KeepsOmitted(s S) bool {
 	p := s.progress()
-	unread := q.Dialect.Locators() && q.responses <= p.listed+maxCrossings && (p.State == Received || p.KeptDespiteDenial()) &&
-		q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) })
-	if !unread && !q.wasUnsubscribed(s) {
+	if q.hasRead(p) || q.responses > p.listed+maxCrossings || p.State != Received && !p.KeptDespiteDenial() {
 		return false
 	}
 	if !p.KeptDespiteDenial() {
@@ -189,7 +203,8 @@ func (q *Requests[S]) KeepsOmitted(s S, parameters dynparam.Parameters) bool {
 // server keeps silent (Envoy, xDS protocol, "How the client specifies what resources to
 // return").
 func (q *Requests[S]) leaveOutToReask(s S) bool {
-	switch p := s.progress(); {
+	p := s.progress()
+	switch {
 	case p.State == Reask:
 		p.State = Unsent
 	case p.mustReask: // its resource timer goes on
@@ -197,8 +212,21 @@ func (q *Requests[S]) leaveOutToReask(s S) bool {
 	default:
 		return false
 	}
+	if !q.wasUnsubscribed(s) {
+		p.before = p.request
+	}
+	p.request = 0
 	q.Touch(s)
 	return true
+}
+
+// Omits reports whether the server has said that it does not have a resource: by a denial that
+// was ignored, or by a full state without it since it was asked for the subscription or shortly
+// before.
+func (q *Requests[S]) Omits(s S) bool {
+	p := s.progress()
+	full := q.fullState && !q.Dialect.Incremental()
+	return p.keptDespiteDenial || full && p.asked < q.lastResponse && p.Seen <= p.asked
 }
 
 // unlist notes, before a reply that repeats the last list, that the server will take a resource that it
@@ -212,22 +240,11 @@ func (q *Requests[S]) unlist() {
 	}
 }
 
-// Omits reports whether the server has said that it does not have a resource: by a denial that
-// was ignored, or by a full state without it since it was asked for the subscription or shortly
-// before.
-func (q *Requests[S]) Omits(s S) bool {
-	p := s.progress()
-	full := q.fullState && !q.Dialect.Incremental()
-	return p.keptDespiteDenial || full && p.asked < q.lastResponse && p.Seen <= p.asked
-}
-
 // A removal or an error that names no constraints is for all subscriptions to a name that the
 // server knows of. If it was sent before the server read the request for one of them, it is for
 // the others only: a client that moves from one variant to another would take the end of the old
-// one for the answer to the new one. One that names constraints may likewise be for an earlier
-// subscription with the same ones: a client that moves away and back would lose a resource that is there
-// again. So such a denial is ignored, once, if the server may have known of another subscription:
-// it is asked again, and its next answer counts:
+// one for the answer to the new one. So such a denial is ignored, once, if the server may have known of a subscription
+// with other constraints: it is asked again, and its next answer counts:
 //
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
@@ -236,29 +253,23 @@ func (q *Requests[S]) Omits(s S) bool {
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
 func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
 	p := s.progress()
-	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
+	older := !scoped && q.knewOther(s)
 	switch {
 	case p.ignoredDenialIn == number:
 		return true // it said so before
-	case p.State == Unsent && older:
-		return true // it has yet to be asked for
 	case p.ignoredDenialIn != 0 || !older:
 		return false
 	case p.Pending():
 		p.mustReask = true
-	case p.State == Received:
+	case p.State == Received, p.State == Reask:
 		p.State, p.keptDespiteDenial = Reask, true
 	default:
-		return false
+		return true // it has yet to be asked for, or was denied before
 	}
 	p.ignoredDenialIn = number
 	q.Touch(s)
 	return true
 }
-
-// knewEarlier reports whether the server may have known of an earlier subscription to a locator
-// when it had not read the request for the present one.
-func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) && q.wasUnsubscribed(s) }
 
 // hasRead reports whether the server is known to have read the request for a subscription.
 func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
@@ -269,13 +280,13 @@ func (q *Requests[S]) mayBeUnread(p *Progress) bool {
 	return q.Dialect.Locators() && !q.Dialect.Incremental() && p.State == Received && !p.read
 }
 
-// knewOther reports whether the server may have known of another subscription to the name when
+// knewOther reports whether the server may have known of a subscription to the name with other constraints when
 // it had not read the request for this one.
 func (q *Requests[S]) knewOther(s S) bool {
 	return q.knew(s, func(dynparam.Constraints) bool { return true })
 }
 
-// knew does so for another subscription with constraints that are like this.
+// knew does so for other constraints that are like this.
 func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	p, name := s.progress(), s.Locator().Name
 	if q.hasRead(p) {
@@ -283,8 +294,7 @@ func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	}
 	own := s.Locator().Constraints
 	if q.wasUnsubscribedLike(name, func(l *unsubscription) bool {
-		askedAgain := p.request > 0 && p.request < l.request && l.constraints.Equal(own)
-		return !askedAgain && like(l.constraints)
+		return !l.constraints.Equal(own) && like(l.constraints)
 	}) {
 		return true
 	}
@@ -325,14 +335,20 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 }
 
 // NoteRead notes that the server has sent the resource of a subscription, with these parameters. Unless the resource
-// can be for another subscription, or is in a collection, the server has read the request, and all requests before it.
+// can be for another subscription, or an earlier one, or is in a collection, the server has read the request, and all requests
+// before it.
 func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
 	p.keptDespiteDenial, p.ignoredDenialIn = false, 0
-	if !q.Dialect.Locators() || collected {
+	if !q.Dialect.Locators() && q.Dialect.Incremental() || collected {
 		return
 	}
-	if !q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
+	if q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
+		return
+	}
+	if q.wasUnsubscribed(s) {
+		q.read = max(q.read, p.before)
+	} else {
 		q.read = max(q.read, p.request)
 	}
 }

@@ -39,7 +39,7 @@ type Progress struct {
 	older uint64
 	// Seen is the number of the last response that has something to say of the resource.
 	Seen uint64
-	// request is the number of the first request of the stream that listed the subscription,
+	// request is the number of the request since which those of the stream list the subscription,
 	// or 0, and ignoredDenialIn that of the response whose denial was ignored, or 0. See
 	// Requests.IgnoresDenial.
 	request, ignoredDenialIn uint64
@@ -48,6 +48,8 @@ type Progress struct {
 	read bool
 	// listed is how many responses of the stream came for the type before that request.
 	listed uint64
+	// before is the request since which lists had the subscription before it was left out to be asked for again, or 0.
+	before uint64
 	// keptDespiteDenial says that the server has omitted or denied the resource since it sent it, in a
 	// response that may have crossed a request. See Requests.KeepsOmitted and IgnoresDenial.
 	keptDespiteDenial bool
@@ -72,7 +74,7 @@ func (p *Progress) isToBeAsked() bool { return p.State == Reask || p.mustReask &
 
 // beginStream forgets the last stream.
 func (p *Progress) beginStream() {
-	p.mustReask, p.ignoredDenialIn, p.request, p.Seen = false, 0, 0, 0
+	p.mustReask, p.ignoredDenialIn, p.request, p.before, p.Seen = false, 0, 0, 0, 0
 	if p.KeptDespiteDenial() { // the first full state of the new stream settles it
 		p.State = Received
 	} else if p.Pending() || p.State == Reask {

@@ -163,6 +163,7 @@ func (q *Requests[S]) BeginResponse(r *wire.Response, hash uint64) {
 func (q *Requests[S]) countResponse() {
 	q.responses++
 	q.asking = false
+	q.read = max(q.read, q.first) // it answers that one, or a later one
 }
 
 // Answered reports whether the server sent a response for the type on this stream.
@@ -318,7 +319,7 @@ func (q *Requests[S]) noteSending(fresh []S) {
 	}
 	q.asking = q.asking || len(fresh) > 0
 	if !q.announced {
-		q.began = time.Now()
+		q.began, q.first = time.Now(), q.number
 	}
 	q.announced, q.repeatPreviousList = true, false
 }
@@ -334,7 +335,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
 		if p.request == 0 && serves && !q.Dialect.Incremental() {
-			p.request, p.listed = q.number, q.responses
+			q.noteListed(s)
 		}
 		switch {
 		case !s.Wanted():
