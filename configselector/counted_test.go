@@ -84,8 +84,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// An RPC that no route takes is one of the channel; what a header of it says is no cluster. Other tests make such RPCs too, so that
-// the test does not run beside them.
+// An RPC that no route takes counts for its channel, and a header that names a cluster changes nothing. Other tests make such RPCs too,
+// so this test does not run beside others.
 func TestOutcomesWithoutARoute(t *testing.T) {
 	outcomes.Look()
 	own := "by header " + rand.Text()

@@ -46,6 +46,30 @@ func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
 	})
 }
 
+// A filter that sends an RPC twice without a clone has two streams all the same.
+func TestAFilterSendsTheSameRPCTwice(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		twice := filterOf("twice", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+			first, err := next.NewStream(ctx, rpc)
+			xdstest.NoError(t, err)
+			second, err := next.NewStream(ctx, rpc)
+			xdstest.NoError(t, err)
+			if first == second {
+				t.Error("both are the same stream")
+			}
+			xdstest.NoError(t, httpfilter.Exchange(second, bytesOf("other"), bytesOf("")))
+			return first, nil
+		})
+		w := newWorld(t, worldConfig{listener: chainOf(twice)})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
+		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
+			t.Errorf("replies %q, error %v", r.replies, r.err)
+		}
+		xdstest.Equal(t, "RPCs that the server saw", 2, len(w.seen()))
+	})
+}
+
 func TestAFilterEndsAnRPC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -462,7 +462,7 @@ func TestAuthorityOfMirrors(t *testing.T) {
 				if d.Cluster == "c" {
 					return errors.New("only the mirror is sent")
 				}
-				// The picker of another version sends it to the same cluster, and the trace is not the mirror's.
+				// The picker of another version sends the mirror to the same cluster, and the mirror has no trace.
 				if again, err := w.s.Reselect(d); again != "m" || err != nil || d.Trace() != nil {
 					t.Errorf("the mirror is routed again to %q, %v, and has trace %v", again, err, d.Trace())
 				}

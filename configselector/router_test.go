@@ -114,7 +114,7 @@ func byPseudoHeader(name, value string) []*xdsresource.Route {
 	return []*xdsresource.Route{route, other}
 }
 
-// The ":scheme" of an RPC is that of the channel's credentials.
+// The channel's credentials decide the ":scheme" of an RPC.
 func TestScheme(t *testing.T) {
 	t.Parallel()
 	for secure, want := range map[bool]string{true: "c", false: "d"} {

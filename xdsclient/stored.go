@@ -118,8 +118,8 @@ func (k *keeper) usable(a *authority) bool {
 	})
 }
 
-// beginWait starts the time after which the authority uses the resources on disk. It is over for an authority whose server
-// another one has waited for: DPDS may have an authority of its own, and be asked first.
+// beginWait starts the time after which the authority uses the resources on disk. If another authority has already waited for the
+// same server, that time is over: DPDS may have an authority of its own, and is asked first.
 func (a *authority) beginWait() {
 	c := a.client
 	for _, other := range c.authorities {
@@ -146,8 +146,8 @@ func (a *authority) endWait() {
 	}
 }
 
-// useStored has all watched resources use the versions on disk. The resource timers of the others end too, though those of gRFC A88
-// may be longer: DPDS is never on disk, and all resources wait for its answer.
+// useStored has all watched resources use the versions on disk. For a resource that has none the resource timer ends too, though it
+// may be longer (gRFC A88): DPDS is never on disk, and all resources wait for its answer.
 func (a *authority) useStored() {
 	k := a.client.keeper
 	if !k.usable(a) {

@@ -23,8 +23,8 @@ type Shape struct {
 	// Item is that of a list's items, or of an object's fields whose names are the user's. NonEmpty says that a list needs one.
 	Item     *Shape
 	NonEmpty bool
-	// Choices are the strings that are allowed; none are all. Pattern is what they match, and MaxLength how many bytes they have
-	// at most, unless these are zero.
+	// Choices are the strings that are allowed; empty: all. Strings match Pattern and have at most MaxLength bytes; zero: any string, of
+	// any length.
 	Choices   []string
 	Pattern   string
 	MaxLength int

@@ -116,7 +116,8 @@ func (p Part) Compare(o Part) int {
 }
 
 // Group is the routes of the Gateway API that may be merged with each other (GEP-1294, "Multiple routes for a Service" and "Route
-// types"). They are for the same clients: those of their namespace, or all if it is empty. It is zero for a MeshHTTPRoute.
+// types"). All routes of a group are for the same clients: the clients of the namespace, or all clients if it is empty. The group of a
+// MeshHTTPRoute is zero.
 type Group struct{ kind, namespace string }
 
 // Group returns the group of the part.

@@ -119,7 +119,7 @@ func ReadHeaderName(v document.Value) string {
 	return strings.ToLower(v.Text())
 }
 
-// token is that of RFC 9110, 5.6.2. The name of a header is one; that of a pseudo-header has a colon before it.
+// token is the token of RFC 9110, 5.6.2. The name of a header is a token; the name of a pseudo-header has a colon before the token.
 var (
 	token       = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 	headerName  = regexp.MustCompile("^:?[A-Za-z0-9!#$%&'*+.^_`|~-]+$")

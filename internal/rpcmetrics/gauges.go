@@ -61,7 +61,7 @@ func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
 	m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
 	record := func(k outcomes.Key, n int64) { m.handles.inFlight.Record(to, n, k.Target, k.Route, k.Cluster) }
 	outcomes.InFlight(m.target, record)
-	// Which channels these are of is not known. Each one reports them all, with the same labels: it is one value.
+	// Nobody knows the channels of these RPCs. So each channel reports all of them, with the same labels: they are one value.
 	outcomes.InFlight(outcomes.Others, record)
 	return nil
 }

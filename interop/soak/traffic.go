@@ -205,8 +205,8 @@ func (m *mesh) verdict(who client, o outcome, h *history) error {
 		return nil
 	}
 	for _, b := range m.backends {
-		byIt := o.peer == "" && o.says(unreached) && o.says([]string{"handshake failed"}) || b.Addr() == o.peer
-		if byIt && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
+		broken := o.peer == "" && o.says(unreached) && o.says([]string{"handshake failed"}) || b.Addr() == o.peer
+		if broken && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
 			return nil
 		}
 	}

@@ -106,7 +106,7 @@ func TestReports_OnServicesAndDestinations(t *testing.T) {
 	}, got)
 }
 
-// An HTTPRoute beside a GRPCRoute for the same clients has no effect. One for the clients of another namespace has.
+// An HTTPRoute beside a GRPCRoute for the same clients has no effect. An HTTPRoute for the clients of another namespace has one.
 func TestReports_OnDisplacedRoutes(t *testing.T) {
 	t.Parallel()
 	route := func(kind, name string, clients TargetRef) *Policy {

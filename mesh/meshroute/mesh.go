@@ -34,7 +34,7 @@ type Mesh struct {
 	// keys are the tags that select variants, in order.
 	keys    []string
 	reports []Report
-	// serviceReports are those on services by themselves, by name.
+	// serviceReports are the reports on single services, by name of the service.
 	serviceReports map[string][]Report
 }
 

@@ -1,5 +1,5 @@
-// Command lint runs the analyzers of staticcheck and those of "go vet" on packages, which are
-// parsed and type-checked once for all of them, as are the packages that they import.
+// Command lint runs the analyzers of staticcheck and of "go vet". It parses and type-checks each package once for all
+// analyzers, and so each package that is imported.
 package main
 
 import (

@@ -121,7 +121,7 @@ func TestNothingIsEjectedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// gRFC A50: max_ejection_percent is of the endpoints that get RPCs, which are those of the subset (gRFC A68).
+// gRFC A50: max_ejection_percent is a share of the endpoints that get RPCs, and only the endpoints of the subset do (gRFC A68).
 func TestEjectionsInASubset(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		c := by("round_robin", "", at("a", 0, "a:1", "b:1", "c:1", "d:1", "e:1", "f:1"))

@@ -46,6 +46,7 @@ type call struct {
 	rpc       httpfilter.RPC // for the first filter
 
 	first unaryStream // the request that the last filter makes of rpc
+	taken bool        // first is in use
 }
 
 // rare has the fields that only few calls need.

@@ -48,8 +48,12 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 		return c.reply(ctx, rpc), nil
 	}
 	u := &c.first
-	if rpc != &c.rpc { // A filter passes an RPC on once, and clones for further ones.
+	// A filter that sends the RPC more than once has to hand on clones. If it hands on the original again, the streams are separate all
+	// the same.
+	if rpc != &c.rpc || c.taken {
 		u = new(unaryStream)
+	} else {
+		c.taken = true
 	}
 	r, to := &u.request, c.destination(rpc.Cluster)
 	if err := c.prepare(r, ctx, rpc, to); err != nil {

@@ -48,8 +48,8 @@ const MaxUnsubscribed = 4096
 type crossings struct {
 	// lastResponse is the number of the last response.
 	lastResponse uint64
-	// number counts the requests that changed subscriptions. first is that of the first request of the stream, and read that of
-	// the last one that the server is known to have read.
+	// number counts the requests that changed subscriptions: each has a number. first is the number of the stream's first
+	// request, and read the number of the last request that the server has certainly read.
 	number, first, read uint64
 	// unsubscribed has the unsubscriptions by name, and unsubscriptions counts them.
 	unsubscribed    map[string][]unsubscription

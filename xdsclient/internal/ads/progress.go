@@ -39,7 +39,7 @@ type Progress struct {
 	older uint64
 	// Seen is the number of the last response that has something to say of the resource.
 	Seen uint64
-	// request is the number of the request since which those of the stream list the subscription,
+	// request is the number of the request since which the requests of the stream list the subscription,
 	// or 0, and ignoredDenialIn that of the response whose denial was ignored, or 0. See
 	// Requests.IgnoresDenial.
 	request, ignoredDenialIn uint64

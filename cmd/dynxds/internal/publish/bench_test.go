@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkPublish_OneOfManyServices is the cost of new endpoints of one service, of a service that comes and goes, and of a policy for
-// one, beside which nothing changes. The services are as those of Kubernetes: with a namespace, and several names.
+// a service, while nothing else changes. Like services of Kubernetes, the services have a namespace and several names.
 func BenchmarkPublish_OneOfManyServices(b *testing.B) {
 	service := func(i, generation int) *meshroute.Service {
 		name, namespace := fmt.Sprintf("s%d", i), fmt.Sprintf("ns%d", i%50)

@@ -51,7 +51,7 @@ func TestGatewayWeights(t *testing.T) {
 	})
 }
 
-// RPCs of a rule whose backends all have the weight 0 fail, as do those of a rule without backends (httproute-no-backend-refs).
+// RPCs of a rule whose backends all have the weight 0 fail, and so do RPCs of a rule without backends (httproute-no-backend-refs).
 func TestGatewayNowhere(t *testing.T) {
 	t.Parallel()
 	for rules, want := range map[string]string{
