@@ -118,6 +118,7 @@ func TestExcusedByStricterSecurity(t *testing.T) {
 		fault   bool
 	}{
 		{"stricter", secured(mutual, named), peer, time.Second, ends, false, false},
+		{"stricter, after a GOAWAY", secured(mutual, named), peer, time.Second, `connection error: desc = "` + strings.ReplaceAll(ends, `"`, `\"`) + `", received prior goaway`, false, false},
 		{"too soon", secured(mutual, named), peer, time.Second - 1, ends, false, true},
 		{"on no connection", secured(mutual, named), "", time.Second, ends, false, true},
 		{"for another reason", secured(mutual, named), peer, time.Second, "error reading from server: EOF", false, true},

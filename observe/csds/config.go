@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -55,7 +56,7 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 		ClientStatus: clientStatus(r.State),
 	}
 	if r.Cached() {
-		config.VersionInfo = valid(r.Version)
+		config.VersionInfo = version(r.Version)
 		config.LastUpdated = timestamppb.New(r.LastUpdated)
 		if contents {
 			config.XdsConfig = content(r)
@@ -63,7 +64,7 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 	}
 	if f := r.Failure; f != nil {
 		config.ErrorState = &adminv3.UpdateFailureState{
-			VersionInfo:       valid(f.Version),
+			VersionInfo:       version(f.Version),
 			LastUpdateAttempt: timestamppb.New(f.Time),
 			Details:           valid(f.Err.Error()),
 		}
@@ -107,6 +108,15 @@ func entryName(r *xdsclient.ResourceDump) string {
 // valid makes a server's text valid UTF-8, without which the whole answer could not be
 // marshalled.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// version shortens a version that is longer than any server needs: with it the whole answer would be too large for clients
+// of CSDS.
+func version(text string) string {
+	if len(text) > bounds.EchoedVersion {
+		return bounds.Text(text, bounds.ErrorText)
+	}
+	return valid(text)
+}
 
 // clientStatus maps the states to those of CSDS, which have the same names (gRFC
 // A88, "Cache Entry States, CSDS, and XdsClient Metrics").

@@ -81,3 +81,18 @@ func TestTextOfAServerIsMadeValid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A version of megabytes, which no client needs, would make the answer larger than clients of CSDS take.
+func TestLongVersionsAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("v", 5_000_000)
+	got := resourceConfig(&xdsclient.ResourceDump{
+		TypeURL: "type.googleapis.com/t", Name: "a", State: xdsclient.StateNACKed,
+		Failure: &xdsclient.Failure{Version: long, Err: &xdsclient.Error{Err: errors.New("why")}},
+	}, false)
+	for _, v := range []string{version(long), got.GetErrorState().GetVersionInfo()} {
+		if len(v) > 2000 || !strings.HasPrefix(v, "vvv") || !strings.Contains(v, "5000000 bytes") {
+			t.Errorf("a version has %d bytes: %.100q", len(v), v)
+		}
+	}
+}
