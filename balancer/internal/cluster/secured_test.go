@@ -164,6 +164,7 @@ func TestSecured(t *testing.T) {
 		f.Network.Set("a:1 new", lbtest.Up)
 		f.Expect("when the new connection is made", "a:1 new")
 		f.Network.Set("a:1 old", lbtest.Silent)
+		f.ExpectOpen("when the old connection, which lingered, is lost", "a:1 new")
 		f.secure("old")
 		f.sleep(time.Second - 1)
 		f.Expect("in the time of the second change", "a:1 new")
