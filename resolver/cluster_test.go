@@ -3,11 +3,15 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/resolver/internal/lookup"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -127,6 +131,47 @@ func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	a, _ := f.graph.snapshot().clusters.Get("a")
 	xdstest.Equal(t, "after the last answer: endpoints",
 		n, len(a.Endpoints.Localities[0].Endpoints))
+}
+
+// An answer that arrives as the time between two computations ends computes the endpoints itself. The timer, which waits
+// for the graph meanwhile, does not end the time that begins then.
+func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var changes atomic.Int32
+		c := inlined("a", strictDNS)
+		m := &member{graph: new(graph), changed: func(*member, *balancer.ClusterState) { changes.Add(1) }, state: &balancer.ClusterState{Cluster: c}}
+		d := &dnsEndpoints{member: m, cluster: c, names: map[string]*dnsName{}}
+		m.source = d
+		for i := range 2 * fewNames {
+			name := fmt.Sprintf("late%d.fake:80", i)
+			c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: name, Weight: 1})
+			d.names[name] = new(dnsName)
+			d.silent++
+		}
+		answered := 0
+		answer := func() {
+			d.answered(d.names[fmt.Sprintf("late%d.fake:80", answered)], lookup.Result{Addresses: []string{fmt.Sprintf("10.0.0.%d:80", answered)}})
+			answered++
+		}
+		expect := func(when string, want int32) {
+			t.Helper()
+			xdstest.Equal(t, "changes "+when, want, changes.Load())
+		}
+		m.graph.mu.Lock()
+		answer()
+		answer()
+		expect("by the first answer", 1)
+		time.Sleep(d.spacing()) // The timer waits for the graph.
+		answer()
+		answer()
+		m.graph.mu.Unlock()
+		synctest.Wait()
+		expect("by an answer after the time", 2)
+		time.Sleep(d.spacing())
+		synctest.Wait()
+		expect("by the next timer", 3)
+	})
 }
 
 func TestDNSThatFails(t *testing.T) {

@@ -123,13 +123,15 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 	case wait <= 0 || d.silent == 0 || d.endpoints == nil && r.Err == nil:
 		d.publish()
 	case d.timer == nil:
-		d.timer = time.AfterFunc(wait, func() {
+		var t *time.Timer
+		t = time.AfterFunc(wait, func() {
 			d.member.graph.mu.Lock()
 			defer d.member.graph.mu.Unlock()
-			if !d.stopped && d.timer != nil {
+			if d.timer == t {
 				d.publish()
 			}
 		})
+		d.timer = t
 	}
 }
 
