@@ -152,16 +152,16 @@ func (c *linkConn) Write(b []byte) (int, error) {
 	defer c.writing.Unlock()
 	sent := 0
 	for sent < len(b) {
-		if err := c.failed.Load(); err != nil {
-			return sent, *err
-		}
-		n := min(len(b)-sent, linkChunk)
-		next := chunk{due: after(&c.link.toClient), bytes: bytes.Clone(b[sent : sent+n])}
 		select {
 		case <-c.closed:
 			return sent, net.ErrClosed
 		default:
 		}
+		if err := c.failed.Load(); err != nil {
+			return sent, *err
+		}
+		n := min(len(b)-sent, linkChunk)
+		next := chunk{due: after(&c.link.toClient), bytes: bytes.Clone(b[sent : sent+n])}
 		select {
 		case c.out <- next:
 			sent += n

@@ -142,3 +142,19 @@ func TestLink_IsBounded(t *testing.T) {
 		t.Errorf("a write ended with %v after %d bytes, want net.ErrClosed", err, accepted.Load())
 	}
 }
+
+// A write on a closed connection says so, whatever became of the client before.
+func TestLink_WriteAfterClose(t *testing.T) {
+	t.Parallel()
+	client, server := overLink(t, new(testutils.Link))
+	client.Close()
+	for {
+		if _, err := server.Write([]byte("response")); err != nil {
+			break
+		}
+	}
+	server.Close()
+	if _, err := server.Write([]byte("response")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the write ended with %v, want net.ErrClosed", err)
+	}
+}
