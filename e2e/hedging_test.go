@@ -23,13 +23,17 @@ func TestHedgingEndToEnd(t *testing.T) {
 		`route { hedge_policy { hedge_on_per_try_timeout: true } }`)), clusterOf("c", hangs, answers))
 	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
 	reachAll(t, cc, hangs, answers)
-	canceled := make(chan bool, 100)
+	var attempts struct {
+		xdstest.State
+		began, open int
+	}
 	hangs.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
+		attempts.Change(func() { attempts.began++; attempts.open++ })
 		<-ctx.Done()
-		canceled <- true
+		attempts.Change(func() { attempts.open-- })
 		return nil
 	})
-	hedges, total := make(map[string]int64), 0
+	hedges := make(map[string]int64)
 	eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
 		n := 0
 		for range 4 {
@@ -44,10 +48,7 @@ func TestHedgingEndToEnd(t *testing.T) {
 			t.Error("no RPC was hedged")
 		}
 		hedges["hedges grpc.method="+strings.TrimPrefix(answers.Last().Method, "/")+" grpc.target=xds:///"+service] = int64(n)
-		total += n
 	})
-	for range total {
-		<-canceled
-	}
+	attempts.Await(t, "the attempts that hang to be canceled", func() bool { return attempts.began > 0 && attempts.open == 0 })
 	recorder.expect(t, "grpc.client.call.", hedges)
 }
