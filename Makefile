@@ -118,8 +118,8 @@ TESTS ?=
 FILES ?=
 
 .PHONY: mutate
-mutate: ## Change the code of the package PKG (only "file.go:line" that match FILES) in one place at a time, and tell which changes its tests, and those of TESTS, do not notice; with NEEDLESS=1 also which tests add nothing
-	cd tools && $(GO) run ./mutate -C .. $(if $(NEEDLESS),-needless) -tests '$(TESTS)' -files '$(FILES)' $(PKG)
+mutate: ## Change the code of the package PKG (only "file.go:line" that match FILES) in one place at a time, and tell which changes its tests, and those of TESTS, do not notice; SHORT=1 runs them with -short, NEEDLESS=1 also tells which tests add nothing
+	cd tools && $(GO) run ./mutate -C .. $(if $(SHORT),-short) $(if $(NEEDLESS),-needless) -tests '$(TESTS)' -files '$(FILES)' $(PKG)
 
 .PHONY: grpc-version
 grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest tested one by default

@@ -6,6 +6,7 @@
 //	go run ./mutate -C .. -tests ./e2e,./xdsclient ./internal/ads # and the tests of others
 //	go run ./mutate -C .. -files '^(call|retry)\.go:' ./resolver  # two files of a package
 //	go run ./mutate -C .. -files '^call\.go:1[0-4].$' ./resolver  # lines 100 to 149 of one
+//	go run ./mutate -C .. -short ./mesh/controlplane          # with what its tests have for "go test -short"
 //	go run ./mutate -C .. -needless ./resolver               # which tests add nothing?
 //
 // All mutants of a package are in one program, which the environment variable MUTANT switches
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&o.run, "run", "", "run the tests that match this `pattern` only, as in go test")
 	files := flag.String("files", "", "change only code whose \"file.go:line\" matches this `pattern`")
 	flag.StringVar(&o.skip, "skip", "", "do not run the tests that match this `pattern`, as in go test")
+	flag.BoolVar(&o.short, "short", false, "run the tests with -short, as in go test")
 	flag.BoolVar(&o.needless, "needless", false, "tell which tests reach and kill nothing that the others do not")
 	flag.IntVar(&o.parallel, "p", 2, "how many programs run at a time")
 	flag.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of each program")

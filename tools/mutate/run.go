@@ -26,6 +26,7 @@ type options struct {
 	packages []string // whose tests are run
 	run      string
 	skip     string
+	short    bool
 	needless bool
 	files    *regexp.Regexp // of "file.go:line", the first line of the code to change
 	parallel int
@@ -288,7 +289,7 @@ func (m *mutation) execute(ctx context.Context, tests []*test, limit time.Durati
 	}
 	p := tests[0].program
 	cmd := m.command(ctx, "sh", "-c", `ulimit -v 8388608; exec "$0" "$@"`,
-		p.binary, "-test.v", fmt.Sprint("-test.failfast=", !m.needless), "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$")
+		p.binary, "-test.v", fmt.Sprint("-test.short=", m.short), fmt.Sprint("-test.failfast=", !m.needless), "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$")
 	cmd.Dir, cmd.Env = p.dir, append(cmd.Env, env...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, time.Second
