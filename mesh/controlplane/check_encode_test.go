@@ -70,6 +70,9 @@ func (x *trial) Encode(e *explore.Encoder) {
 			e.Byte(x.latest[i])
 		}
 	}
+	if x.way.keeps {
+		e.Value(x.kept)
+	}
 	e.Number(uint64(x.wanted))
 	e.Number(uint64(x.subscribed))
 	e.Bool(x.dirty)

@@ -33,13 +33,14 @@ type trial struct {
 	latest [maxCheckItems]checkContent
 	// live are the demands that the source knows.
 	live []*checkDemand
-	// subscribed are the subscriptions that the server has read, as bits, and lastNonce is that of its last response. left
-	// are those that ended since its last response.
-	subscribed, left uint
-	lastNonce        string
-	client           checkClient
-	up               []*checkRequest
-	down             []*checkResponse
+	// kept is checked with a removal delay.
+	kept checkKept
+	// subscribed are the subscriptions that the server has read, as bits, and lastNonce is that of its last response.
+	subscribed uint
+	lastNonce  string
+	client     checkClient
+	up         []*checkRequest
+	down       []*checkResponse
 	// wanted are the subscriptions of the client as bits; dirty says that it has a request to send.
 	wanted uint
 	dirty  bool
@@ -95,7 +96,8 @@ func newTrial(way *checkWay) *trial {
 // open begins a stream. The client has forgotten all that it had, or not.
 func (x *trial) open(forgotten bool) {
 	x.Tell("a stream begins%s", map[bool]string{true: ", the client has nothing"}[forgotten])
-	x.streaming, x.dirty, x.subscribed, x.left, x.lastNonce = true, true, 0, 0, ""
+	x.streaming, x.dirty, x.subscribed, x.lastNonce = true, true, 0, ""
+	x.kept = checkKept{}
 	protocol := ProtocolSotW
 	if x.way.delta {
 		protocol = ProtocolDelta
@@ -157,15 +159,15 @@ func (x *trial) read() {
 		if r.delta.ErrorDetail != nil {
 			x.client.nacked++
 		}
-		x.left |= x.subscribed & r.leaves
 		x.subscribed = x.subscribed&^r.leaves | r.subs
+		x.kept.subscribe(x, r.leaves|r.subs)
 		err = x.delta.handleRequest(r.delta)
 	} else {
 		if nonce := r.sotw.ResponseNonce; nonce == "" || x.lastNonce == "" || nonce == x.lastNonce {
 			if r.sotw.ErrorDetail != nil {
 				x.client.nacked++
 			}
-			x.left |= x.subscribed &^ r.subs
+			x.kept.subscribe(x, x.subscribed^r.subs)
 			x.subscribed = r.subs
 		}
 		err = x.sotw.handleRequest(r.sotw)
@@ -199,14 +201,18 @@ func (x *trial) push() {
 	}
 	for _, r := range responses {
 		x.Tell("the server sends: %s", r.text)
-		x.lastNonce, x.left = r.nonce, 0
+		x.lastNonce = r.nonce
 		x.judge(r)
+		if x.way.keeps {
+			x.kept.judge(x, r)
+		}
 	}
 	x.down = append(x.down, responses...)
 }
 
 // endDelay lets the removal delay pass.
 func (x *trial) endDelay() {
+	x.kept.endDelay()
 	for i := range x.st.withdrawals.queue {
 		x.st.withdrawals.queue[i].due = time.Time{}
 	}
@@ -218,6 +224,7 @@ func (x *trial) move() {
 	x.node = 1 - x.node
 	x.Tell("the node has the constraints %s", [...]string{"env=prod", "env=test"}[x.node])
 	x.implicit.epoch.Add(1)
+	x.kept = checkKept{}
 	if !x.streaming {
 		return
 	}

@@ -252,7 +252,9 @@ func (x *trial) member(l, item int) checkValue {
 // put changes an item in the store.
 func (x *trial) put(i int, to checkContent) {
 	x.Tell("%s is %s", x.way.things[i].text, x.way.text(i, to))
+	was := x.world[i]
 	x.world[i] = to
+	x.kept.put(x, i, was)
 	if to == checkX || to == checkY {
 		x.latest[i] = to
 	}
