@@ -178,7 +178,10 @@ func TestMirrorUnderLoad(t *testing.T) {
 		m.serveRoute(with(toCluster("primary"), "route { %s %s }", policy, policy), primary, shadow)
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, primary)
-		ctx := testutils.Context(t)
+		pass := func(n int) {
+			t.Helper()
+			xdstest.NoError(t, primary.Wait(testutils.Context(t), primary.Count()+n))
+		}
 		for _, step := range []func(){
 			func() {},
 			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
@@ -186,15 +189,14 @@ func TestMirrorUnderLoad(t *testing.T) {
 			func() { xdstest.NoError(t, shadow.Restart()) },
 		} {
 			step()
-			n := primary.Count()
-			xdstest.NoError(t, primary.Wait(ctx, n+500))
+			pass(250)
 		}
 		if shadow.Count() == 0 {
 			t.Error("the shadow got nothing")
 		}
 		release := xdstest.Hold(shadow)
 		defer release()
-		xdstest.NoError(t, primary.Wait(ctx, primary.Count()+1000))
+		pass(500)
 		l.stop(t)
 	})
 }
