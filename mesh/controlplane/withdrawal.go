@@ -90,7 +90,11 @@ func (sub *subscription) withdraw(tp topic, old *entry) bool {
 // hasResource reports whether the client was sent a resource under the topic, and has not
 // subscribed to it again. In SotW what a wildcard covers counts as sent; dropUnsent corrects that.
 func (sub *subscription) hasResource(tp topic) bool {
-	if sub.pending.requested(tp) || sub.pending.allAgain {
+	again := sub.pending.requested(tp) || sub.pending.allAgain
+	if sub.mode == pushAll {
+		again = again && sub.pending.all // otherwise the last response had it
+	}
+	if again {
 		return false
 	}
 	sent, _ := sub.sent.last(tp)

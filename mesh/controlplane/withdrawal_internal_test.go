@@ -125,6 +125,27 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 	}
 }
 
+// What is deleted just after a client has subscribed to many names stays in the responses until the delay has passed: the first one
+// has all of them, though errors of the rest are looked for later.
+func TestWithdrawals_OfTheRestOfManyNames(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	store.pace.due = 1
+	p := newTestSotW(store)
+	p.withdrawals.delay = time.Hour
+	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "a"}, &clusterpb.Cluster{Name: "b"}) })
+	mustHandle(t, p, request(typeurl.Cluster, "a", "b"))
+	discard(t, p)
+	update(t, store, func(tx *Tx) { tx.DeleteAll(typeurl.Cluster) })
+	for len(p.dueSubs) > 0 {
+		discard(t, p)
+	}
+	if len(p.clusters) != 2 {
+		t.Errorf("the last response has %d Clusters, want both that were deleted", len(p.clusters))
+	}
+	store.release(p.stream)
+}
+
 // In any order of updates, requests and pushes, a client has its resources at least as long
 // as the store, and no longer once the delay has passed.
 func TestWithdrawals_Converge(t *testing.T) {
