@@ -133,6 +133,6 @@ func (t *table) setWildcard(sub *subscription, on bool) {
 		sub.closeUnanswered(wildcardTopic, a)
 	default:
 		t.leave(sub, wildcardKey, sub.implicit.Key())
-		delete(sub.closed, wildcardTopic)
+		sub.closed.open(wildcardTopic)
 	}
 }

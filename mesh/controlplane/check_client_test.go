@@ -314,7 +314,8 @@ func (x *trial) applyMembers(r *checkResponse, l int, nack bool) {
 	}
 	for _, v := range r.resources {
 		it := &x.way.things[v.item()]
-		if !x.covers(l, v.item()) || x.way.locators && !x.way.subs_[l].constraints.Match(it.parameters) {
+		// The client cannot know which names the wildcard covers.
+		if x.way.subs_[l].name != wildcardName && !x.covers(l, v.item()) || x.way.locators && !x.way.subs_[l].constraints.Match(it.parameters) {
 			continue
 		}
 		for i := range x.way.things {
@@ -344,7 +345,7 @@ func (x *trial) compare() {
 			}
 			for i := range x.way.things {
 				has, want := x.client.members[l][i], x.member(l, i)
-				if inError && x.isNamed(i) {
+				if inError && x.isNamed(i) || !x.covers(l, i) && x.isForOther(l, i) {
 					continue
 				}
 				if want.isThere() && has != want || !want.isThere() && has.isThere() {
@@ -369,6 +370,18 @@ func (x *trial) compare() {
 func (x *trial) isNamed(item int) bool {
 	for l := range x.way.subs_ {
 		if x.client.wanted&(1<<l) != 0 && x.way.subs_[l].name == x.way.things[item].name {
+			return true
+		}
+	}
+	return false
+}
+
+// isForOther reports whether the client subscribes to an item by another subscription, too.
+func (x *trial) isForOther(l, item int) bool {
+	it := &x.way.things[item]
+	for other := range x.way.subs_ {
+		within := x.way.subs_[other].name == it.name || x.covers(other, item)
+		if other != l && x.wanted&(1<<other) != 0 && within && x.constraintsOf(other).Match(it.parameters) {
 			return true
 		}
 	}

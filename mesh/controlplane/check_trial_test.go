@@ -286,11 +286,19 @@ func (x *trial) say(tx *Tx, d *Demand) {
 		}
 		return
 	}
+	failed := -1
 	for i := range x.way.things {
-		it := &x.way.things[i]
-		if d.Name == wildcardName || strings.HasPrefix(it.name, strings.TrimSuffix(d.Name, "*")) {
+		switch it := &x.way.things[i]; {
+		case d.Name == wildcardName && strings.Contains(it.text, "/"), !strings.HasPrefix(it.name, strings.TrimSuffix(d.Name, "*")):
+		case !it.glob:
 			x.set(tx, i)
+		case x.world[i] == checkError:
+			failed = i
 		}
+	}
+	if failed >= 0 {
+		tx.AnswerError(d, x.way.failure(failed))
+		return
 	}
 	tx.Answer(d, nil)
 }
@@ -360,11 +368,17 @@ func (x *trial) Settle() (responses int) {
 // checkState checks what is left on the server when all is silent.
 func (x *trial) checkState(sub *subscription) {
 	d := &sub.delivery
+	inError := 0 // a source has answered these, and they stay closed
+	for l := range x.way.subs_ {
+		if x.way.source && x.wanted&(1<<l) != 0 && x.way.subs_[l].collection && x.of(l).content() == checkError {
+			inError++
+		}
+	}
 	switch {
 	case !sub.pending.empty() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.pending)
-	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || len(sub.closed) > 0:
-		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, len(sub.closed))
+	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || sub.closed.len() > inError:
+		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, sub.closed.len())
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
 		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
 	case x.client.rejections != x.client.nacked:

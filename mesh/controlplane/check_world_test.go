@@ -320,6 +320,8 @@ func checkWays() []*checkWay {
 	members := []string{"dir/a{shard=5}", "dir/a{shard=3}"}
 	exact := []string{"a{env=prod}", "*{env=prod}"}
 	bound, boundWildcard := []string{"a", "a{env=prod}"}, []string{"a{env=test}", "*"}
+	beside, besideItems := []string{"dir/a", "*"}, []string{"dir/a", "b"}
+	besideShards := []string{"dir/a{shard=0-5}", "*{shard=0-3}"}
 	return []*checkWay{
 		{name: "SotW names", subs: names, items: names},
 		{name: "SotW wildcard", subs: star, items: names},
@@ -338,6 +340,8 @@ func checkWays() []*checkWay {
 		{name: "SotW denied", reports: true, denied: "b", subs: names, items: names},
 		{name: "SotW source", reports: true, source: true, subs: names, items: names},
 		{name: "SotW source wildcard", source: true, subs: star, items: names},
+		{name: "SotW source beside", source: true, subs: beside, items: besideItems},
+		{name: "SotW source beside shards", source: true, locators: true, subs: besideShards, items: members},
 		{name: "delta names", delta: true, subs: names, items: names},
 		{name: "delta names kept", delta: true, keeps: true, subs: names, items: names},
 		{name: "delta wildcard", delta: true, subs: star, items: names},
@@ -360,5 +364,9 @@ func checkWays() []*checkWay {
 		{name: "delta source wildcard", delta: true, source: true, subs: star, items: names},
 		{name: "delta source glob", delta: true, source: true, subs: []string{"dir/a", "dir/*"}, items: []string{"dir/a", "dir/b"}},
 		{name: "delta source glob shards", delta: true, source: true, locators: true, subs: globs, items: members},
+		{name: "delta source beside", delta: true, source: true, subs: beside, items: besideItems},
+		{name: "delta source beside shards", delta: true, source: true, locators: true, subs: besideShards, items: members},
+		{name: "delta source glob beside", delta: true, source: true, subs: []string{"dir/*", "*"}, items: []string{"dir/a", "b", "dir/*"}},
+		{name: "delta source glob beside shards", delta: true, source: true, locators: true, subs: []string{"dir/*{shard=0-5}", "*{shard=0-3}"}, items: append(members, "dir/*")},
 	}
 }

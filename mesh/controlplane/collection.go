@@ -13,14 +13,11 @@ func (sub *subscription) closeUnanswered(tp topic, a *ask) {
 	}
 	e := a.entryOf(sub)
 	if e == nil {
-		delete(sub.closed, tp)
+		sub.closed.open(tp)
 		return
 	}
 	sub.refuseWildcard(tp, e)
-	if sub.closed == nil {
-		sub.closed = closedSet{}
-	}
-	sub.closed.openLater(tp, false)
+	sub.closed.close(tp, e, false)
 }
 
 // refuseWildcard ends the stream if the answer to a wildcard is an error. The caller holds Store.mu, and
@@ -34,7 +31,7 @@ func (sub *subscription) refuseWildcard(tp topic, answer *entry) {
 // wildcardClosed reports whether the wildcard, or each of several, is closed. The caller holds
 // Store.mu.
 func (s *selection) wildcardClosed() bool {
-	if len(s.closed) == 0 || !hasWildcard(s.typeURL) {
+	if s.closed.len() == 0 || !hasWildcard(s.typeURL) {
 		return false
 	}
 	if s.dialect == byNames {
@@ -49,17 +46,47 @@ func (s *selection) wildcardClosed() bool {
 	return any
 }
 
-// closedSet has the collections that are closed, and whether the client has subscribed to them again
-// since.
-type closedSet map[topic]bool
+// closedSet has the collections that are closed.
+type closedSet struct {
+	of map[topic]closedCollection
+	// awaited counts those that are not answered.
+	awaited int
+}
 
-func (c closedSet) has(tp topic) bool {
-	_, closed := c[tp]
+type closedCollection struct {
+	// again says that the client has subscribed to it again since it was closed.
+	again bool
+	// awaited says that it is not answered; otherwise it is in error.
+	awaited bool
+}
+
+func (c *closedSet) len() int { return len(c.of) }
+
+func (c *closedSet) has(tp topic) bool {
+	_, closed := c.of[tp]
 	return closed
 }
 
-// openLater keeps that the client subscribed again.
-func (c closedSet) openLater(tp topic, again bool) { c[tp] = c[tp] || again }
+// close adds a collection with its answer, or keeps that the client has subscribed to it again.
+func (c *closedSet) close(tp topic, answer *entry, again bool) {
+	if again = c.open(tp) || again; c.of == nil {
+		c.of = map[topic]closedCollection{}
+	}
+	c.of[tp] = closedCollection{again, answer == awaited}
+	if answer == awaited {
+		c.awaited++
+	}
+}
+
+// open removes a collection, and reports whether the client has subscribed to it again.
+func (c *closedSet) open(tp topic) (again bool) {
+	was := c.of[tp]
+	if was.awaited {
+		c.awaited--
+	}
+	delete(c.of, tp)
+	return was.again
+}
 
 // collectionAnswered opens or closes a collection that its source has answered. The caller holds
 // Store.mu.
@@ -69,14 +96,9 @@ func (sub *subscription) collectionAnswered(a *ask, old, answer *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.sent.replaced(a, old)
-	again := sub.closed[tp]
-	if answer == nil {
-		delete(sub.closed, tp)
-	} else {
-		if sub.closed == nil {
-			sub.closed = closedSet{}
-		}
-		sub.closed[tp] = again
+	again := sub.closed.open(tp)
+	if answer != nil {
+		sub.closed.close(tp, answer, again)
 	}
 	if sub.mode == pushAll || sub.isWildcard(tp) {
 		sub.pending.all = true
@@ -115,5 +137,5 @@ func (p *delta) acceptDeferred() error {
 // acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
 // reading, and stream.mu.
 func (sub *subscription) acceptsDeferred() bool {
-	return len(sub.deferred) > 0 && len(sub.closed) == 0 && sub.settling == 0
+	return len(sub.deferred) > 0 && sub.closed.awaited == 0 && sub.settling == 0
 }

@@ -162,7 +162,7 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	now := w.sub.current(w.t, tp)
 	if now == awaited {
-		w.sub.closed.openLater(tp, again)
+		w.sub.closed.close(tp, now, again)
 		return
 	}
 	// The client learns which members exist, so none is kept.

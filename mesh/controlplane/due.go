@@ -246,7 +246,7 @@ func (sub *subscription) acceptVariantClaim(t *table, name, version string) erro
 			_ = sub.keepClaim(sub.topicOf(a), name, version)
 		}
 	}
-	if named == 0 && len(sub.closed) > 0 {
+	if named == 0 && sub.closed.awaited > 0 {
 		return sub.deferClaim(name, version)
 	}
 	covered := false

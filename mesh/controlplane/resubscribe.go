@@ -108,7 +108,7 @@ func (r *resubscription) leave(tp topic) {
 	sub.noteHad(r.change, tp, a)
 	r.removed = append(r.removed, a.number)
 	delete(sub.spellings, a.number)
-	delete(sub.closed, tp)
+	sub.closed.open(tp)
 	r.t.leave(sub, tp.name, sub.askKey(tp))
 	delete(sub.denied, tp)
 }

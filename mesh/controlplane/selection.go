@@ -75,8 +75,7 @@ type selection struct {
 
 	// denied has the keys of the asks that Options.Authorize has refused, by topic.
 	denied map[topic]string
-	// closed are the collections that are closed, and whether the client has subscribed to them
-	// again since.
+	// closed are the collections that are closed.
 	closed closedSet
 
 	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.

@@ -222,7 +222,7 @@ func withholds(sub *subscription, t *table) bool {
 	if t.source == nil || sub.mode != pushAll {
 		return false
 	}
-	if len(sub.closed) > 0 {
+	if sub.closed.len() > 0 {
 		return true
 	}
 	if sub.delivery.reply != ReplyNone {
