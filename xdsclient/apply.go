@@ -199,6 +199,21 @@ func (u *update) answerCollection(c *collection) {
 	u.answered = append(u.answered, c)
 }
 
+// answerEmpty notes that an empty response answers for a wildcard of which the server has nothing to say: Envoy waits for
+// that response, so servers send it. If the client has claimed members, they are still there. A response that
+// may have crossed the request for the wildcard says nothing.
+func (u *update) answerEmpty() {
+	ts := u.types
+	if ts.collections == 0 || !ts.Dialect.Incremental() || !u.resp.IsEmpty() {
+		return
+	}
+	for s := range ts.subs[wildcard].siblings() {
+		if c := s.resource.asCollection; s.payload == nil && c.size == 0 && ts.HasRead(s) && !c.entry.onlyStandby() {
+			u.answerCollection(c)
+		}
+	}
+}
+
 // reportAnswered reports the collections that the response answered for, without the members that it
 // does not have.
 func (u *update) reportAnswered() {

@@ -105,6 +105,7 @@ func (x *trial) encodeSide(e *explore.Encoder) {
 	}
 	e.Byte(byte(x.sentSelected))
 	e.Byte(byte(s.subs))
+	e.Byte(byte(s.whole))
 	e.Bool(x.hasDenied())
 	for kind := range checkKinds {
 		e.Bool(s.begun[kind])

@@ -65,9 +65,6 @@ func randomScope(way *checkWay) checkScope {
 	}
 	for _, l := range way.locators_ { // see what is assumed of the server
 		scope.scoped = scope.scoped || l.collection
-		if l.name == wildcard {
-			scope.breaks = 0
-		}
 	}
 	return scope
 }

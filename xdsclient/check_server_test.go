@@ -18,6 +18,9 @@ type checkServer struct {
 	// told is what it has told of each locator, and members what of each member of a collection.
 	told    [maxCheckLocators]checkValue
 	members [maxCheckLocators][maxCheckItems]checkValue
+	// whole has the collections that the first request of a stream subscribed to without claims, after an earlier stream, as bits:
+	// the first response for one of them has all of its members.
+	whole uint
 	// denied says that it has sent a denial of all subscriptions to a name since client and server were both silent.
 	denied bool
 	// behind says for a type that a SotW server has ignored a list that differs from the one that it goes by, as the request
@@ -113,6 +116,9 @@ func (x *trial) read(r *checkRequest) {
 		return
 	}
 	for l := range x.way.locators_ {
+		if !s.begun[r.kind] && x.used.breaks > 0 && x.way.locators_[l].collection && !x.claimsMember(r, l) {
+			s.whole |= r.subs & (1 << l)
+		}
 		if (r.subs|r.leaves)&(1<<l) != 0 {
 			s.told[l] = checkUnsaid
 			for i, had := range s.members[l] { // the client may have taken it for an answer to what it asks for now
@@ -147,6 +153,11 @@ func (x *trial) read(r *checkRequest) {
 			}
 		}
 	}
+}
+
+// claimsMember reports whether a request claims a member of a collection.
+func (x *trial) claimsMember(r *checkRequest, l int) bool {
+	return slices.ContainsFunc(r.claims, func(v checkValue) bool { return x.way.things[v.item()].collections&(1<<l) != 0 })
 }
 
 // maxBehind is how many responses there may be after the one that a SotW request answers until the server goes by the list of
@@ -402,8 +413,10 @@ func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list 
 		list = append(list, all)
 		list = append(list, x.unscoped(all)...)
 	}
-	for l := range x.way.locators_ { // the first answer for a collection by locators has all members
-		if x.way.locators && x.way.locators_[l].collection && x.server.subs&(1<<l) != 0 && x.server.told[l] == checkUnsaid {
+	list = append(list, x.emptyAnswers()...)
+	for l := range x.way.locators_ { // the first answer for a collection by locators, or without claims, has all members
+		whole := x.way.locators && x.way.locators_[l].collection || x.server.whole&(1<<l) != 0
+		if whole && x.server.subs&(1<<l) != 0 && x.server.told[l] == checkUnsaid {
 			return list
 		}
 	}
@@ -414,6 +427,20 @@ func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list 
 			}
 		}
 	}
+	return list
+}
+
+// emptyAnswers returns the response that answers for a wildcard without members of which the server has to say nothing.
+func (x *trial) emptyAnswers() (list []checkAnswer) {
+	x.subscribed(func(l int, _ checkValue) {
+		said := x.way.locators_[l].name != wildcard || x.server.told[l] != checkUnsaid
+		for i := range x.way.things {
+			said = said || x.world.member(x.way, l, i) != checkNothing || x.server.members[l][i] >= checkFirst
+		}
+		if !said {
+			list = append(list, checkAnswer{told: []checkTold{{l, -1, checkNothing}}})
+		}
+	})
 	return list
 }
 

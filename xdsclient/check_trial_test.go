@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -260,14 +261,16 @@ func (x *trial) request(r *wire.Request) *checkRequest {
 	if q.subs == 0 && q.leaves == 0 {
 		return nil
 	}
-	for _, version := range r.Cached {
-		if v := x.way.valueOfText(version); v != checkUnsaid {
+	for name, version := range r.Cached {
+		v := x.way.valueOfText(version)
+		if i := slices.IndexFunc(x.way.things, func(it checkItem) bool { return it.kind == q.kind && it.name == name }); v == checkUnsaid && i >= 0 && !x.way.locators {
+			v = checkValueOf(i, checkDenied) // it has some version
+		}
+		if v != checkUnsaid {
 			q.claims = append(q.claims, v)
 		}
 	}
-	if len(q.claims) == 2 && q.claims[0] > q.claims[1] {
-		q.claims[0], q.claims[1] = q.claims[1], q.claims[0]
-	}
+	slices.Sort(q.claims)
 	return q
 }
 

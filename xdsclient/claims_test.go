@@ -155,6 +155,31 @@ func TestCollectionWithTooManyVersions(t *testing.T) {
 	})
 }
 
+// A collection that does not fit into the first request, with its versions, is asked for as a whole by a later one, as only the
+// first can claim versions.
+func TestCollectionBeyondTheFirstRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.askedDelta()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has(collectionDir+"a", "1", cluster("", "x")), has(collectionDir+"b", "1", cluster("", "x")))
+		a.cluster("x")
+		e.heard("member a = x", "member b = x", "collection")
+		s.request()
+		for _, ts := range c.channels[c.config.Servers[0].Key()].types {
+			ts.Limit = ts.VersionsSize(ts.subs[collectionName])
+		}
+		s.end <- status.Error(codes.Unavailable, "restart")
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"a"}, initial: map[string]string{"a": "1"}, node: true})
+		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}})
+		s.send(types.clusters, "n1", has(collectionDir+"b", "1", cluster("", "x")))
+		e.heard("member a: does not exist")
+	})
+}
+
 // answering is a delta server that answers each subscription whose version the client does not claim.
 type answering struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer

@@ -143,6 +143,7 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
+	u.answerEmpty()
 	u.reportAnswered()
 	u.ch.restored()
 	for r := range u.useful {

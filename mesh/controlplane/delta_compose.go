@@ -37,7 +37,7 @@ func composeDelta(due dueChanges) deltaBatch {
 	case due.pending.all && sub.wildcardClosed():
 		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
 	case due.pending.all:
-		w.batch.answer = true
+		w.batch.answer, w.batch.noMembers = true, true
 		w.addAll(due.pending.allAgain)
 	}
 	w.openGlobs()
@@ -70,6 +70,7 @@ func (w *composer) addAll(again bool) {
 	}
 	for tp, old := range w.sub.sent.all {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
+			w.batch.noMembers = w.batch.noMembers && w.sub.named(tp)
 			w.addKnown(tp, old, again)
 		}
 	}
@@ -334,6 +335,7 @@ func (w *composer) addError(tp topic, e *entry) {
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {
 	w.sub.sent.setOf(tp, a, e)
+	w.batch.noMembers = w.batch.noMembers && !w.sub.inWildcard(tp, e, true)
 	next := namedResource{name: e.name(), resource: e.resource}
 	if a != nil {
 		next.name = w.sub.locator(a).name

@@ -23,8 +23,9 @@ type deltaBatch struct {
 	// absent are the names of removed that the client has asked for.
 	absent map[string]bool
 	// answer forces a response even if it is empty: a new wildcard subscription is always
-	// answered.
-	answer bool
+	// answered. noMembers says that the wildcard has no members for a client that knows of none: then an empty response goes
+	// first, as one with removals could be for a name.
+	answer, noMembers bool
 }
 
 // namedResource, namedLoss and namedError have the name that the client uses, the latter two
@@ -99,8 +100,12 @@ func (n namedResource) message(d dialect) *discoverypb.Resource {
 // nextResponse moves items of about limit bytes, at least one, from n into a response. explain returns an error that says more about
 // the absence of a resource, or nil. It is sent beside the removal, for clients that know errors.
 func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resourceError) *discoverypb.DeltaDiscoveryResponse {
-	n.answer = false
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
+	n.answer = false
+	if n.noMembers {
+		n.noMembers = false
+		return resp
+	}
 	room := limit
 	fits := func(size int) bool {
 		ok := room == limit || size <= room

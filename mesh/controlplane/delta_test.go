@@ -431,6 +431,29 @@ func TestDelta_Reconnect(t *testing.T) {
 	}
 }
 
+// A client that claims no members cannot know by a removal, which may be for a name, that its wildcard has none.
+func TestDelta_WildcardWithoutMembersIsAnsweredApart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		versions map[string]string
+		want     [][]string
+	}{
+		"nothing is claimed":  {nil, [][]string{{}, {"-gone"}}},
+		"the name is claimed": {map[string]string{"gone": "1"}, [][]string{{}, {"-gone"}}},
+		"members are claimed": {map[string]string{"gone": "1", "left": "1"}, [][]string{{"-gone", "-left"}}},
+		"a member is claimed": {map[string]string{"left": "1"}, [][]string{{"-gone", "-left"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := startDelta(t)
+			c.resume(cds, tt.versions, "*", "gone")
+			for _, want := range tt.want {
+				c.ack(c.want(cds, want...))
+			}
+			c.fence()
+		})
+	}
+}
+
 func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
 	s, c := startDelta(t, cluster("a"))
 	c.subscribe(cds)

@@ -271,7 +271,9 @@ func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
 	return true
 }
 
-// hasRead reports whether the server is known to have read the request for a subscription.
+// HasRead reports whether the server is known to have read the request for a subscription.
+func (q *Requests[S]) HasRead(s S) bool { return q.hasRead(s.progress()) }
+
 func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
 
 // mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another

@@ -63,9 +63,13 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 }
 
 // claims returns the size of the versions that the first request claims for a subscription. If that is too much for one
-// request, it claims nothing.
+// request, it claims nothing. A collection that comes in a later request is not claimed either: no server would remove a
+// member whose version it was not told.
 func (q *Requests[S]) claims(s S) int {
 	if q.announced {
+		if s.IsCollection() && !s.progress().Listed() {
+			q.subs.Disclaim(s)
+		}
 		return 0
 	}
 	size := q.subs.VersionsSize(s)

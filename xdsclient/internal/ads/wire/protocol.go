@@ -98,6 +98,22 @@ type Response struct {
 	beforeNonce, afterNonce []byte
 }
 
+// IsEmpty reports whether a delta response says nothing of any resource.
+func (r *Response) IsEmpty() bool {
+	for range r.Resources {
+		return false
+	}
+	for range r.Errors {
+		return false
+	}
+	for _, removed := range []iter.Seq[ResourceName]{r.Removed, r.RemovedLocators} {
+		for range removed {
+			return false
+		}
+	}
+	return true
+}
+
 // Size is the size of the message in bytes, without the nonce.
 func (r *Response) Size() int { return len(r.beforeNonce) + len(r.afterNonce) }
 
