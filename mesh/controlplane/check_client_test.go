@@ -91,8 +91,9 @@ func (x *trial) change(verb checkVerb, l int) {
 		x.dirty = true
 		return
 	}
-	if verb != verbAgain {
-		// Over delta a client drops what it unsubscribes from.
+	if verb != verbAgain || x.way.scope.breaks == 0 {
+		// Over delta a client drops what it unsubscribes from, and may drop what it subscribes to again. When a stream begins, it
+		// claims what it has by names, so that it must have it for all subscriptions.
 		x.client.has[l], x.client.members[l] = checkUnsaid, [maxCheckItems]checkValue{}
 		x.client.refused &^= bit
 	}
