@@ -482,7 +482,13 @@ func (x *trial) collectionChanges(all *checkAnswer) (each []checkAnswer) {
 			}
 		}
 		if empty && loc.name != wildcard && x.server.told[l] == checkUnsaid {
-			add(checkAnswer{words: []string{"-" + x.scoped(l)}, told: []checkTold{{l, -1, checkNothing}}})
+			none := checkAnswer{words: []string{"-" + x.scoped(l)}, told: []checkTold{{l, -1, checkNothing}}}
+			for i, had := range x.server.members[l] {
+				if had >= checkFirst {
+					none.told = append(none.told, checkTold{l, i, checkNothing})
+				}
+			}
+			add(none)
 		}
 	})
 	return each
