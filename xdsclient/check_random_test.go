@@ -1,13 +1,11 @@
 package xdsclient
 
 import (
-	"cmp"
 	"flag"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/explore"
 )
@@ -32,7 +30,6 @@ func TestCheckAtRandom(t *testing.T) {
 
 func followRandomPaths(t *testing.T, way *checkWay) {
 	env := newCheckEnv(t, way)
-	limit := cmp.Or(explore.TimeLimit(), 500*time.Millisecond)
 	// What is likely differs from path to path: so there are some with many messages under way, and some with few.
 	weights := func(r *rand.Rand) func(checkAction) float64 {
 		var of [verbs]float64
@@ -46,8 +43,8 @@ func followRandomPaths(t *testing.T, way *checkWay) {
 		x.free = true
 		return x
 	}
-	const events = 150
-	found := explore.Wander(begin, rand.New(rand.NewPCG(*checkRandom, 0)), events, weights, limit)
+	const paths, events = 1500, 150 // -check.time in place of so many paths
+	found := explore.Wander(begin, rand.New(rand.NewPCG(*checkRandom, 0)), paths, events, weights, explore.TimeLimit())
 	if found.Fault != "" {
 		t.Errorf("%s\nafter %d paths, path %q:\n%s", found.Fault, found.Paths, way.pathText(found.Path), env.transcriptOf(found.Path))
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Wander follows random paths of so many events, for as long as limit, and returns the first fault, with a path from
-// which no event can be left out. weights returns for a path how likely the next event is one of several. Where
+// Wander follows so many random paths of so many events, or, if limit is not 0, as many as it can in this time. It returns the
+// first fault, with a path from which no event can be left out. weights returns for a path how likely the next event is one of several. Where
 // Run is exhaustive within small bounds, Wander finds what takes many events.
-func Wander[E comparable](begin func() Trial[E], r *rand.Rand, events int, weights func(*rand.Rand) func(E) float64, limit time.Duration) (result Result[E]) {
+func Wander[E comparable](begin func() Trial[E], r *rand.Rand, paths, events int, weights func(*rand.Rand) func(E) float64, limit time.Duration) (result Result[E]) {
 	started := processTime()
 	defer func() { result.Time = processTime() - started }()
-	for processTime()-started < limit {
+	for limit == 0 && result.Paths < paths || limit > 0 && processTime()-started < limit {
 		result.Paths++
 		path, fault := wander(begin(), r, events, weights(r))
 		result.States += len(path)
