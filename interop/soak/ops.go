@@ -114,6 +114,9 @@ func (r *run) passingChannel() bool {
 	if r.cut[hostID(who.name)] > 0 || r.cut[hostID(who.via.host())] > 0 || r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
 		return false
 	}
+	if r.within > virtualPatience { // Its client may have a connection that was lost, and not have noticed.
+		return false
+	}
 	cc := r.dial(r.t, who)
 	defer cc.Close()
 	ctx := testutils.Context(r.t)
