@@ -199,9 +199,9 @@ func (u *update) answerCollection(c *collection) {
 	u.answered = append(u.answered, c)
 }
 
-// answerEmpty notes that an empty response answers for a wildcard of which the server has nothing to say: Envoy waits for
-// that response, so servers send it. If the client has claimed members, they are still there. A response that
-// may have crossed the request for the wildcard says nothing.
+// answerEmpty takes an empty response for the answer to a wildcard without members: Envoy waits for such a response, so
+// servers send one. To a client that has claimed members an empty response says that all of them are still there. One that
+// may have crossed the request for the wildcard says nothing of the wildcard.
 func (u *update) answerEmpty() {
 	ts := u.types
 	if ts.collections == 0 || !ts.Dialect.Incremental() || !u.resp.IsEmpty() {

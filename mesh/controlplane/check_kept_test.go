@@ -1,7 +1,7 @@
 package controlplane
 
-// checkKept is what the server must not take from the client yet: what it sent on the stream, and the store has deleted
-// since. This ends with the removal delay, and when the client changes its subscriptions to the name.
+// checkKept has the resources that the server must not take from the client yet: it sent them on the stream, and the store
+// has deleted them since. They may go once the removal delay has passed, or the client changes its subscriptions to their name.
 type checkKept struct {
 	// sent is what the server sent last for each subscription, and members are the items that it sent for each collection.
 	sent    [maxCheckSubs]checkValue
@@ -11,10 +11,10 @@ type checkKept struct {
 	lost  [maxCheckSubs]uint
 }
 
-// endDelay ends what is kept.
+// endDelay lets the server take away all resources that are kept.
 func (k *checkKept) endDelay() { k.names, k.lost = 0, [maxCheckSubs]uint{} }
 
-// forget ends what is kept of a name, and of what was sent.
+// forget removes the resources of a name, those that are kept and those that were sent.
 func (k *checkKept) forget(x *trial, name string) {
 	for l := range x.way.subs_ {
 		if x.way.subs_[l].name == name {
@@ -65,14 +65,14 @@ func (k *checkKept) put(x *trial, i int, was checkContent) {
 	}
 }
 
-// endNamed ends what is kept of a name, of which there is something again.
+// endNamed removes the kept resources of a name that has a resource in the store again.
 func (k *checkKept) endNamed(x *trial, name string) {
 	sent, members := k.sent, k.members
 	k.forget(x, name)
 	k.sent, k.members = sent, members
 }
 
-// judge checks that a response takes away nothing that is kept, and notes what it has.
+// judge checks that a response takes away no resource that is kept, and adds the resources that the response sends.
 func (k *checkKept) judge(x *trial, r *checkResponse) {
 	for l := range x.way.subs_ {
 		bit := uint(1) << l

@@ -35,7 +35,7 @@ type trial struct {
 	live []*checkDemand
 	// kept is checked with a removal delay.
 	kept checkKept
-	// subscribed are the subscriptions that the server has read, as bits, and lastNonce is that of its last response.
+	// subscribed are the subscriptions that the server has read, as bits, and lastNonce is the nonce of the server's last response.
 	subscribed uint
 	lastNonce  string
 	client     checkClient

@@ -23,8 +23,8 @@ type deltaBatch struct {
 	// absent are the names of removed that the client has asked for.
 	absent map[string]bool
 	// answer forces a response even if it is empty: a new wildcard subscription is always
-	// answered. noMembers says that the wildcard has no members for a client that knows of none: then an empty response goes
-	// first, as one with removals could be for a name.
+	// answered. noMembers says that the wildcard has no members, and that the client knows of none: then an empty response goes
+	// first, as removals alone could be for names that the client asks for.
 	answer, noMembers bool
 }
 

@@ -92,7 +92,7 @@ func (sub *subscription) withdraw(tp topic, old *entry) bool {
 func (sub *subscription) hasResource(tp topic) bool {
 	again := sub.pending.requested(tp) || sub.pending.allAgain
 	if sub.mode == pushAll {
-		again = again && sub.pending.all // otherwise the last response had it
+		again = again && sub.pending.all // otherwise the last response had all resources
 	}
 	if again {
 		return false
