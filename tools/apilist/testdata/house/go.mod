@@ -1,3 +1,0 @@
-module example.com/house
-
-go 1.26.0

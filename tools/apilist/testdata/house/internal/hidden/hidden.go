@@ -1,3 +1,0 @@
-package hidden
-
-type Key int
