@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// overlap is the time between two steps of the authority's replacement, and lifetime is how long certificates are
-	// valid, by how often clients read theirs again. No handshake takes as long as overlap. Certificates are renewed
-	// when a third of their time is over.
-	overlap  = 20
-	lifetime = 300
+	// refresh is how often clients read their certificates again.
+	refresh = 2 * time.Second
+	// overlap is the time between two steps of the authority's replacement. No handshake takes as long.
+	overlap = 20 * refresh
+	// lifetime is how long certificates are valid. They are renewed when a third of it is over.
+	lifetime = 300 * refresh
 )
 
 // provider is the certificate provider instance of the clients.
@@ -45,8 +46,6 @@ func spiffe(path string) *url.URL {
 type certificates struct {
 	t     testing.TB
 	files testca.Files
-	// refresh is how long a client goes without reading its files again.
-	refresh time.Duration
 	// ended ends the renewals.
 	ended chan struct{}
 	work  sync.WaitGroup
@@ -61,14 +60,12 @@ type certificates struct {
 	replacing bool
 }
 
-func newCertificates(t testing.TB, in surroundings) *certificates {
-	c := &certificates{
-		t: t, files: testca.NewFiles(t), refresh: in.refresh(), ended: make(chan struct{}), signs: testca.New(t),
-	}
+func newCertificates(t testing.TB) *certificates {
+	c := &certificates{t: t, files: testca.NewFiles(t), ended: make(chan struct{}), signs: testca.New(t)}
 	c.trusted = []*testca.CA{c.signs}
 	c.renew()
 	c.work.Go(func() {
-		for c.waits(lifetime / 3 * c.refresh) {
+		for c.waits(lifetime / 3) {
 			c.renew()
 		}
 	})
@@ -113,7 +110,7 @@ func (c *certificates) replace(path string, data []byte) {
 
 // valid is the template of a certificate.
 func (c *certificates) valid(id *url.URL) *x509.Certificate {
-	return &x509.Certificate{URIs: []*url.URL{id}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime * c.refresh)}
+	return &x509.Certificate{URIs: []*url.URL{id}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime)}
 }
 
 // replaceAuthority makes another authority sign all certificates, as one does without an interruption: both are trusted
@@ -137,7 +134,7 @@ func (c *certificates) replaceAuthority() bool {
 			step()
 			c.mu.Unlock()
 			c.renew()
-			if !c.waits(overlap * c.refresh) {
+			if !c.waits(overlap) {
 				return
 			}
 		}
@@ -180,7 +177,7 @@ func (c *certificates) serverAt(addr string) *tls.Config {
 func (c *certificates) bootstrap() map[string]any {
 	return map[string]any{
 		"ca_certificate_file": c.files.CA, "certificate_file": c.files.Cert, "private_key_file": c.files.Key,
-		"refresh_interval": fmt.Sprintf("%gs", c.refresh.Seconds()),
+		"refresh_interval": fmt.Sprintf("%gs", refresh.Seconds()),
 	}
 }
 

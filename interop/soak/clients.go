@@ -94,5 +94,5 @@ func (m *mesh) server(host, addr string, secured bool, features ...string) map[s
 	if secured {
 		creds = map[string]any{"type": "tls", "config": m.certificates.bootstrap()}
 	}
-	return map[string]any{"server_uri": m.uri(host, addr), "channel_creds": []any{creds}, "server_features": features}
+	return map[string]any{"server_uri": uri(host, addr), "channel_creds": []any{creds}, "server_features": features}
 }

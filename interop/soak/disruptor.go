@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,9 +16,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// longestUndo is the most operations between a disruption and its end.
-const longestUndo = 15
-
 // disruptor disrupts a mesh for a while: it stops backends and makes control planes
 // fail or lie.
 type disruptor struct {
@@ -26,29 +24,27 @@ type disruptor struct {
 	faulty map[*xdstest.Server]bool
 	// undo has what ends the disruptions.
 	undo []pending
-	// clock is the number of operations so far, or the time: whatever disruptions last.
-	clock func() int64
-	// lasts draws how long a disruption lasts.
-	lasts func() int64
+	// lasts is how long a disruption lasts.
+	lasts time.Duration
 }
 
-// pending ends a disruption when the clock has reached due.
+// pending ends a disruption at a time.
 type pending struct {
-	due int64
+	due time.Time
 	do  func()
 }
 
 // later ends a disruption after a while.
 func (d *disruptor) later(undo func()) {
-	d.undo = append(d.undo, pending{d.clock() + d.lasts(), undo})
+	d.undo = append(d.undo, pending{time.Now().Add(d.lasts), undo})
 }
 
 // undoDue ends the disruptions that are due.
 func (d *disruptor) undoDue() {
-	now := d.clock()
+	now := time.Now()
 	var due []pending
 	d.undo = slices.DeleteFunc(d.undo, func(p pending) bool {
-		if p.due > now {
+		if p.due.After(now) {
 			return false
 		}
 		due = append(due, p)

@@ -1,7 +1,7 @@
-// Package soak keeps clients of dynxds under load for a given time, while everything
-// around them misbehaves: the control plane restarts, stalls, lies, sends garbage, errors
-// and changes, its links have latencies that differ from round to round, DPDS moves
-// clients from variant to variant, and backends and relays stop and restart.
+// Package soak simulates a mesh: clients of dynxds under load, while everything around them misbehaves. The
+// control plane restarts, stalls, lies, sends garbage, errors and changes, latencies change, connections are cut,
+// reset and lost, DPDS moves clients from variant to variant, and backends and relays stop and restart. Time is
+// virtual, so that hours take seconds, and connections are in memory.
 //
 // These invariants have to hold:
 //
@@ -16,10 +16,10 @@
 //   - after each round, when the control plane is correct again, every client
 //     subscribes with the constraints, and holds the resources, that the model says,
 //     byte for byte;
-//   - memory and goroutines level off.
+//   - no goroutine is left when all is closed.
 //
 // It is a test, and not a tool to load other systems with: client, control plane
-// and backends are in one process, on loopback or on a network in memory.
+// and backends are in one process.
 //
 // Some clients use old-style names. The others use names of an authority with
 // DPDS (xRFC TP2, "Server-Specified Constraints"): Listeners, RouteConfigurations
@@ -54,19 +54,14 @@
 //	ops.go        the operations that are drawn from, which do the one or the other
 //	dpds.go       the operations on DPDS
 //	lies.go       the distortions of a control plane's responses
-//	run.go        rounds of operations, the settling after each
-//	report.go     memory, goroutines, and the report of a run
-//
-//	surroundings.go what a mesh runs in: sockets and real time, or a network in memory and virtual time
-//	virtual.go    the latter
-//	virtualops.go the operations that are possible only there
+//	pacing.go     when the next RPC is due
+//	network.go    the network in memory
+//	networkops.go the operations on it
 //	plan.go       what happens in a simulation, by its seed
-//	simulate.go   simulations
+//	simulate.go   a simulation, and its rounds of operations
+//	run.go        an operation, the settling after each round
 //	shrink.go     how a plan that fails is shrunk
 //
-// A simulation (make sim) is the same mesh under the same checks on virtual time, where hours take seconds.
-// Its operations last for other times, so it does not show what needs many RPCs at once, real sockets or processors.
-//
-// One goroutine draws the operations of a run, which depend only on the seed; their
-// timing against the RPCs depends on the machine. A failed run prints its seed.
+// The operations depend only on the seed ("make sim SEEDS=1 FIRST=7" repeats one); their timing against the RPCs depends
+// on the schedule of goroutines. What needs real sockets or many processors is tested by e2e (TestChurnFailsNoRPC).
 package soak

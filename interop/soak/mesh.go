@@ -36,13 +36,11 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 type mesh struct {
 	control, second, policy *xdstest.Server
 	// relays are in front of the first control plane.
-	relays map[through]*relaying
-	// links are those between the control planes and the clients.
-	links        []*testutils.Link
+	relays       map[through]*relaying
 	backends     []*backend
 	channels     []*channel
 	certificates *certificates
-	surroundings
+	pacing       *pacing
 	// cut counts, for each host, the disruptions that cut it off.
 	cut map[string]int
 }
@@ -72,12 +70,7 @@ type channel struct {
 
 // begin opens the channel and starts its traffic.
 func (c *channel) begin(r *run) {
-	c.cc = r.mesh.dial(r.t, c.client)
-	c.resume(r)
-}
-
-// resume starts the traffic.
-func (c *channel) resume(r *run) {
+	c.cc = r.dial(r.t, c.client)
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	c.start(ctx, r.mesh, &r.history)
@@ -91,16 +84,11 @@ func (c *channel) end() {
 	c.cc = nil
 }
 
-func newMesh(t testing.TB, in surroundings) *mesh {
-	store, m := controlplane.NewStore(), &mesh{surroundings: in, certificates: newCertificates(t, in), cut: map[string]int{}}
+func newMesh(t testing.TB) *mesh {
+	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), cut: map[string]int{}}
 	secure := grpc.Creds(m.certificates.server())
 	start := func() *xdstest.Server {
-		opts := []testutils.FakeServerOption{testutils.OverStore(store), testutils.GRPCOptions(secure)}
-		if link := in.link(); link != nil {
-			m.links = append(m.links, link)
-			opts = append(opts, testutils.OverLink(link))
-		}
-		server := xdstest.StartServer(t, opts...)
+		server := xdstest.StartServer(t, testutils.OverStore(store), testutils.GRPCOptions(secure))
 		server.Keep(100)
 		return server
 	}
@@ -121,9 +109,9 @@ func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
 	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
-	opts := append(m.surroundings.dial(who.name), grpc.WithResolvers(b),
+	opts := []grpc.DialOption{dialFrom(who.name), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(creds),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience})}
 	cc, err := grpc.NewClient(who.target(), opts...)
 	xdstest.NoError(t, err)
 	return cc

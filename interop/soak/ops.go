@@ -23,7 +23,7 @@ type op struct {
 }
 
 // ops are all operations. Weights are relative.
-var ops = slices.Concat(honestOps, policyOps, certificateOps, spoilingOps, lies, dpdsOps)
+var ops = slices.Concat(honestOps, policyOps, certificateOps, networkOps, spoilingOps, lies, dpdsOps)
 
 // spoilingOps spoil resources in the store, in rounds with lies.
 var spoilingOps = []op{
@@ -114,7 +114,7 @@ func (r *run) passingChannel() bool {
 	if r.cut[hostID(who.name)] > 0 || r.cut[hostID(who.via.host())] > 0 || r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
 		return false
 	}
-	if r.within > virtualPatience { // Its client may have a connection that was lost, and not have noticed.
+	if r.within > settling { // Its client may have a connection that was lost, and not have noticed.
 		return false
 	}
 	cc := r.dial(r.t, who)

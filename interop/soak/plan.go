@@ -91,9 +91,9 @@ func newPlan(seed uint64) plan {
 	}
 	for i := range 1 + d.IntN(maxRounds) {
 		lying := d.IntN(3) == 0
-		from := slices.Concat(honestOps, policyOps, certificateOps, virtualOps, dpdsOps)
+		from := slices.Concat(honestOps, policyOps, certificateOps, networkOps, dpdsOps)
 		if lying {
-			from = slices.Concat(honestOps, policyOps, certificateOps, virtualOps, spoilingOps, lies)
+			from = slices.Concat(honestOps, policyOps, certificateOps, networkOps, spoilingOps, lies)
 		}
 		p.rounds = append(p.rounds, round{lying, time.Duration(d.Int64N(int64(maxQuiet)))})
 		at, last := time.Duration(0), silent{}

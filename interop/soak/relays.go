@@ -42,10 +42,8 @@ func (v through) host() string { return fmt.Sprint("relay ", int(v)) }
 // relaying is a relay in front of the first control plane, which is killed and started again
 // on the same address, without what it had.
 type relaying struct {
-	t    testing.TB
-	addr *loopback.Address
-	// link is nil if the network has the latency.
-	link  *testutils.Link
+	t     testing.TB
+	addr  *loopback.Address
 	cfg   *bootstrap.Config
 	creds credentials.TransportCredentials
 	// stop ends the present run; nil while the relay is down. Only the goroutine of the
@@ -60,16 +58,10 @@ func (m *mesh) startRelay(t testing.TB, v through) *relaying {
 	servers := testutils.TopLevel("xds_servers", []any{m.server(v.host(), m.control.Addr(), v == deltaRelay, v.features()...)})
 	cfg, err := bootstrap.Parse("relay", testutils.Bootstrap("relay", "", servers, testutils.Authority(string(lanedNames), "", nil)))
 	xdstest.NoError(t, err)
-	r := &relaying{t: t, addr: addr, link: m.link(), cfg: cfg, creds: m.certificates.server()}
-	if r.link != nil {
-		m.links = append(m.links, r.link)
-	}
+	r := &relaying{t: t, addr: addr, cfg: cfg, creds: m.certificates.server()}
 	r.start()
 	t.Cleanup(func() {
 		r.kill()
-		if r.link != nil {
-			r.link.Wait()
-		}
 		addr.Release()
 	})
 	return r
@@ -81,9 +73,6 @@ func (r *relaying) start() {
 	xdstest.NoError(r.t, err)
 	listener, err := r.addr.Listen()
 	xdstest.NoError(r.t, err)
-	if r.link != nil {
-		listener = r.link.Listener(listener)
-	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.Creds(r.creds))
 	relayed.Register(server)
 	var serving sync.WaitGroup

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,40 +13,35 @@ import (
 )
 
 const (
-	// opsPerRound is the number of operations in a round, after which the mesh settles.
-	opsPerRound = 60
-	// roundsPerMeasure is the number of rounds between two measurements of memory.
-	roundsPerMeasure = 5
-	// maxPause is the longest time between two operations.
-	maxPause = 25 * time.Millisecond
-	// maxLatency is the longest delay of a message between a client and a control plane.
-	maxLatency = 20 * time.Millisecond
+	// polling is how often a run looks whether the mesh has settled, and settling how long that may
+	// take: the longest backoff, 144 s, and something. noticing is how long a client takes to notice that a
+	// connection was lost: its keepalive, 5 min 20 s, and something.
+	polling  = 250 * time.Millisecond
+	settling = 3 * time.Minute
+	noticing = 6 * time.Minute
 )
 
 // run is one run, driven by one goroutine: rounds of operations on a mesh.
 type run struct {
 	disruptor
-	figures
-	// steps counts the operations.
-	steps int64
+	rounds int
+	// done counts the operations by name.
+	done map[string]int
+	// settled is the longest time that the mesh took to settle, and within is how long that may take.
+	settled, within time.Duration
 	// trace is the operations of the round.
 	trace []string
-	// polling is how often the settling is looked at, and within is how long it may take.
-	polling, within time.Duration
 }
 
 // newRun makes a mesh with a first configuration.
-func newRun(t testing.TB, in surroundings, random *rand.Rand, who []client) *run {
+func newRun(t testing.TB, random *rand.Rand, who []client) *run {
 	r := &run{
 		disruptor: disruptor{
-			publisher: publisher{mesh: newMesh(t, in), t: t, draw: draw{Rand: random, count: backends, clients: who}},
+			publisher: publisher{mesh: newMesh(t), t: t, draw: draw{Rand: random, count: backends, clients: who}},
 			faulty:    map[*xdstest.Server]bool{},
 		},
-		figures: figures{done: map[string]int{}},
-		polling: 10 * time.Millisecond, within: 2 * patience,
+		done: map[string]int{}, within: settling,
 	}
-	r.clock = func() int64 { return r.steps }
-	r.lasts = func() int64 { return 1 + r.Int64N(longestUndo) }
 	for _, c := range who {
 		r.channels = append(r.channels, &channel{client: c})
 	}
@@ -63,77 +57,6 @@ func methods() (all []string) {
 	return all
 }
 
-// Run disrupts a mesh for at least the duration, and fails the test for each violated
-// invariant.
-func Run(t testing.TB, seed uint64, duration time.Duration) {
-	r := newRun(t, sockets{}, rand.New(rand.NewPCG(seed, 0)), clients)
-	for _, c := range r.channels {
-		c.begin(r)
-	}
-	defer func() {
-		r.undoAll()
-		for _, c := range r.channels {
-			c.end()
-		}
-		r.report(seed)
-	}()
-	r.settle()
-	begin := time.Now()
-	for r.rounds == 0 || time.Since(begin) < duration && !t.Failed() {
-		r.round()
-		if r.rounds%roundsPerMeasure == 1 {
-			r.measure()
-		}
-	}
-	r.measure()
-}
-
-// round draws latencies, does operations and lets the mesh settle. In every other round
-// the control plane lies at times: then clients need not see changes in order.
-func (r *run) round() {
-	r.rounds++
-	r.lying = r.rounds%2 == 0
-	r.trace = nil
-	r.drawLatencies()
-	r.judgeOrder(!r.lying)
-	for range opsPerRound {
-		r.step()
-	}
-	r.settle()
-	for _, c := range r.channels {
-		if err := c.faulty(); err != nil {
-			r.t.Errorf("round %d: %v\nThe operations of the round:\n%s", r.rounds, err, strings.Join(r.trace, "\n"))
-		}
-	}
-}
-
-// drawLatencies sets the latencies of the links: none in every third round.
-func (r *run) drawLatencies() {
-	for i, link := range r.links {
-		toServer, toClient := time.Duration(r.Int64N(int64(maxLatency))), time.Duration(r.Int64N(int64(maxLatency)))
-		if r.rounds%3 == 0 {
-			toServer, toClient = 0, 0
-		}
-		link.SetDelay(toServer, toClient)
-		r.trace = append(r.trace, fmt.Sprintf("%s messages to control plane %d take %v, from it %v",
-			time.Now().Format("15:04:05.000"), i, toServer, toClient))
-	}
-}
-
-// step does one operation, ends the disruptions that are due, and pauses.
-func (r *run) step() {
-	r.lookForSure()
-	for {
-		o := r.op()
-		if r.try(o) {
-			break
-		}
-	}
-	r.steps++
-	r.undoDue()
-	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
-}
-
 // try does an operation, if it can be done.
 func (r *run) try(o op) bool {
 	if !o.do(r) {
@@ -141,7 +64,7 @@ func (r *run) try(o op) bool {
 	}
 	r.done[o.name]++
 	r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
-	r.stir()
+	r.pacing.stir()
 	return true
 }
 
@@ -175,7 +98,7 @@ func (r *run) settle() {
 		c.expect(next)
 	}
 	r.await("RPCs to follow the newest configuration", func() error {
-		r.stir()
+		r.pacing.stir()
 		var errs []error
 		for _, c := range r.channels {
 			if err := c.arrived(); err != nil {
@@ -184,7 +107,7 @@ func (r *run) settle() {
 		}
 		return errors.Join(errs...)
 	})
-	r.settling = max(r.settling, time.Since(begin))
+	r.settled = max(r.settled, time.Since(begin))
 	r.history.settle(time.Now())
 	for _, b := range r.backends {
 		b.sure = true
@@ -199,7 +122,7 @@ func (r *run) settle() {
 
 // await returns when check returns nil.
 func (r *run) await(what string, check func() error) {
-	ticker := time.NewTicker(r.polling)
+	ticker := time.NewTicker(polling)
 	defer ticker.Stop()
 	timeout := time.NewTimer(r.within)
 	defer timeout.Stop()

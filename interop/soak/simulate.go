@@ -17,28 +17,20 @@ import (
 	"github.com/dynxds/dynxds/internal/loopback"
 )
 
-const (
-	// virtualPolling is how often a simulation looks whether the mesh has settled, and virtualPatience how long that may
-	// take: the longest backoff, 144 s, and something. noticing is how long a client takes to notice that a
-	// connection was lost: its keepalive, 5 min 20 s, and something.
-	virtualPolling  = 250 * time.Millisecond
-	virtualPatience = 3 * time.Minute
-	noticing        = 6 * time.Minute
-	// cooling is how long goroutines may outlive what they worked for: longer than any timeout of a connection.
-	cooling = 5 * time.Minute
-)
+// cooling is how long goroutines may outlive what they worked for: longer than any timeout of a connection.
+const cooling = 5 * time.Minute
 
 // result is what a simulation came to.
 type result struct {
 	// faults are the invariants that were violated.
 	faults []string
 	// lasted is in virtual time.
-	lasted   time.Duration
-	rpcs     int
-	excused  int
-	done     map[string]int
-	log      []string
-	settling time.Duration
+	lasted  time.Duration
+	rpcs    int
+	excused int
+	done    map[string]int
+	log     []string
+	settled time.Duration
 }
 
 // simulate runs a plan, whose events may be further operations.
@@ -59,7 +51,7 @@ func simulate(t *testing.T, p plan, further ...op) (res result) {
 	defer os.RemoveAll(caches)
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		s := &simulation{plan: p, TB: t, result: &res, caches: caches, ops: slices.Concat(ops, virtualOps, further)}
+		s := &simulation{plan: p, TB: t, result: &res, caches: caches, ops: slices.Concat(ops, further)}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -134,9 +126,7 @@ func (s *simulation) run() {
 		}
 		who = append(who, c)
 	}
-	r := newRun(s, newVirtual(), rand.New(rand.NewPCG(s.plan.seed, 0)), who)
-	r.polling, r.within = virtualPolling, virtualPatience
-	r.clock = func() int64 { return time.Now().UnixNano() }
+	r := newRun(s, rand.New(rand.NewPCG(s.plan.seed, 0)), who)
 	for _, c := range r.channels {
 		c.startAfresh(true)
 		c.begin(r)
@@ -156,7 +146,7 @@ func (s *simulation) run() {
 				s.excused += n
 			}
 		}
-		s.done, s.settling = r.done, r.settling
+		s.done, s.settled = r.done, r.settled
 		for _, host := range r.hosts() {
 			network.Forget(host)
 		}
@@ -188,11 +178,11 @@ func (s *simulation) round(r *run, of round, events []event) {
 	begin := time.Now()
 	for _, e := range events {
 		if e.op == loses {
-			r.within = virtualPatience + noticing
+			r.within = settling + noticing
 		}
 		r.sleepUntil(begin.Add(e.at))
 		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
-		r.lasts = func() int64 { return int64(e.lasts) }
+		r.lasts = e.lasts
 		r.lookForSure()
 		o := s.ops[slices.IndexFunc(s.ops, func(o op) bool { return o.name == e.op })]
 		if !r.try(o) {
@@ -201,7 +191,7 @@ func (s *simulation) round(r *run, of round, events []event) {
 		r.welcome()
 	}
 	r.settle()
-	r.within = virtualPatience
+	r.within = settling
 	r.welcome()
 	for _, c := range r.channels {
 		if err := c.faulty(); err != nil {
@@ -215,16 +205,18 @@ func (s *simulation) round(r *run, of round, events []event) {
 // sleepUntil ends the disruptions that are due until then.
 func (r *run) sleepUntil(then time.Time) {
 	for {
-		next := then.UnixNano()
+		next := then
 		for _, p := range r.undo {
-			next = min(next, p.due)
+			if p.due.Before(next) {
+				next = p.due
+			}
 		}
-		time.Sleep(time.Until(time.Unix(0, next)))
+		time.Sleep(time.Until(next))
 		before := len(r.undo)
 		r.undoDue()
 		if len(r.undo) != before {
 			r.trace = append(r.trace, time.Now().Format("15:04:05.000")+" a disruption ends")
-			r.stir()
+			r.pacing.stir()
 		}
 		if !time.Now().Before(then) {
 			return
@@ -251,7 +243,8 @@ var bubbleOf = regexp.MustCompile(`synctest bubble \d+`)
 
 // othersOfTheBubble returns the stacks of the goroutines of the caller's bubble but for the caller's own and those of package testing.
 func othersOfTheBubble() string {
-	all := bytes.Split(stacks(), []byte("\n\n"))
+	buf := make([]byte, 1<<20)
+	all := bytes.Split(buf[:runtime.Stack(buf, true)], []byte("\n\n"))
 	mine := bubbleOf.Find(all[0])
 	var left []string
 	for _, stack := range all[1:] {

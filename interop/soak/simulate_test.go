@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 var (
@@ -17,6 +19,8 @@ var (
 	seeds     = flag.Int("seeds", 6, "the number of simulations")
 	shrinking = flag.Int("shrink", 3, "how often a smaller plan is tried, as schedules differ from run to run; 0 to shrink none")
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stuck is how long a simulation may take in real time. One in which goroutines wait for each other's locks never ends.
 const stuck = 15 * time.Minute
@@ -33,7 +37,7 @@ func TestSimulations(t *testing.T) {
 			fmt.Fprintf(os.Stderr, "seed %d: %v, %d RPCs\n", p.seed, res.lasted.Round(time.Second), res.rpcs)
 		}
 		total.lasted, total.rpcs, total.excused = total.lasted+res.lasted, total.rpcs+res.rpcs, total.excused+res.excused
-		total.settling = max(total.settling, res.settling)
+		total.settled = max(total.settled, res.settled)
 		for op, n := range res.done {
 			total.done[op] += n
 			events += n
@@ -44,7 +48,7 @@ func TestSimulations(t *testing.T) {
 		}
 	}
 	t.Logf("seeds %d to %d: %v of virtual time in %v, %d events, %d RPCs; %d more failed as their backend broke the connection, or their client had just started; settling took %v at most",
-		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused, total.settling)
+		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused, total.settled)
 	if testing.Verbose() {
 		t.Log(total.done)
 	}

@@ -23,13 +23,8 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-const (
-	// pace is the time between two RPCs of one kind on one channel.
-	pace = 2 * time.Millisecond
-	// patience is the deadline of RPCs, and half of the time in which the mesh must
-	// settle. It ends RPCs that hang.
-	patience = 30 * time.Second
-)
+// patience is the deadline of RPCs. It ends those that hang.
+const patience = 30 * time.Second
 
 // outcome is one RPC that has ended.
 type outcome struct {
@@ -140,7 +135,7 @@ func (c *channel) start(ctx context.Context, m *mesh, h *history) {
 		held := 0
 		c.repeat(ctx, func(rpc context.Context, opts ...grpc.CallOption) outcome {
 			held++
-			whole, every := m.hold(held%8 == 0)
+			whole, every := hold(held%8 == 0)
 			header, err := load.Hold(rpc, client, whole, every, opts...)
 			return outcome{method: load.HeldMethod, header: header, err: err}
 		}, m, h)
@@ -160,7 +155,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 		}
 		_, o.secured = p.AuthInfo.(credentials.TLSInfo)
 		c.judge(o, m, h)
-		m.rest(ctx.Done())
+		m.pacing.rest(ctx.Done())
 	}
 }
 

@@ -11,8 +11,8 @@ const (
 	near     = 40 * time.Millisecond
 )
 
-// virtualOps are the operations that only a simulation has.
-var virtualOps = []op{
+// networkOps are the operations on the network.
+var networkOps = []op{
 	{"latencies change", 6, (*run).changeLatencies},
 	{"a host is cut off from control planes", 8, (*run).cutOff},
 	{"connections to control planes are reset", 6, func(r *run) bool {
