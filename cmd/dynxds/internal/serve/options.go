@@ -84,9 +84,9 @@ func (o *Options) Access() (controlplane.Access, error) {
 	if err != nil {
 		return controlplane.Access{}, fmt.Errorf("--access %s: %w", o.AccessFile, err)
 	}
-	if rules.NeedCertificates() && o.ClientCA == "" {
+	if o.ClientCA == "" {
 		return controlplane.Access{}, fmt.Errorf(
-			"--access %s: it has rules by certificate (san), and without --client-ca no certificate is verified, so that they would apply to nobody: add --client-ca, or use rules by token", o.AccessFile)
+			"--access %s: without --client-ca no certificate is verified, so that the rules would apply to nobody: add --client-ca", o.AccessFile)
 	}
 	return rules, nil
 }
