@@ -31,14 +31,12 @@ type Options struct {
 	// ClientCA is a PEM file with the authorities of client certificates, which are then
 	// required. It needs Cert and Key.
 	ClientCA string
-	// Limits are those of the control plane or relay, and of the streams of other services. Its OnRefused is
-	// replaced by the metric.
-	Limits controlplane.Limits
+	// MaxStreams is controlplane.Options.MaxStreams; there may be as many streams of other services.
+	MaxStreams int
 	// MaxSubscriptions is controlplane.Options.MaxSubscriptions.
 	MaxSubscriptions int
-	// StreamsPerConnection bounds the streams of a connection, and RequestBytes the size of a request. Zero stands
-	// for the defaults of package bounds.
-	StreamsPerConnection, RequestBytes int
+	// RequestBytes bounds the size of a request; zero stands for bounds.RequestBytes.
+	RequestBytes int
 	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
 	AccessFile string
 	// NoChannelz and NoReflection leave out these services.
@@ -99,7 +97,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.StreamsPerConnection = cmp.Or(o.StreamsPerConnection, bounds.StreamsPerConnection)
+	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
 	return o
 }
