@@ -33,7 +33,6 @@ func TestRejectedCommandLines(t *testing.T) {
 		{"serve " + exampleMesh + " --poll 0", `"--poll" flag: want a duration above 0`},
 		{"serve " + exampleMesh + " --grace -1s", `"--grace" flag: want a duration that is not negative`},
 		{"serve " + exampleMesh + " --max-streams 0", `invalid argument "0" for "--max-streams" flag: want a positive number`},
-		{"serve " + exampleMesh + " --peer-share 1.5", `"--peer-share" flag: want a number above 0, and at most 1`},
 		{"relay", "--bootstrap is missing"},
 		{"relay --bootstrap b.json --fold-by nonsense", `for "--fold-by" flag: fold by "nonsense"`},
 		{"relay --bootstrap b.json --linger -1s", `"--linger" flag: want a duration that is not negative`},

@@ -35,22 +35,15 @@ func parseRule(v document.Value) (r rule) {
 	if !o.IsObject() {
 		return r
 	}
-	checkFields(v, o, "san", "token", "node", "names")
-	var san string
-	san, r.token = o.Field("san").Text(), o.Field("token").Text()
-	if o.Field("san").Absent() == o.Field("token").Absent() || san == "" && o.Field("san").IsText() || r.token == "" && o.Field("token").IsText() {
-		v.Fault("", "needs either san or token")
-	}
-	if san == "*" {
-		o.Field("san").Fault("name what they have in common", `"*" is every certificate`)
-	}
-	r.san = parsePatternOf(o.Field("san"), nil)
-	known := slices.Collect(r.san.placeholders)
-	if known == nil {
-		known = []string{}
+	checkFields(v, o, "san", "node", "names")
+	if san, ok := o.Field("san").RequiredText("a SPIFFE ID"); ok {
+		var err error
+		if r.who, err = parseTemplate(san); err != nil {
+			o.Field("san").Fault("", "%v", err)
+		}
 	}
 	if node := o.Field("node"); !node.Absent() {
-		r.node = parseNode(node, known)
+		r.node = parseNode(node, r.who)
 	}
 	for _, item := range o.Field("names").Items() {
 		if prefix, ok := item.RequiredText(`a prefix ("" stands for all names)`); ok {
@@ -64,50 +57,43 @@ func parseRule(v document.Value) (r rule) {
 	return r
 }
 
-// parsePatternOf reads a pattern. Its placeholders have to be known, unless known is nil.
-func parsePatternOf(v document.Value, known []string) pattern {
-	p, err := parsePattern(v.Text())
-	if err == nil && known == nil {
-		err = p.definite()
-	}
-	if err != nil {
-		v.Fault("", "%v", err)
-		return p
-	}
-	for name := range p.placeholders {
-		if known != nil && !slices.Contains(known, name) {
-			v.Fault("the placeholders are those of san", "{%s} is no placeholder", name)
-		}
-	}
-	return p
-}
-
-func parseNode(v document.Value, known []string) (r nodeRule) {
+func parseNode(v document.Value, who template) (node []requirement) {
 	o := v.Object()
 	if !o.IsObject() {
-		return r
+		return nil
 	}
 	checkFields(v, o, "id", "cluster", "metadata")
 	if id := o.Field("id"); !id.Absent() {
-		p := parsePatternOf(id, known)
-		r.id = &p
+		node = append(node, requirement{field: fieldID, want: patternIn(id, who)})
 	}
 	if cluster := o.Field("cluster"); !cluster.Absent() {
-		p := parsePatternOf(cluster, known)
-		r.cluster = &p
+		node = append(node, requirement{field: fieldCluster, want: patternIn(cluster, who)})
 	}
 	if metadata := o.Field("metadata"); !metadata.Absent() {
-		r.metadata = map[string]pattern{}
 		for key, value := range metadata.Entries() {
 			if _, ok := value.RequiredText("a text"); ok {
-				r.metadata[key] = parsePatternOf(value, known)
+				node = append(node, requirement{field: fieldMetadata, key: key, want: patternIn(value, who)})
 			}
 		}
 	}
-	if r.id == nil && r.cluster == nil && len(r.metadata) == 0 {
+	if len(node) == 0 {
 		v.Fault("", "needs id, cluster or metadata")
 	}
-	return r
+	return node
+}
+
+// patternIn reads a pattern. Its placeholders have to be those of the rule's template, if that is valid.
+func patternIn(v document.Value, who template) pattern {
+	p, err := parsePattern(v.Text())
+	if err != nil {
+		v.Fault("", "%v", err)
+	}
+	for _, of := range p.parts {
+		if of.placeholder && who.segments != nil && !who.has(of.text) {
+			v.Fault("the placeholders are those of san", "{%s} is no placeholder", of.text)
+		}
+	}
+	return p
 }
 
 // checkFields reports unknown fields, which would otherwise be ignored.

@@ -3,26 +3,34 @@ package access
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// pattern matches a text as a whole. A placeholder {name} stands for one or more characters up to the next "/" or,
-// in a DNS name, "."; "*" at the end for any characters.
+// pattern is what a text of a node has to be, with the placeholders of a [template], and perhaps "*" at the end.
+//
+// No two clients of a rule may have one text. What a placeholder stands for may have "-" or "." in it, as an ID may, so
+// that each further placeholder, and "*", stands behind a separator and for no text that has that separator in it. Read
+// from its end, a text then has one meaning: by "{service}-*", shop-admin-1 is of shop-admin and not of shop.
 type pattern struct {
-	parts  []part
-	prefix bool
+	parts []part
+	// wild is the separator that "*" stands behind, empty if there is no "*".
+	wild string
 }
 
 // part is a text, or the name of a placeholder.
 type part struct {
 	text        string
 	placeholder bool
+	// separator is what the value of the placeholder must not have in it, empty for the first one.
+	separator string
 }
 
 func parsePattern(text string) (pattern, error) {
 	var p pattern
-	text, p.prefix = strings.CutSuffix(text, "*")
-	for text != "" {
-		literal, rest, open := strings.Cut(text, "{")
+	rest, wild := strings.CutSuffix(text, "*")
+	for rest != "" {
+		literal, behind, open := strings.Cut(rest, "{")
 		if strings.ContainsAny(literal, "*}") {
 			return p, fmt.Errorf(`%q: "*" may only be the last character, and "}" needs a "{"`, literal)
 		}
@@ -32,95 +40,75 @@ func parsePattern(text string) (pattern, error) {
 		if !open {
 			break
 		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed || name == "" || strings.ContainsAny(name, "{*") {
-			return p, fmt.Errorf(`a placeholder is a name in braces, such as {service}; found %q`, "{"+rest)
+		inside, after, _ := strings.Cut(behind, "}")
+		name, ok := placeholderIn(rest[len(literal) : len(rest)-len(after)])
+		if !ok {
+			return p, fmt.Errorf("a placeholder is a name in braces, such as {service}; found %q", "{"+inside)
 		}
-		p.parts = append(p.parts, part{name, true})
-		text = after
+		of := part{text: name, placeholder: true}
+		if p.hasPlaceholder() {
+			if of.separator = p.separator(); of.separator == "" {
+				return p, errNoSeparator("{" + name + "}")
+			}
+		}
+		p.parts = append(p.parts, of)
+		rest = after
+	}
+	if wild {
+		if p.wild = p.separator(); p.wild == "" {
+			return p, errNoSeparator("*")
+		}
 	}
 	return p, nil
 }
 
-// definite returns an error if it is not defined where a placeholder begins.
-func (p pattern) definite() error {
-	for i := 1; i < len(p.parts); i++ {
-		if p.parts[i].placeholder && p.parts[i-1].placeholder {
-			return fmt.Errorf("two placeholders need a text between them, as it is not defined where {%s} begins", p.parts[i].text)
-		}
-	}
-	return nil
+func errNoSeparator(what string) error {
+	return fmt.Errorf(`%q needs a separator before it, such as "/" or "-", without which the text of one client may also be that of another`, what)
 }
 
-// placeholders calls yield with the names of the placeholders.
-func (p pattern) placeholders(yield func(string) bool) {
+func (p *pattern) hasPlaceholder() bool {
 	for _, of := range p.parts {
-		if of.placeholder && !yield(of.text) {
-			return
-		}
-	}
-}
-
-// match returns what the placeholders stand for. Each stands for as little as possible, and for no separator.
-func (p pattern) match(text string) (values map[string]string, ok bool) {
-	separator := "."
-	if strings.Contains(text, "/") {
-		separator = "/"
-	}
-	values = map[string]string{}
-	if !p.matchFrom(0, text, separator, values) {
-		return nil, false
-	}
-	return values, true
-}
-
-func (p pattern) matchFrom(i int, text, separator string, values map[string]string) bool {
-	if i == len(p.parts) {
-		return text == "" || p.prefix
-	}
-	of := p.parts[i]
-	if !of.placeholder {
-		rest, ok := strings.CutPrefix(text, of.text)
-		return ok && p.matchFrom(i+1, rest, separator, values)
-	}
-	most := len(text)
-	if end := strings.Index(text, separator); end >= 0 {
-		most = end
-	}
-	for length := 1; length <= most; length++ {
-		if i+1 < len(p.parts) && !strings.HasPrefix(text[length:], p.parts[i+1].text) {
-			continue
-		}
-		if known, again := values[of.text]; again && known != text[:length] {
-			continue
-		}
-		before, was := values[of.text]
-		values[of.text] = text[:length]
-		if p.matchFrom(i+1, text[length:], separator, values) {
+		if of.placeholder {
 			return true
-		}
-		if delete(values, of.text); was {
-			values[of.text] = before
 		}
 	}
 	return false
 }
 
-// fill returns the text with the placeholders replaced.
-func (p pattern) fill(values map[string]string) string {
-	var b strings.Builder
-	for _, of := range p.parts {
-		if of.placeholder {
-			b.WriteString(values[of.text])
-		} else {
-			b.WriteString(of.text)
-		}
+// separator returns the last character so far, if it may separate what comes next.
+func (p *pattern) separator() string {
+	if len(p.parts) == 0 || p.parts[len(p.parts)-1].placeholder {
+		return ""
 	}
-	return b.String()
+	last, _ := utf8.DecodeLastRuneInString(p.parts[len(p.parts)-1].text)
+	if unicode.IsLetter(last) || unicode.IsDigit(last) {
+		return ""
+	}
+	return string(last)
 }
 
-// accepts reports whether a text is what the pattern is with the placeholders replaced.
-func (p pattern) accepts(text string, values map[string]string) bool {
-	filled := p.fill(values)
-	return text == filled || p.prefix && strings.HasPrefix(text, filled)
+// fill returns the text with the placeholders replaced, up to "*".
+func (p *pattern) fill(values map[string]string) (string, error) {
+	var b strings.Builder
+	for _, of := range p.parts {
+		if !of.placeholder {
+			b.WriteString(of.text)
+			continue
+		}
+		value := values[of.text]
+		if of.separator != "" && strings.Contains(value, of.separator) {
+			return "", fmt.Errorf("{%s} is %q, which has the separator %q in it: use another separator in the access rules", of.text, value, of.separator)
+		}
+		b.WriteString(value)
+	}
+	return b.String(), nil
+}
+
+// accepts reports whether a text is what the pattern is, filled.
+func (p *pattern) accepts(text, filled string) bool {
+	if p.wild == "" {
+		return text == filled
+	}
+	rest, ok := strings.CutPrefix(text, filled)
+	return ok && rest != "" && !strings.Contains(rest, p.wild)
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,23 +25,26 @@ func Peer(p *peer.Peer) string {
 }
 
 func identity(p *peer.Peer) string {
-	if names := sans(p); len(names) > 0 {
-		return names[0]
+	cert := verified(p)
+	switch {
+	case cert == nil:
+		return ""
+	case len(cert.URIs) > 0:
+		return cert.URIs[0].String()
+	case len(cert.DNSNames) > 0:
+		return cert.DNSNames[0]
+	default:
+		return ""
 	}
-	return ""
 }
 
-// sans returns the URIs and DNS names of a client's verified certificate.
-func sans(p *peer.Peer) (names []string) {
+// verified returns a client's verified certificate, or nil.
+func verified(p *peer.Peer) *x509.Certificate {
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.VerifiedChains) == 0 {
 		return nil
 	}
-	cert := info.State.VerifiedChains[0][0]
-	for _, uri := range cert.URIs {
-		names = append(names, uri.String())
-	}
-	return append(names, cert.DNSNames...)
+	return info.State.VerifiedChains[0][0]
 }
 
 func host(addr net.Addr) string {

@@ -1,20 +1,20 @@
-// Package access tells who a client is, by its certificate or its token, and what it may have: which names it may
-// subscribe to, and which node it may say that it is.
+// Package access tells who a client is, by its certificate, and what it may have: which names it may subscribe to, and
+// which node it may say that it is.
 //
 // Everything else that a client says of itself is a claim.
 package access
 
 import (
 	"context"
-	"crypto/subtle"
 	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Rules decide which client may subscribe to which names, and which node it may be. The zero value lets every client
@@ -24,24 +24,16 @@ type Rules struct{ rules []rule }
 
 // rule is one entry of Rules.
 type rule struct {
-	// san is a DNS name or URI of the client's certificate; see pattern.
-	san pattern
-	// token is a bearer token (call credentials, the metadata "authorization").
-	token string
+	// who is the SPIFFE ID of the clients that the rule is for.
+	who template
 	// node is what the rule requires of the client's node.
-	node nodeRule
+	node []requirement
 	// names are the prefixes of the names.
 	names []string
 }
 
 // IsZero reports whether there are no rules.
 func (r Rules) IsZero() bool { return r.rules == nil }
-
-// NeedCertificates reports whether a rule is for clients with a certificate, which no client has whose
-// certificate is not verified.
-func (r Rules) NeedCertificates() bool {
-	return slices.ContainsFunc(r.rules, func(r rule) bool { return r.token == "" })
-}
 
 // Grant is what one client may have.
 type Grant struct {
@@ -52,36 +44,69 @@ type Grant struct {
 // Grant returns what a client may have, by its stream's context and the node of its first request, which may be nil;
 // or PERMISSION_DENIED if the node is none that its rules let it be. It returns the node to use in place of the client's:
 // with the fields that the client left out and the rules know (see [Parse]).
+//
+// Rules apply in their order, each to the node with what those before it filled in, so that all rules of the grant allow
+// the node that is returned.
 func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Node, error) {
 	if r.IsZero() {
 		return Grant{everything: true}, node, nil
 	}
-	names, token := identities(ctx)
+	id, ok := spiffeID(ctx)
+	if !ok {
+		return Grant{}, node, nil
+	}
 	var g Grant
 	var refused error
-	checked := node
+	is := node
 	for i := range r.rules {
 		rule := &r.rules[i]
-		found, ok := rule.matches(names, token)
+		values, ok := rule.who.match(id)
 		if !ok {
 			continue
 		}
-		is, err := rule.node.check(node, found)
+		absent, err := rule.check(is, values)
 		if err != nil {
 			if refused == nil {
 				refused = err
 			}
 			continue
 		}
-		if checked == node {
-			checked = is
+		if len(absent) > 0 && is == node {
+			is = own(node)
+		}
+		for at, text := range absent {
+			rule.node[at].set(is, text)
 		}
 		g.rules = append(g.rules, rule)
 	}
 	if len(g.rules) == 0 && refused != nil {
 		return Grant{}, nil, refused
 	}
-	return g, checked, nil
+	return g, is, nil
+}
+
+// own returns a copy of a node that may be changed.
+func own(node *corepb.Node) *corepb.Node {
+	if node == nil {
+		return &corepb.Node{}
+	}
+	return proto.CloneOf(node)
+}
+
+// check returns the texts that the node lacks, by the requirements that they are for; or PERMISSION_DENIED if the rule does
+// not allow the node.
+func (r *rule) check(node *corepb.Node, values map[string]string) (absent map[int]string, err error) {
+	absent = map[int]string{}
+	for i := range r.node {
+		text, lacks, err := r.node[i].check(node, values)
+		if err != nil {
+			return nil, err
+		}
+		if lacks {
+			absent[i] = text
+		}
+	}
+	return absent, nil
 }
 
 // Everything reports whether the client may have all names.
@@ -99,32 +124,17 @@ func (r *rule) covers(name string) bool {
 	return slices.ContainsFunc(r.names, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// matches reports whether the rule is for a client with these names or this token, and returns for each name that matches
-// what the placeholders stand for.
-func (r *rule) matches(names []string, token string) (found []map[string]string, ok bool) {
-	if r.token != "" {
-		return []map[string]string{nil}, subtle.ConstantTimeCompare([]byte(r.token), []byte(token)) == 1
+// spiffeID returns the SPIFFE ID of a client's verified certificate. As SPIFFE has it, a certificate with several URIs has
+// none.
+func spiffeID(ctx context.Context) (id spiffeid.ID, ok bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return id, false
 	}
-	for _, name := range names {
-		if values, ok := r.san.match(name); ok {
-			found = append(found, values)
-		}
+	cert := verified(p)
+	if cert == nil || len(cert.URIs) != 1 {
+		return id, false
 	}
-	return found, len(found) > 0
-}
-
-// identities returns the names in the verified certificate of a client, and its token. A client has
-// none of what it did not present.
-func identities(ctx context.Context) (names []string, token string) {
-	if p, ok := peer.FromContext(ctx); ok {
-		names = sans(p)
-	}
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		if values := md.Get("authorization"); len(values) == 1 {
-			if scheme, rest, ok := strings.Cut(values[0], " "); ok && strings.EqualFold(scheme, "Bearer") {
-				token = rest
-			}
-		}
-	}
-	return names, token
+	id, err := spiffeid.FromURI(cert.URIs[0])
+	return id, err == nil
 }

@@ -85,8 +85,8 @@ const (
 // its cluster then. gRFC A50 sets no bound; Envoy's is 1 ms.
 const MinOutlierInterval = 100 * time.Millisecond
 
-// Defaults of what all clients of a control plane or a relay hold together, for 10,000 clients in 2 GiB. All but
-// the last two are flags of the commands.
+// What all clients of a control plane or a relay hold together, for 10,000 clients in 2 GiB. Streams and RequestBytes are
+// defaults of flags. One peer has half of each at most, see [Quota].
 const (
 	// Streams is the number of streams.
 	Streams = 20_000
@@ -107,8 +107,6 @@ const (
 	ReplyBytes = 512 << 20
 	// RequestBytes is the size of one request, 16 MiB being about 200,000 names.
 	RequestBytes = 16 << 20
-	// PeerShare is the part of each of these that one peer may hold alone.
-	PeerShare = 0.5
 
 	// NodeSize is the size of one node on the wire.
 	NodeSize = 512 << 10

@@ -7,42 +7,31 @@ import (
 
 // Quota limits an amount that all peers of the process hold together, such as streams, names or
 // bytes. Each peer takes from it through a [Share] of its own. It is safe for concurrent use.
-type Quota struct {
-	what         string
-	limit, share int64
-	// fair is set if a peer's share shrinks as the limit is approached.
-	fair    bool
-	used    atomic.Int64
-	refused atomic.Int64
-}
-
-// NewQuota returns a Quota over what, a plural for errors such as "streams" or "bytes of nodes". All peers
-// together hold at most limit, and each peer at most share. A limit or share of 0 stands for none.
-func NewQuota(what string, limit, share int64) *Quota {
-	return &Quota{what: what, limit: limit, share: share}
-}
-
-// NewFairQuota is NewQuota with shares that shrink as the limit is approached, so that there is room for one
-// more peer whatever the present ones take: a peer may hold share of limit while it is alone, and otherwise the
-// same proportion to what is free. With a limit of 100 and a share of 50 a peer may hold as much as is free:
+//
+// A peer holds at most half of the limit, and less as the limit is approached: at most as much as is free, so that there is
+// room for one more peer whatever the present ones take. With a limit of 100,
 //
 //	one peer that takes all it gets has 50, and 50 are free
 //	two such peers have 33 each, and 33 are free
 //	three have 25 each, and 25 are free
-//
-// A limit of 0 stands for none, and a share of limit or more for one that does not shrink.
-func NewFairQuota(what string, limit, share int64) *Quota {
-	return &Quota{what: what, limit: limit, share: min(share, limit), fair: true}
+type Quota struct {
+	what string
+	// share is what one peer may hold of limit, a half.
+	limit, share int64
+	used         atomic.Int64
+}
+
+// NewQuota returns a Quota over what, a plural for errors such as "streams" or "bytes of nodes". All peers
+// together hold at most limit.
+func NewQuota(what string, limit int64) *Quota {
+	return &Quota{what: what, limit: limit, share: (limit + 1) / 2}
 }
 
 // Used returns the amount that all peers hold.
 func (q *Quota) Used() int64 { return q.used.Load() }
 
-// Limit returns the limit for all peers together, 0 for none.
+// Limit returns the limit for all peers together.
 func (q *Quota) Limit() int64 { return q.limit }
-
-// Refused returns how often Take has refused an amount, for metrics.
-func (q *Quota) Refused() int64 { return q.refused.Load() }
 
 // Share returns the share of one more peer, which holds nothing yet.
 func (q *Quota) Share() *Share { return &Share{quota: q} }
@@ -81,14 +70,11 @@ func (s *Share) Add(n int64) {
 func (s *Share) check(held, used int64) error {
 	q := s.quota
 	switch free := q.limit - used; {
-	case q.limit > 0 && free < 0:
-		q.refused.Add(1)
+	case free < 0:
 		return &Exceeded{What: q.what, Limit: q.limit}
-	case q.share > 0 && held > q.share:
-		q.refused.Add(1)
+	case held > q.share:
 		return &Exceeded{What: q.what, Limit: q.share, Peer: true}
-	case q.fair && float64(held)*float64(q.limit-q.share) > float64(free)*float64(q.share):
-		q.refused.Add(1)
+	case float64(held)*float64(q.limit-q.share) > float64(free)*float64(q.share): // the halves of an odd limit differ
 		return &Exceeded{What: q.what, Limit: q.limit, Peer: true, Free: free}
 	}
 	return nil

@@ -11,30 +11,30 @@ import (
 	"github.com/dynxds/dynxds/internal/access"
 )
 
-// Access decides which client may subscribe to which names, and which node it may be, by its certificate or its token. The
-// zero value lets every client have everything, as any node. [ParseAccess] reads one.
+// Access decides which client may subscribe to which names, and which node it may be, by the SPIFFE ID of its verified
+// certificate. The zero value lets every client have everything, as any node. [ParseAccess] reads one.
 //
 // Without rules for nodes, a node is what the client says it is, verified or not: so is all that follows from it,
 // [Options.NodeConstraints], [Tx.SetDPDS] and [Options.StoreFor]. With them, these get a node that the client's certificate
-// or token allows, with the fields that the client left out. The constraints of a client that subscribes by locators stay
+// allows, with the fields that the client left out. The constraints of a client that subscribes by locators stay
 // what the client says: rules limit the names that it may have, not the variants.
 type Access = access.Rules
 
-// ParseAccess reads an Access from JSON: a list of rules, each with a subject, which is "san" or "token", and the
-// prefixes "names" of the resources that it may subscribe to. A client has the names of all rules whose subject it is; one
-// that is none may subscribe to nothing.
+// ParseAccess reads an Access from JSON: a list of rules, each with a SPIFFE ID, "san", and the prefixes "names" of the
+// resources that clients with this ID may subscribe to. A client has the names of all rules for its ID; one that has no
+// rule, or no SPIFFE ID in a verified certificate, may subscribe to nothing.
 //
 //	[{"san": "spiffe://mesh/ns/shop/sa/{service}", "names": ["shop.", "xdstp://shop/"],
-//	  "node": {"id": "{service}-*", "metadata": {"service": "{service}"}}},
-//	 {"token": "s3cr3t", "names": [""]}]
+//	  "node": {"id": "{service}/*", "metadata": {"service": "{service}"}}}]
 //
-// "san" is a URI or DNS name of the client's verified certificate, in which a placeholder in braces stands for
-// one or more characters other than "/" or, in a DNS name, "."; "*" at the end stands for any characters.
+// Each segment of the path of "san" is a text or a placeholder in braces, which stands for any segment.
 //
 // "node" is what the client's node has to be: its id, its cluster, and texts in its metadata, by their keys. They may have
-// the placeholders of "san", and "*" at the end. A field that the client leaves out is filled in, unless its
-// pattern ends with "*". A rule does not apply to a client whose node is another one, and the stream of a client to which
-// only such rules could apply ends with PERMISSION_DENIED.
+// the placeholders of "san", and "*" at the end. Each placeholder but the first, and "*", has to stand behind a separator, which is
+// a character other than a letter or a digit, and stands for one or more characters other than that separator: so
+// no two IDs have one text. A field that the client leaves out is filled in, unless its pattern ends with "*". A rule does not
+// apply to a client whose node, with what the rules before it filled in, is another one; and the stream of a
+// client to which only such rules could apply ends with PERMISSION_DENIED.
 func ParseAccess(data []byte) (Access, error) { return access.Parse(data) }
 
 // grant returns what a client may have, the node that it is, and until when.

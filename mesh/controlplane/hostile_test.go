@@ -20,11 +20,11 @@ import (
 
 func TestOptions_MaxStreams(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		s := startServer(t, controlplane.Options{Limits: controlplane.Limits{Streams: 2, PeerShare: 1}})
+		s := startServer(t, controlplane.Options{MaxStreams: 4}) // half of which one peer has
 		first, second := open(s), open(s)
 		first.fence()
 		second.fence()
-		if err := open(s).end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Limits.Streams") {
+		if err := open(s).end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Options.MaxStreams") {
 			t.Errorf("a third stream ended with %v", err)
 		}
 		xdstest.NoError(t, first.closeSend())

@@ -1,8 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
-	"math"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -13,63 +11,45 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
-// Limits bound what all clients of a [Server] make it hold together, so that no number of them, and nothing that
-// they send, fills the memory. A stream for which a limit is reached ends with RESOURCE_EXHAUSTED, and all others
-// are served as before. The defaults are for 10,000 clients in 2 GiB; a negative limit is none.
-//
-// A peer, that is a verified certificate identity at one host, has at most PeerShare of each limit, and less as the
-// limit is approached: with a PeerShare of 0.5 never more than what is left for others.
-type Limits struct {
-	// Streams is the number of streams at a time. The default is 20,000. The streams of one connection
-	// are limited by grpc.MaxConcurrentStreams.
-	Streams int
-	// Subscriptions is the number of names that streams subscribe to, each counted for each stream. The
-	// default is 16,000,000.
-	Subscriptions int
-	// Names is the number of distinct names, with their constraints, that are subscribed to; a name counts
-	// once for each 256 bytes. The default is 1,000,000.
-	Names int
-	// NodeBytes is the approximate size in memory of the nodes of all clients. The default is 256 MiB. A
-	// single node may have 512 KiB on the wire.
-	NodeBytes int
-	// Versions is the number of versions in initial_resource_versions (delta) that differ from those of
-	// the server, and that clients have not been answered yet. Beyond it the server forgets them where that
-	// costs only a resource that is sent again. The default is 500,000.
-	Versions int
-	// ReplyBytes is the size of the responses that clients have not read yet. The default is 512 MiB.
-	ReplyBytes int
-	// PeerShare is the part of each limit that one peer may have, above 0; with 1 or more there is no
-	// share. The default is 0.5. It needs to be larger if all clients have the same address, behind a proxy.
-	PeerShare float64
-	// OnRefused is called when a limit is reached, with its name, such as "streams", for metrics. It is
-	// called without locks by several goroutines at a time, and should be quick.
-	OnRefused func(limit string)
-}
-
-// kind is a limit of Limits.
+// kind is something that all clients of a [Server] make it hold together. Its limit bounds that, so that no number of them,
+// and nothing that they send, fills the memory. A stream for which a limit is reached ends with RESOURCE_EXHAUSTED, and all
+// others are served as before. A peer, that is a verified certificate identity at one host, has a share of each: see
+// [bounds.Quota].
 type kind int
 
 const (
 	ofStreams kind = iota
+	// ofSubscriptions are the names that streams subscribe to, each counted for each stream.
 	ofSubscriptions
+	// ofNames are the distinct names, with their constraints, that are subscribed to; see nameWeight.
 	ofNames
+	// ofNodes is the approximate size in memory of the nodes.
 	ofNodes
+	// ofVersions are the versions in initial_resource_versions (delta) that differ from those of the server, and that
+	// clients have not been answered yet. Beyond the limit the server forgets them where that costs only a resource that
+	// is sent again.
 	ofVersions
+	// ofReplies is the size of the responses that clients have not read yet.
 	ofReplies
 	kinds
 )
 
-// limitTexts has for each kind its plural for errors, its name for metrics, and how to change it.
-var limitTexts = [kinds]struct{ plural, name, way string }{
-	ofStreams:       {"xDS streams", "streams", "--max-streams, Limits.Streams"},
-	ofSubscriptions: {"subscriptions", "subscriptions", "--max-total-subscriptions, Limits.Subscriptions"},
-	ofNames:         {"distinct resource names", "names", "--max-names, Limits.Names"},
-	ofNodes:         {"bytes of nodes", "node_bytes", "--max-node-bytes, Limits.NodeBytes"},
-	ofVersions:      {"initial resource versions", "versions", "--max-versions, Limits.Versions"},
-	ofReplies:       {"bytes of responses that are not read", "reply_bytes", "--max-reply-bytes, Limits.ReplyBytes"},
+// limitsOfAll has for each kind its plural for errors, its name for metrics, its limit, and what a client can do that is refused.
+// That of streams is the default of Options.MaxStreams.
+var limitsOfAll = [kinds]struct {
+	plural, name string
+	limit        int64
+	remedy       string
+}{
+	ofStreams:       {"xDS streams", "streams", bounds.Streams, "raise the limit there (--max-streams, Options.MaxStreams)"},
+	ofSubscriptions: {"subscriptions", "subscriptions", bounds.Subscriptions, "subscribe to fewer resources"},
+	ofNames:         {"distinct resource names", "names", bounds.Names, "subscribe to fewer resources"},
+	ofNodes:         {"bytes of nodes", "node_bytes", bounds.NodeBytes, "shorten the metadata of the node"},
+	ofVersions:      {"initial resource versions", "versions", bounds.Versions, "subscribe without them"},
+	ofReplies:       {"bytes of responses that are not read", "reply_bytes", bounds.ReplyBytes, "read them"},
 }
 
-// quotas are the Limits of a server, and what its peers hold of them. It is safe for concurrent use.
+// quotas are the limits of a server, and what its peers hold of them. It is safe for concurrent use.
 type quotas struct {
 	of        [kinds]*bounds.Quota
 	onRefused func(limit string)
@@ -87,21 +67,18 @@ type account struct {
 	streams int
 }
 
-func newQuotas(l Limits) *quotas {
-	q := &quotas{onRefused: l.OnRefused, peers: map[string]*account{}}
-	share := cmp.Or(l.PeerShare, bounds.PeerShare)
-	for of, limit := range map[kind]int{
-		ofStreams:       cmp.Or(l.Streams, bounds.Streams),
-		ofSubscriptions: cmp.Or(l.Subscriptions, bounds.Subscriptions),
-		ofNames:         cmp.Or(l.Names, bounds.Names),
-		ofNodes:         cmp.Or(l.NodeBytes, bounds.NodeBytes),
-		ofVersions:      cmp.Or(l.Versions, bounds.Versions),
-		ofReplies:       cmp.Or(l.ReplyBytes, bounds.ReplyBytes),
-	} {
-		limit = max(limit, 0) // a quota of 0 has no limit
-		q.of[of] = bounds.NewFairQuota(limitTexts[of].plural, int64(limit), int64(math.Ceil(float64(limit)*share)))
+func newQuotas(maxStreams int, onRefused func(limit string)) *quotas {
+	q := &quotas{onRefused: onRefused, peers: map[string]*account{}}
+	for of := range kinds {
+		q.set(of, limitsOfAll[of].limit)
 	}
+	q.set(ofStreams, int64(maxStreams))
 	return q
+}
+
+// set sets a limit, before there are streams.
+func (q *quotas) set(of kind, limit int64) {
+	q.of[of] = bounds.NewQuota(limitsOfAll[of].plural, limit)
 }
 
 // open returns the tab of a stream, or RESOURCE_EXHAUSTED.
@@ -129,9 +106,9 @@ func (q *quotas) open(p *peer.Peer) (*tab, error) {
 // refused counts a refusal, and returns the status for the client.
 func (q *quotas) refused(of kind, err error) error {
 	if q.onRefused != nil {
-		q.onRefused(limitTexts[of].name)
+		q.onRefused(limitsOfAll[of].name)
 	}
-	return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or raise the limit there (%s)", err, limitTexts[of].way)
+	return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or %s", err, limitsOfAll[of].remedy)
 }
 
 // tab is what one stream holds of its peer's account, but for names, which asks hold. It is safe for concurrent
@@ -240,7 +217,7 @@ func (t *tab) close() {
 	}
 }
 
-// payer is who pays for something that is counted as one of Limits.Names or more: an ask, or a demand that is
+// payer is who pays for something that is counted as one of ofNames or more: an ask, or a demand that is
 // not shared. Store.mu guards it.
 type payer struct{ share *bounds.Share }
 

@@ -14,6 +14,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/peer"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -35,7 +36,7 @@ func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 func TestNamesArePaidForOnce(t *testing.T) {
 	t.Parallel()
 	for _, onDemand := range []bool{false, true} {
-		store, q := NewStore(), newQuotas(Limits{})
+		store, q := NewStore(), newQuotas(bounds.Streams, nil)
 		if onDemand {
 			store.OnDemand("", func(_, _ []*Demand) {})
 		}
@@ -70,7 +71,7 @@ func TestNamesArePaidForOnce(t *testing.T) {
 		}
 		for of := range kinds {
 			if used := q.of[of].Used(); used != 0 {
-				t.Errorf("%d of %s are used after all have left", used, limitTexts[of].name)
+				t.Errorf("%d of %s are used after all have left", used, limitsOfAll[of].name)
 			}
 		}
 		if len(q.peers) > 0 {
@@ -181,7 +182,7 @@ func TestOthersHaveTurns(t *testing.T) {
 // Of many clients that make the server work long, one at a time waits for the store, so that others wait for one only.
 func TestOneLongWorkAtATime(t *testing.T) {
 	t.Parallel()
-	store, q := NewStore(), newQuotas(Limits{})
+	store, q := NewStore(), newQuotas(bounds.Streams, nil)
 	store.pace = pace{turn: time.Nanosecond, alone: 1}
 	var waiting, most atomic.Int64
 	var all sync.WaitGroup

@@ -40,7 +40,7 @@ func (s *testServer) from(t testing.TB, address string) *testServer {
 	return &other
 }
 
-// refusals collects what Limits.OnRefused is called with.
+// refusals collects what Options.OnRefused is called with.
 type refusals struct {
 	mu  sync.Mutex
 	all []string
@@ -87,7 +87,7 @@ func (s *testServer) awaitNoClients(t *testing.T) {
 func TestLimits(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
 		for name, test := range map[string]struct {
-			limits  controlplane.Limits
+			limit   int64
 			refused string
 			// greedy takes more than half of the limit with several streams.
 			greedy func(t *testing.T, i int, c *client)
@@ -96,31 +96,31 @@ func TestLimits(t *testing.T) {
 			onlyDelta bool
 		}{
 			"streams": {
-				limits: controlplane.Limits{Streams: 6}, refused: "streams",
+				limit: 6, refused: "streams",
 				greedy: func(*testing.T, int, *client) {}, modest: func(*client) {},
 			},
 			"subscriptions": {
-				limits: controlplane.Limits{Subscriptions: 100}, refused: "subscriptions",
+				limit: 100, refused: "subscriptions",
 				greedy: func(_ *testing.T, _ int, c *client) { c.subscribe(eds, many(20, "shared")...) },
 				modest: func(c *client) { c.subscribe(eds, many(20, "shared")...) },
 			},
 			"names": {
-				limits: controlplane.Limits{Names: 100}, refused: "names",
+				limit: 100, refused: "names",
 				greedy: func(_ *testing.T, i int, c *client) { c.subscribe(eds, many(20, fmt.Sprint("greedy", i, "-"))...) },
 				modest: func(c *client) { c.subscribe(eds, many(20, "modest")...) },
 			},
 			"long names": {
-				limits: controlplane.Limits{Names: 100}, refused: "names",
+				limit: 100, refused: "names",
 				greedy: func(_ *testing.T, i int, c *client) { c.subscribe(eds, fmt.Sprint(i, strings.Repeat("x", 20*256))) },
 				modest: func(c *client) { c.subscribe(eds, strings.Repeat("y", 20*256)) },
 			},
 			"nodes": {
-				limits: controlplane.Limits{NodeBytes: 10_000}, refused: "node_bytes",
+				limit: 10_000, refused: "node_bytes",
 				greedy: func(_ *testing.T, _ int, c *client) { c.identify(strings.Repeat("n", 2_000), eds) },
 				modest: func(c *client) { c.identify(strings.Repeat("m", 2_000), eds) },
 			},
 			"versions": {
-				limits: controlplane.Limits{Versions: 100}, refused: "versions", onlyDelta: true,
+				limit: 100, refused: "versions", onlyDelta: true,
 				greedy: func(_ *testing.T, i int, c *client) {
 					// The wildcard is not answered, so that the claims wait.
 					c.resume(cds, versions(20, fmt.Sprint("greedy", i, "-")), "*")
@@ -133,14 +133,14 @@ func TestLimits(t *testing.T) {
 			}
 			xdstest.Parallel(t, name, func(t *testing.T) {
 				var refused refusals
-				test.limits.OnRefused = refused.add
-				opts := controlplane.Options{Limits: test.limits}
+				opts := controlplane.Options{OnRefused: refused.add}
 				if test.onlyDelta {
 					front := controlplane.NewStore()
 					front.OnDemand(cds, func(_, _ []*controlplane.Demand) {})
 					opts.StoreFor = func(context.Context, *corepb.Node) (*controlplane.Store, error) { return front, nil }
 				}
 				s := startServer(t, opts)
+				s.control.SetLimit(test.refused, test.limit)
 				attacker := s.from(t, "127.0.0.2")
 				takeAll := func() (held []*client, err error) {
 					for i := range 10 {
@@ -159,7 +159,7 @@ func TestLimits(t *testing.T) {
 				s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("there", nil, wrapperspb.String("there")) })
 				for range 3 { // what it held before is free again
 					held, err := takeAll()
-					if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Limits.") || len(held) < 2 {
+					if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many") || len(held) < 2 {
 						t.Fatalf("after %d streams: %v, want RESOURCE_EXHAUSTED", len(held), err)
 					}
 					if !refused.has(test.refused) {
@@ -252,7 +252,8 @@ func TestLimits_OfClaims(t *testing.T) {
 		"locators":                           {names: many(10, "c"), locators: true},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
-			s := startServer(t, controlplane.Options{Limits: controlplane.Limits{Versions: 4, PeerShare: 1}})
+			s := startServer(t, controlplane.Options{})
+			s.control.SetLimit("versions", 8) // half of which one peer has
 			if test.silent {
 				s.store.OnDemand(cds, func(_, _ []*controlplane.Demand) {})
 			}
@@ -289,7 +290,8 @@ func largeNode() *corepb.Node {
 // not counted any more.
 func TestLimits_Replies(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		s := startServer(t, controlplane.Options{Limits: controlplane.Limits{ReplyBytes: 2 << 20}})
+		s := startServer(t, controlplane.Options{})
+		s.control.SetLimit("reply_bytes", 2<<20)
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.SetNamed("big", nil, wrapperspb.String(strings.Repeat("x", 1<<20)))
 			tx.SetNamed("there", nil, wrapperspb.String("there"))

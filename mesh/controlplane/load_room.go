@@ -57,7 +57,7 @@ type loadPeer struct {
 func newLoadRoom(bytes int64) loadRoom {
 	return loadRoom{
 		began: time.Now(),
-		bytes: bounds.NewFairQuota("bytes of load reports", bytes, bytes/2),
+		bytes: bounds.NewQuota("bytes of load reports", bytes),
 		peers: make(map[string]*loadPeer),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -20,8 +21,19 @@ const DefaultMaxSubscriptions = 200_000
 
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
-	// Limits bound what all clients hold together.
-	Limits Limits
+	// MaxStreams bounds how many streams all clients have together, of which a peer, that is a verified certificate
+	// identity at one host, has at most half, and no more than are left for others. A stream beyond it ends with
+	// RESOURCE_EXHAUSTED. The default is 20,000. The streams of one connection are limited by
+	// grpc.MaxConcurrentStreams.
+	//
+	// Other limits of what all clients make the server hold together are fixed, for 10,000 clients in 2 GiB:
+	// 16,000,000 subscriptions, 1,000,000 distinct names, 256 MiB of nodes (512 KiB a node on the wire), 500,000
+	// initial_resource_versions that wait to be compared, and 512 MiB of responses that are not read.
+	MaxStreams int
+
+	// OnRefused is called when one of these limits is reached, with its name, such as "streams", for metrics. It is
+	// called without locks by several goroutines at a time, and should be quick.
+	OnRefused func(limit string)
 
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
@@ -140,6 +152,7 @@ type Options struct {
 
 // withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
+	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)
 	o.MaxNameBytes = cmp.Or(o.MaxNameBytes, 32<<20)
 	o.MaxResponseSize = cmp.Or(o.MaxResponseSize, defaultMaxResponseSize)

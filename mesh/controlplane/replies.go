@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// patience is how long a response waits for others to be read, if they have reached Limits.ReplyBytes.
+// patience is how long a response waits for others to be read, if they have reached their limit.
 const patience = 15 * time.Second
 
 // replies are the responses of a stream that the client may not have read yet: the last one, and the one that is
@@ -52,10 +52,7 @@ func (s *allowance) send(wire grpc.ServerStream, r reply) error {
 		return wire.SendMsg(r)
 	}
 	// One response must be possible, whatever its size.
-	size := min(int64(proto.Size(r)), max(s.tab.quotas.of[ofReplies].Limit()/16, 1))
-	if s.tab.quotas.of[ofReplies].Limit() == 0 {
-		size = 0
-	}
+	size := min(int64(proto.Size(r)), s.tab.quotas.of[ofReplies].Limit()/16)
 	if err := s.awaitRoom(wire.Context(), size); err != nil {
 		return err
 	}

@@ -44,12 +44,13 @@ type Server struct {
 
 // NewServer returns a server over store. Several servers may share one.
 func NewServer(store *Store, opts Options) *Server {
+	opts = opts.withDefaults()
 	return &Server{
 		store:       store,
-		opts:        opts.withDefaults(),
+		opts:        opts,
 		constraints: nodeConstraints{of: opts.NodeConstraints, bind: opts.BindLocators},
 		stop:        make(chan struct{}),
-		quotas:      newQuotas(opts.Limits),
+		quotas:      newQuotas(opts.MaxStreams, opts.OnRefused),
 		streams:     map[uint64]*stream{},
 	}
 }

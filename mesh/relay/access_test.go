@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -24,41 +23,42 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// streamTo opens a delta stream with credentials and metadata.
-func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCredentials, md ...string) *deltaStream {
+// streamTo opens a delta stream with credentials.
+func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCredentials) *deltaStream {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(r.ctx, md...)
-	return openWith[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](ctx, t, addr, "DeltaAggregatedResources", creds)
+	return openWith[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](r.ctx, t, addr, "DeltaAggregatedResources", creds)
 }
 
-// A client gets the names that the rules for its certificate or its token give it, and a denial for
-// others, which do not reach the control plane.
+// identified returns the credentials of a client with this SPIFFE ID in its certificate.
+func identified(t *testing.T, ca *testca.CA, id string) credentials.TransportCredentials {
+	t.Helper()
+	uri, err := url.Parse(id)
+	xdstest.NoError(t, err)
+	config := ca.ClientConfig(false)
+	config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
+	return credentials.NewTLS(config)
+}
+
+// A client gets the names that the rules for its certificate give it, and a denial for others, which do not reach the
+// control plane.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
 	access, err := controlplane.ParseAccess([]byte(`[
-		{"san": "spiffe://mesh/shop/*", "names": ["shop."]},
-		{"token": "secret", "names": ["bank.", "shop."]}]`))
+		{"san": "spiffe://mesh/shop/{service}", "names": ["shop."]},
+		{"san": "spiffe://mesh/shop/teller", "names": ["bank."]}]`))
 	xdstest.NoError(t, err)
 	r := newRig(t, func(o *relay.Options) { o.Access = access }, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("shop.c", ""), xdsmsg.EDSCluster("bank.c", ""))
 	secure := r.serve(r.Relay, grpc.Creds(credentials.NewTLS(ca.ServerConfig())))
-	as := func(id string) credentials.TransportCredentials {
-		uri, err := url.Parse(id)
-		xdstest.NoError(t, err)
-		config := ca.ClientConfig(false)
-		config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
-		return credentials.NewTLS(config)
-	}
 	for name, test := range map[string]struct {
 		stream *deltaStream
 		may    map[string]bool
 	}{
-		"by certificate":       {streamTo(t, r, secure, as("spiffe://mesh/shop/frontend")), map[string]bool{"shop.c": true, "bank.c": false}},
-		"by another":           {streamTo(t, r, secure, as("spiffe://mesh/other")), map[string]bool{"shop.c": false, "bank.c": false}},
-		"by token":             {streamTo(t, r, r.addr, insecure.NewCredentials(), "authorization", "Bearer secret"), map[string]bool{"shop.c": true, "bank.c": true}},
-		"by a token that ends": {streamTo(t, r, r.addr, insecure.NewCredentials(), "authorization", "Bearer secre"), map[string]bool{"shop.c": false, "bank.c": false}},
-		"by nothing":           {streamTo(t, r, r.addr, insecure.NewCredentials()), map[string]bool{"shop.c": false, "bank.c": false}},
+		"by certificate": {streamTo(t, r, secure, identified(t, ca, "spiffe://mesh/shop/frontend")), map[string]bool{"shop.c": true, "bank.c": false}},
+		"by two rules":   {streamTo(t, r, secure, identified(t, ca, "spiffe://mesh/shop/teller")), map[string]bool{"shop.c": true, "bank.c": true}},
+		"by another":     {streamTo(t, r, secure, identified(t, ca, "spiffe://mesh/other")), map[string]bool{"shop.c": false, "bank.c": false}},
+		"by nothing":     {streamTo(t, r, r.addr, insecure.NewCredentials()), map[string]bool{"shop.c": false, "bank.c": false}},
 	} {
 		subscribe(test.stream, node(name), clusterType, "shop.c", "bank.c")
 		got := map[string]bool{}
@@ -96,11 +96,7 @@ func TestAccess_GroupsByVerifiedNode(t *testing.T) {
 	r := newRig(t, func(o *relay.Options) { o.Access = access }, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	secure := r.serve(r.Relay, grpc.Creds(credentials.NewTLS(ca.ServerConfig())))
-	uri, err := url.Parse("spiffe://mesh/sa/cart")
-	xdstest.NoError(t, err)
-	config := ca.ClientConfig(false)
-	config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
-	cart := credentials.NewTLS(config)
+	cart := identified(t, ca, "spiffe://mesh/sa/cart")
 	nodeOf := func(service string) *corepb.Node {
 		return &corepb.Node{Id: "n", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"service": structpb.NewStringValue(service)}}}
 	}

@@ -19,7 +19,7 @@ func errTooMany(err error) error {
 
 func errTooManyNodes(err error) error {
 	return status.Errorf(codes.ResourceExhausted,
-		"the xDS relay has %v: shorten the metadata of the node, or raise the limit (--max-node-bytes)", err)
+		"the xDS relay has %v: shorten the metadata of the node", err)
 }
 
 func errTooManyNames(err error) error {

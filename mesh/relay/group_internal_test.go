@@ -9,6 +9,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -102,7 +103,7 @@ func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
 func TestAllThatLingersIsBounded(t *testing.T) {
 	t.Parallel()
 	r, _ := newTestGroup(t)
-	r.lingers = fair("subscriptions that linger", 30)
+	r.lingers = bounds.NewQuota("subscriptions that linger", 30)
 	demands := make([]*controlplane.Demand, 30)
 	for i := range demands {
 		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}

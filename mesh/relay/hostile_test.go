@@ -361,7 +361,8 @@ func TestGroupsThatLingerMakeRoom(t *testing.T) {
 // Groups that linger keep their nodes, which may be large. They make room for others.
 func TestNodesOfGroupsThatLingerAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *relay.Options) { o.Linger, o.Server.Limits.NodeBytes = time.Hour, 2<<20 }, "delta")
+	r := newRig(t, func(o *relay.Options) { o.Linger = time.Hour }, "delta")
+	r.LimitNodes(2 << 20)
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	large := strings.Repeat("x", 100<<10)
 	for i := range 20 {

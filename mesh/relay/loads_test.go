@@ -11,10 +11,11 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/relay"
@@ -22,13 +23,18 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// reportLoads opens a stream of load reports to the relay, with metadata, and takes the first response.
-func (r *rig) reportLoads(id string, md ...string) loadpb.LoadReportingService_StreamLoadStatsClient {
+// reportLoads opens a stream of load reports to the relay, and takes the first response.
+func (r *rig) reportLoads(id string) loadpb.LoadReportingService_StreamLoadStatsClient {
 	r.t.Helper()
-	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return r.reportLoadsTo(r.addr, id, insecure.NewCredentials())
+}
+
+func (r *rig) reportLoadsTo(addr, id string, creds credentials.TransportCredentials) loadpb.LoadReportingService_StreamLoadStatsClient {
+	r.t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
 	xdstest.NoError(r.t, err)
 	r.t.Cleanup(func() { conn.Close() })
-	stream, err := loadpb.NewLoadReportingServiceClient(conn).StreamLoadStats(metadata.AppendToOutgoingContext(r.ctx, md...))
+	stream, err := loadpb.NewLoadReportingServiceClient(conn).StreamLoadStats(r.ctx)
 	xdstest.NoError(r.t, err)
 	xdstest.NoError(r.t, stream.Send(&loadpb.LoadStatsRequest{Node: node(id)}))
 	_, err = stream.Recv()
@@ -205,7 +211,7 @@ func TestLoadsOfAuthorities(t *testing.T) {
 	}
 	loads, server := collect()
 	otherLoads, otherServer := collect()
-	access, err := controlplane.ParseAccess([]byte(`[{"token": "shop", "names": ["shop.", "xdstp://other/"]}]`))
+	access, err := controlplane.ParseAccess([]byte(`[{"san": "spiffe://mesh/shop", "names": ["shop.", "xdstp://other/"]}]`))
 	xdstest.NoError(t, err)
 	r := newRigOver(t, server, func(o *relay.Options) {
 		other, err := bootstrap.Parse("test", otherServer.Bootstrap("relay"))
@@ -214,7 +220,9 @@ func TestLoadsOfAuthorities(t *testing.T) {
 		o.Access = access
 	})
 	const ofOther = "xdstp://other/envoy.config.cluster.v3.Cluster/c"
-	stranger, shop := r.reportLoads("stranger"), r.reportLoads("shop", "authorization", "Bearer shop")
+	ca := testca.New(t)
+	secure := r.serve(r.Relay, grpc.Creds(credentials.NewTLS(ca.ServerConfig())))
+	stranger, shop := r.reportLoads("stranger"), r.reportLoadsTo(secure, "shop", identified(t, ca, "spiffe://mesh/shop"))
 	reportLoad(t, stranger, "shop.c", 100)
 	reportLoad(t, shop, "bank.c", 100)
 	reportLoad(t, shop, "shop.c", 1)

@@ -153,10 +153,10 @@ func New(opts Options) (*Relay, error) {
 		groups:    make(map[string]*group),
 		waiting:   make(map[*group]struct{}),
 		peers:     make(map[string]*groupPeer),
-		upstreams: fair("streams to its control plane", opts.MaxGroups),
-		lingers:   fair("subscriptions that linger", maxAllLingering),
-		perPeer:   fair("groups of clients", opts.MaxGroups),
-		nodes:     fair("bytes of nodes of groups", max(cmp.Or(opts.Server.Limits.NodeBytes, bounds.NodeBytes), 0)),
+		upstreams: bounds.NewQuota("streams to its control plane", int64(opts.MaxGroups)),
+		lingers:   bounds.NewQuota("subscriptions that linger", maxAllLingering),
+		perPeer:   bounds.NewQuota("groups of clients", int64(opts.MaxGroups)),
+		nodes:     bounds.NewQuota("bytes of nodes of groups", bounds.NodeBytes),
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil

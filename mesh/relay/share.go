@@ -15,7 +15,7 @@ import (
 )
 
 // Five limits have a share for each of those who use them up, which shrinks as the limit is approached
-// (bounds.NewFairQuota), so that there is room for one more whatever the present ones take:
+// (bounds.Quota), so that there is room for one more whatever the present ones take:
 //
 //   - a client, of the subscriptions on the upstream that its group shares;
 //   - a group, of the upstreams, and of the subscriptions that linger;
@@ -23,11 +23,6 @@ import (
 //     linger as groups do.
 //
 // A refused subscription is an error for the clients that asked for it. Upstream is asked when there is room.
-
-// fair returns a quota of which one user gets at most half.
-func fair(what string, limit int) *bounds.Quota {
-	return bounds.NewFairQuota(what, int64(limit), int64(limit+1)/2)
-}
 
 // shares are a group's shares of the limits. Guarded by group.mu.
 type shares struct {
@@ -46,7 +41,7 @@ func newShares(r *Relay) shares {
 	return shares{
 		upstreams: r.upstreams.Share(),
 		lingers:   r.lingers.Share(),
-		names:     fair("subscriptions of a group of clients", r.opts.MaxGroupSubscriptions),
+		names:     bounds.NewQuota("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
 		payers:    make(map[uint64]*payer),
 		short:     make(map[*payer]struct{}),
 		waiting:   make(map[*subscription]struct{}),

@@ -145,7 +145,6 @@ func TestExitStatuses(t *testing.T) {
 		{"validate --kubeconfig=", 2, "want the path of a file"},
 		{"render --kind cobol", 2, "dynxds, grpc-go, grpc or envoy"},
 		{"serve --max-streams 0", 2, "want a positive number"},
-		{"serve --peer-share 2", 2, "want a number above 0, and at most 1"},
 		{"serve --log-format xml", 2, "text or json"},
 		{"serve --kubeconfig " + config, 2, "add --tls-cert and --tls-key, or --anonymous"},
 		{"validate --kubeconfig /no/such/file", 3, "/no/such/file"},

@@ -124,19 +124,6 @@ func Limit(cmd *cobra.Command, value *int, name string, byDefault int, usage str
 	}, func() string { return strconv.Itoa(*value) }}, name, usage)
 }
 
-// Share defines a flag of a part above 0, and at most 1.
-func Share(cmd *cobra.Command, value *float64, name string, byDefault float64, usage string) {
-	*value = byDefault
-	cmd.Flags().Var(&flagValue{"float", func(text string) error {
-		part, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(part > 0 && part <= 1) {
-			return errors.New("want a number above 0, and at most 1")
-		}
-		*value = part
-		return nil
-	}, func() string { return strconv.FormatFloat(*value, 'g', -1, 64) }}, name, usage)
-}
-
 // Pairs defines a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
 // quotes. pflag's own type reads "a=b,c" as one pair.
 func Pairs(cmd *cobra.Command, pairs *map[string]string, name, usage string) {

@@ -142,5 +142,5 @@ func (l *lastChange) seconds() float64 {
 // NACKed is a controlplane.Options.OnNACK.
 func (p *Plane) NACKed(r controlplane.Rejection) { p.nacks.WithLabelValues(label(r.TypeURL)).Inc() }
 
-// Limited is a controlplane.Limits.OnRefused.
+// Limited is a controlplane.Options.OnRefused.
 func (p *Plane) Limited(limit string) { p.refused.WithLabelValues(limit).Inc() }

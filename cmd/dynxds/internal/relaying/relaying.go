@@ -46,7 +46,7 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	}
 	r.Access, err = o.Serve.Access()
 	r.Log, r.Server.WrapResources = o.Serve.Log, true
-	r.Server.MaxSubscriptions, r.Server.Limits = o.Serve.MaxSubscriptions, o.Serve.Limits
+	r.Server.MaxSubscriptions, r.Server.MaxStreams = o.Serve.MaxSubscriptions, o.Serve.MaxStreams
 	return r, err
 }
 
@@ -62,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 	rejections := repeatlog.New(opts.Serve.Log)
 	defer rejections.Close()
 	plane := metrics.New()
-	o.Server.OnACK, o.Server.Limits.OnRefused = plane.ACKed, plane.Limited
+	o.Server.OnACK, o.Server.OnRefused = plane.ACKed, plane.Limited
 	o.Server.OnNACK = func(r controlplane.Rejection) {
 		rejections.Add(serve.RejectionEvent(r))
 		plane.NACKed(r)

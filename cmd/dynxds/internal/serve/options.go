@@ -31,14 +31,12 @@ type Options struct {
 	// ClientCA is a PEM file with the authorities of client certificates, which are then
 	// required. It needs Cert and Key.
 	ClientCA string
-	// Limits are those of the control plane or relay, and of the streams of other services. Its OnRefused is
-	// replaced by the metric.
-	Limits controlplane.Limits
+	// MaxStreams is controlplane.Options.MaxStreams; there may be as many streams of other services.
+	MaxStreams int
 	// MaxSubscriptions is controlplane.Options.MaxSubscriptions.
 	MaxSubscriptions int
-	// StreamsPerConnection bounds the streams of a connection, and RequestBytes the size of a request. Zero stands
-	// for the defaults of package bounds.
-	StreamsPerConnection, RequestBytes int
+	// RequestBytes bounds the size of a request; zero stands for bounds.RequestBytes.
+	RequestBytes int
 	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
 	AccessFile string
 	// NoChannelz and NoReflection leave out these services.
@@ -84,9 +82,9 @@ func (o *Options) Access() (controlplane.Access, error) {
 	if err != nil {
 		return controlplane.Access{}, fmt.Errorf("--access %s: %w", o.AccessFile, err)
 	}
-	if rules.NeedCertificates() && o.ClientCA == "" {
+	if o.ClientCA == "" {
 		return controlplane.Access{}, fmt.Errorf(
-			"--access %s: it has rules by certificate (san), and without --client-ca no certificate is verified, so that they would apply to nobody: add --client-ca, or use rules by token", o.AccessFile)
+			"--access %s: without --client-ca no certificate is verified, so that the rules would apply to nobody: add --client-ca", o.AccessFile)
 	}
 	return rules, nil
 }
@@ -99,7 +97,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.StreamsPerConnection = cmp.Or(o.StreamsPerConnection, bounds.StreamsPerConnection)
+	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
 	return o
 }

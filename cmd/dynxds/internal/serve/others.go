@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"cmp"
-	"math"
 	"strings"
 	"sync"
 
@@ -26,9 +24,7 @@ type others struct {
 }
 
 func newOthers(opts Options) *others {
-	limit := max(cmp.Or(opts.Limits.Streams, bounds.Streams), 0)
-	share := math.Ceil(float64(limit) * cmp.Or(opts.Limits.PeerShare, bounds.PeerShare))
-	o := &others{quota: bounds.NewFairQuota("streams", int64(limit), int64(share)), peers: map[string]*bounds.Share{}}
+	o := &others{quota: bounds.NewQuota("streams", int64(opts.MaxStreams)), peers: map[string]*bounds.Share{}}
 	if opts.Metrics != nil {
 		o.refused = opts.Metrics.Limited
 	}

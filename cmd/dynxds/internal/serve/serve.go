@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -84,7 +84,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		grpc.Creds(creds),
 		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
-		grpc.MaxConcurrentStreams(uint32(min(opts.StreamsPerConnection, math.MaxUint32))),
+		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
 		grpc.ChainStreamInterceptor(s.logged, s.others.intercept),
 		// Detect clients that vanish, and tolerate clients that ping more often than most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),

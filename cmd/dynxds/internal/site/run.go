@@ -215,8 +215,6 @@ func newPlane(opts Options) *plane {
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
 	})
-	limits := opts.Serve.Limits
-	limits.OnRefused = p.metrics.Limited
 	p.metrics.AddLoads(p.knownLoads)
 	files := newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log)
 	p.reload = &reloader{
@@ -227,18 +225,20 @@ func newPlane(opts Options) *plane {
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
 	p.ads = controlplane.NewServer(p.store, controlplane.Options{
-		Limits: limits, MaxSubscriptions: opts.Serve.MaxSubscriptions,
-		Identify:        opts.Identify,
-		Access:          opts.access,
-		Authorize:       opts.Authorize,
-		NodeConstraints: publisher.NodeConstraints,
-		BindLocators:    opts.BindLocators,
-		NotFoundErrors:  true,
-		Absence:         p.reload.absence.text,
-		WrapResources:   true,
-		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
-		OnNACK:          p.reject,
-		OnACK:           p.metrics.ACKed,
+		MaxStreams:       opts.Serve.MaxStreams,
+		OnRefused:        p.metrics.Limited,
+		MaxSubscriptions: opts.Serve.MaxSubscriptions,
+		Identify:         opts.Identify,
+		Access:           opts.access,
+		Authorize:        opts.Authorize,
+		NodeConstraints:  publisher.NodeConstraints,
+		BindLocators:     opts.BindLocators,
+		NotFoundErrors:   true,
+		Absence:          p.reload.absence.text,
+		WrapResources:    true,
+		RemovalDelay:     cmp.Or(opts.RemovalDelay, -1), // zero means the default there
+		OnNACK:           p.reject,
+		OnACK:            p.metrics.ACKed,
 	})
 	p.reload.publisher = publisher
 	return p
