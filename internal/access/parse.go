@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
@@ -13,7 +13,7 @@ import (
 func Parse(data []byte) (Rules, error) {
 	var a Rules
 	found := &faults.Faults{Source: "access"}
-	if list, err := document.ParseJSON(data, found); err != nil {
+	if list, err := jsondoc.Parse(data, found); err != nil {
 		found.Addf(nil, "%v", err)
 	} else {
 		rules := list.Elements("a list of rules")
@@ -30,7 +30,7 @@ func Parse(data []byte) (Rules, error) {
 	return a, nil
 }
 
-func parseRule(v document.Value) (r rule) {
+func parseRule(v jsondoc.Value) (r rule) {
 	o := v.Object()
 	if !o.IsObject() {
 		return r
@@ -65,7 +65,7 @@ func parseRule(v document.Value) (r rule) {
 }
 
 // parsePatternOf reads a pattern. Its placeholders have to be known, unless known is nil.
-func parsePatternOf(v document.Value, known []string) pattern {
+func parsePatternOf(v jsondoc.Value, known []string) pattern {
 	p, err := parsePattern(v.Text())
 	if err == nil && known == nil {
 		err = p.definite()
@@ -82,7 +82,7 @@ func parsePatternOf(v document.Value, known []string) pattern {
 	return p
 }
 
-func parseNode(v document.Value, known []string) (r nodeRule) {
+func parseNode(v jsondoc.Value, known []string) (r nodeRule) {
 	o := v.Object()
 	if !o.IsObject() {
 		return r
@@ -111,7 +111,7 @@ func parseNode(v document.Value, known []string) (r nodeRule) {
 }
 
 // checkFields reports unknown fields, which would otherwise be ignored.
-func checkFields(v document.Value, o document.Object, known ...string) {
+func checkFields(v jsondoc.Value, o jsondoc.Object, known ...string) {
 	for _, name := range o.Names() {
 		if !slices.Contains(known, name) {
 			last := len(known) - 1
@@ -121,7 +121,7 @@ func checkFields(v document.Value, o document.Object, known ...string) {
 }
 
 // checkPrefix reports a prefix that covers other names than its author can mean.
-func checkPrefix(v document.Value, prefix string) {
+func checkPrefix(v jsondoc.Value, prefix string) {
 	authority, newStyle := strings.CutPrefix(prefix, xdsname.Prefix+"//")
 	switch {
 	case newStyle && authority != "" && !strings.Contains(authority, "/"):
