@@ -31,9 +31,9 @@ import (
 	"google.golang.org/grpc"
 	grpcresolver "google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/kubepod"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -80,11 +80,11 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 //	…
 //	conn, err := grpc.NewClient("xds:///backend.shop", append(opts, dynxds.DialOptions(dynxds.WithBootstrap(json))...)...)
 func KubernetesBootstrap() ([]byte, error) {
-	var o bootstrapfile.Options
-	if err := o.InPod(os.Getenv); err != nil {
+	var pod kubepod.Pod
+	if err := pod.Complete(os.Getenv); err != nil {
 		return nil, fmt.Errorf("no bootstrap can be made in this pod: %w", err)
 	}
-	return o.JSON()
+	return pod.Bootstrap()
 }
 
 // SetConstraints sets the program's own dynamic parameter constraints (xRFC TP2) by type of

@@ -11,8 +11,8 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -24,8 +24,8 @@ func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Pha
 	t.Helper()
 	synctest.Wait()
 	d, ok := l.Cluster(context.Background(), name)
-	if !ok || d.Name != name || d.Phase != phase || d.State != state || explain.Why(&d) != why {
-		t.Errorf("cluster %s (known %v) is %s and %s: %q; want %s and %s: %q", name, ok, d.Phase, d.State, explain.Why(&d), phase, state, why)
+	if !ok || d.Name != name || d.Phase != phase || d.State != state || livestate.Why(&d) != why {
+		t.Errorf("cluster %s (known %v) is %s and %s: %q; want %s and %s: %q", name, ok, d.Phase, d.State, livestate.Why(&d), phase, state, why)
 	}
 }
 

@@ -3,6 +3,7 @@ package configselector_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -32,6 +34,14 @@ func newClientConn(t testing.TB) *grpc.ClientConn {
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
+}
+
+// parsed fills a message in from a text proto.
+func parsed[M proto.Message](m M, text string) M {
+	if err := prototext.Unmarshal([]byte(text), m); err != nil {
+		panic(fmt.Sprintf("%v in %s", err, text))
+	}
+	return m
 }
 
 // newSelector returns the selector of one virtual host with the given routes,

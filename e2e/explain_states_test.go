@@ -20,10 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -136,7 +136,7 @@ func (s *states) change() {
 }
 
 // differs returns in what an RPC, which a backend answered or which failed, differs from its explanation, or "".
-func differs(e *dynxds.Explanation, address string, err error) string {
+func differs(e *explain.Explanation, address string, err error) string {
 	got := status.Code(err)
 	switch {
 	case got == codes.DeadlineExceeded && e.Code != "DEADLINE_EXCEEDED":
@@ -206,8 +206,8 @@ func TestExplanationsAgreeInEveryState(t *testing.T) {
 // await waits until a number of RPCs one after the other are as explained.
 func (s *states) await(t *testing.T, cc *grpc.ClientConn, md metadata.MD) {
 	t.Helper()
-	explained := func() *dynxds.Explanation {
-		e, err := dynxds.Explain(testutils.Context(t), "xds:///"+s.service, unaryMethod, md)
+	explained := func() *explain.Explanation {
+		e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + s.service, Method: unaryMethod, Headers: md})
 		xdstest.NoError(t, err)
 		return e
 	}

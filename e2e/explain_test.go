@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -82,9 +82,9 @@ func TestExplainAChannel(t *testing.T) {
 	}
 }
 
-func explained(t *testing.T, method string, md metadata.MD) *dynxds.Explanation {
+func explained(t *testing.T, method string, md metadata.MD) *explain.Explanation {
 	t.Helper()
-	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+explainedService, method, md)
+	e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + explainedService, Method: method, Headers: md})
 	xdstest.NoError(t, err)
 	return e
 }
@@ -98,8 +98,8 @@ func TestExplainWhileRoutesWait(t *testing.T) {
 	m.serve(service, "c-"+service, before)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, before)
-	explain := func() *dynxds.Explanation {
-		e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, nil)
+	ask := func() *explain.Explanation {
+		e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + service, Method: unaryMethod})
 		xdstest.NoError(t, err)
 		return e
 	}
@@ -110,12 +110,12 @@ func TestExplainWhileRoutesWait(t *testing.T) {
 	} {
 		m.set(chain(service, toCluster("c-"+service)), routes)
 		want := fmt.Sprintf("RPCs take the routes of before until there is an answer for %s %q", resource, silent)
-		e := awaitInspect(t, want, explain, func(e *dynxds.Explanation) bool { return e.Pending != "" })
+		e := awaitInspect(t, want, ask, func(e *explain.Explanation) bool { return e.Pending != "" })
 		if e.Pending != want || !strings.HasPrefix(e.Outcome, want+"; then: ") || e.Code != "" || !strings.Contains(e.Text(), "outcome      "+want+"\nthen  ") {
 			t.Errorf("outcome %q with code %q:\n%s", e.Outcome, e.Code, e.Text())
 		}
 		m.set(chain(service, toCluster("c-"+service)))
-		awaitInspect(t, "no routes wait", explain, func(e *dynxds.Explanation) bool { return e.Pending == "" })
+		awaitInspect(t, "no routes wait", ask, func(e *explain.Explanation) bool { return e.Pending == "" })
 		mustReach(t, cc, unary, before)
 	}
 }
@@ -126,11 +126,11 @@ func TestExplainWithoutAControlPlane(t *testing.T) {
 	directly(t, "the relay is not lost")
 	agree := func(t *testing.T, service string, cc *grpc.ClientConn, md metadata.MD) {
 		t.Helper()
-		e := awaitInspect(t, "the explanation is that RPCs fail", func() *dynxds.Explanation {
-			e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, md)
+		e := awaitInspect(t, "the explanation is that RPCs fail", func() *explain.Explanation {
+			e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + service, Method: unaryMethod, Headers: md})
 			xdstest.NoError(t, err)
 			return e
-		}, func(e *dynxds.Explanation) bool { return e.Code == "UNAVAILABLE" })
+		}, func(e *explain.Explanation) bool { return e.Code == "UNAVAILABLE" })
 		if _, err := call(metadata.NewOutgoingContext(testutils.Context(t), md), cc, unary); status.Code(err) != codes.Unavailable || !strings.Contains(e.Outcome, "unreachable") {
 			t.Errorf("the RPC ends with %v, but is explained as %q", err, e.Outcome)
 		}
@@ -165,7 +165,7 @@ func TestExplainWithoutAChannel(t *testing.T) {
 		{"xds:///", unaryMethod, "names no service"},
 		{"xds:///a", "grpc.testing.TestService/UnaryCall", `did you mean "/grpc.testing.TestService/UnaryCall"?`},
 	} {
-		_, err := dynxds.Explain(context.Background(), tc.target, tc.method, nil)
+		_, err := explain.InProcess(context.Background(), explain.Request{Target: tc.target, Method: tc.method})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Explain(%q, %q): %v, want %q", tc.target, tc.method, err, tc.want)
 		}
@@ -186,7 +186,7 @@ func TestExplainWhileChannelsOpenAndClose(t *testing.T) {
 	for range 2 {
 		asking.Go(func() {
 			for ctx.Err() == nil {
-				e, err := dynxds.Explain(ctx, target, unaryMethod, nil)
+				e, err := explain.InProcess(ctx, explain.Request{Target: target, Method: unaryMethod})
 				switch {
 				case err != nil && !strings.Contains(err.Error(), target):
 					t.Error(err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -157,7 +157,7 @@ func TestInspectFailover(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, primary)
 	c := awaitCluster(t, "priority 0 is in use", service, name, inUse(0, inspect.Ready))
-	if c.Phase != inspect.PhaseServing || c.Kind != "EDS" || c.Policy == "" || c.Service != name || explain.Why(&c) != "priority 0 is in use: ready" {
+	if c.Phase != inspect.PhaseServing || c.Kind != "EDS" || c.Policy == "" || c.Service != name || livestate.Why(&c) != "priority 0 is in use: ready" {
 		t.Errorf("the cluster is %+v", c)
 	}
 	if len(c.Resources) != 2 || !c.Resources[0].Known || !c.Resources[1].Known {
@@ -175,7 +175,7 @@ func TestInspectFailover(t *testing.T) {
 	c = awaitCluster(t, "priority 1 is in use as priority 0 is refused", service, name, func(c inspect.Cluster) bool {
 		return inUse(1, inspect.Ready)(c) && c.Priorities[0].Use.Status == inspect.StatusFailed
 	})
-	for _, text := range []string{c.Priorities[0].Use.Error, explain.PriorityReasons(c.Priorities)[0], c.Priorities[0].Localities[0].Endpoints[0].Error} {
+	for _, text := range []string{c.Priorities[0].Use.Error, livestate.PriorityReasons(c.Priorities)[0], c.Priorities[0].Localities[0].Endpoints[0].Error} {
 		if !containsAll(text, primary.Addr(), "connection refused") {
 			t.Errorf("the failed priority says %q, want the refused connection", text)
 		}

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -166,7 +166,7 @@ func TestManualOfOverrides(t *testing.T) {
 		with(xdsmsg.EDSCluster(cluster, ""), maxRequests, 1000), endpointsOf(cluster, backend))
 	cc := m.dialOverriding("xds:///"+target, string(bootstrap.Overrides))
 	mustReach(t, cc, unary, backend)
-	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+target, unaryMethod, nil)
+	e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + target, Method: unaryMethod})
 	xdstest.NoError(t, err)
 	text := e.Text()
 	shown := 0

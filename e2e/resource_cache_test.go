@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -105,7 +105,7 @@ func TestRPCsStartFromDisk(t *testing.T) {
 				away(c.mesh)
 				c.serve(c.service, "another", current)
 				load := loadOn(t, c.dial(), old)
-				e, err := dynxds.Explain(testutils.Context(t), "xds:///"+c.service, unaryMethod, nil)
+				e, err := explain.InProcess(testutils.Context(t), explain.Request{Target: "xds:///" + c.service, Method: unaryMethod})
 				xdstest.NoError(t, err)
 				const want = "from disk, 0 minutes old"
 				if text := e.Text(); e.Listener.FromDisk != "0 minutes old" || !strings.Contains(text, want) || len(e.Notes) == 0 {

@@ -22,10 +22,10 @@ import (
 	grpccsds "google.golang.org/grpc/xds/csds"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -187,7 +187,7 @@ func newExplainedWorld(t *testing.T) *world {
 }
 
 // checkExplained checks what "dynxds explain" says of an RPC of a client, which went to a backend.
-func checkExplained(t *testing.T, command, address, userAgent, backend, method string, headers ...string) *dynxds.Explanation {
+func checkExplained(t *testing.T, command, address, userAgent, backend, method string, headers ...string) *explain.Explanation {
 	t.Helper()
 	args := append([]string{"explain", address, "xds:///" + service, method, "-o", "json"}, headers...)
 	var stderr strings.Builder
@@ -197,7 +197,7 @@ func checkExplained(t *testing.T, command, address, userAgent, backend, method s
 	if err != nil {
 		t.Fatalf("dynxds %q: %v\n%s", args, err, stderr.String())
 	}
-	var e dynxds.Explanation
+	var e explain.Explanation
 	xdstest.NoError(t, json.Unmarshal(out, &e))
 	if e.Client.Name != userAgent {
 		t.Errorf("the client is %+v, want %s", e.Client, userAgent)

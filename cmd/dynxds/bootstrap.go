@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
-	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 const explainHelp = `Says where an RPC goes, and why: which virtual host and route it takes and which condition of the

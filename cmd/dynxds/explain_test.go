@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -30,7 +30,7 @@ func TestExplainFolder(t *testing.T) {
 		}
 	}
 	out = runOK(t, "explain", "-o", "json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
-	var e dynxds.Explanation
+	var e explain.Explanation
 	xdstest.NoError(t, json.Unmarshal([]byte(out), &e))
 	if e.Client.Name != "gRPC Go" || e.Request.Headers["x-user"][0] != "7" || len(e.Clusters) == 0 {
 		t.Errorf("the explanation is %+v", e)
@@ -91,7 +91,7 @@ func TestExplainGivesNoControlOfTheTerminal(t *testing.T) {
 	})
 
 	out, stderr, code := run(t, "explain", "-o", "json", "--listener", evil, process, "xds:///a", "/a.B/C")
-	var e dynxds.Explanation
+	var e explain.Explanation
 	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || len(e.Clusters) != 1 || e.Clusters[0].Name != evil {
 		t.Errorf("status %d, %s, error %v: %+v", code, stderr, err, e)
 	}

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
@@ -13,7 +13,7 @@ import (
 func Parse(data []byte) (Rules, error) {
 	var a Rules
 	found := &faults.Faults{Source: "access"}
-	if list, err := document.ParseJSON(data, found); err != nil {
+	if list, err := jsondoc.Parse(data, found); err != nil {
 		found.Addf(nil, "%v", err)
 	} else {
 		rules := list.Elements("a list of rules")
@@ -30,7 +30,7 @@ func Parse(data []byte) (Rules, error) {
 	return a, nil
 }
 
-func parseRule(v document.Value) (r rule) {
+func parseRule(v jsondoc.Value) (r rule) {
 	o := v.Object()
 	if !o.IsObject() {
 		return r
@@ -57,7 +57,7 @@ func parseRule(v document.Value) (r rule) {
 	return r
 }
 
-func parseNode(v document.Value, who template) (node []requirement) {
+func parseNode(v jsondoc.Value, who template) (node []requirement) {
 	o := v.Object()
 	if !o.IsObject() {
 		return nil
@@ -83,7 +83,7 @@ func parseNode(v document.Value, who template) (node []requirement) {
 }
 
 // patternIn reads a pattern. Its placeholders have to be those of the rule's template, if that is valid.
-func patternIn(v document.Value, who template) pattern {
+func patternIn(v jsondoc.Value, who template) pattern {
 	p, err := parsePattern(v.Text())
 	if err != nil {
 		v.Fault("", "%v", err)
@@ -97,7 +97,7 @@ func patternIn(v document.Value, who template) pattern {
 }
 
 // checkFields reports unknown fields, which would otherwise be ignored.
-func checkFields(v document.Value, o document.Object, known ...string) {
+func checkFields(v jsondoc.Value, o jsondoc.Object, known ...string) {
 	for _, name := range o.Names() {
 		if !slices.Contains(known, name) {
 			last := len(known) - 1
@@ -107,7 +107,7 @@ func checkFields(v document.Value, o document.Object, known ...string) {
 }
 
 // checkPrefix reports a prefix that covers other names than its author can mean.
-func checkPrefix(v document.Value, prefix string) {
+func checkPrefix(v jsondoc.Value, prefix string) {
 	authority, newStyle := strings.CutPrefix(prefix, xdsname.Prefix+"//")
 	switch {
 	case newStyle && authority != "" && !strings.Contains(authority, "/"):

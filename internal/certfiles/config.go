@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // PluginName is the name of the provider in certificate_providers (gRFC A29).
@@ -53,7 +53,7 @@ func Keys() []string {
 // of paths.
 func Parse(config json.RawMessage) (Config, error) {
 	found := new(faults.Faults)
-	v, err := document.ParseJSON(config, found)
+	v, err := jsondoc.Parse(config, found)
 	if err != nil {
 		return Config{}, err
 	}
@@ -64,7 +64,7 @@ func Parse(config json.RawMessage) (Config, error) {
 	return c, found.Err()
 }
 
-func (c *Config) parse(o document.Object) {
+func (c *Config) parse(o jsondoc.Object) {
 	c.CA = parsePath(o.Field("ca_certificate_file"))
 	c.SPIFFEBundleMap = parsePath(o.Field("spiffe_trust_bundle_map_file"))
 	certificate, key := o.Field("certificate_file"), o.Field("private_key_file")
@@ -81,7 +81,7 @@ func (c *Config) parse(o document.Object) {
 	}
 }
 
-func parsePath(v document.Value) string {
+func parsePath(v jsondoc.Value) string {
 	if v.Absent() {
 		return ""
 	}
@@ -93,7 +93,7 @@ func parsePath(v document.Value) string {
 }
 
 // ParseDuration reads a positive duration as protobuf's JSON has it.
-func ParseDuration(v document.Value) time.Duration {
+func ParseDuration(v jsondoc.Value) time.Duration {
 	const what = `a duration greater than 0 such as "600s"`
 	var d durationpb.Duration
 	switch err := protojson.Unmarshal(v.Raw(), &d); {

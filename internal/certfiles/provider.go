@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 var logger = boundlog.Component("dynxds-certificates")
@@ -269,7 +269,7 @@ func (f file) read() ([]byte, error) {
 	}
 	var data []byte
 	if err == nil {
-		data, err = document.ReadFile(f.path, maxFile)
+		data, err = bounds.ReadFile(f.path, maxFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.key, err)

@@ -3,8 +3,6 @@ package document
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"sort"
 	"strconv"
@@ -12,27 +10,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 )
-
-// maxJSONDepth is the depth that encoding/json has for any text.
-const maxJSONDepth = 10_000
-
-// ParseJSON returns the value of a JSON text, or an error that says where and why the text is
-// not JSON. It reads formats of gRPC and protobuf, and is more lenient than [Parse]: fields
-// that Object does not know are ignored, and an explicit null is the same as no field. As the
-// text may contain secrets, faults show none of its values, nor a line. The value keeps the
-// text.
-func ParseJSON(text []byte, faults *Faults) (Value, error) {
-	var checked json.RawMessage
-	err := json.Unmarshal(text, &checked)
-	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		line, column := position(text, syntax)
-		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, syntax)
-	} else if err != nil {
-		return Value{}, err
-	}
-	root := newJSONReader(text).value(maxJSONDepth + 1)
-	return Value{node: root, file: &source{faults: faults, lenient: true, text: text}}, nil
-}
 
 // parseJSON reads JSON into the nodes of YAML, which lacks a few of its escapes and tabs.
 // It returns nil if the text is not one JSON value, or is nested deeper than documents may
@@ -50,14 +27,13 @@ func parseJSON(text []byte) *yaml.Node {
 }
 
 type jsonReader struct {
-	text    []byte
 	decoder *json.Decoder
 	// lines are the offsets of line ends.
 	lines []int
 }
 
 func newJSONReader(text []byte) *jsonReader {
-	r := &jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text))}
+	r := &jsonReader{decoder: json.NewDecoder(bytes.NewReader(text))}
 	r.decoder.UseNumber()
 	for i, c := range text {
 		if c == '\n' {
@@ -67,17 +43,13 @@ func newJSONReader(text []byte) *jsonReader {
 	return r
 }
 
-// value reads a value, or returns nil. The Column of its node is its offset in the text.
+// value reads a value, or returns nil.
 func (r *jsonReader) value(depth int) *yaml.Node {
-	begin := int(r.decoder.InputOffset())
 	token, err := r.decoder.Token()
 	if err != nil || depth == 0 {
 		return nil
 	}
-	for bytes.IndexByte([]byte(" \t\r\n,:"), r.text[begin]) >= 0 {
-		begin++
-	}
-	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Column: begin, Kind: yaml.ScalarNode}
+	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Kind: yaml.ScalarNode}
 	switch token := token.(type) {
 	case json.Delim:
 		n.Kind = yaml.SequenceNode
@@ -117,19 +89,6 @@ func numberTag(text string) string {
 		return "!!float"
 	}
 	return "!!int"
-}
-
-// Raw returns the value as it is written in the text that ParseJSON read, or nil if it is
-// absent.
-func (v Value) Raw() json.RawMessage {
-	if v.node == nil {
-		return nil
-	}
-	var raw json.RawMessage
-	if err := json.NewDecoder(bytes.NewReader(v.file.text[v.node.Column:])).Decode(&raw); err != nil {
-		panic(err) // impossible: the value was read before
-	}
-	return raw
 }
 
 // JSON returns the value as JSON, for readers with a schema of their own, such as

@@ -8,8 +8,6 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 const (
@@ -50,41 +48,11 @@ func Parse(name string, data []byte, faults *Faults) []Value {
 type source struct {
 	name   string
 	faults *Faults
-	// lenient is set by ParseJSON, which also keeps the text.
-	lenient bool
-	text    []byte
-	// ignored are the keys that Object ignores and that look like known ones.
-	ignored []ignoredKey
 	// shapes are what readers expect of values, nil if nobody asks: see ShapeOf.
 	shapes map[*yaml.Node]*Shape
 }
 
-// maxIgnored bounds the unknown keys that are compared with known ones.
-const maxIgnored = 100
-
-// ignoredKey is an unknown key that looks like a known one: as if that was misspelt.
-type ignoredKey struct{ path, name, like string }
-
-func (s *source) ignore(path, name string, known []string) {
-	if len(s.ignored) < maxIgnored {
-		s.ignored = append(s.ignored, ignoredKey{path, name, Nearest(name, known)})
-	}
-}
-
-// misspelt returns how the key at a path seems to be misspelt, or "".
-func (s *source) misspelt(path string) string {
-	for _, i := range s.ignored {
-		if i.like != "" && faults.Join(i.path, i.like) == path {
-			return i.name
-		}
-	}
-	return ""
-}
-
 func (s *source) fault(line int, path, problem, suggestion string) {
-	if s.lenient {
-		line = 0
-	}
 	s.faults.Add(Fault{File: s.name, Line: line, Path: path, Problem: problem, Suggestion: suggestion})
 }
 

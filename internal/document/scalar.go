@@ -12,7 +12,7 @@ import (
 
 // Text reads a string.
 func (v Value) Text() string {
-	if v.unset() {
+	if v.node == nil {
 		return ""
 	}
 	text, _ := v.RequiredText("a string")
@@ -47,7 +47,7 @@ func (v Value) OneOf(choices ...string) string {
 	case !v.IsText():
 		return ""
 	case !slices.Contains(choices, text):
-		v.Fault(DidYouMean(text, choices), "unknown value %s", faults.Quote(text))
+		v.Fault(faults.DidYouMean(text, choices), "unknown value %s", faults.Quote(text))
 		return ""
 	}
 	return text
@@ -78,7 +78,7 @@ func (v Value) Uint(low, high uint64) uint64 {
 // Number reads a number from low to high, or a string with one, as Kubernetes' IntOrString.
 func (v Value) Number(low, high float64) float64 {
 	v.expect(Shape{Kind: KindNumber, Low: low, High: high})
-	if v.unset() {
+	if v.node == nil {
 		return 0
 	}
 	if kind := v.Kind(); kind == KindNumber || v.IsText() {
@@ -93,7 +93,7 @@ func (v Value) Number(low, high float64) float64 {
 // Bool reads true or false, which YAML also takes as True and TRUE.
 func (v Value) Bool() bool {
 	v.expect(Shape{Kind: KindBool})
-	if v.unset() {
+	if v.node == nil {
 		return false
 	}
 	if v.Kind() != KindBool {

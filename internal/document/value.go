@@ -82,9 +82,6 @@ func (v Value) IsList() bool { return v.Kind() == KindList }
 // is not.
 func (v Value) IsText() bool { return v.Kind() == KindText && v.node.Tag == "!!str" }
 
-// unset reports whether there is no value where it is optional.
-func (v Value) unset() bool { return v.node == nil || v.file.lenient && v.Kind() == KindNull }
-
 // Position returns the file, the line and the path of the value, in a Fault without a
 // problem. The line is 0 if the value is absent.
 func (v Value) Position() Fault {
@@ -105,26 +102,13 @@ func (v Value) Fault(suggestion, problem string, args ...any) {
 	}
 }
 
-// AddFaults reports the faults of a part that was read by itself. Their paths start at v,
-// and are completed.
-func (v Value) AddFaults(of *Faults) {
-	if v.file == nil {
-		return
-	}
-	for _, fault := range of.List {
-		v.file.fault(v.Position().Line, faults.Join(v.path, fault.Path), fault.Problem, fault.Suggestion)
-	}
-	v.file.faults.Omitted += of.Omitted
-}
-
 // Expected reports that the value is not what was expected.
 func (v Value) Expected(what string) {
-	lenient := v.file != nil && v.file.lenient
 	kind := v.Kind()
 	scalar := v.node != nil && v.node.Kind == yaml.ScalarNode
 	found, suggestion := string(kind), ""
 	switch {
-	case lenient || !scalar:
+	case !scalar:
 	case kind == KindNull:
 		found = string(KindNothing)
 	case kind == KindText && !v.IsText():
@@ -132,13 +116,8 @@ func (v Value) Expected(what string) {
 	default:
 		found = "the " + strings.TrimPrefix(found, "a ") + " " + faults.Quote(v.node.Value)
 	}
-	if what == "a string" && !lenient && scalar && kind != KindNull {
+	if what == "a string" && scalar && kind != KindNull {
 		suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
-	}
-	if lenient && v.node == nil && !v.file.faults.Full() {
-		if name := v.file.misspelt(v.path); name != "" {
-			suggestion = fmt.Sprintf("the key %s is ignored", faults.Quote(name))
-		}
 	}
 	v.Fault(suggestion, "expected %s, found %s", what, found)
 }

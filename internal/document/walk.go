@@ -1,8 +1,6 @@
 package document
 
 import (
-	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 
@@ -18,8 +16,8 @@ type Object struct {
 	order  []string
 }
 
-// Object reads an object. The result has the known fields; any other field is a fault,
-// unless ParseJSON read the document. If known is empty, all fields are known.
+// Object reads an object. The result has the known fields; any other field is a fault. If known is
+// empty, all fields are known.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: map[string]Value{}}
 	v.expect(Shape{Kind: KindObject, Known: known})
@@ -32,11 +30,7 @@ func (v Value) Object(known ...string) Object {
 		case key.Kind != yaml.ScalarNode:
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 		case len(known) > 0 && !slices.Contains(known, name):
-			if v.file.lenient {
-				v.file.ignore(v.path, name, known)
-			} else {
-				Value{key, v.path, v.file}.Fault(DidYouMean(name, known), "unknown field %s", faults.Quote(name))
-			}
+			Value{key, v.path, v.file}.Fault(faults.DidYouMean(name, known), "unknown field %s", faults.Quote(name))
 		case twice:
 			v.field(key, name).Fault("", "expected the key once, found it again")
 		default:
@@ -47,38 +41,8 @@ func (v Value) Object(known ...string) Object {
 	return o
 }
 
-// Know is for an object of a document of ParseJSON whose fields another reader reads: Ignored then has
-// those of its keys that look like known ones.
-func Know(v Value, known ...string) {
-	for key := range pairs(v.node) {
-		if !slices.Contains(known, key.Value) {
-			v.file.ignore(v.path, key.Value, known)
-		}
-	}
-}
-
-// Ignored returns the keys that were ignored so far in the document of ParseJSON although they look
-// like known ones, a line each with the suggestion. Only the first 100 unknown keys are looked at.
-func (v Value) Ignored() (lines []string) {
-	if v.file == nil {
-		return nil
-	}
-	for _, i := range v.file.ignored {
-		if i.like != "" {
-			lines = append(lines, Fault{Path: i.path, Problem: "the key " + faults.Quote(i.name) + " is ignored",
-				Suggestion: fmt.Sprintf("did you mean %q?", i.like)}.String())
-		}
-	}
-	return lines
-}
-
 // Field returns the value of a field.
-func (o Object) Field(name string) Value {
-	if field, ok := o.fields[name]; ok || o.file == nil || !o.file.lenient {
-		return field
-	}
-	return o.field(nil, name)
-}
+func (o Object) Field(name string) Value { return o.fields[name] }
 
 // Require returns the value of a field that must be there.
 func (o Object) Require(name string) Value {
@@ -88,19 +52,6 @@ func (o Object) Require(name string) Value {
 		o.Fault("", "the field %q is missing", name)
 	}
 	return f
-}
-
-// ProtoField returns a field of a message in proto JSON form, in which a name of several
-// words has two spellings. It is a fault if both are there.
-func (o Object) ProtoField(snake, camel string) Value {
-	inSnake, inCamel := o.Field(snake), o.Field(camel)
-	if inCamel.Absent() {
-		return inSnake
-	}
-	if !inSnake.Absent() {
-		inCamel.Fault("", "expected the field once, found it as %s as well", snake)
-	}
-	return inCamel
 }
 
 // Names returns the names of the fields that are there, in the order of the file.
@@ -130,32 +81,9 @@ func (v Value) Peek(name string) Value {
 	return Value{}
 }
 
-// Entries walks an object whose keys are names that the user chose. An entry has the
-// path `parent["name"]`.
-func (v Value) Entries() iter.Seq2[string, Value] {
-	return func(yield func(string, Value) bool) {
-		if !v.IsObject() {
-			v.Expected("an object")
-		}
-		seen := make(map[string]bool)
-		for key, value := range pairs(v.node) {
-			name := key.Value
-			entry := Value{value, fmt.Sprintf("%s[%s]", v.path, faults.Quote(name)), v.file}
-			if seen[name] {
-				entry.Fault("", "expected the name once, found it again")
-				continue
-			}
-			seen[name] = true
-			if !yield(name, entry) {
-				return
-			}
-		}
-	}
-}
-
 // Items reads a list.
 func (v Value) Items() []Value {
-	if v.unset() {
+	if v.node == nil {
 		return nil
 	}
 	return v.Elements("a list")

@@ -2,7 +2,7 @@
 // says it in one error, whose size is bounded.
 //
 // Readers of configuration use it: of YAML and JSON that people write
-// (internal/document) and of resources that servers send
+// (internal/document, internal/jsondoc) and of resources that servers send
 // (internal/xdsresource). Each adds a [Fault] for whatever it cannot use, goes on
 // reading, and returns [Faults.Err] in the end, so that one attempt finds all faults.
 // A [Path] names the place. The package knows nothing of what is read.

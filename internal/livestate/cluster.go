@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -59,7 +58,7 @@ func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
 	case c.Phase == inspect.PhaseDormant, c.Phase == inspect.PhaseServing && c.State == inspect.Idle && ended == 0:
 		d.Health = Idle
 	default:
-		d.Health, d.Error = Unknown, text(explain.Why(c))
+		d.Health, d.Error = Unknown, text(Why(c))
 	}
 	if share >= someErrors && d.Since.IsZero() {
 		d.Since = r.FailingSince
@@ -74,7 +73,7 @@ func reason(c *inspect.Cluster) string {
 	if u := inUse(c); u != nil && u.Error != "" {
 		return "no endpoint can be reached: " + u.Error
 	}
-	return cmp.Or(explain.Why(c), "no endpoint can be reached")
+	return cmp.Or(Why(c), "no endpoint can be reached")
 }
 
 // inUse returns the priority in use, or that of the member in use.

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
@@ -105,7 +105,7 @@ const NodeKey = "dynxds.overrides"
 // FromJSON reads a list of another process's bootstrap. It is nil if that is not valid.
 func FromJSON(text []byte) *Overrides {
 	found := new(faults.Faults)
-	top, err := document.ParseJSON(text, found)
+	top, err := jsondoc.Parse(text, found)
 	if err != nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (p pattern) matches(name string) bool {
 
 // Parse reads the list, and reports what is wrong with it. hasAuthority reports whether the
 // bootstrap has an authority.
-func Parse(v document.Value, hasAuthority func(string) bool) *Overrides {
+func Parse(v jsondoc.Value, hasAuthority func(string) bool) *Overrides {
 	if v.Absent() {
 		return nil
 	}
@@ -175,7 +175,7 @@ func Parse(v document.Value, hasAuthority func(string) bool) *Overrides {
 }
 
 // parseOverride returns nil if the override is of no use.
-func parseOverride(v document.Value, hasAuthority func(string) bool) *Override {
+func parseOverride(v jsondoc.Value, hasAuthority func(string) bool) *Override {
 	entry := v.Object()
 	if !entry.IsObject() {
 		return nil
@@ -220,7 +220,7 @@ func secures(key string) bool {
 	return false
 }
 
-func (o *Override) parseSetting(v document.Value, name string) bool {
+func (o *Override) parseSetting(v jsondoc.Value, name string) bool {
 	var known []string
 	for _, s := range o.kind.settings {
 		if s.key == name {
@@ -242,11 +242,11 @@ func (o *Override) parseSetting(v document.Value, name string) bool {
 		v.Fault("", "an override cannot change the security of connections, which only the control plane and the program's credentials decide")
 		return false
 	}
-	v.Fault(document.DidYouMean(name, known), "unknown key")
+	v.Fault(faults.DidYouMean(name, known), "unknown key")
 	return false
 }
 
-func (o *Override) parsePattern(v document.Value, hasAuthority func(string) bool) bool {
+func (o *Override) parsePattern(v jsondoc.Value, hasAuthority func(string) bool) bool {
 	text, ok := v.NonEmptyText(`a name such as "orders", or a pattern such as "orders-*"`)
 	if !ok {
 		return false

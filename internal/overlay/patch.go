@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // Patch is how an override changes one setting, as a JSON merge patch (RFC 7396) would: fields that
@@ -31,8 +31,8 @@ type edit struct {
 }
 
 // newPatch reads the patch of a message. It returns nil after a fault.
-func newPatch(v document.Value, of proto.Message) *Patch {
-	if v.Kind() == document.KindNull {
+func newPatch(v jsondoc.Value, of proto.Message) *Patch {
+	if v.Kind() == jsondoc.KindNull {
 		return &Patch{removed: true}
 	}
 	if m := of.ProtoReflect(); isValue(m.Descriptor()) {
@@ -55,7 +55,7 @@ func isValue(d protoreflect.MessageDescriptor) bool {
 	return d.FullName().Parent() == "google.protobuf"
 }
 
-func editsOf(v document.Value, m protoreflect.Message) (edits []edit, ok bool) {
+func editsOf(v jsondoc.Value, m protoreflect.Message) (edits []edit, ok bool) {
 	o := v.Object()
 	if !o.IsObject() {
 		return nil, false
@@ -72,8 +72,8 @@ func editsOf(v document.Value, m protoreflect.Message) (edits []edit, ok bool) {
 			for i := range fields.Len() {
 				known = append(known, string(fields.Get(i).Name()))
 			}
-			field.Fault(document.DidYouMean(name, known), "%s has no such field", m.Descriptor().Name())
-		case field.Kind() == document.KindNull:
+			field.Fault(faults.DidYouMean(name, known), "%s has no such field", m.Descriptor().Name())
+		case field.Kind() == jsondoc.KindNull:
 		case e.field.Message() != nil && !e.field.IsList() && !e.field.IsMap() && !isValue(e.field.Message()):
 			e.within, good = editsOf(field, m.NewField(e.field).Message())
 		default:
@@ -90,7 +90,7 @@ func editsOf(v document.Value, m protoreflect.Message) (edits []edit, ok bool) {
 }
 
 // valueOf reads the value of a field of m, which is empty.
-func valueOf(v document.Value, m protoreflect.Message, field protoreflect.FieldDescriptor) (protoreflect.Value, bool) {
+func valueOf(v jsondoc.Value, m protoreflect.Message, field protoreflect.FieldDescriptor) (protoreflect.Value, bool) {
 	text := fmt.Appendf(nil, "{%q: %s}", field.Name(), v.Raw())
 	err := protojson.Unmarshal(text, m.Interface())
 	switch {

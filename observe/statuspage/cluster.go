@@ -5,10 +5,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -141,7 +142,7 @@ func (v *view) members(ctx context.Context, g *graphView, i int, channel *inspec
 	uses := make(map[string]memberView)
 	if live, ok := channel.Cluster(ctx, c.full); ok {
 		c.Live = viewLive(&live)
-		for i, why := range explain.MemberReasons(live.Members) {
+		for i, why := range livestate.MemberReasons(live.Members) {
 			m := &live.Members[i]
 			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: clip(why, maxError)}
 		}
@@ -197,13 +198,13 @@ func memberOf(live *inspect.Cluster, member string) (inspect.Cluster, bool) {
 func viewLive(c *inspect.Cluster) *liveView {
 	return &liveView{
 		Cluster: inspect.Cluster{Phase: c.Phase, State: c.State, Notes: clip(c.Notes, maxError), Switching: c.Switching},
-		Why:     clip(explain.Why(c), maxError),
+		Why:     clip(livestate.Why(c), maxError),
 	}
 }
 
 // priorities fills in the endpoints, up to a limit, with short names and texts.
 func (c *clusterView) priorities(all []inspect.Priority, limit int) {
-	for i, why := range explain.PriorityReasons(all) {
+	for i, why := range livestate.PriorityReasons(all) {
 		p := priorityView{all[i], clip(why, maxError)}
 		localities := p.Localities
 		p.Localities = []inspect.Locality{}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // Bounds on an explanation. One of a large mesh lists each route and endpoint.

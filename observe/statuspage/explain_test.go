@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
 

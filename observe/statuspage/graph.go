@@ -6,12 +6,12 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // graphView is the resources that a channel uses, from its Listener to its endpoints: the routes

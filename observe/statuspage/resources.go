@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -16,7 +16,7 @@ const maxMetadataKeys = 128
 
 // parseConstraints returns the client's own constraints: those made of the node's metadata,
 // and over them those that are spelled out.
-func parseConstraints(spelledOut, keys document.Value, metadata *structpb.Struct) dynparam.ByType {
+func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct) dynparam.ByType {
 	constraints := make(map[string]dynparam.Constraints)
 	if !spelledOut.Absent() {
 		for name, entry := range spelledOut.Entries() {
@@ -35,7 +35,7 @@ func parseConstraints(spelledOut, keys document.Value, metadata *structpb.Struct
 }
 
 // fail reports dynparam's error for a value, if there is one.
-func fail(v document.Value, err error) {
+func fail(v jsondoc.Value, err error) {
 	if err != nil {
 		failWith(v, err, strings.Clone)
 	}
@@ -44,7 +44,7 @@ func fail(v document.Value, err error) {
 // parseMetadataConstraints reads a list of keys of the node's metadata, and returns them with
 // their values (TP2, "Migrating From Node Metadata"). A missing key and a value that is not
 // a string are faults, as they would constrain nothing without notice.
-func parseMetadataConstraints(v document.Value, metadata *structpb.Struct) map[string]string {
+func parseMetadataConstraints(v jsondoc.Value, metadata *structpb.Struct) map[string]string {
 	if v.Absent() {
 		return nil
 	}

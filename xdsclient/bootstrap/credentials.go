@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/jwt"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // BuildCredentials makes the channel credentials for one connection to a management
@@ -110,7 +110,7 @@ type creds[Build any] struct {
 
 // parseEntry checks the shape of an entry. It does not parse the configuration: one of an
 // unknown type is for other programs.
-func (r *registry[Build]) parseEntry(v document.Value) (c creds[Build], ok bool) {
+func (r *registry[Build]) parseEntry(v jsondoc.Value) (c creds[Build], ok bool) {
 	o := v.Object("type", "config")
 	if !o.IsObject() {
 		return c, false
@@ -136,7 +136,7 @@ func (c *creds[Build]) key() any { return []any{c.name, canonical(c.config.raw)}
 
 // parseChannelCreds returns the first credentials of the list whose type is supported
 // (gRFC A27), or an error without a place if no type is.
-func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupported error) {
+func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], unsupported error) {
 	var offered []string
 	unreadable := false // one of them may have a type that is supported
 	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
@@ -155,7 +155,7 @@ func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupp
 	}
 	if chosen.builder != nil {
 		if chosen.name == (tlsBuilder{}).Type() {
-			document.Know(chosen.config.Value, append(certfiles.Keys(), serverIDs)...)
+			chosen.config.Know(append(certfiles.Keys(), serverIDs)...)
 		}
 		chosen.parseConfig()
 		return chosen, nil
@@ -176,7 +176,7 @@ func support(types []string) string {
 }
 
 // parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
-func parseCallCreds(v document.Value) []creds[BuildCallCredentials] {
+func parseCallCreds(v jsondoc.Value) []creds[BuildCallCredentials] {
 	if v.Absent() {
 		return nil
 	}
@@ -192,7 +192,7 @@ func parseCallCreds(v document.Value) []creds[BuildCallCredentials] {
 
 // pluginConfig is a configuration that a plugin parses.
 type pluginConfig struct {
-	document.Value
+	jsondoc.Value
 	raw json.RawMessage // a JSON object as it is written, "{}" if there is none
 }
 
@@ -201,7 +201,7 @@ func (c pluginConfig) fail(err error) {
 	failWith(c.Value, err, func(text string) string { return redact(c.raw, text) })
 }
 
-func parsePluginConfig(v document.Value) (config pluginConfig, ok bool) {
+func parsePluginConfig(v jsondoc.Value) (config pluginConfig, ok bool) {
 	switch {
 	case v.Absent():
 		return pluginConfig{v, json.RawMessage("{}")}, true
@@ -232,7 +232,7 @@ func (jwtBuilder) Type() string { return "jwt_token_file" }
 
 func (jwtBuilder) ParseConfig(config json.RawMessage) (BuildCallCredentials, error) {
 	found := new(Faults)
-	v, err := document.ParseJSON(config, found)
+	v, err := jsondoc.Parse(config, found)
 	if err != nil {
 		return nil, err
 	}

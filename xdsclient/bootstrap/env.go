@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // The environment variables that gRPC reads a bootstrap from (gRFC A27).
@@ -66,7 +66,7 @@ func readFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file; what another program writes can be the content of %s", path, envInline)
 	}
-	return document.ReadFile(path, maxSize)
+	return bounds.ReadFile(path, maxSize)
 }
 
 func trustedServers() []string {

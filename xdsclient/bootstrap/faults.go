@@ -3,8 +3,8 @@ package bootstrap
 import (
 	"errors"
 
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // Fault is one thing that is wrong with a bootstrap. Its Path is the key path, for
@@ -20,7 +20,7 @@ type Faults = faults.Faults
 
 // failWith reports the error of another parser for a value. A *Faults is shown as it is;
 // clean removes secrets from the text of any other error.
-func failWith(v document.Value, err error, clean func(string) string) {
+func failWith(v jsondoc.Value, err error, clean func(string) string) {
 	var of *Faults
 	if errors.As(err, &of) {
 		v.AddFaults(of)

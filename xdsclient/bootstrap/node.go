@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // clientFeatures is what Node.client_features announces. A server relies on every entry, so
@@ -43,7 +43,7 @@ const maxMetadataDepth = 32
 
 // parseNode reads node, which may be missing (gRFC A27 does not require it). User agent and
 // client features describe the client itself and are not taken from the document.
-func parseNode(v document.Value) *corev3.Node {
+func parseNode(v jsondoc.Value) *corev3.Node {
 	node := &corev3.Node{
 		UserAgentName:        userAgentName,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: UserAgentVersion},
@@ -64,7 +64,7 @@ func parseNode(v document.Value) *corev3.Node {
 }
 
 // parseLocality returns nil for an empty locality.
-func parseLocality(v document.Value) *corev3.Locality {
+func parseLocality(v jsondoc.Value) *corev3.Locality {
 	if v.Absent() {
 		return nil
 	}
@@ -80,7 +80,7 @@ func parseLocality(v document.Value) *corev3.Locality {
 	return l
 }
 
-func parseMetadata(v document.Value) *structpb.Struct {
+func parseMetadata(v jsondoc.Value) *structpb.Struct {
 	switch {
 	case v.Absent():
 		return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
@@ -32,7 +32,7 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	var ignored []string
 	if len(data) > maxSize {
 		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
-	} else if top, err := document.ParseJSON(data, found); err != nil {
+	} else if top, err := jsondoc.Parse(data, found); err != nil {
 		found.Addf(nil, "%v", err)
 	} else {
 		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
@@ -113,7 +113,7 @@ func warnOnce(source string, texts []string) {
 	}
 }
 
-func (c *Config) parse(trusted []string, top document.Object) {
+func (c *Config) parse(trusted []string, top jsondoc.Object) {
 	if !top.IsObject() {
 		return
 	}
@@ -135,12 +135,12 @@ func (c *Config) parse(trusted []string, top document.Object) {
 
 // parseAuthorities reads the authorities. fallback are the servers of those that have none
 // of their own.
-func parseAuthorities(v document.Value, fallback []*Server, own serverList) map[string]*Authority {
+func parseAuthorities(v jsondoc.Value, fallback []*Server, own serverList) map[string]*Authority {
 	if v.Absent() {
 		return nil
 	}
 	authorities := make(map[string]*Authority)
-	resources := make(map[string]document.Value)
+	resources := make(map[string]jsondoc.Value)
 	for name, entry := range v.Entries() {
 		o := entry.Object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
 		if !o.IsObject() {
@@ -163,7 +163,7 @@ func parseAuthorities(v document.Value, fallback []*Server, own serverList) map[
 	return authorities
 }
 
-func parseAuthorityTemplate(v document.Value, authority string) string {
+func parseAuthorityTemplate(v jsondoc.Value, authority string) string {
 	prefix := xdsname.AuthorityPrefix(authority)
 	template := v.Text()
 	if template == "" {
@@ -179,7 +179,7 @@ func parseAuthorityTemplate(v document.Value, authority string) string {
 // authority. A client that cannot get the resource goes on without constraints, and so does
 // one whose servers do not know constraints: it would receive what the constraints exclude.
 // So a name that cannot work, and servers without the feature, are faults.
-func parseConstraintsResource(v document.Value, of *Authority, authorities map[string]*Authority) string {
+func parseConstraintsResource(v jsondoc.Value, of *Authority, authorities map[string]*Authority) string {
 	name := v.Text()
 	if name == "" {
 		return ""
@@ -200,7 +200,7 @@ func parseConstraintsResource(v document.Value, of *Authority, authorities map[s
 	return name
 }
 
-func parseDNSFallback(v document.Value) DNSFallback {
+func parseDNSFallback(v jsondoc.Value) DNSFallback {
 	if v.Absent() {
 		return DNSFallbackNotFound
 	}
@@ -216,7 +216,7 @@ func parseDNSFallback(v document.Value) DNSFallback {
 // defaultMaxAge is the default of resource_cache.max_age.
 const defaultMaxAge = 24 * time.Hour
 
-func (c *Config) parseResourceCache(v document.Value) {
+func (c *Config) parseResourceCache(v jsondoc.Value) {
 	if v.Absent() {
 		return
 	}

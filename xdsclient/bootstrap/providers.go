@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // CertificateProvider is one certificate provider instance (gRFC A29).
@@ -25,7 +25,7 @@ type CertificateProvider struct {
 	Buildable *certprovider.BuildableConfig
 }
 
-func parseProviders(v document.Value) map[string]*CertificateProvider {
+func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {
 	if v.Absent() {
 		return nil
 	}
@@ -60,7 +60,7 @@ func parseProvider(plugin string, config pluginConfig) *certprovider.BuildableCo
 }
 
 func parseFileWatcher(config pluginConfig) *certprovider.BuildableConfig {
-	document.Know(config.Value, certfiles.Keys()...)
+	config.Know(certfiles.Keys()...)
 	files, err := certfiles.Parse(config.raw)
 	if ids := config.Peek(serverIDs); ids.Present() {
 		ids.Fault("", "is for the credentials of a management server; which servers of a Cluster are accepted is up to match_typed_subject_alt_names in the Cluster")

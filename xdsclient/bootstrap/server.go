@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 var logger = boundlog.Component("dynxds")
@@ -157,7 +157,7 @@ type serverList struct {
 	trusted []string
 }
 
-func (l serverList) parse(elements []document.Value) []*Server {
+func (l serverList) parse(elements []jsondoc.Value) []*Server {
 	var servers []*Server
 	for _, element := range elements {
 		servers = append(servers, l.parseServer(element))
@@ -165,7 +165,7 @@ func (l serverList) parse(elements []document.Value) []*Server {
 	return servers
 }
 
-func (l serverList) parseServer(v document.Value) *Server {
+func (l serverList) parseServer(v jsondoc.Value) *Server {
 	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
 	if !o.IsObject() {
 		return nil
@@ -178,14 +178,14 @@ func (l serverList) parseServer(v document.Value) *Server {
 		s.CredentialsType, s.channel = channel.name, channel.build
 		switch {
 		case channel.name == insecureType && len(channel.preferred) > 0:
-			s.warn = plaintextWarning(s.URI, channelCreds.Position().Path, channel.preferred)
+			s.warn = plaintextWarning(s.URI, channelCreds.Path(), channel.preferred)
 		case channel.name == (tlsBuilder{}).Type():
 			s.warn = impostorWarning(s.URI, channel.config.Value)
 		}
 	case unsupported != nil && l.topLevel:
 		channelCreds.Fault("", "%v", unsupported)
 	case unsupported != nil:
-		s.unusable = fmt.Errorf("%s: %w", channelCreds.Position().Path, unsupported)
+		s.unusable = fmt.Errorf("%s: %w", channelCreds.Path(), unsupported)
 	}
 	s.call = parseCallCreds(o.Field("call_creds"))
 	s.Features = parseFeatures(o.Field("server_features"))
@@ -210,7 +210,7 @@ func plaintextWarning(uri, path string, preferred []string) func() {
 
 // parseServerURI reads a gRPC target. It rejects those that could not be dialled, as gRPC's
 // error would not name the bootstrap.
-func parseServerURI(v document.Value) string {
+func parseServerURI(v jsondoc.Value) string {
 	const what = `a gRPC target such as "dns:///host:port"`
 	uri, ok := v.NonEmptyText(what)
 	if !ok {
@@ -233,7 +233,7 @@ func parseServerURI(v document.Value) string {
 
 // parseFeatures keeps the known features. Other entries are ignored, whatever their type
 // (gRFC A30).
-func parseFeatures(v document.Value) []Feature {
+func parseFeatures(v jsondoc.Value) []Feature {
 	if v.Absent() {
 		return nil
 	}

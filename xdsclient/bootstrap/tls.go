@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/peercert"
 )
@@ -52,7 +52,7 @@ const serverIDs = "server_spiffe_ids"
 // parseServerIDs reads the key: IDs, and IDs that end with "/*" for all below them.
 func parseServerIDs(config json.RawMessage, hasBundles bool) ([]peercert.Matcher, error) {
 	found := new(Faults)
-	v, err := document.ParseJSON(config, found)
+	v, err := jsondoc.Parse(config, found)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func parseServerIDs(config json.RawMessage, hasBundles bool) ([]peercert.Matcher
 
 // impostorWarning returns a function that warns, once, that any workload of the trust domains can pose as a management
 // server, or nil if that is not so: config is that of credentials of type tls.
-func impostorWarning(uri string, config document.Value) func() {
+func impostorWarning(uri string, config jsondoc.Value) func() {
 	if config.Peek("spiffe_trust_bundle_map_file").Absent() || !config.Peek(serverIDs).Absent() {
 		return nil
 	}
 	return sync.OnceFunc(func() {
 		logger.Warningf("management server %s can be any workload with a certificate of the trust domains in spiffe_trust_bundle_map_file: "+
-			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", uri, config.Position().Path, serverIDs)
+			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", uri, config.Path(), serverIDs)
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // UnmarshalJSON sets the constraints to a DynamicParameterConstraints message in proto
@@ -28,7 +28,7 @@ func (c *Constraints) UnmarshalJSON(data []byte) error {
 		faults.Addf(nil, "expected UTF-8, found other bytes")
 		return faults.Err()
 	}
-	message, err := document.ParseJSON(data, &faults)
+	message, err := jsondoc.Parse(data, &faults)
 	if err != nil {
 		return fmt.Errorf("%s: %w", whatConstraints, err)
 	}
@@ -39,7 +39,7 @@ func (c *Constraints) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-func parseConstraints(v document.Value) []KeyConstraints {
+func parseConstraints(v jsondoc.Value) []KeyConstraints {
 	keys := v.Object("key_constraints", "keyConstraints").ProtoField("key_constraints", "keyConstraints")
 	if keys.Absent() {
 		return nil
@@ -51,13 +51,13 @@ func parseConstraints(v document.Value) []KeyConstraints {
 	return drafts
 }
 
-func parseKey(name string, v document.Value) KeyConstraints {
+func parseKey(name string, v jsondoc.Value) KeyConstraints {
 	draft := KeyConstraints{key: name}
 	o := v.Object("constraints", "invert")
 	if !o.IsObject() {
 		return draft
 	}
-	if invert := o.Field("invert"); invert.Kind() == document.KindBool {
+	if invert := o.Field("invert"); invert.Kind() == jsondoc.KindBool {
 		draft.invert = invert.Bool()
 	} else if !invert.Absent() {
 		invert.Expected("a boolean")
@@ -68,7 +68,7 @@ func parseKey(name string, v document.Value) KeyConstraints {
 	return draft
 }
 
-func parseConstraint(v document.Value) Constraint {
+func parseConstraint(v jsondoc.Value) Constraint {
 	o := v.Object("value", "integer_range_list", "integerRangeList")
 	exact, ranges := o.Field("value"), o.ProtoField("integer_range_list", "integerRangeList")
 	switch {
@@ -85,7 +85,7 @@ func parseConstraint(v document.Value) Constraint {
 	return Constraint{}
 }
 
-func parseRanges(v document.Value) []Range {
+func parseRanges(v jsondoc.Value) []Range {
 	o := v.Object("range")
 	if !o.IsObject() {
 		return nil
@@ -97,7 +97,7 @@ func parseRanges(v document.Value) []Range {
 	return ranges
 }
 
-func parseRange(v document.Value) Range {
+func parseRange(v jsondoc.Value) Range {
 	o := v.Object("min_value", "minValue", "max_value", "maxValue")
 	low, lowOK := parseBound(o.ProtoField("min_value", "minValue"))
 	high, highOK := parseBound(o.ProtoField("max_value", "maxValue"))
@@ -116,7 +116,7 @@ func parseRange(v document.Value) Range {
 
 // parseBound reads an integer as proto JSON has it, in quotes or without. n is nil if
 // there is none, and ok is false if there is something else.
-func parseBound(v document.Value) (n *uint64, ok bool) {
+func parseBound(v jsondoc.Value) (n *uint64, ok bool) {
 	if v.Absent() {
 		return nil, true
 	}

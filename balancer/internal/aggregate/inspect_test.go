@@ -9,8 +9,8 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -25,7 +25,7 @@ func (f *fixture) expectMembers(when, why string, want ...string) {
 	f.T.Helper()
 	d := f.inspect()
 	var got []string
-	for i, why := range explain.MemberReasons(d.Members) {
+	for i, why := range livestate.MemberReasons(d.Members) {
 		m := &d.Members[i]
 		text := fmt.Sprintf("%s %s (%s, %s, %s)", m.Cluster.Name, why, m.Use.Status, m.Cluster.State, m.Cluster.Phase)
 		if m.Use.InUse {
@@ -34,7 +34,7 @@ func (f *fixture) expectMembers(when, why string, want ...string) {
 		got = append(got, text)
 	}
 	xdstest.Equal(f.T, when+": the members", want, got)
-	xdstest.Equal(f.T, when+": the aggregate cluster says", why, explain.Why(&d))
+	xdstest.Equal(f.T, when+": the aggregate cluster says", why, livestate.Why(&d))
 }
 
 func TestInspectSaysWhichMemberIsInUse(t *testing.T) {
@@ -77,7 +77,7 @@ func TestDescribeBeforeTheFirstRPC(t *testing.T) {
 		{over(in("B", "b:1")), 1, inspect.PhaseDormant, "no RPC has needed the cluster yet"},
 	} {
 		d := aggregate.Describe("A", tc.config)
-		if d.Phase != tc.phase || explain.Why(&d) != tc.why || len(d.Members) != tc.members {
+		if d.Phase != tc.phase || livestate.Why(&d) != tc.why || len(d.Members) != tc.members {
 			t.Errorf("%+v is described as %+v", tc.config, d)
 		}
 	}

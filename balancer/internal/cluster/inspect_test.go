@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -32,7 +32,7 @@ func (f *fixture) expectUses(when string, want ...string) {
 	f.T.Helper()
 	var got []string
 	priorities := f.inspect().Priorities
-	for i, text := range explain.PriorityReasons(priorities) {
+	for i, text := range livestate.PriorityReasons(priorities) {
 		p := &priorities[i]
 		if p.Use.InUse {
 			text = "* " + text
@@ -111,7 +111,7 @@ func TestInspectSaysWhyNoPriorityWorks(t *testing.T) {
 			t.Errorf("the last priority: %+v, want the error %q, in use", use, want)
 		}
 		want := "priority 2 is in use: failed: no locality of the priority has a usable endpoint; in use because none works and this is the last"
-		xdstest.Equal(t, "the cluster says", want, explain.Why(&d))
+		xdstest.Equal(t, "the cluster says", want, livestate.Why(&d))
 	})
 }
 
@@ -153,14 +153,14 @@ func TestInspectPhases(t *testing.T) {
 			if c := tc.config.Cluster; c != nil {
 				xdstest.Equal(t, "subsets", c.Subsets, xdsresource.Subsets{OfPriority: d.SubsetOfPriority, OfLocality: d.SubsetOfLocality})
 			}
-			if d.Phase != tc.phase || d.State != tc.state || explain.Why(&d) != tc.why {
-				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, explain.Why(&d), tc.phase, tc.state, tc.why)
+			if d.Phase != tc.phase || d.State != tc.state || livestate.Why(&d) != tc.why {
+				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, livestate.Why(&d), tc.phase, tc.state, tc.why)
 			}
 			// The same cluster, not needed yet, has no connections.
 			before := cluster.Describe("backend", &tc.config)
 			if tc.phase != inspect.PhaseServing {
-				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || explain.Why(&before) != tc.why) {
-					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, explain.Why(&before), tc.phase, tc.why)
+				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || livestate.Why(&before) != tc.why) {
+					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, livestate.Why(&before), tc.phase, tc.why)
 				}
 				return
 			}

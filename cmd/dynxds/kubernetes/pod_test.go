@@ -11,7 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/internal/kubepod"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -39,7 +39,7 @@ func TestPodOfExample(t *testing.T) {
 					"metadata.name": pod.Name, "metadata.namespace": s.namespace, "spec.nodeName": pod.Spec.NodeName,
 				}[e.ValueFrom.FieldRef.FieldPath])
 			}
-			sources := projected(t, &example, of, filepath.Dir(bootstrapfile.PodToken))
+			sources := projected(t, &example, of, filepath.Dir(kubepod.Token))
 			files := map[string]string{sources[0].ServiceAccountToken.Path: s.token("frontend", sources[0].ServiceAccountToken.Audience, pod)}
 			for _, item := range sources[1].ConfigMap.Items {
 				files[item.Path] = string(s.ca.PEM())
@@ -49,8 +49,8 @@ func TestPodOfExample(t *testing.T) {
 			}
 			// The default places are the pod's own.
 			t.Setenv("DYNXDS_SERVER", s.server)
-			t.Setenv("DYNXDS_TOKEN_FILE", filepath.Join(dir, filepath.Base(bootstrapfile.PodToken)))
-			t.Setenv("DYNXDS_CA_FILE", filepath.Join(dir, filepath.Base(bootstrapfile.PodCA)))
+			t.Setenv("DYNXDS_TOKEN_FILE", filepath.Join(dir, filepath.Base(kubepod.Token)))
+			t.Setenv("DYNXDS_CA_FILE", filepath.Join(dir, filepath.Base(kubepod.CA)))
 			bootstrap, err := dynxds.KubernetesBootstrap()
 			xdstest.NoError(t, err)
 			awaitInvoke(t, cmdtest.DialXDS(t, "xds:///greeter", bootstrap, pods.dial()), echoMethod, nil, "greeter")

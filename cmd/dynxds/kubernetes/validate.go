@@ -12,8 +12,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
-	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // RPC is one that a command explains.

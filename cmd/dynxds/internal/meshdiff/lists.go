@@ -13,7 +13,7 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // element is a message of a list, under the name that it has in both versions of the list.

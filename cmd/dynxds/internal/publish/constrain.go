@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"

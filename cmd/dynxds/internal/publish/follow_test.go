@@ -7,8 +7,8 @@ import (
 
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/testutils"

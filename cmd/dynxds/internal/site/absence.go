@@ -10,7 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
@@ -105,7 +105,7 @@ func (a *absence) take(bytes int) bool {
 // that begins with it or that it begins with, such as greeter for greet, or for greeter.default.svc.cluster.local. names are in
 // order.
 func similar(word string, names []string) (found string) {
-	if found = document.Nearest(word, names); found != "" {
+	if found = faults.Nearest(word, names); found != "" {
 		return found
 	}
 	const least = 3

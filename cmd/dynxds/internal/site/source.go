@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

@@ -1,9 +1,9 @@
 package status
 
 import (
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // report adds to a source how the channels to a target are.

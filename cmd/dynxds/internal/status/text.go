@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // Text returns the report for a terminal: for each client first how it is, then its resources. What the process says has

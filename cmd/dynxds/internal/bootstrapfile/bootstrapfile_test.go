@@ -1,10 +1,12 @@
 package bootstrapfile_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -129,5 +131,28 @@ func TestFaultyOptions(t *testing.T) {
 				t.Errorf("got %s and error %v, want %s", text, err, test.want)
 			}
 		})
+	}
+}
+
+// Options come before the environment.
+func TestInPodWithOptions(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	xdstest.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
+	opts := bootstrapfile.Options{
+		Servers: []string{"other:1"}, CA: file, Token: file, NodeID: "me", Metadata: map[string]string{"namespace": "mine", "version": "v2"},
+	}
+	other := map[string]string{"DYNXDS_SERVER": "no:1", "DYNXDS_CA_FILE": "/no", "DYNXDS_TOKEN_FILE": "/no", "POD_NAMESPACE": "shop"}
+	xdstest.NoError(t, opts.InPod(func(name string) string { return other[name] }))
+	text, err := opts.JSON()
+	xdstest.NoError(t, err)
+	config, err := bootstrap.Parse("test", text)
+	xdstest.NoError(t, err)
+	metadata := config.Node.GetMetadata().GetFields()
+	xdstest.Equal(t, "server, id and metadata", []string{"other:1", "me", "mine", "v2", ""}, []string{
+		config.Servers[0].URI, config.Node.GetId(), metadata["namespace"].GetStringValue(), metadata["version"].GetStringValue(), metadata["node"].GetStringValue(),
+	})
+	if strings.Contains(string(text), "/no") {
+		t.Errorf("the environment counts, though there are options:\n%s", text)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -107,7 +108,7 @@ func Priorities(endpoints *xdsresource.Endpoints) (all []inspect.Priority) {
 
 // describePriorities describes the endpoints by priority, with the shares of localities.
 func describePriorities(all []inspect.Priority, c *Cluster, places map[string]string) (list []Priority) {
-	for i, why := range PriorityReasons(all) {
+	for i, why := range livestate.PriorityReasons(all) {
 		p := priorityOf(&all[i], why, places)
 		share(p.Localities, c.Settings.AcrossLocalities)
 		list = append(list, p)

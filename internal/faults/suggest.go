@@ -1,4 +1,4 @@
-package document
+package faults
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func Nearest(word string, choices []string) string {
 	return best
 }
 
-// DidYouMean suggests the nearest choice, or else all of them, for Value.Fault.
+// DidYouMean suggests the nearest choice, or else all of them.
 func DidYouMean(word string, choices []string) string {
 	if choice := Nearest(word, choices); choice != "" {
 		return fmt.Sprintf("did you mean %q?", choice)

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 )
 
 // liveCluster returns the state of a cluster in the running channel: of one that routes lead to, or
@@ -41,12 +42,12 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	case state.Phase == inspect.PhaseDormant: // The first RPC goes where the resources say.
 		if a.InUse >= 0 {
 			p := &a.Priorities[a.InUse]
-			p.Reason += "; " + Why(&state)
+			p.Reason += "; " + livestate.Why(&state)
 			a.Reason = p.Reason
 		}
 		return
 	}
-	a.Live, a.InUse, a.Reason = true, -1, Why(&state)
+	a.Live, a.InUse, a.Reason = true, -1, livestate.Why(&state)
 	a.Priorities = describePriorities(state.Priorities, c, places)
 	for i := range a.Priorities {
 		if p := &a.Priorities[i]; p.InUse {
@@ -67,13 +68,13 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 	c.Unknown = ""
 	switch {
 	case state.Phase == inspect.PhaseFailed:
-		c.Error, c.Waits = Why(state), ""
+		c.Error, c.Waits = livestate.Why(state), ""
 	case state.Phase == inspect.PhaseResolving:
-		c.Error, c.Waits = "", Why(state)
+		c.Error, c.Waits = "", livestate.Why(state)
 	case state.State == inspect.TransientFailure:
-		c.Error, c.Waits = Why(state), ""
+		c.Error, c.Waits = livestate.Why(state), ""
 	case state.State == inspect.Connecting:
-		c.Error, c.Waits = "", Why(state)
+		c.Error, c.Waits = "", livestate.Why(state)
 	default: // Only an RPC that has a connection is refused.
 		c.Error, c.Waits = c.refused, ""
 	}
@@ -89,7 +90,7 @@ func (e *explainer) liveAggregate(c *Cluster) bool {
 	c.setPhase(&state)
 	for i := range state.Members {
 		if m := &state.Members[i]; m.Use.InUse {
-			c.InUse, c.Reason = m.Cluster.Name, MemberReasons(state.Members)[i]
+			c.InUse, c.Reason = m.Cluster.Name, livestate.MemberReasons(state.Members)[i]
 		}
 	}
 	return true

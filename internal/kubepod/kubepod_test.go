@@ -1,4 +1,4 @@
-package bootstrapfile_test
+package kubepod_test
 
 import (
 	"errors"
@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/internal/kubepod"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // inPod has the environment of a pod, with files that exist.
@@ -28,12 +27,12 @@ func inPod(t *testing.T) map[string]string {
 	return env
 }
 
-func TestInPod(t *testing.T) {
+func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	env := inPod(t)
-	var opts bootstrapfile.Options
-	xdstest.NoError(t, opts.InPod(func(name string) string { return env[name] }))
-	text, err := opts.JSON()
+	var pod kubepod.Pod
+	xdstest.NoError(t, pod.Complete(func(name string) string { return env[name] }))
+	text, err := pod.Bootstrap()
 	xdstest.NoError(t, err)
 	want := `{
   "xds_servers": [
@@ -75,30 +74,8 @@ func TestInPod(t *testing.T) {
 	xdstest.Equal(t, "the bootstrap", want, string(text))
 }
 
-// Options come before the environment.
-func TestInPodWithOptions(t *testing.T) {
-	t.Parallel()
-	env := inPod(t)
-	opts := bootstrapfile.Options{
-		Servers: []string{"other:1"}, CA: env["DYNXDS_CA_FILE"], Token: env["DYNXDS_TOKEN_FILE"], NodeID: "me", Metadata: map[string]string{"namespace": "mine", "version": "v2"},
-	}
-	other := map[string]string{"DYNXDS_SERVER": "no:1", "DYNXDS_CA_FILE": "/no", "DYNXDS_TOKEN_FILE": "/no", "POD_NAMESPACE": "shop"}
-	xdstest.NoError(t, opts.InPod(func(name string) string { return other[name] }))
-	text, err := opts.JSON()
-	xdstest.NoError(t, err)
-	config, err := bootstrap.Parse("test", text)
-	xdstest.NoError(t, err)
-	metadata := config.Node.GetMetadata().GetFields()
-	xdstest.Equal(t, "server, id and metadata", []string{"other:1", "me", "mine", "v2", ""}, []string{
-		config.Servers[0].URI, config.Node.GetId(), metadata["namespace"].GetStringValue(), metadata["version"].GetStringValue(), metadata["node"].GetStringValue(),
-	})
-	if strings.Contains(string(text), "/no") {
-		t.Errorf("the environment counts, though there are options:\n%s", text)
-	}
-}
-
 // The error has everything that the pod lacks, with what to write into its manifest.
-func TestInPodWithoutWhatItNeeds(t *testing.T) {
+func TestPodWithoutWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		missing string
@@ -119,7 +96,7 @@ func TestInPodWithoutWhatItNeeds(t *testing.T) {
 			} else {
 				delete(env, test.missing)
 			}
-			err := new(bootstrapfile.Options).InPod(func(name string) string { return env[name] })
+			err := new(kubepod.Pod).Complete(func(name string) string { return env[name] })
 			if errors.Is(err, fs.ErrNotExist) != isFile {
 				t.Errorf("got error %v, want one about a file: %t", err, isFile)
 			}
@@ -130,8 +107,8 @@ func TestInPodWithoutWhatItNeeds(t *testing.T) {
 			}
 		})
 	}
-	err := new(bootstrapfile.Options).InPod(func(string) string { return "" })
-	for _, text := range []string{"POD_NAME:", "POD_NAMESPACE", bootstrapfile.PodToken, bootstrapfile.PodCA} {
+	err := new(kubepod.Pod).Complete(func(string) string { return "" })
+	for _, text := range []string{"POD_NAME:", "POD_NAMESPACE", kubepod.Token, kubepod.CA} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("outside of a pod the error is %v, want one with %s", err, text)
 		}

@@ -1,5 +1,5 @@
-// Package bootstrapfile writes a client's bootstrap from the options of the command line, or from what a
-// pod of Kubernetes has, and validates it with xdsclient/bootstrap.
+// Package bootstrapfile writes a client's bootstrap from the options of the command line, which may be
+// completed with what a pod of Kubernetes has, and validates it with xdsclient/bootstrap.
 package bootstrapfile
 
 import (

@@ -1,4 +1,4 @@
-package document_test
+package jsondoc_test
 
 import (
 	"encoding/json"
@@ -8,14 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
-// faultsOfJSON returns the faults that f finds in a document, one per line.
-func faultsOfJSON(t *testing.T, text string, f func(document.Value)) []string {
+// faultsOf returns the faults that f finds in a document, one per line.
+func faultsOf(t *testing.T, text string, f func(jsondoc.Value)) []string {
 	t.Helper()
-	var found document.Faults
-	v, err := document.ParseJSON([]byte(text), &found)
+	var found faults.Faults
+	v, err := jsondoc.Parse([]byte(text), &found)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func faultsOfJSON(t *testing.T, text string, f func(document.Value)) []string {
 	return lines
 }
 
-func TestParseJSON(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                   "not JSON: line 1, column 1: unexpected end of JSON input",
@@ -39,9 +40,9 @@ func TestParseJSON(t *testing.T) {
 		"\n\n[1,\n 2":        "not JSON: line 4, column 2: unexpected end of JSON input",
 		" {\"a\": [1, 2]}\n": "",
 	} {
-		v, err := document.ParseJSON([]byte(text), new(document.Faults))
+		v, err := jsondoc.Parse([]byte(text), new(faults.Faults))
 		switch {
-		case want == "" && (err != nil || string(v.Raw()) != strings.TrimSpace(text) || v.Position().Path != ""):
+		case want == "" && (err != nil || string(v.Raw()) != strings.TrimSpace(text) || v.Path() != ""):
 			t.Errorf("%q: %+v, %v", text, v, err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%q: error %v, want %s", text, err, want)
@@ -57,14 +58,14 @@ func TestValuesOfEveryKind(t *testing.T) {
 		"quoted": "18446744073709551615", "fraction": 1.5, "negative": -1}`
 	type way struct {
 		name string
-		read func(document.Value) any
+		read func(jsondoc.Value) any
 		// good are the results. A value without one yields a fault with this text and
 		// the kind that was found.
 		good  map[string]any
 		fault string
 	}
 	first := func(v any, _ bool) any { return v }
-	count := func(v document.Value) any {
+	count := func(v jsondoc.Value) any {
 		n := 0
 		for range v.NonEmpty("a list of something") {
 			n++
@@ -72,34 +73,34 @@ func TestValuesOfEveryKind(t *testing.T) {
 		return n
 	}
 	for _, w := range []way{
-		{"Text", func(v document.Value) any { return v.Text() }, map[string]any{
+		{"Text", func(v jsondoc.Value) any { return v.Text() }, map[string]any{
 			"missing": "", "null": "", "string": "s", "empty": "", "quoted": "18446744073709551615",
 		}, "expected a string, found %s"},
-		{"RequiredText", func(v document.Value) any { return first(v.RequiredText("a name")) }, map[string]any{
+		{"RequiredText", func(v jsondoc.Value) any { return first(v.RequiredText("a name")) }, map[string]any{
 			"string": "s", "empty": "", "quoted": "18446744073709551615",
 		}, "expected a name, found %s"},
-		{"NonEmptyText", func(v document.Value) any { return first(v.NonEmptyText("a name")) }, map[string]any{
+		{"NonEmptyText", func(v jsondoc.Value) any { return first(v.NonEmptyText("a name")) }, map[string]any{
 			"string": "s", "quoted": "18446744073709551615",
 		}, "expected a name, found %s"},
-		{"Bool", func(v document.Value) any { return v.Bool() }, map[string]any{"missing": false, "null": false, "yes": true, "no": false}, "expected true or false, found %s"},
-		{"Items", func(v document.Value) any { return len(v.Items()) }, map[string]any{"missing": 0, "null": 0, "list": 1, "none": 0}, "expected a list, found %s"},
+		{"Bool", func(v jsondoc.Value) any { return v.Bool() }, map[string]any{"missing": false, "null": false, "yes": true, "no": false}, "expected true or false, found %s"},
+		{"Items", func(v jsondoc.Value) any { return len(v.Items()) }, map[string]any{"missing": 0, "null": 0, "list": 1, "none": 0}, "expected a list, found %s"},
 		{"NonEmpty", count, map[string]any{"list": 1}, "expected a list of something, found %s"},
-		{"Object", func(v document.Value) any {
+		{"Object", func(v jsondoc.Value) any {
 			o := v.Object("k")
 			return fmt.Sprintf("%v %s", o.IsObject(), o.Field("k").Raw())
 		},
 			map[string]any{"missing": "false ", "map": "true 1"}, "expected an object, found %s"},
-		{"Entries", func(v document.Value) any {
+		{"Entries", func(v jsondoc.Value) any {
 			got := ""
 			for name, entry := range v.Entries() {
-				got += name + entry.Position().Path
+				got += name + entry.Path()
 			}
 			return got
 		}, map[string]any{"map": `kmap["k"]`}, "expected an object, found %s"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			for key, kind := range map[string]document.Kind{
+			for key, kind := range map[string]jsondoc.Kind{
 				"missing": "nothing", "null": "null", "string": "a string", "empty": "a string", "list": "a list", "none": "a list", "map": "an object",
 				"yes": "a boolean", "no": "a boolean", "number": "a number", "quoted": "a string", "fraction": "a number", "negative": "a number",
 			} {
@@ -112,7 +113,7 @@ func TestValuesOfEveryKind(t *testing.T) {
 				}
 				want, good := w.good[key]
 				var got any
-				faults := faultsOfJSON(t, text, func(v document.Value) {
+				faults := faultsOf(t, text, func(v jsondoc.Value) {
 					o := v.Object("null", "string", "empty", "list", "none", "map", "yes", "no", "number", "quoted", "fraction", "negative")
 					if got = w.read(o.Field(key)); o.Field(key).Kind() != kind {
 						t.Errorf("%s is %s, want %s", key, o.Field(key).Kind(), kind)
@@ -134,7 +135,7 @@ func TestValuesOfEveryKind(t *testing.T) {
 
 func TestPathsAndTwins(t *testing.T) {
 	t.Parallel()
-	faults := faultsOfJSON(t, `{"a": [{"b": 1, "b": 2}, {"map": {"x.y\n": 1, "z": 2, "z": 3}}], "two_words": 1, "twoWords": 2, "other": 1, "other": 2}`, func(v document.Value) {
+	faults := faultsOf(t, `{"a": [{"b": 1, "b": 2}, {"map": {"x.y\n": 1, "z": 2, "z": 3}}], "two_words": 1, "twoWords": 2, "other": 1, "other": 2}`, func(v jsondoc.Value) {
 		o := v.Object("a", "two_words", "twoWords")
 		o.ProtoField("two_words", "twoWords").Fault("", "seen")
 		for _, element := range o.Field("a").Elements("a list") {
@@ -167,10 +168,10 @@ func TestPathsAndTwins(t *testing.T) {
 func TestRawAndFaultsOfAPart(t *testing.T) {
 	t.Parallel()
 	const text = "{ \"a\" : { \"k\": \"v\\u00e9\" } , \"b\":[ 1.50,\"\xff\",null , true] }"
-	got := faultsOfJSON(t, text, func(v document.Value) {
+	got := faultsOf(t, text, func(v jsondoc.Value) {
 		o := v.Object("a", "b")
 		for _, part := range append(o.Field("b").Items(), o.Field("a"), o.Field("b")) {
-			part.AddFaults(&document.Faults{List: []document.Fault{{Path: "[0]", Problem: string(part.Raw())}, {Problem: "p"}}})
+			part.AddFaults(&faults.Faults{List: []faults.Fault{{Path: "[0]", Problem: string(part.Raw())}, {Problem: "p"}}})
 		}
 	})
 	want := []string{"b[0][0]: 1.50", "b[0]: p", "b[1][0]: \"\xff\"", "b[1]: p", "b[2][0]: null", "b[2]: p", "b[3][0]: true", "b[3]: p",
@@ -180,23 +181,23 @@ func TestRawAndFaultsOfAPart(t *testing.T) {
 	}
 }
 
-// FuzzParseJSON: every value of any document can be read, and reading ends.
-func FuzzParseJSON(f *testing.F) {
+// FuzzParse: every value of any document can be read, and reading ends.
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"a": [1, {"b": null}], "a": "x", "c": {"d": true}}`))
 	f.Add([]byte(`[[[`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var found document.Faults
-		if v, err := document.ParseJSON(data, &found); err == nil {
+		var found faults.Faults
+		if v, err := jsondoc.Parse(data, &found); err == nil {
 			walk(t, v)
 		}
 	})
 }
 
-func walk(t *testing.T, v document.Value) {
+func walk(t *testing.T, v jsondoc.Value) {
 	v.Text()
 	v.Bool()
 	if raw := v.Raw(); !json.Valid(raw) {
-		t.Errorf("%s is %q, which is not JSON", v.Position().Path, raw)
+		t.Errorf("%s is %q, which is not JSON", v.Path(), raw)
 	}
 	v.Object("a", "b").ProtoField("a", "b")
 	for _, element := range v.NonEmpty("a list") {

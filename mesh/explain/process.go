@@ -18,9 +18,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// InProcess explains RPCs of a channel of this process, by what its xDS client holds and by the
-// state of its connections. It is an error if no channel has the target. If the balancer does not
-// answer before ctx ends, the explanation is without the state of connections.
+// InProcess explains RPCs of an xDS channel of this process, by what its xDS client holds and by the
+// state of its connections, without sending one. RPCs that would fail are explained, too. It is an
+// error if no channel has the target, or if the request is malformed. ctx bounds the wait for the
+// balancer: if it does not answer before ctx ends, the explanation is without the state of connections.
+// InProcess is safe for concurrent use.
 func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	request, err := request.normal()
 	if err != nil {

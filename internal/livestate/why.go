@@ -1,4 +1,4 @@
-package explain
+package livestate
 
 import (
 	"cmp"
@@ -99,7 +99,7 @@ func (a *alternatives) why(i int) string {
 	case a.inUse < 0:
 		return "not started: no RPC has needed the cluster yet"
 	case i == a.inUse:
-		return status(u) + lastError(u) + lastResort(u, a.n)
+		return status(u) + useError(u) + lastResort(u, a.n)
 	}
 	preferred, its := a.label(a.inUse), status(a.use(a.inUse))
 	switch {
@@ -107,9 +107,9 @@ func (a *alternatives) why(i int) string {
 		return "not started: " + preferred + " is " + its
 	case !u.Deactivated.IsZero():
 		return fmt.Sprintf("%s%s; deactivated since %s because %s is %s; connected until %s",
-			status(u), lastError(u), second(u.Deactivated), preferred, its, second(u.RetentionEnd))
+			status(u), useError(u), second(u.Deactivated), preferred, its, second(u.RetentionEnd))
 	default:
-		return status(u) + lastError(u) + "; " + preferred + " is in use"
+		return status(u) + useError(u) + "; " + preferred + " is in use"
 	}
 }
 
@@ -129,7 +129,7 @@ func status(u *inspect.Use) string {
 	}
 }
 
-func lastError(u *inspect.Use) string {
+func useError(u *inspect.Use) string {
 	if u.Status == inspect.StatusReady || u.Error == "" {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package configselector_test
+package explain_test
 
 import (
 	"context"
@@ -16,19 +16,21 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -272,7 +274,9 @@ func explained(t *testing.T, e *explain.Explanation) (f fate, certain bool) {
 // bound on its duration.
 func TestExplanationsAgreeWithRPCs(t *testing.T) {
 	t.Parallel()
-	cc := newClientConn(t)
+	cc, err := grpc.NewClient("passthrough:///unused", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
 	counts := make(map[codes.Code]int)
 	for seed := range uint64(3000) {
 		r := tables{rand.New(rand.NewPCG(23, seed))}
@@ -333,7 +337,7 @@ func carryOut(t *testing.T, cc *grpc.ClientConn, l *xdsresource.Listener, vh *xd
 		}
 		return nil
 	}
-	err := s.Unary(ctx, request.Method, bytesOf("x"), bytesOf(""), cc, invoker, nil)
+	err := s.Unary(ctx, request.Method, wrapperspb.Bytes([]byte("x")), wrapperspb.Bytes(nil), cc, invoker, nil)
 	f.code = status.Code(err)
 	if f.code != codes.OK && strings.Contains(err.Error(), "panic") {
 		t.Error(err)

@@ -1,0 +1,188 @@
+// Package jsondoc reads JSON that people write, such as the bootstrap, and finds all that is wrong
+// with it in one run, with paths and suggestions.
+//
+// [Parse] returns a [Value], which the caller walks according to its schema: [Value.Object] names
+// the fields, [Value.Text] expects a string, and so on. A mismatch is added to the faults, and the
+// walk goes on. As the formats of gRPC and protobuf want it, unknown fields are ignored, and an
+// explicit null is the same as no field; a key that occurs twice is a fault. The text may
+// contain secrets, so faults show none of its values.
+//
+// The package is not a decoder into Go structs: those lose paths, and stop at the first
+// mismatch. It has no place on the path of RPCs or updates, and knows nothing of what the
+// values mean. Documents in YAML are read by package document.
+package jsondoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// Value is a place in a document and what was found there. The zero Value is absent: methods
+// treat it as empty, and report no fault unless they say that the value is required.
+type Value struct {
+	raw  json.RawMessage // valid JSON without spaces around it; empty if the value is absent
+	path string
+	from *document
+}
+
+// document is a text that is being read.
+type document struct {
+	faults  *faults.Faults
+	ignored []ignoredKey
+}
+
+// Parse returns the value of a JSON text, or an error that says at which line and column the text
+// is not JSON. It may be nested 10,000 levels deep; the caller bounds its size. Faults of the
+// values are added to found. The value keeps the text.
+func Parse(text []byte, found *faults.Faults) (Value, error) {
+	err := json.Unmarshal(text, new(json.RawMessage))
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		line, column := position(text, syntax)
+		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, syntax)
+	}
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{raw: bytes.TrimSpace(text), from: &document{faults: found}}, nil
+}
+
+// position returns the line and column of a syntax error, from 1.
+func position(text []byte, err *json.SyntaxError) (line, column int) {
+	// The offset is one past the character.
+	before := text[:min(len(text), max(0, int(err.Offset)-1))]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+}
+
+// Kind is the kind of a value, worded for faults.
+type Kind string
+
+// The kinds of values.
+const (
+	KindNothing Kind = "nothing" // the value is absent
+	KindNull    Kind = "null"
+	KindObject  Kind = "an object"
+	KindList    Kind = "a list"
+	KindText    Kind = "a string"
+	KindNumber  Kind = "a number"
+	KindBool    Kind = "a boolean"
+)
+
+// Kind returns the kind of the value.
+func (v Value) Kind() Kind {
+	if !v.Present() {
+		return KindNothing
+	}
+	switch v.raw[0] {
+	case 'n':
+		return KindNull
+	case '{':
+		return KindObject
+	case '[':
+		return KindList
+	case '"':
+		return KindText
+	case 't', 'f':
+		return KindBool
+	default:
+		return KindNumber
+	}
+}
+
+// Present reports whether the value is there at all. An explicit null is.
+func (v Value) Present() bool { return len(v.raw) > 0 }
+
+// Absent reports whether there is no value: no field, or an explicit null.
+func (v Value) Absent() bool { return !v.Present() || v.Kind() == KindNull }
+
+// IsObject reports whether the value is an object.
+func (v Value) IsObject() bool { return v.Kind() == KindObject }
+
+// IsList reports whether the value is a list.
+func (v Value) IsList() bool { return v.Kind() == KindList }
+
+// IsText reports whether the value is a string.
+func (v Value) IsText() bool { return v.Kind() == KindText }
+
+// Raw returns the value as it is written, or nil if it is absent. It must not be changed.
+func (v Value) Raw() json.RawMessage { return v.raw }
+
+// Path returns the place of the value, for example `authorities["a"].xds_servers[0]`. It is empty
+// for the whole document.
+func (v Value) Path() string { return v.path }
+
+// Fault reports a fault of this value. suggestion may be empty.
+func (v Value) Fault(suggestion, problem string, args ...any) {
+	if v.from != nil {
+		v.from.faults.Add(faults.Fault{Path: v.path, Problem: fmt.Sprintf(problem, args...), Suggestion: suggestion})
+	}
+}
+
+// AddFaults reports the faults of a part that was read by itself. Their paths start at v,
+// and are completed.
+func (v Value) AddFaults(of *faults.Faults) {
+	if v.from == nil {
+		return
+	}
+	for _, fault := range of.List {
+		v.from.faults.Add(faults.Fault{Path: faults.Join(v.path, fault.Path), Problem: fault.Problem, Suggestion: fault.Suggestion})
+	}
+	v.from.faults.Omitted += of.Omitted
+}
+
+// Expected reports that the value is not what was expected. If it is absent, the fault suggests
+// a key that was ignored and looks like it.
+func (v Value) Expected(what string) {
+	suggestion := ""
+	if v.from != nil && !v.Present() && !v.from.faults.Full() {
+		if name := v.from.misspelt(v.path); name != "" {
+			suggestion = fmt.Sprintf("the key %s is ignored", faults.Quote(name))
+		}
+	}
+	v.Fault(suggestion, "expected %s, found %s", what, v.Kind())
+}
+
+// Text reads a string.
+func (v Value) Text() string {
+	if v.Absent() {
+		return ""
+	}
+	text, _ := v.RequiredText("a string")
+	return text
+}
+
+// RequiredText reads a string that must be there. what describes it in the fault.
+func (v Value) RequiredText(what string) (text string, ok bool) {
+	if !v.IsText() {
+		v.Expected(what)
+		return "", false
+	}
+	_ = json.Unmarshal(v.raw, &text) // Parse has checked it
+	return text, true
+}
+
+// NonEmptyText is RequiredText for strings that must not be empty.
+func (v Value) NonEmptyText(what string) (text string, ok bool) {
+	text, ok = v.RequiredText(what)
+	if ok && text == "" {
+		v.Fault("", "expected %s, found an empty string", what)
+		return "", false
+	}
+	return text, ok
+}
+
+// Bool reads true or false.
+func (v Value) Bool() bool {
+	if v.Absent() {
+		return false
+	}
+	if v.Kind() != KindBool {
+		v.Expected("true or false")
+	}
+	return string(v.raw) == "true"
+}
