@@ -12,7 +12,7 @@ import (
 // checkSilent drops what is logged while TestCheck runs.
 var checkSilent atomic.Bool
 
-// TestCheck follows every path of events within a scope, and checks each state; see docs/internals/protocol-check.md.
+// TestCheck follows every path of events within a scope, and checks each state; see docs/internals/architecture.md.
 func TestCheck(t *testing.T) {
 	checkSilent.Store(true)
 	defer checkSilent.Store(false)

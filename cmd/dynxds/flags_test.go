@@ -49,7 +49,7 @@ var foreign = map[string][]string{
 	"docs/tasks/store.md":      {"prefix"},    // of etcdctl
 	"docs/tasks/kubernetes.md": {"from-file"}, // of kubectl
 	// Those of dynxds-kubernetes, whose tests look whether it has them.
-	"docs/reference/kubernetes.md": {"cluster-domain", "audience", "anonymous", "namespace", "start-timeout"},
+	"docs/tasks/kubernetes.md": {"cluster-domain", "audience", "anonymous", "namespace", "start-timeout"},
 }
 
 var (

@@ -7,7 +7,7 @@ import (
 )
 
 // TestCheck follows every path of events within a scope, with -short a small one, and checks each state; see
-// docs/internals/protocol-check.md.
+// docs/internals/architecture.md.
 func TestCheck(t *testing.T) {
 	for _, way := range checkWays() {
 		if !explore.Selected(way.name) {

@@ -76,7 +76,7 @@ func checkScopes() []checkScope {
 }
 
 // TestCheck follows every path of events of a client behind a relay behind a server, within a scope, and checks each
-// state; see docs/internals/protocol-check.md.
+// state; see docs/internals/architecture.md.
 func TestCheck(t *testing.T) {
 	for _, way := range checkWays(t) {
 		if !explore.Selected(way.name) {

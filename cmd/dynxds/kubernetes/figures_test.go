@@ -24,7 +24,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// TestFigures measures, if DYNXDS_FIGURES is set, what docs/reference/kubernetes.md says. The server is a process of its own; the API
+// TestFigures measures, if DYNXDS_FIGURES is set, what docs/tasks/kubernetes.md says. The server is a process of its own; the API
 // server and the clients have the same processors.
 func TestFigures(t *testing.T) {
 	if os.Getenv("DYNXDS_FIGURES") == "" {

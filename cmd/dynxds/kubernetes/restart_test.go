@@ -181,7 +181,7 @@ func (k *kube) resolve(service string) (dns *dnsserver.Server) {
 }
 
 // TestRestartFigures compares, if DYNXDS_FIGURES is set, a rolling restart with gRPC's own DNS resolver and a headless Service, as
-// docs/reference/kubernetes.md has it. Both clients see the same pods.
+// docs/tasks/kubernetes.md has it. Both clients see the same pods.
 func TestRestartFigures(t *testing.T) {
 	if os.Getenv("DYNXDS_FIGURES") == "" {
 		t.Skip("DYNXDS_FIGURES is not set")

@@ -100,7 +100,7 @@ func TestStatusCostsNothing(t *testing.T) {
 // The flags that the reference names are flags of a command.
 func TestDocumentedFlags(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/reference/kubernetes.md")
+	text, err := os.ReadFile("../../../docs/tasks/kubernetes.md")
 	xdstest.NoError(t, err)
 	named := regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(string(text), -1)
 	if len(named) < 5 {

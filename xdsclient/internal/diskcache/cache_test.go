@@ -104,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 	xdstest.Equal(t, "the records of a view of nothing", nil, load(t, dir, now))
 }
 
-// A file is what docs/internals/cache-file.md says.
+// A file is what docs/tasks/resource-cache.md says.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
