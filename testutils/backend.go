@@ -33,15 +33,8 @@ type RPC struct {
 // BackendIDHeader of every RPC, and in SimpleResponse.hostname of unary RPCs. It is safe for concurrent
 // use.
 type Backend struct {
-	id   string
-	addr *loopback.Address
-	opts []grpc.ServerOption
-
-	// life serialises Stop and Restart.
-	life sync.Mutex
-	// server is nil while stopped; served ends when its Serve has returned.
-	server *grpc.Server
-	served chan struct{}
+	id     string
+	server *loopback.Server
 
 	mu     sync.Mutex
 	count  int
@@ -53,19 +46,20 @@ type Backend struct {
 
 // NewBackend starts a Backend. The options are gRPC's. The caller must Close it.
 func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
-	addr, err := loopback.Reserve()
-	if err != nil {
-		return nil, fmt.Errorf("backend %s: %w", id, err)
-	}
-	b := &Backend{id: id, addr: addr, changed: make(chan struct{})}
-	b.opts = append([]grpc.ServerOption{
+	b := &Backend{id: id, changed: make(chan struct{})}
+	opts = append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(b.unary),
 		grpc.ChainStreamInterceptor(b.stream),
 	}, opts...)
-	if err := b.Restart(); err != nil {
-		addr.Release()
-		return nil, err
+	server, err := loopback.StartServer(func() loopback.Run {
+		run := loopback.Run{GRPC: grpc.NewServer(opts...)}
+		testgrpc.RegisterTestServiceServer(run.GRPC, &testService{id: id})
+		return run
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", id, err)
 	}
+	b.server = server
 	return b, nil
 }
 
@@ -84,53 +78,26 @@ func StartBackend(t testing.TB, id string, opts ...grpc.ServerOption) *Backend {
 func (b *Backend) ID() string { return b.id }
 
 // Addr returns "127.0.0.1:port". It stays the same across restarts.
-func (b *Backend) Addr() string { return b.addr.String() }
+func (b *Backend) Addr() string { return b.server.Addr() }
 
 // Stop ends every connection and RPC at once and stops listening: connections are refused until Restart.
 // It does nothing if the backend is stopped.
-func (b *Backend) Stop() { b.stop((*grpc.Server).Stop) }
+func (b *Backend) Stop() { b.server.Stop() }
 
 // GracefulStop stops listening, sends GOAWAY, and returns when the RPCs in flight have ended.
-func (b *Backend) GracefulStop() { b.stop((*grpc.Server).GracefulStop) }
-
-func (b *Backend) stop(how func(*grpc.Server)) {
-	b.life.Lock()
-	defer b.life.Unlock()
-	if b.server == nil {
-		return
-	}
-	how(b.server)
-	<-b.served
-	b.server = nil
-}
+func (b *Backend) GracefulStop() { b.server.GracefulStop() }
 
 // Restart listens on the same address again. It stops the backend first if it
 // is running.
 func (b *Backend) Restart() error {
-	b.Stop()
-	b.life.Lock()
-	defer b.life.Unlock()
-	listener, err := b.addr.Listen()
-	if err != nil {
+	if err := b.server.Restart(); err != nil {
 		return fmt.Errorf("backend %s: %w", b.id, err)
 	}
-	server := grpc.NewServer(b.opts...)
-	testgrpc.RegisterTestServiceServer(server, &testService{id: b.id})
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		// Serve returns nil after Stop. If the listener fails, connections are refused.
-		_ = server.Serve(listener)
-	}()
-	b.server, b.served = server, served
 	return nil
 }
 
 // Close stops the backend and releases its port.
-func (b *Backend) Close() {
-	b.Stop()
-	b.addr.Release()
-}
+func (b *Backend) Close() { b.server.Close() }
 
 // SetBehaviour makes every new RPC call f first: f may wait, and its error ends the RPC like that of a
 // gRPC handler. nil, the default, answers at once.

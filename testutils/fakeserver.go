@@ -3,7 +3,7 @@ package testutils
 import (
 	"cmp"
 	"fmt"
-	"sync"
+	"net"
 	"sync/atomic"
 	"testing"
 
@@ -18,24 +18,11 @@ import (
 // store. A test stops and restarts it at the same address; the store survives both. It is
 // safe for concurrent use.
 type FakeServer struct {
-	store *controlplane.Store
-	addr  *loopback.Address
-	opts  fakeServerOptions
-
-	// life serialises Stop and Restart.
-	life sync.Mutex
-	// run is nil while stopped.
-	run *serverRun
-	// control is nil while stopped.
+	store  *controlplane.Store
+	server *loopback.Server
+	opts   fakeServerOptions
+	// control is nil while the server is stopped.
 	control atomic.Pointer[controlplane.Server]
-}
-
-// serverRun is the server between a start and a stop.
-type serverRun struct {
-	grpc    *grpc.Server
-	control *controlplane.Server
-	// served is closed when Serve has returned.
-	served chan struct{}
 }
 
 type fakeServerOptions struct {
@@ -87,15 +74,30 @@ func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 	if f.store == nil {
 		f.store = controlplane.NewStore()
 	}
+	var wrap func(net.Listener) net.Listener
+	if f.opts.link != nil {
+		wrap = f.opts.link.Listener
+	}
 	var err error
-	if f.addr, err = loopback.Reserve(); err != nil {
+	if f.server, err = loopback.StartServer(f.run, wrap); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
 	}
-	if err := f.Restart(); err != nil {
-		f.addr.Release()
-		return nil, err
-	}
 	return f, nil
+}
+
+// run returns what is served from a start until a stop.
+func (f *FakeServer) run() loopback.Run {
+	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts.grpc...)...)
+	control := controlplane.NewServer(f.store, f.opts.control)
+	control.Register(server)
+	if f.opts.loads != nil {
+		f.opts.loads.Register(server)
+	}
+	f.control.Store(control)
+	return loopback.Run{GRPC: server, EndStreams: func() {
+		control.Close()
+		f.control.Store(nil)
+	}}
 }
 
 // StartFakeServer starts a FakeServer that is closed when the test ends.
@@ -111,7 +113,7 @@ func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
 
 // Addr returns "127.0.0.1:port", the server_uri of the bootstrap. It stays the
 // same across restarts.
-func (f *FakeServer) Addr() string { return f.addr.String() }
+func (f *FakeServer) Addr() string { return f.server.Addr() }
 
 // Store returns the server's store.
 func (f *FakeServer) Store() *controlplane.Store { return f.store }
@@ -151,70 +153,24 @@ func (f *FakeServer) Update(t testing.TB, change func(*controlplane.Tx)) {
 
 // Stop ends every connection as a crash does, and stops listening: connections are refused until
 // Restart. It does nothing if the server is stopped.
-func (f *FakeServer) Stop() {
-	f.stop(func(run *serverRun) {
-		run.grpc.Stop()
-		run.control.Close()
-	})
-}
+func (f *FakeServer) Stop() { f.server.Stop() }
 
 // GracefulStop ends every stream with UNAVAILABLE, sends GOAWAY and stops listening.
-func (f *FakeServer) GracefulStop() {
-	f.stop(func(run *serverRun) {
-		run.control.Close()
-		run.grpc.GracefulStop()
-	})
-}
-
-func (f *FakeServer) stop(how func(*serverRun)) {
-	f.life.Lock()
-	defer f.life.Unlock()
-	if f.run == nil {
-		return
-	}
-	how(f.run)
-	<-f.run.served
-	f.run = nil
-	f.control.Store(nil)
-}
+func (f *FakeServer) GracefulStop() { f.server.GracefulStop() }
 
 // Restart listens on the same address again, with the same store. It stops the server first if it is
 // running.
 func (f *FakeServer) Restart() error {
-	f.Stop()
-	f.life.Lock()
-	defer f.life.Unlock()
-	listener, err := f.addr.Listen()
-	if err != nil {
+	if err := f.server.Restart(); err != nil {
 		return fmt.Errorf("fake server: %w", err)
 	}
-	if f.opts.link != nil {
-		listener = f.opts.link.Listener(listener)
-	}
-	run := &serverRun{
-		grpc:    grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts.grpc...)...),
-		control: controlplane.NewServer(f.store, f.opts.control),
-		served:  make(chan struct{}),
-	}
-	run.control.Register(run.grpc)
-	if f.opts.loads != nil {
-		f.opts.loads.Register(run.grpc)
-	}
-	go func() {
-		defer close(run.served)
-		// Serve returns nil after Stop. If the listener fails, connections are refused.
-		_ = run.grpc.Serve(listener)
-	}()
-	f.run = run
-	f.control.Store(run.control)
 	return nil
 }
 
 // Close stops the server and releases its port.
 func (f *FakeServer) Close() {
-	f.Stop()
+	f.server.Close()
 	if f.opts.link != nil {
 		f.opts.link.Wait()
 	}
-	f.addr.Release()
 }

@@ -1,5 +1,5 @@
-// Package loopback reserves TCP addresses on 127.0.0.1, for tests whose servers stop
-// and listen again.
+// Package loopback has servers on 127.0.0.1, for tests whose servers stop
+// and listen again, and their addresses.
 package loopback
 
 import (

@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Package loopback reserves TCP addresses on 127.0.0.1, for tests whose servers stop
-// and listen again.
+// Package loopback has servers on 127.0.0.1, for tests whose servers stop
+// and listen again, and their addresses.
 package loopback
 
 import (
