@@ -181,7 +181,7 @@ var rooms = []room{
 	{floor: 7, folders: []string{"observe/csds"},
 		holds: "the Client Status Discovery Service over the dumps of the clients, and their live state",
 		never: "change anything"},
-	{floor: 7, folders: []string{"observe/statuspage"},
+	{floor: 7, folders: []string{"mesh/statuspage"},
 		holds: "a web page that shows channels, resources and a control plane of the process",
 		never: "change anything"},
 	{floor: 7, folders: []string{"internal/dnsserver", "internal/loopback", "internal/testca", "internal/xdsmsg"},
