@@ -26,7 +26,7 @@ var floors = []string{
 	"resolver internal/livestate",
 	".", // the plugin; nothing below imports what is above
 	"mesh/controlplane mesh/meshroute mesh/explain observe",
-	"mesh/relay testutils observe/statuspage",
+	"mesh/relay testutils mesh/statuspage",
 	"internal/xdstest",
 	"cmd examples e2e interop tools",
 }

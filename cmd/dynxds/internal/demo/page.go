@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/internal/webguard"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/observe/statuspage"
+	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 
 // chartPath is where the chart is, beside the status page.

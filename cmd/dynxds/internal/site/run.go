@@ -25,7 +25,7 @@ import (
 	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
-	"github.com/dynxds/dynxds/observe/statuspage"
+	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 
 // DefaultPoll is the default polling interval.

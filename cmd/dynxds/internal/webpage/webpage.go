@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/observe/statuspage"
+	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 
 // DefaultAddress is what the flag --page means without an address: a free port on loopback.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/dynxds/dynxds/observe/statuspage"
+	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 
 // The page on loopback, beside other pages for debugging. Pages of the same program are
