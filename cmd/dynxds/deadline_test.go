@@ -62,14 +62,9 @@ func TestCommandsEndWithoutAnswer(t *testing.T) {
 		for _, line := range []string{
 			"status ADDRESS" + ask,
 			"explain ADDRESS xds:///backend /pkg.Service/Method" + ask,
-			"get" + store,
-			"get" + store + login,
-			"history" + store,
-			"history 1" + store,
-			"diff DIR" + store,
 			"apply DIR" + store,
-			"apply DIR --prune" + store + login,
-			"rollback 0" + store,
+			"apply DIR --dry-run" + store,
+			"apply DIR" + store + login,
 			"clients" + store,
 		} {
 			t.Run(name+"/"+line, func(t *testing.T) {

@@ -12,7 +12,7 @@ func TestFlagsThatMayNotBeEmpty(t *testing.T) {
 	const file = "the path of a file"
 	for command, flags := range map[string]map[string]string{
 		"serve " + exampleMesh: {"tls-cert": file, "tls-key": file, "client-ca": file, "store-ca": file, "store-cert": file,
-			"store-key": file, "store-password-file": file, "last-good": file},
+			"store-key": file, "store-password-file": file},
 		"relay --bootstrap b.json": {"tls-cert": file, "tls-key": file, "client-ca": file, "access": file},
 		"bootstrap --server xds.example.com": {"ca": file, "cert": file, "key": file, "mesh-ca": file, "mesh-cert": file, "mesh-key": file, "token-file": file, "file": file,
 			"dns-fallback": "never, not_found, timeout or unavailable"},

@@ -2,8 +2,7 @@
 //
 //   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, or from etcd, "dynxds
 //     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
-//   - "dynxds apply", "diff", "get", "history" and "rollback" write and read the documents of several
-//     replicas, which are in etcd;
+//   - "dynxds apply" writes the documents of several replicas into etcd;
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
 //     a client goes, and why;

@@ -18,8 +18,8 @@ control plane, over a folder of services and MeshHTTPRoute policies; it writes t
 bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
 	}
-	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newDiff(), newGet(), newHistory(), newRollback(), newValidate(),
-		newRender(), newBootstrap(), newCerts(), newClients(), newStatus(), newExplain(), newVersion())
+	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newValidate(), newRender(),
+		newBootstrap(), newCerts(), newClients(), newStatus(), newExplain(), newVersion())
 	cmdline.Prepare(root)
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -20,10 +21,10 @@ services with their endpoints, MeshHTTPRoute policies, denials, and xDS resource
 as they are. docs/reference/folder.md has their format.
 
 With --store the files are in etcd instead of a folder, from where any number of
-replicas of this command read them (docs/tasks/store.md). A change is served as soon as
-it is there. While a file is faulty, all replicas serve what was good last, and no
-change takes effect. While etcd does not answer, clients are served what was read
-last; with --last-good, a replica can even start.
+replicas of this command read them (docs/tasks/store.md); "dynxds apply" writes them. A
+change is served as soon as it is there. While a file is faulty, or etcd does not
+answer, replicas go on with what they serve. One that starts then is not ready: its
+health is NOT_SERVING, /healthz and the log say why, and clients go to another one.
 
 The folder is checked for changes every --poll, and at once on SIGHUP. A change is
 validated as a whole and published at once, and only what changed is sent. A folder
@@ -46,7 +47,7 @@ another server, and what is left after --grace is cut off.`
 func newServe() *cobra.Command {
 	var (
 		opts   site.Options
-		stored site.Stored
+		stored store.Options
 		format string
 		level  string
 	)
@@ -55,7 +56,7 @@ func newServe() *cobra.Command {
 		Short: "Run a control plane from a folder of services and policies, or from etcd",
 		Long:  serveHelp,
 		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config\n" +
-			"  dynxds serve --store etcd://localhost:2379/mesh --last-good /var/lib/dynxds/mesh.json",
+			"  dynxds serve --store etcd://localhost:2379/mesh",
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,20 +81,16 @@ func newServe() *cobra.Command {
 		"how long clients keep a deleted resource, unless they unsubscribe")
 	cmdline.Delay(cmd, &opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay, 0,
 		"how long a change waits that withdraws more than a third of the services, in case it is half of one; 0: not at all")
-	storeFlags(cmd, &stored.Options)
-	cmdline.File(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
+	storeFlags(cmd, &stored)
 	pageFlag(cmd, &opts.Page)
 	cmdline.LogFlags(cmd, &format, &level)
 	return cmd
 }
 
 // folderOrStore returns the one of the two that the command line names, or the store of the environment.
-func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir string, _ *site.Stored, err error) {
+func folderOrStore(cmd *cobra.Command, args []string, stored *store.Options) (dir string, _ *store.Options, err error) {
 	switch {
 	case len(args) == 1 && !cmd.Flags().Changed("store"):
-		if stored.LastGood != "" {
-			return "", nil, exit.Usagef("--last-good is for --store")
-		}
 		return args[0], nil, nil
 	case len(args) == 0 && stored.URL != "":
 		return "", stored, nil

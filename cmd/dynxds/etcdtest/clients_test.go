@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
@@ -21,10 +20,8 @@ import (
 // metrics waits until the replica's metrics have lines.
 func (r *replica) metrics(lines ...string) {
 	r.t.Helper()
-	_, url, _ := strings.Cut(r.log.String(), "url=")
-	url, _, _ = strings.Cut(url, " ")
 	cmdtest.Await(r.t, func() string {
-		page := cmdtest.Get(r.t, url+"metrics")
+		page := cmdtest.Get(r.t, r.page("--admin")+"metrics")
 		if lacking := cmdtest.LackingLines(page, lines...); len(lacking) > 0 {
 			return fmt.Sprintf("the metrics lack %q:\n%s", lacking, page)
 		}

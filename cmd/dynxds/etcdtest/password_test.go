@@ -41,7 +41,6 @@ func (c *cluster) withLogin(t *testing.T) (options []string, change func()) {
 		permission authpb.Permission_Type
 	}{
 		{prefix + "/", clientv3.GetPrefixRangeEnd(prefix + "/"), authpb.READ},
-		{prefix + "/good", "", authpb.READWRITE},
 		{prefix + "/replicas/", clientv3.GetPrefixRangeEnd(prefix + "/replicas/"), authpb.READWRITE},
 	} {
 		_, err = c.client.RoleGrantPermission(ctx, "replica", grant.key, grant.end, clientv3.PermissionType(grant.permission))

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
@@ -46,45 +45,39 @@ type world struct {
 
 // inProcess is a replica in this process, with a cable of its own to etcd.
 type inProcess struct {
-	cable    *cable
-	lastGood string
-	log      *xdstest.Log
-	// address is empty while it does not run.
+	cable   *cable
+	log     *xdstest.Log
 	address string
-	stop    func()
+	// stop is nil while it does not run.
+	stop func()
+	// ready says that it has served since it was started.
+	ready bool
 }
 
-// start starts a replica. It returns the error of one that ends at once.
-func (w *world) start(r *inProcess) error {
+// start starts a replica.
+func (w *world) start(r *inProcess) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
-	r.log = new(xdstest.Log)
+	ended := make(chan error, 1)
+	r.log, r.ready, r.address = new(xdstest.Log), false, reserve(w)
 	opts := site.Options{
-		Store: &site.Stored{
-			Options:  store.Options{URL: "etcd://" + r.cable.address + prefix, Timeout: time.Second},
-			LastGood: r.lastGood, Pulse: 100 * time.Millisecond,
-		},
+		Store:           &store.Options{URL: "etcd://" + r.cable.address + prefix, Timeout: time.Second},
 		WithdrawalDelay: 100 * time.Millisecond,
-		Serve:           serve.Options{Listen: "127.0.0.1:0", Grace: time.Nanosecond, Log: slog.New(slog.NewTextHandler(r.log, nil))},
-		Ready:           func(a net.Addr) { ready <- a },
+		Serve:           serve.Options{Listen: r.address, Grace: time.Nanosecond, Log: slog.New(slog.NewTextHandler(r.log, nil))},
 	}
 	go func() { ended <- site.Run(ctx, opts) }()
-	select {
-	case a := <-ready:
-		r.address = a.String()
-		r.stop = func() {
-			cancel()
-			<-ended
-			r.address = ""
-		}
-		return nil
-	case err := <-ended:
+	r.stop = func() {
 		cancel()
-		return err
+		if err := <-ended; err != nil {
+			w.Errorf("a replica ended with %v", err)
+		}
+		r.stop = nil
 	}
 }
 
-// serves returns the services that a replica serves.
+// notReady is what a replica serves that is not ready.
+const notReady = "(not ready)"
+
+// serves returns the services that a replica serves, or notReady.
 func (w *world) serves(r *inProcess) (string, error) {
 	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -102,6 +95,9 @@ func (w *world) serves(r *inProcess) (string, error) {
 		return "", err
 	}
 	response, err := stream.Recv()
+	if err != nil && strings.Contains(err.Error(), "not ready") {
+		return notReady, nil
+	}
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +120,7 @@ func (w *world) services() (names string, good bool) {
 		files = append(files, folder.Parse(name, []byte(w.documents[name])))
 	}
 	content, err := folder.NewJoiner("").Join(files)
-	if err != nil || content.Documents() == 0 || site.Servable(content) != nil {
+	if err != nil || content.Documents() == 0 {
 		return "", false
 	}
 	var list []string
@@ -205,11 +201,12 @@ func (w *world) step() string {
 		}
 		return "compact"
 	case 9:
-		if r.address != "" {
+		if r.stop != nil {
 			r.stop()
 			return "stop a replica"
 		}
-		return fmt.Sprintf("start a replica: %v", w.start(r))
+		w.start(r)
+		return "start a replica"
 	default:
 		cut := w.random.IntN(2) == 0
 		r.cable.setCut(cut)
@@ -220,28 +217,14 @@ func (w *world) step() string {
 // apply writes what is good, as "dynxds apply" does.
 func (w *world) apply() string {
 	w.Helper()
-	before, name := maps.Clone(w.documents), w.name()
+	name := w.name()
 	for other, text := range w.documents {
 		if strings.HasPrefix(text, "kind: Servce") || strings.Contains(text, "twice") {
 			w.documents[other] = w.fresh(other)
 		}
 	}
 	w.documents[name] = w.fresh(name)
-	var edits []store.Edit
-	for _, name := range slices.Sorted(maps.Keys(w.documents)) {
-		text, old := w.documents[name], before[name]
-		if text == old {
-			continue
-		}
-		e := store.Edit{Name: name, After: &text}
-		if old != "" {
-			e.Before = &old
-		}
-		edits = append(edits, e)
-	}
-	snapshot, err := w.store.Load(testutils.Context(w))
-	xdstest.NoError(w, err)
-	_, err = w.store.Commit(testutils.Context(w), snapshot, store.Record{Command: "apply"}, edits, 10)
+	_, err := w.store.Write(testutils.Context(w), w.documents)
 	xdstest.NoError(w, err)
 	names, good := w.services()
 	if !good {
@@ -251,54 +234,32 @@ func (w *world) apply() string {
 	return "apply " + name
 }
 
-// settle ends all faults of the network, starts all replicas, and waits until all of them serve the same, which must
-// be the newest documents if these are good, and ones that were good otherwise.
+// settle ends all faults of the network, starts all replicas, and waits until all of them serve the newest documents if
+// these are good. Otherwise those that have served go on with documents that were good, and those that were started are not
+// ready.
 func (w *world) settle() {
 	w.Helper()
+	for _, r := range w.replicas {
+		r.cable.setCut(false)
+		if r.stop == nil {
+			w.start(r)
+		}
+	}
 	newest, good := w.services()
-	ctx := testutils.Context(w)
-	var served map[string]int
-	for {
-		served = make(map[string]int)
-		var down error
-		for _, r := range w.replicas {
-			r.cable.setCut(false)
-			if r.address == "" {
-				if err := w.start(r); err != nil {
-					down = err
-					continue
-				}
-			}
+	for _, r := range w.replicas {
+		cmdtest.Await(w, func() string {
 			names, err := w.serves(r)
-			if err != nil {
-				names = "error: " + err.Error()
+			if names == newest && good || err == nil && !good && (w.good[names] || names == notReady && !r.ready) {
+				r.ready = r.ready || names != notReady
+				return ""
 			}
-			served[names]++
-		}
-		for names, n := range served {
-			switch {
-			case n == len(w.replicas) && (good && names == newest || !good && w.good[names]):
-				return
-			case n > 0 && down == nil && len(served) == 1 && !good && !w.good[names] && !strings.HasPrefix(names, "error"):
-				w.Fatalf("all serve %q, which was never good. Steps: %s", names, strings.Join(w.done, "; "))
-			}
-		}
-		if len(served) == 0 && !good {
-			return // nobody knows what was good; nobody serves anything
-		}
-		select {
-		case <-ctx.Done():
-			for i, r := range w.replicas {
-				w.Logf("replica %d:\n%s", i, r.log)
-			}
-			w.Fatalf("replicas serve %v (%v), the newest are %q, good: %t. Steps: %s", served, down, newest, good, strings.Join(w.done, "; "))
-		case <-time.After(50 * time.Millisecond):
-		}
+			return fmt.Sprintf("a replica serves %q (%v), the newest are %q, good: %t. Steps: %s\nIts log:\n%s", names, err, newest, good, strings.Join(w.done, "; "), r.log)
+		})
 	}
 }
 
 // Whatever is written, in whatever order replicas stop, start and are cut off, and whatever etcd compacts: in the end all
-// replicas serve the same, the newest documents or ones that were good, and so does one that starts then.
+// replicas serve the newest documents if these are good, and otherwise none serves what never was.
 func TestReplicasServeTheSame(t *testing.T) {
 	t.Parallel()
 	for range 3 {
@@ -308,18 +269,12 @@ func TestReplicasServeTheSame(t *testing.T) {
 			w := &world{T: t, cluster: newCluster(t, 1), random: rand.New(rand.NewPCG(seed, 0)), documents: map[string]string{}, good: map[string]bool{}}
 			w.store = w.open(prefix, 0)
 			w.write(map[string]string{"a.yaml": w.fresh("a.yaml"), "b.yaml": w.fresh("b.yaml")})
-			dir := t.TempDir()
-			for i := range 3 {
-				r := &inProcess{cable: newCable(t, w.members[0].cable.address)}
-				if i == 0 {
-					r.lastGood = filepath.Join(dir, "last-good.json")
-				}
-				w.replicas = append(w.replicas, r)
+			for range 3 {
+				w.replicas = append(w.replicas, &inProcess{cable: newCable(t, w.members[0].cable.address)})
 			}
 			t.Cleanup(func() {
 				for _, r := range w.replicas {
-					r.cable.setCut(false)
-					if r.address != "" {
+					if r.stop != nil {
 						r.stop()
 					}
 				}
@@ -331,12 +286,6 @@ func TestReplicasServeTheSame(t *testing.T) {
 				}
 				w.settle()
 				w.done = append(w.done, "settled")
-				// Another replica, without anything of its own.
-				late := w.replicas[2]
-				if late.address != "" {
-					late.stop()
-					w.settle()
-				}
 			}
 		})
 	}

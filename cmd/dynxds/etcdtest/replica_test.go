@@ -51,8 +51,16 @@ type replica struct {
 	process *exec.Cmd
 }
 
-// newReplica starts a replica, which ends with the test.
+// newReplica starts a replica, which ends with the test, and waits until it serves.
 func newReplica(t *testing.T, c *cluster, args ...string) *replica {
+	t.Helper()
+	r := startReplica(t, c, args...)
+	r.serves()
+	return r
+}
+
+// startReplica starts a replica that may not be ready.
+func startReplica(t *testing.T, c *cluster, args ...string) *replica {
 	t.Helper()
 	r := &replica{t: t, address: reserve(t)}
 	r.args = append([]string{"serve", "--store", c.options(prefix).URL, "--listen", r.address}, args...)
@@ -73,7 +81,21 @@ func (r *replica) start() {
 	r.process = exec.Command(command, r.args...)
 	r.process.Stderr = r.log
 	xdstest.NoError(r.t, r.process.Start())
+}
+
+// serves waits until it serves.
+func (r *replica) serves() {
+	r.t.Helper()
 	r.logged("msg=serving", "store=etcd:/mesh/docs")
+}
+
+// page returns the address of the pages that a flag asks for.
+func (r *replica) page(flag string) string {
+	r.t.Helper()
+	r.logged("pages without a login", "flag="+flag)
+	_, url, _ := strings.Cut(r.log.String(), "flag="+flag+" url=")
+	url, _, _ = strings.Cut(url, " ")
+	return url
 }
 
 // kill ends it as a crash does.

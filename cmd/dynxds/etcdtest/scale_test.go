@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
@@ -104,12 +104,10 @@ func BenchmarkDocuments(b *testing.B) {
 			xdstest.NoError(b, err)
 		}
 		s := c.open(prefix, 0)
-		open := func(b *testing.B, p *plane) *feed.Feed {
-			f, err := feed.Open(ctx, feed.Options{Store: s, Log: slog.New(slog.DiscardHandler)})
-			xdstest.NoError(b, err)
+		open := func(b *testing.B, p *plane) *store.Source {
+			f := store.Follow(ctx, s, nil, slog.New(slog.DiscardHandler))
 			content, err := f.Read(ctx)
 			p.publish(content, err, resources)
-			f.Published(ctx, content)
 			return f
 		}
 		b.Run("load", func(b *testing.B) {
@@ -131,7 +129,7 @@ func BenchmarkDocuments(b *testing.B) {
 				name, text := document(0, port)
 				c.put(key(name), text)
 				for changed := content; ; {
-					if _, ok := f.Wait(ctx, time.Time{}); !ok {
+					if !f.Wait(ctx, time.Time{}) {
 						b.Fatal("the watch has ended")
 					}
 					changed, err = f.Read(ctx)
@@ -142,7 +140,6 @@ func BenchmarkDocuments(b *testing.B) {
 					}
 				}
 				p.publish(content, err, 1)
-				f.Published(ctx, content)
 			}
 		})
 	})

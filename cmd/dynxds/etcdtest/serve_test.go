@@ -2,7 +2,6 @@ package etcdtest
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -39,8 +38,7 @@ func (m *mesh) move() *testutils.Backend {
 func TestMembersAndReplicasDie(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, 3)
-	saved := filepath.Join(t.TempDir(), "last-good.json")
-	one, two := newReplica(t, m.cluster, "--last-good", saved), newReplica(t, m.cluster)
+	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
 	c := newClient(t, newCable(t, one.address, two.address).address)
 	c.reaches(m.backends[m.at])
 	stop := c.load()
@@ -54,23 +52,25 @@ func TestMembersAndReplicasDie(t *testing.T) {
 	for i := range m.members {
 		m.kill(i)
 	}
-	one.logged("the store does not answer; serving the last known documents", "since=")
+	two.logged("the store does not answer; serving the last known documents")
 	newClient(t, two.address).reaches(m.backends[m.at])
 	one.drain()
 	one.start()
-	one.logged("starting from the last-good file")
-	newClient(t, one.address).reaches(m.backends[m.at])
+	one.logged("not ready: there is nothing to serve yet", "cannot read the store")
 	m.start(all...)
-	one.logged("the store answers again")
+	one.serves()
+	two.logged("the store answers again")
 	c.reaches(m.move())
 
 	for range 2 {
 		one.kill()
 		c.reaches(m.move())
 		one.start()
+		one.serves()
 		two.drain()
 		c.reaches(m.move())
 		two.start()
+		two.serves()
 	}
 	for _, r := range []*replica{one, two} {
 		if n := r.log.Count("a client rejects a response"); n > 0 {
@@ -80,13 +80,12 @@ func TestMembersAndReplicasDie(t *testing.T) {
 }
 
 // Faulty documents that are written past "dynxds apply" are named by every replica, and have no effect on clients; no
-// other change has, until they are mended.
+// other change has, until they are corrected. A replica that starts meanwhile leaves clients to the others.
 func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, 1)
 	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
-	replicas := []*replica{one, two}
-	c := newClient(t, one.address)
+	c := newClient(t, newCable(t, two.address, one.address).address)
 	served := m.backends[m.at]
 	c.reaches(served)
 	stop := c.load()
@@ -107,36 +106,33 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 			m.put(key(name), document.text)
 		}
 		for name, document := range faulty {
-			for _, r := range replicas {
+			for _, r := range []*replica{one, two} {
 				r.logged("the store is faulty; clients keep the last good state", name, document.fault)
 			}
 		}
 		served, moved = moved, m.move()
-		// A replica that starts serves the same, and says so.
 		two.drain()
 		two.start()
-		two.logged("serving the last good documents")
-		two.logged("the store is faulty; clients keep the last good state", "policy.yaml", faulty["policy.yaml"].fault)
-		newClient(t, two.address).reaches(served)
+		two.logged("not ready: there is nothing to serve yet", "policy.yaml", faulty["policy.yaml"].fault)
+		newClient(t, one.address).reaches(served)
 		c.reaches(served)
 		for name := range faulty {
 			m.delete(key(name))
 		}
-		for _, r := range replicas {
-			r.logged("the store is valid again")
-		}
+		one.logged("the store is valid again")
+		two.serves()
 		c.reaches(moved)
 	}
 
-	// Everything is lost, as after "etcdctl del" with too short a prefix. Restarts make no difference.
+	// Everything is lost, as after "etcdctl del" with too short a prefix.
 	m.delete(key("backend.yaml"))
-	one.logged("the store is faulty; clients keep the last good state", "lost all its documents")
+	one.logged("the store is faulty; clients keep the last good state", "has no documents")
 	two.drain()
 	two.start()
-	for _, r := range replicas {
-		newClient(t, r.address).reaches(moved)
-	}
+	two.logged("not ready: there is nothing to serve yet", "has no documents")
+	newClient(t, one.address).reaches(moved)
 	c.reaches(m.move())
+	two.serves()
 }
 
 // A client over delta that comes to another replica by the name of all of them, or to the same one after
@@ -159,6 +155,7 @@ func TestNothingIsResent(t *testing.T) {
 	xdstest.Equal(t, "sent by the second replica", endpoints, second.take())
 	two.kill()
 	two.start()
+	two.serves()
 	second.asked(t)
 	c.reaches(m.move())
 	xdstest.Equal(t, "sent by the second replica after its restart", endpoints, second.take())

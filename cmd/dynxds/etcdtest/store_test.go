@@ -2,12 +2,8 @@ package etcdtest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,62 +16,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// Documents are read by pages, and older versions until they are compacted.
-func TestLoad(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1)
-	s := c.open(prefix, 0)
-	ctx := testutils.Context(t)
-	const documents = 2100 // three pages
-	for i := 0; i < documents; i += 100 {
-		var ops []clientv3.Op
-		for j := range 100 {
-			ops = append(ops, clientv3.OpPut(key(fmt.Sprintf("%05d.yaml", i+j)), "old"))
-		}
-		_, err := c.client.Txn(ctx).Then(ops...).Commit()
-		xdstest.NoError(t, err)
-	}
-	before, err := s.Load(ctx)
-	xdstest.NoError(t, err)
-	changed := c.put(key("00001.yaml"), "new")
-	c.delete(key("00002.yaml"))
-	c.put(key(".hidden.yaml"), "")
-	c.put("/mesh/docs", "not below docs")
-	c.put("/mesh-too/docs/a.yaml", "of another mesh")
-
-	now, err := s.Load(ctx)
-	xdstest.NoError(t, err)
-	if len(before.Documents) != documents || len(now.Documents) != documents-1 {
-		t.Errorf("got %d documents, then %d; want %d, then one less", len(before.Documents), len(now.Documents), documents)
-	}
-	if d := now.Documents["00001.yaml"]; string(d.Data) != "new" || d.ModRevision != changed || d.CreateRevision >= changed {
-		t.Errorf("got document %+v, want the one of revision %d", d, changed)
-	}
-	xdstest.Equal(t, "unknown keys", []string{key(".hidden.yaml")}, now.Unknown)
-
-	old, err := s.LoadAt(ctx, changed-1)
-	xdstest.NoError(t, err)
-	if len(old.Documents) != documents || string(old.Documents["00001.yaml"].Data) != "old" || old.Digest() != before.Digest() || old.Digest() == now.Digest() {
-		t.Errorf("before its change there were %d documents, and one was %q", len(old.Documents), old.Documents["00001.yaml"].Data)
-	}
-	_, err = c.client.Compact(ctx, now.Revision)
-	xdstest.NoError(t, err)
-	if _, err := s.LoadAt(ctx, changed-1); !errors.Is(err, store.ErrCompacted) {
-		t.Errorf("of a compacted revision: got error %v, want ErrCompacted", err)
-	}
-	watch, err := s.Watch(ctx, before.Revision)
-	xdstest.NoError(t, err)
-	defer watch.Close()
-	select {
-	case r := <-watch.Responses():
-		if _, err := watch.Batch(r); !errors.Is(err, store.ErrCompacted) {
-			t.Errorf("a watch of compacted changes: got error %v, want ErrCompacted", err)
-		}
-	case <-ctx.Done():
-		t.Error("a watch of compacted changes does not end")
-	}
-}
 
 // A replica is in the list while it runs; one that crashed leaves it when its lease expires.
 func TestReplicas(t *testing.T) {
@@ -148,7 +88,7 @@ func TestAccess(t *testing.T) {
 	}{
 		{"all of it", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
 		{"TLS by its authorities", store.Options{URL: "etcd", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
-		{"no TLS", store.Options{URL: "etcd", User: "replica", PasswordFile: password, Timeout: time.Second}, "it speaks TLS: use etcds://"},
+		{"no TLS", store.Options{URL: "etcd", User: "replica", PasswordFile: password, Timeout: time.Second}, "if etcd speaks TLS, use etcds://"},
 		{"no certificate", store.Options{URL: "etcds", CA: files.CA, User: "replica", PasswordFile: password}, "certificate required"},
 		{"no authority", store.Options{URL: "etcds", Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, "unknown authority"},
 		{"a wrong password", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: wrong}, "invalid user ID or password"},
@@ -181,27 +121,6 @@ func announce(t *testing.T, s *store.Store, r store.Replica) (ended <-chan error
 	result := make(chan error, 1)
 	go func() { result <- s.Announce(ctx, r) }()
 	return result, cancel
-}
-
-// A watch that is closed leaves nothing behind, also if it is asked afterwards how far it is.
-func TestAskOfClosedWatch(t *testing.T) {
-	c := newCluster(t, 1)
-	w, err := c.open(prefix, 0).Watch(testutils.Context(t), 1)
-	xdstest.NoError(t, err)
-	w.Close()
-	for range w.Responses() {
-	}
-	if err := w.Ask(); err == nil {
-		t.Error("a closed watch was asked, without an error")
-	}
-	stacks := make([]byte, 1<<22)
-	const stream = "(*watchGRPCStream).run("
-	cmdtest.Await(t, func() string {
-		if strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), stream) {
-			return "there is a stream of a watch that was closed"
-		}
-		return ""
-	})
 }
 
 // An entry among the replicas that is none does not hide the others.

@@ -60,7 +60,7 @@ func TestWriteCostsOneService(t *testing.T) {
 			xdstest.Equal(t, "services that differ", "service-7."+k.namespace+":8080", strings.Join(differ, " "))
 			return
 		}
-		if _, ok := source.Wait(ctx, time.Time{}); !ok {
+		if !source.Wait(ctx, time.Time{}) {
 			t.Fatal("the write does not arrive")
 		}
 	}
@@ -91,7 +91,7 @@ func TestStatusCostsNothing(t *testing.T) {
 		if list, _, _ := unstructured.NestedSlice(verdicts[0].Object.Object, "status", "parents"); len(list) > 0 {
 			return
 		}
-		if _, ok := source.Wait(ctx, time.Time{}); !ok {
+		if !source.Wait(ctx, time.Time{}) {
 			t.Fatal("the status does not arrive")
 		}
 	}

@@ -79,6 +79,7 @@ func TestHealthWhileDraining(t *testing.T) {
 			t.Errorf("%s: %s is %d %s, want %d", when, url, status, body, want)
 		}
 	}
+	r.SetReady(false)
 	check("before the first configuration", 503)
 	r.SetReady(true)
 	check("when it serves", 200)

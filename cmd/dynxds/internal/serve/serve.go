@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type Server struct {
 	ends *repeatlog.Log
 	// others are the streams of other services than ADS.
 	others *others
+	// ready says that there is something to serve.
+	ready atomic.Bool
 	// release releases the credentials.
 	release func()
 	// open are the pages for operators; admin is one of them, or nil.
@@ -85,7 +88,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
 		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
-		grpc.ChainStreamInterceptor(s.logged, s.others.intercept),
+		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.others.intercept),
 		// Detect clients that vanish, and tolerate clients that ping more often than most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -152,8 +155,10 @@ func (s *Server) register() {
 // Addr returns the server's address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// SetReady sets the status of the health service. A new server is not ready.
+// SetReady sets the status of the health service. A new server is not ready: it has no streams but those of health and
+// reflection.
 func (s *Server) SetReady(ready bool) {
+	s.ready.Store(ready)
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = healthpb.HealthCheckResponse_SERVING

@@ -50,6 +50,7 @@ func start(t *testing.T, opts serve.Options) *running {
 	opts.Listen = "localhost:0"
 	s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), opts)
 	xdstest.NoError(t, err)
+	s.SetReady(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{t: t, Server: s, drain: cancel, ended: make(chan error, 1)}
 	go func() {
@@ -90,6 +91,20 @@ func TestHealthFollowsReadiness(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A server that has nothing to serve yet does not tell clients that nothing exists.
+func TestXDSIsRefusedUntilReady(t *testing.T) {
+	t.Parallel()
+	r := start(t, serve.Options{})
+	r.SetReady(false)
+	conn, request := r.dial(insecure.NewCredentials()), &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "a"}, TypeUrl: clusterType}
+	err := cmdtest.SotW(t, conn).Err()
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("a stream of a server that is not ready ended with %v, want UNAVAILABLE", err)
+	}
+	r.SetReady(true)
+	cmdtest.SotW(t, conn).Exchange(request)
 }
 
 // Reflection knows the services, and channelz the server.

@@ -19,7 +19,7 @@ func TestServedResourcesNameFilesOfTheFolder(t *testing.T) {
 	small.write(t, dir)
 	for _, noSources := range []bool{false, true} {
 		p := newPlane(Options{Dir: dir, NoSources: noSources, Serve: serve.Options{Log: slog.New(slog.DiscardHandler)}})
-		xdstest.NoError(t, p.reload.load(t.Context(), false))
+		xdstest.NoError(t, p.reload.load(t.Context()))
 		p.rejections.Close()
 		for typeURL, want := range map[string]string{
 			meshroute.ListenerType: "service-3.yaml:1", meshroute.ClusterType: "service-3.yaml:1", meshroute.EndpointsType: "service-3.yaml:5",

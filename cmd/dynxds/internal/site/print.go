@@ -46,7 +46,6 @@ func PrintYAML(w io.Writer, items []Item) error {
 	for _, item := range items {
 		d, err := manifestOf(item)
 		if err == nil {
-			d.Resource, _ = plain(d.Resource).(map[string]any)
 			err = encode(encoder, d)
 		}
 		if err != nil {
@@ -59,6 +58,7 @@ func PrintYAML(w io.Writer, items []Item) error {
 // encode writes a document. Texts that are not printable are in double quotes, so that escapes can take the place of
 // their characters.
 func encode(encoder *yaml.Encoder, d manifest) error {
+	d.Resource, _ = plain(d.Resource).(map[string]any)
 	var node yaml.Node
 	if err := node.Encode(d); err != nil {
 		return err

@@ -18,26 +18,14 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Documents are where a control plane gets its content from: a folder (files), a store (feed.Feed), or what
+// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or what
 // Options.Open opens. They are for one goroutine.
 type Documents interface {
-	// Read returns the present content; if nothing changed, the same pointers. The context bounds
-	// requests to a store.
+	// Read returns the present content; if nothing changed, the same pointers.
 	Read(context.Context) (*folder.Content, error)
-	// Good returns the content to serve while what Read returns is not served: the last one that was good, as all
-	// replicas of a store know it. nil: that is what is served already, or it is not known.
-	Good(context.Context) *folder.Content
-	// Confirmed reports whether what was read last is meant, whatever it withdraws.
-	Confirmed() bool
-	// WereThere reports whether there were documents before this process started, and ToServeNothing says to people how
-	// to serve none.
-	WereThere() bool
-	ToServeNothing() string
-	// Published says that a content of Read or Good is in use.
-	Published(context.Context, *folder.Content)
-	// Wait waits until it is time to read again, at the latest until a time that is not zero. asked says that somebody
-	// has asked for it; ok is false when the context has ended.
-	Wait(ctx context.Context, until time.Time) (asked, ok bool)
+	// Wait waits until it is time to read again, at the latest until a time that is not zero. ok is false when the context
+	// has ended.
+	Wait(ctx context.Context, until time.Time) (ok bool)
 	Close()
 	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
 	GoneSince() time.Time
@@ -70,22 +58,17 @@ type reloader struct {
 	// faults are those of the last content, and reports those of the last published one, which were logged.
 	faults  map[string]bool
 	reports map[meshroute.Report]bool
+	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
+	onFirst func()
 }
 
-// load reads the documents and, if they changed and are valid, publishes them; otherwise it publishes the last good
-// ones, if these are not served already. It logs the outcome unless that is the same as last time. asked says that
-// somebody asked for it. The error is why nothing is published at all. The context bounds the wait for clients.
-func (r *reloader) load(ctx context.Context, asked bool) error {
+// load reads the documents and, if they changed and are valid, publishes them. It logs the outcome unless that is the same as
+// last time. The error is why nothing is published at all. The context bounds the wait for clients.
+func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.documents.Read(ctx)
-	if r.published == nil {
-		r.fallBack(ctx)
-	}
 	if content != r.content || err != r.readErr || r.withdrawal != nil {
-		r.take(ctx, content, err, asked, began)
-	}
-	if r.err != nil {
-		r.fallBack(ctx)
+		r.take(ctx, content, err, began)
 	}
 	if r.published == nil {
 		return r.err
@@ -94,14 +77,14 @@ func (r *reloader) load(ctx context.Context, asked bool) error {
 }
 
 // take publishes what was read, or notes why not.
-func (r *reloader) take(ctx context.Context, content *folder.Content, err error, asked bool, began time.Time) {
+func (r *reloader) take(ctx context.Context, content *folder.Content, err error, began time.Time) {
 	r.metrics.Seen()
 	wasFaulty := r.err != nil && r.withdrawal == nil
 	r.content, r.readErr = content, err
 	var summary publish.Summary
 	if err != nil {
 		r.withdrawal = nil
-	} else if err = r.check(content, asked); err == nil {
+	} else if err = r.check(content); err == nil {
 		summary, err = r.publisher.Publish(ctx, content)
 	}
 	r.err = err
@@ -111,36 +94,22 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 		return
 	case err != nil:
 		r.note(err)
-		if r.published != nil {
+		if r.published != nil || r.onFirst != nil {
 			r.refuse(err)
 		}
 		return
 	}
 	r.faults = nil
-	r.documents.Published(ctx, content)
 	r.metrics.Published(time.Since(began), content.Documents())
 	if wasFaulty {
 		r.log.Info("the " + r.place + " is valid again")
 	}
 	r.publishes(content, &summary, began)
 	r.note(r.decoder.rejected(r.store))
-}
-
-// fallBack publishes the last good content, if it is known and not served.
-func (r *reloader) fallBack(ctx context.Context) {
-	began := time.Now()
-	good := r.documents.Good(ctx)
-	if good == nil || good == r.published {
-		return
+	if r.onFirst != nil {
+		r.onFirst()
+		r.onFirst = nil
 	}
-	summary, err := r.publisher.Publish(ctx, good)
-	if err != nil {
-		r.log.Error("cannot serve the last good documents", "error", err)
-		return
-	}
-	r.documents.Published(ctx, good)
-	r.log.Warn("serving the last good documents: the newest are faulty, or wait for confirmation")
-	r.publishes(good, &summary, began)
 }
 
 // publishes notes and logs what was published.
@@ -152,18 +121,18 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 }
 
 // check returns why a valid content is not to be published.
-func (r *reloader) check(content *folder.Content, asked bool) error {
-	if content.Documents() == 0 && (r.published.Documents() > 0 || r.documents.WereThere()) {
+func (r *reloader) check(content *folder.Content) error {
+	if content.Documents() == 0 && r.published.Documents() > 0 {
 		r.withdrawal = nil
 		return r.emptied()
 	}
-	return r.hold(content, asked)
+	return r.hold(content)
 }
 
-// emptied is the error of a folder or store that lost all its documents: it is more likely that a mount
+// emptied is the error of a folder that lost all its documents: it is more likely that a mount
 // failed or a deployment is incomplete than that nothing should be served.
 func (r *reloader) emptied() error {
-	return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, %s", r.place, r.dir, r.documents.ToServeNothing())
+	return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.place, r.dir)
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
@@ -191,6 +160,9 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 // refuse logs each new fault of documents that are not published.
 func (r *reloader) refuse(err error) {
 	refused := "the " + r.place + " is faulty; clients keep the last good state"
+	if r.published == nil {
+		refused = "the " + r.place + " is faulty; not ready until it is valid"
+	}
 	now := make(map[string]bool)
 	log := func(key string, args ...any) {
 		if now[key] = true; !r.faults[key] {
@@ -231,10 +203,9 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 // run loads the documents whenever they may have changed, until the context ends.
 func (r *reloader) run(ctx context.Context) {
 	for {
-		asked, ok := r.documents.Wait(ctx, r.waitsUntil())
-		if !ok {
+		if !r.documents.Wait(ctx, r.waitsUntil()) {
 			return
 		}
-		_ = r.load(ctx, asked) // which logs errors
+		_ = r.load(ctx) // which logs errors
 	}
 }

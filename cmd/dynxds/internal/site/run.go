@@ -35,7 +35,7 @@ const DefaultPoll = time.Second
 type Options struct {
 	// Dir is the folder, or Store the store in its place.
 	Dir   string
-	Store *Stored
+	Store *store.Options
 	// Open opens other documents in their place; Place says in the log what these are in, and Dir which one. It may be nil.
 	Open  func(ctx context.Context, log *slog.Logger) (Documents, error)
 	Place string
@@ -77,16 +77,9 @@ type Options struct {
 	access controlplane.Access
 }
 
-// Stored is where the documents are if there is no folder.
-type Stored struct {
-	store.Options
-	// LastGood is feed.Options.LastGood, and Pulse feed.Options.Pulse.
-	LastGood string
-	Pulse    time.Duration
-}
-
-// Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at
-// the start, or the store does not answer; later faults do not end it.
+// Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at the start; later
+// faults do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
+// the store is valid, and says why.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Poll == 0 {
 		opts.Poll = DefaultPoll
@@ -117,9 +110,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if err := plane.reload.load(ctx, false); err != nil {
+	faulty := plane.reload.load(ctx)
+	if faulty != nil && opts.Store == nil {
 		server.Close()
-		return err
+		return faulty
 	}
 	if opts.Page != "" {
 		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store), statuspage.WithConfiguration(state.State))
@@ -134,10 +128,18 @@ func Run(ctx context.Context, opts Options) error {
 		}
 		log("pages without a login", "flag", "--page", "url", page.URL, "open", page.Open)
 	}
-	server.SetReady(true)
-	opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
-	if opts.Ready != nil {
-		opts.Ready(server.Addr())
+	ready := func() {
+		server.SetReady(true)
+		opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
+		if opts.Ready != nil {
+			opts.Ready(server.Addr())
+		}
+	}
+	if faulty == nil {
+		ready()
+	} else {
+		plane.reload.onFirst = ready
+		opts.Serve.Log.Warn("not ready: there is nothing to serve yet", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "error", faulty)
 	}
 
 	ctx, stop := context.WithCancel(ctx)

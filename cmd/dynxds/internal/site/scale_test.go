@@ -230,7 +230,7 @@ func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 			p := quietPlane(dir, test.authority)
 			reload := func() {
 				t.Helper()
-				xdstest.NoError(t, p.reload.load(t.Context(), false))
+				xdstest.NoError(t, p.reload.load(t.Context()))
 			}
 			reload()
 			c := newCrowd(t, p, small, test.join)
@@ -276,7 +276,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context(), false))
+		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context()))
 	}
 }
 
@@ -285,9 +285,9 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := quietPlane(dir, "")
-	xdstest.NoError(b, p.reload.load(b.Context(), false))
+	xdstest.NoError(b, p.reload.load(b.Context()))
 	for b.Loop() {
-		xdstest.NoError(b, p.reload.load(b.Context(), false))
+		xdstest.NoError(b, p.reload.load(b.Context()))
 	}
 }
 
@@ -303,7 +303,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	full.write(b, dir)
 	empty := heap()
 	p := quietPlane(dir, authority)
-	xdstest.NoError(b, p.reload.load(b.Context(), false))
+	xdstest.NoError(b, p.reload.load(b.Context()))
 	before := heap()
 	began := time.Now()
 	c := newCrowd(b, p, full, join)
@@ -315,7 +315,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	for b.Loop() {
 		had := c.received.Load()
 		full.writePolicy(b, dir, full.services+7, versions[round%2])
-		xdstest.NoError(b, p.reload.load(b.Context(), false))
+		xdstest.NoError(b, p.reload.load(b.Context()))
 		c.wait(b, had+perClient)
 		round++
 	}

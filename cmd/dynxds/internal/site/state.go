@@ -20,7 +20,7 @@ func (r *reloader) note(err error) {
 		s.Permissive, s.Waiting, s.WaitingUntil = r.decoder.permissive, "", nil
 		if w := r.withdrawal; w != nil {
 			until := w.until
-			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all; SIGHUP confirms it",
+			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all",
 				faults.Count(len(w.services), "service"), faults.Shorten(strings.Join(w.services, ", "), maxNamed))
 			s.WaitingUntil = &until
 		}

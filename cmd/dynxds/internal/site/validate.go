@@ -71,13 +71,6 @@ func ValidateContent(content *folder.Content, authority string) (*Validation, er
 	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last))}, nil
 }
 
-// Servable returns the error for which Run would not publish the content, or nil.
-func Servable(content *folder.Content) error {
-	decoder := decoder{}
-	_, err := loadContent(content, "", decoder.check)
-	return err
-}
-
 // loaded is a content that was compiled into a store without a server.
 type loaded struct {
 	store     *controlplane.Store

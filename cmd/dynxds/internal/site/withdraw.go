@@ -80,33 +80,33 @@ func (w Withdrawal) String() string {
 //	0 s    rm -r mesh/*; cp -r new/* mesh/     the first files are deleted: 3 of 4 services would be withdrawn; it waits
 //	1 s    the copy is complete                nothing is withdrawn; what was copied is published
 //
-// Without the copy the three services are withdrawn after the delay, or at once when somebody asks a second time. While it
-// waits, other changes of services do not begin the delay again.
+// Without the copy the three services are withdrawn after the delay. While it waits, other changes of services do not begin
+// the delay again.
 type withdrawal struct {
 	services []string
 	until    time.Time
 }
 
 // errWaits is the error of a content that waits.
-var errWaits = errors.New("the change withdraws more than a third of the services; waiting for confirmation")
+var errWaits = errors.New("the change withdraws more than a third of the services; waiting in case it is half of one")
 
 // hold returns errWaits for a content that is not to be published yet.
-func (r *reloader) hold(content *folder.Content, asked bool) error {
+func (r *reloader) hold(content *folder.Content) error {
 	w := Withdrawn(r.published, content)
 	last := r.withdrawal
 	r.withdrawal = nil
-	if !w.IsLarge() || r.delay <= 0 || r.documents.Confirmed() {
+	if !w.IsLarge() || r.delay <= 0 {
 		if last != nil {
-			r.log.Info("the waiting change was replaced or confirmed")
+			r.log.Info("the waiting change was replaced")
 		}
 		return nil
 	}
 	if last == nil || !slices.Equal(last.services, w.Services) {
 		last = &withdrawal{w.Services, time.Now().Add(r.delay)}
-		r.log.Warn("the "+r.place+" withdraws more than a third of the services; waiting, as the change may be incomplete. SIGHUP confirms it",
+		r.log.Warn("the "+r.place+" withdraws more than a third of the services; waiting, as the change may be incomplete",
 			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.delay)
-	} else if asked || !time.Now().Before(last.until) {
-		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of, "asked", asked)
+	} else if !time.Now().Before(last.until) {
+		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
 		return nil
 	}
 	r.withdrawal = last

@@ -35,38 +35,42 @@ func TestAFolderThatIsFilledAgainWithdrawsNothing(t *testing.T) {
 	r.write("a.yaml", named("a"))
 	r.write("d.yaml", named("d"))
 	r.reload()
-	r.logged("the waiting change was replaced or confirmed")
+	r.logged("the waiting change was replaced")
 	r.logged("msg=published", "version=2", "files=4")
 	client.reaches("v1")
 }
 
-// A change that withdraws more than a third of the services is published when somebody asks a second time, whatever else
-// has changed meanwhile, or after the delay.
-func TestALargeWithdrawalIsConfirmed(t *testing.T) {
+// A change that withdraws more than a third of the services is published after the delay, whatever else has changed meanwhile.
+func TestALargeWithdrawalWaits(t *testing.T) {
 	t.Parallel()
 	all := named("a") + "---\n" + named("b") + "---\n" + named("c")
-	for _, test := range []struct {
-		name  string
-		delay time.Duration
-		yes   func(*running)
-	}{
-		{"by a signal", time.Hour, (*running).reload},
-		{"by time", 50 * time.Millisecond, func(*running) {}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			r := start(t, "", map[string]string{"all.yaml": all, "other.yaml": named("d")}, func(o *site.Options) { o.WithdrawalDelay = test.delay })
-			r.write("all.yaml", named("a"))
-			r.reload()
-			r.logged("level=WARN", "withdrawn=2", "of=4", "services=\"b, c\"")
-			r.write("other.yaml", named("d")+"---\n"+named("e"))
-			test.yes(r)
-			r.logged("level=WARN", "withdrawing services", "withdrawn=2")
-			r.logged("msg=published", "version=2", "removed=")
-			if n := r.log.Count("waiting, as the change may be incomplete"); n != 1 {
-				t.Errorf("the log says %d times that the change waits, want once", n)
-			}
-		})
+	r := start(t, "", map[string]string{"all.yaml": all, "other.yaml": named("d")}, func(o *site.Options) { o.WithdrawalDelay = 50 * time.Millisecond })
+	r.write("all.yaml", named("a"))
+	r.reload()
+	r.logged("level=WARN", "withdrawn=2", "of=4", "services=\"b, c\"")
+	r.write("other.yaml", named("d")+"---\n"+named("e"))
+	r.logged("level=WARN", "withdrawing services", "withdrawn=2")
+	r.logged("msg=published", "version=2", "removed=")
+	if n := r.log.Count("waiting, as the change may be incomplete"); n != 1 {
+		t.Errorf("the log says %d times that the change waits, want once", n)
+	}
+}
+
+// To ask for a reading, once or twice, does not confirm it.
+func TestASignalDoesNotConfirmAWithdrawal(t *testing.T) {
+	t.Parallel()
+	all := named("a") + "---\n" + named("b") + "---\n" + named("c")
+	r := start(t, "", map[string]string{"all.yaml": all}, func(o *site.Options) { o.WithdrawalDelay = time.Hour })
+	r.write("all.yaml", named("a"))
+	for range 3 {
+		r.reload()
+	}
+	r.logged("level=WARN", "withdrawn=2", "of=3", "services=\"b, c\"")
+	r.write("all.yaml", all+"---\n"+named("d"))
+	r.reload()
+	r.logged("msg=published", "version=2", "services=4")
+	if n := r.log.Count("withdrawing services"); n > 0 {
+		t.Errorf("a signal has withdrawn services:\n%s", r.log)
 	}
 }
 

@@ -1,5 +1,9 @@
-// Package store keeps the documents of a mesh in etcd, from where any number of replicas of "dynxds
-// serve" take them. There is no leader: "dynxds apply" writes the documents, and replicas read them.
+// Package store keeps the documents of a mesh in etcd, from where any number of replicas of "dynxds serve" take
+// them. "dynxds apply" writes them as a whole (Store.Write), and each replica follows them (Source). There is no
+// leader, and no history: a set of documents comes from a folder, whose history Git has.
+//
+// The package does not check documents. "dynxds apply" does before it writes; what other programs write, replicas
+// check when they read it.
 //
 // # Layout
 //
@@ -7,24 +11,16 @@
 //
 //	PREFIX/docs/NAME      a document file with the YAML or JSON of a folder's, under a name that would be
 //	                      read there (folder.IsName): backend.yaml
-//	PREFIX/history/N      a Record: what was changed, when and by whom, which Commit writes in the
-//	                      same transaction
-//	PREFIX/good           a Good, which Commit writes in the same transaction, and replicas after changes by
-//	                      other means (KeepGood)
 //	PREFIX/replicas/ID    a replica that runs, under a lease (Announce)
 //
-// Other keys are not read. Replicas name those below PREFIX/docs in their log.
-//
-// # Revisions
-//
-// A revision is etcd's: it counts the changes of the whole cluster. A Snapshot is what one revision has,
-// and each Document has the revision that it was last changed at. etcd compacts old revisions: Watch then
-// fails with ErrCompacted, and a new Load gives the documents, of which those with the same ModRevision
-// are the same.
+// Other keys are not read. Replicas name those below PREFIX/docs in their log. One key for each file, rather than
+// one for all, keeps a change as small as its files: etcd bounds the size of a request, and people look at the
+// files, and change them, with etcdctl.
 //
 // # Consistency
 //
-// Load, History and Before are linearizable: they need a quorum of etcd's members, and fail after
-// Options.Timeout without one. Watch follows one member; it ends if that one loses its leader. It is up to the
-// caller to try again.
+// A reading has all documents of one revision of etcd. It needs a quorum of etcd's members, and fails after
+// Options.Timeout without one. A reading after another one asks only for what has changed since, so that nothing
+// depends on which changes a watch has reported, or which revisions etcd has compacted: the watch of a Source only
+// says when to read.
 package store

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,6 +15,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 const (
@@ -23,6 +26,8 @@ const (
 	DefaultTimeout = 5 * time.Second
 	// PasswordEnv is the environment variable with the password, if Options.PasswordFile is empty.
 	PasswordEnv = "DYNXDS_STORE_PASSWORD"
+	// maxReconnect bounds the pause between attempts to connect to a member, and connectTimeout an attempt.
+	maxReconnect, connectTimeout = time.Second, 2 * time.Second
 )
 
 // Options are those of Open, by the flags of the command.
@@ -86,11 +91,25 @@ func (o Options) config() (config clientv3.Config, prefix string, err error) {
 		return config, "", err
 	}
 	config.DialTimeout = o.timeout()
+	// After an outage of the network a connection is tried again soon, however long the outage was, and an attempt that
+	// the outage has swallowed does not take long. The defaults of gRPC are 2 minutes and 20 seconds.
+	config.DialOptions = append(config.DialOptions, grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: maxReconnect / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
+		MinConnectTimeout: connectTimeout,
+	}))
+	// Else etcd's client says only that time was up, and not why no member is reached.
+	config.MaxUnaryRetries = 3
+	config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(failFast))
 	// A member that does not answer is left for another one.
 	config.DialKeepAliveTime, config.DialKeepAliveTimeout = 10*time.Second, 5*time.Second
 	config.MaxCallSendMsgSize = math.MaxInt32 // etcd has its own bound, and says which
 	config.Logger = zap.NewNop()              // what fails is an error of a request
 	return config, prefix, nil
+}
+
+// failFast has a request fail while no member is connected, with the error of the last connection.
+func failFast(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, request, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 func (o Options) timeout() time.Duration {

@@ -36,9 +36,9 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	if err != nil {
 		return err
 	}
-	client, err := s.Client()
+	client, err := s.connect()
 	if err != nil {
-		return err
+		return s.fault("connect to", err)
 	}
 	lease, err := s.grant(ctx, client)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	}
 	// This deletes the key too. If it fails, the lease expires.
 	defer func() {
-		ctx, cancel := s.Timeout(context.WithoutCancel(ctx))
+		ctx, cancel := s.timeout(context.WithoutCancel(ctx))
 		defer cancel()
 		_, _ = client.Revoke(ctx, lease)
 	}()
@@ -66,7 +66,7 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 }
 
 func (s *Store) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {
-	ctx, cancel := s.Timeout(ctx)
+	ctx, cancel := s.timeout(ctx)
 	defer cancel()
 	response, err := client.Grant(ctx, int64(leaseTTL/time.Second))
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) grant(ctx context.Context, client *clientv3.Client) (clientv3.Le
 }
 
 func (s *Store) put(ctx context.Context, client *clientv3.Client, key string, value []byte, lease clientv3.LeaseID) error {
-	ctx, cancel := s.Timeout(ctx)
+	ctx, cancel := s.timeout(ctx)
 	defer cancel()
 	_, err := client.Put(ctx, key, string(value), clientv3.WithLease(lease))
 	return err

@@ -1,17 +1,14 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -26,10 +23,6 @@ type Store struct {
 	options Options
 	config  clientv3.Config
 	prefix  string
-	timeout time.Duration
-
-	// watches counts those that were opened.
-	watches atomic.Uint64
 
 	mu sync.Mutex
 	// client is nil before the first use, and after a login that failed. Its password is that of config.
@@ -37,41 +30,16 @@ type Store struct {
 	closed bool
 }
 
-// Document is the text of a document file.
-type Document struct {
-	Data []byte
-	// ModRevision is the revision that it was last changed at, and CreateRevision that at which it began
-	// to be there.
-	ModRevision, CreateRevision int64
-}
-
-func documentOf(kv *mvccpb.KeyValue) Document {
-	return Document{Data: kv.Value, ModRevision: kv.ModRevision, CreateRevision: kv.CreateRevision}
-}
-
-// Snapshot is what a revision has, and which etcd it was read from.
-type Snapshot struct {
-	Head
-	// Documents are by name, as in a folder.
-	Documents map[string]Document
-	Good      Good
-	// Unknown are the keys below docs that are no documents, in order.
-	Unknown []string
-}
-
-// ErrCompacted is the error of a revision that etcd has compacted.
-var ErrCompacted = errors.New("etcd has compacted the revision")
-
 // Open checks the options. It makes no connection: etcd may be unreachable.
 func Open(o Options) (*Store, error) {
 	config, prefix, err := o.config()
 	if err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}
-	return &Store{options: o, config: config, prefix: prefix, timeout: o.timeout()}, nil
+	return &Store{options: o, config: config, prefix: prefix}, nil
 }
 
-// Close ends the connections, and Watches.
+// Close ends the connections.
 func (s *Store) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,16 +49,8 @@ func (s *Store) Close() {
 	}
 }
 
-// Client returns the client of etcd, for those who write. It logs in if need be.
-func (s *Store) Client() (*clientv3.Client, error) {
-	client, err := s.login()
-	if err != nil {
-		return nil, s.fault("connect to", err)
-	}
-	return client, nil
-}
-
-func (s *Store) login() (*clientv3.Client, error) {
+// connect returns the client of etcd. It logs in if need be.
+func (s *Store) connect() (*clientv3.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -119,155 +79,107 @@ func (s *Store) forgetLogin() {
 	}
 }
 
-// Prefix returns the prefix of all keys, without a slash at its end.
-func (s *Store) Prefix() string { return s.prefix }
-
 // Dir names the store to people, and is the "folder" of its documents. It leaves out the members:
 // replicas may know different ones, and resources must not differ.
-func (s *Store) Dir() string { return "etcd:" + s.prefix + strings.TrimSuffix(docs, "/") }
+func (s *Store) Dir() string { return "etcd:" + strings.TrimSuffix(s.docs(), "/") }
 
-const docs = "/docs/"
-
-// Key returns the key of a document.
-func (s *Store) Key(name string) string { return s.prefix + docs + name }
+// docs is the prefix of the keys of documents.
+func (s *Store) docs() string { return s.prefix + "/docs/" }
 
 // name returns the document of a key below docs; ok is false if it is none.
 func (s *Store) name(key []byte) (name string, ok bool) {
-	name = strings.TrimPrefix(string(key), s.prefix+docs)
+	name = strings.TrimPrefix(string(key), s.docs())
 	return name, folder.IsName(name)
 }
 
-// Timeout returns a context for one request.
-func (s *Store) Timeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.timeout)
+// timeout returns a context for one request.
+func (s *Store) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.options.timeout())
 }
 
-// share is the time that one member has for a request.
-func (s *Store) share() time.Duration { return s.timeout / time.Duration(len(s.config.Endpoints)) }
+// retryAfter is the pause after a member could not be reached, or has no leader.
+const retryAfter = 100 * time.Millisecond
 
-// get reads. etcd's client asks its members in turn, and another one if one is unreachable; one that is only
-// slow is given up early enough to ask the others within Options.Timeout.
+// get reads, and tries again for Options.Timeout while etcd is unavailable. etcd's client asks its members in turn; one
+// that does not answer is given up early enough to ask the others, too.
 func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	client, err := s.Client()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.Timeout(ctx)
+	ctx, cancel := s.timeout(ctx)
 	defer cancel()
-	for left := len(s.config.Endpoints); ; left-- {
-		attempt, cancel := context.WithTimeout(ctx, s.share())
-		response, err := client.Get(attempt, key, options...)
-		cancel()
-		switch {
-		case err == nil:
+	share := s.options.timeout() / time.Duration(len(s.config.Endpoints))
+	var reason error // the last one that says more than that time was up
+	for {
+		response, err := s.getOnce(ctx, share, key, options...)
+		if err == nil {
 			return response, nil
-		case left <= 1 || ctx.Err() != nil || attempt.Err() == nil:
+		}
+		late := errors.Is(err, context.DeadlineExceeded)
+		if reason == nil || !late {
+			reason = err
+		}
+		if !late && status.Code(err) != codes.Unavailable {
 			return nil, s.fault("read", err)
 		}
+		select {
+		case <-ctx.Done():
+			return nil, s.fault("read", reason)
+		case <-time.After(retryAfter):
+		}
 	}
 }
 
-// pages reads all keys below a part of the store, as of a revision, zero for the present one. It returns the revision,
-// and which etcd answered first. size bounds the keys in one response of etcd.
-func (s *Store) pages(ctx context.Context, below string, revision, size int64, each func(*mvccpb.KeyValue) error) (head Head, err error) {
-	begin, end := s.prefix+below, clientv3.GetPrefixRangeEnd(s.prefix+below)
-	for {
-		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(size), clientv3.WithRev(revision))
-		if err != nil {
-			return Head{}, err
-		}
-		if head.Revision == 0 {
-			head = headOf(page.Header)
-			head.Revision = cmp.Or(revision, head.Revision)
-			revision = head.Revision // all pages are of one revision
-		}
-		for _, kv := range page.Kvs {
-			if err := each(kv); err != nil {
-				return Head{}, err
-			}
-		}
-		if !page.More {
-			return head, nil
-		}
-		begin = string(append(page.Kvs[len(page.Kvs)-1].Key, 0))
-	}
-}
-
-// documentPage bounds the documents in one response.
-const documentPage = 1000
-
-// Load returns the present documents.
-func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
-	snapshot, err := s.LoadAt(ctx, 0)
-	if err == nil {
-		snapshot.Good, err = s.goodAt(ctx, snapshot.Revision)
-	}
+func (s *Store) getOnce(ctx context.Context, share time.Duration, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	client, err := s.connect()
 	if err != nil {
 		return nil, err
 	}
-	return snapshot, nil
+	ctx, cancel := context.WithTimeout(ctx, share)
+	defer cancel()
+	return client.Get(ctx, key, options...)
 }
 
-// LoadAt returns the documents of a revision, without Good. The error is ErrCompacted if etcd no longer has it.
-func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
-	snapshot := &Snapshot{Documents: map[string]Document{}}
-	var err error
-	snapshot.Head, err = s.pages(ctx, docs, revision, documentPage, func(kv *mvccpb.KeyValue) error {
-		if name, ok := s.name(kv.Key); ok {
-			snapshot.Documents[name] = documentOf(kv)
-		} else {
-			snapshot.Unknown = append(snapshot.Unknown, string(kv.Key))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return snapshot, nil
-}
-
-// Head is how far etcd is, and which etcd it is.
-type Head struct {
-	Revision int64
-	// Cluster is the ID of the cluster, Term the term of its leader. One that is restored from a backup has
+// head is how far etcd is, and which etcd it is.
+type head struct {
+	revision int64
+	// cluster is the ID of the cluster, term the term of its leader. One that is restored from a backup has
 	// another ID, or begins with its terms where the first one began.
-	Cluster, Term uint64
+	cluster, term uint64
 }
 
-// Head returns the present one.
-func (s *Store) Head(ctx context.Context) (Head, error) {
-	response, err := s.get(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithCountOnly())
+func headOf(h *etcdserverpb.ResponseHeader) head { return head{h.Revision, h.ClusterId, h.RaftTerm} }
+
+// continues reports whether an etcd with this head may have had another one before: its revisions and terms only
+// grow, unless it is restored from a backup.
+func (h head) continues(before head) bool {
+	return h.cluster == before.cluster && h.term >= before.term && h.revision >= before.revision
+}
+
+// head returns the present one. It costs etcd nothing, however many documents there are.
+func (s *Store) head(ctx context.Context) (head, error) {
+	response, err := s.get(ctx, s.docs(), clientv3.WithCountOnly())
 	if err != nil {
-		return Head{}, err
+		return head{}, err
 	}
 	return headOf(response.Header), nil
 }
 
-func headOf(h *etcdserverpb.ResponseHeader) Head { return Head{h.Revision, h.ClusterId, h.RaftTerm} }
-
-// Continues reports whether an etcd with this head may have had another one before: its revisions and terms only
-// grow, unless it is restored from a backup. The cluster of the other one may be unknown, zero.
-func (h Head) Continues(before Head) bool {
-	return (h.Cluster == before.Cluster || before.Cluster == 0) && h.Term >= before.Term && h.Revision >= before.Revision
+// changes returns the documents that were changed after a revision, zero for all documents, and how many there are.
+func (s *Store) changes(ctx context.Context, after int64) (*clientv3.GetResponse, error) {
+	return s.get(ctx, s.docs(), clientv3.WithPrefix(), clientv3.WithMinModRev(after+1))
 }
 
 // fault says what could not be done with the store.
 func (s *Store) fault(do string, err error) error {
 	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		err = ErrCompacted
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
 		s.forgetLogin()
 		err = fmt.Errorf("%w: is the password, of --store-password-file or %s, that of the user %s? The file is read again when it has changed",
 			err, PasswordEnv, s.options.User)
+	case strings.Contains(err.Error(), "error reading server preface") && s.config.TLS == nil:
+		err = fmt.Errorf("%w: if etcd speaks TLS, use %s", err, tlsScheme)
 	case errors.Is(err, context.DeadlineExceeded):
-		if why := s.reach(); why != nil {
-			err = fmt.Errorf("%w: %w", err, why)
-		} else {
-			err = fmt.Errorf("%w: it accepts connections, and did not answer in %s; is it etcd, and has it a quorum? --store-timeout allows more time", err, s.timeout)
-		}
+		err = fmt.Errorf("%w: it did not answer in %s; is it etcd, and has it a quorum? --store-timeout allows more time", err, s.options.timeout())
 	}
 	fault := fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
 	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable {

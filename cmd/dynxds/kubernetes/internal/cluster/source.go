@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 )
 
 // Options are those of Open.
@@ -38,8 +37,6 @@ type Options struct {
 // Source follows the objects of a cluster. It is site.Documents; GoneSince and the methods of other files that say so are safe
 // for concurrent use, the others are for one goroutine.
 type Source struct {
-	// An object that is deleted in the API server is meant to be.
-	site.Unstored
 	opts  Options
 	log   *slog.Logger
 	watch *watching
@@ -79,7 +76,7 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		opts.Namespaces = []string{""}
 	}
 	s := &Source{
-		Unstored: site.Unstored{Meant: true, Program: "dynxds-kubernetes"}, opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
+		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
 	s.watch = newWatching(opts.Log)
@@ -264,7 +261,7 @@ func (s *Source) join() *folder.Content {
 }
 
 // Wait waits until something is marked, or is to be looked at again.
-func (s *Source) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
+func (s *Source) Wait(ctx context.Context, until time.Time) (ok bool) {
 	for _, at := range s.again {
 		if until.IsZero() || at.Before(until) {
 			until = at
@@ -278,13 +275,12 @@ func (s *Source) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 	}
 	select {
 	case <-ctx.Done():
-		return false, false
+		return false
 	case <-s.wake:
 	case <-timeout:
 	case <-s.opts.Reload:
-		return true, true
 	}
-	return false, true
+	return true
 }
 
 // Close ends the informers.
