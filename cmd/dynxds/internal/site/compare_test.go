@@ -63,17 +63,6 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 ~ RouteConfiguration backend: clients with {service=frontend,version=v2}
     ~ route prefix "/": clusters: "backend;version=v1" 50%, "backend;version=v2" 50% → "backend;version=v2" 100%
 `},
-		{"a denial", comparedServices, comparedServices + `
----
-kind: Denial
-clients: {kind: MeshService, name: frontend}
-to: {kind: MeshService, name: backend}
-reason: on holiday
-`, `
-~ RouteConfiguration backend: clients with {service=frontend}
-    + error in its place: PermissionDenied: this client may not use service "backend": on holiday
-    - route prefix "/": to "backend"
-`},
 		{"what only dynxds can be told", comparedServices, comparedServices + policyFor("methods", everyone, `
     - matches: [{method: POST, path: {type: Exact, value: /s/m}}]
       backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]
