@@ -17,7 +17,7 @@ import (
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:
-services with their endpoints, MeshHTTPRoute policies, denials, and xDS resources
+services with their endpoints, MeshHTTPRoute policies, and xDS resources
 as they are. docs/reference/folder.md has their format.
 
 With --store the files are in etcd instead of a folder, from where any number of

@@ -150,7 +150,7 @@ func TestValidate(t *testing.T) {
 		exit       int
 		want       string
 	}{
-		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 service, 0 policies, 0 denials, 0 resources in 1 file"},
+		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 service, 0 policies, 0 resources in 1 file"},
 		{"a faulty one", "kind: Service\nnam: a\n", 1, `a.yaml:2: unknown field "nam"; did you mean "name"?`},
 		{"one without a file", "", 0, "warning: the folder has no .yaml, .yml or .json file"},
 		{"one that leads nowhere", `

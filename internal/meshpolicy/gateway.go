@@ -63,7 +63,7 @@ func (r *routeReader) note(v document.Value, text string) {
 func (r *routeReader) read(doc document.Value) []*Policy {
 	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
 	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
-	metadata := ReadMetadata(o.Require("metadata"))
+	metadata := readMetadata(o.Require("metadata"))
 	r.name = readWord(metadata.Require("name"), "a name")
 	r.namespace = metadata.Field("namespace").Text()
 	spec := o.Require("spec").Object("parentRefs", "hostnames", "rules")

@@ -76,7 +76,7 @@ func (n ServiceNaming) readPolicy(doc document.Value) Policy {
 
 // readName reads the name at the top or in metadata.
 func readName(o document.Object) string {
-	metadata := ReadMetadata(o.Field("metadata"))
+	metadata := readMetadata(o.Field("metadata"))
 	top, inner := o.Field("name"), metadata.Field("name")
 	switch {
 	case top.Present() && inner.Present() && top.Text() != inner.Text():
@@ -92,9 +92,9 @@ func readName(o document.Object) string {
 	return ""
 }
 
-// ReadMetadata reads the metadata of a document. Only name and namespace, and for some kinds labels, are
-// for us: the other fields are for other tools, or what Kubernetes adds.
-func ReadMetadata(v document.Value) document.Object {
+// readMetadata reads the metadata of a document. Only name and namespace are for us: the other fields are for other
+// tools, or what Kubernetes adds.
+func readMetadata(v document.Value) document.Object {
 	o := v.Object("name", "namespace", "labels", "annotations", "generateName", "creationTimestamp", "deletionTimestamp",
 		"deletionGracePeriodSeconds", "generation", "resourceVersion", "uid", "selfLink", "managedFields", "ownerReferences", "finalizers")
 	o.Field("namespace").Text()

@@ -8,12 +8,6 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// ReadTargetRef reads a targetRef of clients.
-func ReadTargetRef(v document.Value) TargetRef { return ServiceNaming(inFolder).readClients(v) }
-
-// ReadDestination reads a targetRef of destinations.
-func ReadDestination(v document.Value) TargetRef { return ServiceNaming(inFolder).readDestination(v) }
-
 func (n ServiceNaming) readClients(v document.Value) TargetRef {
 	return n.readRef(v, everything, meshSubset, meshService, meshServiceSubset)
 }

@@ -2,7 +2,6 @@ package meshroute
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -18,8 +17,7 @@ type generation struct{ _ byte }
 // returns nil if it cannot tell.
 func (b *builder) again() *Mesh {
 	p := b.previous
-	if p == nil || len(b.in.Services) != len(p.in.Services) || !slices.Equal(b.in.Policies, p.in.Policies) ||
-		len(b.in.Denials)+len(p.in.Denials) > 0 && !reflect.DeepEqual(b.in.Denials, p.in.Denials) {
+	if p == nil || len(b.in.Services) != len(p.in.Services) || !slices.Equal(b.in.Policies, p.in.Policies) {
 		return nil
 	}
 	var changed []*Service
@@ -55,7 +53,7 @@ func (b *builder) again() *Mesh {
 
 // clone copies the lists: a caller may change its own for the next build.
 func (in Input) clone() Input {
-	in.Services, in.Policies, in.Denials = slices.Clone(in.Services), slices.Clone(in.Policies), slices.Clone(in.Denials)
+	in.Services, in.Policies = slices.Clone(in.Services), slices.Clone(in.Policies)
 	return in
 }
 

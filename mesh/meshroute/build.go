@@ -1,11 +1,9 @@
 package meshroute
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
@@ -17,7 +15,6 @@ type Input struct {
 	Services []*Service
 	// Policies are from Parse, and have unique names.
 	Policies []*Policy
-	Denials  []Denial
 	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name"; if it is empty,
 	// they have plain names. Only resources with an authority use DPDS.
 	Authority string
@@ -71,8 +68,7 @@ type builder struct {
 
 	policies map[string]*Policy
 	// parts are by destination; those for all services are under "".
-	parts   map[string][]meshpolicy.Part
-	denials map[string][]Denial
+	parts map[string][]meshpolicy.Part
 	// subsets are by service.
 	subsets map[string]map[string]meshpolicy.Subset
 	// sessions has the services to which some routes have sessions of their own.
@@ -90,7 +86,7 @@ func (b *builder) index() {
 		b.mesh.services[s.Name] = s
 	}
 	b.policies = make(map[string]*Policy, len(b.in.Policies))
-	b.parts, b.denials = make(map[string][]meshpolicy.Part), make(map[string][]Denial)
+	b.parts = make(map[string][]meshpolicy.Part)
 	b.subsets, b.sessions = make(map[string]map[string]meshpolicy.Subset), make(map[string]bool)
 	for _, p := range b.in.Policies {
 		if first, twice := b.policies[p.Name]; twice {
@@ -106,9 +102,6 @@ func (b *builder) index() {
 				b.sessions[name] = true
 			}
 		}
-	}
-	for _, d := range b.in.Denials {
-		b.denials[d.To.Name] = append(b.denials[d.To.Name], d)
 	}
 }
 
@@ -202,13 +195,12 @@ func (b *builder) compileDestinations() {
 
 // destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
-	parts, denials := slices.Concat(b.parts[""], b.parts[name]), slices.Concat(b.denials[""], b.denials[name])
+	parts := slices.Concat(b.parts[""], b.parts[name])
 	slices.SortFunc(parts, meshpolicy.Part.Compare)
-	if old := b.unchanged(name, parts, denials); old != nil {
+	if old := b.unchanged(name, parts); old != nil {
 		return old
 	}
-	slices.SortFunc(denials, Denial.compare)
-	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts, denials: denials}
+	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts}
 	if s := b.mesh.services[name]; s != nil {
 		c.settings, c.sessions = s.Route, sessionFilter
 		if own := s.ownSessions(); own != nil {
@@ -227,9 +219,9 @@ func (b *builder) destination(name string) *destination {
 }
 
 // unchanged returns the destination of the previous mesh, if nothing that it depends on is another value than then.
-func (b *builder) unchanged(name string, parts []meshpolicy.Part, denials []Denial) *destination {
+func (b *builder) unchanged(name string, parts []meshpolicy.Part) *destination {
 	p := b.previous
-	if p == nil || len(denials)+len(p.in.Denials) > 0 || p.services[name] != b.mesh.services[name] {
+	if p == nil || p.services[name] != b.mesh.services[name] {
 		return nil
 	}
 	old := p.destinations[name]
@@ -247,7 +239,3 @@ func (b *builder) unchanged(name string, parts []meshpolicy.Part, denials []Deni
 }
 
 func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
-
-func (d Denial) compare(o Denial) int {
-	return cmp.Or(strings.Compare(meshpolicy.Key(d.Clients), meshpolicy.Key(o.Clients)), strings.Compare(d.Reason, o.Reason))
-}

@@ -11,7 +11,6 @@ import (
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -36,7 +35,6 @@ func TestBuild_Properties(t *testing.T) {
 		m := accepted(t, in, nil)
 		r.Shuffle(len(in.Policies), func(i, j int) { in.Policies[i], in.Policies[j] = in.Policies[j], in.Policies[i] })
 		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
-		r.Shuffle(len(in.Denials), func(i, j int) { in.Denials[i], in.Denials[j] = in.Denials[j], in.Denials[i] })
 		again := mustBuild(t, in, previous)
 		if diff := cmp.Diff(summary(m), summary(again)); diff != "" {
 			t.Fatalf("in another order, after another mesh (-want +got):\n%s", diff)
@@ -192,39 +190,6 @@ func TestBuild_MissingServices(t *testing.T) {
 		if r.Err != nil {
 			t.Errorf("%s: %v", r.Name, r.Err)
 		}
-	}
-}
-
-func TestBuild_Denials(t *testing.T) {
-	t.Parallel()
-	in := Input{
-		Services: services("s", "t"),
-		Denials: []Denial{
-			{Clients: TargetRef{Name: "evil"}},
-			{Clients: TargetRef{Tags: map[string]string{"env": "dev"}}, To: TargetRef{Name: "s"}, Reason: "production only"},
-			{To: TargetRef{Name: "unknown"}, Source: Source{File: "deny.yaml", Line: 3}},
-		},
-	}
-	m := accepted(t, in, nil)
-	for _, test := range []struct {
-		client  Client
-		service string
-		want    string
-	}{
-		{Client{Service: "evil"}, "s", `this client may not use service "s"`},
-		{Client{Service: "evil"}, "t", `this client may not use service "t"`},
-		{Client{Service: "good", Tags: map[string]string{"env": "dev"}}, "s", `this client may not use service "s": production only`},
-		{Client{Service: "good", Tags: map[string]string{"env": "dev"}}, "t", ""},
-		{Client{Service: "good"}, "s", ""},
-	} {
-		r := m.Routes(test.client, test.service)
-		if got := r.Err.Message(); got != test.want || (r.Err.Code() == codes.PermissionDenied) != (test.want != "") {
-			t.Errorf("%v, %s: %v, want %q", test.client, test.service, r.Err, test.want)
-		}
-	}
-	want := `deny.yaml:3: warning: clients are denied service "unknown", which the mesh does not have`
-	if got := m.Reports(); len(got) != 1 || got[0].String() != want {
-		t.Errorf("the reports are %v", got)
 	}
 }
 

@@ -53,7 +53,6 @@ type compiler struct {
 	service string
 	exists  bool
 	parts   []meshpolicy.Part
-	denials []Denial
 	// settings are those of the service, or nil, and sessions is the name of its filter for sessions.
 	settings *routepb.RouteAction
 	sessions string
@@ -79,9 +78,6 @@ func (c *compiler) digest() [sha256.Size]byte {
 		packed, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c.settings)
 		fmt.Fprintf(h, "\nsettings %x", packed)
 	}
-	for _, d := range c.denials {
-		fmt.Fprintf(h, "\n%s %q", meshpolicy.Key(d.Clients), d.Reason)
-	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
@@ -94,9 +90,6 @@ func (c *compiler) compile() *compiled {
 	b := treeBuilder{leaf: c.leaf}
 	for _, p := range c.parts {
 		b.conditions = append(b.conditions, conditionOf(p.Policy.TargetRef))
-	}
-	for _, d := range c.denials {
-		b.conditions = append(b.conditions, conditionOf(d.Clients))
 	}
 	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) {
 		b.conditions = append(b.conditions, map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes})
@@ -158,19 +151,15 @@ func (c *compiler) policyNames() string {
 	return strings.Join(names, ", ")
 }
 
-// leaf is for treeBuilder.leaf, whose conditions are the parts, then the denials, then that of
-// beyondGRPC and misses.
+// leaf is for treeBuilder.leaf, whose conditions are the parts, then that of beyondGRPC and misses.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 	var parts []meshpolicy.Part
 	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings, sessions: c.sessions}
 	for _, i := range holding {
-		switch denial := i - len(c.parts); {
-		case denial < 0:
-			parts = append(parts, c.parts[i])
-		case denial < len(c.denials):
-			return c.denied(c.denials[denial])
-		default:
+		if i == len(c.parts) {
 			table.grpc = true
+		} else {
+			parts = append(parts, c.parts[i])
 		}
 	}
 	merged := meshpolicy.MergeParts(parts)
@@ -183,14 +172,6 @@ func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 		return &outcome{err: internal}, "internal " + internal.Message(), len(merged.Rules)
 	}
 	return &outcome{routes: routes, rules: rules}, "routes " + string(packed), len(merged.Rules)
-}
-
-func (c *compiler) denied(d Denial) (o *outcome, key string, size int) {
-	message := fmt.Sprintf("this client may not use service %q", c.service)
-	if d.Reason != "" {
-		message += ": " + d.Reason
-	}
-	return &outcome{err: status.New(codes.PermissionDenied, message)}, "denied " + message, 0
 }
 
 // redirects reports whether requests go to no backend.

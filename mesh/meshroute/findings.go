@@ -111,12 +111,6 @@ func (b *builder) report() {
 			m.reports = append(m.reports, list...)
 		}
 	}
-	for _, d := range b.in.Denials {
-		if name := d.To.Name; name != "" && !b.known(name) {
-			m.reports = append(m.reports, Report{Severity: Warning, Source: d.Source,
-				Message: fmt.Sprintf("clients are denied service %q, which the mesh does not have", name)})
-		}
-	}
 	slices.SortFunc(m.reports, func(x, y Report) int {
 		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
 			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))

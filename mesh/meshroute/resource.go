@@ -20,7 +20,7 @@ type Resource struct {
 	// Message is the resource. Variants with equal contents share it.
 	Message proto.Message
 	// Err is set if, and only if, Message is nil (xRFC TP3): NOT_FOUND for a missing service,
-	// PERMISSION_DENIED for a Denial, RESOURCE_EXHAUSTED for too many variants.
+	// RESOURCE_EXHAUSTED for too many variants.
 	Err *status.Status
 }
 

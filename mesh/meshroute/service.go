@@ -104,15 +104,3 @@ func (e *Endpoint) has(tags map[string]string) bool {
 	}
 	return true
 }
-
-// Denial denies some clients access to some services: instead of routes they get the error
-// PERMISSION_DENIED.
-type Denial struct {
-	Source Source
-	// Clients selects clients.
-	Clients TargetRef
-	// To is a service by name, or zero for all services.
-	To TargetRef
-	// Reason is part of the error. It may be empty.
-	Reason string
-}

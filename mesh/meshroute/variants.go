@@ -78,7 +78,7 @@ func (n *node) owner() *node {
 	return n
 }
 
-// conditionOf returns the tags that a policy or a denial requires of clients.
+// conditionOf returns the tags that a policy requires of clients.
 func conditionOf(r TargetRef) map[string]string {
 	tags := maps.Clone(r.Tags)
 	if r.Name != "" {

@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 	k, pods := newKube(t), &pods{}
 	k.echo(pods, "greeter", 8080)
 	k.object(policy("good", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: greeter, port: 8080}]}`)))
-	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "is valid: 1 service, 1 policy, 0 denials, 0 resources in 1 Service\n") {
+	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "is valid: 1 service, 1 policy, 0 resources in 1 Service\n") {
 		t.Errorf("a valid cluster: exit status %d, %s%s", status, out, errs)
 	}
 	k.object(policy("faulty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "("}}]}`)))

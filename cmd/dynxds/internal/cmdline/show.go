@@ -18,8 +18,8 @@ func PrintValidation(out io.Writer, v *site.Validation, place, unit string) erro
 		return err
 	}
 	c := v.Content
-	_, err := fmt.Fprintf(out, "%s is valid: %s, %s, %s, %s in %s\n", place, faults.Count(len(c.Services), "service"),
-		faults.Count(len(c.Policies), "policy"), faults.Count(len(c.Denials), "denial"), faults.Count(len(c.Resources), "resource"),
+	_, err := fmt.Fprintf(out, "%s is valid: %s, %s, %s in %s\n", place, faults.Count(len(c.Services), "service"),
+		faults.Count(len(c.Policies), "policy"), faults.Count(len(c.Resources), "resource"),
 		faults.Count(c.Files, unit))
 	return err
 }

@@ -3,24 +3,23 @@ package folder
 import (
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Kinds of documents, beside meshpolicy.DocumentKind.
+// Kinds of documents, beside those of package meshpolicy.
 const (
 	kindService  = "Service"
-	kindDenial   = "Denial"
 	kindResource = "Resource"
-	// Of Kubernetes.
-	kindSlice = "EndpointSlice"
-	kindList  = "List"
 )
+
+// kinds are all kinds of documents.
+var kinds = []string{kindService, meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind, kindResource}
 
 // Content is the content of a folder. It must not be changed.
 type Content struct {
 	Services  []*meshroute.Service
 	Policies  []*meshroute.Policy
-	Denials   []meshroute.Denial
 	Resources []*Resource
 	// Dir is the folder's path, and Files the number of its files.
 	Dir   string
@@ -32,7 +31,7 @@ func (c *Content) Documents() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.Services) + len(c.Policies) + len(c.Denials) + len(c.Resources)
+	return len(c.Services) + len(c.Policies) + len(c.Resources)
 }
 
 // Resource is an xDS resource of the folder.
@@ -48,7 +47,7 @@ type Resource struct {
 
 // add appends the content of one file.
 func (c *Content) add(f *Content) {
+	c.Services = append(c.Services, f.Services...)
 	c.Policies = append(c.Policies, f.Policies...)
-	c.Denials = append(c.Denials, f.Denials...)
 	c.Resources = append(c.Resources, f.Resources...)
 }

@@ -1,5 +1,5 @@
-// Package folder reads the configuration folder of a control plane: services, MeshHTTPRoute policies,
-// denials and xDS resources, in files of YAML or JSON.
+// Package folder reads the configuration folder of a control plane: services, MeshHTTPRoutes,
+// GRPCRoutes, HTTPRoutes and xDS resources, in files of YAML or JSON.
 //
 // A Reader returns the folder's Content, an immutable value, or an error with every mistake of every
 // file and its line. It reads only changed files, and unchanged parts stay the same pointers, so that

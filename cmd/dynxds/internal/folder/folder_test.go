@@ -100,12 +100,6 @@ spec:
     - matches: [{path: {type: Prefix, value: /v1}}]
       backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
 `
-	denial = `
-kind: Denial
-clients: {kind: MeshService, name: batch}
-to: {kind: MeshService, name: payments}
-reason: batch jobs do not pay
-`
 	resource = `
 kind: Resource
 dynamicParameters: {env: prod}
@@ -119,13 +113,12 @@ resource:
 func TestReadsEveryKind(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
-	text := strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n")
+	text := strings.Join([]string{frontend, backend, policy, resource}, "---\n")
 	d.write("all.yaml", text)
 	c := d.content()
 
-	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Denials) != 1 || len(c.Resources) != 1 {
-		t.Fatalf("got %d services, %d policies, %d denials, %d resources, want 2, 1, 1, 1",
-			len(c.Services), len(c.Policies), len(c.Denials), len(c.Resources))
+	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Resources) != 1 {
+		t.Fatalf("got %d services, %d policies, %d resources, want 2, 1, 1", len(c.Services), len(c.Policies), len(c.Resources))
 	}
 	at := func(line string) meshroute.Source {
 		return meshroute.Source{File: filepath.Join(d.path, "all.yaml"), Line: 1 + slices.Index(strings.Split(text, "\n"), line)}
@@ -148,13 +141,6 @@ func TestReadsEveryKind(t *testing.T) {
 	if p := c.Policies[0]; p.Name != "owner" || p.Source.Line == 0 {
 		t.Errorf("the policy is %q at %v, want owner with its line", p.Name, p.Source)
 	}
-	wantDenial := meshroute.Denial{
-		Source:  c.Denials[0].Source,
-		Clients: meshroute.TargetRef{Name: "batch"},
-		To:      meshroute.TargetRef{Name: "payments"},
-		Reason:  "batch jobs do not pay",
-	}
-	xdstest.Equal(t, "the denial", wantDenial, c.Denials[0])
 	r, cluster := c.Resources[0], &clusterpb.Cluster{}
 	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
 	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
@@ -258,14 +244,13 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 func TestReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
-		{"no kind", "name: a", "a.yaml:1: the document has no kind; add kind"},
+		{"no kind", "name: a", "a.yaml:1: the document has no kind; add kind, which can be Service, MeshHTTPRoute, GRPCRoute, HTTPRoute, Resource"},
 		{"a list of documents", "- kind: Service\n  name: a", "a.yaml:1: expected an object, found a list"},
 		{"text", "kind Service", `a.yaml:1: expected an object, found the string "kind Service"`},
 		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
 		{"a Service of Kubernetes", "apiVersion: v1\nkind: Service\nmetadata: {name: greeter, namespace: shop}\nspec: {ports: [{port: 80}]}",
-			`a.yaml:1: this is a Service of Kubernetes, which does not say where its endpoints are; add its endpoints, as "kubectl get endpointslices -n shop -l kubernetes.io/service-name=greeter -o yaml" prints them; ` +
-				`or replace it by "kind: Service" with "name: greeter.shop" and "endpoints: [{address: HOST:PORT}]"`},
-		{"a Service of Kubernetes in a list", "kind: List\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata:\n", `a.yaml:3: items[0]: this is a Service of Kubernetes, which does not say where its endpoints are; add its endpoints, as "kubectl get endpointslices -n default`},
+			`a.yaml:1: this is a Service of Kubernetes, which does not say where its endpoints are; replace it by "kind: Service" with "name: greeter.shop" and "endpoints: [{address: HOST:PORT}]", or run dynxds-kubernetes`},
+		{"a kind of another system", "kind: EndpointSlice", `a.yaml:1: kind: unknown value "EndpointSlice"; it can be Service, MeshHTTPRoute, GRPCRoute, HTTPRoute, Resource`},
 		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
 		{"no name", "kind: Service", `the field "name" is missing`},
 		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is not an address; write it as host:port`},
@@ -302,7 +287,6 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a resource without kind and type", "name: a\ntype: EDS\nlb_policy: ROUND_ROBIN", `write {kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, …}}`},
 		{"routes of JSON", `{"name": "a", "virtualHosts": []}`, `write {kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration, …}}`},
 		{"a discovery response of Envoy", "resources:\n- '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a", `a.yaml:1: the document is a list of xDS resources without kind; write {kind: Resource, resource: {"@type": its type, …}}, a document for each`},
-		{"a denial of nobody", "kind: Denial\nto: {kind: Mesh}", `the field "clients" is missing`},
 		{"a faulty policy", strings.Replace(policy, "Prefix", "Prefx", 1), `did you mean "Prefix"?`},
 		{"a service twice", frontend + "---\n" + frontend, "duplicate service frontend; the first is at"},
 		{"a resource twice", resource + "---\n" + resource, `duplicate resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},

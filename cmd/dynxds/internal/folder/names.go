@@ -12,13 +12,10 @@ import (
 )
 
 // checkNames reports names that are used twice.
-func checkNames(c *Content, services []*service, slices []*endpointSlice, faults *document.Faults) {
+func checkNames(c *Content, faults *document.Faults) {
 	seen := names{at: map[string]meshroute.Source{}, faults: faults}
-	for _, s := range services {
+	for _, s := range c.Services {
 		seen.add("service "+s.Name, s.Source)
-	}
-	for _, s := range slices {
-		seen.add("EndpointSlice "+s.name, s.source)
 	}
 	for _, p := range c.Policies {
 		seen.add("policy "+p.Name, p.Source)

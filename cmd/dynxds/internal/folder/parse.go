@@ -1,6 +1,8 @@
 package folder
 
 import (
+	"strings"
+
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -9,10 +11,7 @@ import (
 // File is what one file says. It does not change.
 type File struct {
 	content *Content
-	// services and slices are what the services of the folder are made of.
-	services []*service
-	slices   []*endpointSlice
-	faults   *document.Faults
+	faults  *document.Faults
 }
 
 // Err returns what is wrong with the file by itself, a *document.Faults, or nil.
@@ -46,51 +45,27 @@ func (f *File) read(doc document.Value) {
 		return
 	}
 	if !kind.Present() {
-		doc.Fault("add kind: "+kindService+", "+meshpolicy.DocumentKind+", "+kindDenial+" or "+kindResource,
-			"the document has no kind")
+		doc.Fault("add kind, which can be "+strings.Join(kinds, ", "), "the document has no kind")
 		return
 	}
 	before := f.faults.Total()
 	fine := func() bool { return f.faults.Total() == before }
-	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind,
-		kindSlice, kindList) {
+	switch kind.OneOf(kinds...) {
 	case kindService:
 		if faultOfKubernetesService(doc) {
 			return
 		}
 		if s := readService(doc); fine() {
-			f.services = append(f.services, s)
-		}
-	case kindDenial:
-		if d := readDenial(doc); fine() {
-			f.content.Denials = append(f.content.Denials, *d)
+			f.content.Services = append(f.content.Services, s)
 		}
 	case kindResource:
 		if r := readResource(doc); fine() {
 			f.content.Resources = append(f.content.Resources, r)
 		}
-	case kindSlice:
-		if s := readSlice(doc); fine() {
-			f.slices = append(f.slices, s)
-		}
-	case kindList:
-		f.readList(doc)
 	case meshpolicy.DocumentKind:
 		f.readPolicy(doc)
 	case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
 		f.content.Policies = append(f.content.Policies, meshpolicy.ParseRoute(doc, kind.Text(), f.faults)...)
-	}
-}
-
-// readList reads the documents of a list, as kubectl prints several.
-func (f *File) readList(doc document.Value) {
-	o := doc.Object("apiVersion", "kind", "metadata", "items")
-	for _, item := range itemsOf(o.Require("items")) {
-		if kind := item.Peek("kind"); kind.IsText() && kind.Text() == kindList {
-			kind.Fault("write its items into the outer one", "a list is in a list")
-			continue
-		}
-		f.read(item)
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 //
 //	kind: Service
 //	name: backend
-//	port: grpc
 //	endpoints:
 //	- address: 10.0.0.1:8080
 //	  tags: {version: v1}
@@ -28,10 +27,9 @@ import (
 //	- name: fault
 //	  typed_config: {"@type": …}
 //	tls: {mode: mutual, subjectAltNames: [spiffe://example.com/backend]}
-func readService(doc document.Value) *service {
-	o := doc.Object(append([]string{"kind", "name", "port", "endpoints", "filters", "tls"}, settingFields...)...)
-	s := &service{port: readPort(o.Field("port"))}
-	s.Service = &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
+func readService(doc document.Value) *meshroute.Service {
+	o := doc.Object(append([]string{"kind", "name", "endpoints", "filters", "tls"}, settingFields...)...)
+	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
 	seen := map[string]int{}
 	for i, item := range o.Field("endpoints").Items() {
 		e := readEndpoint(item)
@@ -50,7 +48,7 @@ func readService(doc document.Value) *service {
 		s.Filters = append(s.Filters, filter)
 	}
 	s.TLS = readTLS(o.Field("tls"))
-	readSettings(o, s.Service)
+	readSettings(o, s)
 	return s
 }
 
@@ -60,30 +58,15 @@ func faultOfKubernetesService(doc document.Value) bool {
 	if !metadata.Present() && !doc.Peek("apiVersion").Present() {
 		return false
 	}
-	name, namespace := "NAME", "default"
+	name, namespace := "NAME", ""
 	for field, to := range map[string]*string{"name": &name, "namespace": &namespace} {
 		if v := metadata.Peek(field); v.IsText() {
 			*to = v.Text()
 		}
 	}
-	doc.Fault(fmt.Sprintf("add its endpoints, as \"kubectl get endpointslices -n %s -l %s=%s -o yaml\" prints them; or replace it by \"kind: Service\" with \"name: %s\" and \"endpoints: [{address: HOST:PORT}]\"",
-		namespace, serviceNameLabel, name, meshpolicy.KubernetesName(name, namespace)), "this is a Service of Kubernetes, which does not say where its endpoints are")
+	doc.Fault(fmt.Sprintf("replace it by \"kind: Service\" with \"name: %s\" and \"endpoints: [{address: HOST:PORT}]\", or run dynxds-kubernetes, which finds them in the cluster",
+		meshpolicy.KubernetesName(name, namespace)), "this is a Service of Kubernetes, which does not say where its endpoints are")
 	return true
-}
-
-// service is a document of kind Service.
-type service struct {
-	*meshroute.Service
-	// port is the name or the number of the port of its EndpointSlices; empty is the one for gRPC.
-	port string
-}
-
-// readPort reads the name or the number of a port.
-func readPort(v document.Value) string {
-	if v.Kind() == document.KindNumber {
-		return strconv.FormatUint(v.Uint(1, 65535), 10)
-	}
-	return v.Text()
 }
 
 // healths are the states of health by their names. The default is Healthy.

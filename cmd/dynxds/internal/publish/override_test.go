@@ -118,11 +118,9 @@ func TestUpdatesAreEqualToARebuild(t *testing.T) {
 	}
 	s := newSite(t, "mesh")
 	for i := range 200 {
-		switch file := oneOf("services", "policy-1", "policy-2", "denial", "routes", "named", "cluster"); file {
+		switch file := oneOf("services", "policy-1", "policy-2", "routes", "named", "cluster"); file {
 		case "services":
 			s.write("services.yaml", oneOf("", services, strings.Replace(services, "10.0.0.1", "10.0.0.9", 1), "kind: Service\nname: frontend\n"))
-		case "denial":
-			s.write("denial.yaml", oneOf("", "kind: Denial\nclients: "+target()+"\nto: {kind: MeshService, name: backend}\n"))
 		case "routes", "named":
 			name := map[string]string{"routes": "backend", "named": named}[file]
 			changed := strings.Replace(override(name, ""), "cluster: written", "cluster: again", 1)

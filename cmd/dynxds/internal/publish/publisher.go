@@ -154,7 +154,7 @@ func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 	}
 	for i, authority := range authorities {
 		in := meshroute.Input{
-			Services: content.Services, Policies: content.Policies, Denials: content.Denials, Authority: authority, SourceDir: dir,
+			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir,
 		}
 		var err error
 		if meshes[i], err = meshroute.Build(in, p.before(i)); err != nil {

@@ -171,19 +171,6 @@ func TestConstraintsAreRefreshedOnlyIfTheTagsChange(t *testing.T) {
 	}
 }
 
-func TestDenial(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "mesh")
-	s.change("services.yaml", services,
-		"denial.yaml", "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\nreason: no\n")
-	for name, cluster := range map[string]string{"backend": "backend", named: "xdstp://mesh/envoy.config.cluster.v3.Cluster/backend"} {
-		s.routes("the denied client", name, node("batch", "v1"), codes.PermissionDenied.String())
-		s.routes("another client", name, node("frontend", "v1"), cluster)
-	}
-	s.change("denial.yaml", "")
-	s.routes("without the denial", "backend", node("batch", "v1"), "backend")
-}
-
 const written = `
 kind: Resource
 dynamicParameters: {%s}

@@ -18,7 +18,7 @@ const maxTags = 120
 
 // tags are the keys that select variants, each list in order.
 type tags struct {
-	// mesh are the tags in policies and denials.
+	// mesh are the tags in policies.
 	mesh []string
 	// written are the dynamic parameters of the folder's resources, by the name of their type.
 	written map[string][]string

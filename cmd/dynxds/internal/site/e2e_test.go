@@ -121,10 +121,7 @@ func (r *running) dialAs(service string, kind clientKind, metadata map[string]an
 func (r *running) connect(target string, kind clientKind, metadata map[string]any) *grpc.ClientConn {
 	r.t.Helper()
 	opts := []testutils.BootstrapOption{testutils.NodeField("metadata", metadata)}
-	var features []string
-	if !kind.lenient {
-		features = append(features, "fail_on_data_errors")
-	}
+	features := []string{"fail_on_data_errors"}
 	if kind.delta {
 		features = append(features, "delta")
 	}
@@ -237,8 +234,6 @@ const emptyCall = "/grpc.testing.TestService/EmptyCall"
 type clientKind struct {
 	authority string
 	delta     bool
-	// lenient is set for a client without fail_on_data_errors.
-	lenient bool
 }
 
 // plain is a client as any xDS library has it.
@@ -316,49 +311,6 @@ func TestHotReload(t *testing.T) {
 		r.reload()
 		frontend.reaches("v1")
 		r.logged("the folder is valid again")
-	})
-}
-
-func TestDenialReachesRPCs(t *testing.T) {
-	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
-		m := newMesh(t)
-		r := start(t, kind.authority, map[string]string{
-			"services.yaml": m.services(),
-			"denial.yaml": "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\n" +
-				"reason: batch jobs go by night\n",
-		})
-		r.dial(kind, "frontend", "v1").reaches("v1")
-		_, _, err := r.dial(kind, "batch", "v1").call()
-		// PERMISSION_DENIED in place of the resource (xRFC TP3), with the reason of the denial.
-		unavailable(t, err, "PermissionDenied", "batch jobs go by night")
-	})
-}
-
-// A denial ends what clients have if they fail on data errors (gRFC A88). Others keep it, unless the denial is the first
-// to distinguish clients by a tag: then their constraints change, and what they had is not for them.
-func TestDenialOfAConnectedClient(t *testing.T) {
-	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
-		m := newMesh(t)
-		r := start(t, kind.authority, map[string]string{"services.yaml": m.services()})
-		lenient := kind
-		lenient.lenient = true
-		strict, keeps := r.dial(kind, "batch", "v1"), r.dial(lenient, "batch", "v1")
-		strict.reaches("v1")
-		keeps.reaches("v1")
-		r.write("denial.yaml", "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\nreason: it is day\n")
-		r.reload()
-		ctx, err := testutils.Context(t), error(nil)
-		for err == nil && ctx.Err() == nil {
-			_, _, err = strict.call()
-		}
-		unavailable(t, err, "PermissionDenied", "it is day")
-		if kind.authority == "" {
-			keeps.reaches("v1")
-		}
-		_, _, err = r.dial(lenient, "batch", "v2").call() // another process, as it has another node
-		unavailable(t, err, "PermissionDenied", "it is day")
 	})
 }
 

@@ -75,7 +75,7 @@ func dialled(target string) (service string, err error) {
 	return target, nil
 }
 
-// warnings returns notes on a client whose service, or one of whose tags, is in no service, policy or denial.
+// warnings returns notes on a client whose service, or one of whose tags, is in no service or policy.
 // Such a client gets what all clients get.
 func (l *loaded) warnings(c meshroute.Client) []string {
 	services, tags := make(map[string]bool), make(map[string]bool)
@@ -90,9 +90,6 @@ func (l *loaded) warnings(c meshroute.Client) []string {
 	}
 	for _, p := range l.content.Policies {
 		add(p.TargetRef)
-	}
-	for _, d := range l.content.Denials {
-		add(d.Clients)
 	}
 	for _, r := range l.content.Resources {
 		for key := range r.Parameters {
