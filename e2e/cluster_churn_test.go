@@ -94,6 +94,7 @@ func (c *churn) restartPassing(t *testing.T, seed uint64, over <-chan struct{}) 
 // Endpoints, localities, priorities, weights and health change 100 times a second under load, and backends
 // restart. No RPC fails, as there is always a healthy endpoint.
 func TestChurnFailsNoRPC(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		seed := *churnSeed
 		if seed == 0 {
@@ -144,6 +145,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 // applies deletions at once (gRFC A88), is not sent the deletion while its routes name the
 // cluster. No RPC fails.
 func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		move := func(m *mesh, after *testutils.Backend) {
 			m.set(clusterOf("new", after), routesTo(service, "new"))
@@ -191,6 +193,7 @@ func atPriority1(backends ...*testutils.Backend) xdsmsg.Locality {
 // No RPC fails while the priority in use is removed, which closes it at once (gRFC A115), and added again:
 // neither one in flight, nor a stream that is open, nor one that waits for the next priority to connect.
 func TestServingPriorityIsRemovedUnderLoad(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")

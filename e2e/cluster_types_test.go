@@ -244,6 +244,7 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
 func TestAggregateChangesUnderLoad(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")

@@ -143,6 +143,7 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 // A channel that starts while the control plane is down uses DNS. It moves to xDS when the
 // control plane is up and has the Listener, and does not return to DNS.
 func TestFromDNSToXDS(t *testing.T) {
+	everyWay(t)
 	directly(t, "the management server of the client is the relay, which stays reachable")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
@@ -190,6 +191,7 @@ func dnsFallback(policy any) testutils.BootstrapOption {
 
 // One channel has its Listener, the other is dialled after that was deleted.
 func TestTargetUnknownToTheControlPlane(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
 		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")

@@ -4,8 +4,9 @@
 // links), rpc_test.go (channels, RPCs and constant load) and tp2_test.go (variants and their
 // constraints). It has no code of its own.
 //
-// Every test runs four times (TestMain): over the SotW and the delta protocol, and with a relay in
-// between that speaks one to the control plane and the other to clients; a test to which that cannot
-// matter skips the others and says why (directly, inOneWay). A test in which
+// Every test runs over the delta protocol (TestMain). Those that everyWay marks run over three other ways, too: the SotW
+// protocol, and with a relay in between that speaks one to the control plane and the other to clients. With E2E_WAY=SotW,
+// or -way SotW, all tests run over that way; a test to which it cannot
+// matter skips and says why (directly, inOneWay). A test in which
 // no RPC may fail runs over links with and without latency, too (overLinks).
 package e2e

@@ -77,6 +77,7 @@ func TestErrorOfAnUnreachableServer(t *testing.T) {
 }
 
 func TestErrorOfAnInvalidResource(t *testing.T) {
+	everyWay(t)
 	directly(t, "a relay does not pass NACKs on")
 	t.Parallel()
 	m := newMesh(t)
@@ -144,6 +145,7 @@ func startCall(ctx context.Context, cc *grpc.ClientConn, k kind) <-chan error {
 const failOnDataErrors = "fail_on_data_errors"
 
 func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
@@ -159,6 +161,7 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 // gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
 // control plane deletes stays in use.
 func TestDeletionFailsNoRPC(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		for _, deleted := range []struct{ what, typeURL, name string }{
 			{"listener", xdsmsg.ListenerType, service},
@@ -186,6 +189,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 }
 
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), toCluster("cluster")))
@@ -233,6 +237,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 }
 
 func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)

@@ -50,6 +50,7 @@ func abortWith(code codes.Code) *faultpb.HTTPFault {
 
 // The filter for faults delays and aborts RPCs, as its configuration or their headers ask (gRFC A33).
 func TestFaultEndToEnd(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	byHeader := with(new(faultpb.HTTPFault),
 		`abort { header_abort {} percentage { numerator: 100 } } delay { header_delay {} percentage { numerator: 100 } }`)

@@ -148,6 +148,7 @@ func TestInspectChannel(t *testing.T) {
 
 // A failover with the refused connection's error, and back.
 func TestInspectFailover(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, service := newMesh(t), ownService(t)
 	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")

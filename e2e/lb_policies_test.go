@@ -41,6 +41,7 @@ const dropping = `policy { drop_overloads { drop_percentage { numerator: %d } ca
 
 // Every policy of lb_policy serves over real connections (gRFC A27, A42, A48).
 func TestEveryLBPolicyServes(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	for _, policy := range []string{"ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH", "RANDOM"} {
 		xdstest.Parallel(t, policy, func(t *testing.T) {
@@ -72,6 +73,7 @@ func ejectFailing(name string, interval, ejection time.Duration, maxPercent int)
 // gRFC A50 over real connections: a backend that fails every RPC is ejected,
 // and gets RPCs again when it has recovered.
 func TestOutlierIsEjectedAndReturns(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newMesh(t)
 	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")

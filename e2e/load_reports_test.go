@@ -111,6 +111,7 @@ func hold(t *testing.T, cc *grpc.ClientConn, n int) (end func()) {
 // gRFC A27 and load_report.proto: exactly what there was, by locality, of all kinds
 // of RPC, those on their way included.
 func TestLoadReportsCountByLocality(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newLoadMesh(t)
 	near, far := testutils.StartBackend(t, "near"), testutils.StartBackend(t, "far")
@@ -247,6 +248,7 @@ func TestLoadReportsOfTwoChannels(t *testing.T) {
 
 // After a restart the control plane gets what was counted while it was stopped.
 func TestLoadReportsOverARestart(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	m.serveReporting(reporting("blue"), xdsmsg.In("z", b.Addr()))
@@ -266,6 +268,7 @@ func TestLoadReportsOverARestart(t *testing.T) {
 // The load of a removed cluster is reported until its last RPC ends; turning reports off
 // affects no RPC.
 func TestLoadReportsOfRemovedClusters(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	in := xdsmsg.In("z", b.Addr())

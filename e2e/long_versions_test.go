@@ -17,6 +17,7 @@ import (
 // A version of 5 MB is longer than the requests that servers commonly accept (4 MiB). It is accepted as any, and not sent
 // back: neither the ACK nor the first request of the next stream ends a stream, of a client or of a relay.
 func TestVersionOfFiveMegabytes(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		long := strings.Repeat("v", 5_000_000)

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,11 +35,11 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(underZone{overEachWay{m}})
+	goleak.VerifyTestMain(underZone{overWays{m}})
 }
 
 // protocol is the server feature that asks the control plane for the protocol that tests run over,
-// "" for SotW. It changes between two runs of all tests only, as does downstream.
+// "" for SotW. It changes between two runs of tests only, as does downstream.
 var protocol string
 
 // downstream is the server feature that asks the relay for a protocol; nil if there is no relay.
@@ -52,16 +54,17 @@ type way struct {
 
 // allWays are all of them. A relay speaks one protocol to the control plane and the other to the clients.
 var allWays = []way{
-	{"SotW", "", nil},
 	{"delta", "delta", nil},
+	{"SotW", "", nil},
 	{"relay-sotw-delta", "", proto.String("delta")},
 	{"relay-delta-sotw", "delta", proto.String("")},
 }
 
-// overEachWay runs all tests once over each of the ways.
-type overEachWay struct{ m *testing.M }
+// overWays runs all tests over delta, and those that everyWay marks once over each of the other ways. With -way it runs all
+// tests over each of the ways that are named.
+type overWays struct{ m *testing.M }
 
-func (o overEachWay) Run() int {
+func (o overWays) Run() int {
 	flag.Parse()
 	chosen, err := waysNamed(*only)
 	if err := errors.Join(err, overlapWaits()); err != nil {
@@ -69,7 +72,13 @@ func (o overEachWay) Run() int {
 		return 2
 	}
 	var failed []string
-	for _, way := range chosen {
+	for i, way := range chosen {
+		if *only == "" && i == 1 {
+			if len(marked) == 0 {
+				break
+			}
+			chooseMarked()
+		}
 		protocol, downstream = way.protocol, way.downstream
 		if o.m.Run() != 0 {
 			failed = append(failed, way.name)
@@ -82,9 +91,34 @@ func (o overEachWay) Run() int {
 	return 0
 }
 
-// only chooses among allWays. A run of all packages cannot pass this package's flag, hence the
+// marked are the tests that have called everyWay.
+var (
+	markedMu sync.Mutex
+	marked   = map[string]bool{}
+)
+
+// everyWay marks a test to which it matters how a client reaches its control plane: resources come, change and go while
+// RPCs run, servers are lost, constraints choose variants. It stands first in the test.
+func everyWay(t *testing.T) {
+	markedMu.Lock()
+	defer markedMu.Unlock()
+	marked[t.Name()] = true
+}
+
+// chooseMarked makes the next run one of the marked tests among those that -run chooses.
+func chooseMarked() {
+	run := flag.Lookup("test.run").Value
+	_, below, deeper := strings.Cut(run.String(), "/")
+	pattern := "^(" + strings.Join(slices.Sorted(maps.Keys(marked)), "|") + ")$"
+	if deeper {
+		pattern += "/" + below
+	}
+	_ = run.Set(pattern) // a string takes every value
+}
+
+// only chooses among allWays, for all tests. A run of all packages cannot pass this package's flag, hence the
 // environment variable.
-var only = flag.String("way", os.Getenv("E2E_WAY"), "run the tests only over some of SotW, delta, relay-sotw-delta, relay-delta-sotw")
+var only = flag.String("way", os.Getenv("E2E_WAY"), "run all tests, and over these ways only: some of delta, SotW, relay-sotw-delta, relay-delta-sotw")
 
 // waysNamed returns the ways of these names, which commas separate; all if there is none.
 func waysNamed(names string) ([]way, error) {
@@ -95,7 +129,7 @@ func waysNamed(names string) ([]way, error) {
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(allWays, func(w way) bool { return w.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-way %s: there is no way %q; it has to be some of SotW, delta, relay-sotw-delta, relay-delta-sotw, with commas in between", names, name)
+			return nil, fmt.Errorf("-way %s: there is no way %q; it has to be some of delta, SotW, relay-sotw-delta, relay-delta-sotw, with commas in between", names, name)
 		}
 		chosen = append(chosen, allWays[i])
 	}
@@ -121,8 +155,8 @@ func TestWayMustBeKnown(t *testing.T) {
 		want  []way
 	}{
 		{"", allWays},
-		{"delta", allWays[1:2]},
-		{"relay-delta-sotw,SotW", []way{allWays[3], allWays[0]}},
+		{"delta", allWays[:1]},
+		{"relay-delta-sotw,SotW", []way{allWays[3], allWays[1]}},
 	} {
 		if got, err := waysNamed(tc.names); err != nil || !slices.Equal(got, tc.want) {
 			t.Errorf("-way %q: %v, %v; want %v", tc.names, got, err, tc.want)

@@ -78,6 +78,7 @@ func startRelay(t testing.TB, server *xdstest.Server, features []string, awayDel
 // RPCs stay on the old routes while a relay that has lost its control plane lacks what the new ones name, as
 // they do without a relay (gRFC A57). This relay reports the loss without a delay.
 func TestNewRoutesWaitBehindARelayThatIsCutOff(t *testing.T) {
+	everyWay(t)
 	directly(t, "the test starts one")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)

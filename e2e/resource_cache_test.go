@@ -92,6 +92,7 @@ func (c *cacheTest) awaitFile(ok func(content []byte) bool) {
 // A channel that starts while the control plane cannot be reached uses the resources of the last one, and its
 // explanation says so. When the control plane is reachable again, the channel uses its resources, and no RPC fails.
 func TestRPCsStartFromDisk(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		for name, away := range map[string]func(*mesh){
 			"down":    func(m *mesh) { m.Stop() },
@@ -175,6 +176,7 @@ func TestOlderFileFromBeforeTLS(t *testing.T) {
 // A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
 // used last, not with others of before.
 func TestVariantsByDPDSFromDisk(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	directly(t, severalServers)
 	a := newApart(t)

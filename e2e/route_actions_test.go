@@ -112,6 +112,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 
 // RPCs are retried as the route or its virtual host says (gRFC A44).
 func TestRetryEndToEnd(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
 		xdstest.Parallel(t, level, func(t *testing.T) {

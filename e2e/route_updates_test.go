@@ -19,6 +19,7 @@ import (
 // No RPC fails when resources of any kind change, nor when the control plane restarts, or is
 // lost between a resource and one that it refers to.
 func TestUpdatesUnderLoad(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		for _, update := range []struct {
 			name   string
@@ -142,6 +143,7 @@ func TestAlternatingMethodsAreSpreadAlike(t *testing.T) {
 }
 
 func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
+	everyWay(t)
 	directly(t, "the relay answers a SotW client only when it knows each of its Clusters")
 	t.Parallel()
 	m := newMesh(t)

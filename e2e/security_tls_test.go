@@ -43,6 +43,7 @@ func peerOf(t *testing.T, cc *grpc.ClientConn) *credentials.TLSInfo {
 // gRFC A29 (mTLS, TLS, fallback credentials), A87 (SPIFFE) and A101 (server names), from the
 // control plane to the RPC.
 func TestModesOfSecurity(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	byServerName := func(_ *testing.T, m *secureMesh) *tls.Config {
 		right, wrong := m.ca.Pair(forNames("right.example.com")), m.ca.Pair(forNames("wrong.example.com"))
@@ -281,6 +282,7 @@ func TestHandshakesThatFail(t *testing.T) {
 // gRFC A29, "xDS Protocol": a Cluster is validated whatever the credentials of the channel, and
 // "CDS for Client Side Security": an instance has to be in the bootstrap.
 func TestUnknownInstanceIsNACKed(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := testutils.StartBackend(t, "b")

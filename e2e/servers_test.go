@@ -51,6 +51,7 @@ func (p pair) dial(target string) *grpc.ClientConn {
 // gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
 // is up they use the primary's, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster-high", "cluster-low")
@@ -83,6 +84,7 @@ func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 
 // gRFC A71: cached resources stay in use, and the secondary is not contacted.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster")
 		cc := p.dial("xds:///" + service)
@@ -100,6 +102,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster-low")
@@ -148,6 +151,7 @@ func TestErrorOfTwoUnreachableServers(t *testing.T) {
 // process uses the secondary's, even though both have a cluster of the same name. When the
 // primary is back, both use it. No RPC fails.
 func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		const other = "other.service"
@@ -182,6 +186,7 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 // gRFC A47: a target with an authority is configured from the authority's servers,
 // by names that lead from authority to authority.
 func TestFederation(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	t.Parallel()
 	main, own := newMesh(t), newMesh(t)
@@ -256,6 +261,7 @@ func authorityWith(name string, servers ...map[string]any) testutils.BootstrapOp
 
 // gRFC A71 with A47: an authority falls back by itself.
 func TestAuthorityFallsBackByItself(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	t.Parallel()
 	main, own, low := newMesh(t), newMesh(t), newMesh(t)
@@ -271,6 +277,7 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 // The routes of an authority are kept while its server is unreachable, however the
 // bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
 func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		const authority = "a!b"

@@ -217,6 +217,7 @@ func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
 // Sessions keep to their endpoint, and no RPC fails, while endpoints drain and
 // return, change their priority, and others come and go.
 func TestSessionsUnderUpdates(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)

@@ -37,6 +37,7 @@ var silences = map[string]func(m *mesh) (end func()){
 
 // RPCs do not go around the mesh because its control plane does not answer. They fail until it does.
 func TestSilentControlPlaneIsNoReasonForDNS(t *testing.T) {
+	everyWay(t)
 	for name, silence := range silences {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			m := newMesh(t)
@@ -129,6 +130,7 @@ func TestDNSForAControlPlaneThatNeverSaysWhatItLacks(t *testing.T) {
 
 // A SotW server without resource errors (xRFC TP3) says by its full state that it lacks a Listener.
 func TestDNSAfterAFullStateWithoutTheListener(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	if protocol != "" || downstream != nil {
 		t.Skip("over SotW only")

@@ -73,6 +73,7 @@ func (a apart) useProxy(value string) {
 // of another authority comes from the server of that authority, before anything is
 // requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		a := newApart(t)
@@ -109,6 +110,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
+	everyWay(t)
 	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		failing := func(st *status.Status) func(*mesh) {
@@ -166,6 +168,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 // DPDS moves a client to another variant, and the old one is deleted before the client's new subscription can have
 // reached the control plane. No RPC fails, as the new variant exists.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
+	everyWay(t)
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		for name, prepare := range map[string]func(m *mesh){
@@ -211,6 +214,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 // DPDS moves a client to the next variant before it can have subscribed to the last one, and each is deleted soon
 // after. No RPC fails, as the variant that DPDS selects exists.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
+	everyWay(t)
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")

@@ -23,6 +23,7 @@ import (
 // TP2, "xDS Minor/Patch Version Negotiation": of the variants that a client supports it
 // gets the newest.
 func TestTP2VersionNegotiation(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newVariantMesh(t)
 	all := m.clustersFor("without", "with")
@@ -47,6 +48,7 @@ func TestTP2VersionNegotiation(t *testing.T) {
 // them while RPCs go on. Channels watch the clusters that their routes name; for the
 // glob collection of the example see TestTP2ShardingClustersByGlob.
 func TestTP2ShardingClusters(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newVariantMesh(t)
 	mine, other := testutils.StartBackend(t, "shard 60"), testutils.StartBackend(t, "shard 30")
@@ -98,6 +100,7 @@ func (m *mesh) tp2Endpoints() string {
 // TP2, "Sharding Endpoints": each client has its own subset, and the control plane
 // gives one of them another one without failing an RPC.
 func TestTP2ShardingEndpoints(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newVariantMesh(t)
 		endpoints := m.tp2Endpoints()
@@ -222,6 +225,7 @@ func TestTP2DynamicRouteSelectionWithNineVariants(t *testing.T) {
 // TP2, "Dynamic Route Selection", the second table: the DPDS resource, which depends on
 // the node's metadata, makes four variants of the nine, with invert.
 func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m := newVariantMesh(t)
 	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
@@ -260,6 +264,7 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 // TP2, "Matching Ambiguity", the expected order of changes, under load: no RPC fails in
 // any of the four steps.
 func TestTP2TransitionInFourSteps(t *testing.T) {
+	everyWay(t)
 	overLinks(t, func(t *testing.T) {
 		m := newVariantMesh(t)
 		m.set(xdsmsg.DefaultListener(service, "routes"))

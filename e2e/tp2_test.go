@@ -130,6 +130,7 @@ func ExampleSetConstraints() {
 }
 
 func TestSetConstraintsForABootstrap(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	var none dynparam.ByType
 	err := dynxds.SetConstraints(none, dynxds.WithBootstrap([]byte(`{"xds_servers": []}`)))
@@ -196,6 +197,7 @@ func needsGlobs(t *testing.T) {
 // the program changes its shards. A channel watches the clusters that its routes name
 // and no collection, and SotW has none, so this is with the client's own API, over delta.
 func TestTP2ShardingClustersByGlob(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	needsGlobs(t)
 	m := newVariantMesh(t)
@@ -228,6 +230,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 // xRFC TP3, "Wildcard Subscriptions and Glob Collections": errors of all members are an answer for the
 // collection, so that it does not time out.
 func TestGlobWhoseMembersAreAllInError(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	needsGlobs(t)
 	m := newVariantMesh(t)

@@ -60,6 +60,7 @@ func (l *rpcLog) expect(t *testing.T, want ...string) {
 // One RPC of each kind with every event that a trace has: the first configuration, a filter, a mirror, a retry,
 // and picks.
 func TestTraceEndToEnd(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	for _, k := range kinds {
 		xdstest.Parallel(t, string(k), func(t *testing.T) {

@@ -48,6 +48,7 @@ var ways = []struct {
 }
 
 func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
+	everyWay(t)
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -110,6 +111,7 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 }
 
 func TestManyChannelsShareOneStream(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	resolver := withBootstrap(t, m.bootstrap())
@@ -134,6 +136,7 @@ func TestManyChannelsShareOneStream(t *testing.T) {
 }
 
 func TestIdleAndBack(t *testing.T) {
+	everyWay(t)
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
