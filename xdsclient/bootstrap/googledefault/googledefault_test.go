@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,17 +116,4 @@ func serve(t *testing.T, dir testca.Files) (port int, authorization <-chan strin
 		<-done
 	})
 	return listener.Addr().(*net.TCPAddr).Port, seen
-}
-
-func TestProgramsWithoutThePackageLinkNoOAuth(t *testing.T) {
-	t.Parallel()
-	linked, err := exec.Command("go", "list", "-deps", "github.com/dynxds/dynxds").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, linked)
-	}
-	for _, path := range []string{"golang.org/x/oauth2", "google.golang.org/grpc/credentials/google", "google.golang.org/grpc/credentials/alts"} {
-		if strings.Contains(string(linked), path+"\n") {
-			t.Errorf("dynxds links %s", path)
-		}
-	}
 }
