@@ -12,7 +12,7 @@ import (
 )
 
 // Each instruction of the Dockerfile can be carried out, as far as that can be seen without a builder of images: the programs are built as it
-// says, need no files of the system, and are where it takes them from. It compiles all of client-go once more, so it is for .ci/nightly.
+// says, need no files of the system, and are where it takes them from. It compiles all of client-go once more, so it is for "make nightly".
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("DYNXDS_IMAGE") == "" {
