@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,7 +18,7 @@ import (
 // that runs such clients; the rest is discarded.
 type clientLog struct {
 	grpclog.LoggerV2
-	to atomic.Pointer[repeatlog.Log]
+	to atomic.Pointer[slog.Logger]
 }
 
 // xdsLog is gRPC's log for the whole process; see quietGRPC.
@@ -32,11 +33,10 @@ func quietGRPC() {
 
 // passTo passes what xDS clients say on to a log until stop is called. Many clients may say the same.
 func (l *clientLog) passTo(log *slog.Logger) (stop func()) {
-	to := repeatlog.New(log)
-	l.to.Store(to)
+	l.to.Store(log)
 	return func() {
-		l.to.CompareAndSwap(to, nil)
-		to.Close()
+		l.to.CompareAndSwap(log, nil)
+		repeatlog.Flush(log)
 	}
 }
 
@@ -51,5 +51,5 @@ func (l *clientLog) pass(level slog.Level, args []any) {
 		return
 	}
 	text := strings.TrimSuffix(fmt.Sprintln(args[1:]...), "\n")
-	to.Add(repeatlog.Event{Level: level, Message: "the xDS client says", Subject: text, Attrs: []slog.Attr{slog.String("text", text)}})
+	to.LogAttrs(context.Background(), level, "the xDS client says", slog.String("text", text), repeatlog.By("", text))
 }

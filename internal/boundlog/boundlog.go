@@ -109,7 +109,7 @@ func (l *Logger) line(s severity, format string, args []any) Line {
 	omitted := 0
 	if !unlimited.Load() {
 		var ok bool
-		if omitted, ok = l.lines[s].Take(format, ""); !ok {
+		if omitted, ok = l.lines[s].Take(format); !ok {
 			l.lines[s].Omit(format)
 			return Line{}
 		}

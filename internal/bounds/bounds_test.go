@@ -123,9 +123,9 @@ func (c *counts) say(kind string, omitted int) {
 }
 
 // flood asks for n lines, and returns how many may be logged and how many these say were left out.
-func flood(l *Lines, n int, kind, peer string) (logged, omitted int) {
+func flood(l *Lines, n int, kind string) (logged, omitted int) {
 	for range n {
-		if left, ok := l.Take(kind, peer); ok {
+		if left, ok := l.Take(kind); ok {
 			logged, omitted = logged+1, omitted+left
 		} else {
 			l.Omit(kind)
@@ -140,14 +140,14 @@ func TestLinesOfAKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counts
 		l := NewLines(LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}}, c.say)
-		if logged, omitted := flood(l, 1000, "a", ""); logged != 20 || omitted != 0 {
+		if logged, omitted := flood(l, 1000, "a"); logged != 20 || omitted != 0 {
 			t.Errorf("%d lines at once, which say %d", logged, omitted)
 		}
 		time.Sleep(time.Second)
-		if logged, omitted := flood(l, 10, "a", ""); logged != 1 || omitted != 980 {
+		if logged, omitted := flood(l, 10, "a"); logged != 1 || omitted != 980 {
 			t.Errorf("%d lines after a second, which say %d", logged, omitted)
 		}
-		if logged, _ := flood(l, 1, "b", ""); logged != 1 {
+		if logged, _ := flood(l, 1, "b"); logged != 1 {
 			t.Error("another kind has no line")
 		}
 		time.Sleep(sayAfter)
@@ -156,31 +156,25 @@ func TestLinesOfAKind(t *testing.T) {
 			t.Errorf("said %v", c.said)
 		}
 		time.Sleep(time.Hour)
-		if logged, omitted := flood(l, 20, "a", ""); logged != 20 || omitted != 0 {
+		if logged, omitted := flood(l, 20, "a"); logged != 20 || omitted != 0 {
 			t.Errorf("%d lines after an hour, which say %d", logged, omitted)
 		}
 	})
 }
 
-// A peer does not use up the lines of others, and all lines together are limited, whatever kinds and peers there are.
-func TestLinesOfPeers(t *testing.T) {
+// All lines together are limited, whatever kinds there are.
+func TestLinesOfManyKinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c counts
-		l := NewLines(LineLimits{Peer: Rate{10, 1}, Kind: Rate{50, 5}, All: Rate{100, 20}}, c.say)
-		if logged, _ := flood(l, 1000, "a", "hostile"); logged != 10 {
-			t.Errorf("one peer has %d lines", logged)
-		}
-		if logged, omitted := flood(l, 1, "a", "other"); logged != 1 || omitted != 990 {
-			t.Errorf("another peer has %d lines, which say %d", logged, omitted)
-		}
+		l := NewLines(LineLimits{Kind: Rate{50, 5}, All: Rate{100, 20}}, c.say)
 		logged, asked := 0, 0
 		for i := range 10_000 {
-			n, _ := flood(l, 1, fmt.Sprint("kind ", i), fmt.Sprint("peer ", i))
+			n, _ := flood(l, 1, fmt.Sprint("kind ", i))
 			logged, asked = logged+n, asked+1
 		}
-		if logged != 100-11 {
-			t.Errorf("all together have %d more lines", logged)
+		if logged != 100 {
+			t.Errorf("all together have %d lines", logged)
 		}
 		time.Sleep(sayAfter)
 		synctest.Wait()
@@ -191,12 +185,8 @@ func TestLinesOfPeers(t *testing.T) {
 		if want := asked - logged; omitted != want || len(c.said) > maxLineKinds+1 {
 			t.Errorf("%d lines of %d kinds were said to be left out, want %d", omitted, len(c.said), want)
 		}
-		for i := range 10_000 {
-			flood(l, 1, "a", fmt.Sprint("peer ", i))
-			time.Sleep(time.Millisecond)
-		}
-		if len(l.peers) > maxLinePeers+1 || len(l.kinds) > maxLineKinds+1 {
-			t.Errorf("%d peers and %d kinds are remembered", len(l.peers), len(l.kinds))
+		if len(l.kinds) > maxLineKinds+1 {
+			t.Errorf("%d kinds are remembered", len(l.kinds))
 		}
 	})
 }
@@ -206,18 +196,18 @@ func TestLinesAcrossBubbles(t *testing.T) {
 	t.Parallel()
 	var c counts
 	l := NewLines(LineLimits{Kind: Rate{1, 1}}, c.say)
-	flood(l, 3, "a", "")
+	flood(l, 3, "a")
 	for i := range 2 {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Duration(i+1) * time.Minute)
-			if logged, _ := flood(l, 3, "a", ""); logged != 1 {
+			if logged, _ := flood(l, 3, "a"); logged != 1 {
 				t.Errorf("%d lines in a bubble", logged)
 			}
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Hour)
-		flood(l, 3, "a", "")
+		flood(l, 3, "a")
 		time.Sleep(sayAfter)
 		synctest.Wait()
 		if c.said["a"] != 2 {

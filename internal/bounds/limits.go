@@ -53,10 +53,11 @@ const Authority = 1 << 10
 // Budgets of lines. The client's are for each severity.
 var (
 	ClientLines = LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}, All: Rate{Burst: 100, PerSecond: 10}}
-	// ServerLines are for the lines that clients of serve and relay cause.
-	ServerLines = LineLimits{Peer: Rate{Burst: 20, PerSecond: 1}, Kind: Rate{Burst: 60, PerSecond: 5}, All: Rate{Burst: 200, PerSecond: 20}}
-	// OtherLines are for the lines of serve and relay that others cause, such as faults of a folder.
-	OtherLines = LineLimits{Kind: Rate{Burst: 500, PerSecond: 20}}
+	// HostLines are for the lines of serve and relay that clients of one host cause, and AllHostLines for those of all.
+	HostLines    = Rate{Burst: 20, PerSecond: 1}
+	AllHostLines = Rate{Burst: 200, PerSecond: 20}
+	// OtherLines are for each message of the lines of serve and relay that others cause, such as faults of a folder.
+	OtherLines = Rate{Burst: 500, PerSecond: 20}
 )
 
 // Limits of lists in resources that each RPC goes through, so that what an RPC costs does not grow with

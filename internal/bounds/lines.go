@@ -11,15 +11,14 @@ type Rate struct {
 	Burst, PerSecond float64
 }
 
-// LineLimits are the limits of [Lines]: for each peer within a kind, for each kind, and for all lines
-// together.
+// LineLimits are the limits of [Lines]: for each kind, and for all lines together.
 type LineLimits struct {
-	Peer, Kind, All Rate
+	Kind, All Rate
 }
 
 // Lines is the budget of the lines of a log that peers can cause. A line has a kind, which the program
-// chooses and no peer can invent, such as the format of the line; and a peer, which may be empty. Lines
-// that the budget does not allow are counted by their kind, and the counts are said:
+// chooses and no peer can invent, such as the format of the line. Lines that the budget does not allow are
+// counted by their kind, and the counts are said:
 //
 //	now    a peer causes 1,000 lines of a kind: the first 20 are logged
 //	+1 s   it causes another one, which is logged, and says that 980 lines were left out
@@ -33,7 +32,6 @@ type Lines struct {
 	mu    sync.Mutex
 	all   bucket
 	kinds map[string]*lineKind
-	peers map[linePeer]*bucket
 	// due is when the counts are said. It is zero if there are none.
 	due time.Time
 }
@@ -43,12 +41,9 @@ type lineKind struct {
 	omitted int
 }
 
-type linePeer struct{ kind, peer string }
-
 const (
-	// maxLineKinds and maxLinePeers bound the memory of a Lines. Further kinds share a bucket, as do
-	// further peers of a kind.
-	maxLineKinds, maxLinePeers = 128, 1024
+	// maxLineKinds bounds the memory of a Lines. Further kinds share a bucket.
+	maxLineKinds = 128
 	// otherKinds is the kind of all beyond maxLineKinds.
 	otherKinds = "lines of other kinds"
 	// sayAfter is how long a count waits for a line of its kind that says it.
@@ -58,18 +53,18 @@ const (
 // NewLines returns a budget. The lines of a kind that were left out, and that no later line of the kind has
 // said, are said by a call of say, which may log a line. It is not called concurrently with itself.
 func NewLines(limits LineLimits, say func(kind string, omitted int)) *Lines {
-	return &Lines{limits: limits, say: say, kinds: make(map[string]*lineKind), peers: make(map[linePeer]*bucket)}
+	return &Lines{limits: limits, say: say, kinds: make(map[string]*lineKind)}
 }
 
 // Take asks for a line. If ok is true it may be logged, and omitted is how many lines of its kind were left
 // out before, which the line has to say unless it is 0.
-func (l *Lines) Take(kind, peer string) (omitted int, ok bool) {
+func (l *Lines) Take(kind string) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	k := l.kind(kind)
-	buckets := [...]*bucket{&l.all, &k.bucket, l.peer(kind, peer, now)}
-	rates := [...]Rate{l.limits.All, l.limits.Kind, l.limits.Peer}
+	buckets := [...]*bucket{&l.all, &k.bucket}
+	rates := [...]Rate{l.limits.All, l.limits.Kind}
 	for i, b := range buckets {
 		if !b.has(rates[i], now) {
 			return 0, false
@@ -90,12 +85,12 @@ func (l *Lines) Omit(kind string) {
 	// A timer of a bubble of testing/synctest that has ended never fires. Then the clock is far from due.
 	if now := time.Now(); l.due.IsZero() || now.Sub(l.due).Abs() > 2*sayAfter {
 		l.due = now.Add(sayAfter)
-		time.AfterFunc(sayAfter, l.Flush)
+		time.AfterFunc(sayAfter, l.flush)
 	}
 }
 
-// Flush says the counts that are outstanding.
-func (l *Lines) Flush() {
+// flush says the counts that are outstanding.
+func (l *Lines) flush() {
 	type count struct {
 		kind    string
 		omitted int
@@ -126,31 +121,6 @@ func (l *Lines) kind(name string) *lineKind {
 		l.kinds[name] = k
 	}
 	return k
-}
-
-// peer returns the bucket of a peer. That of no peer is always full.
-func (l *Lines) peer(kind, peer string, now time.Time) *bucket {
-	if peer == "" || l.limits.Peer == (Rate{}) {
-		return new(bucket)
-	}
-	key := linePeer{kind, peer}
-	b := l.peers[key]
-	if b == nil && len(l.peers) >= maxLinePeers {
-		for key, b := range l.peers {
-			if b.refill(l.limits.Peer, now); b.used == 0 {
-				delete(l.peers, key)
-			}
-		}
-		if len(l.peers) >= maxLinePeers {
-			key.peer = ""
-			b = l.peers[key]
-		}
-	}
-	if b == nil {
-		b = new(bucket)
-		l.peers[key] = b
-	}
-	return b
 }
 
 // bucket counts what was used of a Rate and has not come back yet.

@@ -32,7 +32,7 @@ func LogFlags(cmd *cobra.Command, format, level *string) {
 func NewLog(w io.Writer, format, level string) *slog.Logger {
 	var least slog.Level
 	_ = least.UnmarshalText([]byte(level)) // the flag allows no other
-	opts := &slog.HandlerOptions{Level: least}
+	opts := &slog.HandlerOptions{Level: least, ReplaceAttr: repeatlog.CutAttr}
 	if format == "json" {
 		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts)))
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/relay"
@@ -59,12 +58,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	rejections := repeatlog.New(opts.Serve.Log)
-	defer rejections.Close()
 	plane := metrics.New()
 	o.Server.OnACK, o.Server.OnRefused = plane.ACKed, plane.Limited
 	o.Server.OnNACK = func(r controlplane.Rejection) {
-		rejections.Add(serve.RejectionEvent(r))
+		serve.LogRejection(opts.Serve.Log, r)
 		plane.NACKed(r)
 	}
 	r, err := relay.New(o)

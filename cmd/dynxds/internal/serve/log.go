@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,19 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
-// ClientKey identifies a client in the log by its node and its host; its port differs with each
-// connection.
-func ClientKey(node string, peer net.Addr) string {
-	if peer == nil {
-		return node
-	}
-	return node + " at " + host(peer)
-}
-
-// host returns the host of a client, which unlike its node it cannot invent.
+// host returns the host of a client, which unlike its node it cannot invent. Its port differs with each connection.
 func host(peer net.Addr) string {
 	if peer == nil {
 		return ""
@@ -38,17 +31,18 @@ func host(peer net.Addr) string {
 	return host
 }
 
-// RejectionEvent is a NACK, for a log.
-func RejectionEvent(r controlplane.Rejection) repeatlog.Event {
-	return repeatlog.Event{
-		Level: slog.LevelWarn, Message: "a client rejects a response",
-		Client: ClientKey(r.Node.GetId(), r.Peer), Peer: host(r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
-		Attrs: []slog.Attr{
-			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
-			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
-		},
-	}
+// LogRejection logs a NACK.
+func LogRejection(log *slog.Logger, r controlplane.Rejection) {
+	node, typeURL := name(r.Node.GetId()), name(r.TypeURL)
+	text := repeatlog.Cut(r.NACK.Err.Message(), bounds.ErrorText)
+	log.LogAttrs(context.Background(), slog.LevelWarn, "a client rejects a response",
+		repeatlog.By(host(r.Peer), node, typeURL, text),
+		slog.String("node", node), slog.String("peer", fmt.Sprint(r.Peer)),
+		slog.String("type", typeURL), slog.String("version", name(r.NACK.Version)), slog.String("error", text))
 }
+
+// name returns a name that a client has chosen, cut.
+func name(text string) string { return repeatlog.Cut(text, bounds.LogName) }
 
 // logged logs the begin and the end of each stream.
 func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -64,21 +58,20 @@ func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	client := &identified{ServerStream: stream, log: log}
 	log.Debug("stream begins")
 	err := handler(srv, client)
-	var id string
-	if node := client.node.Load(); node != nil {
-		id = *node
-		attrs = append(attrs, slog.String("node", id))
+	var node string
+	if of := client.node.Load(); of != nil {
+		node = name(*of)
+		attrs = append(attrs, slog.String("node", node))
 	}
 	code := status.Code(err)
-	end := repeatlog.Event{
-		Level: slog.LevelInfo, Message: "stream ended",
-		Client: ClientKey(id, addr), Peer: host(addr), Subject: info.FullMethod + " " + code.String(),
-		Attrs: append(attrs, slog.Duration("lasted", time.Since(began).Round(time.Millisecond)), slog.String("status", code.String())),
-	}
+	attrs = append(attrs, slog.Duration("lasted", time.Since(began).Round(time.Millisecond)), slog.String("status", code.String()))
+	var text string
 	if code != codes.OK && code != codes.Canceled {
-		end.Text = status.Convert(err).Message() // for instance the fault of a request
+		text = repeatlog.Cut(status.Convert(err).Message(), bounds.ErrorText) // for instance the fault of a request
+		attrs = append(attrs, slog.String("error", text))
 	}
-	s.ends.Add(end)
+	attrs = append(attrs, repeatlog.By(host(addr), node, info.FullMethod, code.String(), text))
+	s.opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "stream ended", attrs...)
 	return err
 }
 

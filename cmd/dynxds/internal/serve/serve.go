@@ -43,8 +43,6 @@ type Server struct {
 	grpc     *grpc.Server
 	ads      Service
 	health   *health.Server
-	// ends logs the ends of streams.
-	ends *repeatlog.Log
 	// others are the streams of other services than ADS.
 	others *others
 	// ready says that there is something to serve.
@@ -72,7 +70,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		release()
 		return nil, err
 	}
-	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
+	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), release: release}
 	s.others = newOthers(opts)
 	if err := s.openPages(); err != nil {
 		listener.Close()
@@ -207,5 +205,5 @@ func (s *Server) drain() {
 	defer cut.Stop()
 	s.grpc.GracefulStop()
 	s.closePages()
-	s.ends.Close()
+	repeatlog.Flush(s.opts.Log)
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -139,8 +140,8 @@ const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 // A drain ends SotW and delta streams with UNAVAILABLE, and the log has both.
 func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	t.Parallel()
-	var log strings.Builder
-	r := start(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var log xdstest.Log
+	r := start(t, serve.Options{Log: slog.New(repeatlog.NewHandler(slog.NewTextHandler(&log, nil)))})
 	conn, node := r.dial(insecure.NewCredentials()), &corepb.Node{Id: "frontend-1"}
 	sotw, delta := cmdtest.SotW(t, conn), cmdtest.Delta(t, conn)
 	// Each answer to a wildcard request shows that the stream is served.
@@ -258,8 +259,8 @@ func TestFaultyOptions(t *testing.T) {
 // logs the number of repetitions.
 func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	var log strings.Builder
-	r := start(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var log xdstest.Log
+	r := start(t, serve.Options{Log: slog.New(repeatlog.NewHandler(slog.NewTextHandler(&log, nil)))})
 	conn := r.dial(insecure.NewCredentials())
 	const streams = 300
 	for range streams {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -76,7 +77,7 @@ func start(t *testing.T, authority string, files map[string]string, change ...fu
 	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
 	opts := site.Options{
 		Dir: r.dir, Authority: authority, Poll: time.Hour, Reload: r.hangups,
-		Serve: serve.Options{Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(r.log, nil))},
+		Serve: serve.Options{Listen: "127.0.0.1:0", Log: slog.New(repeatlog.NewHandler(slog.NewTextHandler(r.log, nil)))},
 		Ready: func(addr net.Addr) { ready <- addr },
 	}
 	for _, f := range change {

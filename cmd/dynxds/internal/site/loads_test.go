@@ -24,7 +24,6 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	content, err := folder.NewJoiner("").Join([]*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
 	p := quietPlane("", "")
-	t.Cleanup(p.rejections.Close)
 	_, err = p.reload.publisher.Publish(t.Context(), content)
 	xdstest.NoError(t, err)
 	t.Cleanup(p.loads.Close)

@@ -20,7 +20,6 @@ func TestServedResourcesNameFilesOfTheFolder(t *testing.T) {
 	for _, noSources := range []bool{false, true} {
 		p := newPlane(Options{Dir: dir, NoSources: noSources, Serve: serve.Options{Log: slog.New(slog.DiscardHandler)}})
 		xdstest.NoError(t, p.reload.load(t.Context()))
-		p.rejections.Close()
 		for typeURL, want := range map[string]string{
 			meshroute.ListenerType: "service-3.yaml:1", meshroute.ClusterType: "service-3.yaml:1", meshroute.EndpointsType: "service-3.yaml:5",
 			meshroute.RouteConfigurationType: "policy-3.yaml:9",

@@ -18,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
@@ -98,7 +97,6 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	plane := newPlane(opts)
-	defer plane.rejections.Close()
 	if err := plane.reload.open(ctx, opts); err != nil {
 		return err
 	}
@@ -164,10 +162,10 @@ type plane struct {
 	store  *controlplane.Store
 	ads    *controlplane.Server
 	reload *reloader
-	// rejections is the log of NACKs.
-	rejections *repeatlog.Log
-	onNACK     func(controlplane.Rejection)
-	metrics    *metrics.Plane
+	// log has a line for each NACK.
+	log     *slog.Logger
+	onNACK  func(controlplane.Rejection)
+	metrics *metrics.Plane
 	// loads is what clients report of services with loadReporting.
 	loads *controlplane.LoadReports
 }
@@ -213,7 +211,7 @@ func (p *plane) hasCluster(name string) bool {
 // opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), onNACK: opts.OnNACK, metrics: metrics.New()}
+	p := &plane{store: controlplane.NewStore(), log: log, onNACK: opts.OnNACK, metrics: metrics.New()}
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
 	})
@@ -261,7 +259,7 @@ func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
 // reject logs and counts a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
 	p.metrics.NACKed(r)
-	p.rejections.Add(serve.RejectionEvent(r))
+	serve.LogRejection(p.log, r)
 	if p.onNACK != nil {
 		p.onNACK(r)
 	}
