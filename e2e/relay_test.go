@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"net"
 	"slices"
 	"testing"
@@ -42,9 +41,7 @@ func inOneWay(t testing.TB, reason string) {
 // the relay's address as well.
 func startRelay(t testing.TB, server *xdstest.Server, features []string, awayDelay time.Duration) (*relay.Relay, string) {
 	t.Helper()
-	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil),
-		// A relay passes resources on as it gets them.
-		testutils.TopLevel("overrides", json.RawMessage(`[{"clusters": "*", "circuit_breakers": {"max_requests": 0}}, {"routes": "*", "timeout": "0.000000001s"}]`))))
+	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil)))
 	xdstest.NoError(t, err)
 	r, err := relay.New(relay.Options{
 		Bootstrap: cfg,

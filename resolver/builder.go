@@ -12,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -54,7 +53,7 @@ func Register() {
 // registered, with or without the blank import of the module's root package. The error
 // lists all faults of the bootstrap.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
-	config, err := checked(bootstrap.Parse(inMemory, bootstrapJSON))
+	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +64,9 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 // Builders returns the builders of both schemes, for a bootstrap in memory or, if it is nil,
 // that of the environment: see Register. Build returns the faults of a bootstrap in memory.
 func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
-	config := func() (*bootstrap.Config, error) { return checked(bootstrap.FromEnv()) }
+	config := bootstrap.FromEnv
 	if bootstrapJSON != nil {
-		config = sync.OnceValues(func() (*bootstrap.Config, error) { return checked(bootstrap.Parse(inMemory, bootstrapJSON)) })
+		config = sync.OnceValues(func() (*bootstrap.Config, error) { return bootstrap.Parse(inMemory, bootstrapJSON) })
 	}
 	environment := bootstrapJSON == nil
 	return []grpcresolver.Builder{
@@ -88,17 +87,6 @@ func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
 	}
 	dpdswrapper.SetConstraints(config, constraints)
 	return nil
-}
-
-// checked returns a bootstrap if its overrides can be applied, too.
-func checked(config *bootstrap.Config, err error) (*bootstrap.Config, error) {
-	if err != nil {
-		return nil, err
-	}
-	if err := xdsresource.CheckOverrides(config); err != nil {
-		return nil, err
-	}
-	return config, nil
 }
 
 // inMemory names a bootstrap in memory in its faults.

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/load"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -128,8 +127,6 @@ type DecodeOptions struct {
 	// Bootstrap is that of the client, which has the certificate providers that resources
 	// name. nil: such names are not checked.
 	Bootstrap *bootstrap.Config
-	// Overrides, for tools, are applied in place of those of Bootstrap.
-	Overrides *overlay.Overrides
 	// Last returns the value that Decode last made of a resource of a name from that server,
 	// or of any variant of it, and its bytes, or nil. A decoder may build on it, so
 	// that a small change to a large resource costs little. If it returns the same pointer, since

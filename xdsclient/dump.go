@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"cmp"
-	"encoding/json"
 	"iter"
 	"slices"
 	"strings"
@@ -68,9 +67,6 @@ type Dump struct {
 	// BootstrapSource names where the bootstrap came from, and
 	// BootstrapFingerprint is equal for bootstraps that say the same.
 	BootstrapSource, BootstrapFingerprint string
-	// Overrides is the list overrides of the bootstrap, in JSON; nil without one. The resources
-	// here are as the servers sent them.
-	Overrides json.RawMessage
 	// Targets are the targets of the channels that use the client, in order,
 	// each once. See XDSClient.Attach.
 	Targets []string
@@ -186,7 +182,6 @@ func (c *XDSClient) Dump() *Dump {
 		Node:                 c.config.Node,
 		BootstrapSource:      c.config.Source,
 		BootstrapFingerprint: c.config.Fingerprint(),
-		Overrides:            c.config.Overrides.JSON(),
 		Targets:              c.attached.targets(),
 	}
 	c.list(d)

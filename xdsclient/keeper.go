@@ -88,10 +88,10 @@ func newKeeper(c *XDSClient) *keeper {
 
 // cacheOf returns the files of the process for a bootstrap.
 func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
-	// Settings that do not change what servers send do not make a file foreign: its place, max_age, the
-	// overrides, dns_fallback.
+	// Settings that do not change what servers send do not make a file foreign: its place, max_age,
+	// dns_fallback.
 	identity := *cfg
-	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
+	identity.ResourceCache.Directory, identity.DNSFallback = "", ""
 	// Another program with the same bootstrap uses other resources.
 	program := sha256.Sum256([]byte(identity.WithNode(identity.Node).Fingerprint() + " " + filepath.Base(os.Args[0])))
 	return diskcache.New(cfg.ResourceCache.Directory, hex.EncodeToString(program[:]), cfg.ResourceCache.MaxAge)

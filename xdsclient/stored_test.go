@@ -197,7 +197,6 @@ func TestUnusableFiles(t *testing.T) {
 // What the bootstrap says about the client alone does not make the file foreign.
 func TestFileAfterAChangeOfTheBootstrap(t *testing.T) {
 	for key, value := range map[string]func(dir string) any{
-		"overrides":      func(string) any { return []any{map[string]any{"clusters": "*", "subset_size": 3}} },
 		"dns_fallback":   func(string) any { return "never" },
 		"resource_cache": func(dir string) any { return map[string]any{"directory": dir, "max_age": "7200s"} },
 	} {

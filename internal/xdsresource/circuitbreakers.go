@@ -7,7 +7,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/overlay"
 )
 
 // RetryLimit bounds the concurrent retries to a cluster: Fixed of them, or Percent of the RPCs
@@ -41,7 +40,7 @@ func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
 			break
 		}
 	}
-	c.Limits = overlaid(d.validator, &c.Changes, overlay.CircuitBreakers, threshold, d.threshold(at, threshold), d.threshold)
+	c.Limits = d.threshold(at, threshold)
 }
 
 // threshold decodes the limits. Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).

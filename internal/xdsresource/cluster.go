@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -87,8 +86,6 @@ type Cluster struct {
 	Load *LoadReporting
 	// Service names the service for telemetry. nil: the Cluster does not.
 	Service *Service
-	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	Changes Changes
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
@@ -140,10 +137,7 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.Security, c.HTTPConnect = security, httpConnect
 	d.circuitBreakers(pb, c)
 	policyDecoder{d.validator, c}.cluster(pb)
-	d.overlaySubsets(c)
-	outliers := pb.GetOutlierDetection()
-	c.Outliers = overlaid(d.validator, &c.Changes, overlay.OutlierDetection, outliers,
-		d.outlierDetection(faults.Field("outlier_detection"), outliers), d.outlierDetection)
+	c.Outliers = d.outlierDetection(faults.Field("outlier_detection"), pb.GetOutlierDetection())
 	c.HealthCheck = d.healthCheck(pb)
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)

@@ -25,8 +25,6 @@ type validator struct {
 	loads *load.Store
 	// bootstrap has the certificate providers. nil: their names are not checked.
 	bootstrap *bootstrap.Config
-	// overlay is what the bootstrap changes in the resource.
-	overlay overlaying
 	// done is DecodeOptions.Done.
 	done <-chan struct{}
 	// strings has the strings that intern keeps.
@@ -81,7 +79,6 @@ func decode[M proto.Message, T any](
 	if name == "" {
 		v.fault(faults.Field(nameField), "must not be empty")
 	}
-	v.overlay.findOverrides(o, typeURL, name)
 	value := build(v, pb)
 	if err := v.err(); err != nil {
 		return name, nil, err

@@ -107,23 +107,16 @@ type Unroutable struct {
 
 // forwarding decodes a RouteAction. It reports false if the route is ignored.
 func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, route *Route) bool {
-	var changes Changes
-	route.MaxStreamDuration = d.overlaidTimeout(at, pb.GetMaxStreamDuration(), &changes)
+	route.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
 	route.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
 	route.Mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), d.host.mirrors)
 	route.Rewrite = d.rewrite(at, pb)
 	route.Retry = d.host.retry
 	if retry := pb.GetRetryPolicy(); retry != nil {
-		route.Retry = d.overlaidRetry(at, retry, &changes)
-	} else {
-		changes = append(changes, d.host.changes...)
+		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
 	}
-	if overlaidHedge(d.validator, cmp.Or(pb.GetHedgePolicy(), d.host.hedge), &changes) {
+	if cmp.Or(pb.GetHedgePolicy(), d.host.hedge).GetHedgeOnPerTryTimeout() {
 		route.Retry = route.Retry.hedgedOnTimeout()
-	}
-	if len(changes) > 0 {
-		all := changes // so that changes is not on the heap
-		route.Changes = &all
 	}
 	forward := d.forward(at, pb, route.Headers)
 	if forward == nil {

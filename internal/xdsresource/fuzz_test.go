@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -219,27 +218,6 @@ func FuzzEndpoints(f *testing.F) {
 			if sum := used[priority]; sum == 0 || sum>>32 != 0 {
 				t.Errorf("priority %d has a weight of %d", priority, sum)
 			}
-		}
-	})
-}
-
-// FuzzOverrides checks for any list of overrides that parsing does not panic, and that resources
-// are accepted with those that it accepts.
-func FuzzOverrides(f *testing.F) {
-	for _, seed := range []string{
-		`[{"clusters": "a*", "outlier_detection": {"interval": "1s", "consecutive_5xx": null}, "subset_size": 3}, {"clusters": "*", "outlier_detection": null}]`,
-		`[{"clusters": "xdstp://a/envoy.config.cluster.v3.Cluster/*", "circuit_breakers": {"max_requests": 1, "retry_budget": {"budget_percent": {"value": 3}}}}]`,
-		`[{"routes": "*", "timeout": "3s", "retry_policy": {"retry_on": "internal", "retriable_headers": [], "retry_back_off": {"base_interval": "1s"}}}]`,
-	} {
-		f.Add(seed)
-	}
-	cluster, routes := xdsmsg.EDSCluster("a", ""), richRoutes(f)
-	cluster.OutlierDetection = &clusterpb.OutlierDetection{Interval: durationpb.New(1)}
-	f.Fuzz(func(t *testing.T, overrides string) {
-		if config, err := parseOverrides(overrides); err == nil {
-			options := xdsclient.DecodeOptions{Bootstrap: config, Server: trusted.Server}
-			decodeWith[Cluster](t, ClusterType, cluster, options)
-			decodeWith[RouteConfiguration](t, RouteConfigurationType, routes, options)
 		}
 	})
 }

@@ -83,9 +83,6 @@ type Settings struct {
 	Headers *HeaderMutations
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
-	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	// nil: all are as received.
-	Changes *Changes
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -124,9 +121,7 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 		}
 		return nil
 	}
-	v := newValidator(o)
-	v.overlay.findOverrides(o, typeurl.RouteConfiguration, last.Name)
-	return last.patch(v, raw, resource.GetValue())
+	return last.patch(newValidator(o), raw, resource.GetValue())
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
@@ -177,7 +172,6 @@ type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
-	changes Changes // of retry
 	hedge   *routepb.HedgePolicy
 }
 
@@ -250,9 +244,9 @@ func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
+		retry:   d.retryPolicy(at.Field("retry_policy"), pb.GetRetryPolicy()),
 		hedge:   pb.GetHedgePolicy(),
 	}
-	d.host.retry = d.overlaidRetry(at, pb.GetRetryPolicy(), &d.host.changes)
 }
 
 func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {

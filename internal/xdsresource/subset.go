@@ -1,13 +1,9 @@
 package xdsresource
 
 import (
-	"cmp"
-
 	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/overlay"
 )
 
 // Subsets are the sizes of the random subsets of endpoints that a client uses (gRFC A68). 0: all.
@@ -32,24 +28,4 @@ func (d policyDecoder) randomSubsetting(at *faults.Path, pb *subsettingpb.Random
 		*whole = size
 	}
 	d.firstKnownPolicy(at.Field("child_policy"), pb.GetChildPolicy(), depth+1)
-}
-
-// overlaySubsets changes the size of the subset that the Cluster has, of a priority or of each locality, or
-// gives it one of each priority.
-func (d clusterDecoder) overlaySubsets(c *Cluster) {
-	var received *wrapperspb.UInt32Value
-	if size := cmp.Or(c.Subsets.OfLocality, c.Subsets.OfPriority); size > 0 {
-		received = wrapperspb.UInt32(size)
-	}
-	c.Subsets = overlaid(d.validator, &c.Changes, overlay.SubsetSize, received, c.Subsets, func(at *faults.Path, size *wrapperspb.UInt32Value) Subsets {
-		switch {
-		case size == nil:
-			return Subsets{}
-		case size.GetValue() == 0:
-			d.fault(at, "must be greater than 0")
-		case c.Subsets.OfLocality > 0:
-			return Subsets{OfLocality: size.GetValue()}
-		}
-		return Subsets{OfPriority: size.GetValue()}
-	})
 }

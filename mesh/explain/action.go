@@ -63,9 +63,6 @@ func (e routeExplainer) action() *Action {
 		a.Code, a.Message = "UNAVAILABLE", e.implementation.name+" does not carry out the action "+a.Kind
 	}
 	a.Timeout = e.timeout()
-	if changes := e.route.Changes; changes != nil {
-		a.Changed = changesOf(*changes)
-	}
 	a.Headers = e.headers(e.route.HeadersFor(nil))
 	e.placeHeaders(a.Headers)
 	return a

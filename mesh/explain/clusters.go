@@ -73,7 +73,6 @@ func (e *explainer) describeCluster(c Cluster) {
 		return
 	}
 	c.Settings = e.settings(value)
-	c.Changed = changesOf(value.Changes)
 	e.describeEndpoints(&c, value)
 	e.add(c)
 }
@@ -201,19 +200,6 @@ func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
 		s.PolicyConfig = compact(json.RawMessage(c.LBConfig))
 	}
 	return s
-}
-
-// changesOf describes what the bootstrap overrides.
-func changesOf(changes xdsresource.Changes) (list []Change) {
-	for i := range changes {
-		c := &changes[i]
-		d := Change{Setting: c.Setting, Received: settingJSON(c.Received), Used: settingJSON(c.Used)}
-		for _, by := range c.By {
-			d.By = append(d.By, fmt.Sprintf("overrides[%d]", by))
-		}
-		list = append(list, d)
-	}
-	return list
 }
 
 // describeSecurity describes how connections are secured (gRFC A29). usesXDS is as in Source.

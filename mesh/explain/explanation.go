@@ -167,18 +167,6 @@ type Action struct {
 	Authority    *Rewrite      `json:"authority,omitempty"`
 	Headers      []HeaderEdit  `json:"headers,omitempty"`
 	Mirrors      []Destination `json:"mirrors,omitempty"`
-	Changed      []Change      `json:"changed,omitempty"`
-}
-
-// Change is a setting that is not as the control plane sent it: the client's bootstrap has overrides.
-type Change struct {
-	// Setting is its key in an override: "timeout".
-	Setting string `json:"setting"`
-	// Received and Used are its values in JSON before and after, null where it is not set.
-	Received json.RawMessage `json:"received"`
-	Used     json.RawMessage `json:"used"`
-	// By has the overrides, in the order in which they apply: "overrides[2]".
-	By []string `json:"by"`
 }
 
 // Destination is a cluster that an RPC may go to or be mirrored to.
@@ -305,7 +293,6 @@ type Cluster struct {
 	Waits      string             `json:"waits,omitempty"`
 	Unknown    string             `json:"unknown,omitempty"`
 	Settings   *ClusterSettings   `json:"settings,omitempty"`
-	Changed    []Change           `json:"changed,omitempty"`
 	Assignment *ClusterAssignment `json:"assignment,omitempty"`
 	// Connections says how many endpoints of a process that was asked are connected, or that this is unknown, and RPCs what
 	// became of RPCs lately.

@@ -157,16 +157,6 @@ const maxDepth = 100
 
 var errTooDeep = errors.New("the message is too deep")
 
-// settingJSON returns a setting that may be a nil message as JSON.
-func settingJSON(m proto.Message) json.RawMessage {
-	if m.ProtoReflect().IsValid() {
-		if text, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(m); err == nil {
-			return compact(text)
-		}
-	}
-	return json.RawMessage("null")
-}
-
 // compact removes white space, which protojson varies.
 func compact(text []byte) json.RawMessage {
 	var b bytes.Buffer

@@ -14,7 +14,6 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -56,9 +55,6 @@ type Source struct {
 	// UsesXDS is whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool
-	// Overrides are what the client changes in the resources. nil: nothing, or what is in the options of
-	// each resource.
-	Overrides *overlay.Overrides
 	// Notes are added to those of explanations.
 	Notes []string
 }
@@ -125,14 +121,12 @@ func (h *holdings) decode(r *Resource) (any, error) {
 	}
 	d, known := h.decoded[r]
 	if !known {
-		options := r.options
-		options.Overrides = h.source.Overrides
 		decode := types[r.TypeURL].Decode
-		_, d.value, d.err = decode(r.Raw, options)
+		_, d.value, d.err = decode(r.Raw, r.options)
 		if r.TypeURL == typeurl.Cluster && d.err == nil {
 			var raw *anypb.Any
 			if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
-				if _, value, err := decode(raw, options); err == nil {
+				if _, value, err := decode(raw, r.options); err == nil {
 					d.value = value
 				} else {
 					d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -27,7 +26,6 @@ func (t *text) action(r *Route) {
 		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s%s, by the %s%s", strings.Join(p.On, ", "), p.MaxAttempts,
 			p.BaseBackoff, p.MaxBackoff, hedged, p.Level, behind(p.At)))
 	}
-	t.changed(a.Changed)
 	t.fields(1, "hash", hashLines(a.HashPolicies))
 	t.rewrite(1, "path", a.Path)
 	t.rewrite(1, "authority", a.Authority)
@@ -165,28 +163,9 @@ func (t *text) cluster(c *Cluster) {
 		t.field(1, "member", line)
 	}
 	t.settings(c.Settings)
-	t.changed(c.Changed)
 	if c.Assignment != nil {
 		t.assignment(c.Assignment)
 	}
-}
-
-// changed lists which settings the client's bootstrap changes.
-func (t *text) changed(list []Change) {
-	var lines []string
-	for i := range list {
-		c := &list[i]
-		lines = append(lines, fmt.Sprintf("%s by %s: received %s, in use %s", c.Setting, strings.Join(c.By, ", "), shortJSON(c.Received), shortJSON(c.Used)))
-	}
-	t.fields(1, "changed here", lines)
-}
-
-// shortJSON is a setting for a line of text.
-func shortJSON(text json.RawMessage) string {
-	if string(text) == "null" {
-		return "none"
-	}
-	return faults.Shorten(string(text), maxConfig)
 }
 
 func (t *text) settings(s *ClusterSettings) {

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -57,9 +56,6 @@ type clientView struct {
 	More      int          `json:"more,omitempty"` // targets
 	Servers   []serverView `json:"servers"`
 	States    []count      `json:"states"`
-	// Overrides are what the bootstrap changes in received resources, in JSON.
-	Overrides     []string `json:"overrides,omitempty"`
-	MoreOverrides int      `json:"more_overrides,omitempty"`
 }
 
 // serverView is a management server.
@@ -76,10 +72,9 @@ type count struct {
 }
 
 const (
-	clientsShown   = 20
-	targetsShown   = 20
-	serversShown   = 20
-	overridesShown = 20
+	clientsShown = 20
+	targetsShown = 20
+	serversShown = 20
 )
 
 func (v *view) clients() any {
@@ -107,14 +102,6 @@ func viewClient(c *xdsclient.Dump) clientView {
 		states[string(c.Resources[i].State)]++
 	}
 	view.States = counts(states)
-	var overrides []json.RawMessage
-	if json.Unmarshal(c.Overrides, &overrides) == nil {
-		shown := overrides[:min(len(overrides), overridesShown)]
-		view.MoreOverrides = len(overrides) - len(shown)
-		for _, o := range shown {
-			view.Overrides = append(view.Overrides, clip(string(o), maxError))
-		}
-	}
 	return view
 }
 

@@ -81,31 +81,6 @@ func TestExplainOneOfSeveralChannels(t *testing.T) {
 	}
 }
 
-// The overrides of the bootstrap are shown with its client, and in explanations.
-func TestOverridesAreShown(t *testing.T) {
-	plane, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
-	plane.Set(t, oneCluster("c", backend)...)
-	overrides := []any{map[string]any{"routes": "routes", "timeout": "60s"}, map[string]any{"clusters": "*", "circuit_breakers": map[string]any{"max_requests": 7}}}
-	for range overridesShown {
-		overrides = append(overrides, map[string]any{"clusters": "other", "subset_size": 1})
-	}
-	xdstest.NoError(t, call(t, dial(t, plane, "overriding", testutils.TopLevel("overrides", overrides))))
-	h := Handler()
-	client := section[list[clientView]](t, h, "clients").Items[0]
-	if client.MoreOverrides != 2 || len(client.Overrides) != overridesShown || client.Overrides[0] != `{"routes":"routes","timeout":"60s"}` {
-		t.Errorf("the client is %+v", client)
-	}
-	w := get(t, h, "/explain?target=xds:///service&method=/a.B/C")
-	for _, want := range []string{
-		`"changed":[{"setting":"timeout","received":null,"used":"60s","by":["overrides[0]"]}]`,
-		`"changed":[{"setting":"circuit_breakers","received":null,"used":{"max_requests":7},"by":["overrides[1]"]}]`,
-	} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("the explanation has no %s: %s", want, w.Body)
-		}
-	}
-}
-
 // Of a long explanation the page gets what was chosen, and how much is left out.
 func TestLongExplanationsAreShortened(t *testing.T) {
 	e := &explain.Explanation{Clusters: []explain.Cluster{{Name: "c", Assignment: &explain.ClusterAssignment{Priorities: []explain.Priority{

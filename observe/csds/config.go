@@ -4,16 +4,12 @@ import (
 	"strings"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -21,7 +17,7 @@ import (
 // clientConfig returns the status of one client.
 func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
 	config := &statusv3.ClientConfig{
-		Node:              nodeOf(d),
+		Node:              d.Node,
 		ClientScope:       strings.Join(d.Targets, ", "),
 		GenericXdsConfigs: make([]*statusv3.ClientConfig_GenericXdsConfig, len(d.Resources)),
 	}
@@ -29,23 +25,6 @@ func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
 		config.GenericXdsConfigs[i] = resourceConfig(&d.Resources[i], contents)
 	}
 	return config
-}
-
-// nodeOf returns the node of a client, with the overrides of its bootstrap.
-func nodeOf(d *xdsclient.Dump) *corev3.Node {
-	overrides := new(structpb.Value)
-	if d.Overrides == nil || overrides.UnmarshalJSON(d.Overrides) != nil {
-		return d.Node
-	}
-	node := proto.Clone(d.Node).(*corev3.Node)
-	if node.Metadata == nil {
-		node.Metadata = &structpb.Struct{}
-	}
-	if node.Metadata.Fields == nil {
-		node.Metadata.Fields = make(map[string]*structpb.Value)
-	}
-	node.Metadata.Fields[overlay.NodeKey] = overrides
-	return node
 }
 
 // resourceConfig returns the status of one resource.

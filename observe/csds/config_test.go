@@ -8,10 +8,8 @@ import (
 	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -42,21 +40,6 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 	}
 	if got := clientStatus(""); got != adminv3.ClientResourceStatus_UNKNOWN {
 		t.Errorf("no state became %v, want UNKNOWN", got)
-	}
-}
-
-// The node has the overrides of the bootstrap, and the node that servers get does not.
-func TestNodeHasTheOverrides(t *testing.T) {
-	t.Parallel()
-	d := &xdsclient.Dump{Node: &corev3.Node{Id: "n"}}
-	xdstest.Equal(t, "the node without overrides", d.Node, clientConfig(d, true).GetNode(), protocmp.Transform())
-	d.Overrides = []byte(`[{"clusters":"*","subset_size":3}]`)
-	text, err := protojson.Marshal(clientConfig(d, true).GetNode().GetMetadata())
-	if got := strings.ReplaceAll(string(text), " ", ""); err != nil || got != `{"dynxds.overrides":[{"clusters":"*","subset_size":3}]}` {
-		t.Errorf("the metadata is %s (%v)", text, err)
-	}
-	if d.Node.Metadata != nil {
-		t.Error("the client's own node has changed")
 	}
 }
 

@@ -15,8 +15,7 @@
 // bootstrap. Its generic_xds_configs list the watched resources in the order of
 // their type URLs and names; the deprecated xds_config stays empty.
 //
-//	node            the Node that the client sends to its management servers; its
-//	                metadata has the overrides of the bootstrap, "dynxds.overrides"
+//	node            the Node that the client sends to its management servers
 //	client_scope    the targets of the channels that use the client
 //	version_info,   of the last response that carried the resource and in which
 //	last_updated    it was valid, also if its bytes were those of the one before

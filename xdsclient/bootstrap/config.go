@@ -10,7 +10,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -55,8 +54,6 @@ type Config struct {
 		Directory string
 		MaxAge    time.Duration
 	}
-	// Overrides are what the client changes in the resources that it receives.
-	Overrides *overlay.Overrides
 
 	fingerprint string
 	document    []byte

@@ -37,7 +37,7 @@ func fingerprintOf(c *Config) string {
 		serverKeys(c.Servers), authorities, providers, constraints,
 		c.Node.GetId(), c.Node.GetCluster(), c.Node.GetMetadata().AsMap(),
 		locality.GetRegion(), locality.GetZone(), locality.GetSubZone(),
-		c.ClientListenerTemplate, c.ServerListenerTemplate, c.DNSFallback, canonical(c.Overrides.JSON()),
+		c.ClientListenerTemplate, c.ServerListenerTemplate, c.DNSFallback,
 	}
 	if cache := c.ResourceCache; cache.Directory != "" {
 		parts = append(parts, cache.Directory, cache.MaxAge)

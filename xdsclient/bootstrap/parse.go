@@ -12,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/jsondoc"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
@@ -37,7 +36,7 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	} else {
 		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
-			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "overrides", "resource_cache"))
+			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "resource_cache"))
 		ignored = top.Ignored()
 	}
 	if err := found.Err(); err != nil {
@@ -130,7 +129,6 @@ func (c *Config) parse(trusted []string, top jsondoc.Object) {
 	c.DNSFallback = parseDNSFallback(top.Field("dns_fallback"))
 	c.DNSFallbackGiven = !top.Field("dns_fallback").Absent()
 	c.parseResourceCache(top.Field("resource_cache"))
-	c.Overrides = overlay.Parse(top.Field("overrides"), func(authority string) bool { return c.Authorities[authority] != nil })
 }
 
 // parseAuthorities reads the authorities. fallback are the servers of those that have none

@@ -57,14 +57,8 @@ function actionList(a) {
     a.timeout && item("timeout", a.timeout.value, level(a.timeout.level), at(a.timeout.at), notActedOn(a.timeout.ignored)),
     a.retry && item("retry", `${a.retry.max_attempts} attempts on ${(a.retry.on ?? []).join(", ")}; backoff ${a.retry.base_backoff} to ${a.retry.max_backoff}`,
       a.retry.hedged && `; hedged after ${a.retry.hedged}`, level(a.retry.level), at(a.retry.at), notActedOn(a.retry.ignored)),
-    (a.changed ?? []).map(changeLine),
     (a.hash_policies ?? []).map(p => item("hash", p.of, p.value && ` = ${p.value}`, p.reason && ` (${p.reason})`)),
     rewriteLine("path", a.path), rewriteLine("authority", a.authority), (a.headers ?? []).map(headerLine));
-}
-
-// changeLine is a setting that the bootstrap overrides.
-function changeLine(c) {
-  return item("changed here", `${c.setting}: received `, h("code", null, json(c.received)), ", in use ", h("code", null, json(c.used)), level(c.by.join(", ")));
 }
 
 function destinationLine(label, d) {
@@ -93,7 +87,6 @@ function clusterLine(c, left) {
     error(c.error), notActedOn(c.waits), notActedOn(c.unknown), resourceLine(c.resource),
     s && h("p.meta", null, settings.filter(Boolean).join(" · ")),
     (s?.ignored ?? []).map(notActedOn),
-    c.changed && h("ul.fields", null, c.changed.map(changeLine)),
     a && [resourceLine(a.resource), h("p.meta", null, a.reason), (a.drops ?? []).map(d => h("p.meta", null, `drops ${percent(d.percent)} (${d.category})`)),
       h("ul.fields", null, (a.priorities ?? []).map(priorityLine), hidden(left, "endpoint"))]);
 }

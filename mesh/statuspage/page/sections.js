@@ -5,7 +5,7 @@ import {clusters, sparkline} from "./clusters.js";
 import {drawEdges, lanes} from "./graph.js";
 import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
-import {bad, badge, bytes, empty, error, hidden, item, number, pager, plural, seconds, set, since, table} from "./words.js";
+import {bad, badge, bytes, empty, error, number, pager, plural, seconds, set, since, table} from "./words.js";
 
 // render has, for each event of the stream, the function that shows it in the body of its section.
 export const render = {
@@ -36,8 +36,7 @@ export const render = {
         h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),
       h("p.small", null, "For ", names(c.targets), c.more && ` and ${c.more} more`),
       h("p.small", null, "Resources: ", c.states.map((s, i) => [i > 0 && " ", badge(s.name), ` ${number(s.n)}`])),
-      h("ul.plain.small", null, c.servers.map(server), (c.overrides ?? []).map((o, i) => item("Changed here", `overrides[${i}] `, h("code", null, o))),
-        hidden(c.more_overrides, "override")));
+      h("ul.plain.small", null, c.servers.map(server)));
     show(body, empty(list, "The process has no xDS client: no channel is in use."), h("ul.plain", null, list.items.map(client)), pager("clients", list));
   },
 

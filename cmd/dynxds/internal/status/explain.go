@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/explain"
 )
@@ -95,14 +94,6 @@ func sourceOf(address string, c *statuspb.ClientConfig, target string) (*explain
 	state, resources := entries(c)
 	if state != nil {
 		report(s, state, target)
-	}
-	if overrides := node.GetMetadata().GetFields()[overlay.NodeKey]; overrides != nil {
-		if text, err := overrides.MarshalJSON(); err == nil {
-			s.Overrides = overlay.FromJSON(text)
-		}
-		if s.Overrides == nil {
-			s.Notes = append(s.Notes, "the client's bootstrap has overrides that this command cannot read: settings may not be those in use")
-		}
 	}
 	for _, one := range resources {
 		r, err := resourceOf(one)

@@ -16,12 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -174,26 +172,6 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	e, err := Explain(testutils.Context(t), Process{Address: serving(t, other, own)}, request())
 	if err != nil || e.Client.NodeID != "own" {
 		t.Errorf("%+v, %v; want the client own", e, err)
-	}
-}
-
-// The overrides of the process are applied, as its client status has them; a list that cannot be read
-// is noted.
-func TestExplainOverrides(t *testing.T) {
-	t.Parallel()
-	for overrides, want := range map[string]string{
-		`[{"routes": "r", "timeout": "3s"}]`: `changed here timeout by overrides[0]: received none, in use "3s"`,
-		`[{"routes": "r", "later": "3s"}]`:   "overrides that this command cannot read",
-	} {
-		c := genericConfig()
-		c.Node = node("dynxds")
-		c.Node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{overlay.NodeKey: {}}}
-		xdstest.NoError(t, c.Node.Metadata.Fields[overlay.NodeKey].UnmarshalJSON([]byte(overrides)))
-		e, err := Explain(testutils.Context(t), Process{Address: serving(t, c)}, request())
-		xdstest.NoError(t, err)
-		if text := e.Text(); !strings.Contains(text, want) {
-			t.Errorf("with %s there is no %q:\n%s", overrides, want, text)
-		}
 	}
 }
 
