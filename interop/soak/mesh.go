@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -34,7 +35,7 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 // first control plane is disrupted, the second never is, and the third, which is too,
 // serves only DPDS.
 type mesh struct {
-	control, second, policy *xdstest.Server
+	control, second, policy *meshtest.Server
 	// relays are in front of the first control plane.
 	relays map[through]*relaying
 	// links are those between the control planes and the clients.
@@ -94,13 +95,13 @@ func (c *channel) end() {
 func newMesh(t testing.TB, in surroundings) *mesh {
 	store, m := controlplane.NewStore(), &mesh{surroundings: in, certificates: newCertificates(t, in), cut: map[string]int{}}
 	secure := grpc.Creds(m.certificates.server())
-	start := func() *xdstest.Server {
-		opts := []testutils.FakeServerOption{testutils.OverStore(store), testutils.GRPCOptions(secure)}
+	start := func() *meshtest.Server {
+		opts := []meshtest.Option{meshtest.OverStore(store), meshtest.GRPCOptions(secure)}
 		if link := in.link(); link != nil {
 			m.links = append(m.links, link)
-			opts = append(opts, testutils.OverLink(link))
+			opts = append(opts, meshtest.OverLink(link))
 		}
-		server := xdstest.StartServer(t, opts...)
+		server := meshtest.StartServer(t, opts...)
 		server.Keep(100)
 		return server
 	}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 )
 
 const (
@@ -41,7 +41,7 @@ func newRun(t testing.TB, in surroundings, random *rand.Rand, who []client) *run
 	r := &run{
 		disruptor: disruptor{
 			publisher: publisher{mesh: newMesh(t, in), t: t, draw: draw{Rand: random, count: backends, clients: who}},
-			faulty:    map[*xdstest.Server]bool{},
+			faulty:    map[*meshtest.Server]bool{},
 		},
 		figures: figures{done: map[string]int{}},
 		polling: 10 * time.Millisecond, within: 2 * patience,

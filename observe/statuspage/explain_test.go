@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -83,7 +84,7 @@ func TestExplainOneOfSeveralChannels(t *testing.T) {
 
 // The overrides of the bootstrap are shown with its client, and in explanations.
 func TestOverridesAreShown(t *testing.T) {
-	plane, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
+	plane, backend := meshtest.StartServer(t), testutils.StartBackend(t, "b")
 	plane.Set(t, oneCluster("c", backend)...)
 	overrides := []any{map[string]any{"routes": "routes", "timeout": "60s"}, map[string]any{"clusters": "*", "circuit_breakers": map[string]any{"max_requests": 7}}}
 	for range overridesShown {
