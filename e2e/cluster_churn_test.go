@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -159,7 +160,7 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 			{"routes move last", func(*mesh, *testutils.Backend) {}, move},
 		} {
 			xdstest.Parallel(t, order.name, func(t *testing.T) {
-				m := overServer(t, xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
+				m := overServer(t, meshtest.StartServer(t, append(linkOf(t), meshtest.ControlPlaneOptions(
 					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...), failOnDataErrors)
 				before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 				m.serve(service, "old", before)

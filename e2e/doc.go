@@ -1,5 +1,5 @@
 // Package e2e tests dynxds as a program uses it: gRPC channels over real connections,
-// with a control plane (xdstest.Server) and backends in the same process. There is
+// with a control plane (meshtest.Server) and backends in the same process. There is
 // a file for each feature, and helpers in three: mesh_test.go (the control plane and its
 // links), rpc_test.go (channels, RPCs and constant load) and tp2_test.go (variants and their
 // constraints). It has no code of its own.

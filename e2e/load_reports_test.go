@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -36,7 +37,7 @@ func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
 	directly(t, "the reports are those of the client itself")
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	m := overServer(t, xdstest.StartServer(t, testutils.CollectLoads(loads)))
+	m := overServer(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)))
 	t.Cleanup(loads.Close)
 	return &loadMesh{m, loads}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -175,7 +176,7 @@ const service = "echo.example.com"
 
 // mesh is a control plane on loopback and what a channel needs to reach it.
 type mesh struct {
-	*xdstest.Server
+	*meshtest.Server
 	t testing.TB
 	// features are the server's features in the bootstrap.
 	features []string
@@ -185,11 +186,11 @@ type mesh struct {
 
 func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
-	return overServer(t, xdstest.StartServer(t, linkOf(t)...), features...)
+	return overServer(t, meshtest.StartServer(t, linkOf(t)...), features...)
 }
 
 // overServer returns a mesh with that control plane.
-func overServer(t testing.TB, server *xdstest.Server, features ...string) *mesh {
+func overServer(t testing.TB, server *meshtest.Server, features ...string) *mesh {
 	t.Helper()
 	m := &mesh{Server: server, t: t, features: withFeature(features, protocol)}
 	if downstream != nil {
@@ -339,11 +340,11 @@ func overLinksInTurn(t *testing.T, f func(t *testing.T)) {
 }
 
 // linkOf returns the link that the test runs over, as an option of its control planes.
-func linkOf(t testing.TB) []testutils.FakeServerOption {
+func linkOf(t testing.TB) []meshtest.Option {
 	if !isUnder(t, slowLink) {
 		return nil
 	}
-	return []testutils.FakeServerOption{testutils.OverLink(xdstest.SlowLink(latency, latency))}
+	return []meshtest.Option{meshtest.OverLink(xdstest.SlowLink(latency, latency))}
 }
 
 // isUnder reports whether the test is part of a sub-test of that name.

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -39,7 +40,7 @@ func inOneWay(t testing.TB, reason string) {
 
 // startRelay starts a relay in front of a control plane, which it asks for these features, and returns
 // the relay's address as well.
-func startRelay(t testing.TB, server *xdstest.Server, features []string, awayDelay time.Duration) (*relay.Relay, string) {
+func startRelay(t testing.TB, server *meshtest.Server, features []string, awayDelay time.Duration) (*relay.Relay, string) {
 	t.Helper()
 	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil)))
 	xdstest.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -68,8 +69,8 @@ func TestAnExpiredCertificateForTheControlPlane(t *testing.T) {
 	directly(t, "the control plane is dialled with TLS")
 	ca, files, expired := testca.New(t), testca.NewFiles(t), testca.Expired()
 	files.IssueFor(ca, expired)
-	m := &mesh{t: t, features: withFeature(nil, protocol), Server: xdstest.StartServer(t,
-		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig()))))}
+	m := &mesh{t: t, features: withFeature(nil, protocol), Server: meshtest.StartServer(t,
+		meshtest.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig()))))}
 	backend := testutils.StartBackend(t, "b")
 	m.serve(service, "cluster", backend)
 	_, port, err := net.SplitHostPort(m.Addr())

@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -344,8 +345,8 @@ func TestControlPlaneThatRequiresTokens(t *testing.T) {
 		}
 		return handler(srv, stream)
 	}
-	m := &mesh{t: t, features: withFeature(nil, protocol), Server: xdstest.StartServer(t,
-		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))}
+	m := &mesh{t: t, features: withFeature(nil, protocol), Server: meshtest.StartServer(t,
+		meshtest.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))}
 	backend := testutils.StartBackend(t, "b")
 	m.serve(service, "cluster", backend)
 	_, port, err := net.SplitHostPort(m.Addr())

@@ -104,7 +104,7 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 // awaitLocator waits for a request for the resource with the constraints.
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
-	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
+	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, testutils.Locator{Name: name, Constraints: c.For(typeURL)}))
 }
 
 // A program asks for the clusters of the shards that it was assigned (xRFC TP2,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -34,7 +35,7 @@ type agent struct {
 func startAgent(t *testing.T) *agent {
 	t.Helper()
 	a := &agent{ourServer: &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}}
-	a.Server = xdstest.StartServer(t, testutils.GRPCOptions(grpc.StreamInterceptor(a.serve)))
+	a.Server = meshtest.StartServer(t, meshtest.GRPCOptions(grpc.StreamInterceptor(a.serve)))
 	a.addr = a.Server.Addr()
 	return a
 }

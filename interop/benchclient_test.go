@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -318,7 +319,7 @@ const (
 )
 
 // bootstrapOf is the bootstrap of a peer.
-func bootstrapOf(peer string, server *xdstest.Server) []byte {
+func bootstrapOf(peer string, server *meshtest.Server) []byte {
 	if peer == oursOnDelta {
 		return server.Bootstrap(peer, testutils.ServerFeatures("delta"))
 	}

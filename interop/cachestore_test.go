@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/interop/cachestore"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -42,14 +43,14 @@ func setSnapshot(t *testing.T, cache cachev3.SnapshotCache, version string, reso
 // protocol, and to gRPC-Go. A change of the cache reaches the RPCs, and fails none.
 func TestCacheOfGoControlPlane(t *testing.T) {
 	t.Parallel()
-	for name, builder := range map[string]func(s *testutils.FakeServer) (grpcresolver.Builder, error){
-		"dynxds": func(s *testutils.FakeServer) (grpcresolver.Builder, error) {
+	for name, builder := range map[string]func(s *meshtest.Server) (grpcresolver.Builder, error){
+		"dynxds": func(s *meshtest.Server) (grpcresolver.Builder, error) {
 			return resolver.NewBuilder(s.Bootstrap("node"))
 		},
-		"dynxds over delta": func(s *testutils.FakeServer) (grpcresolver.Builder, error) {
+		"dynxds over delta": func(s *meshtest.Server) (grpcresolver.Builder, error) {
 			return resolver.NewBuilder(s.Bootstrap("node", testutils.ServerFeatures("delta")))
 		},
-		"gRPC-Go": func(s *testutils.FakeServer) (grpcresolver.Builder, error) {
+		"gRPC-Go": func(s *meshtest.Server) (grpcresolver.Builder, error) {
 			return xds.NewXDSResolverWithConfigForTesting(s.Bootstrap("node"))
 		},
 	} {
@@ -59,7 +60,7 @@ func TestCacheOfGoControlPlane(t *testing.T) {
 			t.Cleanup(stores.Close)
 			w := &world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
 			setSnapshot(t, cache, "1", w.initial()...)
-			s := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For}))
+			s := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For}))
 			b, err := builder(s)
 			xdstest.NoError(t, err)
 			t.Cleanup(func() {
@@ -141,7 +142,7 @@ func TestWildcardOverACacheOfGoControlPlane(t *testing.T) {
 	stores := cachestore.New(cache)
 	t.Cleanup(stores.Close)
 	setSnapshot(t, cache, "1", cluster("a", "a"), cluster("b", "b"))
-	s := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For, RemovalDelay: -1}))
+	s := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For, RemovalDelay: -1}))
 	config, err := bootstrap.Parse("test", s.Bootstrap("node", testutils.ServerFeatures("delta")))
 	xdstest.NoError(t, err)
 	client, err := xdsclient.New(config)

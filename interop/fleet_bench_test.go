@@ -23,7 +23,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 )
 
 // fleetSizes are how many clusters there are, and how many endpoints each has.
@@ -84,7 +84,7 @@ func benchFleet(b *testing.B, peer string, clusters, endpoints int) {
 
 // fleet is a control plane and backends.
 type fleet struct {
-	server *xdstest.Server
+	server *meshtest.Server
 	// sent counts the bytes of the control plane's responses.
 	sent        atomic.Int64
 	connections atomic.Int64
@@ -105,8 +105,8 @@ const (
 
 func newFleet(b *testing.B, clusters, endpoints int) *fleet {
 	f := &fleet{clusters: clusters, moved: map[string]bool{}}
-	f.server = xdstest.StartServer(b,
-		testutils.GRPCOptions(grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64<<20)))
+	f.server = meshtest.StartServer(b,
+		meshtest.GRPCOptions(grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64<<20)))
 	f.server.Keep(20)
 	f.first = f.backend(b, firstBackend, endpoints)
 	f.second = f.backend(b, secondBackend, 1)

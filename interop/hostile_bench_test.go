@@ -24,7 +24,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -42,7 +42,7 @@ type attack struct {
 
 // hostileWorld is a control plane under the attacker's command, and a backend.
 type hostileWorld struct {
-	server  *xdstest.Server
+	server  *meshtest.Server
 	backend string
 	dns     *dnsserver.Server
 }
@@ -66,7 +66,7 @@ func BenchmarkHostile(b *testing.B) {
 
 func benchHostile(b *testing.B, a attack, peer string) {
 	w := &hostileWorld{
-		server:  xdstest.StartServer(b),
+		server:  meshtest.StartServer(b),
 		backend: new(fleet).backendAt(b, "0.0.0.0:0", firstBackend, 1)[0],
 		dns:     dnsserver.Start(b),
 	}

@@ -20,13 +20,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // ourServer is the control plane of dynxds for other clients, with or without a relay in front of it.
 type ourServer struct {
-	*xdstest.Server
+	*meshtest.Server
 	world
 	relay *relay.Relay
 	// addr is where the clients connect to.
@@ -37,10 +38,10 @@ func startOurServer(t *testing.T, how ourOption) *ourServer {
 	t.Helper()
 	s := &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}
 	if how.relayed == nil {
-		s.Server = xdstest.StartServer(t, testutils.ControlPlaneOptions(how.Options))
+		s.Server = meshtest.StartServer(t, meshtest.ControlPlaneOptions(how.Options))
 		s.addr = s.Addr()
 	} else {
-		s.Server = xdstest.StartServer(t)
+		s.Server = meshtest.StartServer(t)
 		s.relay, s.addr = startRelay(t, s.Bootstrap("relay", testutils.ServerFeatures(how.relayed...)), how.Options)
 	}
 	s.Set(t, s.initial()...)

@@ -31,6 +31,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -83,7 +84,7 @@ func newSecureMesh(t *testing.T) *secureMesh {
 	t.Helper()
 	m := &secureMesh{
 		t: t, ca: testca.New(t), instances: map[string]identity{},
-		control: &ourServer{Server: xdstest.StartServer(t)},
+		control: &ourServer{Server: meshtest.StartServer(t)},
 	}
 	for name, id := range map[string]string{"backend": backendID, "frontend": frontendID, "intruder": intruderID, "stranger": frontendID} {
 		ca := m.ca

@@ -26,6 +26,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -198,14 +199,14 @@ func BenchmarkMembers(b *testing.B) {
 // memberWorld is a control plane, a DNS server and a backend on every address of the
 // loopback network.
 type memberWorld struct {
-	server *xdstest.Server
+	server *meshtest.Server
 	zone   *dnsserver.Server
 	port   int
 }
 
 func newMemberWorld(b *testing.B) *memberWorld {
 	m := &memberWorld{}
-	m.server = xdstest.StartServer(b, testutils.GRPCOptions(grpc.MaxRecvMsgSize(64<<20)))
+	m.server = meshtest.StartServer(b, meshtest.GRPCOptions(grpc.MaxRecvMsgSize(64<<20)))
 	m.server.Keep(20)
 	var err error
 	if m.zone, err = dnsserver.New(); err != nil {

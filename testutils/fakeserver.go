@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // FakeServer is a control plane on a real loopback port: package controlplane over a
@@ -31,6 +32,12 @@ type fakeServerOptions struct {
 	store   *controlplane.Store
 	loads   *controlplane.LoadReports
 	link    *Link
+}
+
+// Locator is a name and the constraints that a client subscribes to it with (xRFC TP2).
+type Locator struct {
+	Name        string
+	Constraints dynparam.Constraints
 }
 
 // FakeServerOption configures a FakeServer.

@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -42,7 +43,7 @@ func TestExplainProcess(t *testing.T) {
 	t.Parallel()
 	// What is counted of RPCs outlives a channel, so that each run of the test has a target of its own.
 	service := fmt.Sprintf("explained-by-command-%d.example.com", time.Now().UnixNano())
-	control, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
+	control, backend := meshtest.StartServer(t), testutils.StartBackend(t, "b")
 	control.Set(t, xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfig(service, "*", xdsmsg.PrefixRoute("/", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
 	cc := cmdtest.DialXDS(t, "xds:///"+service, control.Bootstrap(t.Name()))

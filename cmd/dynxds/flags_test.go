@@ -42,14 +42,12 @@ func flagsOf() map[string]map[string]bool {
 
 // foreign are the flags of other programs that texts name, by the page; etcd's are everywhere.
 var foreign = map[string][]string{
-	"":                         {"max-txn-ops", "quota-backend-bytes", "max-request-bytes"},
-	"docs/tasks/apply.md":      {"force"}, // which there is not
-	"docs/tasks/debugging.md":  {"csds"},
-	"docs/tasks/explain.md":    {"csds"},
-	"docs/tasks/store.md":      {"prefix"},    // of etcdctl
-	"docs/tasks/kubernetes.md": {"from-file"}, // of kubectl
-	// Those of dynxds-kubernetes, whose tests look whether it has them.
-	"docs/tasks/kubernetes.md": {"cluster-domain", "audience", "anonymous", "namespace", "start-timeout"},
+	"":                        {"max-txn-ops", "quota-backend-bytes", "max-request-bytes"},
+	"docs/tasks/debugging.md": {"csds"},
+	"docs/tasks/explain.md":   {"csds"},
+	"docs/tasks/store.md":     {"prefix"}, // of etcdctl
+	// kubectl's, and those of dynxds-kubernetes, whose tests look whether it has them.
+	"docs/tasks/kubernetes.md": {"from-file", "cluster-domain", "audience", "anonymous", "namespace", "start-timeout"},
 }
 
 var (

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -20,7 +21,7 @@ import (
 // What the relay's xDS clients have to say is in its log: here, that the cache on disk cannot be used.
 func TestRelayLogsWhatItsClientsSay(t *testing.T) {
 	t.Parallel()
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	noFolder := filepath.Join(t.TempDir(), "file")
 	xdstest.NoError(t, os.WriteFile(noFolder, nil, 0o600))
 	path := filepath.Join(t.TempDir(), "bootstrap.json")

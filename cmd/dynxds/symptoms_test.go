@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -52,7 +53,7 @@ var symptoms = []struct {
 		// A control plane that does not answer for Listeners.
 		store := controlplane.NewStore()
 		store.OnDemand(typeurl.Listener, func(_, _ []*controlplane.Demand) {})
-		cc := cmdtest.DialXDS(t, "xds:///missing", testutils.StartFakeServer(t, testutils.OverStore(store)).Bootstrap("waiting"))
+		cc := cmdtest.DialXDS(t, "xds:///missing", meshtest.StartServer(t, meshtest.OverStore(store)).Bootstrap("waiting"))
 		cc.Connect()
 		return scene{}
 	}, []string{"Listener missing: REQUESTED"}},
@@ -78,7 +79,7 @@ var symptoms = []struct {
 		return serveShop(t, oneEndpoint(t)+"sessionAffinity: {cookie: {name: session, path: /another.Service}}\n")
 	}, []string{"/another.Service"}},
 	{"DNS is used instead of xDS", func(t *testing.T) scene {
-		b, control := testutils.StartBackend(t, "b"), testutils.StartFakeServer(t)
+		b, control := testutils.StartBackend(t, "b"), meshtest.StartServer(t)
 		cc := cmdtest.DialXDS(t, "xds:///"+b.Addr(), control.Bootstrap("dns", testutils.ServerFeatures("delta")))
 		return scene{client: testgrpc.NewTestServiceClient(cc)}
 	}, []string{"READY, DNS", "DOES_NOT_EXIST"}},
@@ -99,7 +100,7 @@ var symptoms = []struct {
 		return fakeMesh(t, xdsmsg.With(xdsmsg.EDSCluster("c", ""), `lb_subset_config: {fallback_policy: ANY_ENDPOINT}`))
 	}, []string{"ignored: lb_subset_config", "NOT IN FORCE"}},
 	{"The control plane cannot be reached", func(t *testing.T) scene {
-		control := testutils.StartFakeServer(t)
+		control := meshtest.StartServer(t)
 		cc := cmdtest.DialXDS(t, "xds:///shop", control.Bootstrap("unreachable"))
 		control.Stop()
 		cc.Connect()
@@ -226,7 +227,7 @@ func serveShop(t *testing.T, text string) scene {
 // fakeMesh serves shop with this Cluster, named c, and has a client of it.
 func fakeMesh(t *testing.T, cluster *clusterpb.Cluster) scene {
 	t.Helper()
-	control, b := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
+	control, b := meshtest.StartServer(t), testutils.StartBackend(t, "b")
 	control.Set(t, xdsmsg.DefaultListener("shop", "shop"), xdsmsg.RouteConfig("shop", "*", xdsmsg.PrefixRoute("/", "c")),
 		cluster, xdsmsg.SimpleEndpoints("c", b.Addr()))
 	return scene{target: "xds:///shop", client: testgrpc.NewTestServiceClient(cmdtest.DialXDS(t, "xds:///shop", control.Bootstrap("client")))}

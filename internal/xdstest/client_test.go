@@ -14,7 +14,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -22,8 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	sotw  = controlplane.ProtocolSotW
-	delta = controlplane.ProtocolDelta
+	sotw, delta = "SotW", "delta"
 
 	ads  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 	dpds = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
@@ -33,8 +31,8 @@ const (
 // an ADS stream.
 func overBoth(t *testing.T, test func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client)) {
 	t.Parallel()
-	for _, protocol := range []controlplane.Protocol{sotw, delta} {
-		t.Run(protocol.String(), func(t *testing.T) {
+	for _, protocol := range []string{sotw, delta} {
+		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			ctx, s := testutils.Context(t), xdstest.StartServer(t)
 			test(ctx, t, s, func() client { return openADS(ctx, t, s, protocol) })
@@ -46,7 +44,7 @@ func overBoth(t *testing.T, test func(ctx context.Context, t *testing.T, s *xdst
 type client struct {
 	grpc.ClientStream
 	t        *testing.T
-	protocol controlplane.Protocol
+	protocol string
 }
 
 // openStream opens a stream on a new connection, so that no backoff of an earlier
@@ -61,7 +59,7 @@ func openStream(ctx context.Context, t *testing.T, s *xdstest.Server, method str
 	return stream
 }
 
-func openADS(ctx context.Context, t *testing.T, s *xdstest.Server, protocol controlplane.Protocol) client {
+func openADS(ctx context.Context, t *testing.T, s *xdstest.Server, protocol string) client {
 	t.Helper()
 	method := ads + "StreamAggregatedResources"
 	if protocol == delta {

@@ -12,7 +12,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// Faults inject faults into the streams of a Server. By default there are none. Messages are those of
+// Faults inject faults into the streams of a server. By default there are none. Messages are those of
 // proto/dynxds/discovery/v3, which have the fields of xRFC TP2.
 type Faults struct {
 	reads gate
@@ -79,8 +79,7 @@ func (f *Faults) current() switches {
 func (f *Faults) RefuseStreams(err error) { f.set(func(s *switches) { s.refuse = err }) }
 
 // RefuseDelta ends every new delta ADS stream with UNIMPLEMENTED, as a server without delta does.
-// RefuseDelta(false), the default, accepts them. Present streams are not affected. For a server that
-// never offers delta see [controlplane.Options].NoDelta.
+// RefuseDelta(false), the default, accepts them. Present streams are not affected.
 func (f *Faults) RefuseDelta(on bool) {
 	f.set(func(s *switches) {
 		s.refuseDelta = nil
@@ -105,21 +104,21 @@ func (f *Faults) BreakStreams(err error) {
 	}
 }
 
-// StallSends withholds all responses until resume is called. The control plane continues to read.
+// StallSends withholds all responses until resume is called. The server continues to read.
 func (f *Faults) StallSends() (resume func()) { return f.sends.shut() }
 
-// StallReads withholds all requests until resume is called; they are not recorded either. The control
-// plane continues to send.
+// StallReads withholds all requests until resume is called; they are not recorded either. The server
+// continues to send.
 func (f *Faults) StallReads() (resume func()) { return f.reads.shut() }
 
-// OnRequest calls hook for every request after it was recorded and before the control plane reads it,
+// OnRequest calls hook for every request after it was recorded and before the server reads it,
 // one at a time per stream. Its error ends the stream. hook may block; Stop waits for it. nil removes
 // the hook.
 func (f *Faults) OnRequest(hook func(Request) error) {
 	f.set(func(s *switches) { s.onRequest = hook })
 }
 
-// OnResponse calls hook for every SotW response of the control plane, and sends the result instead;
+// OnResponse calls hook for every SotW response of the server, and sends the result instead;
 // nothing if it is nil. hook owns the message. nil removes the hook.
 func (f *Faults) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
 	f.set(func(s *switches) { s.onResponse = hook })
@@ -132,8 +131,8 @@ func (f *Faults) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.Delt
 
 // Send injects a message, usually a *DiscoveryResponse or a *DeltaDiscoveryResponse by the stream's
 // protocol, into the newest ADS stream, regardless of other faults. The client's answer is recorded; the
-// control plane sees only its subscription. The response needs a nonce that the control plane does not
-// use, such as a word.
+// server sees only its subscription. The response needs a nonce that the server does not use, such as a
+// word.
 func (f *Faults) Send(m proto.Message) error {
 	f.mu.Lock()
 	var newest *stream

@@ -11,20 +11,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Request is one DiscoveryRequest or DeltaDiscoveryRequest as a Server
+// Request is one DiscoveryRequest or DeltaDiscoveryRequest as a server
 // received it.
 type Request struct {
 	// Stream numbers the server's streams from 1 on, across restarts and
 	// protocols.
 	Stream uint64
-	// Protocol is the variant that the stream speaks.
-	Protocol controlplane.Protocol
-	TypeURL  string
+	// Delta says that the stream speaks delta; otherwise it speaks SotW.
+	Delta   bool
+	TypeURL string
 	// Names is resource_names, in the client's order. SotW only.
 	Names []string
 	// Version is version_info. SotW only.
@@ -33,11 +33,11 @@ type Request struct {
 	// resource_names_unsubscribe, in the client's order. Delta only.
 	Subscribe, Unsubscribe []string
 	// Locators is resource_locators, in the client's order. SotW only.
-	Locators []controlplane.Locator
+	Locators []testutils.Locator
 	// SubscribeLocators and UnsubscribeLocators are resource_locators_subscribe
 	// and resource_locators_unsubscribe, in the client's order. Delta only.
 	// Constraints that cannot be used are not in any of the three; see Raw.
-	SubscribeLocators, UnsubscribeLocators []controlplane.Locator
+	SubscribeLocators, UnsubscribeLocators []testutils.Locator
 	// InitialVersions is initial_resource_versions, nil if it is empty. Delta
 	// only.
 	InitialVersions map[string]string
@@ -70,7 +70,7 @@ func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
 func newDeltaRequest(stream uint64, m *discoverypb.DeltaDiscoveryRequest) Request {
 	r := Request{
 		Stream:              stream,
-		Protocol:            controlplane.ProtocolDelta,
+		Delta:               true,
 		TypeURL:             m.GetTypeUrl(),
 		Subscribe:           slices.Clone(m.GetResourceNamesSubscribe()),
 		Unsubscribe:         slices.Clone(m.GetResourceNamesUnsubscribe()),
@@ -85,14 +85,14 @@ func newDeltaRequest(stream uint64, m *discoverypb.DeltaDiscoveryRequest) Reques
 	return r
 }
 
-func locators(list []*discoverypb.ResourceLocator) []controlplane.Locator {
-	var locators []controlplane.Locator
+func locators(list []*discoverypb.ResourceLocator) []testutils.Locator {
+	var locators []testutils.Locator
 	for _, m := range list {
 		constraints, err := dynparam.FromProto(m.GetDynamicParameterConstraints())
 		if err != nil {
 			constraints = dynparam.Constraints{}
 		}
-		locators = append(locators, controlplane.Locator{Name: m.GetName(), Constraints: constraints})
+		locators = append(locators, testutils.Locator{Name: m.GetName(), Constraints: constraints})
 	}
 	return locators
 }
@@ -107,7 +107,7 @@ func (r *Request) setErr(detail *statuspb.Status) {
 func (r Request) String() string {
 	short := r.TypeURL[strings.LastIndexByte(r.TypeURL, '.')+1:]
 	s := fmt.Sprintf("stream %d: %s names=%q version=%q nonce=%q", r.Stream, short, r.Names, r.Version, r.Nonce)
-	if r.Protocol == controlplane.ProtocolDelta {
+	if r.Delta {
 		s = fmt.Sprintf("stream %d: delta %s subscribe=%q unsubscribe=%q versions=%q nonce=%q",
 			r.Stream, short, r.Subscribe, r.Unsubscribe, r.InitialVersions, r.Nonce)
 	}
@@ -142,7 +142,7 @@ func OfType(typeURL string) Match {
 func ForNames(typeURL string, names ...string) Match {
 	want := slices.Sorted(slices.Values(names))
 	return func(r Request) bool {
-		return r.Protocol == controlplane.ProtocolSotW && r.TypeURL == typeURL && slices.Equal(slices.Sorted(slices.Values(r.Names)), want)
+		return !r.Delta && r.TypeURL == typeURL && slices.Equal(slices.Sorted(slices.Values(r.Names)), want)
 	}
 }
 
@@ -152,7 +152,7 @@ func ForNames(typeURL string, names ...string) Match {
 func Subscribing(typeURL string, names ...string) Match {
 	return func(r Request) bool {
 		asked := r.Names
-		if r.Protocol == controlplane.ProtocolDelta {
+		if r.Delta {
 			asked = r.Subscribe
 		}
 		return r.TypeURL == typeURL && containsAll(asked, names)
@@ -162,11 +162,11 @@ func Subscribing(typeURL string, names ...string) Match {
 // SubscribingTo matches the requests of a type that ask for all of these
 // locators, and perhaps for more: SotW requests that have them in their list, and
 // delta requests that subscribe to them.
-func SubscribingTo(typeURL string, want ...controlplane.Locator) Match {
+func SubscribingTo(typeURL string, want ...testutils.Locator) Match {
 	return func(r Request) bool {
 		have := slices.Concat(r.Locators, r.SubscribeLocators)
-		return r.TypeURL == typeURL && !slices.ContainsFunc(want, func(w controlplane.Locator) bool {
-			return !slices.ContainsFunc(have, func(h controlplane.Locator) bool {
+		return r.TypeURL == typeURL && !slices.ContainsFunc(want, func(w testutils.Locator) bool {
+			return !slices.ContainsFunc(have, func(h testutils.Locator) bool {
 				return h.Name == w.Name && h.Constraints.Equal(w.Constraints)
 			})
 		})
@@ -177,7 +177,7 @@ func SubscribingTo(typeURL string, want ...controlplane.Locator) Match {
 // of these names, and perhaps from more.
 func Unsubscribing(typeURL string, names ...string) Match {
 	return func(r Request) bool {
-		return r.Protocol == controlplane.ProtocolDelta && r.TypeURL == typeURL && containsAll(r.Unsubscribe, names)
+		return r.Delta && r.TypeURL == typeURL && containsAll(r.Unsubscribe, names)
 	}
 }
 

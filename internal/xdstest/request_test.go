@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 func TestMatches_TellTheProtocolsApart(t *testing.T) {
 	t.Parallel()
 	full := xdstest.Request{TypeURL: "t", Names: []string{"a", "b"}}
-	change := xdstest.Request{Protocol: controlplane.ProtocolDelta, TypeURL: "t", Subscribe: []string{"a", "b"}, Unsubscribe: []string{"c"}}
+	change := xdstest.Request{Delta: true, TypeURL: "t", Subscribe: []string{"a", "b"}, Unsubscribe: []string{"c"}}
 	tests := []struct {
 		name        string
 		match       xdstest.Match

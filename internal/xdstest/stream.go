@@ -9,7 +9,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// stream is a proxy between the wire and the control plane on one ADS stream: it records, stalls, edits
+// stream is a proxy between the wire and the server on one ADS stream: it records, stalls, edits
 // and injects messages.
 type stream struct {
 	grpc.ServerStream
@@ -19,11 +19,11 @@ type stream struct {
 	// broken receives the error that ends the stream.
 	broken chan error
 
-	// sending serialises the control plane's sends with injected ones.
+	// sending serialises the server's sends with injected ones.
 	sending sync.Mutex
 
 	mu sync.Mutex
-	// nonces are the last nonces of the control plane, by type.
+	// nonces are the last nonces of the server, by type.
 	nonces map[string]string
 	// injected are the nonces of hand-made responses.
 	injected map[string]struct{}
@@ -49,7 +49,7 @@ func (s *stream) breakWith(err error) {
 	}
 }
 
-// RecvMsg is called by the control plane to read a request.
+// RecvMsg is called by the server to read a request.
 func (s *stream) RecvMsg(m any) error {
 	for {
 		if err := s.receive(m); err != nil {
@@ -90,7 +90,7 @@ func (s *stream) receive(m any) error {
 	return nil
 }
 
-// concrete returns the message that the control plane receives into; see controlplane.Server.Register.
+// concrete returns the message that the server receives into, if it wraps that in one of its own.
 func concrete(m any) any {
 	if message, ok := m.(proto.Message); ok {
 		return message.ProtoReflect().Interface()
@@ -98,7 +98,7 @@ func concrete(m any) any {
 	return m
 }
 
-// dropped reports whether Faults.DropStaleRequests hides a request from the control plane.
+// dropped reports whether Faults.DropStaleRequests hides a request from the server.
 func (s *stream) dropped(m any) bool {
 	req, ok := concrete(m).(*discoverypb.DeltaDiscoveryRequest)
 	if !ok || !s.faults.current().dropStale {
@@ -110,7 +110,7 @@ func (s *stream) dropped(m any) bool {
 	return nonce != "" && (nonce != s.nonces[req.GetTypeUrl()] || req.GetErrorDetail() != nil)
 }
 
-// hideInjected turns the answer to an injected response into a plain subscription: the control plane,
+// hideInjected turns the answer to an injected response into a plain subscription: the server,
 // which did not send that nonce, would ignore it and, in SotW, all later requests.
 func (s *stream) hideInjected(m any) {
 	s.mu.Lock()
@@ -130,7 +130,7 @@ func (s *stream) hideInjected(m any) {
 	}
 }
 
-// SendMsg is called by the control plane to send a response.
+// SendMsg is called by the server to send a response.
 func (s *stream) SendMsg(m any) error {
 	if err := s.faults.sends.pass(s.Context()); err != nil {
 		return err
@@ -173,7 +173,7 @@ func edit[Resp response](s *stream, resp Resp, hook func(uint64, Resp) Resp) any
 	return resp
 }
 
-// inject sends m past the control plane and the gates.
+// inject sends m past the server and the gates.
 func (s *stream) inject(m proto.Message) error {
 	if resp, ok := m.(interface{ GetNonce() string }); ok && resp.GetNonce() != "" {
 		s.mu.Lock()

@@ -23,10 +23,12 @@ func TestServer_Variants(t *testing.T) {
 	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.SetVariant(t, map[string]string{"env": "prod"}, xdsmsg.EDSCluster("c", ""))
 	f.SetVariant(t, map[string]string{"env": "test"}, xdsmsg.EDSCluster("c", "other"))
-	f.SetDPDS(t, "d", func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil })
+	f.Update(t, func(tx *controlplane.Tx) {
+		tx.SetDPDS("d", func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil })
+	})
 	test, err := dynparam.Exact(map[string]string{"env": "test"})
 	xdstest.NoError(t, err)
-	want := controlplane.Locator{Name: "c", Constraints: test}
+	want := testutils.Locator{Name: "c", Constraints: test}
 	list := []*twinpb.ResourceLocator{{Name: "c", DynamicParameterConstraints: test.ToProto()}}
 	exchange := func(stream grpc.ClientStream, req, resp any) {
 		t.Helper()
@@ -45,18 +47,15 @@ func TestServer_Variants(t *testing.T) {
 	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
 	exchange(changes, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsUnsubscribe: list}, nil)
 	f.MustWait(ctx, t, func(r xdstest.Request) bool {
-		return slices.ContainsFunc(r.UnsubscribeLocators, func(l controlplane.Locator) bool { return l.Name == "c" && l.Constraints.Equal(test) })
+		return slices.ContainsFunc(r.UnsubscribeLocators, func(l testutils.Locator) bool { return l.Name == "c" && l.Constraints.Equal(test) })
 	})
 
 	full := openStream(ctx, t, f, ads+"StreamAggregatedResources")
 	exchange(full, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocators: list}, new(twinpb.DiscoveryResponse))
 	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
 	exchange(full, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.RouteType, ResourceLocators: []*twinpb.ResourceLocator{{Name: "r"}}}, nil)
-	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.RouteType, controlplane.Locator{Name: "r"}))
+	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.RouteType, testutils.Locator{Name: "r"}))
 
-	if got := f.AmbiguousChoices(); got != 0 {
-		t.Errorf("%d ambiguous choices", got)
-	}
 	policy := openStream(ctx, t, f, dpds+"StreamDynamicParameterConstraints")
 	exchange(policy, &twinpb.DiscoveryRequest{ResourceNames: []string{"d"}}, new(twinpb.DiscoveryResponse))
 	f.BreakStreams(status.Error(codes.Aborted, "broken"))
@@ -67,9 +66,5 @@ func TestServer_Variants(t *testing.T) {
 	refused := openStream(ctx, t, f, dpds+"DeltaDynamicParameterConstraints")
 	if err := refused.RecvMsg(new(twinpb.DeltaDiscoveryResponse)); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a refused DPDS stream ended with %v", err)
-	}
-	f.Stop()
-	if f.Control() != nil || f.AmbiguousChoices() != 0 {
-		t.Error("there is a control plane after Stop")
 	}
 }

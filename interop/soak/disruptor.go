@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -21,7 +21,7 @@ import (
 type disruptor struct {
 	publisher
 	// faulty has the control planes that are disrupted.
-	faulty map[*xdstest.Server]bool
+	faulty map[*meshtest.Server]bool
 	// undo has what ends the disruptions.
 	undo []pending
 	// lasts is how long a disruption lasts.
@@ -88,12 +88,12 @@ func (d *disruptor) stopBackend(how func(*backend)) bool {
 }
 
 // fault disrupts the control plane for a while.
-func (d *disruptor) fault(do, undo func(*xdstest.Server)) bool {
+func (d *disruptor) fault(do, undo func(*meshtest.Server)) bool {
 	return d.faultOf(d.control, do, undo)
 }
 
 // faultOf disrupts one of the control planes for a while. Each has one fault at a time.
-func (d *disruptor) faultOf(f *xdstest.Server, do, undo func(*xdstest.Server)) bool {
+func (d *disruptor) faultOf(f *meshtest.Server, do, undo func(*meshtest.Server)) bool {
 	if d.faulty[f] {
 		return false
 	}
@@ -107,11 +107,11 @@ func (d *disruptor) faultOf(f *xdstest.Server, do, undo func(*xdstest.Server)) b
 }
 
 // lie is a fault in which the control plane sends wrong responses, in a round with lies.
-func (d *disruptor) lie(do, undo func(*xdstest.Server)) bool {
+func (d *disruptor) lie(do, undo func(*meshtest.Server)) bool {
 	if !d.lying {
 		return false
 	}
-	return d.fault(do, func(f *xdstest.Server) {
+	return d.fault(do, func(f *meshtest.Server) {
 		undo(f)
 		// The server does not resend correct resources by itself.
 		f.BreakStreams(errors.New("on purpose"))
@@ -126,13 +126,13 @@ func (d *disruptor) spoil(f func(tx *controlplane.Tx, k key)) bool {
 	keys := slices.SortedFunc(maps.Keys(all), compare)
 	d.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	keys = keys[:1+d.IntN(len(keys))]
-	return d.lie(func(server *xdstest.Server) {
+	return d.lie(func(server *meshtest.Server) {
 		d.update(func(tx *controlplane.Tx) {
 			for _, k := range keys {
 				f(tx, k)
 			}
 		})
-	}, func(server *xdstest.Server) { d.store(d.newest) })
+	}, func(server *meshtest.Server) { d.store(d.newest) })
 }
 
 func (d *disruptor) putErrors() bool {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
-	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -55,10 +55,10 @@ var dpdsOps = []op{
 		return r.refuse(r.drawClient(), code)
 	}},
 	{"a DPDS resource is deleted, and restored", 3, func(r *run) bool {
-		return r.doubt(r.drawUse(), dpdsGone, func(*xdstest.Server) {}, func(*xdstest.Server) {})
+		return r.doubt(r.drawUse(), dpdsGone, func(*meshtest.Server) {}, func(*meshtest.Server) {})
 	}},
 	{"the control plane of DPDS restarts", 2, func(r *run) bool {
-		return r.faultOf(r.policy, (*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
+		return r.faultOf(r.policy, (*meshtest.Server).Stop, func(f *meshtest.Server) { r.must(f.Restart()) })
 	}},
 	{"DPDS responses are dropped", 2, dpdsLie(silence)},
 	{"DPDS is garbage", 3, dpdsLie(eachResource(inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })))},
@@ -119,17 +119,17 @@ func (d *disruptor) refuse(who client, code codes.Code) bool {
 }
 
 // doubt is a fault in which a DPDS resource is missing or distorted.
-func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
+func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*meshtest.Server)) bool {
 	if d.lying {
 		return false
 	}
 	become := func(s dpdsState) {
 		d.change(func(c *config) { c.dpds[use.resource()] = s })
 	}
-	return d.faultOf(d.dpdsServer(use), func(f *xdstest.Server) {
+	return d.faultOf(d.dpdsServer(use), func(f *meshtest.Server) {
 		become(state)
 		do(f)
-	}, func(f *xdstest.Server) {
+	}, func(f *meshtest.Server) {
 		undo(f)
 		become(dpdsServed)
 		// The server does not resend correct resources by itself.
@@ -138,7 +138,7 @@ func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.S
 }
 
 // dpdsServer is the control plane that DPDS comes from.
-func (m *mesh) dpdsServer(use dpdsUse) *xdstest.Server {
+func (m *mesh) dpdsServer(use dpdsUse) *meshtest.Server {
 	if use == dropsDPDS {
 		return m.policy
 	}

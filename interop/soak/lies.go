@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -46,7 +46,7 @@ func (d *disruptor) distort(how distortion) bool {
 }
 
 // begin applies a distortion to all responses of a server.
-func (d distortion) begin(f *xdstest.Server) {
+func (d distortion) begin(f *meshtest.Server) {
 	f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
 		if !d(resp, new(discoverypb.DeltaDiscoveryResponse)) {
 			return nil
@@ -63,7 +63,7 @@ func (d distortion) begin(f *xdstest.Server) {
 	f.BreakStreams(nil)
 }
 
-func stopDistorting(f *xdstest.Server) {
+func stopDistorting(f *meshtest.Server) {
 	f.OnResponse(nil)
 	f.OnDeltaResponse(nil)
 }

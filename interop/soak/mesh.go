@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -34,7 +35,7 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 // first control plane is disrupted, the second never is, and the third, which is too,
 // serves only DPDS.
 type mesh struct {
-	control, second, policy *xdstest.Server
+	control, second, policy *meshtest.Server
 	// relays are in front of the first control plane.
 	relays       map[through]*relaying
 	backends     []*backend
@@ -87,8 +88,8 @@ func (c *channel) end() {
 func newMesh(t testing.TB) *mesh {
 	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), cut: map[string]int{}}
 	secure := grpc.Creds(m.certificates.server())
-	start := func() *xdstest.Server {
-		server := xdstest.StartServer(t, testutils.OverStore(store), testutils.GRPCOptions(secure))
+	start := func() *meshtest.Server {
+		server := meshtest.StartServer(t, meshtest.OverStore(store), meshtest.GRPCOptions(secure))
 		server.Keep(100)
 		return server
 	}

@@ -9,8 +9,8 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -80,28 +80,28 @@ var honestOps = []op{
 	{"a backend stops gracefully", 4, func(r *run) bool { return r.stopBackend((*backend).GracefulStop) }},
 	{"a backend crashes", 2, func(r *run) bool { return r.stopBackend((*backend).crash) }},
 	{"the control plane restarts", 3, func(r *run) bool {
-		return r.fault((*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
+		return r.fault((*meshtest.Server).Stop, func(f *meshtest.Server) { r.must(f.Restart()) })
 	}},
 	{"the control plane restarts gracefully", 2, func(r *run) bool {
-		return r.fault((*xdstest.Server).GracefulStop, func(f *xdstest.Server) { r.must(f.Restart()) })
+		return r.fault((*meshtest.Server).GracefulStop, func(f *meshtest.Server) { r.must(f.Restart()) })
 	}},
 	{"the control plane breaks streams", 2, func(r *run) bool {
 		r.control.BreakStreams(status.Error(codes.Internal, "on purpose"))
 		return true
 	}},
 	{"the control plane refuses streams", 2, func(r *run) bool {
-		return r.fault(func(f *xdstest.Server) {
+		return r.fault(func(f *meshtest.Server) {
 			f.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 			f.BreakStreams(errors.New("on purpose"))
-		}, func(f *xdstest.Server) { f.RefuseStreams(nil) })
+		}, func(f *meshtest.Server) { f.RefuseStreams(nil) })
 	}},
 	{"the control plane stops sending", 3, func(r *run) bool {
 		var resume func()
-		return r.fault(func(f *xdstest.Server) { resume = f.StallSends() }, func(*xdstest.Server) { resume() })
+		return r.fault(func(f *meshtest.Server) { resume = f.StallSends() }, func(*meshtest.Server) { resume() })
 	}},
 	{"the control plane stops reading", 3, func(r *run) bool {
 		var resume func()
-		return r.fault(func(f *xdstest.Server) { resume = f.StallReads() }, func(*xdstest.Server) { resume() })
+		return r.fault(func(f *meshtest.Server) { resume = f.StallReads() }, func(*meshtest.Server) { resume() })
 	}},
 	{"a relay is killed, and restarts", 6, func(r *run) bool { return r.killRelay() }},
 	{"a channel is opened and closed", 2, (*run).passingChannel},

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 )
 
 const (
@@ -38,7 +38,7 @@ func newRun(t testing.TB, random *rand.Rand, who []client) *run {
 	r := &run{
 		disruptor: disruptor{
 			publisher: publisher{mesh: newMesh(t), t: t, draw: draw{Rand: random, count: backends, clients: who}},
-			faulty:    map[*xdstest.Server]bool{},
+			faulty:    map[*meshtest.Server]bool{},
 		},
 		done: map[string]int{}, within: settling,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -22,7 +23,7 @@ import (
 func TestOptions_Identify(t *testing.T) {
 	t.Parallel()
 	decided := make(chan string, 10)
-	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{
+	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{
 		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
 			if node.GetId() == "stranger" {
 				return nil, time.Time{}, status.Error(codes.PermissionDenied, "who are you?")
@@ -55,7 +56,7 @@ func TestOptions_Identify(t *testing.T) {
 // A stream ends when the credentials that it began with expire.
 func TestOptions_IdentifyExpires(t *testing.T) {
 	t.Parallel()
-	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{
+	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{
 		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
 			return node, time.Now().Add(100 * time.Millisecond), nil
 		},
@@ -71,7 +72,7 @@ func TestOptions_IdentifyExpires(t *testing.T) {
 }
 
 // openDelta opens a delta stream.
-func openDelta(t testing.TB, server *testutils.FakeServer) discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+func openDelta(t testing.TB, server *meshtest.Server) discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	t.Helper()
 	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	xdstest.NoError(t, err)

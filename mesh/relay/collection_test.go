@@ -17,7 +17,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -234,7 +233,7 @@ func TestCollectionsComeBackWithDelta(t *testing.T) {
 	r.up.RefuseDelta(true)
 	r.up.BreakStreams(status.Error(codes.Unavailable, "restart"))
 	r.up.MustWait(r.ctx, t, func(req xdstest.Request) bool {
-		return req.Protocol == controlplane.ProtocolSotW && xdstest.ForNames(clusterType, "old")(req)
+		return !req.Delta && xdstest.ForNames(clusterType, "old")(req)
 	})
 	r.up.RefuseDelta(false)
 	r.up.Set(t, xdsmsg.EDSCluster(member("b"), "e"), xdsmsg.EDSCluster("new", ""))

@@ -17,9 +17,9 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // A client that never reads holds up neither the others nor the control plane.
@@ -234,7 +234,7 @@ func answers(d *deltaStream, n int) (refused int) {
 func TestClientsShareTheSubscriptionsOfAGroup(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
-		up := xdstest.StartServer(t, testutils.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 100}))
+		up := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 100}))
 		r := newRigOver(t, up, func(o *relay.Options) {
 			o.Linger, o.MaxGroupSubscriptions, o.Server.MaxSubscriptions = -1, 90, 1000
 		}, features...)

@@ -18,8 +18,8 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -47,7 +47,7 @@ func (r *rig) reportLoadsTo(addr, id string, creds credentials.TransportCredenti
 func TestLoadReports(t *testing.T) {
 	t.Parallel()
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), func(o *relay.Options) {
+	r := newRigOver(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)), func(o *relay.Options) {
 		o.Loads.Interval = time.Second
 	})
 	t.Cleanup(loads.Close)
@@ -112,7 +112,7 @@ func TestLoadReports(t *testing.T) {
 func TestLoadsThatAreNoNumbers(t *testing.T) {
 	t.Parallel()
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), nil)
+	r := newRigOver(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)), nil)
 	t.Cleanup(loads.Close)
 	stream := r.reportLoads("one")
 	for _, value := range []float64{0.5, math.NaN(), math.Inf(1), math.Inf(-1), 0.25} {
@@ -139,7 +139,7 @@ func TestLoadsThatAreNoNumbers(t *testing.T) {
 func TestLoadsInProgress(t *testing.T) {
 	t.Parallel()
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), nil)
+	r := newRigOver(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)), nil)
 	t.Cleanup(loads.Close)
 	one, two := r.reportLoads("one"), r.reportLoads("two")
 	for _, step := range []struct {
@@ -162,7 +162,7 @@ func TestLoadsInProgress(t *testing.T) {
 func TestInventedLocalitiesAreForgotten(t *testing.T) {
 	t.Parallel()
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: 10 * time.Millisecond})
-	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), func(o *relay.Options) {
+	r := newRigOver(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)), func(o *relay.Options) {
 		o.Loads.Interval = 10 * time.Millisecond
 	})
 	t.Cleanup(loads.Close)
@@ -203,9 +203,9 @@ func TestInventedLocalitiesAreForgotten(t *testing.T) {
 // not subscribe to nowhere.
 func TestLoadsOfAuthorities(t *testing.T) {
 	t.Parallel()
-	collect := func() (*controlplane.LoadReports, *xdstest.Server) {
+	collect := func() (*controlplane.LoadReports, *meshtest.Server) {
 		loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-		server := xdstest.StartServer(t, testutils.CollectLoads(loads))
+		server := meshtest.StartServer(t, meshtest.CollectLoads(loads))
 		t.Cleanup(loads.Close)
 		return loads, server
 	}

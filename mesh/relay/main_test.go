@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t   *testing.T
 	ctx context.Context
-	up  *xdstest.Server
+	up  *meshtest.Server
 	log xdstest.Log
 	*relay.Relay
 	addr string
@@ -48,10 +49,10 @@ func overEach(t *testing.T, test func(t *testing.T, features ...string)) {
 // newRig starts a control plane that the relay speaks to by these features, and the relay.
 func newRig(t *testing.T, change func(*relay.Options), features ...string) *rig {
 	t.Helper()
-	return newRigOver(t, xdstest.StartServer(t), change, features...)
+	return newRigOver(t, meshtest.StartServer(t), change, features...)
 }
 
-func newRigOver(t *testing.T, up *xdstest.Server, change func(*relay.Options), features ...string) *rig {
+func newRigOver(t *testing.T, up *meshtest.Server, change func(*relay.Options), features ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: testutils.Context(t), up: up}
 	r.Relay, r.addr = r.start(change, features...)

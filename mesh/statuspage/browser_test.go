@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -231,7 +232,7 @@ func TestBrowserSearchesALargeMesh(t *testing.T) {
 // A control plane alone has no channels: the page shows its clients and resources.
 func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
 	c := startChromium(t, 1400, 900)
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
 	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
 	c.await(`document.querySelector("#verdicts").innerText.includes("Unknown: no client is connected")`)

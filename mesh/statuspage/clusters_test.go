@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -20,7 +21,7 @@ func TestClusters(t *testing.T) {
 	one, down := testutils.StartBackend(t, "one"), testutils.StartBackend(t, "down")
 	down.Stop()
 	service := "clusters-" + strings.ToLower(rand.Text()) // RPCs are counted by the target
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t,
 		xdsmsg.DefaultListener(service, "routes"),
 		xdsmsg.RouteConfig("routes", service, xdsmsg.PathRoute("/grpc.testing.TestService/EmptyCall", "works"), xdsmsg.PrefixRoute("/grpc.testing.TestService/", "broken"), xdsmsg.PathRoute("/a.B/C", "unused")),
@@ -127,7 +128,7 @@ func TestPlaneVerdict(t *testing.T) {
 
 // A page of a control plane says what its documents are.
 func TestConfigurationOfAControlPlane(t *testing.T) {
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	since := time.Now()
 	state := Configuration{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 2, First: "mesh/a.yaml:12: no service x"}
 	h := quick(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
@@ -149,7 +150,7 @@ func TestConfigurationOfAControlPlane(t *testing.T) {
 func TestPulseOfAViewerThatLeaves(t *testing.T) {
 	backend := testutils.StartBackend(t, "one")
 	service := "leaves-" + strings.ToLower(rand.Text())
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.PrefixRoute("/", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
 	conn := dialTo(t, plane, "leaves", service)

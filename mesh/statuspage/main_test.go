@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -29,9 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startChannel starts a control plane with the resources, and a channel to "service" that it
 // configures. The channel has not been used yet.
-func startChannel(t testing.TB, node string, resources ...proto.Message) (*testutils.FakeServer, *grpc.ClientConn) {
+func startChannel(t testing.TB, node string, resources ...proto.Message) (*meshtest.Server, *grpc.ClientConn) {
 	t.Helper()
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, resources...)
 	return plane, dial(t, plane, node)
 }
@@ -44,13 +45,13 @@ func oneCluster(name string, backend *testutils.Backend) []proto.Message {
 	}
 }
 
-func dial(t testing.TB, plane *testutils.FakeServer, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
+func dial(t testing.TB, plane *meshtest.Server, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
 	return dialTo(t, plane, node, "service", opts...)
 }
 
 // dialTo is dial for a service of another name. What is counted of RPCs is counted for the name.
-func dialTo(t testing.TB, plane *testutils.FakeServer, node, service string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
+func dialTo(t testing.TB, plane *meshtest.Server, node, service string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
 	builder, err := resolver.NewBuilder(plane.Bootstrap(node, opts...))
 	xdstest.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -68,7 +69,7 @@ func TestBrowserAnswersWhetherItIsWell(t *testing.T) {
 			for _, name := range []string{"checkout", "spare", "catalog", "payment"} {
 				backends[name] = testutils.StartBackend(t, name)
 			}
-			plane := testutils.StartFakeServer(t)
+			plane := meshtest.StartServer(t)
 			service := "shop-" + strings.ToLower(rand.Text()) // RPCs are counted by the target
 			plane.Set(t, shop(service, tc.clusters, backends)...)
 			conn := dialTo(t, plane, "shop", service)
@@ -107,7 +108,7 @@ func TestBrowserAnswersWhetherItIsWell(t *testing.T) {
 // A control plane with a faulty folder says so first.
 func TestBrowserShowsAFaultyFolder(t *testing.T) {
 	c := startChromium(t, 1280, 900)
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
 	since := time.Now().Add(-90 * time.Second)
 	h := Handler(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {

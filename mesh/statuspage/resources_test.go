@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -64,7 +65,7 @@ func TestResourceFromDisk(t *testing.T) {
 		for os.RemoveAll(dir) != nil { // a client that was closed may still write in it
 		}
 	})
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, oneCluster("c", backend)...)
 	open := func() *grpc.ClientConn {
 		conn := dial(t, plane, "disk", testutils.TopLevel("resource_cache", map[string]any{"directory": dir}))

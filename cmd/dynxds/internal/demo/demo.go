@@ -49,7 +49,7 @@ func runMesh(ctx context.Context, opts Options, patience time.Duration, out io.W
 	printLines(out, m.describe(opts.Duration)...)
 	shares := newChart(m.columns().backends)
 	if opts.Page != "" {
-		page, err := servePage(opts.Page, m.plane.Control(), m.plane.Store(), shares)
+		page, err := servePage(opts.Page, m.plane, m.store, shares)
 		if err != nil {
 			return err
 		}

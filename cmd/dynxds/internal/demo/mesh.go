@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds" // the scheme "xds"
+	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -26,7 +27,9 @@ const target = "xds:///" + serviceName
 
 // mesh is everything that runs: control plane, backends and clients.
 type mesh struct {
-	plane     *testutils.FakeServer
+	store     *controlplane.Store
+	plane     *controlplane.Server
+	server    *loopback.Server // serves the plane
 	backends  map[string]*testutils.Backend
 	bootstrap string // the path of the file
 	channel   *grpc.ClientConn
@@ -50,11 +53,9 @@ func startMesh() (_ *mesh, err error) {
 	if err := m.startBackends(); err != nil {
 		return nil, err
 	}
-	removal := controlplane.Options{RemovalDelay: controlplane.DefaultRemovalDelay}
-	if m.plane, err = testutils.NewFakeServer(testutils.ControlPlaneOptions(removal)); err != nil {
+	if err := m.startPlane(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
-	m.undo = append(m.undo, m.plane.Close)
 	if err := m.writeBootstrap(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
@@ -84,6 +85,21 @@ func (m *mesh) startBackends() error {
 	return nil
 }
 
+// startPlane starts the control plane over an empty store.
+func (m *mesh) startPlane() (err error) {
+	m.store = controlplane.NewStore()
+	m.plane = controlplane.NewServer(m.store, controlplane.Options{})
+	m.server, err = loopback.StartServer(func() loopback.Run {
+		run := loopback.Run{GRPC: grpc.NewServer(), EndStreams: m.plane.Close}
+		m.plane.Register(run.GRPC)
+		return run
+	}, nil)
+	if err == nil {
+		m.undo = append(m.undo, m.server.Close)
+	}
+	return err
+}
+
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as
 // a user's shell would.
 func (m *mesh) writeBootstrap() error {
@@ -93,7 +109,7 @@ func (m *mesh) writeBootstrap() error {
 	}
 	m.undo = append(m.undo, func() { os.RemoveAll(folder) })
 	m.bootstrap = filepath.Join(folder, "bootstrap.json")
-	content := m.plane.Bootstrap("dynxds-demo", testutils.NodeField("cluster", "demo"))
+	content := testutils.Bootstrap("dynxds-demo", m.server.Addr(), testutils.NodeField("cluster", "demo"))
 	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
 		return err
 	}
@@ -120,7 +136,7 @@ func (m *mesh) newChannel(target string, opts ...grpc.DialOption) (*grpc.ClientC
 
 // push puts resources into the control plane, all at once.
 func (m *mesh) push(resources ...proto.Message) error {
-	_, err := m.plane.Store().Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
+	_, err := m.store.Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
 	return err
 }
 
@@ -147,7 +163,7 @@ func (m *mesh) describe(duration time.Duration) []string {
 		"",
 		"  client         " + target,
 		"  bootstrap      GRPC_XDS_BOOTSTRAP=" + m.bootstrap,
-		"  control plane  " + m.plane.Addr(),
+		"  control plane  " + m.server.Addr(),
 	}
 	label := "backends"
 	for _, b := range m.columns().backends {
@@ -160,7 +176,7 @@ func (m *mesh) describe(duration time.Duration) []string {
 // rejections describes what the clients have rejected, as seen by the control plane.
 func (m *mesh) rejections() []string {
 	var all []string
-	for _, c := range m.plane.Control().Clients() {
+	for _, c := range m.plane.Clients() {
 		for _, t := range c.Types {
 			if t.Reply == controlplane.ReplyNACK {
 				all = append(all, fmt.Sprintf("the client rejected version %s of %s: %s", t.NACK.Version, t.TypeURL, t.NACK.Err.Message()))

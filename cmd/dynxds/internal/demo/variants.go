@@ -56,7 +56,7 @@ func (m *mesh) moveAlice(ctx context.Context) error {
 		routes := numbered(configuration, value, xdsmsg.PrefixRoute("/", cluster))
 		tx.SetVariant(map[string]string{listenerType: value}, xdsmsg.InlineListener(variantListener, routes))
 	}
-	if _, err := m.plane.Store().Update(func(tx *controlplane.Tx) {
+	if _, err := m.store.Update(func(tx *controlplane.Tx) {
 		variant(tx, proxyConfiguration, viaProxy, proxy)
 		variant(tx, directConfiguration, direct, stable)
 		tx.SetDPDS(dpdsName, m.constraints)
@@ -69,14 +69,14 @@ func (m *mesh) moveAlice(ctx context.Context) error {
 		}
 	}
 	m.aliceIsDirect.Store(true)
-	m.plane.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == alice })
+	m.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == alice })
 	return nil
 }
 
 // startVariantClient dials the authority, expects the proxy to answer the first RPC, and
 // starts the client's traffic. The bootstrap is in memory: the environment has only one.
 func (m *mesh) startVariantClient(ctx context.Context, name string) error {
-	content := m.plane.Bootstrap(name, testutils.ServerFeatures("dynamic_parameter_constraints"),
+	content := testutils.Bootstrap(name, m.server.Addr(), testutils.ServerFeatures("dynamic_parameter_constraints"),
 		testutils.Authority(authority, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName}))
 	channel, err := m.newChannel("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -68,7 +69,7 @@ func run(t *testing.T, opts relaying.Options) (address net.Addr, drain context.C
 // not matter.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	plane.Set(t, xdsmsg.EDSCluster("c", ""))
 	socket := filepath.Join(t.TempDir(), "relay.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
@@ -123,7 +124,7 @@ func TestRunRefuses(t *testing.T) {
 // The pages of a relay have its metrics, and its clients.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	plane := testutils.StartFakeServer(t)
+	plane := meshtest.StartServer(t)
 	var log xdstest.Log
 	opts := options(t, plane.Bootstrap("relay"))
 	opts.Serve.Admin, opts.Serve.Log = ":0", slog.New(slog.NewTextHandler(&log, nil))
