@@ -28,6 +28,7 @@ var floors = []string{
 	"mesh/controlplane mesh/meshroute mesh/explain observe",
 	"mesh/relay testutils mesh/statuspage",
 	"internal/xdstest",
+	"mesh/meshtest",
 	"cmd examples e2e interop tools",
 }
 
