@@ -69,8 +69,9 @@ func TestGRPCGoServerOfServe(t *testing.T) {
 	}
 	f := serveFolder(t, map[string]string{"services.yaml": document("mutual")})
 	certs := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), f.command, "certs", certs, "echo", "caller").CombinedOutput(); err != nil {
-		t.Fatalf("dynxds certs: %v\n%s", err, out)
+	example := exec.CommandContext(t.Context(), "go", "run", "github.com/dynxds/dynxds/examples/certs", certs, "echo", "caller")
+	if out, err := example.CombinedOutput(); err != nil {
+		t.Fatalf("examples/certs: %v\n%s", err, out)
 	}
 	roots := []string{"--mesh-ca", filepath.Join(certs, "ca.pem")}
 	identity := func(name string) []string {

@@ -54,11 +54,7 @@ func newClients() *cobra.Command {
 				}
 			}
 			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
-			out := cmd.OutOrStdout()
-			if format != "text" {
-				return errors.Join(cmdline.WriteData(out, format, fleet), fleet.Err())
-			}
-			return errors.Join(fleet.Print(out), fleet.Err())
+			return errors.Join(cmdline.Print(cmd.OutOrStdout(), format, &fleet), fleet.Err())
 		},
 	}
 	f := cmd.Flags()

@@ -89,7 +89,7 @@ func endsWithoutAnswer(t *testing.T, address, line string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var stdout, stderr strings.Builder
-	exit := execute(ctx, strings.Fields(line), &stdout, &stderr, nil)
+	exit := execute(ctx, strings.Fields(line), &stdout, &stderr)
 	if ctx.Err() != nil {
 		t.Fatal("it did not end in a minute")
 	}

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"context"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 )
-
-// runDemo is the type of demo.Run.
-type runDemo func(context.Context, demo.Options, io.Writer) error
 
 const demoHelp = `Runs a control plane, four gRPC backends and a client in this process, on
 loopback, and needs nothing else. The client imports dynxds and dials
@@ -31,29 +25,24 @@ what chance allows for their number, and in that none fails but those on the
 dying backend's connection. The exit status is 0 only if all five steps were
 observed.
 
-On a terminal a chart of the shares moves in place; elsewhere it is a line every second.
-With --page a status page (package statuspage) and the chart show all of it in a browser, at the
-addresses that the demo prints, and the demo takes 5 minutes unless --duration says
-otherwise. The page is on loopback, unless the flag names another host.
+With --page a status page (package statuspage) shows all of it in a browser, and
+the RPCs go on after the last step until an interrupt. The page is on loopback,
+unless the flag names another host.
 
 GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
 
-func newDemo(run runDemo) *cobra.Command {
-	var opts demo.Options
+func newDemo() *cobra.Command {
+	var page string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show routing at work: a control plane, backends and a client in one process",
 		Long:  demoHelp,
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Page != "" && !cmd.Flags().Changed("duration") {
-				opts.Duration = demo.PageDuration
-			}
-			return run(cmd.Context(), opts, cmd.OutOrStdout())
+			return demo.Run(cmd.Context(), page, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
-	pageFlag(cmd, &opts.Page)
+	pageFlag(cmd, &page)
 	return cmd
 }
 

@@ -125,7 +125,7 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 	}
 	err = x.rpc.Judge(e)
 	x.leaveOut(e)
-	return e, err
+	return cmdline.Explanation{Explanation: e}, err
 }
 
 // leaveOut leaves out the clusters whose names, and the endpoints whose states, are not asked for.

@@ -34,7 +34,7 @@ func flagsOf() map[string]map[string]bool {
 			add(sub)
 		}
 	}
-	command := newRoot(nil)
+	command := newRoot()
 	command.InitDefaultVersionFlag()
 	add(command)
 	return all

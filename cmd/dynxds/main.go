@@ -24,7 +24,6 @@ import (
 	"syscall"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 )
 
 func main() {
@@ -32,12 +31,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, demo.Run))
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // execute runs the command line and returns the exit status.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
-	return cmdline.Execute(ctx, newRoot(run), withAddresses(args), stdout, stderr)
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return cmdline.Execute(ctx, newRoot(), withAddresses(args), stdout, stderr)
 }
 
 // withAddresses joins "--page" and "--admin", whose addresses may be left out, with an address that follows, as pflag

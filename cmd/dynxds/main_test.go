@@ -5,14 +5,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -42,7 +40,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 // The demo ends by itself with exit status 0 and no log. Output to a pipe has no escape sequences.
 func TestDemoForAPipe(t *testing.T) {
 	t.Parallel()
-	out, err := command(t, "demo", "--duration", "2s").CombinedOutput()
+	out, err := command(t, "demo").CombinedOutput()
 	if err != nil {
 		t.Fatalf("dynxds demo: %v\n%s", err, out)
 	}
@@ -58,7 +56,7 @@ func TestDemoForAPipe(t *testing.T) {
 
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, "demo", "--duration", "1h")
+	cmd := command(t, "demo")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -85,32 +83,27 @@ func TestDemoInterrupted(t *testing.T) {
 // Errors give one plain line, and an exit status that says whose fault it is.
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
-	missed := func(context.Context, demo.Options, io.Writer) error {
-		return errors.New("step 2 of 4 (shift) was not observed: no RPC has shown the change")
-	}
 	tests := []struct {
 		args   string
-		run    runDemo
 		status int
 		stderr string
 	}{
-		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
-		{"demo --duration 1s", demo.Run, 2, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
-		{"demo --duration soon", demo.Run, 2, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
-		{"demo extra", demo.Run, 2, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
-		{"nonsense", demo.Run, 2, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
-		{"", demo.Run, 0, ""},
-		{"version", demo.Run, 0, ""},
-		{"demo --help", demo.Run, 0, ""},
-		{"status", demo.Run, 2, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
-		{"status --help", demo.Run, 0, ""},
-		{"--version", demo.Run, 0, ""},
+		{"demo --page=nowhere", 1, "dynxds: --page \"nowhere\": want HOST:PORT, such as 127.0.0.1:0: address nowhere: missing port in address\n"},
+		{"explain localhost:1 --service a /s/m --timeout soon", 2, "dynxds: invalid argument \"soon\" for \"--timeout\" flag: time: invalid duration \"soon\": want for example 10s; see dynxds explain --help\n"},
+		{"demo extra", 2, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
+		{"nonsense", 2, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
+		{"", 0, ""},
+		{"version", 0, ""},
+		{"demo --help", 0, ""},
+		{"status", 2, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
+		{"status --help", 0, ""},
+		{"--version", 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr, tt.run); got != tt.status {
+			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr); got != tt.status {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}
 			xdstest.Equal(t, "standard error", tt.stderr, stderr.String())
@@ -124,7 +117,7 @@ func TestExitStatus(t *testing.T) {
 // Each command says in its help what its exit status means.
 func TestHelpHasExitStatuses(t *testing.T) {
 	t.Parallel()
-	root := newRoot(nil)
+	root := newRoot()
 	for _, cmd := range append(root.Commands(), root) {
 		if out := runOK(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...); !strings.Contains(out, "Exit status: 0 fine; 1 ") {
 			t.Errorf("%s --help says nothing about it:\n%s", cmd.CommandPath(), out)

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ import (
 )
 
 // secureMesh is "dynxds serve" with the service "backend", whose one endpoint has a certificate of
-// "dynxds certs" and wants one of its clients.
+// examples/certs and wants one of its clients.
 type secureMesh struct {
 	t         *testing.T
 	dir       string // the folder that is served
@@ -38,7 +39,10 @@ type secureMesh struct {
 func startSecureMesh(t *testing.T, tlsOfService string) *secureMesh {
 	t.Helper()
 	m := &secureMesh{t: t, dir: t.TempDir(), certs: filepath.Join(t.TempDir(), "certs")}
-	runOK(t, "certs", m.certs, "backend", "frontend")
+	certs := exec.CommandContext(testutils.Context(t), "go", "run", "github.com/dynxds/dynxds/examples/certs", m.certs, "backend", "frontend")
+	if out, err := certs.CombinedOutput(); err != nil {
+		t.Fatalf("examples/certs: %v\n%s", err, out)
+	}
 	pair, err := tls.LoadX509KeyPair(m.file("backend.pem"), m.file("backend-key.pem"))
 	xdstest.NoError(t, err)
 	ca, err := os.ReadFile(m.file("ca.pem"))

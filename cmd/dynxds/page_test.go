@@ -35,10 +35,10 @@ func TestServePage(t *testing.T) {
 	}
 }
 
-// "demo --page" shows both ends.
+// "demo --page" shows both ends, until an interrupt.
 func TestDemoPage(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, "demo", "--page", "--duration", "2s")
+	cmd := command(t, "demo", "--page")
 	stdout, err := cmd.StdoutPipe()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cmd.Start())
@@ -60,6 +60,9 @@ func TestDemoPage(t *testing.T) {
 		}
 	}
 	for out.Scan() {
+		if strings.HasPrefix(out.Text(), "The RPCs go on ") {
+			xdstest.NoError(t, cmd.Process.Signal(os.Interrupt))
+		}
 	}
 	xdstest.NoError(t, out.Err())
 	if err := cmd.Wait(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
 // processFlags say how to ask a running process, how often, and what to show of its answer.
@@ -55,45 +56,32 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 		return ask(ctx)
 	}
 	out := cmd.OutOrStdout()
-	screen, onTerminal := out.(*terminal.Writer)
-	onTerminal = onTerminal && screen.Redraws()
 	first, err := once()
 	if p.watch == 0 || first == nil {
 		if first != nil {
-			err = firstOf(cmdline.Print(out, p.format, first, onTerminal), err)
+			err = firstOf(cmdline.Print(out, p.format, first), err)
 		}
 		return err
 	}
+	screen, inPlace := out.(*terminal.Writer)
+	inPlace = inPlace && screen.Redraws() && p.format == "text"
 	last := ""
 	ticks := time.NewTicker(p.watch)
 	defer ticks.Stop()
 	for a := first; ; a, err = once() {
-		text := ""
-		if a != nil {
-			var b strings.Builder
-			if err := cmdline.Print(&b, p.format, a, false); err != nil {
-				return err
-			}
-			text = b.String()
-		}
-		if err != nil && !exit.Silent(err) {
-			text += fmt.Sprintf("dynxds: %v\n", err)
+		lines, failed := p.lines(a, err)
+		if failed != nil {
+			return failed
 		}
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		if onTerminal && p.format == "text" {
-			err = screen.Redraw(text)
-		} else if text != last {
-			if last != "" && p.format == "text" {
-				text = "\n" + text
-			}
-			_, err = io.WriteString(out, text)
-			text = strings.TrimPrefix(text, "\n")
+		if inPlace {
+			err = screen.Redraw(lines)
 		} else {
-			err = nil
+			last, err = p.printChange(out, last, lines)
 		}
-		if last = text; err != nil {
+		if err != nil {
 			return err
 		}
 		select {
@@ -102,6 +90,35 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 			return nil
 		}
 	}
+}
+
+// lines returns an answer, which may be nil, and the error beside it, as they are printed.
+func (p *processFlags) lines(a answer, answered error) (lines styled.Text, err error) {
+	if a != nil && p.format == "text" {
+		lines = a.Lines()
+	} else if a != nil {
+		var b strings.Builder
+		if err := cmdline.WriteData(&b, p.format, a); err != nil {
+			return nil, err
+		}
+		lines.AddAll(styled.Plain, b.String())
+	}
+	if answered != nil && !exit.Silent(answered) {
+		lines.AddAll(styled.Bad, fmt.Sprintf("dynxds: %v", answered))
+	}
+	return lines, nil
+}
+
+// printChange prints lines, unless their text is the last one, and returns it.
+func (p *processFlags) printChange(out io.Writer, last string, lines styled.Text) (text string, err error) {
+	text = lines.String()
+	if text == last {
+		return text, nil
+	}
+	if last != "" && p.format == "text" {
+		lines = append(styled.Text{{}}, lines...)
+	}
+	return text, terminal.Print(out, lines)
 }
 
 func firstOf(errs ...error) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 )
 
-func newRoot(run runDemo) *cobra.Command {
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dynxds",
 		Short: "xDS for gRPC-Go clients: a control plane, tools, and a demonstration",
@@ -18,8 +18,8 @@ control plane, over a folder of services and MeshHTTPRoute policies; it writes t
 bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
 	}
-	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newValidate(), newRender(),
-		newBootstrap(), newCerts(), newClients(), newStatus(), newExplain(), newVersion())
+	root.AddCommand(newDemo(), newServe(), newRelay(), newApply(), newValidate(), newRender(),
+		newBootstrap(), newClients(), newStatus(), newExplain(), newVersion())
 	cmdline.Prepare(root)
 	return root
 }

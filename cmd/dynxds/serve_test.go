@@ -14,7 +14,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -26,7 +25,7 @@ const exampleMesh = "../../examples/mesh/config"
 func run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
 	var out, err bytes.Buffer
-	exit = execute(t.Context(), args, &out, &err, demo.Run)
+	exit = execute(t.Context(), args, &out, &err)
 	return out.String(), err.String(), exit
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
 func newValidate() *cobra.Command {
@@ -27,7 +29,7 @@ of a resource, and no client of dynxds would reject one.`,
 			}
 			out := cmd.OutOrStdout()
 			if warning := v.Warning(); warning != "" {
-				fmt.Fprintf(out, "%s: warning: %s\n", args[0], warning)
+				_ = terminal.Print(out, styled.Text{{Style: styled.Doubtful, Text: fmt.Sprintf("%s: warning: %s", args[0], warning)}})
 			}
 			return cmdline.PrintValidation(out, v, args[0], "file")
 		},

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
 // Bounds on what Text lists. JSON has all of it.
@@ -25,7 +26,10 @@ const (
 
 // Text returns the explanation for a terminal, the answer first. Long lists are shortened. Text of
 // resources and peers appears without control characters.
-func (e *Explanation) Text() string {
+func (e *Explanation) Text() string { return Lines(e).String() }
+
+// Lines returns what Text does, with the style of each line.
+func Lines(e *Explanation) styled.Text {
 	t := &text{}
 	t.head(e)
 	t.resource(e.Listener)
@@ -53,64 +57,80 @@ func (e *Explanation) Text() string {
 		}
 		t.cluster(&e.Clusters[i])
 	}
-	return t.b.String()
+	return t.lines
 }
 
 // text is a page of lines.
-type text struct{ b strings.Builder }
+type text struct{ lines styled.Text }
 
 const indent = "    "
 
-// line adds a line, without control characters and white space at its end.
+// line adds a plain line, without control characters and white space at its end.
 func (t *text) line(depth int, format string, args ...any) {
-	t.b.WriteString(strings.Repeat(indent, depth))
-	t.b.WriteString(faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), ""))
-	t.b.WriteByte('\n')
+	t.lineAs(styled.Plain, depth, format, args...)
+}
+
+// lineAs is line with a style, as are fieldAs and fieldsAs.
+func (t *text) lineAs(style styled.Style, depth int, format string, args ...any) {
+	visible := faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), "")
+	t.lines.Add(style, "%s%s", strings.Repeat(indent, depth), visible)
 }
 
 // heading begins a section.
 func (t *text) heading(format string, args ...any) {
-	t.b.WriteByte('\n')
+	t.lines.Add(styled.Plain, "")
 	t.line(0, format, args...)
 }
 
 // field adds a named line, if it has a value.
-func (t *text) field(depth int, name, value string) {
+func (t *text) field(depth int, name, value string) { t.fieldAs(styled.Plain, depth, name, value) }
+
+func (t *text) fieldAs(style styled.Style, depth int, name, value string) {
 	if value != "" {
-		t.line(depth, "%-12s %s", name, value)
+		t.lineAs(style, depth, "%-12s %s", name, value)
 	}
 }
 
 // fields adds several lines under one name.
 func (t *text) fields(depth int, name string, values []string) {
+	t.fieldsAs(styled.Plain, depth, name, values)
+}
+
+func (t *text) fieldsAs(style styled.Style, depth int, name string, values []string) {
 	for _, value := range values {
-		t.field(depth, name, value)
+		t.fieldAs(style, depth, name, value)
 		name = ""
 	}
 }
 
+// row is a line of a table.
+type row struct {
+	style styled.Style
+	cells []string
+}
+
 // table adds rows with aligned columns.
-func (t *text) table(depth int, rows [][]string) {
+func (t *text) table(depth int, rows []row) {
 	var widths []int
 	for _, row := range rows {
-		for i, cell := range row {
+		for i, cell := range row.cells {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			if i < len(row)-1 { // A long last cell widens nothing.
+			if i < len(row.cells)-1 { // A long last cell widens nothing.
 				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 			}
 		}
 	}
 	for _, row := range rows {
 		var b strings.Builder
-		for i, cell := range row {
+		for i, cell := range row.cells {
 			b.WriteString(cell)
-			if i < len(row)-1 {
+			if i < len(row.cells)-1 {
 				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
 			}
 		}
-		t.line(depth, "%s", b.String())
+		t.lineAs(row.style, depth, "%s", b.String())
 	}
 }
 
@@ -133,13 +153,13 @@ func (t *text) head(e *Explanation) {
 	t.field(0, "client", client)
 	name := "outcome"
 	if e.Pending != "" {
-		t.field(0, name, e.Pending)
+		t.fieldAs(styled.Heading, 0, name, e.Pending)
 		name = "then"
 	}
 	if outcomes := e.outcomes(); len(outcomes) > 0 {
-		t.fields(0, name, outcomes)
+		t.fieldsAs(styled.Heading, 0, name, outcomes)
 	} else {
-		t.field(0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
+		t.fieldAs(styled.Heading, 0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
 	}
 	if n := len(e.Notes) - maxNotes; n > 0 {
 		t.fields(0, "note", e.Notes[:maxNotes])
@@ -160,11 +180,16 @@ func (t *text) resource(s *ResourceStatus) {
 
 // status adds the lines of a resource below its heading.
 func (t *text) status(s *ResourceStatus) {
-	t.line(1, "%s", s.summary())
+	t.lineAs(styled.OfState(s.State), 1, "%s", s.summary())
+	t.faults(s)
+}
+
+// faults adds what is wrong with a resource.
+func (t *text) faults(s *ResourceStatus) {
 	if s.Error != "" {
-		t.field(1, "error", s.failure())
+		t.fieldAs(styled.Bad, 1, "error", s.failure())
 	}
-	t.fields(1, "rejected", s.Faults)
+	t.fieldsAs(styled.Bad, 1, "rejected", s.Faults)
 	t.ignored(s)
 }
 
@@ -239,13 +264,13 @@ func behind(at string) string {
 }
 
 func (t *text) hosts(hosts []VirtualHost) {
-	var others [][]string
+	var others []row
 	chosen := -1
 	for i := range hosts {
 		if hosts[i].Chosen {
 			chosen = i
 		} else {
-			others = append(others, []string{"not " + quote(hosts[i].Name), hosts[i].Reason})
+			others = append(others, row{cells: []string{"not " + quote(hosts[i].Name), hosts[i].Reason}})
 		}
 	}
 	switch {
@@ -256,7 +281,7 @@ func (t *text) hosts(hosts []VirtualHost) {
 		t.heading("virtual hosts")
 	}
 	if n := len(others); n > maxHosts {
-		others = append(others[:maxHosts], []string{fmt.Sprintf("and %d more", n-maxHosts)})
+		others = append(others[:maxHosts], row{cells: []string{fmt.Sprintf("and %d more", n-maxHosts)}})
 	}
 	t.table(1, others)
 }
@@ -266,10 +291,10 @@ func (t *text) routes(e *Explanation) {
 		return
 	}
 	t.heading("routes, in the order in which they are tried")
-	var rows [][]string
+	var rows []row
 	for i := 0; i < len(e.Routes); i++ {
 		if len(rows) > maxRows {
-			rows = append(rows, []string{"…", fmt.Sprintf("%d more", len(e.Routes)-i)})
+			rows = append(rows, row{cells: []string{"…", fmt.Sprintf("%d more", len(e.Routes)-i)}})
 			break
 		}
 		end := i
@@ -291,7 +316,7 @@ func (t *text) routes(e *Explanation) {
 }
 
 // rowsOfRun are those of a long run of routes that are not taken: those that almost match, and the first others.
-func rowsOfRun(run []Route) (rows [][]string) {
+func rowsOfRun(run []Route) (rows []row) {
 	const shown = maxRun - 2
 	almost := 0
 	for i := range run {
@@ -312,16 +337,16 @@ func rowsOfRun(run []Route) (rows [][]string) {
 			}
 		}
 	}
-	return append(rows, []string{"…", fmt.Sprintf("%d more that do not match", len(run)-len(rows))})
+	return append(rows, row{cells: []string{"…", fmt.Sprintf("%d more that do not match", len(run)-len(rows))}})
 }
 
 // row is a route in the table of routes.
-func (r *Route) row() []string {
+func (r *Route) row() row {
 	number := strconv.Itoa(r.Index)
 	if r.Name != "" {
 		number += " " + quote(r.Name)
 	}
-	result := ""
+	style, result := styled.Plain, ""
 	switch {
 	case r.LeftOut != "":
 		result = "left out: " + r.LeftOut
@@ -330,12 +355,12 @@ func (r *Route) row() []string {
 	case r.Later:
 		result = "matches too, but an earlier route takes all RPCs"
 	default:
-		result = "taken by " + formatPercent(r.Share) + " of the RPCs" + behind(r.At)
+		style, result = styled.Good, "taken by "+formatPercent(r.Share)+" of the RPCs"+behind(r.At)
 	}
 	if r.Unchecked != "" {
 		result += "; " + r.Unchecked
 	}
-	return []string{number, r.Match, result}
+	return row{style, []string{number, r.Match, result}}
 }
 
 // String describes what the RPC has instead of what is wanted.

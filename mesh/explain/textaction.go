@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
 func (t *text) action(r *Route) {
@@ -71,14 +72,14 @@ func (t *text) destination(d *Destination, name string) {
 	if d.Error != "" {
 		line += ": " + d.Error
 	}
-	t.field(1, name, line+ignored(d.Ignored)+behind(d.At))
+	t.fieldAs(ofIgnored(d.Ignored), 1, name, line+ignored(d.Ignored)+behind(d.At))
 	t.filters(2, d.Filters)
 	t.headerEdits(2, d.Headers)
 	t.rewrite(2, "authority", d.Authority)
 }
 
 func (t *text) filters(depth int, filters []Filter) {
-	var lines []string
+	name := "filters"
 	for i := range filters {
 		f := &filters[i]
 		line := quote(f.Name) + " " + f.Type
@@ -95,9 +96,9 @@ func (t *text) filters(depth int, filters []Filter) {
 		if config != nil && !f.Disabled && string(config) != "{}" {
 			line += " " + faults.Shorten(string(config), maxConfig)
 		}
-		lines = append(lines, line+ignored(f.Ignored)+behind(f.At))
+		t.fieldAs(ofIgnored(f.Ignored), depth, name, line+ignored(f.Ignored)+behind(f.At))
+		name = ""
 	}
-	t.fields(depth, "filters", lines)
 }
 
 func (t *text) rewrite(depth int, name string, r *Rewrite) {
@@ -112,16 +113,16 @@ func (t *text) rewrite(depth int, name string, r *Rewrite) {
 	if r.Error != "" {
 		line += ": " + r.Error
 	}
-	t.field(depth, name, line+ignored(r.Ignored)+behind(r.At))
+	t.fieldAs(ofIgnored(r.Ignored), depth, name, line+ignored(r.Ignored)+behind(r.At))
 }
 
 func (t *text) headerEdits(depth int, edits []HeaderEdit) {
-	var lines []string
+	name := "headers"
 	for i := range edits {
 		h := &edits[i]
-		lines = append(lines, fmt.Sprintf("%s %s: %s%s", h.Side, h.Name, h.Edit, ignored(h.Ignored)+behind(h.At)))
+		t.fieldAs(ofIgnored(h.Ignored), depth, name, fmt.Sprintf("%s %s: %s%s", h.Side, h.Name, h.Edit, ignored(h.Ignored)+behind(h.At)))
+		name = ""
 	}
-	t.fields(depth, "headers", lines)
 }
 
 // ignored is the text for something that the client does not act on.
@@ -130,6 +131,14 @@ func ignored(why string) string {
 		return ""
 	}
 	return "; NOT IN FORCE: " + why
+}
+
+// ofIgnored is the style of a line with that text.
+func ofIgnored(why string) styled.Style {
+	if why == "" {
+		return styled.Plain
+	}
+	return styled.Bad
 }
 
 func (t *text) cluster(c *Cluster) {
@@ -145,7 +154,7 @@ func (t *text) cluster(c *Cluster) {
 	if s := c.Resource; s != nil {
 		t.status(s)
 	}
-	t.field(1, "fails", c.Error)
+	t.fieldAs(styled.Bad, 1, "fails", c.Error)
 	t.field(1, "waits", c.Waits)
 	t.field(1, "unknown", c.Unknown)
 	t.field(1, "connections", c.Connections)
@@ -156,11 +165,11 @@ func (t *text) cluster(c *Cluster) {
 			t.field(1, "member", fmt.Sprintf("and %d more", len(c.Members)-i))
 			break
 		}
-		line := quote(name)
+		style, line := styled.Plain, quote(name)
 		if name == c.InUse {
-			line += "  in use: " + c.Reason
+			style, line = styled.Good, line+"  in use: "+c.Reason
 		}
-		t.field(1, "member", line)
+		t.fieldAs(style, 1, "member", line)
 	}
 	t.settings(c.Settings)
 	if c.Assignment != nil {
@@ -191,12 +200,8 @@ func (t *text) settings(s *ClusterSettings) {
 
 func (t *text) assignment(a *ClusterAssignment) {
 	if s := a.Resource; s != nil {
-		t.field(1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
-		if s.Error != "" {
-			t.field(1, "error", s.failure())
-		}
-		t.fields(1, "rejected", s.Faults)
-		t.ignored(s)
+		t.fieldAs(styled.OfState(s.State), 1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
+		t.faults(s)
 	}
 	for _, d := range a.Drops {
 		t.field(1, "drops", formatPercent(d.Percent)+", category "+quote(d.Category))
@@ -213,7 +218,7 @@ func (t *text) assignment(a *ClusterAssignment) {
 		if p.Reason != "" {
 			line += ": " + p.Reason
 		}
-		t.line(1, "%-12s %s", fmt.Sprintf("priority %d", p.Priority), line)
+		t.lineAs(styled.OfState(p.State), 1, "%-12s %s", fmt.Sprintf("priority %d", p.Priority), line)
 		for j := range p.Localities {
 			t.locality(&p.Localities[j])
 		}
@@ -225,11 +230,11 @@ func (t *text) locality(l *Locality) {
 	if name == "" {
 		name = "no name"
 	}
-	t.line(2, "locality %s: weight %d, %s of the priority  %s", name, l.Weight, formatPercent(l.Percent), l.State)
-	var rows [][]string
+	t.lineAs(styled.OfState(l.State), 2, "locality %s: weight %d, %s of the priority  %s", name, l.Weight, formatPercent(l.Percent), l.State)
+	var rows []row
 	for i := range l.Endpoints {
 		if i == maxEndpoints && len(l.Endpoints) > maxEndpoints+1 {
-			rows = append(rows, []string{fmt.Sprintf("… and %d more", len(l.Endpoints)-i)})
+			rows = append(rows, row{cells: []string{fmt.Sprintf("… and %d more", len(l.Endpoints)-i)}})
 			break
 		}
 		rows = append(rows, l.Endpoints[i].row())
@@ -238,10 +243,10 @@ func (t *text) locality(l *Locality) {
 }
 
 // row is an endpoint in the table of endpoints.
-func (e *Endpoint) row() []string {
-	state := e.State
+func (e *Endpoint) row() row {
+	style, state := styled.OfState(e.Health, e.State, e.HealthCheck), e.State
 	if e.Ejected {
-		state = strings.TrimSpace(state + " ejected")
+		style, state = styled.Bad, strings.TrimSpace(state+" ejected")
 		if e.EjectedUntil != nil {
 			state += " until " + formatTime(*e.EjectedUntil)
 		}
@@ -254,5 +259,5 @@ func (e *Endpoint) row() []string {
 		address += " (" + strings.Join(e.Additional, ", ") + ")"
 	}
 	last := strings.TrimSpace(e.LastError + behind(e.At))
-	return []string{address, e.Health, fmt.Sprintf("weight %d", e.Weight), state, last}
+	return row{style, []string{address, e.Health, fmt.Sprintf("weight %d", e.Weight), state, last}}
 }

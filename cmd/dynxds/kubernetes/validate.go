@@ -10,7 +10,6 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -127,8 +126,7 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			screen, onTerminal := cmd.OutOrStdout().(*terminal.Writer)
-			if err := cmdline.Print(cmd.OutOrStdout(), format, e, onTerminal && screen.Redraws()); err != nil {
+			if err := cmdline.Print(cmd.OutOrStdout(), format, cmdline.Explanation{Explanation: e}); err != nil {
 				return err
 			}
 			return rpc.Judge(e)

@@ -1,7 +1,6 @@
 package clients
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -89,10 +88,8 @@ func TestFleet(t *testing.T) {
 	ctx := testutils.Context(t)
 
 	fleet := Ask(ctx, []Replica{first, third, second, {ID: "shy"}}, false, time.Minute)
-	var text bytes.Buffer
-	xdstest.NoError(t, fleet.Print(&text))
 	var got []string
-	for line := range strings.Lines(text.String()) {
+	for line := range strings.Lines(fleet.Lines().String()) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	xdstest.Equal(t, "the table", []string{
@@ -127,9 +124,7 @@ func TestNoReplicaAnswers(t *testing.T) {
 		"0 client streams at 1 replica: 0 rejecting, 0 behind; 1 replica did not answer\n": {gone(t), replica(t, "there")},
 	} {
 		fleet := Ask(testutils.Context(t), replicas, false, time.Minute)
-		var text bytes.Buffer
-		xdstest.NoError(t, fleet.Print(&text))
-		xdstest.Equal(t, "the summary", want, text.String())
+		xdstest.Equal(t, "the summary", want, fleet.Lines().String())
 	}
 }
 
@@ -242,10 +237,8 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
 		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
-		var out strings.Builder
-		xdstest.NoError(t, fleet.Print(&out))
 		want = "Configuration:\n  " + admin + ": " + want + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
-		if got := out.String(); got != want {
+		if got := fleet.Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 	}

@@ -11,17 +11,20 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
 // maxCell bounds what a cell of the table shows, in bytes.
 const maxCell = 64
 
-// Print writes a table with a line for each type on each stream, and below it what clients said of what
+// Lines returns a table with a line for each type on each stream, and below it what clients said of what
 // they refuse, the errors that they were sent, and a summary.
-func (f *Fleet) Print(w io.Writer) error {
-	var table, nacks, errs bytes.Buffer
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+func (f *Fleet) Lines() styled.Text {
+	var cells, nacks, errs bytes.Buffer
+	var lines styled.Text
+	t := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
 	refusing, behind := 0, 0
+	styles := []styled.Style{styled.Heading} // of the rows
 	if len(f.Clients) > 0 {
 		row(t, "NODE", "CLUSTER", "ADDRESS", "REPLICA", "SINCE", "STREAM", "TYPE", "NAMES", "ACKED", "STATE")
 	}
@@ -33,32 +36,33 @@ func (f *Fleet) Print(w io.Writer) error {
 		if c.behind() {
 			behind++
 		}
-		c.rows(t)
+		styles = append(styles, c.rows(t)...)
 		c.texts(&nacks, &errs)
 	}
-	if err := t.Flush(); err != nil {
-		return err
+	_ = t.Flush() // a buffer has no errors
+	lines.AddAll(styled.Plain, cells.String())
+	for i := range lines {
+		lines[i].Style = styles[i]
 	}
-	section(&table, "Configuration:", f.configurations())
-	section(&table, "Refused:", nacks.String())
-	section(&table, "Errors in place of resources:", errs.String())
-	if table.Len() > 0 {
-		table.WriteByte('\n')
+	section(&lines, "Configuration:", f.configurations())
+	section(&lines, "Refused:", nacks.String())
+	section(&lines, "Errors in place of resources:", errs.String())
+	if len(lines) > 0 {
+		lines.Add(styled.Plain, "")
 	}
 	switch answered := f.Replicas - len(f.Unreachable); {
 	case f.Replicas == 0:
-		table.WriteString("no replica is running\n")
+		lines.Add(styled.Plain, "no replica is running")
 	case answered == 0:
-		fmt.Fprintf(&table, "%s did not answer: its clients are unknown\n", faults.Count(f.Replicas, "replica"))
+		lines.Add(styled.Bad, "%s did not answer: its clients are unknown", faults.Count(f.Replicas, "replica"))
 	default:
-		fmt.Fprintf(&table, "%s at %s: %d rejecting, %d behind", faults.Count(len(f.Clients), "client stream"), faults.Count(answered, "replica"), refusing, behind)
+		text := fmt.Sprintf("%s at %s: %d rejecting, %d behind", faults.Count(len(f.Clients), "client stream"), faults.Count(answered, "replica"), refusing, behind)
 		if n := len(f.Unreachable); n > 0 {
-			fmt.Fprintf(&table, "; %s did not answer", faults.Count(n, "replica"))
+			text += fmt.Sprintf("; %s did not answer", faults.Count(n, "replica"))
 		}
-		table.WriteByte('\n')
+		lines.Add(styled.Plain, "%s", text)
 	}
-	_, err := w.Write(table.Bytes())
-	return err
+	return lines
 }
 
 // configurations says what each replica has published last, and what is wrong with its documents.
@@ -77,18 +81,19 @@ func (f *Fleet) configurations() string {
 	return b.String()
 }
 
-func section(b *bytes.Buffer, title, lines string) {
+func section(to *styled.Text, title, lines string) {
 	if lines == "" {
 		return
 	}
-	if b.Len() > 0 {
-		b.WriteByte('\n')
+	if len(*to) > 0 {
+		to.Add(styled.Plain, "")
 	}
-	b.WriteString(title + "\n" + lines)
+	to.Add(styled.Plain, "%s", title)
+	to.AddAll(styled.Plain, lines)
 }
 
-// rows writes the client's lines of the table. Only the first has the cells that are the same in all.
-func (c *Client) rows(t *tabwriter.Writer) {
+// rows writes the client's lines of the table, and returns their styles. Only the first has the cells that are the same in all.
+func (c *Client) rows(t *tabwriter.Writer) (styles []styled.Style) {
 	stream := c.Protocol
 	if c.TP2 {
 		stream += " TP2"
@@ -96,6 +101,7 @@ func (c *Client) rows(t *tabwriter.Writer) {
 	cells := []string{orDash(c.Node), orDash(c.Cluster), orDash(c.Address), c.Replica, age(c.asked.Sub(c.Since)), stream}
 	if len(c.Types) == 0 {
 		row(t, append(cells, "-", "-", "-", "-")...)
+		styles = append(styles, styled.Plain)
 	}
 	for i := range c.Types {
 		of := &c.Types[i]
@@ -104,11 +110,26 @@ func (c *Client) rows(t *tabwriter.Writer) {
 			names = "*"
 		}
 		row(t, append(cells, of.Type, names, orDash(of.ACKed), of.state(c.asked))...)
+		styles = append(styles, of.style())
 		cells = make([]string, len(cells))
 	}
 	if c.MoreTypes > 0 {
 		row(t, append(cells, faults.Count(c.MoreTypes, "more type"), "", "", "")...)
+		styles = append(styles, styled.Plain)
 	}
+	return styles
+}
+
+func (t *Type) style() styled.Style {
+	switch {
+	case t.Refuses():
+		return styled.Bad
+	case t.State == StateBehind:
+		return styled.Doubtful
+	case t.State == StateACK:
+		return styled.Good
+	}
+	return styled.Plain
 }
 
 // state says in words what the client has of a type.

@@ -1,5 +1,5 @@
 // Package clients shows operators what the clients of a control plane think of it. A replica serves the
-// state of its streams as JSON (Handler); Ask fetches that of several replicas, and Print writes it.
+// state of its streams as JSON (Handler); Ask fetches that of several replicas, and Fleet.Lines is the text.
 //
 // What clients say, such as their errors, is shortened where it is served, and has no control of the
 // terminal where it is printed.

@@ -7,6 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
+	"github.com/dynxds/dynxds/internal/styled"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // Output adds the flag of the formats that a command prints, the first one by default.
@@ -20,21 +23,28 @@ func TextOrData(cmd *cobra.Command, format *string) {
 }
 
 // Answer is what a command prints, as text or as data.
-type Answer interface{ Text() string }
+type Answer interface{ Lines() styled.Text }
 
-// Print prints an answer. Where there is a terminal, its picture comes last, if it has one.
-func Print(out io.Writer, format string, a Answer, onTerminal bool) error {
+// Explanation is the answer of commands that explain an RPC.
+type Explanation struct{ *explain.Explanation }
+
+// Lines returns the text of the explanation.
+func (e Explanation) Lines() styled.Text { return explain.Lines(e.Explanation) }
+
+// Print prints an answer. On a terminal, its picture comes last, if it has one.
+func Print(out io.Writer, format string, a Answer) error {
 	if format != "text" {
 		return WriteData(out, format, a)
 	}
-	text := a.Text()
-	if drawn, ok := a.(interface{ Picture() string }); ok && onTerminal {
-		if picture := drawn.Picture(); picture != "" {
-			text += "\n" + picture
+	lines := a.Lines()
+	screen, ok := out.(*terminal.Writer)
+	if e, drawn := a.(Explanation); drawn && ok && screen.Redraws() {
+		if picture := e.Picture(); picture != "" {
+			lines.Add(styled.Plain, "")
+			lines.AddAll(styled.Plain, picture)
 		}
 	}
-	_, err := io.WriteString(out, text)
-	return err
+	return terminal.Print(out, lines)
 }
 
 // WriteData writes a value as indented JSON, or as YAML.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
+	"github.com/dynxds/dynxds/internal/styled"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -50,7 +51,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 		err = exit.With(exit.Usage, err)
 	}
 	if err != nil && !exit.Silent(err) {
-		fmt.Fprintf(errs, "%s: %s\n", root.Name(), err)
+		var lines styled.Text
+		lines.AddAll(styled.Bad, fmt.Sprintf("%s: %s", root.Name(), err))
+		_ = terminal.Print(errs, lines) // who reads it may have gone
 	}
 	return exit.Code(err)
 }

@@ -7,7 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/styled"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // PrintValidation writes the faults of a folder, or of another place whose contents the unit counts, and the features that clients
@@ -26,18 +29,22 @@ func PrintValidation(out io.Writer, v *site.Validation, place, unit string) erro
 
 // PrintReports writes the reports, by kind of client.
 func PrintReports(out io.Writer, v *site.Validation) {
+	var lines styled.Text
 	kinds, reports := v.ByClients()
 	for _, kind := range kinds {
 		indent := ""
 		if kind != "" {
-			fmt.Fprintf(out, "%s:\n", kind)
+			lines.Add(styled.Plain, "%s:", kind)
 			indent = "  "
 		}
 		for _, report := range reports[kind] {
-			fmt.Fprintf(out, "%s%s\n", indent, faults.Printable(report.String(), ""))
+			lines.Add(ofSeverity[report.Severity], "%s%s", indent, faults.Printable(report.String(), ""))
 		}
 	}
+	_ = terminal.Print(out, lines) // who reads it may have gone
 }
+
+var ofSeverity = map[meshroute.Severity]styled.Style{meshroute.Warning: styled.Doubtful, meshroute.Error: styled.Bad}
 
 // Rendering is how to print what a client gets.
 type Rendering struct {

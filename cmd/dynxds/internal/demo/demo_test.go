@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/testutils"
@@ -21,11 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The tests that run a demo are not parallel: it sets the environment.
 
-// The real mesh, for the shortest time: all five steps are observed with RPCs of every kind, and nothing is left behind.
+// quick is a demo whose steps take no longer than they have to.
+func quick(t *testing.T, out io.Writer) *demo {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "") // which the test restores
+	return &demo{out: out, patience: patience}
+}
+
+// The real mesh: all five steps are observed with RPCs of every kind, and nothing is left behind.
 func TestRunObservesAllSteps(t *testing.T) {
-	t.Setenv(bootstrapEnv, "/what/it/was")
 	var out bytes.Buffer
-	if err := runMesh(testutils.Context(t), Options{Duration: MinDuration}, patience, &out, steps); err != nil {
+	if err := quick(t, &out).run(testutils.Context(t), "", (*demo).steps); err != nil {
 		t.Fatalf("run: %v\n%s", err, out.String())
 	}
 	for _, want := range []string{"\nAll 5 steps observed, in ", "\nStep 5 of 5: move a client\n", "cluster \"proxy\"\n"} {
@@ -33,52 +39,44 @@ func TestRunObservesAllSteps(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, out.String())
 		}
 	}
-	if got := os.Getenv(bootstrapEnv); got != "/what/it/was" {
-		t.Errorf("%s is left as %q", bootstrapEnv, got)
-	}
-	_, path, _ := strings.Cut(out.String(), bootstrapEnv+"=")
-	path, _, _ = strings.Cut(path, "\n")
-	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Dir(os.Getenv("GRPC_XDS_BOOTSTRAP"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of the bootstrap file is left behind: %v", err)
 	}
 }
 
-// A configuration that the client rejects: the step never shows, and the error has the
-// step, the reason and the client's message.
+// A configuration that the client rejects: the step never shows, the error has the step and the reason, and no later step begins.
 func TestRunFailsIfAStepNeverShows(t *testing.T) {
-	faulty := func(m *mesh) []step {
-		two := steps(m)[:2]
-		wrong := routes(2, 50, 50, "")
+	faulty := func(d *demo) []step {
+		three := d.steps()[:3]
+		wrong := routes("2", 50, 50)
 		wrong.VirtualHosts[0].Routes[0].GetRoute().GetWeightedClusters().Clusters = nil
-		two[1].do = m.pushes(wrong)
-		return two
+		three[1].do = func(context.Context) error {
+			d.patience = time.Second
+			return d.mesh.push(wrong)
+		}
+		return three
 	}
 	var out bytes.Buffer
-	err := runMesh(testutils.Context(t), Options{Duration: time.Second}, 5*time.Second, &out, faulty)
-	if err == nil {
-		t.Fatalf("run: no error\n%s", out.String())
-	}
-	const step = "step 2 of 2 (shift to 50/50) was not observed: no RPC has shown the change within "
-	if !strings.HasPrefix(err.Error(), step) {
+	err := quick(t, &out).run(testutils.Context(t), "", faulty)
+	const step = "step 2 of 3 (shift to 50/50) was not observed: no RPC has shown the change within "
+	if err == nil || !strings.HasPrefix(err.Error(), step) {
 		t.Errorf("run: %v, want %q…", err, step)
 	}
-	if said := "the client rejected version 2 of type.googleapis.com/envoy.config.route.v3.RouteConfiguration: "; !strings.Contains(err.Error(), said) {
-		t.Errorf("run: %v, want %q", err, said)
-	}
-	if want := "\nOnly 1 of 2 steps observed, in "; !strings.Contains(out.String(), want) {
-		t.Errorf("the output lacks %q:\n%s", want, out.String())
+	for _, want := range []string{"\nNOT OBSERVED: no RPC", "\nOnly 1 of 3 steps observed, in "} {
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "Step 3") {
+			t.Errorf("the output lacks %q, or has a third step:\n%s", want, out.String())
+		}
 	}
 }
 
 // firstStep returns the demo's first step alone, with calls around its change.
-func firstStep(before func(*mesh), after func()) func(*mesh) []step {
-	return func(m *mesh) []step {
-		first := steps(m)[0]
+func firstStep(before func(*mesh), after func() error) func(*demo) []step {
+	return func(d *demo) []step {
+		first := d.steps()[0]
 		do := first.do
 		first.do = func(ctx context.Context) error {
-			before(m)
-			defer after()
-			return do(ctx)
+			before(d.mesh)
+			return errors.Join(do(ctx), after())
 		}
 		return []step{first}
 	}
@@ -86,21 +84,54 @@ func firstStep(before func(*mesh), after func()) func(*mesh) []step {
 
 func TestRunFailsIfRPCsFail(t *testing.T) {
 	broken := errors.New("this backend is broken")
-	flaky := firstStep(func(m *mesh) { m.backends[canary1].Fail(broken) }, func() {})
-	err := runMesh(testutils.Context(t), Options{Duration: time.Second}, time.Second, io.Discard, flaky)
-	cmdtest.ErrorHas(t, "run", err, broken.Error())
+	flaky := firstStep(func(m *mesh) { m.backends[canary1].Fail(broken) }, func() error { return nil })
+	d := quick(t, io.Discard)
+	d.patience = time.Second
+	cmdtest.ErrorHas(t, "run", d.run(testutils.Context(t), "", flaky), broken.Error())
+}
+
+func TestRunEndsWhenAChangeCannotBeMade(t *testing.T) {
+	broken := errors.New("no change today")
+	impossible := firstStep(func(*mesh) {}, func() error { return broken })
+	err := quick(t, io.Discard).run(testutils.Context(t), "", impossible)
+	cmdtest.ErrorHas(t, "run", err, "step 1 of 1 (split 90/10) could not be done: "+broken.Error())
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(testutils.Context(t))
 	stopped := errors.New("stopped by hand")
 	var out bytes.Buffer
-	interrupted := firstStep(func(*mesh) {}, func() { cancel(stopped) })
-	err := runMesh(ctx, Options{Duration: time.Hour}, time.Hour, &out, interrupted)
-	if !errors.Is(err, stopped) {
-		t.Errorf("run: %v, want %v", err, stopped)
+	interrupted := firstStep(func(*mesh) {}, func() error { cancel(stopped); return nil })
+	d := quick(t, &out)
+	d.stepTime, d.patience = time.Hour, time.Hour
+	err := d.run(ctx, "", interrupted)
+	if !errors.Is(err, stopped) || !strings.Contains(err.Error(), "step 1 of 1 (split 90/10) was cut short") {
+		t.Errorf("run: %v, want step 1 cut short: %v", err, stopped)
 	}
 	if want := ", 0 failed.\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("interrupted RPCs count as failed:\n%s", out.String())
 	}
+}
+
+// afterSteps is called when the demo says that its RPCs go on.
+type afterSteps func()
+
+func (f afterSteps) Write(text []byte) (int, error) {
+	if bytes.Contains(text, []byte("The RPCs go on ")) {
+		f()
+	}
+	return len(text), nil
+}
+
+// With a page the RPCs go on after the steps, until the context ends. One that fails then fails the run.
+func TestRunFailsForLateFailures(t *testing.T) {
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	defer cancel()
+	d := quick(t, nil)
+	d.out = afterSteps(func() {
+		d.mesh.traffic.call(emptyCall, func(context.Context, ...grpc.CallOption) error { return errors.New("late") })
+		cancel()
+	})
+	err := d.run(ctx, "127.0.0.1:0", firstStep(func(*mesh) {}, func() error { return nil }))
+	cmdtest.ErrorHas(t, "run", err, "1 RPC failed after the steps were judged")
 }

@@ -2,80 +2,211 @@ package demo
 
 import (
 	"context"
-	"sync/atomic"
-	"time"
+	"fmt"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stepCount is the number of the demo's steps.
-const stepCount = 5
+const (
+	serviceName = "echo.example.com"
+	routesName  = "echo-routes"
+
+	stable, canary, proxy             = "stable", "canary", "proxy"
+	stable1, stable2, canary1, proxy1 = "stable-1", "stable-2", "canary-1", "proxy-1"
+)
+
+// The last step has two more clients. Both use the resources of an authority, where the Listener has two variants, distinguished by
+// a dynamic parameter (xRFC TP2).
+const (
+	alice, bob = "alice", "bob"
+
+	authority       = "demo"
+	variantListener = "xdstp://" + authority + "/envoy.config.listener.v3.Listener/" + serviceName
+	dpdsName        = "xdstp://" + authority + "/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
+
+	listenerType     = "listener_type"
+	viaProxy, direct = "via_proxy", "direct"
+)
+
+// step is one change and its expected effect.
+type step struct {
+	name string
+	text string
+	// do makes the change.
+	do func(context.Context) error
+	// groups are sets of methods, each with its own split. The first answered RPC of the first group that its configuration routed, and
+	// that began when the change was made, proves that the change has arrived.
+	groups []group
+}
+
+// group is a set of methods, or of further clients, whose RPCs are split alike: by independent draws or more evenly, as by round
+// robin.
+type group struct {
+	methods       []string // none means all
+	configuration string
+	shares        map[string]float64 // by backend, with the sum 1; an absent backend has none
+}
 
 // steps returns the demo's steps.
-func steps(m *mesh) []step {
-	address := m.backends[stable2].Addr()
-	var stopped atomic.Pointer[time.Time] // when the backend has ended its connections
-	afterStop := func(r rpc) bool {
-		at := stopped.Load()
-		return at != nil && r.start.After(*at)
-	}
-	halves := group{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}}
-	moved := group{[]string{emptyCall}, map[string]float64{canary1: 1}}
+func (d *demo) steps() []step {
+	m := d.mesh
+	moved := group{[]string{emptyCall}, "3", map[string]float64{canary1: 1}}
+	rest := group{[]string{unaryCall, fullDuplexCall}, "3", map[string]float64{stable1: 0.50, canary1: 0.50}}
 	return []step{{
 		name: "split 90/10",
-		text: `The control plane sends 90% of the RPCs to cluster "stable", which has two backends, ` +
-			`and 10% to cluster "canary", which has one. The client makes its first RPCs.`,
+		text: `The control plane sends 90% of the RPCs to cluster "stable", which has two
+backends, and 10% to cluster "canary", which has one. The client makes its
+first RPCs.`,
 		do: func(context.Context) error {
-			err := m.push(append(m.fixedResources(), routes(1, 90, 10, ""))...)
+			err := m.push(append(m.fixedResources(), routes("1", 90, 10))...)
 			m.traffic.start(m.channel)
 			return err
 		},
-		expect: expectation{
-			configuration: 1,
-			groups:        []group{{shares: map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10}}},
-		},
+		groups: []group{{nil, "1", map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10}}},
 	}, {
 		name: "shift to 50/50",
-		text: `While RPCs run, the control plane shifts the split: half of them for "stable", ` +
-			`half for "canary". No RPC may fail, and none that follows the first on the new split may go by the old one.`,
-		do: m.pushes(routes(2, 50, 50, "")),
-		expect: expectation{
-			configuration: 2,
-			groups:        []group{{shares: map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50}}},
-		},
+		text: `While RPCs run, the control plane shifts the split: half of them for "stable",
+half for "canary". No RPC may fail, and none that follows the first on the new
+split may go by the old one.`,
+		do:     func(context.Context) error { return m.push(routes("2", 50, 50)) },
+		groups: []group{{nil, "2", map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50}}},
 	}, {
 		name: "stop a backend",
-		text: `Backend stable-2 dies, and the control plane is not notified. RPCs that are on its connection at ` +
-			`that moment may fail; every later one has to be answered, by stable-1 in its place.`,
+		text: `Backend stable-2 dies, and the control plane is not notified. RPCs that are on
+its connection at that moment may fail; every later one has to be answered, by
+stable-1 in its place.`,
 		do: func(context.Context) error {
+			d.tally.excuse(m.backends[stable2].Addr())
 			m.backends[stable2].Stop()
-			now := time.Now()
-			stopped.Store(&now)
 			return nil
 		},
-		expect: expectation{
-			configuration: 2,
-			shows:         afterStop,
-			groups:        []group{{shares: halves.shares}},
-			// It accepts no other connection: these RPCs are on the one that broke.
-			excuses: func(r rpc) bool { return r.peer == address },
-		},
+		groups: []group{{nil, "2", map[string]float64{stable1: 0.50, canary1: 0.50}}},
 	}, {
 		name: "move a method",
-		text: `The control plane moves one method, EmptyCall, to cluster "canary" for good. ` +
-			`The other methods keep their split.`,
-		do:     m.pushes(routes(3, 50, 50, emptyCall)),
-		expect: expectation{configuration: 3, groups: []group{moved, halves}},
+		text: `The control plane moves one method, EmptyCall, to cluster "canary" for good.
+The other methods keep their split.`,
+		do: func(context.Context) error {
+			return m.push(routes("3", 50, 50, xdsmsg.PathRoute(methodPath(emptyCall), canary)))
+		},
+		groups: []group{moved, rest},
 	}, {
 		name: "move a client",
-		text: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane sends ` +
-			`each the constraints that select its variant of the Listener, and the RPCs of both go through proxy-1. ` +
-			`Then it sends alice others: hers alone go to "stable" directly. No RPC may fail.`,
+		text: `Two more clients, alice and bob, dial the same service by dynamic parameters:
+the control plane sends each the constraints that select its variant of the
+Listener, and the RPCs of both go through proxy-1. Then it sends alice others:
+hers alone go to "stable" directly. No RPC may fail.`,
 		do: m.moveAlice,
-		expect: expectation{
-			configuration: directConfiguration,
-			about:         func(r rpc) bool { return r.method == alice },
-			groups: []group{
-				{[]string{alice}, map[string]float64{stable1: 1}}, {[]string{bob}, map[string]float64{proxy1: 1}}, moved, halves,
-			},
+		groups: []group{
+			{[]string{alice}, direct, map[string]float64{stable1: 1}},
+			{[]string{bob}, viaProxy, map[string]float64{proxy1: 1}},
+			moved, rest,
 		},
 	}}
+}
+
+// push puts resources into the control plane, all at once.
+func (m *mesh) push(resources ...proto.Message) error {
+	_, err := m.store.Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
+	return err
+}
+
+// fixedResources are the resources that no step changes.
+func (m *mesh) fixedResources() []proto.Message {
+	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName)}
+	for _, cluster := range []string{stable, canary, proxy} {
+		var addresses []string
+		for _, b := range backends {
+			if b.cluster == cluster {
+				addresses = append(addresses, m.backends[b.name].Addr())
+			}
+		}
+		all = append(all, xdsmsg.EDSCluster(cluster, ""), xdsmsg.SimpleEndpoints(cluster, addresses...))
+	}
+	return all
+}
+
+// routes is a configuration: some routes and, for the RPCs that they do not match, the weights of the clusters stable and canary.
+func routes(configuration string, stableWeight, canaryWeight uint32, before ...*routepb.Route) *routepb.RouteConfiguration {
+	split := xdsmsg.WeightedRoute("/",
+		xdsmsg.Weighted{Cluster: stable, Weight: stableWeight},
+		xdsmsg.Weighted{Cluster: canary, Weight: canaryWeight})
+	return named(configuration, xdsmsg.RouteConfig(routesName, serviceName, append(before, split)...))
+}
+
+// configurationHeader is the response header with the name of the configuration that routed the RPC. The client adds it, as its
+// RouteConfiguration says.
+const configurationHeader = "demo-configuration"
+
+// named makes the client add the name of the configuration to the responses of the RPCs that it routes.
+func named(configuration string, rc *routepb.RouteConfiguration) *routepb.RouteConfiguration {
+	return xdsmsg.With(rc, `response_headers_to_add { header { key: %q value: %q } }`, configurationHeader, configuration)
+}
+
+// moveAlice adds the variants and the clients and, once the proxy serves both clients, moves one of them.
+func (m *mesh) moveAlice(ctx context.Context) error {
+	variant := func(tx *controlplane.Tx, value, cluster string) {
+		routes := named(value, xdsmsg.RouteConfig(value, serviceName, xdsmsg.PrefixRoute("/", cluster)))
+		tx.SetVariant(map[string]string{listenerType: value}, xdsmsg.InlineListener(variantListener, routes))
+	}
+	if _, err := m.store.Update(func(tx *controlplane.Tx) {
+		variant(tx, viaProxy, proxy)
+		variant(tx, direct, stable)
+		tx.SetDPDS(dpdsName, m.constraints)
+	}); err != nil {
+		return err
+	}
+	for _, name := range []string{alice, bob} {
+		if err := m.startVariantClient(ctx, name); err != nil {
+			return fmt.Errorf("client %s: %w", name, err)
+		}
+	}
+	m.aliceIsDirect.Store(true)
+	m.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == alice })
+	return nil
+}
+
+// constraints are those that the control plane sends to a client.
+func (m *mesh) constraints(node *corepb.Node) (dynparam.ByType, error) {
+	value := viaProxy
+	if node.GetId() == alice && m.aliceIsDirect.Load() {
+		value = direct
+	}
+	c, err := dynparam.Exact(map[string]string{listenerType: value})
+	if err != nil {
+		return dynparam.ByType{}, err
+	}
+	return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": c})
+}
+
+// startVariantClient dials the authority, expects the proxy to answer the first RPC, and starts the client's traffic. The bootstrap
+// is in memory: the environment has only one.
+func (m *mesh) startVariantClient(ctx context.Context, name string) error {
+	content := testutils.Bootstrap(name, m.address, testutils.ServerFeatures("dynamic_parameter_constraints"),
+		testutils.Authority(authority, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName}))
+	channel, err := m.newChannel("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	var header metadata.MD
+	if _, err := testgrpc.NewTestServiceClient(channel).EmptyCall(ctx, &testgrpc.Empty{}, grpc.Header(&header)); err != nil {
+		return fmt.Errorf("the first RPC: %w", err)
+	}
+	if backend := first(header, testutils.BackendIDHeader); backend != proxy1 {
+		return fmt.Errorf("the first RPC was answered by %s, not by %s", backend, proxy1)
+	}
+	m.traffic.startFurther(name, channel)
+	return nil
 }

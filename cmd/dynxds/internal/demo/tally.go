@@ -8,100 +8,166 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 const (
-	// sigmas is the number of standard deviations that a share may be off. A correct split exceeds five about
-	// once in a million times.
+	// sigmas is the number of standard deviations that a share may be off. A correct split exceeds five about once in a million
+	// times.
 	sigmas = 5
-	// minRPCs is the number of RPCs of each group that a judgement needs: with fewer, the allowed deviation
-	// proves little.
+	// minRPCs is the number of RPCs of each group that a verdict needs: with fewer, the allowed deviation proves little.
 	minRPCs = 100
-	// maxFailures bounds the failed RPCs of a step that are kept. Those beyond it are not excused.
-	maxFailures = 1000
 )
 
-// rpc is one RPC that has ended, as its client saw it.
-type rpc struct {
-	method        string // short name, or the name of a further client
-	backend       string // that answered, or ""
-	peer          string // the address of the connection, or ""
-	configuration int    // that routed it, 0 if unknown
-	start, end    time.Time
-	err           error
-}
-
-// expectation describes the RPCs once a step's change has arrived.
-type expectation struct {
-	// configuration is the number of the one in force. An RPC that another one routed, after the change was
-	// seen, is a fault.
-	configuration int
-	// about selects the RPCs that the change affects; nil is all of them. The others prove nothing, and any
-	// configuration may route them.
-	about func(rpc) bool
-	// shows reports whether an answered RPC proves that the change has arrived; nil stands for "configuration
-	// routed it". It holds for every affected RPC that starts after one of them has ended.
-	shows func(rpc) bool
-	// groups are sets of methods, each with its own split.
+// tally judges a step by its RPCs, which any number of goroutines add.
+type tally struct {
+	mu     sync.Mutex
 	groups []group
-	// excuses reports whether a failed RPC had to fail; nil excuses none.
-	excuses func(rpc) bool
+	// changed is when the change of the step was made, shown the end of the first RPC that shows it, and since the moment from which on
+	// every backend that should answer has answered: one may still be connecting. They are zero until then.
+	changed, shown, since time.Time
+	waiting               map[string]bool // the backends that have not answered since shown
+	answered              int             // in the step
+	counted               counts          // RPCs that began after since
+	ready                 chan struct{}   // closed when there are enough of them
+	enough                bool            // ready is closed
+	strays                int             // RPCs that another configuration routed than that of their group, after shown
+	stray                 rpc             // the first of them
+
+	// These are of all steps. Failed RPCs on a connection to the excused address had to fail.
+	total, failed, excused int
+	failure                rpc // the first that failed
+	excusedAddress         string
 }
 
-// group is a set of methods, or of further clients, whose RPCs are split alike: by independent draws or more
-// evenly, as by round robin.
-type group struct {
-	methods []string           // none means all
-	shares  map[string]float64 // by backend, with the sum 1; an absent backend has none
-}
-
-func (e *expectation) isAbout(r rpc) bool { return e.about == nil || e.about(r) }
-
-// isShownBy reports whether an affected RPC proves that the change arrived.
-func (e *expectation) isShownBy(r rpc) bool {
-	if e.shows != nil {
-		return e.shows(r)
-	}
-	return r.configuration == e.configuration
-}
-
-// enough reports whether every group has enough RPCs to be judged.
-func (e *expectation) enough(c counts) bool {
-	return !slices.ContainsFunc(e.groups, func(g group) bool { return c.of("", g.methods...) < minRPCs })
-}
-
-// missing returns an expected backend that has not answered, or "".
-func (e *expectation) missing(c counts) string {
-	for _, g := range e.groups {
-		for backend, share := range g.shares {
-			if share > 0 && c.of(backend, g.methods...) == 0 {
-				return backend
-			}
+// begin starts a step. The channel is closed when there are enough RPCs to judge it.
+func (t *tally) begin(groups []group) (ready <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.groups, t.waiting, t.counted = groups, map[string]bool{}, counts{}
+	t.changed, t.shown, t.since, t.answered = time.Time{}, time.Time{}, time.Time{}, 0
+	t.ready, t.enough, t.strays = make(chan struct{}), false, 0
+	for _, g := range groups {
+		for backend := range g.shares {
+			t.waiting[backend] = true
 		}
 	}
-	return ""
+	return t.ready
+}
+
+// made says that the change of the step was made.
+func (t *tally) made() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed = time.Now()
+}
+
+// excuse says that RPCs on a connection to an address will fail.
+func (t *tally) excuse(address string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.excusedAddress = address
+}
+
+// record adds an RPC that has ended.
+func (t *tally) record(r rpc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.err != nil && r.peer != "" && r.peer == t.excusedAddress:
+		t.excused++
+		return
+	case r.err != nil:
+		if t.failed == 0 {
+			t.failure = r
+		}
+		t.failed++
+		return
+	}
+	t.total++
+	t.answered++
+	at := slices.IndexFunc(t.groups, func(g group) bool { return len(g.methods) == 0 || slices.Contains(g.methods, r.method) })
+	if at < 0 || t.changed.IsZero() || !r.start.After(t.changed) {
+		return
+	}
+	right := r.configuration == t.groups[at].configuration
+	if t.shown.IsZero() {
+		if at > 0 || !right {
+			return
+		}
+		t.shown = r.end
+	} else if !right && r.start.After(t.shown) {
+		if t.strays == 0 {
+			t.stray = r
+		}
+		t.strays++
+	}
+	if t.since.IsZero() {
+		if delete(t.waiting, r.backend); len(t.waiting) == 0 {
+			t.since = r.end
+		}
+	} else if r.start.After(t.since) {
+		t.counted[[2]string{r.backend, r.method}]++
+		if !t.enough && !slices.ContainsFunc(t.groups, func(g group) bool { return t.counted.of("", g.methods...) < minRPCs }) {
+			t.enough = true
+			close(t.ready)
+		}
+	}
+}
+
+// faults explains why the step was not observed; there are none if it was.
+func (t *tally) faults() (found []string) {
+	fault := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	switch {
+	case t.shown.IsZero():
+		fault("no RPC has shown the change within %v, of %s", time.Since(t.changed).Round(time.Second/10), faults.Count(t.answered, "RPC"))
+	case t.since.IsZero():
+		fault("since the first RPC that shows the change none was answered by %s", strings.Join(slices.Sorted(maps.Keys(t.waiting)), ", "))
+	case !t.enough:
+		fault("too few RPCs were answered to judge the shares: %d, needed are %d of each group of methods", t.counted.of(""), minRPCs)
+	default:
+		for _, g := range t.groups {
+			found = append(found, t.counted.wrongShares(g)...)
+		}
+	}
+	if t.strays > 0 {
+		fault("an RPC before was routed by the new configuration, but then %s by another one, the first %s by %q",
+			faults.Count(t.strays, "RPC"), t.stray.method, t.stray.configuration)
+	}
+	if t.failed > 0 {
+		fault("%s failed, the first: %s: %v", faults.Count(t.failed, "RPC"), t.failure.method, t.failure.err)
+	}
+	return found
+}
+
+// counts are answered RPCs by backend and method.
+type counts map[[2]string]int
+
+// of returns the number of RPCs of the methods that a backend answered. No methods means all methods, and "" all backends.
+func (c counts) of(backend string, methods ...string) int {
+	sum := 0
+	for key, n := range c {
+		if (backend == "" || key[0] == backend) && (len(methods) == 0 || slices.Contains(methods, key[1])) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// share returns a backend's part of the RPCs of the methods, 0 if there were none.
+func (c counts) share(backend string, methods ...string) float64 {
+	return float64(c.of(backend, methods...)) / float64(max(1, c.of("", methods...)))
 }
 
 // wrongShares describes the backends whose share of a group's RPCs is not what chance allows.
-func (e *expectation) wrongShares(c counts) (wrong []string) {
-	for _, g := range e.groups {
-		n := c.of("", g.methods...)
-		backends := maps.Clone(g.shares)
-		for key := range c {
-			backends[key[0]] = g.shares[key[0]]
-		}
-		for _, backend := range slices.Sorted(maps.Keys(backends)) {
-			got, want, allowed := c.share(backend, g.methods...), g.shares[backend], tolerance(g.shares[backend], n)
-			// The slack is for rounding: with a share of 0 or 1 the tolerance is 0.
-			if math.Abs(got-want) <= allowed+1e-9 {
-				continue
-			}
-			methods := "all methods"
-			if len(g.methods) > 0 {
-				methods = strings.Join(g.methods, ", ")
-			}
-			wrong = append(wrong, fmt.Sprintf("%s answered %.1f%% of %s (%s), expected %.1f%% ±%.1f%%",
-				backend, 100*got, plural(n, "RPC", "RPCs"), methods, 100*want, 100*allowed))
+func (c counts) wrongShares(g group) (wrong []string) {
+	for _, b := range backends {
+		got, want := c.share(b.name, g.methods...), g.shares[b.name]
+		allowed := tolerance(want, c.of("", g.methods...))
+		// The slack is for rounding: with a share of 0 or 1 the tolerance is 0.
+		if math.Abs(got-want) > allowed+1e-9 {
+			wrong = append(wrong, fmt.Sprintf("%s answered %.1f%% of %s, expected %.1f%% ±%.1f%%", b.name, 100*got, g.title(), 100*want, 100*allowed))
 		}
 	}
 	return wrong
@@ -110,186 +176,10 @@ func (e *expectation) wrongShares(c counts) (wrong []string) {
 // tolerance is sigmas standard deviations of the share of n independent draws with probability p.
 func tolerance(p float64, n int) float64 { return sigmas * math.Sqrt(p*(1-p)/float64(max(1, n))) }
 
-// recorder adds RPCs from any number of goroutines to the tally of the step under way. Its memory does not grow
-// with their number.
-type recorder struct {
-	mu               sync.Mutex
-	tally            *tally         // nil before the first step
-	answered, failed int            // of all steps
-	backends         map[string]int // answered
-}
-
-// record adds an RPC that has ended.
-func (r *recorder) record(ended rpc) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if ended.err != nil {
-		r.failed++
-	} else {
-		r.answered++
-		if r.backends == nil {
-			r.backends = map[string]int{}
-		}
-		r.backends[ended.backend]++
+// title names the methods of a group.
+func (g *group) title() string {
+	if len(g.methods) == 0 {
+		return "all RPCs"
 	}
-	if r.tally != nil {
-		r.tally.record(ended)
-	}
-}
-
-// begin starts a step. The channel is closed when there are enough RPCs to judge it.
-func (r *recorder) begin(expect expectation) (ready <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally = &tally{
-		expect: expect, began: time.Now(), ready: make(chan struct{}), answered: counts{}, spread: counts{}, counted: counts{},
-	}
-	return r.tally.ready
-}
-
-// read calls f with the tally of the present step, which f must not keep.
-func (r *recorder) read(f func(*tally)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f(r.tally)
-}
-
-// byBackend returns how many RPCs each backend has answered.
-func (r *recorder) byBackend() map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.backends)
-}
-
-func (r *recorder) totals() (answered, failed int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered, r.failed
-}
-
-// phase is the progress of a step's change.
-type phase int
-
-const (
-	phaseUnseen    phase = iota // no RPC has shown the change
-	phaseSpreading              // shown, but not every expected backend has answered since
-	phaseCounting               // RPCs that start from now on count
-)
-
-// tally counts the RPCs of one step.
-type tally struct {
-	expect expectation
-	began  time.Time
-	ready  chan struct{} // closed when there are enough RPCs to judge the step
-	judged bool          // ready is closed
-
-	phase phase
-	// shown is the end of the first RPC that shows the change, since the begin of counting.
-	shown, since time.Time
-	// answered are all answered RPCs of the step, spread those since shown, counted those that are judged.
-	answered, spread, counted counts
-	strays                    int // counted RPCs that another configuration routed
-	firstStray                rpc
-	failed                    int
-	failures                  []rpc
-}
-
-func (t *tally) record(r rpc) {
-	if r.err != nil {
-		t.failed++
-		if len(t.failures) < maxFailures {
-			t.failures = append(t.failures, r)
-		}
-		return
-	}
-	t.answered[[2]string{r.backend, r.method}]++
-	about := t.expect.isAbout(r)
-	switch t.phase {
-	case phaseUnseen:
-		if about && t.expect.isShownBy(r) {
-			t.phase, t.shown = phaseSpreading, r.end
-			t.waitForAll(r)
-		}
-	case phaseSpreading:
-		if !about || t.expect.isShownBy(r) {
-			t.waitForAll(r)
-		}
-	case phaseCounting:
-		t.count(r, about)
-	}
-}
-
-// waitForAll starts counting when every expected backend has answered: one may still be connecting.
-func (t *tally) waitForAll(r rpc) {
-	t.spread[[2]string{r.backend, r.method}]++
-	if t.expect.missing(t.spread) == "" {
-		t.phase, t.since = phaseCounting, r.end
-	}
-}
-
-func (t *tally) count(r rpc, about bool) {
-	if !r.start.After(t.since) {
-		return
-	}
-	if about && r.configuration != t.expect.configuration {
-		if t.strays == 0 {
-			t.firstStray = r
-		}
-		t.strays++
-	}
-	t.counted[[2]string{r.backend, r.method}]++
-	if !t.judged && t.expect.enough(t.counted) {
-		t.judged = true
-		close(t.ready)
-	}
-}
-
-// shares returns the RPCs that count or, as long as none does, all of the step's.
-func (t *tally) shares() counts {
-	if len(t.counted) > 0 {
-		return t.counted
-	}
-	return t.answered
-}
-
-// excused counts the failures that the step excuses, and the others with the first of them.
-func (t *tally) excused() (excused, others int, first rpc) {
-	for _, r := range t.failures {
-		if t.expect.excuses != nil && t.expect.excuses(r) {
-			excused++
-		} else if others++; others == 1 {
-			first = r
-		}
-	}
-	return excused, others + t.failed - len(t.failures), first
-}
-
-// faults explains why the step was not observed; there are none if it was.
-func (t *tally) faults() []string {
-	var faults []string
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	switch {
-	case t.phase == phaseUnseen:
-		fault("no RPC has shown the change within %v (%s answered meanwhile)", time.Since(t.began).Round(time.Second/10),
-			plural(t.answered.of(""), "RPC was", "RPCs were"))
-	case t.phase == phaseSpreading:
-		fault("the change arrived after %v, but since then %s has answered no RPC that it should have",
-			t.shown.Sub(t.began).Round(time.Millisecond/10), t.expect.missing(t.spread))
-	case !t.judged:
-		fault("too few RPCs were answered to judge the shares: %d, needed are %d of each group of methods", t.counted.of(""), minRPCs)
-	default:
-		faults = t.expect.wrongShares(t.counted)
-	}
-	if t.strays > 0 {
-		fault("%s not routed by configuration %d although an RPC before was, the first by configuration %d",
-			plural(t.strays, "RPC was", "RPCs were"), t.expect.configuration, t.firstStray.configuration)
-	}
-	if _, others, first := t.excused(); others > 0 {
-		text := plural(others, "RPC failed", "RPCs failed")
-		if first.err != nil {
-			text += fmt.Sprintf(", the first: %s: %v", first.method, first.err)
-		}
-		faults = append(faults, text)
-	}
-	return faults
+	return strings.Join(g.methods, " and ")
 }

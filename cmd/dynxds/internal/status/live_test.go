@@ -65,14 +65,14 @@ func TestTextOfState(t *testing.T) {
   cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   Listener backend: ACKED`
-	if !strings.HasPrefix(r.Text(), want) || strings.Contains(r.Text(), csds.StateName) {
-		t.Errorf("got\n%s\nwant\n%s…", r.Text(), want)
+	if !strings.HasPrefix(r.Lines().String(), want) || strings.Contains(r.Lines().String(), csds.StateName) {
+		t.Errorf("got\n%s\nwant\n%s…", r.Lines().String(), want)
 	}
 	if !r.Failing() {
 		t.Error("it is not failing")
 	}
 	r.Apply(Filter{Name: "c*", State: "Failing"})
-	if got := r.Text(); strings.Contains(got, "Listener") || strings.Contains(got, "control plane") || !strings.Contains(got, "\n  cluster c: failing") {
+	if got := r.Lines().String(); strings.Contains(got, "Listener") || strings.Contains(got, "control plane") || !strings.Contains(got, "\n  cluster c: failing") {
 		t.Errorf("filtered:\n%s", got)
 	}
 }

@@ -96,7 +96,7 @@ func TestText(t *testing.T) {
 			addr := serving(t, tc.configs...)
 			r, err := Ask(testutils.Context(t), Process{Address: addr})
 			xdstest.NoError(t, err)
-			xdstest.Equal(t, "text", tc.want, r.Text())
+			xdstest.Equal(t, "text", tc.want, r.Lines().String())
 		})
 	}
 }
@@ -121,7 +121,7 @@ func TestHostileStatusIsText(t *testing.T) {
 	}})
 	r, err := Ask(testutils.Context(t), Process{Address: target})
 	xdstest.NoError(t, err)
-	out := r.Text()
+	out := r.Lines().String()
 	for _, c := range out {
 		if c != '\n' && !unicode.IsPrint(c) {
 			t.Fatalf("the text has the character %q:\n%q", c, out)

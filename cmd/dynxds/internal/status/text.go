@@ -8,29 +8,28 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/styled"
 	"github.com/dynxds/dynxds/mesh/explain"
 )
 
-// Text returns the report for a terminal: for each client first how it is, then its resources. What the process says has
+// Lines returns the report for a terminal: for each client first how it is, then its resources. What the process says has
 // no control characters.
-func (r *Report) Text() string {
+func (r *Report) Lines() styled.Text {
 	if len(r.Clients) == 0 {
-		return "no xDS client in use\n"
+		return styled.Text{{Text: "no xDS client in use"}}
 	}
 	t := new(text)
 	for i := range r.Clients {
 		t.client(&r.Clients[i])
 	}
-	return t.b.String()
+	return t.lines
 }
 
-type text struct{ b strings.Builder }
+type text struct{ lines styled.Text }
 
 // line adds a line.
-func (t *text) line(depth int, format string, args ...any) {
-	t.b.WriteString(strings.Repeat("  ", depth))
-	t.b.WriteString(faults.Printable(fmt.Sprintf(format, args...), "\t"))
-	t.b.WriteByte('\n')
+func (t *text) line(style styled.Style, depth int, format string, args ...any) {
+	t.lines.Add(style, "%s%s", strings.Repeat("  ", depth), faults.Printable(fmt.Sprintf(format, args...), "\t"))
 }
 
 func (t *text) client(c *Client) {
@@ -38,9 +37,9 @@ func (t *text) client(c *Client) {
 	if c.Scope != "" {
 		of = " of " + c.Scope
 	}
-	t.line(0, "client %q%s", c.Node, of)
+	t.line(styled.Heading, 0, "client %q%s", c.Node, of)
 	if c.State == nil {
-		t.line(1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
+		t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
 	} else {
 		t.state(c.State)
 	}
@@ -50,23 +49,23 @@ func (t *text) client(c *Client) {
 }
 
 func (t *text) state(s *livestate.State) {
-	t.line(1, "%s", cmp.Or(s.Verdict.Text, string(s.Verdict.State)))
+	t.line(styled.OfState(string(s.Verdict.State)), 1, "%s", cmp.Or(s.Verdict.Text, string(s.Verdict.State)))
 	for i := range s.Problems {
 		p := &s.Problems[i]
-		t.line(1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
+		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
 	}
 	t.more(s.ProblemsLeftOut, "problem")
 	for _, server := range s.Servers {
-		how := "connected"
+		style, how := styled.Good, "connected"
 		if !server.Connected {
-			how = "not connected" + behind(": ", server.Error)
+			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
 		}
-		t.line(1, "control plane %s: %s%s", server.URI, how, since(server.Since))
+		t.line(style, 1, "control plane %s: %s%s", server.URI, how, since(server.Since))
 	}
 	t.more(s.ServersLeftOut, "control plane")
 	for i := range s.Channels {
 		c := &s.Channels[i]
-		t.line(1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
+		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
 	}
 	t.more(s.ChannelsLeftOut, "channel")
 	for _, c := range s.Clusters {
@@ -77,25 +76,26 @@ func (t *text) state(s *livestate.State) {
 
 func (t *text) more(n int, noun string) {
 	if n > 0 {
-		t.line(1, "and %s more", faults.Count(n, noun))
+		t.line(styled.Plain, 1, "and %s more", faults.Count(n, noun))
 	}
 }
 
 func (t *text) cluster(c *livestate.Cluster) {
-	t.line(1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, Connected(&c.Endpoints), behind(": ", c.Error), behind("; ", c.Notes), rpcs(c.RPCs))
+	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, Connected(&c.Endpoints), behind(": ", c.Error), behind("; ", c.Notes), rpcs(c.RPCs))
 	for i := range c.BadEndpoints {
 		e := &c.BadEndpoints[i]
-		how := e.State
+		style, how := styled.OfState(e.State, e.Health), e.State
 		if e.EjectedBy != "" {
+			style = styled.Bad
 			how += ", ejected by " + e.EjectedBy
 			if !e.EjectedUntil.IsZero() {
 				how += " until " + clock(e.EjectedUntil)
 			}
 		}
-		t.line(2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
+		t.line(style, 2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
 	}
 	for _, r := range c.Routes {
-		t.line(2, "route %s%s", r.Route, rpcs(r.RPCs))
+		t.line(styled.Plain, 2, "route %s%s", r.Route, rpcs(r.RPCs))
 	}
 }
 
@@ -152,19 +152,19 @@ func (t *text) resource(r *Resource) {
 	if r.Updated != nil {
 		version += " of " + r.Updated.UTC().Format("2006-01-02 15:04:05")
 	}
-	t.line(1, "%s %s: %s%s", r.Type, r.Name, r.State, version)
+	t.line(styled.OfState(r.State), 1, "%s %s: %s%s", r.Type, r.Name, r.State, version)
 	if r.Error != "" {
-		t.line(2, "error: %s", r.Error)
+		t.line(styled.Bad, 2, "error: %s", r.Error)
 	}
 	if r.IgnoredError != "" {
-		t.line(2, "cannot determine the ignored fields: %s", r.IgnoredError)
+		t.line(styled.Plain, 2, "cannot determine the ignored fields: %s", r.IgnoredError)
 	}
 	for _, field := range r.Ignored {
 		what := "ignored"
 		if field.Severity != "info" {
 			what = field.Severity + ": ignored"
 		}
-		t.line(2, "%s: %s", what, field.Field)
+		t.line(styled.Plain, 2, "%s: %s", what, field.Field)
 	}
 }
 

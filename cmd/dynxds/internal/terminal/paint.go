@@ -3,64 +3,42 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/width"
+
+	"github.com/dynxds/dynxds/internal/styled"
 )
 
-// colour is how words are shown: as a parameter of the escape sequence SGR (ECMA-48).
-type colour struct {
-	sgr   int
-	words *regexp.Regexp
-}
+// looks has how lines look, as parameters of the escape sequence SGR (ECMA-48): a heading is bold; states are green, yellow and red.
+var looks = map[styled.Style]int{styled.Heading: 1, styled.Good: 32, styled.Doubtful: 33, styled.Bad: 31}
 
-const bold, red, green, yellow, cyan = 1, 31, 32, 33, 36
-
-// palette has the words of states, differences and explanations. The first pattern that matches at a place counts. It
-// knows words, not who says them: a peer's text may be coloured, and cannot choose a colour or anything else.
-var palette = []colour{
-	{red, regexp.MustCompile(`(?m)^-.*$|^dynxds: .*$`)},
-	{green, regexp.MustCompile(`(?m)^\+.*$`)},
-	{yellow, regexp.MustCompile(`(?m)^~.*$`)},
-	{red, regexp.MustCompile(`\b(?:NACKED|NACKed|TRANSIENT_FAILURE|UNHEALTHY|UNAVAILABLE|DOES_NOT_EXIST|RECEIVED_ERROR|NOT_SERVING|NOT OBSERVED|NOT IN FORCE)\b|\b[Ff]ailing\b|\bejected\b|\bnot connected\b|\b(?:fails|rejected) `)},
-	{yellow, regexp.MustCompile(`\b(?:CONNECTING|IDLE|DRAINING|TIMEOUT|REQUESTED)\b|\b[Dd]egraded\b|\bconnection state unknown\b|\bbehind\b|\bwarning:`)},
-	{green, regexp.MustCompile(`\b(?:ACKED|ACKed|READY|HEALTHY|SERVING)\b|\b[Ww]ell\b|\btaken by\b|\bin use\b|\bObserved:`)},
-	{bold, regexp.MustCompile(`(?m)^outcome .*$|^client "[^"]*".*$|^Step \d.*$|^[A-Z]+(?:  +[A-Z]+)+$`)},
-	{cyan, regexp.MustCompile(`\[[^\[\]\s]+:\d+\]`)},
-}
-
-// paint adds colours to text that has no escape sequences.
-func (v *Writer) paint(text string) string {
-	if len(v.colours) == 0 || text == "" {
-		return text
+// Print writes lines, as they are styled if out is a Writer with colours. Only the style of a line decides, never what it says.
+func Print(out io.Writer, text styled.Text) error {
+	v, ok := out.(*Writer)
+	if !ok {
+		_, err := io.WriteString(out, text.String())
+		return err
 	}
-	sgr := make([]int, len(text)) // of each byte
-	for _, c := range v.colours {
-		for _, at := range c.words.FindAllStringIndex(text, -1) {
-			for i := at[0]; i < at[1]; i++ {
-				if sgr[i] == 0 {
-					sgr[i] = c.sgr
-				}
-			}
-		}
-	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.drawn = 0
 	var b strings.Builder
-	for begin := 0; begin < len(text); {
-		end := begin
-		for end < len(text) && sgr[end] == sgr[begin] {
-			end++
-		}
-		if sgr[begin] == 0 {
-			b.WriteString(text[begin:end])
-		} else {
-			fmt.Fprintf(&b, "\x1b[%dm%s\x1b[0m", sgr[begin], text[begin:end])
-		}
-		begin = end
+	for _, line := range text {
+		b.WriteString(v.painted(line.Style, escaped(line.Text)) + "\n")
 	}
-	return b.String()
+	_, err := io.WriteString(v.to, b.String())
+	return err
+}
+
+// painted returns a line as its style looks. The line has no control of the terminal.
+func (v *Writer) painted(style styled.Style, line string) string {
+	if sgr := looks[style]; v.colours && sgr != 0 && line != "" {
+		return fmt.Sprintf("\x1b[%dm%s\x1b[0m", sgr, line)
+	}
+	return line
 }
 
 // size is the columns and lines of a terminal.
@@ -71,27 +49,26 @@ func (v *Writer) Redraws() bool { return v.window != nil }
 
 // Redraw writes lines in the place of those of the last Redraw, unless something else was written since, or the window has
 // another size: nobody knows how many lines the text takes now. It needs Redraws. What does not fit the terminal is cut.
-func (v *Writer) Redraw(text string) error {
+func (v *Writer) Redraw(text styled.Text) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.window()
 	if now != v.within {
 		v.drawn, v.within = 0, now
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if most := max(1, now.height-1); len(lines) > most {
-		lines = append(lines[:most-1:most-1], fmt.Sprintf("… %d more lines", len(lines)-most+1))
+	if most := max(1, now.height-1); len(text) > most {
+		text = append(text[:most-1:most-1], styled.Line{Text: fmt.Sprintf("… %d more lines", len(text)-most+1)})
 	}
 	var b strings.Builder
 	if v.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", v.drawn) // up
 	}
 	b.WriteString("\x1b[J") // erase what is below
-	for _, line := range lines {
-		b.WriteString(v.paint(cut(escaped(strings.ReplaceAll(line, "\t", " ")), now.width)))
-		b.WriteByte('\n')
+	for _, line := range text {
+		visible := escaped(strings.ReplaceAll(line.Text, "\t", " "))
+		b.WriteString(v.painted(line.Style, cut(visible, now.width)) + "\n")
 	}
-	v.drawn = len(lines)
+	v.drawn = len(text)
 	_, err := io.WriteString(v.to, b.String())
 	return err
 }

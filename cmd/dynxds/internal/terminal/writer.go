@@ -1,4 +1,4 @@
-// Package terminal is where the command writes: it makes what is not printable visible, and on a terminal adds colours and
+// Package terminal is where the command writes: it makes what is not printable visible, and on a terminal shows styles and
 // replaces what it wrote before.
 package terminal
 
@@ -24,8 +24,8 @@ import (
 type Writer struct {
 	mu sync.Mutex
 	to io.Writer
-	// colours are those of a terminal, nil if there are none.
-	colours []colour
+	// colours says that styles are shown.
+	colours bool
 	// window returns the present size of the terminal; nil if it cannot redraw.
 	window func() size
 	// drawn is how many lines the last Redraw wrote, in a window of the size within.
@@ -35,7 +35,7 @@ type Writer struct {
 	rest []byte
 }
 
-// New returns a Writer. If to is a terminal, and the environment does not forbid it, there are colours, and Redraw replaces
+// New returns a Writer. If to is a terminal, and the environment does not forbid it, Print shows styles, and Redraw replaces
 // text.
 func New(to io.Writer) *Writer {
 	w := &Writer{to: to}
@@ -50,9 +50,7 @@ func New(to io.Writer) *Writer {
 	if s := window(); s.width > 1 && s.height > 1 {
 		w.window = window
 	}
-	if os.Getenv("NO_COLOR") == "" {
-		w.colours = palette
-	}
+	w.colours = os.Getenv("NO_COLOR") == ""
 	return w
 }
 
@@ -75,7 +73,7 @@ func (v *Writer) Write(data []byte) (int, error) {
 	}
 	v.rest = append([]byte(nil), all[end:]...)
 	v.drawn = 0
-	if _, err := io.WriteString(v.to, v.paint(escaped(string(all[:end])))); err != nil {
+	if _, err := io.WriteString(v.to, escaped(string(all[:end]))); err != nil {
 		return 0, err
 	}
 	return len(data), nil

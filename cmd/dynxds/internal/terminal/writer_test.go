@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/styled"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -37,22 +38,25 @@ func TestInvisibleCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// On a terminal, words of states have colours; what was escaped stays so, and nothing else changes.
-func TestPaint(t *testing.T) {
+// On a terminal the style of a line decides how it looks, never what it says; a text has no escape sequences of its own.
+func TestPrint(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"  Cluster a: NACKED, version 1\n": "  Cluster a: \x1b[31mNACKED\x1b[0m, version 1\n",
-		"READY, IDLE\n":                    "\x1b[32mREADY\x1b[0m, \x1b[33mIDLE\x1b[0m\n",
-		"+ Listener READY\n  + b\n":        "\x1b[32m+ Listener READY\x1b[0m\n  + b\n",
-		"0  taken by 100%  [a.yaml:1]\n":   "0  \x1b[32mtaken by\x1b[0m 100%  \x1b[36m[a.yaml:1]\x1b[0m\n",
-		"\x1b[31mALREADY\n":                `\u001b[31mALREADY` + "\n",
+	text := styled.Text{{Style: styled.Heading, Text: "client"}, {Text: "NACKED \x1b[31m"}, {Style: styled.Good}}
+	text.AddAll(styled.Bad, "dynxds: no\n\twhy\n")
+	for name, test := range map[string]struct {
+		colours bool
+		want    string
+	}{
+		"colours":    {true, "\x1b[1mclient\x1b[0m\nNACKED \\u001b[31m\n\n\x1b[31mdynxds: no\x1b[0m\n\x1b[31m\twhy\x1b[0m\n"},
+		"no colours": {false, "client\nNACKED \\u001b[31m\n\ndynxds: no\n\twhy\n"},
 	} {
 		var out bytes.Buffer
-		w := &Writer{to: &out, colours: palette}
-		_, err := w.Write([]byte(text))
-		xdstest.NoError(t, err)
-		xdstest.Equal(t, text, want, out.String())
+		xdstest.NoError(t, Print(&Writer{to: &out, colours: test.colours}, text))
+		xdstest.Equal(t, name, test.want, out.String())
 	}
+	var out bytes.Buffer
+	xdstest.NoError(t, Print(&out, text))
+	xdstest.Equal(t, "another writer", text.String(), out.String())
 }
 
 // A text that is drawn again takes the place of the last one, and does not scroll.
@@ -64,7 +68,9 @@ func TestRedraw(t *testing.T) {
 	draw := func(text, want string) {
 		t.Helper()
 		out.Reset()
-		xdstest.NoError(t, w.Redraw(text))
+		var lines styled.Text
+		lines.AddAll(styled.Plain, text)
+		xdstest.NoError(t, w.Redraw(lines))
 		xdstest.Equal(t, "drawn", want, out.String())
 	}
 	draw("a\nb\n", "\x1b[Ja\nb\n")
