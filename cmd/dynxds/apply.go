@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -51,14 +50,16 @@ func newApply() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var before *store.Snapshot
 			if dryRun {
-				return showDifference(cmd.Context(), cmd.OutOrStdout(), s, content, texts)
+				before, err = s.Load(cmd.Context())
+			} else {
+				before, err = s.Write(cmd.Context(), texts)
 			}
-			before, err := s.Write(cmd.Context(), texts)
 			if err != nil {
 				return err
 			}
-			return printWritten(cmd.OutOrStdout(), s, before, content, texts)
+			return printChange(cmd.OutOrStdout(), change{s.Dir(), before, content, texts, dryRun})
 		},
 	}
 	storeFlags(cmd, &stored)
@@ -95,66 +96,57 @@ func readValid(cmd *cobra.Command, dir, authority string) (*folder.Content, map[
 	return content, reader.Texts(), v.Err()
 }
 
-// contentOf returns the content of the documents that the store has, which is empty if they are faulty: the error says why.
-func contentOf(s *store.Store, snapshot *store.Snapshot) (*folder.Content, error) {
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(snapshot.Documents)) {
-		files = append(files, folder.Parse(s.Dir()+"/"+name, []byte(snapshot.Documents[name])))
-	}
-	content, err := folder.NewJoiner(s.Dir()).Join(files)
-	if err == nil {
-		_, err = site.ValidateContent(content, "")
-	}
-	if err != nil {
-		return &folder.Content{}, fmt.Errorf("the present documents of the store are faulty: %w", err)
-	}
-	return content, nil
+// change is what was written, or would be.
+type change struct {
+	// store names the store, and before is what it had.
+	store  string
+	before *store.Snapshot
+	// content and texts are what it has then.
+	content *folder.Content
+	texts   map[string]string
+	dryRun  bool
 }
 
-func showDifference(ctx context.Context, out io.Writer, s *store.Store, content *folder.Content, texts map[string]string) error {
-	before, err := s.Load(ctx)
-	if err != nil {
+func printChange(out io.Writer, c change) error {
+	edits := c.before.Edits(c.texts)
+	if len(edits) == 0 {
+		_, err := fmt.Fprintln(out, "no changes")
 		return err
 	}
-	old, faulty := contentOf(s, before)
-	if !printEdits(out, before.Edits(texts)) {
-		return nil
+	for _, e := range edits {
+		fmt.Fprintln(out, faults.Printable(e.String(), ""))
 	}
-	if faulty != nil {
-		fmt.Fprintf(out, "note: %s\n", faults.Printable(faulty.Error(), "\n\t"))
+	old, err := c.old()
+	if err != nil {
+		fmt.Fprintf(out, "note: the documents that the store has had are faulty, and count as none: %s\n", faults.Printable(err.Error(), "\n\t"))
 	}
-	printWithdrawal(out, old, content)
-	differ, err := site.Diff(out, old, content)
+	if w := site.Withdrawn(old, c.content); w.IsLarge() {
+		fmt.Fprintf(out, "note: this withdraws %s; replicas wait for their --withdrawal-delay before they do that\n", faults.Printable(w.String(), ""))
+	}
+	if !c.dryRun {
+		_, err := fmt.Fprintf(out, "written: %s\n", faults.Count(len(edits), "file"))
+		return err
+	}
+	differ, err := site.Diff(out, old, c.content)
 	if err == nil && differ == 0 {
 		fmt.Fprintln(out, "no resource changes")
 	}
 	return err
 }
 
-func printWritten(out io.Writer, s *store.Store, before *store.Snapshot, content *folder.Content, texts map[string]string) error {
-	edits := before.Edits(texts)
-	if !printEdits(out, edits) {
-		return nil
+// old returns the content of the documents that the store had. With an error, for which replicas would not publish them,
+// it is empty.
+func (c *change) old() (*folder.Content, error) {
+	var files []*folder.File
+	for _, name := range slices.Sorted(maps.Keys(c.before.Documents)) {
+		files = append(files, folder.Parse(c.store+"/"+name, []byte(c.before.Documents[name])))
 	}
-	old, _ := contentOf(s, before) // of faulty documents nothing is known to be withdrawn
-	printWithdrawal(out, old, content)
-	_, err := fmt.Fprintf(out, "written: %s\n", faults.Count(len(edits), "file"))
-	return err
-}
-
-// printEdits reports whether there are any.
-func printEdits(out io.Writer, edits []store.Edit) bool {
-	for _, e := range edits {
-		fmt.Fprintln(out, faults.Printable(e.String(), ""))
+	content, err := folder.NewJoiner(c.store).Join(files)
+	if err == nil {
+		_, err = site.ValidateContent(content, "")
 	}
-	if len(edits) == 0 {
-		fmt.Fprintln(out, "no changes")
+	if err != nil {
+		return &folder.Content{}, err
 	}
-	return len(edits) > 0
-}
-
-func printWithdrawal(out io.Writer, before, after *folder.Content) {
-	if w := site.Withdrawn(before, after); w.IsLarge() {
-		fmt.Fprintf(out, "note: this withdraws %s; replicas wait for their --withdrawal-delay before they do that\n", faults.Printable(w.String(), ""))
-	}
+	return content, nil
 }

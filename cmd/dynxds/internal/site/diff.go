@@ -1,7 +1,6 @@
 package site
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -44,9 +43,12 @@ func Diff(w io.Writer, before, after *folder.Content) (differ int, err error) {
 			if slices.EqualFunc(old[key], now[key], rendered.equal) {
 				continue
 			}
-			differ++
-			if err := writeDiff(w, typeurl.ShortName(typeURL)+" "+faults.Printable(key, ""), old[key], now[key]); err != nil {
+			written, err := writeDiff(w, typeurl.ShortName(typeURL)+" "+faults.Printable(key, ""), old[key], now[key])
+			if err != nil {
 				return differ, err
+			}
+			if written {
+				differ++
 			}
 		}
 	}
@@ -96,15 +98,14 @@ func byKey(variants []rendered) map[string][]rendered {
 	return all
 }
 
-// writeDiff writes the difference of one resource.
-func writeDiff(w io.Writer, name string, old, now []rendered) error {
+// writeDiff writes the difference of one resource, if its text differs.
+func writeDiff(w io.Writer, name string, old, now []rendered) (written bool, err error) {
 	diff := difflib.UnifiedDiff{FromFile: "store: " + name, ToFile: "folder: " + name, Context: 3}
-	var err error
 	if diff.A, err = linesOf(old); err != nil {
-		return err
+		return false, err
 	}
 	if diff.B, err = linesOf(now); err != nil {
-		return err
+		return false, err
 	}
 	if len(old) == 0 {
 		diff.FromFile = "/dev/null"
@@ -112,10 +113,7 @@ func writeDiff(w io.Writer, name string, old, now []rendered) error {
 	if len(now) == 0 {
 		diff.ToFile = "/dev/null"
 	}
-	if err := difflib.WriteUnifiedDiff(w, diff); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	return !slices.Equal(diff.A, diff.B), difflib.WriteUnifiedDiff(w, diff)
 }
 
 // linesOf returns what PrintYAML prints, in lines.
