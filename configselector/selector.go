@@ -12,12 +12,10 @@ package configselector
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
-	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -55,34 +53,25 @@ type Selector struct {
 	// routes, one per cluster.
 	base    *router.Chain
 	special map[*xdsresource.Route][]*router.Chain
-	// lease counts RPCs. nil: no filter instance has to be closed.
-	lease     *lease.Lease
-	instances []*instance
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
 
-// NewSelector returns a Selector. It has to be retired once another one is published in
-// its place.
+// NewSelector returns a Selector.
 func (ch *Channel) NewSelector(c Config) *Selector {
 	s := &Selector{
 		routes:   router.NewRoutes(ch.rpcs, c.Version, c.VirtualHost, c.RouteConfigName),
-		listener: c.Listener, ch: ch, instances: ch.use(c.Listener.Filters),
-	}
-	for _, in := range s.instances {
-		if in != nil && in.close != nil {
-			s.lease = lease.New(func() { ch.release(s.instances) })
-			break
-		}
+		listener: c.Listener, ch: ch,
 	}
 	s.Reselect = s.reselect
-	s.buildChains()
+	s.buildChains(ch.use(c.Listener.Filters))
 	return s
 }
 
-func (s *Selector) buildChains() {
+func (s *Selector) buildChains(instances []*instance) {
+	s.routes.Instances = instances
 	vh := s.routes.VirtualHost
-	chains := newChains(s.ch, s.listener.Filters, s.instances)
+	chains := newChains(s.ch, s.listener.Filters, instances)
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.Interceptors) == 0 && s.base.Err == nil && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
@@ -114,24 +103,8 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 	return len(route.Overrides) > 0
 }
 
-// Retire is called once, after another Selector or a failure was published in this one's
-// place; later RPCs get ErrRetired. Filter instances that no other Selector uses are closed
-// when the last RPC has ended.
-func (s *Selector) Retire() {
-	if s.lease == nil {
-		s.ch.release(s.instances)
-		return
-	}
-	s.lease.End()
-}
-
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
-	hold, ok := s.lease.Take()
-	if !ok {
-		return grpcbridge.ErrRetired
-	}
-	defer hold.Release()
 	ctx, trace := rpctrace.Take(ctx)
 	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
 	defer func() { rpc.Counted.End(err) }()
@@ -153,31 +126,25 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
-	hold, ok := s.lease.Take()
-	if !ok {
-		return nil, grpcbridge.ErrRetired
-	}
 	ctx, trace := rpctrace.Take(ctx)
 	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
 	if err := s.begin(&rpc); err != nil {
 		rpc.Counted.End(err)
-		hold.Release()
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}
 	timeout := s.maxStreamDuration(rpc.Route)
 	if !rpc.Plain() {
-		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
+		return s.routes.Stream(&rpc, desc, streamer, timeout)
 	}
 	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
 	var counted func(error)
-	release, cancel := func() {}, func() {}
+	cancel := func() {}
 	defer func() {
 		if err != nil {
 			if counted != nil {
 				counted(err)
 			}
-			release()
 			cancel()
 		}
 	}()
@@ -185,11 +152,6 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if rpc.Counted != (outcomes.RPC{}) {
 		counted = rpc.Counted.Once()
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(counted))
-	}
-	if hold.Counts() {
-		once := sync.OnceFunc(hold.Release)
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { once() }))
-		release = once
 	}
 	if timeout > 0 {
 		limited, stop := context.WithTimeout(ctx, timeout)

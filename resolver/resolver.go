@@ -53,9 +53,8 @@ type xdsResolver struct {
 	applied    atomic.Pointer[applied] // last; nil before the first snapshot
 
 	// Only the publisher uses these.
-	selector  *configselector.Selector // in use, or nil
-	connected bool                     // a State with a configuration was published
-	stayed    string                   // the last logged reason to stay with DNS
+	connected bool   // a State with a configuration was published
+	stayed    string // the last logged reason to stay with DNS
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
@@ -119,7 +118,6 @@ func (r *xdsResolver) Close() {
 	r.publishers.Wait()
 	r.dns.close()
 	r.channel.Detach()
-	r.use(nil)
 	r.rpcs.Close()
 	r.metrics.Close()
 	r.release()
@@ -189,18 +187,9 @@ func (r *xdsResolver) apply(s *snapshot) {
 		logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), s.err)
 		r.channel.Fail(s.err)
 		r.metrics.Configured(false)
-		r.use(nil)
+		r.rpcs.Forget()
 	case s.config != nil:
 		r.metrics.Configured(true)
 		r.channel.Publish(r.metrics.Runner(s.config.selector))
-		r.use(s.config.selector)
 	}
-}
-
-// use is called when RPCs are given to s only.
-func (r *xdsResolver) use(s *configselector.Selector) {
-	if r.selector != nil && r.selector != s {
-		r.selector.Retire()
-	}
-	r.selector = s
 }

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -61,7 +60,6 @@ type rare struct {
 type streaming struct {
 	streamer grpc.Streamer
 	outcome  outcome
-	hold     lease.Hold
 	cancel   context.CancelFunc
 	ended    sync.Once
 }
@@ -240,7 +238,6 @@ func (c *call) end(err error) {
 		c.streaming.outcome.finished(err)
 		c.counted.End(err)
 		c.ownMirrors().originalEnded()
-		c.streaming.hold.Release()
 		c.streaming.cancel()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -68,6 +68,9 @@ type Routes struct {
 	Version         uint64 // of the snapshot
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
+	// Instances are those of the filters. They stay open for as long as anything refers to the Routes, as each RPC
+	// does while it runs.
+	Instances any
 
 	clusters func() map[string]*counters // that an RPC may select by name
 	counters counters
@@ -197,15 +200,15 @@ func (rpc *RPC) Plain() bool {
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
 func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+	defer runtime.KeepAlive(r) // and with it the instances of the filters that the RPC is in
 	c := r.newCall(rpc, nil)
 	c.invoker = invoker
 	return c.unary(ctx, rpc.Chain, req, reply)
 }
 
-// Stream starts a streaming RPC, which timeout bounds if it is above 0. The hold is
-// released when the RPC has ended.
-func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
+// Stream starts a streaming RPC, which timeout bounds if it is above 0.
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc)
-	c.streaming = &streaming{streamer: streamer, hold: hold}
+	c.streaming = &streaming{streamer: streamer}
 	return c.stream(rpc.Origin, rpc.Chain, timeout)
 }
