@@ -115,16 +115,9 @@ const (
 	NodeValue = 128
 )
 
-// Limits of the load reports that a server or relay sums up.
-const (
-	// LoadBytes is about what the sums take in memory, a cluster at least 2.5 KiB, a locality, metric or drop category at least
-	// 256 bytes.
-	LoadBytes = 256 << 20
-	// LoadLocalities is the number of localities of a cluster.
-	LoadLocalities = 1000
-	// LoadNames is the number of drop categories of a cluster, and of metrics of a locality.
-	LoadNames = 1000
-)
+// LoadBytes is about what the load reports that a server or relay sums up take in memory, a cluster at least 2.5 KiB, a locality, metric or
+// drop category at least 256 bytes.
+const LoadBytes = 256 << 20
 
 // Limits of connections that stay open for a moment after their last use.
 const (

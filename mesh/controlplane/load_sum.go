@@ -2,12 +2,12 @@ package controlplane
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"time"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-
-	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // ClusterLoad is the load of one cluster: the sum of all reports of all clients.
@@ -48,9 +48,9 @@ func (l *LoadReports) Snapshot() []ClusterLoad {
 }
 
 func (l *LoadReports) snapshot() []ClusterLoad {
-	loads := make([]ClusterLoad, 0, len(l.loads))
-	for key, c := range l.loads {
-		loads = append(loads, c.load(key))
+	loads := make([]ClusterLoad, 0, len(l.sums))
+	for _, s := range l.sums {
+		loads = append(loads, s.copy())
 	}
 	slices.SortFunc(loads, func(a, b ClusterLoad) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Service, b.Service))
@@ -58,126 +58,166 @@ func (l *LoadReports) snapshot() []ClusterLoad {
 	return loads
 }
 
-// clusterLoad is the sum of the reports of one cluster. Guarded by LoadReports.mu, as the following types are.
-type clusterLoad struct {
-	kept
-	dropped      map[string]*categoryLoad
-	totalDropped uint64
-	localities   map[localityKey]*localityLoad
-}
+// What a part of a sum takes in memory, about, without its name.
+const (
+	loadBytes       = 256
+	clusterBytes    = 10 * loadBytes // a Snapshot has two more allocations for it
+	inProgressBytes = 64
+)
 
-// categoryLoad is the number of the dropped RPCs of one category.
-type categoryLoad struct {
-	kept
-	dropped uint64
+// forgetAfter is for how many intervals clients must not have reported a cluster before it makes room for others.
+const forgetAfter = 3
+
+type loadKey struct{ cluster, service string }
+
+// loadSum is the load of a cluster. Guarded by LoadReports.mu.
+type loadSum struct {
+	ClusterLoad // without Localities
+	localities  map[localityKey]*LocalityLoad
+	// bytes is what it takes in memory, and reported when a client last reported it.
+	bytes    int
+	reported time.Time
 }
 
 type localityKey struct{ region, zone, subZone string }
 
-// localityLoad is the sum of the reports of one locality.
-type localityLoad struct {
-	kept
-	issued, succeeded, failed, inProgress uint64
-	metrics                               map[string]*metricLoad
+func (s *loadSum) copy() ClusterLoad {
+	load := s.ClusterLoad
+	load.Dropped = maps.Clone(load.Dropped)
+	load.Localities = make([]LocalityLoad, 0, len(s.localities))
+	for _, of := range s.localities {
+		at := *of
+		at.Metrics = maps.Clone(at.Metrics)
+		load.Localities = append(load.Localities, at)
+	}
+	slices.SortFunc(load.Localities, func(a, b LocalityLoad) int {
+		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
+	})
+	return load
 }
 
-type metricLoad struct {
-	kept
-	MetricLoad
-}
-
-// report is a report of a client that is being added. Its methods return whether a sum has changed.
-type report struct {
-	stream *loadStream
-	// at is when it was received.
-	at age
-}
-
-func (r *report) add(stats *endpointpb.ClusterStats) (hasCounts bool) {
-	l := r.stream.reports
-	key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
-	c := l.loads[key]
-	if c == nil {
-		k, ok := r.keep(clusterBytes+len(key.cluster)+len(key.service), func() bool { return true })
-		if !ok {
-			return false
+// take reports whether there is room for so many bytes more, and takes it. If there is none, clusters that nobody reports
+// any more make room, once in an interval at most.
+func (l *LoadReports) take(bytes int) bool {
+	now := time.Now()
+	if l.bytes+bytes > l.limit && now.Sub(l.forgot) >= l.opts.Interval {
+		l.forgot = now
+		for key, s := range l.sums {
+			if now.Sub(s.reported) > forgetAfter*l.opts.Interval && !s.inProgress() {
+				delete(l.sums, key)
+				l.bytes -= s.bytes
+			}
 		}
-		c = &clusterLoad{kept: k, dropped: make(map[string]*categoryLoad), localities: make(map[localityKey]*localityLoad)}
-		l.loads[key] = c
-		hasCounts = true
 	}
-	c.at = r.at
-	c.totalDropped += stats.GetTotalDroppedRequests()
-	hasCounts = hasCounts || stats.GetTotalDroppedRequests() > 0
-	for _, d := range stats.GetDroppedRequests() {
-		hasCounts = r.addDropped(c, d) || hasCounts
+	if l.bytes+bytes > l.limit {
+		return false
 	}
-	for _, s := range stats.GetUpstreamLocalityStats() {
-		hasCounts = r.addLocality(c, s) || hasCounts
-	}
-	return hasCounts
+	l.bytes += bytes
+	return true
 }
 
-func (r *report) addDropped(c *clusterLoad, d *endpointpb.ClusterStats_DroppedRequests) (hasCounts bool) {
-	n := c.dropped[d.GetCategory()]
-	if n == nil {
-		k, ok := r.keep(loadBytes+len(d.GetCategory()), func() bool { return len(c.dropped) < bounds.LoadNames })
-		if !ok {
-			return false
+// inProgress reports whether a stream has RPCs in progress.
+func (s *loadSum) inProgress() bool {
+	for _, at := range s.localities {
+		if at.InProgress > 0 {
+			return true
 		}
-		n = &categoryLoad{kept: k}
-		c.dropped[d.GetCategory()] = n
-		hasCounts = true
 	}
-	n.at = r.at
-	n.dropped += d.GetDroppedCount()
-	return hasCounts || d.GetDroppedCount() > 0
+	return false
 }
 
-func (r *report) addLocality(c *clusterLoad, s *endpointpb.UpstreamLocalityStats) (hasCounts bool) {
-	key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
-	l := c.localities[key]
-	if l == nil {
-		k, ok := r.keep(loadBytes+len(key.region)+len(key.zone)+len(key.subZone), func() bool { return len(c.localities) < bounds.LoadLocalities })
-		if !ok {
-			return false
+// grow is take for a new part of a sum.
+func (l *LoadReports) grow(s *loadSum, bytes int) bool {
+	if !l.take(bytes) {
+		return false
+	}
+	s.bytes += bytes
+	l.news = true
+	return true
+}
+
+// add adds a report of a client, as far as there is room.
+func (st *loadStream) add(report []*endpointpb.ClusterStats) {
+	l := st.reports
+	l.mu.Lock()
+	defer l.unlock()
+	if st.ended {
+		return
+	}
+	for _, stats := range report {
+		key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
+		s := l.sums[key]
+		if s == nil {
+			s = &loadSum{
+				ClusterLoad: ClusterLoad{Cluster: key.cluster, Service: key.service, Dropped: make(map[string]uint64)},
+				localities:  make(map[localityKey]*LocalityLoad),
+			}
+			if !l.grow(s, clusterBytes+len(key.cluster)+len(key.service)) {
+				continue
+			}
+			l.sums[key] = s
 		}
-		l = &localityLoad{kept: k, metrics: make(map[string]*metricLoad)}
-		c.localities[key] = l
-		hasCounts = true
+		s.reported = time.Now()
+		l.count(&s.TotalDropped, stats.GetTotalDroppedRequests())
+		for _, d := range stats.GetDroppedRequests() {
+			n, known := s.Dropped[d.GetCategory()]
+			if known || l.grow(s, loadBytes+len(d.GetCategory())) {
+				l.count(&n, d.GetDroppedCount())
+				s.Dropped[d.GetCategory()] = n
+			}
+		}
+		for _, at := range stats.GetUpstreamLocalityStats() {
+			st.addLocality(s, at)
+		}
 	}
-	l.at = r.at
-	l.issued += s.GetTotalIssuedRequests()
-	l.succeeded += s.GetTotalSuccessfulRequests()
-	l.failed += s.GetTotalErrorRequests()
-	hasCounts = hasCounts || s.GetTotalIssuedRequests()+s.GetTotalSuccessfulRequests()+s.GetTotalErrorRequests() > 0
-	hasCounts = r.stream.setInProgress(l, s.GetTotalRequestsInProgress()) || hasCounts
-	hasCounts = r.measure(l, "cpu_utilization", s.GetCpuUtilization()) || hasCounts
-	hasCounts = r.measure(l, "mem_utilization", s.GetMemUtilization()) || hasCounts
-	hasCounts = r.measure(l, "application_utilization", s.GetApplicationUtilization()) || hasCounts
-	for _, m := range s.GetLoadMetricStats() {
-		hasCounts = r.measure(l, m.GetMetricName(), m) || hasCounts
-	}
-	return hasCounts
 }
 
-// setInProgress replaces the number of RPCs that the client has in progress in a locality. It returns whether that
-// differs. One for which there is no room is not counted.
-func (st *loadStream) setInProgress(l *localityLoad, n uint64) (hasCounts bool) {
-	last, known := st.inProgress[l]
+func (l *LoadReports) count(sum *uint64, n uint64) {
+	*sum += n
+	l.news = l.news || n > 0
+}
+
+func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocalityStats) {
+	l := st.reports
+	key := localityKey{stats.GetLocality().GetRegion(), stats.GetLocality().GetZone(), stats.GetLocality().GetSubZone()}
+	at := s.localities[key]
+	if at == nil {
+		if !l.grow(s, loadBytes+len(key.region)+len(key.zone)+len(key.subZone)) {
+			return
+		}
+		at = &LocalityLoad{Region: key.region, Zone: key.zone, SubZone: key.subZone, Metrics: make(map[string]MetricLoad)}
+		s.localities[key] = at
+	}
+	l.count(&at.Issued, stats.GetTotalIssuedRequests())
+	l.count(&at.Succeeded, stats.GetTotalSuccessfulRequests())
+	l.count(&at.Failed, stats.GetTotalErrorRequests())
+	st.setInProgress(at, stats.GetTotalRequestsInProgress())
+	l.measure(s, at, "cpu_utilization", stats.GetCpuUtilization())
+	l.measure(s, at, "mem_utilization", stats.GetMemUtilization())
+	l.measure(s, at, "application_utilization", stats.GetApplicationUtilization())
+	for _, m := range stats.GetLoadMetricStats() {
+		l.measure(s, at, m.GetMetricName(), m)
+	}
+}
+
+// setInProgress replaces the number of RPCs that the client has in progress in a locality. One for which there is no room
+// is not counted.
+func (st *loadStream) setInProgress(at *LocalityLoad, n uint64) {
+	l := st.reports
+	last, known := st.inProgress[at]
 	switch {
 	case n == last:
-		return false
-	case !known && st.peer.Take(inProgressBytes) != nil:
-		return false
+		return
 	case n == 0:
-		delete(st.inProgress, l)
-		st.peer.Give(inProgressBytes)
+		delete(st.inProgress, at)
+		l.bytes -= inProgressBytes
+	case !known && !l.take(inProgressBytes):
+		return
 	default:
-		st.inProgress[l] = n
+		st.inProgress[at] = n
 	}
-	l.inProgress += n - last
-	return true
+	at.InProgress += n - last
+	l.news = true
 }
 
 // metricStats is common to both kinds of metrics in a report.
@@ -186,55 +226,15 @@ type metricStats interface {
 	GetTotalMetricValue() float64
 }
 
-func (r *report) measure(l *localityLoad, name string, s metricStats) (hasCounts bool) {
-	if s.GetNumRequestsFinishedWithMetric() == 0 {
-		return false
+// measure adds a metric, but for one that would make the sum of all reports infinite, or no number.
+func (l *LoadReports) measure(s *loadSum, at *LocalityLoad, name string, stats metricStats) {
+	m, known := at.Metrics[name]
+	m.Sum += stats.GetTotalMetricValue()
+	if stats.GetNumRequestsFinishedWithMetric() == 0 || math.IsNaN(m.Sum) || math.IsInf(m.Sum, 0) {
+		return
 	}
-	m := l.metrics[name]
-	sum := s.GetTotalMetricValue()
-	if m != nil {
-		sum += m.Sum
+	if known || l.grow(s, loadBytes+len(name)) {
+		l.count(&m.RPCs, stats.GetNumRequestsFinishedWithMetric())
+		at.Metrics[name] = m
 	}
-	// One report must not make the sum of all of them infinite, or no number.
-	if math.IsNaN(sum) || math.IsInf(sum, 0) {
-		return false
-	}
-	if m == nil {
-		k, ok := r.keep(loadBytes+len(name), func() bool { return len(l.metrics) < bounds.LoadNames })
-		if !ok {
-			return false
-		}
-		m = &metricLoad{kept: k}
-		l.metrics[name] = m
-	}
-	m.at = r.at
-	m.RPCs += s.GetNumRequestsFinishedWithMetric()
-	m.Sum = sum
-	return true
-}
-
-func (c *clusterLoad) load(key loadKey) ClusterLoad {
-	load := ClusterLoad{
-		Cluster: key.cluster, Service: key.service,
-		Dropped: make(map[string]uint64, len(c.dropped)), TotalDropped: c.totalDropped,
-		Localities: make([]LocalityLoad, 0, len(c.localities)),
-	}
-	for category, n := range c.dropped {
-		load.Dropped[category] = n.dropped
-	}
-	for k, l := range c.localities {
-		at := LocalityLoad{
-			Region: k.region, Zone: k.zone, SubZone: k.subZone,
-			Issued: l.issued, Succeeded: l.succeeded, Failed: l.failed, InProgress: l.inProgress,
-			Metrics: make(map[string]MetricLoad, len(l.metrics)),
-		}
-		for name, m := range l.metrics {
-			at.Metrics[name] = m.MetricLoad
-		}
-		load.Localities = append(load.Localities, at)
-	}
-	slices.SortFunc(load.Localities, func(a, b LocalityLoad) int {
-		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
-	})
-	return load
 }

@@ -15,7 +15,6 @@ import (
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -29,8 +28,6 @@ type LoadOptions struct {
 	// Interval is the reporting interval that clients are asked for; the default is 10 s.
 	// gRPC clients report at most once a second.
 	Interval time.Duration
-	// Clusters are the names of the clusters to report; the default is all.
-	Clusters []string
 	// Identify is [Options.Identify], but that streams do not end when credentials expire.
 	Identify func(ctx context.Context, node *corepb.Node) (is *corepb.Node, until time.Time, err error)
 	// Access decides which node a client may be, and of which clusters it may report the load. OnDenied, unless it is
@@ -43,44 +40,39 @@ type LoadOptions struct {
 	Authorize func(ctx context.Context, cluster string) error
 }
 
-// LoadReports is the Load Reporting Service (LRS). It requests the load of clusters with lrs_server
+// LoadReports is the Load Reporting Service (LRS). It requests the load of all clusters with lrs_server
 // from clients and adds it up. It keeps no history: for rates, compare Snapshots. It is safe for
 // concurrent use, independent of [Server], and may be registered with several gRPC servers.
 //
-// It ignores localities beyond 1,000 of a cluster, names of metrics or of drop categories beyond 1,000 in one place,
-// and all new clusters, localities and names when they take 256 MiB, or when the client's address and certificate take half of
-// what is left for all. Where there is no room, a sum that no client has added to for three intervals is forgotten: when
-// clients report it again, it begins with 0.
+// It ignores new clusters, localities, drop categories and metrics when the sums take about 256 MiB. Then clusters without RPCs in progress
+// that no client has reported for three intervals are forgotten: when clients report one again, its load begins with 0.
 type LoadReports struct {
 	opts LoadOptions
-	// stop ends every stream when it is closed.
-	stop    chan struct{}
+	// closing ends every stream when it is done.
+	closing context.Context
+	close   context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	streams map[*loadStream]struct{}
-	opened  uint64
-	loads   map[loadKey]*clusterLoad
-	room    loadRoom
-	// changed is closed and replaced at every report that changes a sum, and at every begin and end of a
-	// stream.
+	mu     sync.Mutex
+	open   int
+	opened uint64
+	sums   map[loadKey]*loadSum
+	// bytes is about what the sums take in memory, with the numbers of RPCs in progress of the streams; limit is what they
+	// may take, and forgot when sums were last forgotten.
+	bytes, limit int
+	forgot       time.Time
+	// news is whether there is something to notify calls of Await of: a sum that has changed, or the begin or end of a
+	// stream. changed is closed and replaced then.
+	news    bool
 	changed chan struct{}
 }
-
-type loadKey struct{ cluster, service string }
 
 // NewLoadReports returns LoadReports without any load.
 func NewLoadReports(opts LoadOptions) *LoadReports {
 	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
-	return &LoadReports{
-		opts:    opts,
-		stop:    make(chan struct{}),
-		streams: make(map[*loadStream]struct{}),
-		loads:   make(map[loadKey]*clusterLoad),
-		room:    newLoadRoom(bounds.LoadBytes),
-		changed: make(chan struct{}),
-	}
+	l := &LoadReports{opts: opts, sums: make(map[loadKey]*loadSum), limit: bounds.LoadBytes, changed: make(chan struct{})}
+	l.closing, l.close = context.WithCancel(context.Background())
+	return l
 }
 
 // Register adds envoy.service.load_stats.v3.LoadReportingService to a gRPC server: the one that
@@ -93,10 +85,7 @@ func (l *LoadReports) Register(r grpc.ServiceRegistrar) {
 // load is kept. Close is idempotent.
 func (l *LoadReports) Close() {
 	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
-		close(l.stop)
-	}
+	l.close()
 	l.mu.Unlock()
 	l.running.Wait()
 }
@@ -105,7 +94,7 @@ func (l *LoadReports) Close() {
 func (l *LoadReports) Streams() (open int, opened uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.streams), l.opened
+	return l.open, l.opened
 }
 
 // Await waits until a Snapshot satisfies until, and returns it, or the context's error. until is
@@ -126,10 +115,14 @@ func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool)
 	}
 }
 
-// notify wakes the calls of Await. The caller holds mu.
-func (l *LoadReports) notify() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+// unlock wakes the calls of Await if there is news.
+func (l *LoadReports) unlock() {
+	if l.news {
+		l.news = false
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+	l.mu.Unlock()
 }
 
 // lrs keeps the service's method out of the API of LoadReports.
@@ -140,8 +133,7 @@ type lrs struct {
 
 func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
 	l := s.reports
-	from, _ := peer.FromContext(wire.Context())
-	st := l.begin(access.Peer(from))
+	st := l.begin()
 	if st == nil {
 		return errClosed
 	}
@@ -152,32 +144,9 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 	select {
 	case err := <-received:
 		return err
-	case <-l.stop:
+	case <-l.closing.Done():
 		return errClosed
 	}
-}
-
-func (l *LoadReports) order() *loadpb.LoadStatsResponse {
-	return &loadpb.LoadStatsResponse{
-		Clusters:              l.opts.Clusters,
-		SendAllClusters:       len(l.opts.Clusters) == 0,
-		LoadReportingInterval: durationpb.New(l.opts.Interval),
-	}
-}
-
-// begin counts a stream of a peer. It returns nil if the reports are closed.
-func (l *LoadReports) begin(peer string) *loadStream {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil
-	}
-	l.running.Add(1)
-	st := &loadStream{reports: l, peer: l.room.join(peer), inProgress: make(map[*localityLoad]uint64)}
-	l.streams[st] = struct{}{}
-	l.opened++
-	l.notify()
-	return st
 }
 
 // loadStream is one client.
@@ -185,18 +154,42 @@ type loadStream struct {
 	reports *LoadReports
 	// grant is what LoadOptions.Access gives the client. Only the reader uses it.
 	grant access.Grant
-
-	// The following is guarded by LoadReports.mu.
-
-	peer *loadPeer
 	// inProgress is the client's last report for each locality that has RPCs in progress, which is subtracted
-	// when the stream ends.
-	inProgress map[*localityLoad]uint64
+	// when the stream ends. It and ended are guarded by LoadReports.mu.
+	inProgress map[*LocalityLoad]uint64
 	ended      bool
+}
+
+// begin counts a stream. It returns nil if the reports are closed.
+func (l *LoadReports) begin() *loadStream {
+	l.mu.Lock()
+	defer l.unlock()
+	if l.closing.Err() != nil {
+		return nil
+	}
+	l.running.Add(1)
+	l.open++
+	l.opened++
+	l.news = true
+	return &loadStream{reports: l, inProgress: make(map[*LocalityLoad]uint64)}
+}
+
+func (st *loadStream) end() {
+	l := st.reports
+	l.mu.Lock()
+	for locality := range st.inProgress {
+		st.setInProgress(locality, 0)
+	}
+	st.ended = true
+	l.open--
+	l.news = true
+	l.unlock()
+	l.running.Done()
 }
 
 // receive adds reports until the client closes the stream.
 func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
+	opts := &st.reports.opts
 	for first := true; ; first = false {
 		r, err := wire.Recv()
 		if errors.Is(err, io.EOF) {
@@ -209,66 +202,25 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			if r.GetNode() == nil {
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
-			var err error
-			opts := &st.reports.opts
 			if st.grant, _, _, err = grant(wire.Context(), opts.Identify, opts.Access, r.GetNode()); err != nil {
 				return err
 			}
-			if err := wire.Send(st.reports.order()); err != nil {
+			if err := wire.Send(&loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(opts.Interval)}); err != nil {
 				return err
 			}
 		}
-		st.addReport(st.authorized(wire.Context(), r))
+		st.add(slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool { return !st.may(wire.Context(), c.GetClusterName()) }))
 	}
 }
 
-// authorized returns the load that the client may report.
-func (st *loadStream) authorized(ctx context.Context, r *loadpb.LoadStatsRequest) []*endpointpb.ClusterStats {
+// may reports whether the client may report the load of a cluster.
+func (st *loadStream) may(ctx context.Context, cluster string) bool {
 	opts := &st.reports.opts
-	if opts.Authorize == nil && st.grant.Everything() {
-		return r.GetClusterStats()
-	}
-	return slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool {
-		if st.grant.Check(xdsname.Canonical(c.GetClusterName())) != nil {
-			if opts.OnDenied != nil {
-				opts.OnDenied(c.GetClusterName())
-			}
-			return true
+	if !st.grant.Everything() && st.grant.Check(xdsname.Canonical(cluster)) != nil {
+		if opts.OnDenied != nil {
+			opts.OnDenied(cluster)
 		}
-		return opts.Authorize != nil && opts.Authorize(ctx, c.GetClusterName()) != nil
-	})
-}
-
-func (st *loadStream) addReport(loads []*endpointpb.ClusterStats) {
-	if len(loads) == 0 {
-		return
+		return false
 	}
-	l := st.reports
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if st.ended {
-		return
-	}
-	hasCounts := false
-	r := &report{stream: st, at: l.room.age()}
-	for _, stats := range loads {
-		hasCounts = r.add(stats) || hasCounts
-	}
-	if hasCounts {
-		l.notify()
-	}
-}
-
-func (st *loadStream) end() {
-	l := st.reports
-	l.mu.Lock()
-	for locality := range st.inProgress {
-		st.setInProgress(locality, 0)
-	}
-	st.ended = true
-	delete(l.streams, st)
-	l.room.leave(st.peer)
-	l.notify()
-	l.mu.Unlock()
-	l.running.Done()
+	return opts.Authorize == nil || opts.Authorize(ctx, cluster) == nil
 }

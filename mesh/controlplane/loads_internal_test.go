@@ -2,14 +2,13 @@ package controlplane
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-
-	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // Clusters, localities, categories and metrics share one bound on memory. What is known is still counted
@@ -17,8 +16,8 @@ import (
 func TestLoadReportsHaveOneBoundOnMemory(t *testing.T) {
 	t.Parallel()
 	l := NewLoadReports(LoadOptions{})
-	l.room = newLoadRoom(200 * loadBytes) // a peer that is alone has half
-	st := l.begin("peer")
+	l.limit = 100 * loadBytes
+	st := l.begin()
 	var stats []*endpointpb.ClusterStats
 	for i := range 50 {
 		name := fmt.Sprint(i)
@@ -32,7 +31,7 @@ func TestLoadReportsHaveOneBoundOnMemory(t *testing.T) {
 		})
 	}
 	for range 2 {
-		st.addReport(stats)
+		st.add(stats)
 	}
 	things := 0
 	for _, c := range l.Snapshot() {
@@ -49,117 +48,78 @@ func TestLoadReportsHaveOneBoundOnMemory(t *testing.T) {
 	}
 }
 
-// loadOf is a report of n localities of a cluster with RPCs in progress.
-func loadOf(cluster, prefix string, n int) []*endpointpb.ClusterStats {
+// report has n localities of a cluster, with RPCs in progress or without.
+func report(cluster string, n int, inProgress uint64) []*endpointpb.ClusterStats {
 	stats := &endpointpb.ClusterStats{ClusterName: cluster}
 	for i := range n {
 		stats.UpstreamLocalityStats = append(stats.UpstreamLocalityStats, &endpointpb.UpstreamLocalityStats{
-			Locality: &corepb.Locality{Zone: fmt.Sprint(prefix, i)}, TotalIssuedRequests: 1, TotalRequestsInProgress: 1,
+			Locality: &corepb.Locality{Zone: fmt.Sprint("zone", i)}, TotalIssuedRequests: 1, TotalRequestsInProgress: inProgress,
 		})
 	}
 	return []*endpointpb.ClusterStats{stats}
 }
 
-// issued returns the RPCs and localities of a cluster.
-func issued(l *LoadReports, cluster string) (rpcs uint64, localities int) {
+// issued returns the RPCs of each cluster.
+func issued(l *LoadReports) map[string]uint64 {
+	rpcs := make(map[string]uint64)
 	for _, c := range l.Snapshot() {
-		if c.Cluster == cluster {
-			localities = len(c.Localities)
-			for _, at := range c.Localities {
-				rpcs += at.Issued
-			}
+		for _, at := range c.Localities {
+			rpcs[c.Cluster] += at.Issued
 		}
 	}
-	return rpcs, localities
+	return rpcs
 }
 
-// A peer that fills its share leaves room for others. What it stops to report, whether it stays or leaves, makes
-// room for what it or another one reports then; what is still reported stays.
+// Where there is no room, clusters that nobody reports any more make some. Those that are reported stay, and so do those
+// with RPCs in progress, as long as the client's stream does.
 func TestLoadReportsForgetWhatNobodyReports(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const interval = time.Second
 		l := NewLoadReports(LoadOptions{Interval: interval})
-		l.room = newLoadRoom(400 * loadBytes)
-		greedy, other := l.begin("greedy"), l.begin("other")
-		report := func(st *loadStream, stats []*endpointpb.ClusterStats) {
-			st.addReport(stats)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if used := l.room.bytes.Used(); used > 400*loadBytes {
-				t.Errorf("%d bytes are used, more than the limit", used)
+		l.limit = 200 * loadBytes
+		one, two := l.begin(), l.begin()
+		expect := func(when string, want map[string]uint64) {
+			t.Helper()
+			if got := issued(l); !maps.Equal(got, want) {
+				t.Errorf("%s: the clusters have %v RPCs, want %v", when, got, want)
+			}
+			if l.bytes > l.limit {
+				t.Errorf("%s: %d bytes are used, more than the limit", when, l.bytes)
 			}
 		}
-		report(greedy, loadOf("stays", "zone", 1))
-		report(greedy, loadOf("greedy", "first", 1000))
-		if _, n := issued(l, "greedy"); n == 0 || n > 200 {
-			t.Errorf("%d localities of a greedy peer are remembered, want some, of half of the room", n)
-		}
-		report(other, loadOf("other", "zone", 10))
-		if rpcs, _ := issued(l, "other"); rpcs != 10 {
-			t.Errorf("%d RPCs of another peer are counted, want 10", rpcs)
-		}
-		for range forgetAfter + 1 {
-			time.Sleep(interval)
-			report(greedy, loadOf("stays", "zone", 1))
-		}
-		report(greedy, loadOf("second", "zone", 100))
-		if rpcs, _ := issued(l, "second"); rpcs != 100 {
-			t.Errorf("%d RPCs of a cluster are counted after the peer has stopped to report another one, want 100", rpcs)
-		}
-		if _, n := issued(l, "greedy"); n != 0 {
-			t.Errorf("%d localities that nobody reports are remembered where there is no room", n)
-		}
-		if rpcs, _ := issued(l, "stays"); rpcs != forgetAfter+2 {
-			t.Errorf("%d RPCs of a cluster that is still reported are counted, want %d", rpcs, forgetAfter+2)
-		}
-		greedy.end()
-		time.Sleep((forgetAfter + 1) * interval)
-		report(other, loadOf("other", "more", 120))
-		if rpcs, _ := issued(l, "other"); rpcs != 120 {
-			t.Errorf("%d RPCs of another peer are counted after the greedy one has left, want 120", rpcs)
-		}
-		if _, n := issued(l, "stays"); n != 0 || len(l.room.peers) != 1 {
-			t.Errorf("%d localities and %d peers are remembered after a peer has left, want those of the other one", n, len(l.room.peers))
-		}
-		other.end()
-		if n := l.Snapshot(); len(n) != 1 || n[0].Localities[0].InProgress != 0 {
-			t.Errorf("the loads are %+v, want one cluster without RPCs in progress", n)
-		}
-		if used, want := l.room.bytes.Used(), int64(clusterBytes+120*loadBytes); used < want || used > want+2000 {
-			t.Errorf("%d bytes are used, want about %d", used, want)
-		}
-	})
-}
-
-// Names of metrics and categories that a client has invented make room for real ones of the same place.
-func TestLoadReportsForgetInventedNames(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLoadReports(LoadOptions{Interval: time.Second})
-		st := l.begin("peer")
-		report := func(prefix string, n int) {
-			c := loadOf("c", "zone", 1)
-			for i := range n {
-				name := fmt.Sprint(prefix, i)
-				c[0].DroppedRequests = append(c[0].DroppedRequests, &endpointpb.ClusterStats_DroppedRequests{Category: name, DroppedCount: 1})
-				c[0].UpstreamLocalityStats[0].LoadMetricStats = append(c[0].UpstreamLocalityStats[0].LoadMetricStats,
-					&endpointpb.EndpointLoadMetricStats{MetricName: name, NumRequestsFinishedWithMetric: 1, TotalMetricValue: 1})
+		later := func() {
+			for range forgetAfter + 1 {
+				time.Sleep(interval)
+				one.add(report("reported", 1, 0))
 			}
-			st.addReport(c)
 		}
-		report("invented", bounds.LoadNames+1)
-		for range forgetAfter + 1 {
-			time.Sleep(time.Second)
-			report("", 0)
+		one.add(report("reported", 1, 0))
+		one.add(report("gone", 100, 0))
+		two.add(report("running", 10, 1))
+		two.add(report("new", 50, 0))
+		expect("without room", map[string]uint64{"reported": 1, "gone": 100, "running": 10, "new": issued(l)["new"]})
+		if n := issued(l)["new"]; n == 0 || n == 50 {
+			t.Errorf("%d localities of a new cluster are counted, want as many as there is room for", n)
 		}
-		report("real", 10)
-		c := l.Snapshot()[0]
-		if c.Dropped["real9"] != 1 || len(c.Dropped) != 10 || c.Localities[0].Metrics["real9"].RPCs != 1 || len(c.Localities[0].Metrics) != 10 {
-			t.Errorf("%d categories and %d metrics are remembered, want those that are reported", len(c.Dropped), len(c.Localities[0].Metrics))
+		later()
+		two.add(report("newer", 100, 0))
+		expect("after three intervals", map[string]uint64{"reported": 1 + forgetAfter + 1, "running": 10, "newer": 100})
+		two.end()
+		later()
+		one.add(report("newest", 140, 0))
+		expect("after the end of a stream", map[string]uint64{"reported": 1 + 2*(forgetAfter+1), "newest": 140})
+		one.add(report("reported", 1, 3))
+		one.end()
+		for _, c := range l.Snapshot() {
+			for _, at := range c.Localities {
+				if at.InProgress != 0 {
+					t.Errorf("%s: %d RPCs are in progress after all streams have ended", c.Cluster, at.InProgress)
+				}
+			}
 		}
-		if c.Localities[0].Issued != forgetAfter+3 {
-			t.Errorf("%d RPCs are counted, want %d", c.Localities[0].Issued, forgetAfter+3)
+		if want := 2*clusterBytes + 141*loadBytes; l.bytes < want || l.bytes > want+2000 {
+			t.Errorf("%d bytes are used, want about %d", l.bytes, want)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -155,47 +153,6 @@ func TestLoadsInProgress(t *testing.T) {
 	} {
 		step.do()
 		awaitInProgress(t, r, loads, map[string]uint64{"c": step.want})
-	}
-}
-
-// Localities that a client has invented make room for others when the client has left, and take none in the relay then.
-func TestInventedLocalitiesAreForgotten(t *testing.T) {
-	t.Parallel()
-	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: 10 * time.Millisecond})
-	r := newRigOver(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)), func(o *relay.Options) {
-		o.Loads.Interval = 10 * time.Millisecond
-	})
-	t.Cleanup(loads.Close)
-	send := func(stream loadpb.LoadReportingService_StreamLoadStatsClient, at ...*endpointpb.UpstreamLocalityStats) {
-		t.Helper()
-		xdstest.NoError(t, stream.Send(&loadpb.LoadStatsRequest{ClusterStats: []*endpointpb.ClusterStats{{ClusterName: "c", UpstreamLocalityStats: at}}}))
-	}
-	zone := func(name string, issued, inProgress uint64) *endpointpb.UpstreamLocalityStats {
-		return &endpointpb.UpstreamLocalityStats{Locality: &corepb.Locality{Zone: name}, TotalIssuedRequests: issued, TotalRequestsInProgress: inProgress}
-	}
-	var invented []*endpointpb.UpstreamLocalityStats
-	for i := range bounds.LoadLocalities {
-		invented = append(invented, zone(fmt.Sprint("zone", i), 5, 1))
-	}
-	hostile, other := r.reportLoads("hostile"), r.reportLoads("other")
-	send(hostile, invented...)
-	awaitInProgress(t, r, loads, map[string]uint64{"c": bounds.LoadLocalities})
-	xdstest.NoError(t, hostile.CloseSend())
-	awaitInProgress(t, r, loads, map[string]uint64{"c": 0}) // which takes longer than three intervals
-	send(other, zone("real", 1, 0), zone("zone0", 2, 0))
-	all, err := loads.Await(r.ctx, func(all []controlplane.ClusterLoad) bool {
-		return len(all) == 1 && len(all[0].Localities) < 3
-	})
-	if err != nil {
-		t.Fatalf("%v: the control plane has %d localities, want those that are still reported", err, len(loads.Snapshot()[0].Localities))
-	}
-	for _, at := range all[0].Localities {
-		switch {
-		case at.Zone == "real" && at.Issued == 1:
-		case at.Zone == "zone0" && (at.Issued == 2 || at.Issued == 2+5): // with what the control plane still had, or without
-		default:
-			t.Errorf("the control plane has %+v, want what was added since", at)
-		}
 	}
 }
 
