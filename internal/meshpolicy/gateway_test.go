@@ -94,7 +94,7 @@ any path
     backendRefs  policy GRPCRoute/cart.shop (f:24)
                  rest.shop
 `
-	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend.shop").String())
+	policytest.Equal(t, "the explanation", want, policytest.Merge(policies, meshpolicy.Client{}, "backend.shop").String())
 	if notes := policies[0].Notes; len(notes) > 0 {
 		t.Errorf("the notes are %v", notes)
 	}
@@ -117,7 +117,7 @@ func TestGateway_HTTPRoute(t *testing.T) {
 	var texts []string
 	for _, match := range []string{"", "{}", "{path: {value: /}}", `{path: {type: PathPrefix, value: /}}`} {
 		policies := mustParseRoutes(t, route("HTTPRoute", fmt.Sprintf(rule, match)))
-		text := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String()
+		text := policytest.Merge(policies, meshpolicy.Client{}, "s").String()
 		texts = append(texts, text[strings.Index(text, "filters"):])
 	}
 	for _, text := range texts[1:] {
@@ -156,13 +156,13 @@ spec:
 	}
 	policytest.Equal(t, "names", []string{"GRPCRoute/only.web", "GRPCRoute/producer.shop", "GRPCRoute/zconsumer.web", "GRPCRoute/zconsumer.web/consumer"}, names)
 	for namespace, want := range map[string]string{"web": "zconsumer", "shop": "producer", "": "producer"} {
-		merged := meshpolicy.Merge(policies, meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}, "backend.shop")
+		merged := policytest.Merge(policies, meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}, "backend.shop")
 		if got := merged.Rules[0].BackendRefs[0].Name; len(merged.Rules) != 1 || got != want {
 			t.Errorf("clients of %q are sent to %s, want %s", namespace, got, want)
 		}
 	}
 	// The consumer route is the producer route of another service.
-	if merged := meshpolicy.Merge(policies, meshpolicy.Client{}, "local.web"); len(merged.Rules) != 1 || merged.Rules[0].BackendRefs[0].Name != "zconsumer" {
+	if merged := policytest.Merge(policies, meshpolicy.Client{}, "local.web"); len(merged.Rules) != 1 || merged.Rules[0].BackendRefs[0].Name != "zconsumer" {
 		t.Errorf("got\n%v", merged)
 	}
 }
@@ -182,7 +182,7 @@ func TestGateway_IsMergedWithMeshHTTPRoutes(t *testing.T) {
 any path
     backendRefs  no policy: the service itself
 `
-	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, frontend, "s").String())
+	policytest.Equal(t, "the explanation", want, policytest.Merge(policies, frontend, "s").String())
 }
 
 // Fields without effect are noted, with their lines.
@@ -266,7 +266,7 @@ func TestGateway_LimitsAndSessions(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
+		if got := policytest.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
 			t.Errorf("%s is explained as\n%s\nwant\n%s", text, got, want)
 		}
 		if notes := policies[0].Notes; len(notes) > 0 {
@@ -277,7 +277,7 @@ func TestGateway_LimitsAndSessions(t *testing.T) {
 
 // originsOf has, for each merged rule for a client, its matches and the origins of its fields.
 func originsOf(policies []*meshpolicy.Policy, c meshpolicy.Client) (list []string) {
-	for _, r := range meshpolicy.Merge(policies, c, "s").Rules {
+	for _, r := range policytest.Merge(policies, c, "s").Rules {
 		text := r.Matches[0].String() + ":"
 		for f := range meshpolicy.NumFields {
 			if r.Has(f) {
@@ -368,7 +368,7 @@ func TestGateway_EveryRequest(t *testing.T) {
 	for rules, want := range map[string]string{"GRPCRoute": "any path\n", "HTTPRoute": "path Prefix /\n"} {
 		for _, text := range []string{route(rules, "    []\n"), route(rules, "  - {}\n")} {
 			policies := append(mustParseRoutes(t, text), policytest.New("z", meshpolicy.TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("t")})))
-			got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String()
+			got := policytest.Merge(policies, meshpolicy.Client{}, "s").String()
 			if !strings.HasPrefix(got, want+"    matches      policy") || !strings.Contains(got, "    backendRefs  policy "+rules+"/p (f") || !strings.Contains(got, "): none, requests fail\n") {
 				t.Errorf("%s\nis explained as\n%s", text, got)
 			}

@@ -64,7 +64,7 @@ spec:
 `)
 	policytest.Equal(t, "clients", record[0].TargetRef, today[0].TargetRef)
 	policytest.Equal(t, "rules", record[0].To[0].Digest(), today[0].To[0].Digest())
-	merged := meshpolicy.Merge(today, meshpolicy.Client{Tags: map[string]string{"version": "v1"}}, "backend.shop").String()
+	merged := policytest.Merge(today, meshpolicy.Client{Tags: map[string]string{"version": "v1"}}, "backend.shop").String()
 	for _, want := range []string{
 		"path Prefix /shop.Cart, method POST\n    matches      policy p (today:22)\n    filters      policy p (today:25)\n                 RequestMirror shadow, 12.5%\n    backendRefs  policy p (today:28)\n",
 	} {
@@ -80,7 +80,7 @@ func TestKuma_WithoutTargetRef(t *testing.T) {
 	for _, target := range []string{"", "  targetRef: {kind: Mesh, proxyTypes: [Sidecar]}\n", "  targetRef: {kind: Dataplane}\n"} {
 		policies := policytest.Parse(t, "f", "type: MeshHTTPRoute\nmesh: default\nname: p\nlabels: {a: b}\ncreationTime: x\nspec:\n"+target+
 			"  to: [{targetRef: {kind: MeshService, name: s}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: t}]}}]}]\n")
-		merged := meshpolicy.Merge(policies, frontend, "s")
+		merged := policytest.Merge(policies, frontend, "s")
 		if len(merged.Rules) != 1 || merged.Rules[0].BackendRefs[0].Name != "t" {
 			t.Errorf("with %q a client gets\n%v", target, merged)
 		}

@@ -56,7 +56,7 @@ func TestRecord_Outline(t *testing.T) {
 	plain := policytest.Parse(t, "p", head+"    "+rules+"\n")
 	nested := policytest.Parse(t, "p", head+"    default: {"+rules+"}\n")
 	for _, policies := range [][]*meshpolicy.Policy{plain, nested} {
-		merged := meshpolicy.Merge(policies, frontend, "backend").String()
+		merged := policytest.Merge(policies, frontend, "backend").String()
 		if !strings.Contains(merged, "path Exact /v1") {
 			t.Errorf("got\n%s\nwant the rule", merged)
 		}
@@ -73,7 +73,7 @@ func TestRecord_Outline(t *testing.T) {
 func TestRecord_RulesAreMergedByMatches(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/by-matches.yaml"))
-	merged := meshpolicy.Merge(policies, frontend, "backend")
+	merged := policytest.Merge(policies, frontend, "backend")
 	policytest.Equal(t, "rules, against the record's result", resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged))
 	want := `path Prefix /v2
     matches      policy consumer (madr.yaml:44), policy owner (madr.yaml:22)
@@ -89,7 +89,7 @@ any path
     backendRefs  no policy: the service itself
 `
 	policytest.Equal(t, "the explanation", want, merged.String())
-	others := meshpolicy.Merge(policies, meshpolicy.Client{Service: "other"}, "backend")
+	others := policytest.Merge(policies, meshpolicy.Client{Service: "other"}, "backend")
 	policytest.Equal(t, "for clients that are not frontend, against the owner's rules", rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged()), rulesOf(others))
 }
 
@@ -98,7 +98,7 @@ any path
 func TestRecord_NoSurprise(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/surprising.yaml"))
-	got := rulesOf(meshpolicy.Merge(policies, frontend, "backend"))
+	got := rulesOf(policytest.Merge(policies, frontend, "backend"))
 	surprising := resultIn(t, "madr/surprising-naive-result.yaml")
 	if len(surprising) != 1 || len(got) != 2 || !slices.Contains(got, surprising[0]) {
 		t.Errorf("got %v, want %v and the owner's rule for /v1", got, surprising)
@@ -112,7 +112,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
 	policies := slices.Concat(
 		policytest.Parse(t, "owner.yaml", readTestdata(t, "madr/owner.yaml")),
 		policytest.Parse(t, "consumer.yaml", readTestdata(t, "madr/consumer.yaml")))
-	merged := meshpolicy.Merge(policies, frontend, "backend")
+	merged := policytest.Merge(policies, frontend, "backend")
 	// In the record's result frontend and backend are called svc_b and svc_a.
 	want := resultIn(t, "madr/owner-and-consumer-result.yaml")
 	for i := range want {
@@ -135,7 +135,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
                  backend{version=v1}, weight 90
                  backend{version=v2}, weight 10
 `
-	policytest.Equal(t, "the explanation for other clients", explained, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").String())
+	policytest.Equal(t, "the explanation for other clients", explained, policytest.Merge(policies, meshpolicy.Client{}, "backend").String())
 }
 
 // ruleText puts a rule into a policy, as it stands in the record's outlines.
@@ -267,7 +267,7 @@ backendRefs:
 `))
 	want := "any path\n    matches      policy p (p:7)\n    backendRefs  policy p (p:8)\n" +
 		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
-	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String())
+	policytest.Equal(t, "the explanation", want, policytest.Merge(policies, meshpolicy.Client{}, "svc_name").String())
 }
 
 // "Gateway API": ExtensionRef is how its routes could carry more. There are no

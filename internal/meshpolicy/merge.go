@@ -69,19 +69,6 @@ func (o Origin) describe(at Source) string {
 	return "policy " + o.Policy.Name + " (" + at.String() + ")"
 }
 
-// Merge merges the policies that select the client and the service. Their order does not matter.
-func Merge(policies []*Policy, c Client, service string) Merged {
-	var parts []Part
-	for _, p := range policies {
-		if !p.TargetRef.Selects(c) {
-			continue
-		}
-		parts = append(parts, PartsFor(p, service)...)
-	}
-	slices.SortFunc(parts, Part.Compare)
-	return MergeParts(parts)
-}
-
 // Part is the part of a policy for one destination.
 type Part struct {
 	Policy *Policy
@@ -91,17 +78,6 @@ type Part struct {
 
 // Rules are the rules of the part.
 func (p Part) Rules() []Rule { return p.Policy.To[p.To].Rules }
-
-// PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
-func PartsFor(p *Policy, service string) []Part {
-	var parts []Part
-	for i := range p.To {
-		if name := p.To[i].TargetRef.Name; name == "" || name == service {
-			parts = append(parts, Part{p, i})
-		}
-	}
-	return parts
-}
 
 // Compare orders parts from least to most specific: by the clients' targetRef, then by the
 // destination's, then by age, then by the policy's name, where the first in the alphabet is the most specific, as in

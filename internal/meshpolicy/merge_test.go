@@ -35,7 +35,7 @@ func TestMerge_TheMoreSpecificWins(t *testing.T) {
 		// The name that would win by the alphabet belongs to the less specific one.
 		name := string(rune('a' + i))
 		policies = append(policies, policytest.New(name, target, sendAll("backend", name)))
-		merged := meshpolicy.Merge(policies, client, "backend")
+		merged := policytest.Merge(policies, client, "backend")
 		if len(merged.Rules) != 1 || merged.Rules[0].BackendRefs[0].Name != name || len(merged.Rules[0].MatchesFrom) != len(policies) {
 			t.Errorf("with %v: got\n%v", target, merged)
 		}
@@ -50,7 +50,7 @@ func TestMerge_TiesByName(t *testing.T) {
 	for _, name := range []string{"b", "a", "c"} {
 		policies = append(policies, policytest.New(name, meshpolicy.TargetRef{}, sendAll("backend", name)))
 	}
-	if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").Rules[0].BackendRefs[0].Name; got != "a" {
+	if got := policytest.Merge(policies, meshpolicy.Client{}, "backend").Rules[0].BackendRefs[0].Name; got != "a" {
 		t.Errorf("policy %s wins, want a", got)
 	}
 }
@@ -64,11 +64,11 @@ func TestMerge_DestinationsBySpecificity(t *testing.T) {
 		policytest.New("a", meshpolicy.TargetRef{}, all),
 		policytest.New("b", meshpolicy.TargetRef{}, sendAll("backend", "one")),
 	}
-	if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").Rules[0].BackendRefs[0].Name; got != "one" {
+	if got := policytest.Merge(policies, meshpolicy.Client{}, "backend").Rules[0].BackendRefs[0].Name; got != "one" {
 		t.Errorf("requests go to %s, want one", got)
 	}
 	policies = append(policies, policytest.New("c", meshpolicy.TargetRef{Name: "frontend"}, all))
-	if got := meshpolicy.Merge(policies, frontend, "backend").Rules[0].BackendRefs[0].Name; got != "all" {
+	if got := policytest.Merge(policies, frontend, "backend").Rules[0].BackendRefs[0].Name; got != "all" {
 		t.Errorf("requests of frontend go to %s, want all", got)
 	}
 }
@@ -95,7 +95,7 @@ func TestMerge_FieldByField(t *testing.T) {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
 			consumer := policytest.New("consumer", meshpolicy.TargetRef{Name: "frontend"}, policytest.To("backend", test.consumer))
-			got := meshpolicy.Merge([]*meshpolicy.Policy{owner, consumer}, frontend, "backend").Rules[0]
+			got := policytest.Merge([]*meshpolicy.Policy{owner, consumer}, frontend, "backend").Rules[0]
 			if len(got.Filters) != test.filters || len(got.BackendRefs) != test.backends ||
 				got.From[meshpolicy.FieldFilters].Policy.Name != test.filtersFrom || got.From[meshpolicy.FieldBackendRefs].Policy.Name != test.sentFrom {
 				t.Errorf("got %+v", got)
@@ -119,7 +119,7 @@ func TestMerge_EqualMatches(t *testing.T) {
 		p.Name = string(rune('a' + i))
 		policies = append(policies, p)
 	}
-	if merged := meshpolicy.Merge(policies, meshpolicy.Client{}, "s"); len(merged.Rules) != 1 || len(merged.Rules[0].MatchesFrom) != 3 {
+	if merged := policytest.Merge(policies, meshpolicy.Client{}, "s"); len(merged.Rules) != 1 || len(merged.Rules[0].MatchesFrom) != 3 {
 		t.Errorf("got\n%v", merged)
 	}
 }
@@ -132,11 +132,11 @@ func TestMerge_Properties(t *testing.T) {
 	for range 200 {
 		policies := policytest.Policies(r, 6)
 		c := policytest.Pick(r, policytest.Clients())
-		want := meshpolicy.Merge(policies, c, "a")
+		want := policytest.Merge(policies, c, "a")
 
 		shuffled := slices.Clone(policies)
 		r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if diff := cmp.Diff(want, meshpolicy.Merge(shuffled, c, "a"), sameMerged); diff != "" {
+		if diff := cmp.Diff(want, policytest.Merge(shuffled, c, "a"), sameMerged); diff != "" {
 			t.Fatalf("in another order (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(want, meshpolicy.Join(want, want), sameMerged, cmpopts.EquateEmpty()); diff != "" {
@@ -145,7 +145,7 @@ func TestMerge_Properties(t *testing.T) {
 
 		var layers []meshpolicy.Merged
 		for _, p := range slices.DeleteFunc(policies, func(p *meshpolicy.Policy) bool { return p.Kind != "" }) {
-			for _, part := range meshpolicy.PartsFor(p, "a") {
+			for _, part := range policytest.PartsFor(p, "a") {
 				layers = append(layers, part.Merged())
 			}
 		}
@@ -210,7 +210,7 @@ func TestRoutes_Precedence(t *testing.T) {
 	for range 20 {
 		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
 		var got []string
-		for _, route := range meshpolicy.Merge([]*meshpolicy.Policy{policytest.New("p", meshpolicy.TargetRef{}, policytest.To("s", slices.Clone(rules)...))}, meshpolicy.Client{}, "s").Routes() {
+		for _, route := range policytest.Merge([]*meshpolicy.Policy{policytest.New("p", meshpolicy.TargetRef{}, policytest.To("s", slices.Clone(rules)...))}, meshpolicy.Client{}, "s").Routes() {
 			got = append(got, route.Match.String())
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -231,7 +231,7 @@ func TestRoutes_TiesByPolicy(t *testing.T) {
 		policytest.New("consumer", meshpolicy.TargetRef{Name: "frontend"}, policytest.To("s", on("d", "1"), on("c", "2"))),
 	}
 	var got []string
-	for _, r := range meshpolicy.Merge(policies, frontend, "s").Routes() {
+	for _, r := range policytest.Merge(policies, frontend, "s").Routes() {
 		if r.Rule != nil {
 			got = append(got, r.Rule.BackendRefs[0].Name)
 		}
@@ -244,7 +244,7 @@ func TestMerge_LayersAreNotShared(t *testing.T) {
 	t.Parallel()
 	var layers []meshpolicy.Merged
 	for _, p := range policytest.Parse(t, "f", strings.Join(slices.Repeat([]string{policytest.Text("    - {filters: []}\n")}, 5), "---\n")) {
-		layers = append(layers, meshpolicy.PartsFor(p, "s")[0].Merged())
+		layers = append(layers, policytest.PartsFor(p, "s")[0].Merged())
 	}
 	shared := meshpolicy.Join(layers[:3]...)
 	one, other := meshpolicy.Join(shared, layers[3]).Rules[0], meshpolicy.Join(shared, layers[4]).Rules[0]

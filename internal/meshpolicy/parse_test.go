@@ -306,7 +306,7 @@ func TestParse_Edges(t *testing.T) {
 			t.Errorf("%s gives %v", rule, err)
 			continue
 		}
-		if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
+		if got := policytest.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
 			t.Errorf("%s is explained as\n%s\nwant\n%s", rule, got, want)
 		}
 	}

@@ -260,7 +260,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 
 // decidedFor merges the policies for one client, and returns the places of the parts of each route.
 func decidedFor(in Input, c Client, s *Service) []map[string][]Source {
-	merged := meshpolicy.Merge(in.Policies, c, s.Name)
+	merged := policytest.Merge(in.Policies, c, s.Name)
 	_, refs := routeTable{naming{in.Authority}, s.Name, func(string) bool { return true }, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
 	var all []map[string][]Source
 	for _, ref := range refs {

@@ -68,7 +68,7 @@ func bruteForce(in Input, c Client, name string) string {
 	compiler := compiler{service: name, known: func(n string) bool {
 		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
 	}}
-	merged := meshpolicy.Merge(in.Policies, c, name)
+	merged := policytest.Merge(in.Policies, c, name)
 	routes, _ := routeTable{naming{in.Authority}, name, compiler.known, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
 	return describe(&Resource{Message: routes})
 }

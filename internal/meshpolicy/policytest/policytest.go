@@ -2,6 +2,7 @@
 package policytest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,29 @@ func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// Merge merges the policies that select the client and the service. Their order does not matter.
+func Merge(policies []*meshpolicy.Policy, c meshpolicy.Client, service string) meshpolicy.Merged {
+	var parts []meshpolicy.Part
+	for _, p := range policies {
+		if p.TargetRef.Selects(c) {
+			parts = append(parts, PartsFor(p, service)...)
+		}
+	}
+	slices.SortFunc(parts, meshpolicy.Part.Compare)
+	return meshpolicy.MergeParts(parts)
+}
+
+// PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
+func PartsFor(p *meshpolicy.Policy, service string) []meshpolicy.Part {
+	var parts []meshpolicy.Part
+	for i := range p.To {
+		if name := p.To[i].TargetRef.Name; name == "" || name == service {
+			parts = append(parts, meshpolicy.Part{Policy: p, To: i})
+		}
+	}
+	return parts
 }
 
 // Text is the policy p for the service s with rules in flow style, which start at line 7.

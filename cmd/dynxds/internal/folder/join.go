@@ -2,7 +2,7 @@ package folder
 
 import "github.com/dynxds/dynxds/internal/document"
 
-// Joiner makes the content of a folder out of its files, wherever these are kept. It is for one goroutine.
+// Joiner makes the content of a folder out of its files, wherever these are kept.
 type Joiner struct{ dir string }
 
 // NewJoiner returns a joiner for files below dir, which is the Dir of its contents.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -35,7 +35,7 @@ func tagsOf(meshes []*meshroute.Mesh, written map[key]*meshroute.Resource) tags 
 		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
-				name := typeName(k.typeURL)
+				name := typeurl.Name(k.typeURL)
 				t.written[name] = append(t.written[name], parameter)
 			}
 		}
@@ -101,9 +101,6 @@ func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 	byType, err := dynparam.NewByType(written)
 	return byType.Merge(mesh), err
 }
-
-// typeName returns the name of a type from its URL.
-func typeName(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 // sorted sorts keys and removes duplicates.
 func sorted(keys []string) []string {

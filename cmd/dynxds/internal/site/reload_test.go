@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -179,27 +177,6 @@ func TestAFileWrittenInPlaceWithdrawsNothing(t *testing.T) {
 	r.logged("msg=published", "services=54")
 	if strings.Contains(r.log.String(), "level=ERROR") || strings.Contains(r.log.String(), "level=WARN") {
 		t.Errorf("the log has faults of a half-written file:\n%s", r.log)
-	}
-}
-
-// A file that a link leads to is deleted: its services stay, and the log and "dynxds validate" say why nothing changes.
-func TestADanglingLinkWithdrawsNothing(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	r := start(t, "", map[string]string{"services.yaml": m.services(), "target": "kind: Service\nname: linked\n"})
-	xdstest.NoError(t, os.Symlink("target", filepath.Join(r.dir, "link.yaml")))
-	r.reload()
-	r.logged("msg=published", "services=3")
-	r.remove("target")
-	r.reload()
-	r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", "link.yaml is a link to target, which does not exist")
-	_, err := site.Validate(t.Context(), r.dir, "")
-	cmdtest.ErrorHas(t, "validate", err, "link.yaml is a link to target")
-	r.write("target", "kind: Service\nname: linked\n")
-	r.reload()
-	r.logged("the folder is valid again")
-	if r.log.Count("services=2") != 1 {
-		t.Errorf("a service was withdrawn:\n%s", r.log)
 	}
 }
 
