@@ -100,7 +100,7 @@ docs: ## Run the commands in README.md, docs/ and the READMEs of examples and in
 generate: ## Generate the Go code of the .proto files in proto/, and the CRD of dynxds-kubernetes
 	rm -f $$(find proto -name '*.pb.go')
 	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
-	cd cmd/dynxds/kubernetes && $(GO) run ./internal/crdgen -o ../../../deploy/kubernetes/crd.yaml
+	cd mesh/kubernetes && $(GO) run ./internal/crdgen -o ../../deploy/kubernetes/crd.yaml
 
 # The ceilings of "make size". They only ever go down: who deletes lowers them.
 SIZE_PLUGIN := 42554

@@ -15,7 +15,7 @@ func TestProgramsLinkNothingOfTheTools(t *testing.T) {
 	t.Parallel()
 	never := append([]string{
 		"github.com/dynxds/dynxds/mesh/", "github.com/dynxds/dynxds/cmd/", "github.com/dynxds/dynxds/testutils",
-		"github.com/dynxds/dynxds/internal/document", "go.yaml.in/", "gopkg.in/yaml", "sigs.k8s.io/yaml",
+		"github.com/dynxds/dynxds/mesh/internal/document", "go.yaml.in/", "gopkg.in/yaml", "sigs.k8s.io/yaml",
 	}, modulesOfTheTools...)
 	checkListed(t, never, "-deps", "./observe/...", "./xdsclient/...")
 	// The plugin alone lacks what those packages are for, too.

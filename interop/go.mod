@@ -2,10 +2,14 @@ module github.com/dynxds/dynxds/interop
 
 go 1.26.0
 
-replace github.com/dynxds/dynxds => ..
+replace (
+	github.com/dynxds/dynxds => ..
+	github.com/dynxds/dynxds/mesh => ../mesh
+)
 
 require (
 	github.com/dynxds/dynxds v0.0.0-00010101000000-000000000000
+	github.com/dynxds/dynxds/mesh v0.0.0-00010101000000-000000000000
 	github.com/envoyproxy/go-control-plane v0.14.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/google/go-cmp v0.7.0

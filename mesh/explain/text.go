@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 // Bounds on what Text lists. JSON has all of it.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 func (t *text) action(r *Route) {

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // Input is the input of Build. It must not be changed afterwards.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
-	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 

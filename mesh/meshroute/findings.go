@@ -9,7 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/headeredit"
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // findings are the reports on the rules for one service. tooMany is set if clients get an error

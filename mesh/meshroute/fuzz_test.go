@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
 func FuzzParse(f *testing.F) {

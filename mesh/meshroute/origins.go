@@ -6,7 +6,7 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // This file finds the rules that decide a route. Clients with one variant may be selected by different

@@ -1,8 +1,8 @@
 package meshroute
 
 import (
-	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // Policy is a MeshHTTPRoute: rules for the requests of some clients to some services. [Parse] returns

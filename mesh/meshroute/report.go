@@ -1,7 +1,7 @@
 package meshroute
 
 import (
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // Severity is the severity of a Report.

@@ -13,7 +13,7 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
 // This file has the Listeners of xDS servers (gRFC A36), which have the same security as the

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // The variants of a RouteConfiguration are the leaves of a decision diagram over the tags of clients: a

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/planestate"
-	"github.com/dynxds/dynxds/internal/webguard"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/internal/webguard"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
 // overview answers whether the process is well, and says what the page offers.

@@ -1,0 +1,86 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/mesh/internal/clients"
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/serve"
+	"github.com/dynxds/dynxds/mesh/internal/store"
+)
+
+const clientsHelp = `Asks replicas of a control plane, or relays, that run with --admin, which clients
+they have: their nodes and addresses, since when, what they subscribe to, the
+version of each type that they have accepted, whether they still have to answer,
+and what they have rejected, in their own words. The list also has the errors that
+clients were sent in place of resources. With --store it asks all replicas that
+serve from that store.
+
+A replica that does not answer is named, the others are shown, and the exit status
+is 3.`
+
+func newClients() *cobra.Command {
+	var (
+		addresses []string
+		stored    store.Options
+		format    string
+		nacks     bool
+		timeout   time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:     "clients [--admin HOST:PORT,... | --store URL]",
+		Short:   "Show what the clients of running control planes have accepted and rejected",
+		Long:    clientsHelp,
+		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
+		Args:    cmdline.NoArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(addresses) == 0 || slices.Contains(addresses, "") {
+				return exit.Usagef("--admin is empty: want HOST:PORT")
+			}
+			var replicas []clients.Replica
+			for _, address := range addresses {
+				replicas = append(replicas, clients.Replica{Admin: address})
+			}
+			if stored.URL != "" && !cmd.Flags().Changed("admin") {
+				var err error
+				if replicas, err = replicasOf(cmd.Context(), stored); err != nil {
+					return err
+				}
+			}
+			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
+			return errors.Join(cmdline.Print(cmd.OutOrStdout(), format, &fleet), fleet.Err())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages; those of a relay are on "+serve.DefaultRelayAdmin)
+	storeFlags(cmd, &stored)
+	cmd.MarkFlagsMutuallyExclusive("admin", "store")
+	cmdline.Timeout(cmd, &timeout, "how long to wait for the answer of a replica")
+	cmdline.TextOrData(cmd, &format)
+	f.BoolVar(&nacks, "nacks", false, "only clients that reject something, and what they reject")
+	return cmd
+}
+
+// replicasOf returns the replicas that serve from a store.
+func replicasOf(ctx context.Context, opts store.Options) ([]clients.Replica, error) {
+	s, err := store.Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	list, err := s.Replicas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	replicas := make([]clients.Replica, len(list))
+	for i, r := range list {
+		replicas[i] = clients.Replica{Admin: r.Admin, ID: r.ID, Fault: r.Fault}
+	}
+	return replicas, nil
+}

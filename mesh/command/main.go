@@ -1,0 +1,66 @@
+// Package command is the command dynxds: a control plane for gRPC clients, with the tools for it.
+//
+//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, or from etcd, "dynxds
+//     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
+//   - "dynxds apply" writes the documents of several replicas into etcd;
+//   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
+//   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
+//     a client goes, and why;
+//   - "dynxds clients" shows what the clients of control planes have accepted and rejected;
+//   - "dynxds demo" runs a control plane, backends and a client in one process; with --page it
+//     shows a status page, as "dynxds serve" does.
+//
+// "dynxds help" lists the commands with their flags, docs/reference/folder.md describes the folder. The
+// logic is in the packages below internal.
+package command
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
+)
+
+// Main runs the command line of the process, and exits with its status.
+func Main() {
+	quietGRPC()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs the command line and returns the exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return cmdline.Execute(ctx, newRoot(), withAddresses(args), stdout, stderr)
+}
+
+// withAddresses joins "--page" and "--admin", whose addresses may be left out, with an address that follows, as pflag
+// takes one only behind "=".
+func withAddresses(args []string) (joined []string) {
+	for i := 0; i < len(args); i++ {
+		if (args[i] == "--page" || args[i] == "--admin") && i+1 < len(args) && isAddress(args[i+1]) {
+			joined = append(joined, args[i]+"="+args[i+1])
+			i++
+			continue
+		}
+		joined = append(joined, args[i])
+	}
+	return joined
+}
+
+// isAddress reports whether an argument is HOST:PORT, and no file.
+func isAddress(arg string) bool {
+	_, port, err := net.SplitHostPort(arg)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	_, missing := os.Lstat(arg)
+	return err == nil && missing != nil
+}

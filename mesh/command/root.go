@@ -1,0 +1,33 @@
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
+)
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dynxds",
+		Short: "xDS for gRPC-Go clients: a control plane, tools, and a demonstration",
+		Long: `dynxds is a client-side xDS plugin for gRPC-Go: import it, dial "xds:///service",
+and RPCs are routed and balanced as a control plane says. This command is such a
+control plane, over a folder of services and MeshHTTPRoute policies; it writes the
+bootstraps of clients and looks into running ones; and it has a demonstration.`,
+		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
+	}
+	root.AddCommand(newDemo(), newServe(), newRelay(), newApply(), newValidate(), newRender(),
+		newBootstrap(), newClients(), newStatus(), newExplain(), newVersion())
+	cmdline.Prepare(root)
+	return root
+}
+
+// oneArgument is for commands with one argument, which their usage names.
+func oneArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fmt.Errorf("want one argument, got %d: %s", len(args), cmd.UseLine())
+}

@@ -1,0 +1,118 @@
+// Package cmdline is what the command lines of dynxds and of dynxds-kubernetes have in common: flags that check their texts, flags and
+// output of commands that both have, help, errors and exit statuses. It is not for what commands do.
+package cmdline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Prepare completes a program: its version, its errors about flags, and the exit statuses in all help texts.
+func Prepare(root *cobra.Command) {
+	// Execute prints the error, once and without the usage: most errors are not about the command line.
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Args = NoCommand
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SuggestionsMinimumDistance = 2
+	root.Version = Version(root.Name())
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Long = strings.TrimSuffix(cmp.Or(cmd.Long, cmd.Short+"."), "\n") + "\n\n" + exit.Help
+	}
+}
+
+// Execute runs the command line of a program that Prepare has completed, and returns the exit status.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	out, errs := terminal.New(stdout), terminal.New(stderr)
+	defer out.Close() // who reads the output may have gone
+	defer errs.Close()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errs)
+	checkNames(root)
+	began := noteBegin(root)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !*began {
+		err = exit.With(exit.Usage, err)
+	}
+	if err != nil && !exit.Silent(err) {
+		var lines styled.Text
+		lines.AddAll(styled.Bad, fmt.Sprintf("%s: %s", root.Name(), err))
+		_ = terminal.Print(errs, lines) // who reads it may have gone
+	}
+	return exit.Code(err)
+}
+
+// noteBegin has the result say whether a command has begun, after which errors are not about its flags or arguments.
+func noteBegin(root *cobra.Command) *bool {
+	began := new(bool)
+	for _, cmd := range append(root.Commands(), root) {
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				*began = true
+				return run(cmd, args)
+			}
+		}
+	}
+	return began
+}
+
+// checkNames has the commands that cobra adds reject names that they do not know. It is called after SetOut.
+func checkNames(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				of, rest, err := root.Find(args)
+				if err != nil {
+					return err
+				}
+				return NoCommand(of, rest)
+			}
+		case "completion":
+			cmd.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
+			cmd.Args, cmd.RunE = NoCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
+// NoCommand rejects arguments that are not a command.
+func NoCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(like, " or "))
+	}
+	return fmt.Errorf("there is no command %q; see %s --help", args[0], cmd.CommandPath())
+}
+
+// NoArgument is for commands without arguments.
+func NoArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+}
+
+// Version has the versions of a program and of its parts.
+func Version(program string) string {
+	return fmt.Sprintf("%s %s, gRPC-Go %s, %s %s/%s", program, bootstrap.UserAgentVersion, grpc.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

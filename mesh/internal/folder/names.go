@@ -1,0 +1,59 @@
+package folder
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// checkNames reports names that are used twice.
+func checkNames(c *Content, faults *document.Faults) {
+	seen := names{at: map[string]meshroute.Source{}, faults: faults}
+	for _, s := range c.Services {
+		seen.add("service "+s.Name, s.Source)
+	}
+	for _, p := range c.Policies {
+		seen.add("policy "+p.Name, p.Source)
+	}
+	for _, r := range c.Resources {
+		canonical := *r // the same name may be spelled in several ways
+		canonical.Name = xdsname.Canonical(r.Name)
+		seen.add(canonical.String(), r.Source)
+	}
+}
+
+// String names the resource with its type and parameters.
+func (r *Resource) String() string {
+	text := fmt.Sprintf("resource %s of type %s", r.Name, r.Any.GetTypeUrl())
+	if len(r.Parameters) == 0 {
+		return text
+	}
+	pairs := make([]string, 0, len(r.Parameters))
+	for _, key := range slices.Sorted(maps.Keys(r.Parameters)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", key, r.Parameters[key]))
+	}
+	return text + " with " + strings.Join(pairs, ", ")
+}
+
+// names has the place of each name.
+type names struct {
+	at     map[string]meshroute.Source
+	faults *document.Faults
+}
+
+func (n names) add(what string, at meshroute.Source) {
+	if first, twice := n.at[what]; twice {
+		n.faults.Add(document.Fault{
+			File: at.File, Line: at.Line, Other: first.File,
+			Problem:    fmt.Sprintf("duplicate %s; the first is at %s", what, first),
+			Suggestion: "rename or delete one",
+		})
+		return
+	}
+	n.at[what] = at
+}

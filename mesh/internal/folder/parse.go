@@ -1,0 +1,81 @@
+package folder
+
+import (
+	"strings"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// File is what one file says. It does not change.
+type File struct {
+	content *Content
+	faults  *document.Faults
+}
+
+// Err returns what is wrong with the file by itself, a *document.Faults, or nil.
+func (f *File) Err() error { return f.faults.Err() }
+
+// Parse reads the documents of a file. Faults and sources name it by its path.
+func Parse(path string, data []byte) *File {
+	f := &File{content: &Content{}, faults: &document.Faults{}}
+	for _, doc := range document.Parse(path, data, f.faults) {
+		f.read(doc)
+	}
+	return f
+}
+
+// read adds one document to the file's content, or its faults.
+func (f *File) read(doc document.Value) {
+	if !doc.IsObject() {
+		doc.Expected("an object")
+		return
+	}
+	kind := doc.Peek("kind")
+	if !kind.Present() && faultOfBareResource(doc) {
+		return
+	}
+	// Kuma's policies may have a type instead of a kind.
+	if !kind.Present() {
+		kind = doc.Peek("type")
+	}
+	if !kind.Present() && doc.Peek("spec").Present() {
+		f.readPolicy(doc) // only policies have one, and need no kind
+		return
+	}
+	if !kind.Present() {
+		doc.Fault("add kind, which can be "+strings.Join(kinds, ", "), "the document has no kind")
+		return
+	}
+	before := f.faults.Total()
+	fine := func() bool { return f.faults.Total() == before }
+	switch kind.OneOf(kinds...) {
+	case kindService:
+		if faultOfKubernetesService(doc) {
+			return
+		}
+		if s := readService(doc); fine() {
+			f.content.Services = append(f.content.Services, s)
+		}
+	case kindResource:
+		if r := readResource(doc); fine() {
+			f.content.Resources = append(f.content.Resources, r)
+		}
+	case meshpolicy.DocumentKind:
+		f.readPolicy(doc)
+	case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
+		f.content.Policies = append(f.content.Policies, meshpolicy.ParseRoute(doc, kind.Text(), f.faults)...)
+	}
+}
+
+func (f *File) readPolicy(doc document.Value) {
+	if p := meshpolicy.ParseDocument(doc, f.faults); p != nil {
+		f.content.Policies = append(f.content.Policies, p)
+	}
+}
+
+func source(v document.Value) meshroute.Source {
+	at := v.Position()
+	return meshroute.Source{File: at.File, Line: at.Line}
+}

@@ -1,0 +1,158 @@
+package folder
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// readService reads a service:
+//
+//	kind: Service
+//	name: backend
+//	endpoints:
+//	- address: 10.0.0.1:8080
+//	  tags: {version: v1}
+//	filters:
+//	- name: fault
+//	  typed_config: {"@type": …}
+//	tls: {mode: mutual, subjectAltNames: [spiffe://example.com/backend]}
+func readService(doc document.Value) *meshroute.Service {
+	o := doc.Object(append([]string{"kind", "name", "endpoints", "filters", "tls"}, settingFields...)...)
+	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
+	seen := map[string]int{}
+	for i, item := range o.Field("endpoints").Items() {
+		e := readEndpoint(item)
+		if first, twice := seen[e.Address]; twice && e.Address != "" {
+			item.Peek("address").Fault("", "the address is that of endpoints[%d]", first)
+		}
+		seen[e.Address] = i
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	if filters := o.Field("filters"); filters.Present() {
+		s.FiltersSource = source(filters)
+	}
+	for _, item := range o.Field("filters").Items() {
+		filter := &hcmpb.HttpFilter{}
+		readMessage(item, filter)
+		s.Filters = append(s.Filters, filter)
+	}
+	s.TLS = readTLS(o.Field("tls"))
+	readSettings(o, s)
+	return s
+}
+
+// faultOfKubernetesService reports a Service of Kubernetes, which has a kind of the same name and does not name endpoints.
+func faultOfKubernetesService(doc document.Value) bool {
+	metadata := doc.Peek("metadata")
+	if !metadata.Present() && !doc.Peek("apiVersion").Present() {
+		return false
+	}
+	name, namespace := "NAME", ""
+	for field, to := range map[string]*string{"name": &name, "namespace": &namespace} {
+		if v := metadata.Peek(field); v.IsText() {
+			*to = v.Text()
+		}
+	}
+	doc.Fault(fmt.Sprintf("replace it by \"kind: Service\" with \"name: %s\" and \"endpoints: [{address: HOST:PORT}]\", or run dynxds-kubernetes, which finds them in the cluster",
+		meshpolicy.KubernetesName(name, namespace)), "this is a Service of Kubernetes, which does not say where its endpoints are")
+	return true
+}
+
+// healths are the states of health by their names. The default is Healthy.
+var healths = map[string]corepb.HealthStatus{
+	"Healthy": corepb.HealthStatus_HEALTHY, "Unhealthy": corepb.HealthStatus_UNHEALTHY, "Draining": corepb.HealthStatus_DRAINING,
+}
+
+const maxWeight = 1<<32 - 1
+
+// maxPriority is the bound in Envoy's LocalityLbEndpoints.
+const maxPriority = 128
+
+func readEndpoint(v document.Value) meshroute.Endpoint {
+	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
+	e := meshroute.Endpoint{
+		Address:  readAddress(o.Require("address")),
+		Hostname: readHostname(o.Field("hostname")),
+		Locality: readLocality(o.Field("locality")),
+		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
+		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
+		Source:   source(v),
+	}
+	if health := o.Field("health"); health.Present() {
+		e.Health = healths[health.OneOf("Healthy", "Unhealthy", "Draining")]
+	}
+	if tags := o.Field("tags"); tags.Present() {
+		e.Tags = meshpolicy.ReadTags(tags)
+	}
+	return e
+}
+
+// readHostname reads the hostname of an endpoint.
+func readHostname(v document.Value) string {
+	name := v.Text()
+	if v.IsText() && hasBlank(name) {
+		v.Fault("", "%q has a blank or control character in it", name)
+	}
+	return name
+}
+
+// hasBlank reports whether a text has characters that clients accept in no host.
+func hasBlank(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+}
+
+func readLocality(v document.Value) meshroute.Locality {
+	return localityOf(v.Object("region", "zone", "subZone"))
+}
+
+func localityOf(o document.Object) meshroute.Locality {
+	return meshroute.Locality{
+		Region: o.Field("region").Text(), Zone: o.Field("zone").Text(), SubZone: o.Field("subZone").Text(),
+	}
+}
+
+// readAddress reads host:port. An address has one form, however it is written: it identifies endpoints, and
+// servers name their Listener by it.
+func readAddress(v document.Value) string {
+	text := v.Text()
+	if !v.IsText() {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is not an address", text)
+		return ""
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		v.Fault("use a number from 1 to 65535", "%q is not a port", port)
+		return ""
+	}
+	if host = hostOf(v, host); host == "" {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
+}
+
+// hostOf returns the one form of a host, or "" if it is none, which is a fault.
+func hostOf(v document.Value, host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String()
+	}
+	if host == "" || hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
+		v.Fault("", "%q is neither an IP address nor a host name", host)
+		return ""
+	}
+	return host
+}

@@ -1,0 +1,357 @@
+package meshpolicy
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+)
+
+// The kinds of documents of the Kubernetes Gateway API that are policies, if their parents are services
+// (GEP-1294, "xRoutes Mesh Binding").
+const (
+	GRPCRouteKind = "GRPCRoute"
+	HTTPRouteKind = "HTTPRoute"
+)
+
+// NamespaceTag is the tag of clients with their namespace, to which consumer routes apply.
+const NamespaceTag = "namespace"
+
+// ParseRoute reads a GRPCRoute or an HTTPRoute. A producer route, which is in the namespace of its service,
+// is for all clients; a consumer route is for those of its own namespace. One with parents of both kinds
+// becomes two policies. It adds to faults, and returns nothing if the document has any.
+func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Policy {
+	return ParseRouteNamed(doc, kind, inFolder, faults)
+}
+
+// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or, of a parent, may
+// be the port's name; empty: none was named.
+type ServiceNaming func(name, namespace, port string) string
+
+// inFolder is that of folders, whose services have no ports.
+func inFolder(name, namespace, _ string) string { return KubernetesName(name, namespace) }
+
+// ParseRouteNamed is ParseRoute with other names of services.
+func ParseRouteNamed(doc document.Value, kind string, naming ServiceNaming, faults *document.Faults) []*Policy {
+	before := faults.Total()
+	r := routeReader{kind: kind, serviceName: naming}
+	policies := r.read(doc)
+	if faults.Total() > before {
+		return nil
+	}
+	for i := range policies {
+		policies[i] = New(*policies[i])
+	}
+	return policies
+}
+
+// routeReader reads one document.
+type routeReader struct {
+	kind, name, namespace string
+	serviceName           ServiceNaming
+	notes                 []Note
+}
+
+func (r *routeReader) note(v document.Value, text string) {
+	at := v.Position()
+	r.notes = append(r.notes, Note{at.Line, at.Path, text})
+}
+
+func (r *routeReader) read(doc document.Value) []*Policy {
+	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
+	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
+	metadata := readMetadata(o.Require("metadata"))
+	r.name = readWord(metadata.Require("name"), "a name")
+	r.namespace = metadata.Field("namespace").Text()
+	spec := o.Require("spec").Object("parentRefs", "hostnames", "rules")
+	if hosts := spec.Field("hostnames"); len(hosts.Items()) > 0 {
+		r.note(hosts, "a route of the mesh is for its services under all names, so hostnames makes no difference")
+	}
+	rules := r.rules(spec.Field("rules"))
+	at := doc.Position()
+	all := Policy{Kind: r.kind, Name: r.kind + "/" + KubernetesName(r.name, r.namespace), Source: Source{at.File, at.Line}}
+	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
+	var policies []*Policy
+	if len(producer) > 0 {
+		p := all
+		p.To = producer
+		policies = append(policies, &p)
+	}
+	if len(consumer) > 0 {
+		p := all
+		p.TargetRef, p.To = TargetRef{Tags: map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}}, consumer
+		if len(producer) > 0 {
+			p.Name += "/consumer"
+		}
+		policies = append(policies, &p)
+	}
+	if len(policies) > 0 {
+		policies[0].Notes = r.notes
+	}
+	return policies
+}
+
+// parents returns the rules for the parents, those of a producer route and those of a consumer route.
+func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consumer []To) {
+	seen := make(map[string]bool)
+	for _, item := range v.Items() {
+		o := item.Object("group", "kind", "namespace", "name", "sectionName", "port")
+		if kind := o.Field("kind"); !isService(o) || !kind.Present() {
+			r.note(item, "the parent is no Service, so the route is not for the mesh")
+			continue
+		}
+		namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
+		home := r.serviceName(name, namespace, cmp.Or(readRoutePort(o), o.Field("sectionName").Text()))
+		if seen[home] {
+			r.note(item, "an earlier parent is the same service, and ports make no difference")
+			continue
+		}
+		seen[home] = true
+		to := To{TargetRef: TargetRef{Name: home}, Rules: slices.Clone(rules)}
+		if KubernetesName(name, namespace) == KubernetesName(name, r.namespace) {
+			producer = append(producer, to)
+		} else {
+			consumer = append(consumer, to)
+		}
+	}
+	if v.IsList() && len(producer)+len(consumer) == 0 {
+		v.Fault("add {group: \"\", kind: Service, name: …}", "no parent is a Service; routes of gateways are not for the mesh")
+	}
+	return producer, consumer
+}
+
+// readRoutePort reads the port of a reference, empty if it has none.
+func readRoutePort(o document.Object) string {
+	if port := o.Field("port"); !port.Absent() {
+		return strconv.FormatUint(port.Uint(1, 65535), 10)
+	}
+	return ""
+}
+
+// isService reports whether group and kind are those of a Service, or absent.
+func isService(o document.Object) bool {
+	group, kind := o.Field("group"), o.Field("kind")
+	return (group.Text() == "" || group.Text() == "core") && (!kind.Present() || kind.Text() == "Service")
+}
+
+// rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
+// requests, without backends: it is the default of an HTTPRoute, which Kubernetes writes into it.
+func (r *routeReader) rules(v document.Value) []Rule {
+	var rules []Rule
+	seen := make(map[string]bool)
+	for i, item := range v.Items() {
+		rule := r.rule(item, i)
+		if key := Key(rule.Matches); seen[key] {
+			r.note(item, "an earlier rule has the same matches, so this one has no effect")
+		} else {
+			seen[key] = true
+			rules = append(rules, rule)
+		}
+	}
+	if len(rules) == 0 {
+		rules = []Rule{{Matches: r.matches(document.Value{}), NoBackends: true}}
+	}
+	return rules
+}
+
+func (r *routeReader) rule(v document.Value, index int) Rule {
+	fields := []string{"name", "matches", "filters", "backendRefs", "sessionPersistence"}
+	if r.kind == HTTPRouteKind {
+		fields = append(fields, "timeouts", "retry")
+	}
+	o := v.Object(fields...)
+	o.Field("name").Text()
+	rule := Rule{Line: v.Position().Line, Matches: r.matches(o.Field("matches"))}
+	if filters := o.Field("filters"); len(filters.Items()) > 0 {
+		rule.Filters, rule.Lines[FieldFilters] = r.filters(filters), filters.Position().Line
+	}
+	if refs := o.Field("backendRefs"); len(refs.Items()) > 0 {
+		rule.BackendRefs, rule.Lines[FieldBackendRefs] = readBackends(refs, r.backend), refs.Position().Line
+	}
+	read := [NumFields]func(document.Value){
+		FieldTimeouts: func(v document.Value) { rule.Timeouts = readTimeouts(v) },
+		FieldRetry:    func(v document.Value) { rule.Retry = r.readRetry(v) },
+		FieldSession:  func(v document.Value) { rule.Session = r.readSession(v, fmt.Sprintf("session-%s-%d", r.name, index)) },
+	}
+	for f, read := range read {
+		if field := o.Field(FieldNames[f]); read != nil && !field.Absent() {
+			read(field)
+			rule.Lines[f] = field.Position().Line
+		}
+	}
+	rule.NoBackends = len(rule.BackendRefs) == 0 && !rule.Redirects()
+	checkRule(o, &rule)
+	return rule
+}
+
+// matches reads a list of matches. The API's default, which Kubernetes writes into an HTTPRoute, is the
+// prefix "/".
+func (r *routeReader) matches(v document.Value) []Match {
+	matches := readAll(v, r.match)
+	if len(matches) == 0 && r.kind == HTTPRouteKind {
+		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
+	}
+	return NormalizeMatches(matches)
+}
+
+func (r *routeReader) match(v document.Value) Match {
+	m := Match{Line: v.Position().Line}
+	var o document.Object
+	if r.kind == GRPCRouteKind {
+		o = v.Object("method", "headers")
+		m.Path = readGRPCMethod(o.Field("method"))
+	} else {
+		o = v.Object("path", "headers", "queryParams", "method")
+		m.Path, m.Methods = readHTTPPath(o.Field("path")), readMethods(o)
+	}
+	m.Headers = readConditions(o.Field("headers"), ReadHeaderName)
+	m.Query = readConditions(o.Field("queryParams"), readParameterName)
+	return m
+}
+
+// readConditions reads conditions on headers or parameters. Of several with the same name the first one
+// applies (HTTPRouteMatch.headers).
+func readConditions(v document.Value, readName func(document.Value) string) []ValueMatch {
+	var list []ValueMatch
+	for _, item := range v.Items() {
+		m := readValueMatch(item, readName, Exact, RegularExpression)
+		if !slices.ContainsFunc(list, func(o ValueMatch) bool { return o.Name == m.Name }) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func readHTTPPath(v document.Value) PathMatch {
+	o := v.Object("type", "value")
+	m := PathMatch{Prefix, "/"}
+	if t := o.Field("type"); t.Present() {
+		m.Type = map[string]MatchType{"Exact": Exact, "PathPrefix": Prefix, "RegularExpression": RegularExpression}[t.OneOf("Exact", "PathPrefix", "RegularExpression")]
+	}
+	if value := o.Field("value"); value.Present() {
+		m.Value = value.Text()
+		checkPathMatch(value, m)
+	}
+	return m
+}
+
+// anySegment matches a service or a method.
+const anySegment = "[^/]+"
+
+// grpcName matches the name of a service, with its package, or of a method: a segment of a path.
+var grpcName = regexp.MustCompile(`^[!-.0->@-~]+$`)
+
+// readGRPCMethod reads a GRPCMethodMatch as a condition on the path, /service/method. It is zero for all
+// methods.
+func readGRPCMethod(v document.Value) PathMatch {
+	if !v.Present() {
+		return PathMatch{}
+	}
+	o := v.Object("type", "service", "method")
+	service, method := o.Field("service"), o.Field("method")
+	expression := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression.String()
+	for i, field := range []document.Value{service, method} {
+		if !field.IsText() {
+			continue
+		}
+		switch name := field.Text(); {
+		case name == "":
+			field.Fault("leave it out to match all", "an empty name matches nothing")
+		case !expression && !grpcName.MatchString(name):
+			field.Fault("", "%q cannot be the name of a %s of gRPC", name, []string{"service", "method"}[i])
+		}
+	}
+	valid := true
+	part := func(v document.Value) string {
+		switch {
+		case !v.Present():
+			return anySegment
+		case expression:
+			valid = checkRegex(v, v.Text()) && valid
+			return "(?:" + v.Text() + ")"
+		default:
+			return regexp.QuoteMeta(v.Text())
+		}
+	}
+	switch {
+	case !service.Present() && !method.Present():
+		o.Fault("leave out the condition to match all", "service or method is needed")
+		return PathMatch{}
+	case expression || !service.Present():
+		whole := "/" + part(service) + "/" + part(method)
+		if valid {
+			checkRegex(v, whole)
+		}
+		return PathMatch{RegularExpression, whole}
+	case !method.Present():
+		return PathMatch{Prefix, "/" + service.Text()}
+	default:
+		return PathMatch{Exact, "/" + service.Text() + "/" + method.Text()}
+	}
+}
+
+// filters reads filters. Those for browsers are left out.
+func (r *routeReader) filters(v document.Value) []Filter {
+	var items []document.Value
+	for _, item := range v.Items() {
+		switch kind := item.Peek("type"); {
+		case kind.IsText() && kind.Text() == "CORS":
+			r.note(item, "CORS is for browsers, and has no effect on RPCs")
+		case kind.IsText() && r.kind == GRPCRouteKind && (kind.Text() == RequestRedirect.String() || kind.Text() == URLRewrite.String()):
+			kind.Fault("write an HTTPRoute", "a GRPCRoute has no filter of type %s", kind.Text())
+		default:
+			items = append(items, item)
+		}
+	}
+	return readFilterItems(items, r.mirror)
+}
+
+// mirror reads an HTTPRequestMirrorFilter.
+func (r *routeReader) mirror(v document.Value, f *Filter) {
+	o := v.Object("backendRef", "percent", "fraction")
+	ref := r.backend(o.Require("backendRef"))
+	ref.Weight = 0
+	f.Mirror = &ref
+	percent, fraction := o.Field("percent"), o.Field("fraction")
+	switch {
+	case percent.Present() && fraction.Present():
+		fraction.Fault("keep one of the two", "percent and fraction say the same thing")
+	case percent.Present():
+		f.MirrorPerMillion = perMillion(float64(percent.Uint(0, 100)) / 100)
+	case fraction.Present():
+		of := fraction.Object("numerator", "denominator")
+		numerator, denominator := of.Require("numerator").Uint(0, 1<<31-1), uint64(100)
+		if d := of.Field("denominator"); d.Present() {
+			denominator = max(d.Uint(1, 1<<31-1), 1)
+		}
+		if numerator > denominator {
+			fraction.Fault("", "the numerator is larger than the denominator, %d", denominator)
+			return
+		}
+		f.MirrorPerMillion = perMillion(float64(numerator) / float64(denominator))
+	}
+}
+
+// backend reads a backendRef.
+func (r *routeReader) backend(v document.Value) BackendRef {
+	o := v.Object("group", "kind", "name", "namespace", "port", "weight", "filters")
+	if !isService(o) {
+		v.Fault("name a Service", "a backend of the mesh is a Service")
+	}
+	namespace := cmp.Or(o.Field("namespace").Text(), r.namespace)
+	ref := BackendRef{Name: r.serviceName(ReadServiceName(o.Require("name")), namespace, readRoutePort(o)), Weight: 1}
+	if w := o.Field("weight"); w.Present() {
+		ref.Weight = uint32(w.Uint(0, 1_000_000))
+	}
+	for _, f := range r.filters(o.Field("filters")) {
+		if f.Type == RequestHeaderModifier || f.Type == ResponseHeaderModifier {
+			ref.Filters = append(ref.Filters, f)
+		} else {
+			r.note(o.Field("filters"), fmt.Sprintf("a %s of a single backend has no effect; one of the rule does", f.Type))
+		}
+	}
+	return ref
+}

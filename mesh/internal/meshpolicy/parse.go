@@ -1,0 +1,183 @@
+package meshpolicy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+)
+
+// DocumentKind is the kind (or type) of a document that is a policy.
+const DocumentKind = "MeshHTTPRoute"
+
+// APIVersion is that of policies as resources of Kubernetes, which a folder takes as well as Kuma's.
+const APIVersion = "dynxds.io/v1alpha1"
+
+// Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
+// too. The error is a *[document.Faults]; policies without a fault are returned even so. name is the
+// file name in faults and in the Source of the policies.
+func Parse(name string, data []byte) ([]*Policy, error) {
+	var faults document.Faults
+	var policies []*Policy
+	for _, doc := range document.Parse(name, data, &faults) {
+		if p := ParseDocument(doc, &faults); p != nil {
+			policies = append(policies, p)
+		}
+	}
+	return policies, faults.Err()
+}
+
+// ParseDocument is Parse for one document of a file. It adds to faults, and returns nil if the document
+// has any.
+func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
+	return ParseDocumentNamed(doc, inFolder, faults)
+}
+
+// ParseDocumentNamed is ParseDocument with other names of services.
+func ParseDocumentNamed(doc document.Value, naming ServiceNaming, faults *document.Faults) *Policy {
+	before := faults.Total()
+	p := naming.readPolicy(doc)
+	if faults.Total() > before {
+		return nil
+	}
+	return New(p)
+}
+
+// readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata. What Kuma
+// and Kubernetes add when they print it is ignored.
+func (n ServiceNaming) readPolicy(doc document.Value) Policy {
+	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
+	for _, field := range []string{"kind", "type"} {
+		o.Field(field).OneOf(DocumentKind)
+	}
+	o.Field("apiVersion").OneOf("kuma.io/v1alpha1", APIVersion)
+	o.Field("mesh").OneOf("default")
+	spec := o.Require("spec").Object("targetRef", "to")
+	at := doc.Position()
+	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}
+	if ref := spec.Field("targetRef"); ref.Present() {
+		p.TargetRef = n.readClients(ref)
+	}
+	seen := make(map[string]int)
+	to := spec.Require("to")
+	for i, item := range to.NonEmpty("a list with at least one destination") {
+		t := n.readTo(item)
+		t.Index = i
+		key := Key(t.TargetRef)
+		if first, twice := seen[key]; twice {
+			item.Fault("join their rules", "the destination is that of to[%d]", first)
+		}
+		seen[key] = len(p.To)
+		p.To = append(p.To, t)
+	}
+	return p
+}
+
+// readName reads the name at the top or in metadata.
+func readName(o document.Object) string {
+	metadata := readMetadata(o.Field("metadata"))
+	top, inner := o.Field("name"), metadata.Field("name")
+	switch {
+	case top.Present() && inner.Present() && top.Text() != inner.Text():
+		inner.Fault("keep one of the two", "the name differs from that at the top, %q", top.Text())
+		return ""
+	case top.Present():
+		return readWord(top, "a name")
+	case inner.Present():
+		return readWord(inner, "a name")
+	case o.IsObject():
+		o.Fault("add metadata: {name: …}", "the policy has no name")
+	}
+	return ""
+}
+
+// readMetadata reads the metadata of a document. Only name and namespace are for us: the other fields are for other
+// tools, or what Kubernetes adds.
+func readMetadata(v document.Value) document.Object {
+	o := v.Object("name", "namespace", "labels", "annotations", "generateName", "creationTimestamp", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "generation", "resourceVersion", "uid", "selfLink", "managedFields", "ownerReferences", "finalizers")
+	o.Field("namespace").Text()
+	o.Field("labels").Texts()
+	o.Field("annotations").Texts()
+	return o
+}
+
+var word = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+// maxWord bounds names and the values of tags, in bytes.
+const maxWord = 253
+
+// NameRule describes names and the values of tags.
+const NameRule = "use letters, digits and, inside, - _ ."
+
+// IsName reports whether a text can be the name of a service or policy, except for its length.
+func IsName(text string) bool { return word.MatchString(text) }
+
+// readWord reads a name of a policy or service.
+func readWord(v document.Value, what string) string {
+	if !v.IsText() {
+		return v.Text()
+	}
+	text := v.Text()
+	switch {
+	case v.Fits(word, maxWord):
+	case len(text) > maxWord:
+		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
+	default:
+		v.Fault(NameRule, "%q cannot be %s", text, what)
+	}
+	return text
+}
+
+// ReadServiceName reads the name of a service.
+func ReadServiceName(v document.Value) string { return readWord(v, "the name of a service") }
+
+// readOneOf reads the String of one of the values. ok is false if it is none of them.
+func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool) {
+	names := make([]string, len(values))
+	for i := range values {
+		names[i] = values[i].String()
+	}
+	i := slices.Index(names, v.OneOf(names...))
+	if i < 0 {
+		return value, false
+	}
+	return values[i], true
+}
+
+// readAll reads the items of a list.
+func readAll[T any](v document.Value, read func(document.Value) T) (all []T) {
+	for _, item := range v.Items() {
+		all = append(all, read(item))
+	}
+	return all
+}
+
+// readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
+// record.
+func (n ServiceNaming) readTo(v document.Value) To {
+	o := v.Object("targetRef", "rules", "default")
+	t := To{TargetRef: n.readDestination(o.Require("targetRef"))}
+	direct, inner := o.Field("rules"), o.Field("default")
+	rules := direct
+	switch {
+	case direct.Present() && inner.Present():
+		inner.Fault("keep one of the two", "rules and default.rules say the same thing")
+	case inner.Present():
+		rules = inner.Object("rules").Require("rules")
+	case !direct.Present():
+		o.Fault("", "the field \"rules\" is missing")
+	}
+	seen := make(map[string]int)
+	for i, item := range rules.NonEmpty("a list with at least one rule") {
+		rule := n.readRule(item)
+		key := Key(rule.Matches)
+		if first, twice := seen[key]; twice {
+			item.Fault("join the two", "the matches are those of rules[%d]", first)
+		}
+		seen[key] = i
+		t.Rules = append(t.Rules, rule)
+	}
+	return t
+}

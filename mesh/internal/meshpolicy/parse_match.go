@@ -1,0 +1,206 @@
+package meshpolicy
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	"github.com/dynxds/dynxds/mesh/internal/document"
+)
+
+// readMatches reads a list of matches, or a single match, as in the decision record's examples.
+func readMatches(v document.Value) []Match {
+	if v.IsObject() {
+		return NormalizeMatches([]Match{readMatch(v)})
+	}
+	return NormalizeMatches(readAll(v, readMatch))
+}
+
+func readMatch(v document.Value) Match {
+	o := v.Object("methods", "method", "path", "headers", "queryParams")
+	m := Match{Line: v.Position().Line}
+	m.Methods = readMethods(o)
+	if path := o.Field("path"); path.Present() {
+		m.Path = readPathMatch(path)
+	}
+	m.Headers = readAll(o.Field("headers"), func(item document.Value) ValueMatch {
+		return readValueMatch(item, ReadHeaderName, Exact, Prefix, RegularExpression, Present, Absent)
+	})
+	m.Query = readAll(o.Field("queryParams"), func(item document.Value) ValueMatch {
+		return readValueMatch(item, readParameterName, Exact, RegularExpression)
+	})
+	checkContradiction(o.Field("headers"), m.Headers)
+	checkContradiction(o.Field("queryParams"), m.Query)
+	return m
+}
+
+// readMethods reads a list of methods or, as in Kuma, a single one.
+func readMethods(o document.Object) []string {
+	list, single := o.Field("methods"), o.Field("method")
+	items := list.Items()
+	switch {
+	case list.Present() && single.Present():
+		single.Fault("keep one of the two", "method and methods say the same thing")
+	case single.Present():
+		items = []document.Value{single}
+	case list.IsList() && len(items) == 0:
+		list.Fault("leave the field out to match every method", "no method is in the list")
+	}
+	var methods []string
+	for _, item := range items {
+		methods = append(methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
+	}
+	return methods
+}
+
+// checkContradiction finds contradictory conditions on one name.
+func checkContradiction(v document.Value, all []ValueMatch) {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.Name != b.Name {
+				continue
+			}
+			if (a.Type == Absent) != (b.Type == Absent) || a.Type == Exact && b.Type == Exact && a.Value != b.Value {
+				v.Fault("use two matches if either will do", "nothing can match both %q and %q", b, a)
+			}
+		}
+	}
+}
+
+// readPathMatch reads {type, value}, or {prefix: value} and the like, as in the decision record's
+// examples.
+func readPathMatch(v document.Value) PathMatch {
+	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
+	short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}
+	var m PathMatch
+	var value document.Value
+	for _, name := range o.Names() {
+		if t, ok := short[name]; ok {
+			if len(o.Names()) > 1 {
+				o.Fault("write type and value", "%s has no other field beside it", name)
+				return PathMatch{}
+			}
+			m.Type, value = t, o.Field(name)
+		}
+	}
+	if !value.Present() {
+		t, ok := readPathType(o.Require("type"))
+		if value = o.Require("value"); !ok {
+			return PathMatch{}
+		}
+		m.Type = t
+	}
+	m.Value = value.Text()
+	if value.IsText() {
+		checkPathMatch(value, m)
+	}
+	return m
+}
+
+// readPathType reads the type of a condition on the path. Kuma and the Gateway API call a Prefix
+// PathPrefix.
+func readPathType(v document.Value) (MatchType, bool) {
+	t, ok := map[string]MatchType{"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression}[v.OneOf(
+		"Exact", "Prefix", "PathPrefix", "RegularExpression")]
+	return t, ok
+}
+
+func checkPathMatch(v document.Value, m PathMatch) {
+	if m.Type == RegularExpression {
+		checkRegex(v, m.Value)
+	} else {
+		checkPath(v, m.Value)
+	}
+}
+
+// pathOnly is a path without query and fragment.
+var pathOnly = regexp.MustCompile(`^/[!"$->@-~]*$`)
+
+// checkPath reports a text that is not a path.
+func checkPath(v document.Value, path string) {
+	switch {
+	case !strings.HasPrefix(path, "/"):
+		v.Fault("put a / before it", "a path starts with /, and %q does not", path)
+	case !pathOnly.MatchString(path):
+		v.Fault("", "the path %q has a character that paths do not have", path)
+	}
+}
+
+// Bounds of regular expressions, in bytes and, roughly, in instructions. dynxds rejects resources with
+// larger ones.
+const (
+	maxRegexLength = 8 << 10
+	maxRegexSize   = 20_000
+)
+
+// checkRegex reports a pattern that clients would reject, and returns whether they would take it.
+func checkRegex(v document.Value, pattern string) bool {
+	if pattern == "" || len(pattern) > maxRegexLength {
+		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
+		return false
+	}
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		v.Fault("see https://github.com/google/re2/wiki/Syntax", "%q is not a regular expression of RE2: %v", pattern, err)
+		return false
+	}
+	if regexSize(tree) > maxRegexSize {
+		v.Fault("", "the regular expression %q is too large; repetitions multiply", pattern)
+		return false
+	}
+	return true
+}
+
+func regexSize(re *syntax.Regexp) int {
+	size := 1 + len(re.Rune)
+	for _, sub := range re.Sub {
+		size = min(size+regexSize(sub), maxRegexSize+1)
+	}
+	size *= max(re.Min, re.Max, 1) // both are 0 if re is no repetition
+	return min(size, maxRegexSize+1)
+}
+
+var parameterName = regexp.MustCompile(`^[!-~]+$`)
+
+// readParameterName reads the name of a query parameter.
+func readParameterName(v document.Value) string {
+	name := v.Text()
+	if v.IsText() && !v.Fits(parameterName, 0) {
+		v.Fault("", "%q cannot be the name of a query parameter", name)
+	}
+	return name
+}
+
+// readValueMatch reads a condition on a header or a parameter. The default type is Exact, as in Kuma.
+func readValueMatch(v document.Value, readName func(document.Value) string, types ...MatchType) ValueMatch {
+	o := v.Object("type", "name", "value")
+	m := ValueMatch{Name: readName(o.Require("name"))}
+	ok := true
+	if t := o.Field("type"); t.Present() {
+		m.Type, ok = readOneOf(t, types...)
+	}
+	value := o.Field("value")
+	switch {
+	case !ok:
+	case m.Type == Present || m.Type == Absent:
+		if value.Present() {
+			value.Fault("leave it out", "a condition of type %s has no value", m.Type)
+		}
+	case !value.Present():
+		o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
+	default:
+		m.Value = value.Text()
+		checkValue(value, m)
+	}
+	return m
+}
+
+func checkValue(v document.Value, m ValueMatch) {
+	switch {
+	case !v.IsText():
+	case m.Type == RegularExpression:
+		checkRegex(v, m.Value)
+	case m.Type == Prefix && m.Value == "":
+		v.Fault("use type Present", "every value starts with the empty prefix")
+	}
+}

@@ -1,0 +1,101 @@
+// Package policytest makes policies for tests: from text, from rules, and at random.
+package policytest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+)
+
+// Parse parses valid policies.
+func Parse(t testing.TB, name, text string) []*meshpolicy.Policy {
+	t.Helper()
+	policies, err := meshpolicy.Parse(name, []byte(text))
+	if err != nil {
+		t.Fatalf("Parse:\n%v", err)
+	}
+	return policies
+}
+
+// Equal fails the test if two values differ. what names them.
+func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Merge merges the policies that select the client and the service. Their order does not matter.
+func Merge(policies []*meshpolicy.Policy, c meshpolicy.Client, service string) meshpolicy.Merged {
+	var parts []meshpolicy.Part
+	for _, p := range policies {
+		if p.TargetRef.Selects(c) {
+			parts = append(parts, PartsFor(p, service)...)
+		}
+	}
+	slices.SortFunc(parts, meshpolicy.Part.Compare)
+	return meshpolicy.MergeParts(parts)
+}
+
+// PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
+func PartsFor(p *meshpolicy.Policy, service string) []meshpolicy.Part {
+	var parts []meshpolicy.Part
+	for i := range p.To {
+		if name := p.To[i].TargetRef.Name; name == "" || name == service {
+			parts = append(parts, meshpolicy.Part{Policy: p, To: i})
+		}
+	}
+	return parts
+}
+
+// Text is the policy p for the service s with rules in flow style, which start at line 7.
+func Text(rules string) string {
+	return "name: p\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n" + rules
+}
+
+// New returns a complete policy.
+func New(name string, target meshpolicy.TargetRef, to ...meshpolicy.To) *meshpolicy.Policy {
+	for i := range to {
+		to[i].Index = i
+	}
+	return meshpolicy.New(meshpolicy.Policy{Name: name, Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, TargetRef: target, To: to})
+}
+
+// To has rules for one service.
+func To(service string, rules ...meshpolicy.Rule) meshpolicy.To {
+	return meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: service}, Rules: rules}
+}
+
+// Send sends all requests to one service.
+func Send(service string) []meshpolicy.BackendRef {
+	return []meshpolicy.BackendRef{{Name: service, Weight: 1}}
+}
+
+// Exact matches a path.
+func Exact(path string) meshpolicy.PathMatch {
+	return meshpolicy.PathMatch{Type: meshpolicy.Exact, Value: path}
+}
+
+// Prefix matches paths by a prefix.
+func Prefix(path string) meshpolicy.PathMatch {
+	return meshpolicy.PathMatch{Type: meshpolicy.Prefix, Value: path}
+}
+
+// Regex matches paths by a regular expression.
+func Regex(path string) meshpolicy.PathMatch {
+	return meshpolicy.PathMatch{Type: meshpolicy.RegularExpression, Value: path}
+}
+
+// On is a match by path alone.
+func On(path meshpolicy.PathMatch) []meshpolicy.Match { return []meshpolicy.Match{{Path: path}} }
+
+// SetHeader is a filter that sets a header of requests.
+func SetHeader(name, value string) meshpolicy.Filter {
+	return meshpolicy.Filter{
+		Type:    meshpolicy.RequestHeaderModifier,
+		Headers: &meshpolicy.HeaderModifier{Set: []meshpolicy.Header{{Name: name, Value: value}}},
+	}
+}

@@ -1,0 +1,146 @@
+// Package metrics has the metrics of "dynxds serve" and "dynxds relay" for Prometheus. The control plane,
+// the relay and the source of documents report events to it, and a stats handler counts the messages of the
+// gRPC server. Package serve serves its Handler.
+//
+// Each label has a few values, whatever clients send.
+package metrics
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+const namespace = "dynxds_controlplane"
+
+// buckets are those of durations, in seconds.
+var buckets = []float64{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60}
+
+// Plane are the metrics of one control plane. It is safe for concurrent use.
+type Plane struct {
+	registry *prometheus.Registry
+
+	streams, refusing          *prometheus.GaugeVec
+	pushes, bytes, acks, nacks *prometheus.CounterVec
+	resourceErrors, refused    *prometheus.CounterVec
+	build, changeToACK         prometheus.Histogram
+	documents                  prometheus.Gauge
+	source                     source
+	lastChange                 lastChange
+	nodes                      nodes
+}
+
+// lastChange is how long clients took for the last change that one of them has ACKed.
+type lastChange struct {
+	mu   sync.Mutex
+	at   time.Time
+	took time.Duration
+}
+
+// New returns metrics that are not served yet.
+func New() *Plane {
+	byType := []string{"type"}
+	p := &Plane{
+		registry:       prometheus.NewRegistry(),
+		streams:        gauges("streams", "Streams of clients: sotw and delta (ADS), dpds, and loads (LRS).", []string{"kind"}),
+		refusing:       gauges("refusing_streams", "Streams whose last answer to a response of the type was a NACK.", byType),
+		pushes:         counters("pushes_total", "Responses sent to clients.", byType),
+		bytes:          counters("push_bytes_total", "Size of the responses sent to clients, before compression.", byType),
+		acks:           counters("acks_total", "Responses that clients have accepted.", byType),
+		nacks:          counters("nacks_total", "Responses that clients have rejected.", byType),
+		resourceErrors: counters("resource_errors_total", "Errors sent to clients in place of resources (xRFC TP3).", byType),
+		refused:        counters("refused_total", "What clients were refused because a limit is reached.", []string{"limit"}),
+		build: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "build_seconds",
+			Help:    "Time from reading the documents to their resources being stored, of updates that were published.",
+			Buckets: buckets,
+		}),
+		changeToACK: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "change_to_ack_seconds",
+			Help:    "Time from a change of the resources to the ACK of each response that it caused.",
+			Buckets: buckets,
+		}),
+		documents: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "documents", Help: "Documents that are served."}),
+		nodes:     nodes{streams: make(map[uint64]int)},
+	}
+	p.registry.MustRegister(
+		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
+		gaugeFunc("clients", "Distinct node ids among the streams of clients.", func() float64 { return float64(p.nodes.count()) }),
+		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return p
+}
+
+// AddSource adds the metrics of a source of documents, whose changes Seen and Published report. state is called at any
+// time.
+func (p *Plane) AddSource(state func() planestate.State) {
+	p.source.state = state
+	p.registry.MustRegister(
+		p.build, p.documents,
+		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served, unless by --permissive.", p.source.faults),
+		gaugeFunc("documents_faulty_seconds", "For how long the newest documents have had faults, 0 while they are valid.", p.source.faulty),
+		gaugeFunc("withdrawal_waits", "1 while a change that withdraws more than a third of the services waits, otherwise 0.", p.source.waiting),
+		gaugeFunc("published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.", p.source.published),
+		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.", p.source.lag),
+		gaugeFunc("store_gone_seconds", "For how long the store has not answered, 0 while it does.", p.source.gone),
+	)
+}
+
+func counters(name, help string, labels []string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func gauges(name, help string, labels []string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func gaugeFunc(name, help string, f func() float64) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f)
+}
+
+// Handler serves the metrics, in the formats of Prometheus.
+func (p *Plane) Handler() http.Handler {
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorHandling: promhttp.ContinueOnError})
+}
+
+// Gatherer returns the metrics, for tests.
+func (p *Plane) Gatherer() prometheus.Gatherer { return p.registry }
+
+// ACKed is a controlplane.Options.OnACK.
+func (p *Plane) ACKed(typeURL string, changed time.Time) {
+	p.acks.WithLabelValues(label(typeURL)).Inc()
+	if changed.IsZero() {
+		return
+	}
+	took := time.Since(changed)
+	p.changeToACK.Observe(took.Seconds())
+	l := &p.lastChange
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case changed.After(l.at):
+		l.at, l.took = changed, took
+	case changed.Equal(l.at):
+		l.took = max(l.took, took)
+	}
+}
+
+func (l *lastChange) seconds() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.took.Seconds()
+}
+
+// NACKed is a controlplane.Options.OnNACK.
+func (p *Plane) NACKed(r controlplane.Rejection) { p.nacks.WithLabelValues(label(r.TypeURL)).Inc() }
+
+// Limited is a controlplane.Options.OnRefused.
+func (p *Plane) Limited(limit string) { p.refused.WithLabelValues(limit).Inc() }

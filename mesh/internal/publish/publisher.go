@@ -1,0 +1,228 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/mesh/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Publisher fills a store. One goroutine at a time may call Publish; the other methods are safe for
+// concurrent use unless they say otherwise.
+type Publisher struct {
+	store   *controlplane.Store
+	opts    Options
+	streams Streams
+	// patience bounds the wait for clients to take new constraints.
+	patience time.Duration
+	// state is the content of the store.
+	state state
+	// tags are those in the constraints of NodeConstraints and DPDS: the tags that select
+	// variants in the store and, during an update, in the new content.
+	tags atomic.Pointer[tags]
+}
+
+// Options say what is published of a folder.
+type Options struct {
+	// Authority is that of resources with names of xRFC TP1, beside those with plain names. It may be
+	// empty.
+	Authority string
+	// NoSources leaves out of the resources where their parts were written.
+	NoSources bool
+	// Check is asked about the resources that an update would store, of which it may refuse all by an error. It may be nil.
+	Check func(*folder.Content, []Put) error
+}
+
+// Put is a resource that an update stores.
+type Put struct {
+	*controlplane.Resource
+	// Service is the service that it belongs to; empty for a resource of the folder, and for the Listener of a server.
+	Service string
+}
+
+// Streams are those of the store's server. Each function may be nil.
+type Streams struct {
+	// Refresh is called when the results of NodeConstraints may have changed:
+	// RefreshNodeConstraints of the server.
+	Refresh func()
+	// Await waits for streams: Await of the server.
+	Await func(context.Context, func(controlplane.ClientStatus) bool) (left int)
+}
+
+// state is the published content.
+type state struct {
+	// meshes are that of plain names and, if there is an authority, that of its names.
+	meshes []*meshroute.Mesh
+	// made are the resources of the meshes, written those of the folder, which override some of the
+	// former.
+	made       generated
+	written    map[key]*meshroute.Resource
+	overridden map[named]*folder.Resource
+	tags       tags
+}
+
+// Summary is the result of an update.
+type Summary struct {
+	// Version is the store's.
+	Version uint64
+	// Changed and Removed count variants of resources. What names the services that these belong to, and resources of no
+	// service, in order.
+	Changed, Removed int
+	What             []string
+	// Late is the number of clients that did not take new constraints in time, and may have got
+	// variants for other clients.
+	Late int
+	// Reports are for the authors of services and policies.
+	Reports []meshroute.Report
+}
+
+// New returns a publisher for an empty store.
+func New(store *controlplane.Store, opts Options, streams Streams) *Publisher {
+	p := &Publisher{store: store, opts: opts, streams: streams, patience: patience}
+	p.tags.Store(&tags{})
+	return p
+}
+
+// Publish replaces the published content. If the content is invalid, the error is a
+// *document.Faults, and nothing changes, as after an error of Options.Check.
+//
+// If variants are selected by more tags than before, Publish waits for clients with dynamic parameters
+// to take new constraints: for a second at most, and no longer than the context. The content is
+// published in any case.
+func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summary, error) {
+	meshes, err := p.build(content)
+	if err != nil {
+		return Summary{}, err
+	}
+	u := p.difference(meshes)
+	if err := u.addWritten(content); err != nil {
+		return Summary{}, err
+	}
+	next := tagsOf(meshes, u.written)
+	if err := next.check(); err != nil {
+		return Summary{}, err
+	}
+	if err := u.pack(); err != nil {
+		return Summary{}, err
+	}
+	if p.opts.Check != nil {
+		if err := p.opts.Check(content, u.puts()); err != nil {
+			return Summary{}, err
+		}
+	}
+
+	// New constraints are sent before the variants that need them, and old ones removed after: a
+	// client must not get a variant for other clients.
+	late := p.prepare(ctx, p.state.tags.and(next))
+	version, err := p.store.Update(func(tx *controlplane.Tx) {
+		if p.state.meshes == nil && p.opts.Authority != "" {
+			tx.SetDPDS(bootstrapfile.DPDSName(p.opts.Authority), p.dpds)
+		}
+		u.apply(tx)
+	})
+	if err != nil {
+		p.setTags(p.state.tags)
+		return Summary{}, fmt.Errorf("the store refused the update and did not change: %w", err)
+	}
+	p.setTags(next)
+	what := u.what()
+	u.keep(&p.state)
+	p.state.meshes, p.state.tags = meshes, next
+	return Summary{
+		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: what,
+		Late: late, Reports: append(meshes[0].Reports(), p.state.reports()...),
+	}, nil
+}
+
+func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
+	authorities := []string{""}
+	if p.opts.Authority != "" {
+		authorities = append(authorities, p.opts.Authority)
+	}
+	meshes := make([]*meshroute.Mesh, len(authorities))
+	dir := content.Dir
+	if p.opts.NoSources {
+		dir = ""
+	}
+	for i, authority := range authorities {
+		in := meshroute.Input{
+			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir,
+		}
+		var err error
+		if meshes[i], err = meshroute.Build(in, p.before(i)); err != nil {
+			return nil, err
+		}
+	}
+	return meshes, nil
+}
+
+// before returns the i-th mesh in the store, or nil.
+func (p *Publisher) before(i int) *meshroute.Mesh {
+	if 0 <= i && i < len(p.state.meshes) {
+		return p.state.meshes[i]
+	}
+	return nil
+}
+
+// difference returns the difference of the meshes to the store.
+func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
+	u := &update{from: &p.state, set: map[key]*meshroute.Resource{}, removed: map[key]*meshroute.Resource{}}
+	for i, mesh := range meshes {
+		changed, removed := mesh.Changes(p.before(i))
+		for _, r := range changed {
+			if k := keyOf(r); !isUnchanged(p.state.made.get(k), r) {
+				u.set[k] = r
+			}
+		}
+		for _, r := range removed {
+			u.removed[keyOf(r)] = r
+		}
+	}
+	return u
+}
+
+// NodeConstraints is for controlplane.Options.NodeConstraints.
+func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
+	constraints, err := p.dpds(node)
+	if err != nil {
+		// Tags too large for constraints are an error in DPDS. Here they count as none, and match no variant that is for some.
+		constraints, _ = p.tags.Load().constraints(meshroute.ClientFromNode(&corepb.Node{
+			UserAgentName: node.GetUserAgentName(), ClientFeatures: node.GetClientFeatures(),
+		}))
+	}
+	return constraints
+}
+
+// dpds returns the constraints that a client must subscribe with.
+func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
+	return p.tags.Load().constraints(meshroute.ClientFromNode(node))
+}
+
+// Mesh returns the last published mesh, with the names of the authority if there is one; nil if there
+// is none. It is for the goroutine that publishes.
+func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
+
+// Errors returns the errors that are in the place of resources of a type. It is for the goroutine that
+// publishes.
+func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
+	var list []*meshroute.Resource
+	for n, variants := range p.state.made {
+		if n.typeURL != typeURL || p.state.overridden[n] != nil {
+			continue
+		}
+		for _, r := range variants {
+			if r.Err != nil {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,308 @@
+package publish
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// named identifies a resource, key a variant of it.
+type (
+	named struct{ typeURL, name string }
+	key   struct {
+		named
+		parameters string
+	}
+)
+
+func keyOf(r *meshroute.Resource) key {
+	return key{named{r.TypeURL, r.Name}, r.Parameters.Key()}
+}
+
+// generated are the resources of the meshes by their names, the variants of each ordered by their
+// parameters. It has those that the folder overrides too, though they are not in the store.
+type generated map[named][]*meshroute.Resource
+
+func compareKey(r *meshroute.Resource, parameters string) int {
+	return strings.Compare(r.Parameters.Key(), parameters)
+}
+
+// get returns a variant, or nil.
+func (g generated) get(k key) *meshroute.Resource {
+	list := g[k.named]
+	if i, found := slices.BinarySearchFunc(list, k.parameters, compareKey); found {
+		return list[i]
+	}
+	return nil
+}
+
+func (g generated) set(k key, r *meshroute.Resource) {
+	list := g[k.named]
+	i, found := slices.BinarySearchFunc(list, k.parameters, compareKey)
+	if found {
+		list[i] = r
+		return
+	}
+	g[k.named] = slices.Insert(list, i, r)
+}
+
+func (g generated) remove(k key) {
+	g[k.named] = slices.DeleteFunc(g[k.named], func(r *meshroute.Resource) bool { return r.Parameters.Key() == k.parameters })
+	if len(g[k.named]) == 0 {
+		delete(g, k.named)
+	}
+}
+
+// update is the difference between two states.
+type update struct {
+	from *state
+	// set and removed are the changed resources of the meshes, those that the folder overrides too.
+	set, removed map[key]*meshroute.Resource
+	// written are all resources of the folder, and overridden the names that some of them override.
+	written    map[key]*meshroute.Resource
+	overridden map[named]*folder.Resource
+	// put and deleted are what changes in the store.
+	put, deleted map[key]*meshroute.Resource
+	// packed are the resources of put, without those that are errors.
+	packed map[key]*controlplane.Resource
+}
+
+// addWritten adds the folder's resources. The error has those that conflict with the resources of
+// services and policies.
+func (u *update) addWritten(content *folder.Content) error {
+	var faults document.Faults
+	u.written = make(map[key]*meshroute.Resource, len(content.Resources))
+	u.put, u.packed, u.deleted = map[key]*meshroute.Resource{}, map[key]*controlplane.Resource{}, maps.Clone(u.from.written)
+	if u.deleted == nil {
+		u.deleted = map[key]*meshroute.Resource{}
+	}
+	u.overridden = make(map[named]*folder.Resource)
+	for _, r := range content.Resources {
+		if r.Override {
+			u.overridden[nameOf(r)] = r
+		}
+	}
+	for _, r := range content.Resources {
+		parameters, err := dynparam.NewParameters(r.Parameters)
+		w := &meshroute.Resource{TypeURL: r.Any.GetTypeUrl(), Name: r.Name, Parameters: parameters, Message: r.Any}
+		k := keyOf(w)
+		if err != nil {
+			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
+		} else if made := u.makes(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
+			text, other := place(content, made)
+			conflict := fault(r, "a service has this resource already, "+text, "write override: true to replace it, rename it, or give it dynamic parameters")
+			conflict.Other = other
+			faults.Add(conflict)
+		}
+		u.written[k] = w
+		if !isUnchanged(u.from.written[k], w) {
+			u.put[k] = w
+			if u.packed[k], err = packed(w, r.Any); err != nil {
+				faults.Add(fault(r, err.Error(), "give it another name"))
+			}
+		}
+		delete(u.deleted, k)
+	}
+	u.addMade()
+	return faults.Err()
+}
+
+// nameOf returns the name of a resource of the folder as the meshes would have it.
+func nameOf(r *folder.Resource) named { return named{r.Any.GetTypeUrl(), xdsname.Canonical(r.Name)} }
+
+func fault(r *folder.Resource, problem, suggestion string) document.Fault {
+	return document.Fault{
+		File: r.Source.File, Line: r.Source.Line, Problem: fmt.Sprintf("%s: %s", r, problem), Suggestion: suggestion,
+	}
+}
+
+// place says where the documents have the service of a resource, or a policy that names it if it is missing, and in
+// which file.
+func place(content *folder.Content, r *meshroute.Resource) (text, file string) {
+	for _, s := range content.Services {
+		serves := func(e meshroute.Endpoint) bool {
+			return strings.HasSuffix(r.Name, strings.ReplaceAll(meshroute.ServerListenerTemplate, "%s", e.Address))
+		}
+		if s.Name == r.Service || r.Service == "" && slices.ContainsFunc(s.Endpoints, serves) {
+			return fmt.Sprintf("%s at %s", s.Name, s.Source), s.Source.File
+		}
+	}
+	for _, p := range content.Policies {
+		if slices.ContainsFunc(p.To, func(to meshpolicy.To) bool {
+			return to.TargetRef.Name == r.Service || slices.Contains(to.Services(), r.Service)
+		}) {
+			return fmt.Sprintf("%s, which policy %s names at %s", r.Service, p.Name, p.Source), p.Source.File
+		}
+	}
+	return r.Service, ""
+}
+
+// makes returns what the meshes have under a key after the update, or nil. If they have variants of it,
+// the one for all clients counts as the one without parameters.
+func (u *update) makes(k key) *meshroute.Resource {
+	r := u.now(k)
+	if r == nil && k.parameters == "" {
+		// The parameters are valid.
+		least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
+		k.parameters = least.Key()
+		r = u.now(k)
+	}
+	return r
+}
+
+func (u *update) now(k key) *meshroute.Resource {
+	if r := u.set[k]; r != nil || u.removed[k] != nil {
+		return r
+	}
+	return u.from.made.get(k)
+}
+
+// addMade adds what changes in the store of the meshes: what differs and is not overridden, and the variants
+// of names whose override is added or removed.
+func (u *update) addMade() {
+	for k, r := range u.set {
+		if u.overridden[k.named] == nil {
+			u.put[k] = r
+		}
+	}
+	for k, r := range u.removed {
+		if u.from.overridden[k.named] == nil {
+			u.deleted[k] = r
+		}
+	}
+	for name := range u.overridden {
+		if u.from.overridden[name] == nil {
+			for _, r := range u.from.made[name] {
+				u.deleted[keyOf(r)] = r
+			}
+		}
+	}
+	for name := range u.from.overridden {
+		if u.overridden[name] != nil {
+			continue
+		}
+		for _, r := range u.from.made[name] {
+			if k := keyOf(r); u.set[k] == nil && u.removed[k] == nil {
+				u.put[k] = r
+			}
+		}
+	}
+}
+
+// isUnchanged reports whether a rebuilt resource is equal to the old one.
+func isUnchanged(old, new *meshroute.Resource) bool {
+	switch {
+	case old == nil:
+		return false
+	case old.Err != nil || new.Err != nil:
+		return old.Err != nil && new.Err != nil && proto.Equal(old.Err.Proto(), new.Err.Proto())
+	}
+	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
+}
+
+// pack serializes what the meshes have in put. Variants with equal contents share their bytes.
+func (u *update) pack() error {
+	shared := make(map[proto.Message]*anypb.Any)
+	for k, r := range u.put {
+		if r.Err != nil || u.packed[k] != nil {
+			continue
+		}
+		bytes := shared[r.Message]
+		if bytes == nil {
+			bytes = new(anypb.Any)
+			if err := anypb.MarshalFrom(bytes, r.Message, proto.MarshalOptions{Deterministic: true}); err != nil {
+				return fmt.Errorf("serializing %s %s: %w", typeurl.ShortName(r.TypeURL), r.Name, err)
+			}
+			shared[r.Message] = bytes
+		}
+		var err error
+		if u.packed[k], err = packed(r, bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func packed(r *meshroute.Resource, bytes *anypb.Any) (*controlplane.Resource, error) {
+	return controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: bytes, DynamicParameters: r.Parameters.Map()})
+}
+
+// puts returns the resources that are stored, in no order.
+func (u *update) puts() []Put {
+	puts := make([]Put, 0, len(u.packed))
+	for k, r := range u.packed {
+		puts = append(puts, Put{r, u.put[k].Service})
+	}
+	return puts
+}
+
+// what is Summary.What.
+func (u *update) what() []string {
+	names := make(map[string]bool)
+	for _, changes := range []map[key]*meshroute.Resource{u.put, u.deleted} {
+		for k, r := range changes {
+			switch {
+			case r.Service != "":
+				names[r.Service] = true
+			case u.written[k] == r || u.from.written[k] == r:
+				names[typeurl.ShortName(k.typeURL)+" "+k.name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// apply applies the update to the store: removals first, as a resource may replace one of the same key.
+func (u *update) apply(tx *controlplane.Tx) {
+	for k, r := range u.deleted {
+		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
+	}
+	for k, r := range u.put {
+		if r.Err != nil {
+			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
+			continue
+		}
+		tx.SetResource(u.packed[k])
+	}
+}
+
+// keep applies the update to the state.
+func (u *update) keep(s *state) {
+	if s.made == nil {
+		s.made = make(generated, len(u.set))
+	}
+	for k := range u.removed {
+		s.made.remove(k)
+	}
+	for k, r := range u.set {
+		s.made.set(k, r)
+	}
+	s.written, s.overridden = u.written, u.overridden
+}
+
+// reports are about overrides of nothing.
+func (s *state) reports() []meshroute.Report {
+	var reports []meshroute.Report
+	for name, r := range s.overridden {
+		if len(s.made[name]) == 0 {
+			reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",
+				Message: fmt.Sprintf("no service has the %s, so there is nothing to replace", r)})
+		}
+	}
+	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
+	return reports
+}

@@ -1,0 +1,323 @@
+package serve_test
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
+	"github.com/dynxds/dynxds/mesh/internal/serve"
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a server that serves.
+type running struct {
+	t *testing.T
+	*serve.Server
+	// drain ends it; ended has the result of Serve.
+	drain context.CancelFunc
+	ended chan error
+}
+
+// start serves an empty control plane until the test ends.
+func start(t *testing.T, opts serve.Options) *running {
+	t.Helper()
+	opts.Listen = "localhost:0"
+	s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), opts)
+	xdstest.NoError(t, err)
+	s.SetReady(true)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{t: t, Server: s, drain: cancel, ended: make(chan error, 1)}
+	go func() {
+		r.ended <- s.Serve(ctx)
+		close(r.ended)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-r.ended
+	})
+	return r
+}
+
+// dial connects to the server.
+func (r *running) dial(creds credentials.TransportCredentials) *grpc.ClientConn {
+	r.t.Helper()
+	return cmdtest.Dial(r.t, r.Addr().String(), grpc.WithTransportCredentials(creds))
+}
+
+func (r *running) health(conn *grpc.ClientConn, service string) (healthpb.HealthCheckResponse_ServingStatus, error) {
+	answer, err := healthpb.NewHealthClient(conn).Check(testutils.Context(r.t), &healthpb.HealthCheckRequest{Service: service})
+	return answer.GetStatus(), err
+}
+
+func TestHealthFollowsReadiness(t *testing.T) {
+	t.Parallel()
+	r := start(t, serve.Options{})
+	conn := r.dial(insecure.NewCredentials())
+	for _, ready := range []bool{false, true, false} {
+		r.SetReady(ready)
+		want := healthpb.HealthCheckResponse_NOT_SERVING
+		if ready {
+			want = healthpb.HealthCheckResponse_SERVING
+		}
+		for _, service := range []string{"", serve.ADSService} {
+			if got, err := r.health(conn, service); err != nil || got != want {
+				t.Errorf("ready %v: health of %q is %v, %v, want %v", ready, service, got, err, want)
+			}
+		}
+	}
+}
+
+// A server that has nothing to serve yet does not tell clients that nothing exists.
+func TestXDSIsRefusedUntilReady(t *testing.T) {
+	t.Parallel()
+	r := start(t, serve.Options{})
+	r.SetReady(false)
+	conn, request := r.dial(insecure.NewCredentials()), &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "a"}, TypeUrl: clusterType}
+	err := cmdtest.SotW(t, conn).Err()
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("a stream of a server that is not ready ended with %v, want UNAVAILABLE", err)
+	}
+	r.SetReady(true)
+	cmdtest.SotW(t, conn).Exchange(request)
+}
+
+// Reflection knows the services, and channelz the server.
+func TestReflectionAndChannelz(t *testing.T) {
+	t.Parallel()
+	conn := start(t, serve.Options{}).dial(insecure.NewCredentials())
+	ctx := testutils.Context(t)
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	xdstest.NoError(t, err)
+	list := &reflectionpb.ServerReflectionRequest_ListServices{}
+	xdstest.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: list}))
+	answer, err := stream.Recv()
+	xdstest.NoError(t, err)
+	var services []string
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		services = append(services, s.GetName())
+	}
+	for _, want := range []string{serve.ADSService, "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} {
+		if !slices.Contains(services, want) {
+			t.Errorf("reflection lists %v, want %s among them", services, want)
+		}
+	}
+	xdstest.NoError(t, stream.CloseSend())
+	servers, err := channelzpb.NewChannelzClient(conn).GetServers(ctx, &channelzpb.GetServersRequest{})
+	if err != nil || len(servers.GetServer()) == 0 {
+		t.Errorf("channelz lists servers %v, %v, want this one", servers, err)
+	}
+}
+
+const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// A drain ends SotW and delta streams with UNAVAILABLE, and the log has both.
+func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
+	t.Parallel()
+	var log xdstest.Log
+	r := start(t, serve.Options{Log: slog.New(repeatlog.NewHandler(slog.NewTextHandler(&log, nil)))})
+	conn, node := r.dial(insecure.NewCredentials()), &corepb.Node{Id: "frontend-1"}
+	sotw, delta := cmdtest.SotW(t, conn), cmdtest.Delta(t, conn)
+	// Each answer to a wildcard request shows that the stream is served.
+	sotw.Exchange(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: clusterType})
+	delta.Exchange(&discoverypb.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType})
+	r.drain()
+	for protocol, err := range map[string]error{"StreamAggregatedResources": sotw.Err(), "DeltaAggregatedResources": delta.Err()} {
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s ended with %v, want UNAVAILABLE", protocol, err)
+		}
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("Serve returned %v, want nil", err)
+	}
+	for _, want := range []string{
+		"stream ended", "StreamAggregatedResources", "DeltaAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable",
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks the stream: no %q in\n%s", want, log.String())
+		}
+	}
+}
+
+func TestDrainCutsOffAfterGrace(t *testing.T) {
+	t.Parallel()
+	r := start(t, serve.Options{Grace: time.Millisecond})
+	ctx := testutils.Context(t)
+	watch, err := healthpb.NewHealthClient(r.dial(insecure.NewCredentials())).Watch(ctx, &healthpb.HealthCheckRequest{})
+	xdstest.NoError(t, err)
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	r.drain()
+	select {
+	case err := <-r.ended:
+		if err != nil {
+			t.Errorf("Serve returned %v, want nil", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("a health watch kept the server from ending")
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	files := testca.NewFiles(t)
+	files.Issue(ca)
+	for _, test := range []struct {
+		name     string
+		clientCA string
+		client   *tls.Config
+		want     codes.Code
+	}{
+		{"a client without a certificate where none is wanted", "", ca.ClientConfig(false), codes.OK},
+		{"a client that does not trust the server", "", stranger.ClientConfig(false), codes.Unavailable},
+		{"a client with the certificate that is wanted", files.CA, ca.ClientConfig(true), codes.OK},
+		{"a client without the certificate that is wanted", files.CA, ca.ClientConfig(false), codes.Unavailable},
+		{"a client with another authority's certificate", files.CA, mixed(ca, stranger), codes.Unavailable},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA})
+			_, err := r.health(r.dial(credentials.NewTLS(test.client)), "")
+			if status.Code(err) != test.want {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// mixed is a client that trusts one authority and is certified by another.
+func mixed(trusts, certifies *testca.CA) *tls.Config {
+	config := trusts.ClientConfig(false)
+	config.Certificates = certifies.ClientConfig(true).Certificates
+	return config
+}
+
+// The error names the faulty options.
+func TestFaultyOptions(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	files := testca.NewFiles(t)
+	files.Issue(ca)
+	taken, err := net.Listen("tcp", "localhost:0")
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { taken.Close() })
+	for _, test := range []struct {
+		name string
+		opts serve.Options
+		want []string
+	}{
+		{"a certificate without its key", serve.Options{Cert: files.Cert}, []string{"--tls-cert needs --tls-key"}},
+		{"a key without its certificate", serve.Options{Key: files.Key}, []string{"--tls-key needs --tls-cert"}},
+		{"several", serve.Options{ClientCA: files.CA, Key: files.Key}, []string{"--client-ca needs --tls-cert", "--tls-key needs --tls-cert"}},
+		{"no such certificate", serve.Options{Cert: "nowhere.pem", Key: files.Key}, []string{"nowhere.pem", "no such file"}},
+		{"a key in the place of the CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: files.Key}, []string{"--client-ca " + files.Key, "no PEM certificate"}},
+		{"no such CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: "nowhere.pem"}, []string{"--client-ca", "nowhere.pem"}},
+		{"an address that is taken", serve.Options{Listen: taken.Addr().String()}, []string{"--listen " + taken.Addr().String(), "use another port"}},
+		{"no such address", serve.Options{Listen: "localhost:no-port"}, []string{"--listen localhost:no-port"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), test.opts)
+			if err == nil {
+				s.Close()
+				t.Fatal("New succeeded")
+			}
+			cmdtest.ErrorHas(t, "New", err, test.want...)
+		})
+	}
+}
+
+// A client that reopens a stream with a faulty request is logged once, with the error; the drain
+// logs the number of repetitions.
+func TestAFlappingClientIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log xdstest.Log
+	r := start(t, serve.Options{Log: slog.New(repeatlog.NewHandler(slog.NewTextHandler(&log, nil)))})
+	conn := r.dial(insecure.NewCredentials())
+	const streams = 300
+	for range streams {
+		stream := cmdtest.SotW(t, conn)
+		stream.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}})
+		if err := stream.Err(); status.Code(err) != codes.InvalidArgument {
+			t.Fatalf("the stream ended with %v, want INVALID_ARGUMENT", err)
+		}
+	}
+	r.drain()
+	<-r.ended
+	var lines, ends int
+	for line := range strings.Lines(log.String()) {
+		if !strings.Contains(line, "stream ended") {
+			continue
+		}
+		lines++
+		repeated := 1
+		if _, number, ok := strings.Cut(strings.TrimSpace(line), "repeated="); ok {
+			repeated, _ = strconv.Atoi(number)
+		}
+		ends += repeated
+		for _, want := range []string{"node=frontend-1", "status=InvalidArgument", "type_url: empty"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("no %q in %s", want, line)
+			}
+		}
+	}
+	if ends != streams || lines < 2 || lines > 20 {
+		t.Errorf("the log has %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
+	}
+}
+
+// Channelz and reflection can be left out.
+func TestWithoutReflectionAndChannelz(t *testing.T) {
+	t.Parallel()
+	conn := start(t, serve.Options{NoChannelz: true, NoReflection: true}).dial(insecure.NewCredentials())
+	_, err := channelzpb.NewChannelzClient(conn).GetServers(testutils.Context(t), &channelzpb.GetServersRequest{})
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("channelz: %v", err)
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(testutils.Context(t))
+	xdstest.NoError(t, err)
+	if _, err := stream.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("reflection: %v", err)
+	}
+}
+
+// Rules are refused where no certificate is verified.
+func TestAccessNeedsClientCA(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "access.json")
+	xdstest.NoError(t, os.WriteFile(file, []byte(`[{"san": "spiffe://a/b", "names": [""]}]`), 0o600))
+	opts := serve.Options{AccessFile: file}
+	_, err := opts.Access()
+	cmdtest.ErrorHas(t, "Access", err, "without --client-ca no certificate is verified")
+	opts.ClientCA = "ca.pem"
+	_, err = opts.Access()
+	xdstest.NoError(t, err)
+}

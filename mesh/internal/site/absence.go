@@ -1,0 +1,124 @@
+package site
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// absence writes what clients are told that dial a service that does not exist. It is safe for concurrent use.
+type absence struct {
+	published atomic.Pointer[dialable]
+
+	mu sync.Mutex
+	// until is when the budget of comparisons is whole again.
+	until time.Time
+}
+
+const (
+	// maxWord bounds the names that are compared with others, in bytes.
+	maxWord = 100
+	// perByte is how long a comparison with another name takes for each byte, roughly. Clients may ask for any number of
+	// names, so comparisons take at most one part in busiest of the time, after a burst.
+	perByte, busiest, burst = 100 * time.Nanosecond, 50, 20 * time.Millisecond
+)
+
+// dialable is what can be dialled.
+type dialable struct {
+	// names are in order, and written is how they were given.
+	names, written []string
+	// listener returns the name of xRFC TP1 of a service's Listener, if the control plane has an authority.
+	listener func(service string) string
+}
+
+// set notes what is published.
+func (a *absence) set(content *folder.Content, mesh *meshroute.Mesh) {
+	d := &dialable{listener: mesh.ListenerName}
+	d.written = make([]string, 0, len(content.Services))
+	for _, s := range content.Services {
+		d.written = append(d.written, s.Name)
+	}
+	for _, r := range content.Resources {
+		if r.Any.GetTypeUrl() == meshroute.ListenerType && !strings.HasPrefix(r.Name, xdsname.Prefix) {
+			d.written = append(d.written, r.Name)
+		}
+	}
+	if last := a.published.Load(); last != nil && slices.Equal(last.written, d.written) {
+		d.names, d.written = last.names, last.written
+	} else {
+		d.names = slices.Sorted(slices.Values(d.written)) // so that all clients are told the same
+	}
+	a.published.Store(d)
+}
+
+// text is a controlplane.Options.Absence.
+func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
+	d := a.published.Load()
+	if typeURL != meshroute.ListenerType || d == nil {
+		return ""
+	}
+	service, listener := name, func(service string) string { return service }
+	if strings.HasPrefix(name, xdsname.Prefix) {
+		service, listener = name[strings.LastIndexByte(name, '/')+1:], d.listener
+	}
+	text := "there is no service " + bounds.Quote(service)
+	if len(service) > maxWord || !a.take(len(d.names)*len(service)) {
+		return text
+	}
+	var others []string
+	for _, other := range d.names {
+		if allowed(listener(other)) {
+			others = append(others, other)
+		}
+	}
+	if other := similar(service, others); other != "" {
+		text += fmt.Sprintf("; did you mean %q?", other)
+	}
+	return text
+}
+
+// take takes the time for a number of bytes from the budget, if there is some.
+func (a *absence) take(bytes int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.until.Before(now) {
+		a.until = now
+	}
+	if a.until.Sub(now) > busiest*burst {
+		return false
+	}
+	a.until = a.until.Add(time.Duration(bytes) * perByte * busiest)
+	return true
+}
+
+// similar returns the name that a word may have been meant to be: one that differs by few letters, or else the closest one
+// that begins with it or that it begins with, such as greeter for greet, or for greeter.default.svc.cluster.local. names are in
+// order.
+func similar(word string, names []string) (found string) {
+	if found = faults.Nearest(word, names); found != "" {
+		return found
+	}
+	const least = 3
+	for _, name := range names {
+		short, long := min(len(word), len(name)), max(len(word), len(name))
+		if short < least || !strings.EqualFold(word[:short], name[:short]) {
+			continue
+		}
+		if found == "" || long-short < abs(len(word)-len(found)) {
+			found = name
+		}
+	}
+	return found
+}
+
+func abs(n int) int { return max(n, -n) }

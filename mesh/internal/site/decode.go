@@ -1,0 +1,186 @@
+package site
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	_ "github.com/dynxds/dynxds" // the filters and policies that a client has
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// decoder finds resources that clients reject, by decoding them as a client of dynxds does. It is for one goroutine.
+type decoder struct {
+	// permissive lets pass what clients reject.
+	permissive bool
+	// last has the reports about what was checked last, and passed those of resources that clients reject, which passed.
+	last, passed map[*controlplane.Resource]meshroute.Report
+}
+
+type verdict struct {
+	severity meshroute.Severity
+	// message is "" for a resource that clients accept.
+	message string
+}
+
+// clientTypes are the types that clients decode.
+var clientTypes = map[string]*xdsclient.ResourceType{
+	meshroute.ListenerType:           xdsresource.ListenerType,
+	meshroute.RouteConfigurationType: xdsresource.RouteConfigurationType,
+	meshroute.ClusterType:            xdsresource.ClusterType,
+	meshroute.EndpointsType:          xdsresource.EndpointsType,
+	dynparam.MapTypeURL:              xdsresource.DynamicParameterConstraintsType,
+}
+
+// check decodes the resources of an update. Unless the decoder is permissive, the error has those that clients reject.
+func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
+	d.last = make(map[*controlplane.Resource]meshroute.Report)
+	from := sync.OnceValue(func() origins { return originsOf(content) }) // seldom needed
+	verdicts := judgeAll(puts)
+	for _, r := range puts {
+		v := verdicts[r.Any()]
+		if v.message == "" {
+			continue
+		}
+		source, written := from().of(r)
+		if r.Service == "" && !written && isServers(r.Any()) {
+			continue
+		}
+		name := clientTypes[r.Any().GetTypeUrl()].Name
+		d.last[r.Resource] = meshroute.Report{Severity: v.severity, Source: source, Message: describe(name, r.Resource) + ": " + v.message}
+	}
+	if d.permissive {
+		return nil
+	}
+	return errorsIn(d.last)
+}
+
+// rejected returns an error that has the resources of the store that clients reject, once what was checked is there; nil
+// if there are none.
+func (d *decoder) rejected(store *controlplane.Store) error {
+	if d.passed == nil {
+		d.passed = make(map[*controlplane.Resource]meshroute.Report)
+	}
+	maps.Copy(d.passed, d.last)
+	maps.DeleteFunc(d.passed, func(r *controlplane.Resource, report meshroute.Report) bool {
+		return report.Severity != meshroute.Error || !slices.Contains(store.Variants(r.Any().GetTypeUrl(), r.Name()), r)
+	})
+	return errorsIn(d.passed)
+}
+
+// errorsIn returns the errors among reports as one.
+func errorsIn(reports map[*controlplane.Resource]meshroute.Report) error {
+	var all document.Faults
+	for _, report := range ordered(reports) {
+		if report.Severity == meshroute.Error {
+			all.Add(document.Fault{File: report.Source.File, Line: report.Source.Line, Problem: report.Message})
+		}
+	}
+	return all.Err()
+}
+
+func ordered(reports map[*controlplane.Resource]meshroute.Report) []meshroute.Report {
+	list := slices.SortedFunc(maps.Values(reports), func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(list)
+}
+
+// origins say where the resources of a content were written.
+type origins struct {
+	resources map[origin]meshroute.Source
+	services  map[string]meshroute.Source
+}
+
+// origin identifies a resource of the folder: its type, its name, and the key of its dynamic
+// parameters.
+type origin struct{ typeURL, name, parameters string }
+
+func originsOf(content *folder.Content) origins {
+	from := origins{make(map[origin]meshroute.Source, len(content.Resources)), make(map[string]meshroute.Source, len(content.Services))}
+	for _, s := range content.Services {
+		from.services[s.Name] = s.Source
+	}
+	for _, r := range content.Resources {
+		// Invalid parameters are a fault, which was reported before.
+		parameters, _ := dynparam.NewParameters(r.Parameters)
+		from.resources[origin{r.Any.GetTypeUrl(), r.Name, parameters.Key()}] = r.Source
+	}
+	return from
+}
+
+// of returns where the resource or its service is written, and whether it is written as a resource.
+func (o origins) of(r publish.Put) (source meshroute.Source, written bool) {
+	if r.Service != "" {
+		return o.services[r.Service], false
+	}
+	source, written = o.resources[origin{r.Any().GetTypeUrl(), r.Name(), r.Parameters().Key()}]
+	return source, written
+}
+
+func describe(typeName string, r *controlplane.Resource) string {
+	text := typeName + " " + r.Name()
+	if !r.Parameters().IsZero() {
+		text += " " + r.Parameters().String()
+	}
+	return text
+}
+
+// judgeAll decodes resources of clientTypes, on all cores: when a server starts, these are all that there are. Variants may
+// share their bytes.
+func judgeAll(puts []publish.Put) map[*anypb.Any]*verdict {
+	verdicts := make(map[*anypb.Any]*verdict, len(puts))
+	work := make(chan publish.Put, len(puts))
+	for _, r := range puts {
+		if verdicts[r.Any()] == nil {
+			verdicts[r.Any()] = new(verdict)
+			work <- r
+		}
+	}
+	close(work)
+	var judging sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(work)) {
+		judging.Go(func() {
+			for r := range work {
+				if decode := clientTypes[r.Any().GetTypeUrl()]; decode != nil {
+					*verdicts[r.Any()] = judge(decode, r.Name(), r.Any())
+				}
+			}
+		})
+	}
+	judging.Wait()
+	return verdicts
+}
+
+// judge decodes one resource.
+func judge(decode *xdsclient.ResourceType, name string, resource *anypb.Any) verdict {
+	if isServers(resource) {
+		return verdict{meshroute.Warning, "it has no api_listener, so it is for a gRPC server; clients that dial it reject it"}
+	}
+	inMessage, _, err := decode.Decode(resource, xdsclient.DecodeOptions{})
+	switch {
+	case err != nil:
+		return verdict{meshroute.Error, fmt.Sprintf("clients reject it: %v", err)}
+	case inMessage != "" && inMessage != name && !strings.HasPrefix(name, xdsname.Prefix):
+		return verdict{meshroute.Error, fmt.Sprintf("clients do not find it, as the name in the message is %q; make the names equal", inMessage)}
+	}
+	return verdict{}
+}
+
+// isServers reports whether a resource is the Listener of a gRPC server.
+func isServers(resource *anypb.Any) bool {
+	var l listenerpb.Listener
+	return resource.MessageIs(&l) && resource.UnmarshalTo(&l) == nil && l.GetApiListener() == nil && l.GetAddress() != nil
+}

@@ -1,0 +1,211 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/metrics"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or what
+// Options.Open opens. They are for one goroutine.
+type Documents interface {
+	// Read returns the present content; if nothing changed, the same pointers.
+	Read(context.Context) (*folder.Content, error)
+	// Wait waits until it is time to read again, at the latest until a time that is not zero. ok is false when the context
+	// has ended.
+	Wait(ctx context.Context, until time.Time) (ok bool)
+	Close()
+	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
+	GoneSince() time.Time
+}
+
+// reloader updates the store from the documents. It is for one goroutine.
+type reloader struct {
+	documents Documents
+	// place is what the documents are in, dir its name.
+	place, dir string
+	// frequent says that changes come all the time, so that only the first is logged.
+	frequent  bool
+	publisher *publish.Publisher
+	store     *controlplane.Store
+	decoder   decoder
+	metrics   *metrics.Plane
+	state     *planestate.Keeper
+	absence   absence
+	log       *slog.Logger
+	// published is the last published content, or nil.
+	published *folder.Content
+	// content and readErr are the last result of reading.
+	content *folder.Content
+	readErr error
+	// err is the error of reading or publishing it.
+	err error
+	// withdrawal is that of the content, if it waits; delay is how long it waits.
+	withdrawal *withdrawal
+	delay      time.Duration
+	// faults are those of the last content, and reports those of the last published one, which were logged.
+	faults  map[string]bool
+	reports map[meshroute.Report]bool
+	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
+	onFirst func()
+}
+
+// load reads the documents and, if they changed and are valid, publishes them. It logs the outcome unless that is the same as
+// last time. The error is why nothing is published at all. The context bounds the wait for clients.
+func (r *reloader) load(ctx context.Context) error {
+	began := time.Now()
+	content, err := r.documents.Read(ctx)
+	if content != r.content || err != r.readErr || r.withdrawal != nil {
+		r.take(ctx, content, err, began)
+	}
+	if r.published == nil {
+		return r.err
+	}
+	return nil
+}
+
+// take publishes what was read, or notes why not.
+func (r *reloader) take(ctx context.Context, content *folder.Content, err error, began time.Time) {
+	r.metrics.Seen()
+	wasFaulty := r.err != nil && r.withdrawal == nil
+	r.content, r.readErr = content, err
+	var summary publish.Summary
+	if err != nil {
+		r.withdrawal = nil
+	} else if err = r.check(content); err == nil {
+		summary, err = r.publisher.Publish(ctx, content)
+	}
+	r.err = err
+	switch {
+	case r.withdrawal != nil:
+		r.note(nil)
+		return
+	case err != nil:
+		r.note(err)
+		if r.published != nil || r.onFirst != nil {
+			r.refuse(err)
+		}
+		return
+	}
+	r.faults = nil
+	r.metrics.Published(time.Since(began), content.Documents())
+	if wasFaulty {
+		r.log.Info("the " + r.place + " is valid again")
+	}
+	r.publishes(content, &summary, began)
+	r.note(r.decoder.rejected(r.store))
+	if r.onFirst != nil {
+		r.onFirst()
+		r.onFirst = nil
+	}
+}
+
+// publishes notes and logs what was published.
+func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
+	r.published = content
+	r.absence.set(content, r.publisher.Mesh())
+	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary) })
+	r.logPublished(content, summary, time.Since(began))
+}
+
+// check returns why a valid content is not to be published.
+func (r *reloader) check(content *folder.Content) error {
+	if content.Documents() == 0 && r.published.Documents() > 0 {
+		r.withdrawal = nil
+		return r.emptied()
+	}
+	return r.hold(content)
+}
+
+// emptied is the error of a folder that lost all its documents: it is more likely that a mount
+// failed or a deployment is incomplete than that nothing should be served.
+func (r *reloader) emptied() error {
+	return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.place, r.dir)
+}
+
+// nothingToRead is the warning about a folder that may be the wrong one.
+const nothingToRead = "the folder has no .yaml, .yml or .json file"
+
+// logPublished logs what was published.
+func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
+	level := slog.LevelInfo
+	if r.frequent && r.reports != nil {
+		level = slog.LevelDebug
+	}
+	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
+		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
+		"took", took.Round(time.Microsecond))
+	if content.Files == 0 && !r.frequent {
+		r.log.Warn(strings.Replace(nothingToRead, "folder", r.place, 1))
+	}
+	if summary.Late > 0 {
+		r.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
+			"clients", summary.Late)
+	}
+	r.logReports(slices.Concat(summary.Reports, ordered(r.decoder.last)))
+}
+
+// refuse logs each new fault of documents that are not published.
+func (r *reloader) refuse(err error) {
+	refused := "the " + r.place + " is faulty; clients keep the last good state"
+	if r.published == nil {
+		refused = "the " + r.place + " is faulty; not ready until it is valid"
+	}
+	now := make(map[string]bool)
+	log := func(key string, args ...any) {
+		if now[key] = true; !r.faults[key] {
+			r.log.Error(refused, args...)
+		}
+	}
+	var faults *document.Faults
+	if errors.As(err, &faults) {
+		for _, fault := range faults.List {
+			log(fault.String(), "error", fault.String())
+		}
+		if faults.Omitted > 0 {
+			log("omitted", "omitted", faults.Omitted)
+		}
+	} else {
+		log(err.Error(), "error", err)
+	}
+	r.faults = now
+}
+
+// levels are the log levels of reports.
+var levels = map[meshroute.Severity]slog.Level{
+	meshroute.Note: slog.LevelInfo, meshroute.Warning: slog.LevelWarn, meshroute.Error: slog.LevelError,
+}
+
+// logReports logs new reports.
+func (r *reloader) logReports(reports []meshroute.Report) {
+	now := make(map[meshroute.Report]bool, len(reports))
+	for _, report := range reports {
+		if !r.reports[report] && !now[report] {
+			r.log.Log(context.Background(), levels[report.Severity], "report", "about", report.String())
+		}
+		now[report] = true
+	}
+	r.reports = now
+}
+
+// run loads the documents whenever they may have changed, until the context ends.
+func (r *reloader) run(ctx context.Context) {
+	for {
+		if !r.documents.Wait(ctx, r.waitsUntil()) {
+			return
+		}
+		_ = r.load(ctx) // which logs errors
+	}
+}

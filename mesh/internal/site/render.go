@@ -1,0 +1,189 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// View selects the client and the service to show.
+type View struct {
+	// Dir is the folder to read; Content is used in its place if the documents have been read already.
+	Dir       string
+	Content   *folder.Content
+	Authority string
+	// Tags are those of the client, its service among them.
+	Tags map[string]string
+	// Implementation is that of the client; the zero value is dynxds.
+	Implementation meshroute.Implementation
+	// Service limits the view to the resources of a channel to that service; empty means all.
+	Service string
+}
+
+// node returns the client's node, as its implementation sends it.
+func (v *View) node() *corepb.Node {
+	fields := make(map[string]*structpb.Value, len(v.Tags))
+	for key, value := range v.Tags {
+		fields[key] = structpb.NewStringValue(value)
+	}
+	node := &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
+	switch v.Implementation {
+	case meshroute.Dynxds:
+		node.UserAgentName, node.ClientFeatures = "dynxds", []string{bootstrap.ClientFeature}
+	case meshroute.GRPCGo:
+		node.UserAgentName = "gRPC Go"
+	case meshroute.Envoy:
+		node.UserAgentName = "envoy"
+	}
+	return node
+}
+
+// Item is one resource that a client gets, or the error in its place.
+type Item struct {
+	TypeURL, Name string
+	Resource      *controlplane.Resource
+	Err           *status.Status
+}
+
+// Resources returns what the client would get from a server of the folder, by the server's own choice:
+// Listeners, routes, clusters, endpoints, others, each by name.
+func Resources(v View) ([]Item, error) {
+	loaded, err := loadView(v)
+	if err != nil {
+		return nil, err
+	}
+	items := loaded.items(v)
+	if v.Service == "" {
+		return items, nil
+	}
+	mesh := loaded.publisher.Mesh()
+	routes := mesh.Routes(meshroute.ClientFromNode(v.node()), v.Service)
+	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
+}
+
+// items returns what the client gets, Listeners first.
+func (l *loaded) items(v View) []Item {
+	constraints := l.publisher.NodeConstraints(v.node())
+	var items []Item
+	for _, typeURL := range l.types() {
+		for _, name := range l.names(typeURL) {
+			// With an authority every resource has two names.
+			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
+				continue
+			}
+			resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL))
+			if resource != nil || st != nil {
+				items = append(items, Item{typeURL, name, resource, st})
+			}
+		}
+	}
+	return items
+}
+
+// Explain writes the merged policies for the client's requests, service by service.
+func Explain(w io.Writer, v View) error {
+	loaded, err := loadView(v)
+	if err != nil {
+		return err
+	}
+	mesh, client := loaded.publisher.Mesh(), meshroute.ClientFromNode(v.node())
+	for _, service := range loaded.services() {
+		if v.Service != "" && v.Service != service {
+			continue
+		}
+		merged, _ := mesh.Merged(client, service)
+		if _, err := fmt.Fprintf(w, "%s to %s\n%s\n", client, service, indent(merged.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
+}
+
+// loadView loads what a view is of, which must have the service of the view.
+func loadView(v View) (*loaded, error) {
+	content := v.Content
+	if content == nil {
+		var err error
+		if content, err = folder.New(v.Dir).Settled(context.Background()); err != nil { // which takes ten seconds at most
+			return nil, err
+		}
+	}
+	l, err := loadContent(content, v.Authority, nil)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.checkService(v.Service)
+}
+
+// checkService returns an error for a service that the folder does not have. An empty name means all.
+func (l *loaded) checkService(service string) error {
+	services := l.services()
+	if service == "" || slices.Contains(services, service) {
+		return nil
+	}
+	return fmt.Errorf("there is no service %q; there are %s", service, strings.Join(services, ", "))
+}
+
+// services returns the names of the services in order.
+func (l *loaded) services() []string { return servicesOf(l.content) }
+
+// Services returns the names of the services of a folder, none if it cannot be read: it is for the completion of
+// command lines.
+func Services(dir string) []string {
+	content, err := folder.New(dir).Read()
+	if err != nil {
+		return nil
+	}
+	return servicesOf(content)
+}
+
+func servicesOf(content *folder.Content) []string {
+	var names []string
+	for _, s := range content.Services {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// types returns the types of the store's resources.
+func (l *loaded) types() []string {
+	types := []string{meshroute.ListenerType, meshroute.RouteConfigurationType, meshroute.ClusterType, meshroute.EndpointsType}
+	var others []string
+	for _, r := range l.content.Resources {
+		if typeURL := r.Any.GetTypeUrl(); !slices.Contains(types, typeURL) {
+			others = append(others, typeURL)
+		}
+	}
+	slices.Sort(others)
+	return append(types, slices.Compact(others)...)
+}
+
+// names returns the sorted names of a type, including errors.
+func (l *loaded) names(typeURL string) []string {
+	var names []string
+	for _, r := range l.store.Resources(typeURL) {
+		names = append(names, r.Name())
+	}
+	for _, r := range l.publisher.Errors(typeURL) {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,266 @@
+package site
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/metrics"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
+	"github.com/dynxds/dynxds/mesh/internal/serve"
+	"github.com/dynxds/dynxds/mesh/internal/store"
+	"github.com/dynxds/dynxds/mesh/internal/webpage"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	"github.com/dynxds/dynxds/mesh/statuspage"
+)
+
+// DefaultPoll is the default polling interval.
+const DefaultPoll = time.Second
+
+// Options configure Run.
+type Options struct {
+	// Dir is the folder, or Store the store in its place.
+	Dir   string
+	Store *store.Options
+	// Open opens other documents in their place; Place says in the log what these are in, and Dir which one. It may be nil.
+	Open  func(ctx context.Context, log *slog.Logger) (Documents, error)
+	Place string
+	// Identify, Authorize and OnNACK are those of controlplane.Options; each may be nil.
+	Identify  func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error)
+	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
+	OnNACK    func(controlplane.Rejection)
+	// OnServer is called with the server, by a goroutine of its own, and has to return when the context ends. It may be nil.
+	OnServer func(context.Context, *controlplane.Server)
+	// BindLocators is controlplane.Options.BindLocators.
+	BindLocators bool
+	// Reauthorize has a value when Authorize may decide otherwise than before. It may be nil.
+	Reauthorize <-chan struct{}
+	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
+	// names.
+	Authority string
+	// NoSources is publish.Options.NoSources.
+	NoSources bool
+	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
+	Poll time.Duration
+	// Reload has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
+	Reload <-chan os.Signal
+	// Permissive publishes also what clients would reject.
+	Permissive bool
+	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
+	RemovalDelay time.Duration
+	// WithdrawalDelay is how long a change waits that withdraws more than a third of the services; zero or less: it does
+	// not.
+	WithdrawalDelay time.Duration
+	// Page is the address of a status page, see package webpage; empty: there is none.
+	Page string
+	// LoadInterval is the interval of load reports; zero means 10 s.
+	LoadInterval time.Duration
+	// Serve configures the server. Its Log is used for everything.
+	Serve serve.Options
+	// Ready is called with the address when the server is ready. It may be nil.
+	Ready func(net.Addr)
+	// access are the rules of Serve.AccessFile.
+	access controlplane.Access
+}
+
+// Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at the start; later
+// faults do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
+// the store is valid, and says why.
+func Run(ctx context.Context, opts Options) error {
+	if opts.Poll == 0 {
+		opts.Poll = DefaultPoll
+	}
+	if opts.Poll < 0 {
+		return exit.Usagef("--poll is negative")
+	}
+	if opts.RemovalDelay < 0 {
+		return exit.Usagef("--removal-delay is negative")
+	}
+	if opts.Serve.Log == nil {
+		opts.Serve.Log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if opts.access, err = opts.Serve.Access(); err != nil {
+		return err
+	}
+	plane := newPlane(opts)
+	if err := plane.reload.open(ctx, opts); err != nil {
+		return err
+	}
+	defer plane.reload.documents.Close()
+	state := plane.reload.state
+	plane.metrics.AddSource(state.State)
+	opts.Serve.Metrics, opts.Serve.Configuration = plane.metrics, state.State
+	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
+	if err != nil {
+		return err
+	}
+	faulty := plane.reload.load(ctx)
+	if faulty != nil && opts.Store == nil {
+		server.Close()
+		return faulty
+	}
+	if opts.Page != "" {
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store), statuspage.WithConfiguration(state.State))
+		if err != nil {
+			server.Close()
+			return err
+		}
+		defer page.Close()
+		log := opts.Serve.Log.Info
+		if page.Open {
+			log = opts.Serve.Log.Warn
+		}
+		log("pages without a login", "flag", "--page", "url", page.URL, "open", page.Open)
+	}
+	ready := func() {
+		server.SetReady(true)
+		opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
+		if opts.Ready != nil {
+			opts.Ready(server.Addr())
+		}
+	}
+	if faulty == nil {
+		ready()
+	} else {
+		plane.reload.onFirst = ready
+		opts.Serve.Log.Warn("not ready: there is nothing to serve yet", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "error", faulty)
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	var reloading sync.WaitGroup
+	reloading.Go(func() { plane.reload.run(ctx) })
+	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
+	if opts.OnServer != nil {
+		reloading.Go(func() { opts.OnServer(ctx, plane.ads) })
+	}
+	if of, ok := plane.reload.documents.(*stored); ok {
+		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
+		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
+	}
+	err = server.Serve(ctx)
+	stop()
+	reloading.Wait()
+	return err
+}
+
+// plane is a control plane that does not listen.
+type plane struct {
+	store  *controlplane.Store
+	ads    *controlplane.Server
+	reload *reloader
+	// log has a line for each NACK.
+	log     *slog.Logger
+	onNACK  func(controlplane.Rejection)
+	metrics *metrics.Plane
+	// loads is what clients report of services with loadReporting.
+	loads *controlplane.LoadReports
+}
+
+// services are ADS and LRS.
+type services struct {
+	*controlplane.Server
+	loads *controlplane.LoadReports
+}
+
+// Register adds both to a gRPC server.
+func (s services) Register(r grpc.ServiceRegistrar) {
+	s.Server.Register(r)
+	s.loads.Register(r)
+}
+
+// Close ends the streams of both.
+func (s services) Close() {
+	s.Server.Close()
+	s.loads.Close()
+}
+
+// knowsCluster returns an error for a cluster that there is not. Without it, what clients make up would leave no
+// room for what there is.
+func (p *plane) knowsCluster(_ context.Context, cluster string) error {
+	if !p.hasCluster(cluster) {
+		return status.Errorf(codes.NotFound, "there is no cluster %q", cluster)
+	}
+	return nil
+}
+
+// knownLoads are the loads of clusters that there are still.
+func (p *plane) knownLoads() []controlplane.ClusterLoad {
+	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool { return !p.hasCluster(l.Cluster) })
+}
+
+// hasCluster reports whether there is a cluster, perhaps only for some clients.
+func (p *plane) hasCluster(name string) bool {
+	return len(p.store.Variants(meshroute.ClusterType, name)) > 0
+}
+
+// newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
+// opens a store.
+func newPlane(opts Options) *plane {
+	log := opts.Serve.Log
+	p := &plane{store: controlplane.NewStore(), log: log, onNACK: opts.OnNACK, metrics: metrics.New()}
+	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
+		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
+	})
+	p.metrics.AddLoads(p.knownLoads)
+	files := newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log)
+	p.reload = &reloader{
+		documents: files, place: "folder", dir: opts.Dir, state: planestate.NewKeeper("folder", opts.Dir, files.GoneSince), store: p.store, decoder: decoder{permissive: opts.Permissive}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
+	}
+	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: p.reload.decoder.check}, publish.Streams{
+		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
+		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
+	})
+	p.ads = controlplane.NewServer(p.store, controlplane.Options{
+		MaxStreams:       opts.Serve.MaxStreams,
+		OnRefused:        p.metrics.Limited,
+		MaxSubscriptions: opts.Serve.MaxSubscriptions,
+		Identify:         opts.Identify,
+		Access:           opts.access,
+		Authorize:        opts.Authorize,
+		NodeConstraints:  publisher.NodeConstraints,
+		BindLocators:     opts.BindLocators,
+		NotFoundErrors:   true,
+		Absence:          p.reload.absence.text,
+		WrapResources:    true,
+		RemovalDelay:     cmp.Or(opts.RemovalDelay, -1), // zero means the default there
+		OnNACK:           p.reject,
+		OnACK:            p.metrics.ACKed,
+	})
+	p.reload.publisher = publisher
+	return p
+}
+
+// reauthorize has clients subscribe again whenever their permissions have changed, until the context ends.
+func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			p.ads.RefreshAuthorization()
+		}
+	}
+}
+
+// reject logs and counts a NACK.
+func (p *plane) reject(r controlplane.Rejection) {
+	p.metrics.NACKed(r)
+	serve.LogRejection(p.log, r)
+	if p.onNACK != nil {
+		p.onNACK(r)
+	}
+}

@@ -1,0 +1,170 @@
+package site_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// with returns the services, with these settings of backend.
+func (m *mesh) with(settings string) map[string]string {
+	return map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", "name: backend\n"+settings+"\n", 1)}
+}
+
+// callWith makes an RPC with request headers, and returns who answered, with the response's headers.
+func (c *client) callWith(pairs ...string) (string, metadata.MD) {
+	c.t.Helper()
+	var header metadata.MD
+	ctx := metadata.AppendToOutgoingContext(testutils.Context(c.t), pairs...)
+	if _, err := c.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header)); err != nil {
+		c.t.Fatalf("an RPC failed: %v", err)
+	}
+	return strings.Join(header.Get(testutils.BackendIDHeader), ","), header
+}
+
+// With ring hash and Maglev, RPCs with the same header go to the same endpoint.
+func TestPoliciesByHashTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		for _, policy := range []string{"RingHash", "Maglev, tableSize: 1021", "RingHash, subsetSize: 2"} {
+			m := newMesh(t)
+			r := start(t, kind.authority, m.with("loadBalancing: {policy: "+policy+", hashOn: [{header: user}]}\ntimeout: 1h\nretry: {on: [unavailable]}"))
+			frontend := r.dial(kind, "frontend", "v1")
+			backends := make(map[string]bool)
+			for user := range 30 {
+				first, _ := frontend.callWith("user", fmt.Sprint(user))
+				for range 2 {
+					if backend, _ := frontend.callWith("user", fmt.Sprint(user)); backend != first {
+						t.Fatalf("%s: RPCs of user %d reach %s and %s", policy, user, first, backend)
+					}
+				}
+				backends[first] = true
+			}
+			if len(backends) != 2 {
+				t.Errorf("%s: RPCs of 30 users reach %v, want both backends", policy, backends)
+			}
+		}
+	})
+}
+
+// RPCs are distributed by the weights of localities, not by the number of endpoints in them.
+func TestLocalityWeightsTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	files := m.with("localities: [{zone: b, weight: 3}]")
+	files["services.yaml"] = strings.Replace(files["services.yaml"], "tags: {version: v2}", "tags: {version: v2}, locality: {zone: b}", 1)
+	frontend := start(t, "", files).dial(plain, "frontend", "v1")
+	frontend.reaches("v1")
+	frontend.reaches("v2")
+	count := make(map[string]int)
+	for range 400 {
+		backend, _ := frontend.callWith()
+		count[backend]++
+	}
+	xdstest.Shares(t, "400 RPCs", map[string]float64{"v1": 1, "v2": 3}, count)
+}
+
+// session makes an RPC with these request headers that begins a session, and more of that session, which
+// have to reach the same backend. The session is in a header of the response, and of later requests.
+func (c *client) session(inResponse, inRequest string, pairs ...string) {
+	c.t.Helper()
+	first, header := c.callWith(pairs...)
+	values := header.Get(inResponse)
+	if len(values) != 1 {
+		c.t.Fatalf("the response has %v, want one %s", header, inResponse)
+	}
+	value, _, _ := strings.Cut(values[0], ";") // of a cookie
+	for range 10 {
+		if backend, _ := c.callWith(append(pairs, inRequest, value)...); backend != first {
+			c.t.Fatalf("an RPC of the session of %s reaches %s", first, backend)
+		}
+	}
+}
+
+// The RPCs of a session stay with an endpoint, by a header or by a cookie.
+func TestSessionAffinityTakesEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ settings, inResponse, inRequest string }{
+		{"sessionAffinity: {header: x-session, statuses: [Healthy, Draining]}", "x-session", "x-session"},
+		{"sessionAffinity: {cookie: {name: session, path: /}}", "set-cookie", "cookie"},
+	} {
+		t.Run(test.inRequest, func(t *testing.T) {
+			t.Parallel()
+			frontend := start(t, "", newMesh(t).with(test.settings)).dial(plain, "frontend", "v1")
+			frontend.reaches("v1")
+			frontend.reaches("v2")
+			frontend.session(test.inResponse, test.inRequest)
+		})
+	}
+}
+
+// Limits, timeouts and ejections of a service end in the status of RPCs.
+func TestLimitsTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	failing := func(context.Context, testutils.RPC) error {
+		return testutils.TrailersOnly(status.Error(codes.Unavailable, "not today"))
+	}
+	silent := func(ctx context.Context, _ testutils.RPC) error { <-ctx.Done(); return ctx.Err() }
+	for _, test := range []struct {
+		settings string
+		behave   func(context.Context, testutils.RPC) error
+		code     codes.Code
+		message  string
+		calls    int
+	}{
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}", failing, codes.Unavailable, "not today", 3},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}, hostSelectionAttempts: 5}", failing, codes.Unavailable, "not today", 3},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {maxRetries: 0}", failing, codes.Unavailable, "not retried", 1},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {retryBudget: {percent: 0, minConcurrency: 0}}", failing, codes.Unavailable, "not retried", 1},
+		{"retry: {perTryTimeout: 50ms}", silent, codes.DeadlineExceeded, "per_try_timeout", 1},
+		{"timeout: 50ms", silent, codes.DeadlineExceeded, "", 1},
+		{"circuitBreakers: {maxRequests: 0}", failing, codes.Unavailable, "", 0},
+	} {
+		t.Run(test.settings, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			frontend := start(t, "", m.with(test.settings)).dial(plain, "frontend", "v1")
+			m.v1.SetBehaviour(test.behave)
+			m.v2.SetBehaviour(test.behave)
+			_, _, err := frontend.call()
+			if status.Code(err) != test.code || !strings.Contains(err.Error(), test.message) || m.v1.Count()+m.v2.Count() != test.calls {
+				t.Errorf("the RPC ends with %v after %d attempts, want %v with %q after %d", err, m.v1.Count()+m.v2.Count(), test.code, test.message, test.calls)
+			}
+		})
+	}
+}
+
+// With loadReporting the metrics of the control plane have what clients report.
+func TestLoadReportsReachTheMetrics(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	r := start(t, "", m.with("loadReporting: true"), func(o *site.Options) {
+		o.LoadInterval, o.Serve.MetricsAddress = time.Second, "127.0.0.1:0"
+	})
+	frontend := r.dial(plain, "frontend", "v1")
+	for range 3 {
+		frontend.callWith()
+	}
+	url, _, _ := strings.Cut(r.log.After("flag=--metrics url=")[0], " ")
+	const want = `dynxds_controlplane_load_rpcs_total{cluster="backend",outcome="succeeded"} 3`
+	cmdtest.Await(t, func() string {
+		page := cmdtest.Get(t, url+"metrics")
+		if strings.Contains(page, want) {
+			return ""
+		}
+		return "the metrics lack " + want + ":\n" + page
+	})
+}

@@ -1,0 +1,62 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// note keeps what the newest documents are: waiting, as r.withdrawal says, faulty, or neither.
+func (r *reloader) note(err error) {
+	r.state.Set(func(s *planestate.State) {
+		s.Permissive, s.Waiting, s.WaitingUntil = r.decoder.permissive, "", nil
+		if w := r.withdrawal; w != nil {
+			until := w.until
+			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all",
+				faults.Count(len(w.services), "service"), faults.Shorten(strings.Join(w.services, ", "), maxNamed))
+			s.WaitingUntil = &until
+		}
+		if err == nil {
+			s.FaultySince, s.Faults, s.First = nil, 0, ""
+			return
+		}
+		if s.FaultySince == nil {
+			now := time.Now()
+			s.FaultySince = &now
+		}
+		s.Faults, s.First = 1, err.Error()
+		if several, ok := errors.AsType[*document.Faults](err); ok && len(several.List) > 0 {
+			s.Faults, s.First = several.Total(), several.List[0].String()
+		}
+		s.First = faults.Printable(faults.Shorten(s.First, faults.MaxProblem), "")
+	})
+}
+
+// publishedOf is the state of an update.
+func publishedOf(content *folder.Content, summary *publish.Summary) *planestate.Published {
+	p := &planestate.Published{
+		At: time.Now(), Version: summary.Version, Changed: summary.Changed, Removed: summary.Removed,
+		Documents: content.Documents(), Services: len(content.Services), Policies: len(content.Policies),
+	}
+	for _, name := range summary.What[:min(len(summary.What), planestate.MaxWhat)] {
+		p.What = append(p.What, faults.Shorten(name, maxNamed))
+	}
+	p.More = len(summary.What) - len(p.What)
+	for _, report := range summary.Reports {
+		if report.Severity != meshroute.Error {
+			continue
+		}
+		if p.Errors++; p.Errors == 1 {
+			p.FirstError = faults.Printable(faults.Shorten(report.String(), faults.MaxProblem), "")
+		}
+	}
+	return p
+}

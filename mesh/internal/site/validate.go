@@ -1,0 +1,89 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// Validation is the result of validating a folder that Run would serve.
+type Validation struct {
+	Content *folder.Content
+	Reports []meshroute.Report
+}
+
+// Warning is Run's warning about the folder as a whole, or "".
+func (v *Validation) Warning() string {
+	if v.Content.Files == 0 {
+		return nothingToRead
+	}
+	return ""
+}
+
+// ByClients returns the kinds of clients in reports, in order, and the reports of each. Those about all
+// clients are first, under "".
+func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
+	reports = make(map[string][]meshroute.Report)
+	for _, r := range v.Reports {
+		reports[r.Clients] = append(reports[r.Clients], r)
+	}
+	return slices.Sorted(maps.Keys(reports)), reports
+}
+
+// Err returns an error if clients would get errors, or resources that they reject.
+func (v *Validation) Err() error {
+	n := 0
+	for _, r := range v.Reports {
+		if r.Severity == meshroute.Error {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(n, "fault"))
+}
+
+// Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every
+// fault for which Run would fail.
+func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
+	content, err := folder.New(dir).Settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ValidateContent(content, authority)
+}
+
+// ValidateContent is Validate of what was read already.
+func ValidateContent(content *folder.Content, authority string) (*Validation, error) {
+	decoder := decoder{permissive: true} // to have all reports
+	loaded, err := loadContent(content, authority, decoder.check)
+	if err != nil {
+		return nil, err
+	}
+	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last))}, nil
+}
+
+// loaded is a content that was compiled into a store without a server.
+type loaded struct {
+	store     *controlplane.Store
+	publisher *publish.Publisher
+	content   *folder.Content
+	summary   publish.Summary
+}
+
+// loadContent needs no check.
+func loadContent(content *folder.Content, authority string, check func(*folder.Content, []publish.Put) error) (*loaded, error) {
+	l := &loaded{store: controlplane.NewStore(), content: content}
+	l.publisher = publish.New(l.store, publish.Options{Authority: authority, Check: check}, publish.Streams{})
+	var err error
+	l.summary, err = l.publisher.Publish(context.Background(), content)
+	return l, err
+}

@@ -1,0 +1,72 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/internal/bounds"
+)
+
+// maxAnswer bounds the response, in bytes: it has every resource of the process.
+const maxAnswer = 256 << 20
+
+// fetch asks a process for the status of its xDS clients, until the deadline of the context, which is that of the flag
+// --timeout. The error names the process.
+func (p *Process) fetch(ctx context.Context) ([]*statuspb.ClientConfig, error) {
+	cc, err := p.connect(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, err
+	}
+	defer cc.Close()
+	client := statuspb.NewClientStatusDiscoveryServiceClient(cc)
+	answer, err := client.FetchClientStatus(ctx, new(statuspb.ClientStatusRequest))
+	if grpcstatus.Code(err) == codes.Unimplemented {
+		// Some servers have only the other of the two methods.
+		answer, err = fetchByStream(ctx, client)
+	}
+	if err == nil {
+		return answer.GetConfig(), nil
+	}
+	return nil, exit.With(exit.Unreachable, p.refusal(err))
+}
+
+// refusal is the error of a process that gave no answer.
+func (p *Process) refusal(err error) error {
+	said := bounds.Text(err.Error(), bounds.ErrorText)
+	switch grpcstatus.Code(err) {
+	case codes.Unimplemented:
+		return fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", p.Address, said)
+	case codes.Unavailable:
+		return fmt.Errorf("cannot reach %s: %s; %s", p.Address, said, p.hint())
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%s did not answer in time: %s; %s; --timeout allows more time", p.Address, said, p.hint())
+	default:
+		return fmt.Errorf("%s does not report the state of its xDS clients: %s", p.Address, said)
+	}
+}
+
+// fetchByStream asks once by StreamClientStatus.
+func fetchByStream(ctx context.Context, client statuspb.ClientStatusDiscoveryServiceClient) (*statuspb.ClientStatusResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.StreamClientStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(new(statuspb.ClientStatusRequest)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	answer, err := stream.Recv() // After an EOF of Send it returns the status.
+	if errors.Is(err, io.EOF) {
+		err = grpcstatus.Error(codes.Internal, "the stream ended without an answer")
+	}
+	return answer, err
+}

@@ -1,0 +1,193 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/explain"
+)
+
+// Lines returns the report for a terminal: for each client first how it is, then its resources. What the process says has
+// no control characters.
+func (r *Report) Lines() styled.Text {
+	if len(r.Clients) == 0 {
+		return styled.Text{{Text: "no xDS client in use"}}
+	}
+	t := new(text)
+	for i := range r.Clients {
+		t.client(&r.Clients[i])
+	}
+	return t.lines
+}
+
+type text struct{ lines styled.Text }
+
+// line adds a line.
+func (t *text) line(style styled.Style, depth int, format string, args ...any) {
+	t.lines.Add(style, "%s%s", strings.Repeat("  ", depth), faults.Printable(fmt.Sprintf(format, args...), "\t"))
+}
+
+func (t *text) client(c *Client) {
+	of := ""
+	if c.Scope != "" {
+		of = " of " + c.Scope
+	}
+	t.line(styled.Heading, 0, "client %q%s", c.Node, of)
+	if c.State == nil {
+		t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
+	} else {
+		t.state(c.State)
+	}
+	for i := range c.Resources {
+		t.resource(&c.Resources[i])
+	}
+}
+
+func (t *text) state(s *livestate.State) {
+	t.line(styled.OfState(string(s.Verdict.State)), 1, "%s", cmp.Or(s.Verdict.Text, string(s.Verdict.State)))
+	for i := range s.Problems {
+		p := &s.Problems[i]
+		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
+	}
+	t.more(s.ProblemsLeftOut, "problem")
+	for _, server := range s.Servers {
+		style, how := styled.Good, "connected"
+		if !server.Connected {
+			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
+		}
+		t.line(style, 1, "control plane %s: %s%s", server.URI, how, since(server.Since))
+	}
+	t.more(s.ServersLeftOut, "control plane")
+	for i := range s.Channels {
+		c := &s.Channels[i]
+		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
+	}
+	t.more(s.ChannelsLeftOut, "channel")
+	for _, c := range s.Clusters {
+		t.cluster(c)
+	}
+	t.more(s.ClustersLeftOut, "cluster")
+}
+
+func (t *text) more(n int, noun string) {
+	if n > 0 {
+		t.line(styled.Plain, 1, "and %s more", faults.Count(n, noun))
+	}
+}
+
+func (t *text) cluster(c *livestate.Cluster) {
+	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, Connected(&c.Endpoints), behind(": ", c.Error), behind("; ", c.Notes), rpcs(c.RPCs))
+	for i := range c.BadEndpoints {
+		e := &c.BadEndpoints[i]
+		style, how := styled.OfState(e.State, e.Health), e.State
+		if e.EjectedBy != "" {
+			style = styled.Bad
+			how += ", ejected by " + e.EjectedBy
+			if !e.EjectedUntil.IsZero() {
+				how += " until " + clock(e.EjectedUntil)
+			}
+		}
+		t.line(style, 2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
+	}
+	for _, r := range c.Routes {
+		t.line(styled.Plain, 2, "route %s%s", r.Route, rpcs(r.RPCs))
+	}
+}
+
+// Connected says how many endpoints of a cluster are connected, and what is wrong with the others.
+func Connected(e *livestate.Endpoints) string {
+	if e.All == 0 {
+		return "no endpoints"
+	}
+	text := fmt.Sprintf("%d of %s connected", e.Ready, faults.Count(e.All, "endpoint"))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{e.Connecting, "connecting"}, {e.Idle, "idle"}, {e.Failing, "failing"}, {e.Ejected, "ejected"}, {e.Unhealthy, "unhealthy"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	return text
+}
+
+// rpcs describes what became of RPCs in the last minute.
+func rpcs(r *livestate.RPCs) string {
+	if r == nil {
+		return ""
+	}
+	m := &r.Minute
+	text := fmt.Sprintf("; %s in %d s", faults.Count(int(m.Started), "RPC"), m.Seconds)
+	if m.Failed > 0 {
+		text += fmt.Sprintf(", %d failed (%.1f %%)", m.Failed, 100*m.Share())
+	}
+	if m.P50 != nil && m.P99 != nil {
+		text += fmt.Sprintf(", p50 %.3g ms, p99 %.3g ms", *m.P50, *m.P99)
+	}
+	if r.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", r.InFlight)
+	}
+	if r.Retries > 0 {
+		text += ", " + faults.Count(int(r.Retries), "retry")
+	}
+	if r.Hedges > 0 {
+		text += ", " + faults.Count(int(r.Hedges), "hedge")
+	}
+	if e := r.Last; e != nil {
+		text += fmt.Sprintf("; last error %s: %s: %s", clock(e.Time), e.Code, e.Text)
+	}
+	return text
+}
+
+func (t *text) resource(r *Resource) {
+	version := ""
+	if r.Version != "" || r.Updated != nil {
+		version = fmt.Sprintf(", version %q", r.Version)
+	}
+	if r.Updated != nil {
+		version += " of " + r.Updated.UTC().Format("2006-01-02 15:04:05")
+	}
+	t.line(styled.OfState(r.State), 1, "%s %s: %s%s", r.Type, r.Name, r.State, version)
+	if r.Error != "" {
+		t.line(styled.Bad, 2, "error: %s", r.Error)
+	}
+	if r.IgnoredError != "" {
+		t.line(styled.Plain, 2, "cannot determine the ignored fields: %s", r.IgnoredError)
+	}
+	for _, field := range r.Ignored {
+		what := "ignored"
+		if field.Severity != "info" {
+			what = field.Severity + ": ignored"
+		}
+		t.line(styled.Plain, 2, "%s: %s", what, field.Field)
+	}
+}
+
+// behind puts a text behind another one, if there is one.
+func behind(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
+func bracketed(at string) string {
+	if at == "" {
+		return ""
+	}
+	return "  [" + at + "]"
+}
+
+func since(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", since " + clock(at)
+}
+
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+const (
+	// poll is the interval at which a Source asks etcd for its revision: so late a change arrives at the latest that the
+	// watch does not report.
+	poll = 2 * time.Second
+	// watchAgain is the pause before a watch that has ended is opened again.
+	watchAgain = time.Second
+	// maxKey bounds a logged key, in bytes.
+	maxKey = 200
+)
+
+// Source follows the documents of a store. It is site.Documents: GoneSince is safe for concurrent use, the other methods
+// are for one goroutine.
+type Source struct {
+	store  *Store
+	log    *slog.Logger
+	reload <-chan os.Signal
+	poll   *time.Ticker
+	joiner *folder.Joiner
+	// changed has a value when the watch has reported something.
+	changed chan struct{}
+	// stop ends the watch, and watching waits for its end.
+	stop     context.CancelFunc
+	watching sync.WaitGroup
+
+	// head is that of the last reading, zero before the first one, and files are what it found.
+	head  head
+	files map[string]*file
+	// content and err are the last result of Read, stale if files have changed since.
+	content *folder.Content
+	err     error
+	stale   bool
+	gone    atomic.Pointer[time.Time]
+}
+
+// file is a key below docs as it was read.
+type file struct {
+	text   string
+	parsed *folder.File // nil for a key that is no document
+}
+
+// Follow reads the documents and watches them until Close. If etcd does not answer, Read has the error until it does.
+// reload has signals that ask for a reading; it may be nil.
+func Follow(ctx context.Context, s *Store, reload <-chan os.Signal, log *slog.Logger) *Source {
+	f := &Source{
+		store: s, log: log, reload: reload, poll: time.NewTicker(poll), joiner: folder.NewJoiner(s.Dir()),
+		changed: make(chan struct{}, 1), files: map[string]*file{},
+	}
+	f.note(ctx, f.read(ctx))
+	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+	f.watching.Go(func() { f.watch(ctx) })
+	return f
+}
+
+// Close ends the watch. The store stays open.
+func (f *Source) Close() {
+	f.stop()
+	f.watching.Wait()
+	f.poll.Stop()
+}
+
+// GoneSince is when etcd ceased to answer, zero if it answers.
+func (f *Source) GoneSince() time.Time {
+	if since := f.gone.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
+}
+
+// Read returns the content of the documents; the same pointers if nothing has changed. A store without documents is
+// an error: nobody means to serve nothing, and a prefix may be wrong, or not written yet.
+func (f *Source) Read(context.Context) (*folder.Content, error) {
+	if f.stale {
+		f.stale = false
+		f.content, f.err = f.join()
+	}
+	return f.content, f.err
+}
+
+func (f *Source) join() (*folder.Content, error) {
+	var files []*folder.File
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
+		if parsed := f.files[name].parsed; parsed != nil {
+			files = append(files, parsed)
+		}
+	}
+	content, err := f.joiner.Join(files)
+	if err == nil && content.Documents() == 0 {
+		return nil, fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", f.store.Dir())
+	}
+	return content, err
+}
+
+// Wait waits until Read may return something else, or until a time that is not zero. ok is false when the context has ended.
+func (f *Source) Wait(ctx context.Context, until time.Time) (ok bool) {
+	var timeout <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for !f.stale {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timeout:
+			return true
+		case <-f.changed:
+			f.note(ctx, f.read(ctx))
+		case <-f.reload:
+			f.note(ctx, f.read(ctx))
+		case <-f.poll.C:
+			f.note(ctx, f.readIfMoved(ctx))
+		}
+	}
+	return true
+}
+
+// note notes whether etcd answers, by the error of a reading.
+func (f *Source) note(ctx context.Context, err error) {
+	since := f.gone.Load()
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && since != nil:
+		f.log.Info("the store answers again", "after", time.Since(*since).Round(time.Millisecond))
+		f.gone.Store(nil)
+	case err != nil && since == nil:
+		now := time.Now()
+		f.gone.Store(&now)
+		served := "serving the last known documents"
+		if f.head.revision == 0 {
+			served, f.err = "there is nothing to serve yet", err
+		}
+		f.log.Error("the store does not answer; "+served, "revision", f.head.revision, "error", err)
+	}
+}
+
+// readIfMoved reads if etcd's revision is another one than at the last reading.
+func (f *Source) readIfMoved(ctx context.Context) error {
+	now, err := f.store.head(ctx)
+	if err != nil || now == f.head {
+		return err
+	}
+	return f.read(ctx)
+}
+
+// read takes in what has changed since the last reading. If documents have been deleted, or etcd may have been restored
+// from a backup, it reads all of them again.
+func (f *Source) read(ctx context.Context) error {
+	after := f.head.revision
+	if f.gone.Load() != nil {
+		after = 0
+	}
+	for ; ; after = 0 {
+		response, err := f.store.changes(ctx, after)
+		if err != nil {
+			return err
+		}
+		now := headOf(response.Header)
+		if f.head.revision > 0 && !now.continues(f.head) {
+			f.log.Warn("etcd was restored from a backup; reading all documents", "revision", now.revision, "had", f.head.revision)
+			f.head = head{}
+			if after > 0 {
+				continue
+			}
+		}
+		f.take(response, after == 0)
+		if len(f.files) == int(response.Count) {
+			f.stale = f.stale || f.head.revision == 0
+			f.head = now
+			return nil
+		}
+	}
+}
+
+// take takes in the keys of a response, which has all or only those that have changed. Files with the same text are the same.
+func (f *Source) take(response *clientv3.GetResponse, all bool) {
+	before := f.files
+	if all {
+		f.files = make(map[string]*file, len(response.Kvs))
+	}
+	for _, kv := range response.Kvs {
+		name, isDocument := f.store.name(kv.Key)
+		old := before[name]
+		if old != nil && old.text == string(kv.Value) {
+			f.files[name] = old
+			continue
+		}
+		fresh := &file{text: string(kv.Value)}
+		if isDocument {
+			fresh.parsed = folder.Parse(f.store.Dir()+"/"+name, kv.Value)
+			f.stale = true
+		} else if old == nil {
+			f.log.Warn("ignoring a key of the store that is not a document: names of documents end in .yaml, .yml or .json",
+				"key", faults.Shorten(string(kv.Key), maxKey))
+		}
+		f.files[name] = fresh
+	}
+	if !all {
+		return
+	}
+	for name, old := range before {
+		if f.files[name] == nil && old.parsed != nil {
+			f.stale = true
+		}
+	}
+}
+
+// watch asks for a reading whenever a document may have changed, until the context ends. What it misses, as while a member
+// of etcd does not answer, the next poll finds.
+func (f *Source) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		if client, err := f.store.connect(); err == nil {
+			for range client.Watch(clientv3.WithRequireLeader(ctx), f.store.docs(), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
+				select {
+				case f.changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchAgain):
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package identity
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/xdsname"
+)
+
+// Namespaces knows which namespaces are closed to clients of others.
+type Namespaces interface {
+	Closed(namespace string) bool
+	// AnyClosed reports whether one is closed that is not the given one.
+	AnyClosed(except string) bool
+}
+
+// Authorizer returns a function for controlplane.Options.Authorize: it refuses what belongs to a closed namespace to clients of
+// others, and wildcards and globs if there is any such namespace.
+func Authorizer(namespaces Namespaces) func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
+	return func(_ context.Context, node *corepb.Node, _, name string) error {
+		own := node.GetMetadata().GetFields()[meshpolicy.NamespaceTag].GetStringValue()
+		if strings.HasSuffix(name, "*") || strings.Contains(name, "/*?") {
+			if namespaces.AnyClosed(own) {
+				return status.Error(codes.PermissionDenied, "some namespaces are closed to this client, so that it cannot subscribe to everything: subscribe by names")
+			}
+			return nil
+		}
+		namespace := namespaceOf(name)
+		if namespace == "" || namespace == own || !namespaces.Closed(namespace) {
+			return nil
+		}
+		return status.Errorf(codes.PermissionDenied, "the namespace %s is closed to clients of other namespaces, and this one is of %q", namespace, own)
+	}
+}
+
+// namespaceOf returns the namespace in the name of a resource: NAME.NAMESPACE, with what may follow, is its last part. Other names
+// are short ones, of which a client only has those of its own namespace.
+func namespaceOf(name string) string {
+	if strings.HasPrefix(name, xdsname.Prefix) {
+		name = name[strings.LastIndexByte(name, '/')+1:]
+		name, _, _ = strings.Cut(name, "?")
+		if plain, err := url.PathUnescape(name); err == nil {
+			name = plain
+		}
+	}
+	name, _, _ = strings.Cut(name, ";")
+	name, _, _ = strings.Cut(name, ":")
+	_, rest, _ := strings.Cut(name, ".")
+	namespace, _, _ := strings.Cut(rest, ".")
+	return namespace
+}

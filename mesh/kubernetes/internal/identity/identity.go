@@ -1,0 +1,181 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/mesh/internal/access"
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+)
+
+// The tags of a client, beside meshpolicy.NamespaceTag, ZoneTag, NodeTag and ServiceKey. ServiceKey is the name of the service
+// account, with the namespace behind a dot, as policies name services.
+const (
+	AccountTag = "service_account"
+	PodTag     = "pod"
+)
+
+// Identity is who a client is. Pod and Node are empty if its token is not bound to a pod, or if it has a certificate.
+type Identity struct {
+	Namespace, Account, Pod, Node string
+	// Until is when its token expires, zero for a certificate.
+	Until time.Time
+}
+
+// Options are those of New.
+type Options struct {
+	Tokens *Tokens
+	// Anonymous admits clients without a token and a certificate: they are who they say.
+	Anonymous bool
+	// ZoneOf returns the zone of a node, empty if it is not known.
+	ZoneOf func(node string) string
+}
+
+// Verifier tells who clients are. It is safe for concurrent use.
+type Verifier struct{ opts Options }
+
+// New returns a Verifier.
+func New(opts Options) *Verifier { return &Verifier{opts} }
+
+// Identify is for controlplane.Options.Identify.
+func (v *Verifier) Identify(ctx context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
+	id, err := v.identity(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if id == nil {
+		if !v.opts.Anonymous {
+			return nil, time.Time{}, status.Error(codes.Unauthenticated, "the client presents neither a token nor a certificate with a SPIFFE ID: "+
+				"add call_creds of type jwt_token_file to its bootstrap, with a projected service account token")
+		}
+		return v.located(node), time.Time{}, nil
+	}
+	is, err := v.is(id, node)
+	return is, id.Until, err
+}
+
+// identity returns who a client is by its credentials, nil if it has none.
+func (v *Verifier) identity(ctx context.Context) (*Identity, error) {
+	from, _ := peer.FromContext(ctx)
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		switch values := md.Get("authorization"); len(values) {
+		case 0:
+		case 1:
+			scheme, token, _ := strings.Cut(values[0], " ")
+			if !strings.EqualFold(scheme, "Bearer") {
+				return nil, status.Error(codes.Unauthenticated, "the client's authorization is no bearer token")
+			}
+			return v.opts.Tokens.Review(ctx, access.Peer(from), token)
+		default:
+			return nil, status.Error(codes.Unauthenticated, "the client presents several tokens")
+		}
+	}
+	return ofCertificate(from), nil
+}
+
+// ofCertificate returns who a client is by the SPIFFE ID of its verified certificate, as Istio and SPIRE write them:
+// spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT. nil: it has none.
+func ofCertificate(p *peer.Peer) *Identity {
+	if p == nil {
+		return nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil
+	}
+	for _, uri := range info.State.VerifiedChains[0][0].URIs {
+		parts := strings.Split(uri.Path, "/")
+		if uri.Scheme == "spiffe" && len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" && parts[2] != "" && parts[4] != "" {
+			return &Identity{Namespace: parts[2], Account: parts[4]}
+		}
+	}
+	return nil
+}
+
+// is returns the node of an identity, or PERMISSION_DENIED if the client says that it is another.
+func (v *Verifier) is(id *Identity, node *corepb.Node) (*corepb.Node, error) {
+	tags := map[string]string{
+		meshpolicy.NamespaceTag: id.Namespace, AccountTag: id.Account, meshpolicy.ServiceKey: id.Account + "." + id.Namespace,
+		PodTag: id.Pod, meshpolicy.NodeTag: id.Node, meshpolicy.ZoneTag: v.zoneOf(id.Node),
+	}
+	claims := node.GetMetadata().GetFields()
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		claim, claimed := claims[key]
+		if !claimed {
+			continue
+		}
+		text, isText := claim.GetKind().(*structpb.Value_StringValue)
+		switch {
+		case tags[key] == "" && key != meshpolicy.ZoneTag && key != meshpolicy.NodeTag:
+			return nil, errContradiction(key, claim.GetStringValue(), "not known by its token or certificate")
+		case tags[key] == "":
+			// Where a client is, is no secret to tell it, but it decides nothing unless it is verified.
+		case !isText || text.StringValue != tags[key]:
+			return nil, errContradiction(key, claim.GetStringValue(), fmt.Sprintf("%q by its token or certificate", tags[key]))
+		}
+	}
+	return withTags(node, tags), nil
+}
+
+func errContradiction(key, claim, known string) error {
+	return status.Errorf(codes.PermissionDenied, "node.metadata.%s is %q, and %s: correct the node in the client's bootstrap", key, bounds.Text(claim, bounds.ErrorText), known)
+}
+
+// located adds to a node that nobody verified the zone that follows from its claims.
+func (v *Verifier) located(node *corepb.Node) *corepb.Node {
+	fields := node.GetMetadata().GetFields()
+	if fields[meshpolicy.ZoneTag].GetStringValue() != "" {
+		return node
+	}
+	zone := node.GetLocality().GetZone()
+	if known := v.zoneOf(fields[meshpolicy.NodeTag].GetStringValue()); known != "" {
+		zone = known
+	}
+	if zone == "" {
+		return node
+	}
+	return withTags(node, map[string]string{meshpolicy.ZoneTag: zone})
+}
+
+func (v *Verifier) zoneOf(node string) string {
+	if node == "" || v.opts.ZoneOf == nil {
+		return ""
+	}
+	return v.opts.ZoneOf(node)
+}
+
+// withTags returns a copy of a node that has these tags, and not those that are empty.
+func withTags(node *corepb.Node, tags map[string]string) *corepb.Node {
+	is := &corepb.Node{}
+	if node != nil {
+		is = proto.CloneOf(node)
+	}
+	if is.Metadata == nil {
+		is.Metadata = &structpb.Struct{}
+	}
+	if is.Metadata.Fields == nil {
+		is.Metadata.Fields = map[string]*structpb.Value{}
+	}
+	for key, value := range tags {
+		if value == "" {
+			delete(is.Metadata.Fields, key)
+			continue
+		}
+		is.Metadata.Fields[key] = structpb.NewStringValue(value)
+	}
+	return is
+}

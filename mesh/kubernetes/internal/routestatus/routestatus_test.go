@@ -1,0 +1,23 @@
+package routestatus
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// A status that is written is not written again, also if another controller has a condition in it. The writer has no API server.
+func TestConditionsOfOthers(t *testing.T) {
+	t.Parallel()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGeneration(2)
+	v := cluster.RouteVerdict{Resource: cluster.MeshHTTPRoutes, Object: object}
+	list := []any{map[string]any{"type": "example.com/Linted", "status": "False", "reason": "Style", "message": "no"}}
+	list = append(list, conditions(v, nil, nil, time.Now())...)
+	xdstest.NoError(t, unstructured.SetNestedSlice(object.Object, list, "status", "conditions"))
+	xdstest.NoError(t, new(writer).write(t.Context(), v, nil))
+}

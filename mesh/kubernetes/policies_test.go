@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// policy is a MeshHTTPRoute with a spec.
+func policy(name, spec string) string {
+	return `{apiVersion: dynxds.io/v1alpha1, kind: MeshHTTPRoute, metadata: {name: ` + name + `}, spec: ` + spec + `}`
+}
+
+// toService is a spec for one Service, with rules.
+func toService(name, rules string) string {
+	return `{to: [{targetRef: {kind: MeshService, name: ` + name + `}, rules: [` + rules + `]}]}`
+}
+
+// awaitPolicy waits until the status of a MeshHTTPRoute has conditions with these texts: TYPE=STATUS/REASON MESSAGE.
+func (k *kube) awaitPolicy(name string, want ...string) {
+	k.t.Helper()
+	policies := k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(k.namespace)
+	cmdtest.Await(k.t, func() string {
+		object, err := policies.Get(testutils.Context(k.t), name, metav1.GetOptions{})
+		xdstest.NoError(k.t, err)
+		conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+		var got strings.Builder
+		for _, c := range conditions {
+			c := c.(map[string]any)
+			if c["observedGeneration"] == object.GetGeneration() {
+				fmt.Fprintf(&got, "%s=%s/%s %s\n", c["type"], c["status"], c["reason"], c["message"])
+			}
+		}
+		for _, text := range want {
+			if !strings.Contains(got.String(), text) {
+				return fmt.Sprintf("the conditions of %s are\n%swant %s", name, got.String(), text)
+			}
+		}
+		return ""
+	})
+}
+
+// A MeshHTTPRoute routes RPCs to its Service, beside the Service itself, until it is deleted. Its status says what became of it.
+func TestMeshHTTPRoute(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	for _, name := range []string{"greeter", "canary"} {
+		k.echo(pods, name, 8080)
+	}
+	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitInvoke(t, conn, echoMethod, nil, "greeter")
+	k.object(policy("canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: canary, port: 8080}]}`)))
+	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, "canary")
+	awaitInvoke(t, conn, echoMethod, nil, "greeter")
+	k.awaitPolicy("canary", "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
+
+	k.object(policy("canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: none}]}`)))
+	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, codes.Unavailable.String())
+	k.awaitPolicy("canary", "Accepted=True/Accepted", "ResolvedRefs=False/BackendNotFound there is no Service "+k.namespace+"/none")
+
+	policies := k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(k.namespace)
+	xdstest.NoError(t, policies.Delete(testutils.Context(t), "canary", metav1.DeleteOptions{}))
+	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, "greeter")
+}
+
+// The API server takes every field that the schema is made from, and refuses the others with their places. What it cannot know to
+// be wrong is in the status, and changes nothing.
+func TestMeshHTTPRouteFaults(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	k.echo(pods, "greeter", 8080)
+	for _, object := range objectsOf(t, "internal/crdgen/meshhttproute.yaml") {
+		k.apply(object)
+	}
+	k.awaitPolicy("example", "Accepted=False/UnsupportedValue", "only if all its destinations are Services of its own")
+	for _, test := range []struct{ spec, want string }{
+		{`{}`, "spec.to: Required value"},
+		{`{to: []}`, "spec.to in body should have at least 1 items"},
+		{`{to: [{targetRef: {kind: MeshService, name: a}}]}`, "spec.to[0].rules: Required value"},
+		{toService("greeter", `{matchs: []}`), `.spec.to[0].rules[0].matchs: field not declared in schema`},
+		{toService("greeter", `{matches: [{path: {type: Prefx, value: /a}}]}`), `spec.to[0].rules[0].matches[0].path.type: Unsupported value: "Prefx"`},
+		{toService("greeter", `{backendRefs: [{kind: MeshService, name: a, weight: -1}]}`), "spec.to[0].rules[0].backendRefs[0].weight"},
+		{toService("greeter", `{backendRefs: [{kind: MeshService}]}`), "spec.to[0].rules[0].backendRefs[0].name: Required value"},
+		{toService("greeter", `{filters: [{requestMirror: {percentage: 10}}]}`), "spec.to[0].rules[0].filters[0].requestMirror.backendRef: Required value"},
+		{toService("gree_", `{}`), `spec.to[0].targetRef.name: Invalid value: "gree_"`},
+		{toService(strings.Repeat("a", 254), `{}`), "spec.to[0].targetRef.name: Too long: may not be more than 253 bytes"},
+		{toService("greeter", `{backendRefs: [{kind: MeshService, name: a/b}]}`), `spec.to[0].rules[0].backendRefs[0].name: Invalid value: "a/b"`},
+		{toService("greeter", `{matches: [{headers: [{name: "a b", value: c}]}]}`), `spec.to[0].rules[0].matches[0].headers[0].name: Invalid value: "a b"`},
+		{toService("greeter", `{matches: [{queryParams: [{name: "", value: c}]}]}`), `spec.to[0].rules[0].matches[0].queryParams[0].name: Invalid value: ""`},
+		{toService("greeter", `{filters: [{requestHeaderModifier: {set: [{name: a, value: "é"}]}}]}`), `spec.to[0].rules[0].filters[0].requestHeaderModifier.set[0].value: Invalid value: "é"`},
+		{toService("greeter", `{filters: [{requestRedirect: {path: {replaceFullPath: a}}}]}`), `spec.to[0].rules[0].filters[0].requestRedirect.path.replaceFullPath: Invalid value: "a"`},
+	} {
+		object := &unstructured.Unstructured{}
+		xdstest.NoError(t, yaml.Unmarshal([]byte(policy("refused", test.spec)), object))
+		if err := k.tryToApply(object); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got error %v, want %s", test.spec, err, test.want)
+		}
+	}
+	policies := k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(k.namespace)
+	if _, err := policies.Get(testutils.Context(t), "refused", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the refused policy: got error %v, want that there is none", err)
+	}
+	k.object(policy("faulty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "("}}]}`)))
+	k.awaitPolicy("faulty", "Accepted=False/UnsupportedValue", k.namespace+"/faulty", "spec.to[0].rules[0].matches[0].path.value: \"(\" is not a regular expression of RE2")
+	awaitInvoke(t, pods.client(t, server, "xds:///greeter."+k.namespace), echoMethod, nil, "greeter")
+}
+
+// A policy for the Services of another namespace, or for all, is for the clients of its own. Backends of another namespace need a
+// ReferenceGrant.
+func TestMeshHTTPRouteOfOtherNamespace(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	consumer := k.in(k.addNamespace())
+	server := k.serving()
+	k.echo(pods, "greeter", 8080)
+	consumer.echo(pods, "canary", 8080)
+	target := "xds:///greeter." + k.namespace
+	theirs, ours := pods.client(t, server, target, in(consumer.namespace)), pods.client(t, server, target, in(k.namespace))
+	rules := `[{backendRefs: [{kind: MeshService, name: canary}]}]`
+	for _, to := range []string{`{kind: MeshService, name: greeter, namespace: ` + k.namespace + `, sectionName: "8080"}`, `{kind: Mesh}`} {
+		consumer.object(policy("to-canary", `{to: [{targetRef: `+to+`, rules: `+rules+`}]}`))
+		awaitInvoke(t, theirs, echoMethod, nil, "canary")
+		awaitInvoke(t, ours, echoMethod, nil, "greeter")
+		xdstest.NoError(t, k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(consumer.namespace).Delete(testutils.Context(t), "to-canary", metav1.DeleteOptions{}))
+		awaitInvoke(t, theirs, echoMethod, nil, "greeter")
+	}
+
+	k.object(policy("elsewhere", toService("greeter", `{backendRefs: [{kind: MeshService, name: canary, namespace: `+consumer.namespace+`}]}`)))
+	awaitInvoke(t, ours, echoMethod, nil, codes.Unavailable.String())
+	k.awaitPolicy("elsewhere", "ResolvedRefs=False/RefNotPermitted")
+	consumer.object(`{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: grant}, spec: {
+		from: [{group: dynxds.io, kind: MeshHTTPRoute, namespace: ` + k.namespace + `}], to: [{group: "", kind: Service, name: canary}]}}`)
+	awaitInvoke(t, ours, echoMethod, nil, "canary")
+}
+
+// A policy is for clients by their service accounts and tags.
+func TestMeshHTTPRouteForClients(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	for _, name := range []string{"greeter", "canary"} {
+		k.echo(pods, name, 8080)
+	}
+	conn := func(account, zone string) *grpc.ClientConn {
+		metadata := testutils.NodeField("metadata", map[string]any{"namespace": k.namespace, "service": account + "." + k.namespace, "zone": zone})
+		return pods.client(t, server, "xds:///greeter."+k.namespace, metadata)
+	}
+	k.object(policy("canary", `{targetRef: {kind: MeshServiceSubset, name: frontend, tags: {zone: a}}, to: [{
+		targetRef: {kind: MeshService, name: greeter}, rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
+	awaitInvoke(t, conn("frontend", "a"), echoMethod, nil, "canary")
+	awaitInvoke(t, conn("frontend", "b"), echoMethod, nil, "greeter")
+	awaitInvoke(t, conn("batch", "a"), echoMethod, nil, "greeter")
+}

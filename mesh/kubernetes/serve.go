@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/serve"
+	"github.com/dynxds/dynxds/mesh/internal/site"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+const serveHelp = `Serves xDS (state of the world and delta) from a Kubernetes cluster: Services and
+their EndpointSlices, and GRPCRoutes and HTTPRoutes whose parents are Services, and
+MeshHTTPRoutes, if the cluster has these resources. Clients dial
+
+  xds:///NAME.NAMESPACE, xds:///NAME.NAMESPACE.svc.cluster.local, or either with
+  :PORT, a number or a name; xds:///NAME within the client's namespace
+
+docs/tasks/kubernetes.md says how to install it, and docs/tasks/kubernetes.md what
+of Kubernetes counts.
+
+In a pod it uses the pod's service account; elsewhere, or with --kubeconfig, a
+kubeconfig as kubectl does. While the API server does not answer, clients are served
+what was known last.
+
+SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
+another replica, and what is left after --grace is cut off.`
+
+// flags are those of serve. Other commands have those of clusterFlags.
+type flags struct {
+	opts                site.Options
+	kubeconfig          string
+	namespaces          []string
+	domain              string
+	startTimeout        time.Duration
+	moving              time.Duration // for tests on busy machines
+	audience            string
+	leaseNamespace      string
+	leaseDuration       time.Duration
+	anonymous           bool
+	logFormat, logLevel string
+}
+
+func newServe(setLog func(*slog.Logger)) *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a control plane from what a Kubernetes cluster has",
+		Long:  serveHelp,
+		Args:  cmdline.NoArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := cmdline.NewLog(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+			setLog(log)
+			return f.run(cmd.Context(), log)
+		},
+	}
+	f.clusterFlags(cmd)
+	set := cmd.Flags()
+	set.StringVar(&f.audience, "audience", "dynxds", "the audience that clients' tokens have to have")
+	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
+	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
+	cmdline.Period(cmd, &f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
+	set.StringVar(&f.opts.Serve.Listen, "listen", ":18000", "TCP address to listen on")
+	cmdline.File(cmd, &f.opts.Serve.Cert, "tls-cert", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
+	cmdline.File(cmd, &f.opts.Serve.Key, "tls-key", "PEM file with the key of the certificate")
+	cmdline.File(cmd, &f.opts.Serve.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
+	set.StringVar(&f.opts.Serve.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and /healthz, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Serve.Admin, "admin", "", "serve pages for \"dynxds clients\", metrics and health, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Page, "page", "", "serve a status page, which has no login, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
+	cmdline.Delay(cmd, &f.opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0, "how long clients keep a deleted resource, unless they unsubscribe")
+	cmdline.Delay(cmd, &f.opts.Serve.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
+	cmdline.LimitFlags(cmd, &f.opts.Serve)
+	cmdline.LogFlags(cmd, &f.logFormat, &f.logLevel)
+	return cmd
+}
+
+// run serves until the context ends.
+func (f *flags) run(ctx context.Context, log *slog.Logger) error {
+	if f.opts.Serve.Cert == "" && !f.anonymous {
+		return exit.Usagef("clients send tokens only over TLS: add --tls-cert and --tls-key, or --anonymous to serve everybody")
+	}
+	clients, where, err := f.clients()
+	if err != nil {
+		return err
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	opts := f.opts
+	var places atomic.Pointer[cluster.Source]
+	var writing sync.WaitGroup
+	refusals := routestatus.NewRefusals()
+	opts.OnNACK = refusals.Note
+	opts.OnServer = refusals.Follow
+	defer writing.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
+	access := make(chan struct{}, 1)
+	opts.BindLocators, opts.Reauthorize = true, access
+	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
+		source, err := f.open(ctx, cluster.Options{
+			Clients: clients, Moving: f.moving, Reload: hangups, Log: log,
+			AccessChanged: func() {
+				select {
+				case access <- struct{}{}:
+				default:
+				}
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		places.Store(source)
+		if f.leaseNamespace == "" {
+			log.Warn("the status of routes is not written, as the namespace for the Lease is not known: add --lease-namespace")
+			return source, nil
+		}
+		host, _ := os.Hostname()
+		writing.Go(func() {
+			routestatus.Run(ctx, routestatus.Options{
+				Typed: clients.Typed, Dynamic: clients.Dynamic, Source: source, Namespace: f.leaseNamespace,
+				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Refusals: refusals, Log: log,
+			})
+		})
+		return source, nil
+	}
+	// No client is served before there is a source.
+	opts.Identify = identity.New(identity.Options{
+		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience), Anonymous: f.anonymous,
+		ZoneOf: func(node string) string { return places.Load().ZoneOf(node) },
+	}).Identify
+	opts.Authorize = func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
+		return identity.Authorizer(places.Load())(ctx, node, typeURL, name)
+	}
+	return site.Run(ctx, opts)
+}
