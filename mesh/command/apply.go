@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/store"
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 const applyHelp = `Makes the documents in the store those of a folder: files that differ are written, each under its name, and

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/status"
-	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 const explainHelp = `Says where an RPC goes, and why: which virtual host and route it takes and which condition of the

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 )
 
 // "serve --page" shows what is served; a browser that follows the page does not hold up the end.

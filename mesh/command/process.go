@@ -12,8 +12,8 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/status"
-	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
 )
 
 // processFlags say how to ask a running process, how often, and what to show of its answer.

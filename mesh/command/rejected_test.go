@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 )
 
 // Mistakes on the command line are named, with exit status 2, and nothing is printed or written. What is wrong with a

@@ -7,8 +7,8 @@ import (
 
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/site"
-	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
 )
 
 func newValidate() *cobra.Command {

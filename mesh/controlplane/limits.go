@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
 // kind is something that all clients of a [Server] make it hold together. Its limit bounds that, so that no number of them,

@@ -15,9 +15,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"github.com/dynxds/dynxds/mesh/internal/store"
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/store"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 )
 
 // operator types commands, with a folder and a store.

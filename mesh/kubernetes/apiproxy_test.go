@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // apiProxy stands before the API server. It fails requests for one resource as it is told, and notes what others it has seen.

@@ -14,11 +14,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/testutils"
 )
 

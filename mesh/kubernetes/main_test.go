@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 )
 
 // shared is the API server of all tests but those that kill one.

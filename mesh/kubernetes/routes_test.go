@@ -26,11 +26,11 @@ import (
 	_ "sigs.k8s.io/gateway-api/apis/v1"             // for its CRDs
 	_ "sigs.k8s.io/gateway-api/conformance/apis/v1" // for its manifests
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 

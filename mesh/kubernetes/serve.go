@@ -15,6 +15,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
@@ -22,7 +23,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a Kubernetes cluster: Services and

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // The resources of any input are valid for Envoy and dynxds, and do not depend on the order of the input

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // places writes where the parts of resources stand, below Input.SourceDir.

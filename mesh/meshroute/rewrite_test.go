@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // rewritten returns what becomes of a path by replacePrefixMatch, in dynxds. ok is

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // fits implements the matches of the decision record, and nothing else.

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
 // The settings of a service are those of all of its Clusters and of all routes to it, and of no others.

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
 func exactSAN(name string) []*matcherpb.StringMatcher {

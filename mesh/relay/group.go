@@ -7,9 +7,9 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
 // group serves the clients that are one node upstream: a store that they are

@@ -9,8 +9,8 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/peer"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 

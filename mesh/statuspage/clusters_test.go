@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/webguard"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // An Option changes what Handler returns.

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 

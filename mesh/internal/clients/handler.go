@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
 // Answer is what one replica says.

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/mesh/internal/exit"
-	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 

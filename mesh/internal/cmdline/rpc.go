@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 )
 
 // RPC is one that a command explains.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
-	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
+	"github.com/dynxds/dynxds/mesh/internal/serve"
 )
 
 // LimitFlags adds the flags of what clients may have.

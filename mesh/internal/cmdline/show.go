@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/mesh/internal/site"
-	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

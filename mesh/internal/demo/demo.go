@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/terminal"
-	"github.com/dynxds/dynxds/mesh/internal/webpage"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/terminal"
+	"github.com/dynxds/dynxds/mesh/internal/webpage"
 	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 

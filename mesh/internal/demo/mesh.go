@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	_ "github.com/dynxds/dynxds" // the scheme "xds"
-	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // inPlace writes a file in place, as editors and "cp" may do.

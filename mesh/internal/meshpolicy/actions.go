@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
 // FieldNames are the fields as they are written in routes.

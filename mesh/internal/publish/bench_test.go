@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/publish"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

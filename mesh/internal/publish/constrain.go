@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )

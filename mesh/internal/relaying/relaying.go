@@ -10,10 +10,10 @@ import (
 	"net"
 	"os"
 
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )

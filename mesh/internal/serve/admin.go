@@ -10,8 +10,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/dynxds/dynxds/mesh/internal/clients"
-	"github.com/dynxds/dynxds/mesh/internal/webpage"
 	"github.com/dynxds/dynxds/mesh/internal/webguard"
+	"github.com/dynxds/dynxds/mesh/internal/webpage"
 )
 
 // The addresses that the flag --admin means without one. Both commands may run on one machine. dynxds clients asks

@@ -8,11 +8,11 @@ import (
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // DefaultGrace is the default of Options.Grace.

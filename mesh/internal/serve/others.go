@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
 // others bounds the streams of other services than ADS and DPDS, which bound theirs themselves: load reports, health,

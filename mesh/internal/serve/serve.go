@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 	"github.com/dynxds/dynxds/mesh/internal/webpage"
-	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // ADSService is the service name of health checks, beside "" for the server as a whole.

@@ -9,10 +9,10 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/mesh/internal/site"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // to is a rule for a prefix, which sends to the two versions with these weights.

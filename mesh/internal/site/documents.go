@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/store"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/internal/store"
 )
 
 // files are the documents of a folder.

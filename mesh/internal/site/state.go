@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/publish"
-	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

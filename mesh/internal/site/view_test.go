@@ -7,10 +7,10 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/site"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func named(name string) string {

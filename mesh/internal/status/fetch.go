@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 )
 
 // maxAnswer bounds the response, in bytes: it has every resource of the process.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 // Lines returns the report for a terminal: for each client first how it is, then its resources. What the process says has

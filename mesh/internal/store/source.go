@@ -13,8 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
 )
 
 const (

@@ -3,8 +3,8 @@ package styled_test
 import (
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 func TestTheWorstStateDecides(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 func TestInvisibleCharactersAreEscaped(t *testing.T) {

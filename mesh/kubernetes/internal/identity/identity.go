@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
