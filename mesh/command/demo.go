@@ -9,25 +9,23 @@ import (
 )
 
 const demoHelp = `Runs a control plane, four gRPC backends and a client in this process, on
-loopback, and needs nothing else. The client imports dynxds and dials
-"xds:///echo.example.com" with a bootstrap file in a temporary folder. While it
-makes unary and streaming RPCs, five things happen:
+loopback. The client imports dynxds and dials "xds:///echo.example.com" with a
+bootstrap file in a temporary folder. While it makes unary and streaming RPCs,
+five things happen:
 
   1. the control plane splits the RPCs 90/10 between two clusters;
   2. it shifts the split to 50/50;
   3. a backend dies;
   4. the control plane moves one method to another cluster;
-  5. of two more clients that go by a proxy, the control plane lets one go direct,
-     by dynamic parameters (TP2).
+  5. of two more clients that go by a proxy, it lets one go direct, by dynamic
+     parameters (TP2).
 
 Each step has to show in the RPCs themselves: in who answered what share, within
 what chance allows for their number, and in that none fails but those on the
-dying backend's connection. The exit status is 0 only if all five steps were
-observed.
+dying backend's connection. The exit status is 0 only if all steps were observed.
 
-With --page a status page (package statuspage) shows all of it in a browser, and
-the RPCs go on after the last step until an interrupt. The page is on loopback,
-unless the flag names another host.
+With --page a status page on loopback shows all of it in a browser, and the RPCs
+go on after the last step until an interrupt.
 
 GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
 

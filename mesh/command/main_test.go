@@ -47,7 +47,7 @@ func TestDemoForAPipe(t *testing.T) {
 	if bytes.ContainsRune(out, '\x1b') {
 		t.Errorf("the output has escapes: %q", out)
 	}
-	for _, want := range []string{"Step 1 of 5: split 90/10\n", "Step 5 of 5: ", "\nObserved: ", "\nAll 5 steps observed, in "} {
+	for _, want := range []string{"Step 1 of 5: split 90/10\n", "Step 5 of 5: ", "\nObserved: ", "\n5 of 5 steps observed, in "} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -75,7 +75,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if want := "step 1 of 5 (split 90/10) was cut short: interrupt"; !strings.Contains(stderr.String(), want) {
 		t.Errorf("standard error is %q, want %q", stderr.String(), want)
 	}
-	if !strings.HasSuffix(last, ", 0 failed.") {
+	if !strings.Contains(last, ", 0 failed ") {
 		t.Errorf("the last line is %q, want the summary", last)
 	}
 }

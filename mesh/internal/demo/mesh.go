@@ -2,10 +2,10 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 
@@ -43,27 +43,32 @@ type mesh struct {
 	undo []func()
 }
 
-// startMesh starts all parts. The control plane has no resource and the client makes no RPC yet. close is the caller's, also after
-// an error.
-func startMesh(ctx context.Context, record func(rpc)) (*mesh, error) {
-	m := &mesh{store: controlplane.NewStore(), backends: map[string]*testutils.Backend{}, traffic: newTraffic(ctx, record)}
+func newMesh(ctx context.Context, record func(rpc)) *mesh {
+	return &mesh{
+		store: controlplane.NewStore(), backends: map[string]*testutils.Backend{},
+		traffic: &traffic{record: record, ctx: ctx, stopping: make(chan struct{})},
+	}
+}
+
+// start starts all parts. The control plane has no resource and the client makes no RPC yet. close is the caller's, also after an
+// error.
+func (m *mesh) start() (err error) {
 	for _, b := range backends {
 		backend, err := testutils.NewBackend(b.name)
 		if err != nil {
-			return m, err
+			return err
 		}
 		m.backends[b.name] = backend
 		m.undo = append(m.undo, backend.Close)
 	}
 	if err := m.serve(); err != nil {
-		return m, fmt.Errorf("control plane: %w", err)
+		return fmt.Errorf("control plane: %w", err)
 	}
 	if err := m.writeBootstrap(); err != nil {
-		return m, fmt.Errorf("bootstrap: %w", err)
+		return fmt.Errorf("bootstrap: %w", err)
 	}
-	var err error
-	m.channel, err = m.newChannel(target)
-	return m, err
+	m.channel, err = m.dial(target)
+	return err
 }
 
 // close ends all parts and removes the files.
@@ -90,40 +95,35 @@ func (m *mesh) serve() error {
 
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as a user's shell would.
 func (m *mesh) writeBootstrap() error {
-	folder, err := os.MkdirTemp("", "dynxds-demo-")
+	file, err := os.CreateTemp("", "dynxds-demo-*.json")
 	if err != nil {
 		return err
 	}
-	m.undo = append(m.undo, func() { os.RemoveAll(folder) })
-	m.bootstrap = filepath.Join(folder, "bootstrap.json")
-	content := testutils.Bootstrap("dynxds-demo", m.address, testutils.NodeField("cluster", "demo"))
-	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
-		return err
-	}
-	return os.Setenv("GRPC_XDS_BOOTSTRAP", m.bootstrap)
+	m.bootstrap = file.Name()
+	m.undo = append(m.undo, func() { os.Remove(m.bootstrap) })
+	_, err = file.Write(testutils.Bootstrap("dynxds-demo", m.address, testutils.NodeField("cluster", "demo")))
+	return errors.Join(err, file.Close(), os.Setenv("GRPC_XDS_BOOTSTRAP", m.bootstrap))
 }
 
-// newChannel returns a channel that close closes.
-func (m *mesh) newChannel(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+// dial returns a channel that close closes.
+func (m *mesh) dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", target, err)
+	if err == nil {
+		m.undo = append(m.undo, func() { channel.Close() })
 	}
-	m.undo = append(m.undo, func() { channel.Close() })
-	return channel, nil
+	return channel, err
 }
 
 // describe lists what runs.
 func (m *mesh) describe() (text styled.Text) {
-	text.Add(styled.Plain, "A control plane, %d backends and a client, all in this process.", len(backends))
-	text.Add(styled.Plain, "")
-	text.Add(styled.Plain, "  client         %s", target)
-	text.Add(styled.Plain, "  bootstrap      GRPC_XDS_BOOTSTRAP=%s", m.bootstrap)
-	text.Add(styled.Plain, "  control plane  %s", m.address)
-	label := "backends"
+	line := func(format string, args ...any) { text.Add(styled.Plain, format, args...) }
+	line("A control plane, %d backends and a client, all in this process.", len(backends))
+	line("")
+	line("  client         %s", target)
+	line("  bootstrap      GRPC_XDS_BOOTSTRAP=%s", m.bootstrap)
+	line("  control plane  %s", m.address)
 	for _, b := range backends {
-		text.Add(styled.Plain, "  %-15s%s   %s   cluster %q", label, m.backends[b.name].Addr(), b.name, b.cluster)
-		label = ""
+		line("  backend        %s   %-8s   cluster %s", m.backends[b.name].Addr(), b.name, b.cluster)
 	}
 	return text
 }

@@ -7,7 +7,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
@@ -39,23 +38,14 @@ const (
 	viaProxy, direct = "via_proxy", "direct"
 )
 
+// The methods that the client calls, by short name.
+const unaryCall, emptyCall, fullDuplexCall = "UnaryCall", "EmptyCall", "FullDuplexCall"
+
 // step is one change and its expected effect.
 type step struct {
-	name string
-	text string
-	// do makes the change.
-	do func(context.Context) error
-	// groups are sets of methods, each with its own split. The first answered RPC of the first group that its configuration routed, and
-	// that began when the change was made, proves that the change has arrived.
-	groups []group
-}
-
-// group is a set of methods, or of further clients, whose RPCs are split alike: by independent draws or more evenly, as by round
-// robin.
-type group struct {
-	methods       []string // none means all
-	configuration string
-	shares        map[string]float64 // by backend, with the sum 1; an absent backend has none
+	name, text string
+	do         func(context.Context) error // makes the change
+	groups     []group                     // what becomes of the RPCs
 }
 
 // steps returns the demo's steps.
@@ -66,19 +56,13 @@ func (d *demo) steps() []step {
 	return []step{{
 		name: "split 90/10",
 		text: `The control plane sends 90% of the RPCs to cluster "stable", which has two
-backends, and 10% to cluster "canary", which has one. The client makes its
-first RPCs.`,
-		do: func(context.Context) error {
-			err := m.push(append(m.fixedResources(), routes("1", 90, 10))...)
-			m.traffic.start(m.channel)
-			return err
-		},
+backends, and 10% to cluster "canary", which has one.`,
+		do:     m.begin,
 		groups: []group{{nil, "1", map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10}}},
 	}, {
 		name: "shift to 50/50",
 		text: `While RPCs run, the control plane shifts the split: half of them for "stable",
-half for "canary". No RPC may fail, and none that follows the first on the new
-split may go by the old one.`,
+half for "canary". No RPC may fail, and none may go by the old split any more.`,
 		do:     func(context.Context) error { return m.push(routes("2", 50, 50)) },
 		groups: []group{{nil, "2", map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50}}},
 	}, {
@@ -108,22 +92,18 @@ Listener, and the RPCs of both go through proxy-1. Then it sends alice others:
 hers alone go to "stable" directly. No RPC may fail.`,
 		do: m.moveAlice,
 		groups: []group{
-			{[]string{alice}, direct, map[string]float64{stable1: 1}},
-			{[]string{bob}, viaProxy, map[string]float64{proxy1: 1}},
-			moved, rest,
+			{[]string{alice}, direct, map[string]float64{stable1: 1}}, {[]string{bob}, viaProxy, map[string]float64{proxy1: 1}}, moved, rest,
 		},
 	}}
 }
 
-// push puts resources into the control plane, all at once.
-func (m *mesh) push(resources ...proto.Message) error {
-	_, err := m.store.Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
-	return err
-}
-
-// fixedResources are the resources that no step changes.
-func (m *mesh) fixedResources() []proto.Message {
-	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName)}
+// begin is the first configuration, with which the client begins its RPCs. Eight streams are always open, so that a backend that
+// stops has RPCs in flight.
+func (m *mesh) begin(context.Context) error {
+	m.traffic.start(unaryCall, 2, unary(m.channel, unaryCall))
+	m.traffic.start(emptyCall, 2, unary(m.channel, emptyCall))
+	m.traffic.start(fullDuplexCall, 8, stream(m.channel))
+	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName), routes("1", 90, 10)}
 	for _, cluster := range []string{stable, canary, proxy} {
 		var addresses []string
 		for _, b := range backends {
@@ -133,7 +113,13 @@ func (m *mesh) fixedResources() []proto.Message {
 		}
 		all = append(all, xdsmsg.EDSCluster(cluster, ""), xdsmsg.SimpleEndpoints(cluster, addresses...))
 	}
-	return all
+	return m.push(all...)
+}
+
+// push puts resources into the control plane, all at once.
+func (m *mesh) push(resources ...proto.Message) error {
+	_, err := m.store.Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
+	return err
 }
 
 // routes is a configuration: some routes and, for the RPCs that they do not match, the weights of the clusters stable and canary.
@@ -194,19 +180,19 @@ func (m *mesh) constraints(node *corepb.Node) (dynparam.ByType, error) {
 func (m *mesh) startVariantClient(ctx context.Context, name string) error {
 	content := testutils.Bootstrap(name, m.address, testutils.ServerFeatures("dynamic_parameter_constraints"),
 		testutils.Authority(authority, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName}))
-	channel, err := m.newChannel("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
+	channel, err := m.dial("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	var header metadata.MD
-	if _, err := testgrpc.NewTestServiceClient(channel).EmptyCall(ctx, &testgrpc.Empty{}, grpc.Header(&header)); err != nil {
+	if err := unary(channel, emptyCall)(ctx, grpc.Header(&header)); err != nil {
 		return fmt.Errorf("the first RPC: %w", err)
 	}
 	if backend := first(header, testutils.BackendIDHeader); backend != proxy1 {
 		return fmt.Errorf("the first RPC was answered by %s, not by %s", backend, proxy1)
 	}
-	m.traffic.startFurther(name, channel)
+	m.traffic.start(name, 1, unary(channel, emptyCall))
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,20 +16,11 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// The methods that the traffic calls, by short name.
 const (
-	unaryCall      = "UnaryCall"
-	emptyCall      = "EmptyCall"
-	fullDuplexCall = "FullDuplexCall"
-)
-
-// At most four workers make 150 unary RPCs a second each, and eight always have a stream open, so that a backend that stops has RPCs
-// in flight.
-const (
-	unaryWorkers   = 4
-	unaryInterval  = time.Second / 150
-	streamWorkers  = 8
-	streamMessages = 4 // of a stream, streamGap apart
+	// interval is the least time between the begins of two RPCs of a worker.
+	interval = 7 * time.Millisecond
+	// streamMessages are the responses of a stream, streamGap apart.
+	streamMessages = 4
 	streamGap      = 20 * time.Millisecond
 	// rpcTimeout is longer than any RPC takes.
 	rpcTimeout = 20 * time.Second
@@ -38,15 +28,15 @@ const (
 
 // rpc is one RPC that has ended, as its client saw it.
 type rpc struct {
-	method        string // short name, or the name of a further client
+	of            string // the method, or the client if it is a further one
 	backend       string // that answered, or ""
 	peer          string // the address of the connection, or ""
 	configuration string // that routed it, or ""
-	start, end    time.Time
+	start         time.Time
 	err           error
 }
 
-// traffic makes RPCs over any number of channels until it is stopped.
+// traffic makes RPCs until it is stopped.
 type traffic struct {
 	record   func(rpc)
 	ctx      context.Context // of the RPCs
@@ -54,27 +44,27 @@ type traffic struct {
 	workers  sync.WaitGroup
 }
 
-func newTraffic(ctx context.Context, record func(rpc)) *traffic {
-	return &traffic{record: record, ctx: ctx, stopping: make(chan struct{})}
-}
+// invoke makes one RPC.
+type invoke func(context.Context, ...grpc.CallOption) error
 
-// start makes unary and streaming RPCs over a channel.
-func (t *traffic) start(channel grpc.ClientConnInterface) {
-	for range unaryWorkers {
-		t.work(unaryInterval, func() {
-			// At random: alternating methods would correlate with round robin.
-			method := []string{unaryCall, emptyCall}[rand.IntN(2)]
-			t.call(method, unary(channel, method))
+// start starts workers that make RPCs, which are recorded under a name.
+func (t *traffic) start(of string, workers int, makeRPC invoke) {
+	for range workers {
+		t.workers.Go(func() {
+			ticks := time.NewTicker(interval)
+			defer ticks.Stop()
+			for {
+				t.call(of, makeRPC)
+				select {
+				case <-ticks.C:
+				case <-t.stopping:
+					return
+				case <-t.ctx.Done():
+					return
+				}
+			}
 		})
 	}
-	for range streamWorkers {
-		t.work(streamMessages*streamGap, func() { t.call(fullDuplexCall, exchange(channel)) })
-	}
-}
-
-// startFurther makes unary RPCs over the channel of a further client, which are recorded under its name.
-func (t *traffic) startFurther(name string, channel grpc.ClientConnInterface) {
-	t.work(unaryInterval, func() { t.call(name, unary(channel, emptyCall)) })
 }
 
 // stop returns when the RPCs under way have ended.
@@ -83,35 +73,16 @@ func (t *traffic) stop() {
 	t.workers.Wait()
 }
 
-// work starts a worker that calls makeRPC at most once per interval, and does not catch up on missed ones.
-func (t *traffic) work(interval time.Duration, makeRPC func()) {
-	t.workers.Go(func() {
-		ticks := time.NewTicker(interval)
-		defer ticks.Stop()
-		for {
-			makeRPC()
-			select {
-			case <-ticks.C:
-			case <-t.stopping:
-				return
-			case <-t.ctx.Done():
-				return
-			}
-		}
-	})
-}
-
 // call makes an RPC and records it, unless it failed because the demo was interrupted.
-func (t *traffic) call(method string, invoke func(context.Context, ...grpc.CallOption) error) {
+func (t *traffic) call(of string, makeRPC invoke) {
 	ctx, cancel := context.WithTimeout(t.ctx, rpcTimeout)
 	defer cancel()
 	var (
 		header metadata.MD
 		from   peer.Peer
 	)
-	r := rpc{method: method, start: time.Now()}
-	r.err = invoke(ctx, grpc.Header(&header), grpc.Peer(&from))
-	r.end = time.Now()
+	r := rpc{of: of, start: time.Now()}
+	r.err = makeRPC(ctx, grpc.Header(&header), grpc.Peer(&from))
 	if r.err != nil && t.ctx.Err() != nil {
 		return
 	}
@@ -131,7 +102,7 @@ func first(header metadata.MD, name string) string {
 }
 
 // unary calls a method with an empty message, which is valid for each of them.
-func unary(channel grpc.ClientConnInterface, method string) func(context.Context, ...grpc.CallOption) error {
+func unary(channel grpc.ClientConnInterface, method string) invoke {
 	return func(ctx context.Context, opts ...grpc.CallOption) error {
 		return channel.Invoke(ctx, methodPath(method), &testgrpc.Empty{}, &testgrpc.Empty{}, opts...)
 	}
@@ -142,8 +113,8 @@ func methodPath(method string) string {
 	return "/" + testgrpc.TestService_ServiceDesc.ServiceName + "/" + method
 }
 
-// exchange is one bidirectional stream, from its creation to its status.
-func exchange(channel grpc.ClientConnInterface) func(context.Context, ...grpc.CallOption) error {
+// stream is one bidirectional stream, from its creation to its status.
+func stream(channel grpc.ClientConnInterface) invoke {
 	request := &testgrpc.StreamingOutputCallRequest{
 		ResponseParameters: []*testgrpc.ResponseParameters{{IntervalUs: int32(streamGap.Microseconds())}},
 	}
