@@ -246,8 +246,10 @@ func TestReplicasAgreeAfterAPartition(t *testing.T) {
 			part(own, false)
 			began := time.Now()
 			f.has(map[string]string{"a": "a:2"})
-			if took := time.Since(began); took > limit {
-				t.Errorf("the replica has the change %s after the network's return, want it after %s", took, limit)
+			took := time.Since(began)
+			t.Logf("the replica has the change %s after the network's return", took)
+			if took > limit {
+				t.Errorf("want it after %s", limit)
 			}
 		})
 	}

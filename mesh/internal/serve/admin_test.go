@@ -35,6 +35,7 @@ func TestPages(t *testing.T) {
 	r := start(t, serve.Options{
 		Admin: ":0", MetricsAddress: "0.0.0.0:0", Metrics: metrics.New(), Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
+	r.SetReady(false)
 	pages := urls(log.String())
 	if len(pages) != 2 || !strings.HasPrefix(pages[0], "http://127.0.0.1:") || log.Count("level=WARN", "flag=--metrics", "open=true") != 1 || log.Count("level=INFO", "flag=--admin", "open=false") != 1 {
 		t.Fatalf("the log is %s", log.String())
