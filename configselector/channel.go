@@ -1,6 +1,7 @@
 package configselector
 
 import (
+	"runtime"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -28,16 +29,26 @@ func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics esta
 	return &Channel{rpcs: router.NewChannel(cc, authority, secure, metrics)}
 }
 
-// Close ends what outlives the RPCs: their mirrors. The Selectors are retired first.
+// Close ends what outlives the RPCs: their mirrors.
 func (ch *Channel) Close() { ch.rpcs.Close() }
 
-// instance is the instance of a filter, under one name, on the channel.
+// Forget is called when RPCs are given to no Selector any more: the next one gets new instances of the filters.
+func (ch *Channel) Forget() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.instances = nil
+}
+
+// instance is the instance of a filter, under one name, on the channel. The Channel refers to it, and the chains of Selectors and
+// RPCs do, and the filter does not. So the garbage collector finds out when the last of them is gone, and no RPC has to be
+// counted.
 type instance struct {
 	name, typeURL string
 	impl          httpfilter.ClientInstance
-	close         func() // nil: nothing to close
-	uses          int    // Selectors; guarded by Channel.mu
 }
+
+// closer is a ClientInstance that has something to release.
+type closer interface{ Close() }
 
 // use returns the instances for a filter chain, in order; nil for entries that are no
 // client filters. An entry with the name and type of an old one shares its instance.
@@ -55,7 +66,6 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 		if in == nil || in.typeURL != xdsresource.FilterType(filter) {
 			in = newInstance(ch, entry.Name, filter)
 		}
-		in.uses++
 		used[i], next[entry.Name] = in, in
 	}
 	ch.instances = next
@@ -65,31 +75,9 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
 	in := &instance{name: name, typeURL: xdsresource.FilterType(filter)}
 	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target()})
-	if c, ok := in.impl.(interface{ Close() }); ok {
-		in.close = c.Close
+	if c, ok := in.impl.(closer); ok {
+		// Close may take its time, and other cleanups of the process wait.
+		runtime.AddCleanup(in, func(c closer) { go c.Close() }, c)
 	}
 	return in
-}
-
-// release undoes use. It closes instances that have no user left.
-func (ch *Channel) release(used []*instance) {
-	var unused []*instance
-	ch.mu.Lock()
-	for _, in := range used {
-		if in == nil {
-			continue
-		}
-		if in.uses--; in.uses == 0 {
-			unused = append(unused, in)
-			if ch.instances[in.name] == in {
-				delete(ch.instances, in.name)
-			}
-		}
-	}
-	ch.mu.Unlock()
-	for _, in := range unused {
-		if in.close != nil {
-			in.close()
-		}
-	}
 }

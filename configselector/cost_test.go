@@ -69,34 +69,6 @@ func BenchmarkFilters(b *testing.B) {
 			}
 		})
 	}
-	b.Run("5, counted", func(b *testing.B) {
-		l := passing(5)
-		l.Filters = append([]httpfilter.Instance{new(closing).entryPassing("closing")}, l.Filters...)
-		s := newSelector(b, &l, xdsmsg.PrefixRoute("/", "c"))
-		ctx := context.Background()
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				_ = s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil)
-			}
-		})
-	})
-}
-
-// entryPassing is an entry whose instance has a Close and nothing to do.
-func (c *closing) entryPassing(name string) httpfilter.Instance {
-	return httpfilter.Instance{Name: name, Filter: &testFilter{
-		typeURL: "type.googleapis.com/test.Passing",
-		build:   func(string) httpfilter.ClientInstance { return passingInstance{c} },
-	}}
-}
-
-type passingInstance struct{ c *closing }
-
-func (in passingInstance) Close() { in.c.closed.Add(1) }
-
-func (passingInstance) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Interceptor, error) {
-	return nil, nil
 }
 
 // An RPC whose cluster a header names costs the same allocations while RPCs are counted: three for its metadata, and two for the RPC.

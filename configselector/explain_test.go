@@ -323,7 +323,6 @@ func carryOut(t *testing.T, cc *grpc.ClientConn, l *xdsresource.Listener, vh *xd
 	ch := configselector.NewChannel(cc, "backend", false, nil)
 	defer ch.Close()
 	s := ch.NewSelector(configselector.Config{Version: 1, Listener: l, VirtualHost: vh, RouteConfigName: "r"})
-	defer s.Retire()
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD(request.Headers))
 	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		d := decision.FromContext(ctx)

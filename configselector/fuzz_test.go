@@ -99,7 +99,6 @@ func FuzzSelect(f *testing.F) {
 				}
 			}
 			cancel()
-			s.Retire()
 		}
 	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -71,11 +70,35 @@ func (s *lateStream) RecvMsg(m any) error {
 	return err
 }
 
-func (w *world) replace(t *testing.T, l xdsresource.Listener) (before *configselector.Selector) {
+func (w *world) replace(l xdsresource.Listener) {
+	w.s = w.ch.NewSelector(configselector.Config{Version: w.s.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}})
+}
+
+// end has no configuration in use any more.
+func (w *world) end() {
+	w.s = nil
+	w.ch.Forget()
+}
+
+// awaitClosed waits until n instances are closed. The garbage collector has them closed, so it has to run.
+func (c *closing) awaitClosed(t testing.TB, what string, n int64) {
 	t.Helper()
-	before = w.s
-	w.s = w.ch.NewSelector(configselector.Config{Version: before.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}})
-	return before
+	for ctx := testutils.Context(t); c.closed.Load() != n; runtime.GC() {
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %d instances are closed, want %d", what, c.closed.Load(), n)
+		}
+	}
+}
+
+// staysClosed fails if the garbage collector has more than n instances closed.
+func (c *closing) staysClosed(t testing.TB, what string, n int64) {
+	t.Helper()
+	for range 5 {
+		runtime.GC()
+	}
+	if got := c.closed.Load(); got != n {
+		t.Errorf("%s: %d instances are closed, want %d", what, got, n)
+	}
 }
 
 func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
@@ -93,10 +116,10 @@ func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
 		{"the name of another type", []httpfilter.Instance{c.entry("b", "U")}, 3, 2},
 		{"none", nil, 3, 3},
 	} {
-		w.replace(t, chainOf(step.filters...)).Retire()
-		if c.made.Load() != step.made || c.closed.Load() != step.closed {
-			t.Errorf("%s: %d made and %d closed, want %d and %d", step.name, c.made.Load(), c.closed.Load(), step.made, step.closed)
-		}
+		w.replace(chainOf(step.filters...))
+		xdstest.Equal(t, step.name+": instances made", step.made, c.made.Load())
+		c.awaitClosed(t, step.name, step.closed)
+		c.staysClosed(t, step.name, step.closed)
 	}
 }
 
@@ -116,17 +139,11 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 		done := make(chan *result)
 		go func() { done <- w.makeRPC(ctx, k, "/s/m", []string{"x"}) }()
 		w.await(t, 1)
-		before := w.replace(t, chainOf())
-		before.Retire()
-		if n := c.closed.Load(); n != 0 {
-			t.Fatalf("closed %d times while an RPC runs", n)
-		}
-		if _, err := before.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, nil); err != grpcbridge.ErrRetired {
-			t.Errorf("a retired Selector ran an RPC: %v", err)
-		}
+		w.replace(chainOf())
+		c.staysClosed(t, "while an RPC runs", 0)
 		close(release)
 		xdstest.NoError(t, (<-done).err)
-		xdstest.Equal(t, "how often the instance was closed", 1, c.closed.Load())
+		c.awaitClosed(t, "after the RPC", 1)
 	})
 }
 
@@ -155,12 +172,8 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 			if err := <-finished; status.Code(err) != codes.Canceled {
 				t.Errorf("OnFinish got %v", err)
 			}
-			w.s.Retire()
-			for waiting := testutils.Context(t); c.closed.Load() == 0; runtime.Gosched() {
-				if waiting.Err() != nil {
-					t.Fatal("not closed")
-				}
-			}
+			w.end()
+			c.awaitClosed(t, "after the RPC", 1)
 		})
 	}
 }
@@ -180,8 +193,8 @@ func TestCloseDoesNotWaitForARefusedStream(t *testing.T) {
 		if err != refused {
 			t.Errorf("disabled: %v: error = %v, want %v", disabled, err, refused)
 		}
-		w.s.Retire()
-		xdstest.Equal(t, fmt.Sprintf("disabled: %v: how often the instance was closed", disabled), 1, c.closed.Load())
+		w.end()
+		c.awaitClosed(t, fmt.Sprintf("disabled: %v", disabled), 1)
 	}
 }
 
@@ -204,7 +217,7 @@ func TestConfigurationsChangeUnderRPCs(t *testing.T) {
 				}
 				// As the interceptors do.
 				one := &world{cc: w.cc, s: current.Load()}
-				if r := one.makeRPC(context.Background(), k, "/s/m", []string{"x"}); r.err != nil && r.err != grpcbridge.ErrRetired {
+				if r := one.makeRPC(context.Background(), k, "/s/m", []string{"x"}); r.err != nil {
 					t.Errorf("%s: %v", k.name, r.err)
 					return
 				}
@@ -217,14 +230,16 @@ func TestConfigurationsChangeUnderRPCs(t *testing.T) {
 		for _, name := range names {
 			filters = append(filters, c.entry(name, []string{"T", "U"}[i/8%2]))
 		}
-		before := w.replace(t, chainOf(filters...))
+		w.replace(chainOf(filters...))
 		current.Store(w.s)
-		before.Retire()
+		if i%20 == 0 {
+			runtime.GC()
+		}
 	}
 	close(stop)
 	wg.Wait()
-	w.s.Retire()
-	if made, closed := c.made.Load(), c.closed.Load(); made != closed || c.late.Load() != 0 {
-		t.Errorf("%d instances made, %d closed, %d RPCs in closed ones", made, closed, c.late.Load())
-	}
+	current.Store(nil)
+	w.end()
+	c.awaitClosed(t, "after all", c.made.Load())
+	xdstest.Equal(t, "RPCs in closed instances", 0, c.late.Load())
 }

@@ -251,18 +251,30 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 }
 
 // Filters are added, removed, reordered and reconfigured; RPCs keep the chain they began with, none
-// fails, and every instance is closed once, after its last RPC.
+// fails, and every instance is closed once, after its last RPC, by the garbage collector.
 func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	overLinksInTurn(t, func(t *testing.T) {
 		made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
 		instances := func() (made, closed int64) {
 			return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
 		}
+		ctx := testutils.Context(t)
+		awaitClosed := func(when string, want int64) {
+			t.Helper()
+			for ; ; runtime.GC() {
+				_, closed := instances()
+				if closed == want {
+					return
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("%d instances closed after %s, want %d", closed, when, want)
+				}
+			}
+		}
 		m, backend := newMesh(t), testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, countingEntry("a", "1"))
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, backend)
-		ctx := testutils.Context(t)
 		// 100 streams stay open over the updates.
 		streams := openStreams(ctx, t, cc, 20)
 		for _, step := range []struct {
@@ -282,6 +294,9 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			}, grpc.WaitForReady(true))
 			streams = append(streams, openStreams(ctx, t, cc, 20)...)
 		}
+		for range 5 {
+			runtime.GC()
+		}
 		if made, closed := instances(); made != 2 || closed != 0 {
 			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
 		}
@@ -289,14 +304,11 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			xdstest.NoError(t, echo(s))
 			end(t, s)
 		}
-		if _, closed := instances(); closed != 1 {
-			t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)
-		}
+		clear(streams)
+		awaitClosed("the streams", 1) // the one that was removed
 		l.stop(t)
 		cc.Close()
-		if made, closed := instances(); made != closed {
-			t.Errorf("%d instances made, %d closed after the channel was", made, closed)
-		}
+		awaitClosed("the channel", 2)
 		if wrong := countingFilter.wrong.Load(); wrong != nil {
 			t.Error(*wrong)
 		}
@@ -313,7 +325,7 @@ func TestAnIdleChannelClosesItsFilters(t *testing.T) {
 		mustReach(t, cc, unary, backend)
 		awaitState(t, cc, connectivity.Idle)
 		// On a slow machine the channel may have been idle more often.
-		for ctx := testutils.Context(t); ; runtime.Gosched() {
+		for ctx := testutils.Context(t); ; runtime.GC() {
 			made, closed := countingFilter.made.Load()-made, countingFilter.closed.Load()-closed
 			if made == closed && closed > i {
 				break

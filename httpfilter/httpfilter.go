@@ -29,8 +29,8 @@
 //   - One [ClientInstance] for each instance name of a channel. It stays across
 //     updates of the configuration for as long as the name stands for the same
 //     type of filter, and is the place for state: counters, token buckets,
-//     caches. Its Close, if it has one, runs once, when the name was removed (or the
-//     channel is idle or closed) and the last RPC that went through it has ended.
+//     caches. Its Close, if it has one, runs once, some time after the name was removed (or the
+//     channel became idle or was closed) and the last RPC that went through it has ended.
 //   - One [Interceptor] for each distinct pair of configuration and override,
 //     made when a configuration is applied, never while an RPC waits.
 //
@@ -99,10 +99,12 @@ type ClientInstanceInfo struct {
 // stays across updates of the configuration for as long as name and type of
 // the filter stay.
 //
-// If it has a method Close(), that runs exactly once, when no configuration
-// uses the instance and the last RPC that went through one of its
-// interceptors has ended. Only RPCs through chains with such instances are
-// counted, so leave Close away if there is nothing to close.
+// If it has a method Close(), that runs once, on a goroutine of its own, after no
+// configuration uses the instance any more, the last RPC that went through one of its
+// interceptors has ended, and the application has let go of that RPC's stream. The garbage
+// collector notices that, which can take minutes, and does not before the process
+// exits: Close is for what would be of no use any more, such as goroutines and
+// connections, and nothing may be lost if it does not run.
 type ClientInstance interface {
 	// ClientInterceptor builds the interceptor for a configuration and the
 	// override that applies to it, nil if none does (gRFC A39, "Filter Config

@@ -2,7 +2,6 @@ package grpcbridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -16,18 +15,12 @@ import (
 
 // Runner carries out the RPCs of a channel by one configuration. It is
 // immutable and safe for concurrent use. It calls Finish for an RPC that it
-// ends without having called the invoker or streamer.
-//
-// A retired Runner does nothing and returns ErrRetired; the RPC is then run by the
-// current Runner. A Runner retires after another one, or a failure, was published in
-// its place, or the Channel was detached.
+// ends without having called the invoker or streamer. It may get an RPC after another one, or a
+// failure, was published in its place, or the Channel was detached.
 type Runner interface {
 	Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error
 	Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error)
 }
-
-// ErrRetired is what a Runner returns for an RPC that it does not run.
-var ErrRetired = errors.New("dynxds: this configuration was replaced")
 
 // phase is a phase in the life of a Channel.
 type phase int

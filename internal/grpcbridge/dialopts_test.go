@@ -41,33 +41,6 @@ func TestDialOptions(t *testing.T) {
 	xdstest.Equal(t, "no channel", 5, grpcbridge.MaxAttempts(nil))
 }
 
-// retired is a Runner that takes no RPCs.
-type retired struct{ next func() }
-
-func (r retired) Unary(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, []grpc.CallOption) error {
-	r.next()
-	return grpcbridge.ErrRetired
-}
-
-func (r retired) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, []grpc.CallOption) (grpc.ClientStream, error) {
-	r.next()
-	return nil, grpcbridge.ErrRetired
-}
-
-func TestRPCMovesOnFromARetiredRunner(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, streaming bool) {
-		b := newFakeBuilder()
-		done := background(t.Context(), dial(t, b), streaming)
-		r := b.next(t)
-		runner := new(fakeRunner)
-		r.Publish(retired{next: func() { r.Publish(runner) }})
-		if err := ended(t, done); err != nil || len(runner.ran()) != 1 {
-			t.Errorf("%v, the next runner ran %v", err, runner.ran())
-		}
-	})
-}
-
 // ending is a Runner that ends each RPC.
 type ending struct{}
 

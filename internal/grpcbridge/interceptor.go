@@ -69,38 +69,29 @@ func (i *interceptors) slot(cc *grpc.ClientConn) *atomic.Pointer[binding] {
 }
 
 func (i *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	for {
-		runner, err := i.runner(ctx, cc, method, opts)
-		switch {
-		case err != nil:
-			outcomes.Refused(cc.Target(), err)
-			Finish(opts, err)
-			return err
-		case runner == nil:
-			return invoker(ctx, method, req, reply, cc, opts...)
-		}
-		if err = runner.Unary(ctx, method, req, reply, cc, invoker, opts); err != ErrRetired {
-			return err
-		}
+	runner, err := i.runner(ctx, cc, method, opts)
+	switch {
+	case err != nil:
+		outcomes.Refused(cc.Target(), err)
+		Finish(opts, err)
+		return err
+	case runner == nil:
+		return invoker(ctx, method, req, reply, cc, opts...)
 	}
+	return runner.Unary(ctx, method, req, reply, cc, invoker, opts)
 }
 
 func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	for {
-		runner, err := i.runner(ctx, cc, method, opts)
-		switch {
-		case err != nil:
-			outcomes.Refused(cc.Target(), err)
-			Finish(opts, err)
-			return nil, err
-		case runner == nil:
-			return streamer(ctx, desc, cc, method, opts...)
-		}
-		s, err := runner.Stream(ctx, desc, cc, method, streamer, opts)
-		if err != ErrRetired {
-			return s, err
-		}
+	runner, err := i.runner(ctx, cc, method, opts)
+	switch {
+	case err != nil:
+		outcomes.Refused(cc.Target(), err)
+		Finish(opts, err)
+		return nil, err
+	case runner == nil:
+		return streamer(ctx, desc, cc, method, opts...)
 	}
+	return runner.Stream(ctx, desc, cc, method, streamer, opts)
 }
 
 // Finish calls the application's grpc.OnFinish options for an RPC that ends before gRPC

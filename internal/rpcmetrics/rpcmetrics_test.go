@@ -136,11 +136,6 @@ func TestRPC(t *testing.T) {
 		r.Stream(t.Context(), nil, nil, "", nil, nil)
 		p.expect(t, want...)
 
-		retired := m.Runner(runnerFunc(func(context.Context, []grpc.CallOption) error { return grpcbridge.ErrRetired }))
-		retired.Unary(t.Context(), "", nil, nil, nil, nil, nil)
-		retired.Stream(t.Context(), nil, nil, "", nil, nil)
-		p.expect(t) // The RPCs move on to another Runner.
-
 		strange := m.Runner(runnerFunc(func(context.Context, []grpc.CallOption) error { return status.Error(77, "") }))
 		strange.Unary(t.Context(), "", nil, nil, nil, nil, nil)
 		p.expect(t, `calls 1 ["rpcs" "" "" "" "other"]`, `call.duration 0 ["rpcs" "" "" ""]`)

@@ -32,15 +32,13 @@ type runner struct {
 func (r *runner) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	c := r.metrics.start()
 	err := r.next.Unary(c.observe(ctx), method, req, reply, cc, invoker, opts)
-	if err != grpcbridge.ErrRetired {
-		c.ended(err)
-	}
+	c.ended(err)
 	return err
 }
 
 func (r *runner) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	c := r.metrics.start()
-	// It is called once, also if there is no stream, but not if next is retired.
+	// It is called once, also if there is no stream.
 	opts = append(slices.Clip(opts), grpc.OnFinish(c.ended))
 	return r.next.Stream(c.observe(ctx), desc, cc, method, streamer, opts)
 }

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -60,8 +59,8 @@ type rare struct {
 // streaming has the fields that a streaming RPC needs when it ends.
 type streaming struct {
 	streamer grpc.Streamer
+	chain    *Chain
 	outcome  outcome
-	hold     lease.Hold
 	cancel   context.CancelFunc
 	ended    sync.Once
 }
@@ -206,7 +205,7 @@ func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 }
 
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) (stream grpc.ClientStream, err error) {
+func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.ClientStream, err error) {
 	if timeout > 0 {
 		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
@@ -225,7 +224,7 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 			c.end(err)
 		}
 	}()
-	top, err := c.start(ctx, chain)
+	top, err := c.start(ctx, c.streaming.chain)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +239,6 @@ func (c *call) end(err error) {
 		c.streaming.outcome.finished(err)
 		c.counted.End(err)
 		c.ownMirrors().originalEnded()
-		c.streaming.hold.Release()
 		c.streaming.cancel()
 	})
 }

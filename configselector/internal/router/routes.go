@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -160,12 +160,15 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 	return nil
 }
 
-// A Chain is the filters that an RPC goes through before the router.
+// A Chain is the filters that an RPC goes through before the router. The RPC refers to it as long as it runs, so
+// that Instances stay.
 type Chain struct {
 	Interceptors []httpfilter.Interceptor
 	Names        []string // of the filters, as HttpFilter.name has them
 	// Err is the error of RPCs if a filter could not be configured.
 	Err error
+	// Instances are what is closed once no Chain refers to it.
+	Instances []any
 }
 
 // An RPC is a request of the application and, once it is routed, its destination.
@@ -197,15 +200,15 @@ func (rpc *RPC) Plain() bool {
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
 func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil)
 	c.invoker = invoker
 	return c.unary(ctx, rpc.Chain, req, reply)
 }
 
-// Stream starts a streaming RPC, which timeout bounds if it is above 0. The hold is
-// released when the RPC has ended.
-func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
+// Stream starts a streaming RPC, which timeout bounds if it is above 0.
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc)
-	c.streaming = &streaming{streamer: streamer, hold: hold}
-	return c.stream(rpc.Origin, rpc.Chain, timeout)
+	c.streaming = &streaming{streamer: streamer, chain: rpc.Chain}
+	return c.stream(rpc.Origin, timeout)
 }
