@@ -27,10 +27,10 @@ type chains struct {
 // interceptor is built of an entry and one override. number identifies it among those of
 // the entry.
 type interceptor struct {
-	number uint64
-	name   string                 // of the entry
-	impl   httpfilter.Interceptor // nil: left out
-	err    error
+	number   uint64
+	instance *instance
+	impl     httpfilter.Interceptor // nil: left out
+	err      error
 }
 
 func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance) *chains {
@@ -71,7 +71,8 @@ func assemble(all []interceptor) *router.Chain {
 			c.Err = one.err
 		case one.impl != nil:
 			c.Interceptors = append(c.Interceptors, one.impl)
-			c.Names = append(c.Names, one.name)
+			c.Names = append(c.Names, one.instance.name)
+			c.Instances = append(c.Instances, one.instance)
 		}
 	}
 	return c
@@ -89,7 +90,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if c.built[i] == nil {
 		c.built[i] = make(map[any]interceptor)
 	}
-	one := interceptor{number: uint64(len(c.built[i])), name: c.entries[i].Name}
+	one := interceptor{number: uint64(len(c.built[i])), instance: c.instances[i]}
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {

@@ -29,11 +29,8 @@ func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics esta
 	return &Channel{rpcs: router.NewChannel(cc, authority, secure, metrics)}
 }
 
-// Close ends what outlives the RPCs: their mirrors. It forgets the filters, too.
-func (ch *Channel) Close() {
-	ch.Forget()
-	ch.rpcs.Close()
-}
+// Close ends what outlives the RPCs: their mirrors.
+func (ch *Channel) Close() { ch.rpcs.Close() }
 
 // Forget is called when RPCs are given to no Selector any more: the next one gets new instances of the filters.
 func (ch *Channel) Forget() {
@@ -42,9 +39,9 @@ func (ch *Channel) Forget() {
 	ch.instances = nil
 }
 
-// instance is the instance of a filter, under one name, on the channel. The Channel, the Selectors that send RPCs through
-// the filter, and these RPCs refer to it, and the filter does not. So the garbage collector finds out when the last of them
-// is gone, and no RPC has to be counted.
+// instance is the instance of a filter, under one name, on the channel. The Channel refers to it, and the chains of Selectors and
+// RPCs do, and the filter does not. So the garbage collector finds out when the last of them is gone, and no RPC has to be
+// counted.
 type instance struct {
 	name, typeURL string
 	impl          httpfilter.ClientInstance

@@ -63,15 +63,14 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 		routes:   router.NewRoutes(ch.rpcs, c.Version, c.VirtualHost, c.RouteConfigName),
 		listener: c.Listener, ch: ch,
 	}
-	s.Reselect = s.reselect
-	s.buildChains(ch.use(c.Listener.Filters))
+	s.Reselect = reselect(ch, s.routes)
+	s.buildChains()
 	return s
 }
 
-func (s *Selector) buildChains(instances []*instance) {
-	s.routes.Instances = instances
+func (s *Selector) buildChains() {
 	vh := s.routes.VirtualHost
-	chains := newChains(s.ch, s.listener.Filters, instances)
+	chains := newChains(s.ch, s.listener.Filters, s.ch.use(s.listener.Filters))
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.Interceptors) == 0 && s.base.Err == nil && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
@@ -161,70 +160,78 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
-func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
-	rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(s.ch.rpcs.Authority, ""), Origin: old.Context}
-	var override *httpfilter.HostOverride
-	if extra := old.Extra; extra != nil {
-		override = extra.HostOverride
-		if extra.Pinned {
-			switch {
-			case s.routes.Has(old.Cluster):
-				return old.Cluster, nil
-			case override == nil:
-				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %s", bounds.Quote(old.Cluster)))
+// reselect returns what a Selector has as Reselect. gRPC keeps that for as long as the application keeps a channel, closed or
+// not, so it does not refer to the Selector, whose chains keep the instances of filters open.
+func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (string, error) {
+	return func(old *decision.Decision) (cluster string, err error) {
+		rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(ch.rpcs.Authority, ""), Origin: old.Context}
+		var override *httpfilter.HostOverride
+		if extra := old.Extra; extra != nil {
+			override = extra.HostOverride
+			if extra.Pinned {
+				switch {
+				case routes.Has(old.Cluster):
+					return old.Cluster, nil
+				case override == nil:
+					return "", routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %s", bounds.Quote(old.Cluster)))
+				}
+				// A session whose endpoint was removed continues on another endpoint.
 			}
-			// A session whose endpoint was removed continues on another endpoint.
+			ctx, authority, contentType := extra.RPC.Origin()
+			rpc.Origin, rpc.Headers, rpc.Trace = ctx, router.HeadersOf(authority, contentType), extra.Trace
 		}
-		ctx, authority, contentType := extra.RPC.Origin()
-		rpc.Origin, rpc.Headers, rpc.Trace = ctx, router.HeadersOf(authority, contentType), extra.Trace
+		if err := route(routes, &rpc); err != nil {
+			return "", err
+		}
+		if rpc.Weighted == nil {
+			return "", routes.Answer(&rpc)
+		}
+		if override != nil {
+			override.SetCluster(rpc.Cluster)
+		}
+		return rpc.Cluster, nil
 	}
-	if err := s.route(&rpc); err != nil {
-		return "", err
-	}
-	if rpc.Weighted == nil {
-		return "", s.routes.Answer(&rpc)
-	}
-	if override != nil {
-		override.SetCluster(rpc.Cluster)
-	}
-	return rpc.Cluster, nil
 }
 
-// begin routes an RPC of the application, and counts it if RPCs are counted.
+// begin routes an RPC of the application, sets its chain of filters, and counts it if RPCs are counted.
 func (s *Selector) begin(rpc *router.RPC) error {
-	err := s.route(rpc)
+	err := route(s.routes, rpc)
+	if err == nil {
+		rpc.Chain = s.chain(rpc)
+	}
 	if epoch := outcomes.Epoch(); epoch != 0 {
 		rpc.Counted = s.routes.Count(rpc, epoch, err)
 	}
 	return err
 }
 
-// route finds the first route that matches, draws a cluster from it and sets the chain of
-// filters. The error is the status that the RPC ends with.
-func (s *Selector) route(rpc *router.RPC) error {
-	err := s.match(rpc)
+// route finds the first route that matches, and draws a cluster from it. The error is the status that the RPC
+// ends with.
+func route(routes *router.Routes, rpc *router.RPC) error {
+	err := match(routes, rpc)
 	if rpc.Trace != nil {
-		s.routes.Traced(rpc, err)
+		routes.Traced(rpc, err)
 	}
 	return err
 }
 
-func (s *Selector) match(rpc *router.RPC) error {
-	x := s.routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
-	route := s.routes.VirtualHost.Route(x)
+func match(routes *router.Routes, rpc *router.RPC) error {
+	x := routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
+	route := routes.VirtualHost.Route(x)
 	if route == nil {
-		return s.routes.Failure(rpc.Method, "no route matches")
+		return routes.Failure(rpc.Method, "no route matches")
 	}
-	if err := s.routes.Choose(rpc, &x, route); err != nil {
-		return err
-	}
-	rpc.Chain = s.base
+	return routes.Choose(rpc, &x, route)
+}
+
+// chain returns the filters for an RPC that is routed.
+func (s *Selector) chain(rpc *router.RPC) *router.Chain {
 	if len(s.special) > 0 {
-		if c, ok := s.special[route]; ok {
-			rpc.Chain = c[rpc.Index]
+		if c, ok := s.special[rpc.Route]; ok {
+			return c[rpc.Index]
 		}
 	}
-	return nil
+	return s.base
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {

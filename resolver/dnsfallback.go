@@ -55,7 +55,7 @@ func (r *xdsResolver) publish(s *snapshot) {
 		r.connected = true // by DNS
 		r.dns.handOver(fmt.Sprintf("the control plane has Listener %q", r.listener), func() grpcbridge.Runner {
 			r.apply(s)
-			return s.config.selector
+			return r.selector
 		})
 		r.graph.setPatient(false)
 	case channels.Undecided:

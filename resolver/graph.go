@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/dynxds/dynxds/balancer"
-	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -64,8 +63,6 @@ type config struct {
 	virtualHost     *xdsresource.VirtualHost
 	defaultClusters []string
 	unanswered      int // clusters that it waits for
-
-	selector *configselector.Selector // made by the publisher
 }
 
 // routeSource is a RouteConfiguration that a Listener names.

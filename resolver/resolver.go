@@ -53,8 +53,10 @@ type xdsResolver struct {
 	applied    atomic.Pointer[applied] // last; nil before the first snapshot
 
 	// Only the publisher uses these.
-	connected bool   // a State with a configuration was published
-	stayed    string // the last logged reason to stay with DNS
+	config    *config                  // in use, or nil
+	selector  *configselector.Selector // made of it
+	connected bool                     // a State with a configuration was published
+	stayed    string                   // the last logged reason to stay with DNS
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
@@ -118,6 +120,7 @@ func (r *xdsResolver) Close() {
 	r.publishers.Wait()
 	r.dns.close()
 	r.channel.Detach()
+	r.forget()
 	r.rpcs.Close()
 	r.metrics.Close()
 	r.release()
@@ -163,8 +166,8 @@ func (r *xdsResolver) apply(s *snapshot) {
 	r.applied.Store(&applied{s.version, time.Now()})
 	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: r.noHealthChecks, Live: &r.live, Err: s.err}
 	if s.config != nil {
-		if s.config.selector == nil {
-			s.config.selector = r.rpcs.NewSelector(configselector.Config{
+		if s.config != r.config {
+			r.config, r.selector = s.config, r.rpcs.NewSelector(configselector.Config{
 				Version:         s.version,
 				Listener:        s.config.listener,
 				VirtualHost:     s.config.virtualHost,
@@ -176,7 +179,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 		state.Default = s.config.defaultClusters
 		state.Connect = !r.connected && !r.channel.Awaited()
 		r.connected = true
-		state.Reselect = s.config.selector.Reselect
+		state.Reselect = r.selector.Reselect
 	}
 	defer changes.Touch()
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
@@ -187,9 +190,15 @@ func (r *xdsResolver) apply(s *snapshot) {
 		logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), s.err)
 		r.channel.Fail(s.err)
 		r.metrics.Configured(false)
-		r.rpcs.Forget()
+		r.forget()
 	case s.config != nil:
 		r.metrics.Configured(true)
-		r.channel.Publish(r.metrics.Runner(s.config.selector))
+		r.channel.Publish(r.metrics.Runner(r.selector))
 	}
+}
+
+// forget is called when RPCs are given to no Selector any more.
+func (r *xdsResolver) forget() {
+	r.config, r.selector = nil, nil
+	r.rpcs.Forget()
 }

@@ -233,7 +233,7 @@ func (u *update) reportAnswered() {
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
 func (ch *serverChannel) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError, s.disclaimed = p.from(ch.server), taken, nil, false
+	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
 	s.admit()
 	s.resource.accept(s.payload, taken, d)
 }

@@ -40,8 +40,6 @@ type serverChannel struct {
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
-	// unavailable counts the last streams that ended with UNAVAILABLE and were not answered.
-	unavailable int
 	// saidSoon: there was a warning that the server ends streams soon (ads.EndSoon).
 	saidSoon bool
 }

@@ -66,59 +66,6 @@ func TestLongNonceEndsTheStream(t *testing.T) {
 	})
 }
 
-// After a stream that ended without an answer for a type the next one claims nothing of the type, and the backoff
-// grows while streams end so, whatever is accepted of other types.
-func TestRefusedClaimsAreNotRepeated(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.clusters, "a")
-		listen(t, c, types.endpoints, "e")
-		clusters := func(s *deltaStream, version string) {
-			t.Helper()
-			s.send(types.clusters, "n"+version, has("a", version, cluster("a", version)))
-		}
-		s := server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"a"}, node: true})
-		clusters(s, "1")
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}})
-		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
-		pass(time.Second)
-		began := time.Now()
-		for i, wait := range []time.Duration{0, 2, 4, 8, 8, 8} {
-			s.end <- status.Error(codes.ResourceExhausted, "larger than max")
-			s = server.delta()
-			if got := time.Since(began); got != wait*time.Second {
-				t.Errorf("stream %d began after %v, want %v", i, got, wait*time.Second)
-			}
-			began = time.Now()
-			version := fmt.Sprint(i + 1)
-			s.expect(deltaWant{typ: types.clusters, sub: []string{"a"}, initial: map[string]string{"a": version}, node: true})
-			initial := map[string]string{"e": "1"}
-			if i > 0 {
-				initial = nil
-			}
-			s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: initial})
-			clusters(s, fmt.Sprint(i+2))
-			s.expect(deltaWant{typ: types.clusters, nonce: "n" + fmt.Sprint(i+2)})
-		}
-		// The answer ends that.
-		s.send(types.endpoints, "n9", has("e", "2", endpoints("e")))
-		s.expect(deltaWant{typ: types.endpoints, nonce: "n9"})
-		s.end <- status.Error(codes.ResourceExhausted, "larger than max")
-		s = server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"a"}, initial: map[string]string{"a": "7"}, node: true})
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "2"}})
-		if got := time.Since(began); got > time.Second {
-			t.Errorf("the stream began after %v, want the first step of the backoff", got)
-		}
-		// A server that is silent for long has nothing to say, and was not overtaxed.
-		pass(time.Minute)
-		s.end <- status.Error(codes.Unavailable, "restart")
-		s = server.delta()
-		s.request()
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "2"}})
-	})
-}
-
 // A server that could not be reached is asked for one resource that the client has, as an answer is wanted.
 func TestServerThatWasUnreachableIsAskedForOne(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
@@ -151,6 +98,27 @@ func TestCollectionWithTooManyVersions(t *testing.T) {
 		s = server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
 		s.send(types.clusters, "n1", has(collectionDir+"b", "1", cluster("", "x")))
+		e.heard("member a: does not exist")
+	})
+}
+
+// Likewise of a wildcard, also if the response is empty.
+func TestWildcardWithTooManyVersions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, _ := watchCollection(t, c, types.clusters, "*")
+		s := server.askedDelta()
+		for _, ts := range c.channels[c.config.Servers[0].Key()].types {
+			ts.Limit = 10
+		}
+		s.send(types.clusters, "n1", has("a", "1", cluster("", "x")))
+		e.heard("member a = x", "collection")
+		s.request()
+		s.end <- status.Error(codes.Unavailable, "restart")
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"*"}, node: true})
+		s.send(types.clusters, "n1")
 		e.heard("member a: does not exist")
 	})
 }

@@ -94,7 +94,7 @@ func TestAnswersOfServersOverDelta(t *testing.T) {
 			high: break
 			wait 10s
 			high: accept
-			wait 8s                        -> high: stream; high: req +a +b
+			wait 8s                        -> high: stream; high: req +a +b has a@ b@1
 			high: send 1 a=x               -> high: ack 1
 			low: streams 0
 		`, then: func(x *transcript) {

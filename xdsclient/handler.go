@@ -65,8 +65,7 @@ func (ch *serverChannel) forgetReplaced() {
 			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.asCollection != nil) {
 				continue
 			}
-			ts.forgetAnswers(s)
-			ts.prepare(s)
+			ts.ForgetAnswers(s)
 		}
 	}
 }
@@ -163,55 +162,15 @@ func (ch *serverChannel) Reading() {
 }
 
 // Ended implements ads.Handler.
-func (ch *serverChannel) Ended(err error) ads.Next {
+func (ch *serverChannel) Ended(err error) (atOnce bool) {
 	switch {
-	case status.Code(err) == codes.Unimplemented && ch.downgrade():
-		return ads.NextAtOnce
-	case errors.Is(err, ads.ErrBetter) && ch.upgrade():
-		return ads.NextAtOnce
+	case status.Code(err) == codes.Unimplemented && ch.downgrade(), errors.Is(err, ads.ErrBetter) && ch.upgrade():
+		return true
 	}
-	refused := ch.disclaimRefused(err)
 	if ch.noteEnd(err) == ads.EndUnreachable {
 		ch.client.attached.serverFailed(ch.server.URI)
 	}
-	if refused {
-		return ads.NextAfterRefusal
-	}
-	return ads.NextAfterEnd
-}
-
-// maxUnavailable is how many streams in a row have to end with UNAVAILABLE, unanswered, to count as refused.
-const maxUnavailable = 3
-
-// disclaimRefused reports whether the stream seems to have ended because of a request, and has the next one
-// claim nothing of these types: a request may have been too large for the server because of the versions in it.
-//
-// UNAVAILABLE is most often an outage behind a proxy, after which a server would have to send everything. So only
-// the third such end in a row counts, as that of a server that resets the connection may be.
-func (ch *serverChannel) disclaimRefused(err error) (refused bool) {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	if ch.link.Closed() {
-		return false
-	}
-	switch {
-	case status.Code(err) != codes.Unavailable:
-		ch.unavailable = 0
-	case !ch.link.Unanswered(): // It has taken requests of the same size.
-		ch.unavailable = 0
-		return false
-	default:
-		if ch.unavailable++; ch.unavailable < maxUnavailable {
-			return false
-		}
-	}
-	for _, ts := range ch.types {
-		if ts.Refused(ch.client.options.resourceTimeout) {
-			refused = true
-			ts.disclaim()
-		}
-	}
-	return refused
+	return false
 }
 
 // noteEnd notes that a stream ended, and why.

@@ -77,7 +77,8 @@ func (ch *serverChannel) upgrade() bool {
 	return true
 }
 
-// speak has the next stream be of a protocol. Versions of one mean nothing in another.
+// speak has the next stream be of a protocol. Versions of one mean nothing in another, so the server has to send again
+// what it has sent.
 func (ch *serverChannel) speak(next wire.Protocol) {
 	if next == ch.protocol {
 		return
@@ -85,11 +86,8 @@ func (ch *serverChannel) speak(next wire.Protocol) {
 	ch.protocol = next
 	for _, ts := range ch.types {
 		ts.Dialect = next.Dialect(ch.server)
-		ts.disclaim()
 		for s := range ts.subs.all() {
-			if !ts.Serves(s) {
-				ts.refuse(s)
-			}
+			ts.ForgetAnswers(s)
 		}
 	}
 }

@@ -13,9 +13,6 @@ type subscription struct {
 	resource *resource
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
-	// disclaimed says that the version is not to be claimed: it is of another protocol, or claims were
-	// of no use.
-	disclaimed bool
 	// payload is the last valid version that this server sent, or nil, and lastError the error that it
 	// has sent since, or nil. The cache has both too.
 	payload   *payload

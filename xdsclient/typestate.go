@@ -103,7 +103,6 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
 			s.State = ads.Received
 			ch.acceptResource(s, other.payload, other.taken, nil)
-			s.disclaimed = other.disclaimed
 			return
 		}
 	}
@@ -148,33 +147,13 @@ func (ts *typeState) saysAbsent(s *subscription) bool {
 	}
 }
 
-// forgetAnswers forgets the server's answers for a resource or a collection.
-func (ts *typeState) forgetAnswers(s *subscription) {
+// ForgetAnswers implements ads.Subscriptions. The version of the type is forgotten, too.
+func (ts *typeState) ForgetAnswers(s *subscription) {
 	ts.Disturb()
 	ts.dropMembers(s)
 	s.State, s.payload, s.taken, s.lastError = ads.Unsent, nil, stamp{}, nil
 	ts.Version = ""
-}
-
-// disclaim has the next stream claim nothing that the server has sent: neither versions, nor that the client
-// has the members of collections, as no server would remove one whose version it was not told.
-func (ts *typeState) disclaim() {
-	ts.Version = ""
-	for s := range ts.subs.all() {
-		ts.Disclaim(s)
-	}
-}
-
-// Disclaim implements ads.Subscriptions.
-func (ts *typeState) Disclaim(s *subscription) {
-	if s.resource.asCollection == nil {
-		s.disclaimed = true
-		return
-	}
-	version := ts.Version
-	ts.forgetAnswers(s)
 	ts.prepare(s)
-	ts.Version = version
 }
 
 // dropMembers forgets the members of a collection.
@@ -229,7 +208,7 @@ func (ts *typeState) Versions() map[string]string {
 	var apart []string // have a subscription without a version
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
-		if s.payload == nil || s.disclaimed || !s.Listed() {
+		if s.payload == nil || !s.Listed() {
 			apart = append(apart, name)
 		}
 		if !s.Listed() {
@@ -237,9 +216,6 @@ func (ts *typeState) Versions() map[string]string {
 		}
 		if canonical := ts.canonicalName[s]; canonical != "" {
 			name = canonical
-			if s.disclaimed {
-				apart = append(apart, name)
-			}
 		}
 		ts.addVersion(versions, s, name)
 		for m := range s.resource.asCollection.members().all() {
@@ -276,7 +252,7 @@ func echo(version string) string {
 
 // addVersion adds the version that a subscription has from the server to versions.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
-	if s.resource.asCollection != nil || s.payload == nil || s.disclaimed {
+	if s.resource.asCollection != nil || s.payload == nil {
 		return
 	}
 	version := echo(s.taken.version)

@@ -59,6 +59,7 @@ type rare struct {
 // streaming has the fields that a streaming RPC needs when it ends.
 type streaming struct {
 	streamer grpc.Streamer
+	chain    *Chain
 	outcome  outcome
 	cancel   context.CancelFunc
 	ended    sync.Once
@@ -204,7 +205,7 @@ func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 }
 
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) (stream grpc.ClientStream, err error) {
+func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.ClientStream, err error) {
 	if timeout > 0 {
 		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
@@ -223,7 +224,7 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 			c.end(err)
 		}
 	}()
-	top, err := c.start(ctx, chain)
+	top, err := c.start(ctx, c.streaming.chain)
 	if err != nil {
 		return nil, err
 	}

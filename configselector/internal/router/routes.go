@@ -68,9 +68,6 @@ type Routes struct {
 	Version         uint64 // of the snapshot
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
-	// Instances are those of the filters. They stay open for as long as anything refers to the Routes, as each RPC
-	// does while it runs.
-	Instances any
 
 	clusters func() map[string]*counters // that an RPC may select by name
 	counters counters
@@ -163,12 +160,15 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 	return nil
 }
 
-// A Chain is the filters that an RPC goes through before the router.
+// A Chain is the filters that an RPC goes through before the router. The RPC refers to it as long as it runs, so
+// that Instances stay.
 type Chain struct {
 	Interceptors []httpfilter.Interceptor
 	Names        []string // of the filters, as HttpFilter.name has them
 	// Err is the error of RPCs if a filter could not be configured.
 	Err error
+	// Instances are what is closed once no Chain refers to it.
+	Instances []any
 }
 
 // An RPC is a request of the application and, once it is routed, its destination.
@@ -200,7 +200,7 @@ func (rpc *RPC) Plain() bool {
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
 func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
-	defer runtime.KeepAlive(r) // and with it the instances of the filters that the RPC is in
+	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil)
 	c.invoker = invoker
 	return c.unary(ctx, rpc.Chain, req, reply)
@@ -209,6 +209,6 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 // Stream starts a streaming RPC, which timeout bounds if it is above 0.
 func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc)
-	c.streaming = &streaming{streamer: streamer}
-	return c.stream(rpc.Origin, rpc.Chain, timeout)
+	c.streaming = &streaming{streamer: streamer, chain: rpc.Chain}
+	return c.stream(rpc.Origin, timeout)
 }

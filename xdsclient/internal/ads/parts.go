@@ -2,7 +2,6 @@ package ads
 
 import (
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
@@ -68,20 +67,14 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 func (q *Requests[S]) claims(s S) int {
 	if q.announced {
 		if s.IsCollection() && !s.progress().Listed() {
-			q.subs.Disclaim(s)
+			q.subs.ForgetAnswers(s)
 		}
 		return 0
 	}
 	size := q.subs.VersionsSize(s)
 	if size > q.Limit {
-		q.subs.Disclaim(s)
+		q.subs.ForgetAnswers(s)
 		return 0
 	}
 	return size
-}
-
-// Refused reports whether the stream seems to have ended because of the first request for the type: it
-// was not answered, and that was not long ago. A server that has nothing to say is silent for longer.
-func (q *Requests[S]) Refused(within time.Duration) bool {
-	return q.announced && !q.Answered() && time.Since(q.began) < within
 }

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -42,10 +41,10 @@ type Subscriptions[S Subscriber] interface {
 	// name, as far as the request that is made lists their subscriptions. A resource that the server
 	// has to send again has an empty one.
 	Versions() map[string]string
-	// VersionsSize is the size of the versions that Versions returns for a subscription, in bytes, and Disclaim has
-	// it return none.
+	// VersionsSize is the size of the versions that Versions returns for a subscription, in bytes.
 	VersionsSize(s S) int
-	Disclaim(s S)
+	// ForgetAnswers forgets what the server has sent for a subscription, so that there are no versions.
+	ForgetAnswers(s S)
 }
 
 // Requests decides which requests for one type are due, for both protocols. It compares the
@@ -75,9 +74,8 @@ type Requests[S Subscriber] struct {
 	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
 	// specifies what resources to return").
 	announced bool
-	// began is when the first request was made, and rest has the changes that did not fit into the last one.
-	began time.Time
-	rest  rest[S]
+	// rest has the changes that did not fit into the last request.
+	rest rest[S]
 	// responses counts the server's responses for the type, and asking says that a request since the
 	// last one asked for something new.
 	responses uint64
@@ -319,7 +317,7 @@ func (q *Requests[S]) noteSending(fresh []S) {
 	}
 	q.asking = q.asking || len(fresh) > 0
 	if !q.announced {
-		q.began, q.first = time.Now(), q.number
+		q.first = q.number
 	}
 	q.announced, q.repeatPreviousList = true, false
 }

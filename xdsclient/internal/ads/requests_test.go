@@ -43,7 +43,7 @@ func newFakeType(d wire.Dialect) *fakeType {
 func (t *fakeType) Len() int                    { return len(t.subs) }
 func (t *fakeType) All() iter.Seq[*fakeSub]     { return slices.Values(slices.Clone(t.subs)) }
 func (t *fakeType) VersionsSize(s *fakeSub) int { return len(s.version) }
-func (t *fakeType) Disclaim(s *fakeSub)         { s.version = "" }
+func (t *fakeType) ForgetAnswers(s *fakeSub)    { s.version = "" }
 func (t *fakeType) Versions() map[string]string {
 	versions := make(map[string]string)
 	for _, s := range t.subs {

@@ -44,7 +44,7 @@ type player struct {
 	slow, slowBetter time.Duration
 	// better is when delta is tried.
 	better []time.Duration
-	next   Next
+	atOnce bool
 
 	mu      sync.Mutex
 	notify  func()
@@ -218,12 +218,12 @@ func (p *player) Tried(implemented bool) {
 	p.better = p.better[1:]
 }
 
-func (p *player) Ended(err error) Next {
+func (p *player) Ended(err error) bool {
 	if s, ok := status.FromError(err); ok {
 		err = errors.New(s.Message())
 	}
 	p.note(&p.heard, fmt.Sprint("ended: ", err))
-	return p.next
+	return p.atOnce
 }
 
 // wantHeard compares what the handler was told, with "2s opened" for a time and an event.
@@ -265,31 +265,30 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		serve func(int, *served) error
-		next  Next
-		want  string
+		serve  func(int, *served) error
+		atOnce bool
+		want   string
 	}{
-		"nothing accepted":       {say(), NextAfterEnd, "0s 1s 3s 7s 15s"},
-		"rejected":               {say("rejected"), NextAfterEnd, "0s 1s 3s 7s 15s"},
-		"accepted":               {say("accepted", "rejected"), NextAfterEnd, "0s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s"},
-		"accepted, then refused": {say("accepted"), NextAfterRefusal, "0s 1s 3s 7s 15s"},
+		"nothing accepted": {say(), false, "0s 1s 3s 7s 15s"},
+		"rejected":         {say("rejected"), false, "0s 1s 3s 7s 15s"},
+		"accepted":         {say("accepted", "rejected"), false, "0s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s"},
 		"accepted once": {func(number int, s *served) error {
 			if number == 3 {
 				return say("accepted")(number, s)
 			}
 			return errBye
-		}, NextAfterEnd, "0s 1s 3s 4s 6s 10s"},
-		"a long life": {after(6 * time.Second), NextAfterEnd, "0s 6s 12s"},
-		"at once":     {after(5 * time.Second), NextAtOnce, "0s 5s 10s 15s"},
+		}, false, "0s 1s 3s 4s 6s 10s"},
+		"a long life": {after(6 * time.Second), false, "0s 6s 12s"},
+		"at once":     {after(5 * time.Second), true, "0s 5s 10s 15s"},
 		"the protocol has changed": {func(number int, s *served) error {
 			if number > 3 {
 				return stay(number, s)
 			}
 			return errBye
-		}, NextAtOnce, "0s 0s 0s 0s"},
+		}, true, "0s 0s 0s 0s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &player{serve: test.serve, next: test.next}
+			p := &player{serve: test.serve, atOnce: test.atOnce}
 			p.play(t, 15*time.Second+time.Millisecond)
 			var got []string
 			for _, event := range p.heard {

@@ -53,22 +53,9 @@ type Handler interface {
 	// Tried is called when a better protocol was tried. If the server implements it, the stream ends with
 	// ErrBetter.
 	Tried(implemented bool)
-	// Ended is called when a stream has ended, or could not be opened.
-	Ended(err error) Next
+	// Ended is called when a stream has ended, or could not be opened. atOnce has the next one opened without backoff.
+	Ended(err error) (atOnce bool)
 }
-
-// Next says when the next stream is opened.
-type Next int
-
-const (
-	// NextAfterEnd: with backoff, which is reset by a stream on which a response was accepted.
-	NextAfterEnd Next = iota
-	// NextAfterRefusal: with backoff that grows, whatever was accepted, as something that the client
-	// requested seems to end the streams.
-	NextAfterRefusal
-	// NextAtOnce: without backoff.
-	NextAtOnce
-)
 
 // Config configures a Stream.
 type Config struct {
@@ -110,8 +97,7 @@ func (s *Stream) Notify() {
 func (s *Stream) Close() { s.cancel() }
 
 // Run keeps a stream open on the connection, which it releases when it returns. It waits longer
-// with every attempt on which nothing was accepted, or that ended soon after an unanswered request. The wait counts from the start of
-// the attempt: a stream that ends after a long life is replaced at once, one that ends right
+// with every attempt on which nothing was accepted. The wait counts from the start of the attempt: a stream that ends after a long life is replaced at once, one that ends right
 // after its first answer is not.
 func (s *Stream) Run(conn *transport.Conn) {
 	defer conn.Release()
@@ -122,11 +108,10 @@ func (s *Stream) Run(conn *transport.Conn) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		next := s.handler.Ended(err)
-		if next == NextAtOnce {
+		if s.handler.Ended(err) {
 			continue
 		}
-		if best == VerdictAccepted && next != NextAfterRefusal {
+		if best == VerdictAccepted {
 			tries.Reset()
 		}
 		conn.Pause(s.ctx, tries.Next()-time.Since(started))

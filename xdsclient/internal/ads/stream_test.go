@@ -219,27 +219,6 @@ func TestEndOfOneOfTwo(t *testing.T) {
 	}
 }
 
-// A stream that ends soon after its first request, unanswered, may have ended because of it.
-func TestRefused(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrosser(t, wire.Delta{}, &names, false)
-		c.watch("a")
-		c.check("before a request", false, c.Refused(time.Second))
-		c.next()
-		c.check("after it", true, c.Refused(time.Second))
-		time.Sleep(time.Second)
-		c.check("a second later", false, c.Refused(time.Second))
-		c.watch("b")
-		c.next()
-		c.check("after another one", false, c.Refused(time.Second))
-		c.Begin()
-		c.next()
-		c.respond()
-		c.check("after an answer", false, c.Refused(time.Second))
-	})
-}
-
 // The reply to a repetition is late, the later the more there are, and only the last one is sent.
 func TestRepliesToRepetitions(t *testing.T) {
 	t.Parallel()
