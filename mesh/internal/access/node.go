@@ -9,41 +9,19 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
-// requirement is what a rule requires of one text of a client's node.
+// requirement is what a rule requires of one text of a client's node: of its field "id" or "cluster", or of a key of its
+// metadata if the field is "metadata".
 type requirement struct {
-	field field
-	// key is that of the metadata.
-	key  string
-	want pattern
-}
-
-// field is a field of a node.
-type field int
-
-const (
-	fieldID field = iota
-	fieldCluster
-	fieldMetadata
-)
-
-// name returns how errors name the text.
-func (r *requirement) name() string {
-	switch r.field {
-	case fieldID:
-		return "node.id"
-	case fieldCluster:
-		return "node.cluster"
-	default:
-		return "node.metadata." + r.key
-	}
+	field, key string
+	want       pattern
 }
 
 // get returns the text of a node. present is whether there is a value, which in metadata may be no text.
 func (r *requirement) get(node *corepb.Node) (text string, present, isText bool) {
 	switch r.field {
-	case fieldID:
+	case "id":
 		return node.GetId(), node.GetId() != "", true
-	case fieldCluster:
+	case "cluster":
 		return node.GetCluster(), node.GetCluster() != "", true
 	default:
 		value, present := node.GetMetadata().GetFields()[r.key]
@@ -54,9 +32,9 @@ func (r *requirement) get(node *corepb.Node) (text string, present, isText bool)
 
 func (r *requirement) set(node *corepb.Node, text string) {
 	switch r.field {
-	case fieldID:
+	case "id":
 		node.Id = text
-	case fieldCluster:
+	case "cluster":
 		node.Cluster = text
 	default:
 		if node.Metadata == nil {
@@ -69,24 +47,25 @@ func (r *requirement) set(node *corepb.Node, text string) {
 	}
 }
 
-// check returns the text that the requirement is for a client, up to "*", and whether its node has none, so that it is to be
-// filled in; or PERMISSION_DENIED if the node has another.
-func (r *requirement) check(node *corepb.Node, values map[string]string) (text string, absent bool, err error) {
-	if text, err = r.want.fill(values); err != nil {
-		return "", false, status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", r.name(), err)
+// check returns PERMISSION_DENIED if the text of a node is another one. A text that the node lacks may be filled in, if it has
+// no "*".
+func (r *requirement) check(node *corepb.Node, values map[string]string) error {
+	name := "node." + r.field
+	if r.field == "metadata" {
+		name += "." + r.key
+	}
+	want, err := r.want.fill(values)
+	if err != nil {
+		return status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", name, err)
 	}
 	got, present, isText := r.get(node)
-	if !present && r.want.wild == "" {
-		return text, true, nil
+	if !present && r.want.wild == "" || isText && r.want.accepts(got, want) {
+		return nil
 	}
-	if isText && r.want.accepts(got, text) {
-		return text, false, nil
-	}
-	expected := text
 	if r.want.wild != "" {
-		expected += "*"
+		want += "*"
 	}
-	return "", false, status.Errorf(codes.PermissionDenied,
+	return status.Errorf(codes.PermissionDenied,
 		"%s is %q, and by its certificate this client is %q there: correct the node in its bootstrap, or the access rules of the xDS server (--access)",
-		r.name(), bounds.Text(got, bounds.ErrorText), bounds.Text(expected, bounds.ErrorText))
+		name, bounds.Text(got, bounds.ErrorText), bounds.Text(want, bounds.ErrorText))
 }

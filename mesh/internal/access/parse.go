@@ -63,37 +63,31 @@ func parseNode(v jsondoc.Value, who template) (node []requirement) {
 		return nil
 	}
 	checkFields(v, o, "id", "cluster", "metadata")
-	if id := o.Field("id"); !id.Absent() {
-		node = append(node, requirement{field: fieldID, want: patternIn(id, who)})
+	add := func(field, key string, v jsondoc.Value) {
+		text, ok := v.RequiredText("a text")
+		if !ok {
+			return
+		}
+		want, err := parsePattern(text, who)
+		if err != nil {
+			v.Fault("", "%v", err)
+		}
+		node = append(node, requirement{field, key, want})
 	}
-	if cluster := o.Field("cluster"); !cluster.Absent() {
-		node = append(node, requirement{field: fieldCluster, want: patternIn(cluster, who)})
+	for _, field := range []string{"id", "cluster"} {
+		if value := o.Field(field); !value.Absent() {
+			add(field, "", value)
+		}
 	}
 	if metadata := o.Field("metadata"); !metadata.Absent() {
 		for key, value := range metadata.Entries() {
-			if _, ok := value.RequiredText("a text"); ok {
-				node = append(node, requirement{field: fieldMetadata, key: key, want: patternIn(value, who)})
-			}
+			add("metadata", key, value)
 		}
 	}
 	if len(node) == 0 {
 		v.Fault("", "needs id, cluster or metadata")
 	}
 	return node
-}
-
-// patternIn reads a pattern. Its placeholders have to be those of the rule's template, if that is valid.
-func patternIn(v jsondoc.Value, who template) pattern {
-	p, err := parsePattern(v.Text())
-	if err != nil {
-		v.Fault("", "%v", err)
-	}
-	for _, of := range p.parts {
-		if of.placeholder && who.segments != nil && !who.has(of.text) {
-			v.Fault("the placeholders are those of san", "{%s} is no placeholder", of.text)
-		}
-	}
-	return p
 }
 
 // checkFields reports unknown fields, which would otherwise be ignored.

@@ -2,6 +2,8 @@ package access
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,95 +15,62 @@ import (
 // that each further placeholder, and "*", stands behind a separator and for no text that has that separator in it. Read
 // from its end, a text then has one meaning: by "{service}-*", shop-admin-1 is of shop-admin and not of shop.
 type pattern struct {
-	parts []part
-	// wild is the separator that "*" stands behind, empty if there is no "*".
-	wild string
+	placeholders []placed
+	// rest is what is behind them, without "*". wild is the separator that "*" stands behind, empty if there is none.
+	rest, wild string
 }
 
-// part is a text, or the name of a placeholder.
-type part struct {
-	text        string
-	placeholder bool
-	// separator is what the value of the placeholder must not have in it, empty for the first one.
-	separator string
-}
+// placed is a placeholder with the text before it, and the separator that its value must not have in it, empty for the first.
+type placed struct{ before, name, separator string }
 
-func parsePattern(text string) (pattern, error) {
-	var p pattern
+var placeholder = regexp.MustCompile(`\{[^{}*]+\}`)
+
+// parsePattern reads a pattern with the placeholders of a template, which are all if the template is not valid.
+func parsePattern(text string, of template) (p pattern, err error) {
 	rest, wild := strings.CutSuffix(text, "*")
-	for rest != "" {
-		literal, behind, open := strings.Cut(rest, "{")
-		if strings.ContainsAny(literal, "*}") {
-			return p, fmt.Errorf(`%q: "*" may only be the last character, and "}" needs a "{"`, literal)
+	if strings.ContainsAny(placeholder.ReplaceAllString(rest, ""), "{}*") {
+		return p, fmt.Errorf(`%q: "*" may only be the last character, and a placeholder is a name in braces, such as {service}`, text)
+	}
+	for at := placeholder.FindStringIndex(rest); at != nil; at = placeholder.FindStringIndex(rest) {
+		next := placed{before: rest[:at[0]], name: rest[at[0]:at[1]]}
+		if of.segments != nil && !slices.Contains(of.segments, next.name) {
+			return p, fmt.Errorf("%s is no placeholder of san", next.name)
 		}
-		if literal != "" {
-			p.parts = append(p.parts, part{text: literal})
-		}
-		if !open {
-			break
-		}
-		inside, after, _ := strings.Cut(behind, "}")
-		name, ok := placeholderIn(rest[len(literal) : len(rest)-len(after)])
-		if !ok {
-			return p, fmt.Errorf("a placeholder is a name in braces, such as {service}; found %q", "{"+inside)
-		}
-		of := part{text: name, placeholder: true}
-		if p.hasPlaceholder() {
-			if of.separator = p.separator(); of.separator == "" {
-				return p, errNoSeparator("{" + name + "}")
+		if len(p.placeholders) > 0 {
+			if next.separator, err = separator(next.before, next.name); err != nil {
+				return p, err
 			}
 		}
-		p.parts = append(p.parts, of)
-		rest = after
+		p.placeholders = append(p.placeholders, next)
+		rest = rest[at[1]:]
 	}
+	p.rest = rest
 	if wild {
-		if p.wild = p.separator(); p.wild == "" {
-			return p, errNoSeparator("*")
-		}
+		p.wild, err = separator(rest, "*")
 	}
-	return p, nil
+	return p, err
 }
 
-func errNoSeparator(what string) error {
-	return fmt.Errorf(`%q needs a separator before it, such as "/" or "-", without which the text of one client may also be that of another`, what)
-}
-
-func (p *pattern) hasPlaceholder() bool {
-	for _, of := range p.parts {
-		if of.placeholder {
-			return true
-		}
+// separator returns the last character of what is before a placeholder or "*".
+func separator(before, what string) (string, error) {
+	last, _ := utf8.DecodeLastRuneInString(before)
+	if before == "" || unicode.IsLetter(last) || unicode.IsDigit(last) {
+		return "", fmt.Errorf(`%s needs a separator before it, such as "/" or "-", without which the text of one client may also be that of another`, what)
 	}
-	return false
-}
-
-// separator returns the last character so far, if it may separate what comes next.
-func (p *pattern) separator() string {
-	if len(p.parts) == 0 || p.parts[len(p.parts)-1].placeholder {
-		return ""
-	}
-	last, _ := utf8.DecodeLastRuneInString(p.parts[len(p.parts)-1].text)
-	if unicode.IsLetter(last) || unicode.IsDigit(last) {
-		return ""
-	}
-	return string(last)
+	return string(last), nil
 }
 
 // fill returns the text with the placeholders replaced, up to "*".
 func (p *pattern) fill(values map[string]string) (string, error) {
 	var b strings.Builder
-	for _, of := range p.parts {
-		if !of.placeholder {
-			b.WriteString(of.text)
-			continue
-		}
-		value := values[of.text]
+	for _, of := range p.placeholders {
+		value := values[of.name]
 		if of.separator != "" && strings.Contains(value, of.separator) {
-			return "", fmt.Errorf("{%s} is %q, which has the separator %q in it: use another separator in the access rules", of.text, value, of.separator)
+			return "", fmt.Errorf("%s is %q, which has the separator %q in it: use another separator in the access rules", of.name, value, of.separator)
 		}
-		b.WriteString(value)
+		b.WriteString(of.before + value)
 	}
-	return b.String(), nil
+	return b.String() + p.rest, nil
 }
 
 // accepts reports whether a text is what the pattern is, filled.

@@ -5,6 +5,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -64,19 +65,11 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 		if !ok {
 			continue
 		}
-		absent, err := rule.check(is, values)
-		if err != nil {
-			if refused == nil {
-				refused = err
-			}
+		if err := rule.check(is, values); err != nil {
+			refused = cmp.Or(refused, err)
 			continue
 		}
-		if len(absent) > 0 && is == node {
-			is = own(node)
-		}
-		for at, text := range absent {
-			rule.node[at].set(is, text)
-		}
+		is = rule.fill(is, values)
 		g.rules = append(g.rules, rule)
 	}
 	if len(g.rules) == 0 && refused != nil {
@@ -85,28 +78,35 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 	return g, is, nil
 }
 
-// own returns a copy of a node that may be changed.
-func own(node *corepb.Node) *corepb.Node {
-	if node == nil {
-		return &corepb.Node{}
+// check returns PERMISSION_DENIED if the rule does not allow the node.
+func (r *rule) check(node *corepb.Node, values map[string]string) error {
+	for i := range r.node {
+		if err := r.node[i].check(node, values); err != nil {
+			return err
+		}
 	}
-	return proto.CloneOf(node)
+	return nil
 }
 
-// check returns the texts that the node lacks, by the requirements that they are for; or PERMISSION_DENIED if the rule does
-// not allow the node.
-func (r *rule) check(node *corepb.Node, values map[string]string) (absent map[int]string, err error) {
-	absent = map[int]string{}
+// fill returns a node that the rule allows with what it lacks.
+func (r *rule) fill(node *corepb.Node, values map[string]string) *corepb.Node {
+	is := node
 	for i := range r.node {
-		text, lacks, err := r.node[i].check(node, values)
-		if err != nil {
-			return nil, err
+		of := &r.node[i]
+		if _, present, _ := of.get(node); present {
+			continue
 		}
-		if lacks {
-			absent[i] = text
+		if is == node {
+			is = &corepb.Node{}
+			if node != nil {
+				is = proto.CloneOf(node)
+			}
+		}
+		if text, err := of.want.fill(values); err == nil { // as check has found
+			of.set(is, text)
 		}
 	}
-	return absent, nil
+	return is
 }
 
 // Everything reports whether the client may have all names.

@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -10,64 +11,39 @@ import (
 // template is a SPIFFE ID in which segments of the path may be placeholders.
 type template struct {
 	trustDomain spiffeid.TrustDomain
-	// segments are those of the path. The first is empty, as a path begins with "/".
-	segments []segment
-}
-
-// segment is the text of a segment, or the name of the placeholder that it is.
-type segment struct {
-	text        string
-	placeholder bool
+	// segments are those of the path, of which the first is empty, as a path begins with "/". A placeholder is in braces, which no
+	// other segment has.
+	segments []string
 }
 
 const templateForm = "want spiffe://TRUST-DOMAIN/PATH, in which whole segments of the path may be placeholders such as {service}"
 
-func parseTemplate(text string) (template, error) {
-	rest, ok := strings.CutPrefix(text, "spiffe://")
+func parseTemplate(text string) (t template, err error) {
+	id, ok := strings.CutPrefix(text, "spiffe://")
 	if !ok {
-		return template{}, fmt.Errorf("%q is no SPIFFE ID; %s", text, templateForm)
+		return t, fmt.Errorf("%q is no SPIFFE ID; %s", text, templateForm)
 	}
-	domain, path, found := strings.Cut(rest, "/")
-	of := template{segments: []segment{{}}}
-	var err error
-	if of.trustDomain, err = spiffeid.TrustDomainFromString(domain); err != nil {
-		return template{}, fmt.Errorf("%q: %w; %s", domain, err, templateForm)
+	segments := strings.Split(id, "/")
+	if t.trustDomain, err = spiffeid.TrustDomainFromString(segments[0]); err != nil {
+		return t, fmt.Errorf("%q: %w; %s", segments[0], err, templateForm)
 	}
-	if !found {
-		return of, nil
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		name, placeholder := placeholderIn(part)
-		if !placeholder {
-			if err := spiffeid.ValidatePathSegment(part); err != nil {
-				return template{}, fmt.Errorf("%q: %w; %s", part, err, templateForm)
+	segments[0] = ""
+	for i, segment := range segments[1:] {
+		if isPlaceholder(segment) {
+			if slices.Contains(segments[:i+1], segment) {
+				return t, fmt.Errorf("the placeholder %s is there twice", segment)
 			}
-			of.segments = append(of.segments, segment{text: part})
-			continue
-		}
-		if of.has(name) {
-			return template{}, fmt.Errorf("the placeholder {%s} is there twice", name)
-		}
-		of.segments = append(of.segments, segment{name, true})
-	}
-	return of, nil
-}
-
-// placeholderIn returns the name of the placeholder that a text is.
-func placeholderIn(text string) (name string, ok bool) {
-	name, opened := strings.CutPrefix(text, "{")
-	name, closed := strings.CutSuffix(name, "}")
-	return name, opened && closed && name != "" && !strings.ContainsAny(name, "{}*")
-}
-
-// has reports whether there is a placeholder of this name.
-func (t template) has(name string) bool {
-	for _, of := range t.segments {
-		if of.placeholder && of.text == name {
-			return true
+		} else if err := spiffeid.ValidatePathSegment(segment); err != nil {
+			return t, fmt.Errorf("%q: %w; %s", segment, err, templateForm)
 		}
 	}
-	return false
+	t.segments = segments
+	return t, nil
+}
+
+// isPlaceholder reports whether a text is a name in braces.
+func isPlaceholder(text string) bool {
+	return placeholder.FindString(text) == text && text != ""
 }
 
 // match returns what the placeholders stand for in an ID.
@@ -79,9 +55,9 @@ func (t template) match(id spiffeid.ID) (values map[string]string, ok bool) {
 	values = map[string]string{}
 	for i, of := range t.segments {
 		switch {
-		case of.placeholder:
-			values[of.text] = segments[i]
-		case of.text != segments[i]:
+		case isPlaceholder(of):
+			values[of] = segments[i]
+		case of != segments[i]:
 			return nil, false
 		}
 	}
