@@ -12,7 +12,7 @@ import (
 )
 
 // hidden are the folders whose packages are not offered to other modules.
-var hidden = []string{"internal", "proto", "examples", "interop", "tools", "e2e"}
+var hidden = []string{"internal", "proto", "examples", "interop", "tools", "e2e", "meshtest"}
 
 // An api is what a module exports.
 type api struct {
