@@ -13,24 +13,22 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// startMesh starts a backend and a control plane that leads "echo.example.com" there. It
+// startMesh starts a backend and an xDS server that leads "echo.example.com" there. It
 // returns the bootstrap of a client.
 func startMesh(node string) (bootstrap []byte, stop func()) {
 	backend, err := testutils.NewBackend("backend-1")
 	if err != nil {
 		log.Fatal(err)
 	}
-	store := controlplane.NewStore()
-	server, err := testutils.NewFakeServer(testutils.OverStore(store))
+	server, err := testutils.NewFakeServer()
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := store.Update(func(tx *controlplane.Tx) {
+	if err := server.Store().Update(func(tx *testutils.Tx) {
 		tx.Set(
 			xdsmsg.DefaultListener("echo.example.com", "routes"),
 			xdsmsg.RouteConfig("routes", "echo.example.com", xdsmsg.PrefixRoute("", "echo")),
@@ -40,7 +38,7 @@ func startMesh(node string) (bootstrap []byte, stop func()) {
 	}); err != nil {
 		log.Fatal(err)
 	}
-	return server.Bootstrap(node), func() { server.Stop(); backend.Stop() }
+	return server.Bootstrap(node), func() { server.Close(); backend.Close() }
 }
 
 // tag is an interceptor of the program's: routes could match the header that it adds.

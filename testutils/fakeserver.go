@@ -1,43 +1,35 @@
 package testutils
 
 import (
-	"cmp"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/loopback"
-	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// FakeServer is a control plane on a real loopback port: package controlplane over a
-// store. A test stops and restarts it at the same address; the store survives both. It is
-// safe for concurrent use.
+// FakeServer is an xDS server on a real loopback port, over a Store: ADS, SotW and delta, for any type of
+// resource, with variants (xRFC TP2), errors in place of resources (xRFC TP3), glob collections (xRFC TP1)
+// and DPDS. A test stops and restarts it at the same address; the store survives both. It is safe for
+// concurrent use.
+//
+// It is for small tests: after each request and update it computes from scratch what each client is to know,
+// and sends what the client was not told. Removals are sent at once, those of Clusters and their endpoints
+// after all other changes of an update. Versions of responses count the updates of the store.
 type FakeServer struct {
-	store  *controlplane.Store
-	server *loopback.Server
-	opts   fakeServerOptions
-	// control is nil while the server is stopped.
-	control atomic.Pointer[controlplane.Server]
+	service *service
+	server  *loopback.Server
+	opts    fakeServerOptions
 }
 
 type fakeServerOptions struct {
-	grpc    []grpc.ServerOption
-	control controlplane.Options
-	store   *controlplane.Store
-	loads   *controlplane.LoadReports
-	link    *Link
-}
-
-// Locator is a name and the constraints that a client subscribes to it with (xRFC TP2).
-type Locator struct {
-	Name        string
-	Constraints dynparam.Constraints
+	grpc     []grpc.ServerOption
+	store    *Store
+	notFound bool
+	link     *Link
 }
 
 // FakeServerOption configures a FakeServer.
@@ -48,14 +40,8 @@ func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
 	return func(o *fakeServerOptions) { o.grpc = append(o.grpc, opts...) }
 }
 
-// ControlPlaneOptions passes options to controlplane.NewServer. Removals are sent at once unless the
-// options have a RemovalDelay.
-func ControlPlaneOptions(opts controlplane.Options) FakeServerOption {
-	return func(o *fakeServerOptions) { o.control = opts }
-}
-
 // OverStore makes the server serve the given store, which it may share with other servers.
-func OverStore(store *controlplane.Store) FakeServerOption {
+func OverStore(store *Store) FakeServerOption {
 	return func(o *fakeServerOptions) { o.store = store }
 }
 
@@ -64,10 +50,11 @@ func OverLink(link *Link) FakeServerOption {
 	return func(o *fakeServerOptions) { o.link = link }
 }
 
-// CollectLoads makes the server offer LRS as well. The reports survive restarts. GracefulStop waits for
-// their streams: close them first.
-func CollectLoads(loads *controlplane.LoadReports) FakeServerOption {
-	return func(o *fakeServerOptions) { o.loads = loads }
+// NotFoundErrors makes SotW streams report names that do not exist by errors NOT_FOUND (xRFC TP3). Without
+// it a client learns from a response of all Listeners or Clusters that one is not there, and waits for other
+// types in vain. Delta streams report them in any case.
+func NotFoundErrors() FakeServerOption {
+	return func(o *fakeServerOptions) { o.notFound = true }
 }
 
 // NewFakeServer starts a FakeServer. The caller must Close it.
@@ -76,11 +63,11 @@ func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 	for _, opt := range opts {
 		opt(&f.opts)
 	}
-	f.opts.control.RemovalDelay = cmp.Or(f.opts.control.RemovalDelay, -1)
-	f.store = f.opts.store
-	if f.store == nil {
-		f.store = controlplane.NewStore()
+	if f.opts.store == nil {
+		f.opts.store = NewStore()
 	}
+	f.service = newService(f.opts.store)
+	f.service.notFound = f.opts.notFound
 	var wrap func(net.Listener) net.Listener
 	if f.opts.link != nil {
 		wrap = f.opts.link.Listener
@@ -95,16 +82,8 @@ func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 // run returns what is served from a start until a stop.
 func (f *FakeServer) run() loopback.Run {
 	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts.grpc...)...)
-	control := controlplane.NewServer(f.store, f.opts.control)
-	control.Register(server)
-	if f.opts.loads != nil {
-		f.opts.loads.Register(server)
-	}
-	f.control.Store(control)
-	return loopback.Run{GRPC: server, EndStreams: func() {
-		control.Close()
-		f.control.Store(nil)
-	}}
+	f.service.register(server)
+	return loopback.Run{GRPC: server, EndStreams: f.service.endStreams}
 }
 
 // StartFakeServer starts a FakeServer that is closed when the test ends.
@@ -123,39 +102,36 @@ func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
 func (f *FakeServer) Addr() string { return f.server.Addr() }
 
 // Store returns the server's store.
-func (f *FakeServer) Store() *controlplane.Store { return f.store }
+func (f *FakeServer) Store() *Store { return f.opts.store }
+
+// Update is Store().Update. It fails the test on an error.
+func (f *FakeServer) Update(t testing.TB, change func(*Tx)) {
+	t.Helper()
+	if err := f.opts.store.Update(change); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Set sets resources in one update. It fails the test on an error.
 func (f *FakeServer) Set(t testing.TB, messages ...proto.Message) {
 	t.Helper()
-	f.Update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
-}
-
-// Delete removes resources of one type in one update.
-func (f *FakeServer) Delete(t testing.TB, typeURL string, names ...string) {
-	t.Helper()
-	f.Update(t, func(tx *controlplane.Tx) {
-		for _, name := range names {
-			tx.Delete(typeURL, name)
-		}
-	})
+	f.Update(t, func(tx *Tx) { tx.Set(messages...) })
 }
 
 // SetVariant sets the variants of resources with these dynamic parameters in one update.
 func (f *FakeServer) SetVariant(t testing.TB, parameters map[string]string, messages ...proto.Message) {
 	t.Helper()
-	f.Update(t, func(tx *controlplane.Tx) { tx.SetVariant(parameters, messages...) })
+	f.Update(t, func(tx *Tx) { tx.SetVariant(parameters, messages...) })
 }
 
-// Control returns the control plane, nil while it is stopped. Restart makes a new one.
-func (f *FakeServer) Control() *controlplane.Server { return f.control.Load() }
-
-// Update is Store().Update. It fails the test on an error.
-func (f *FakeServer) Update(t testing.TB, change func(*controlplane.Tx)) {
+// Delete removes resources of one type in one update.
+func (f *FakeServer) Delete(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
-	if _, err := f.store.Update(change); err != nil {
-		t.Fatal(err)
-	}
+	f.Update(t, func(tx *Tx) {
+		for _, name := range names {
+			tx.Delete(typeURL, name)
+		}
+	})
 }
 
 // Stop ends every connection as a crash does, and stops listening: connections are refused until

@@ -44,7 +44,7 @@ func (e *ear) untilError(kind ErrorKind) heard {
 	}
 }
 
-// The whole life of a resource over loopback, against a real control plane that
+// The whole life of a resource over loopback, with a server that
 // restarts on the same address.
 func TestEndToEnd(t *testing.T) {
 	t.Parallel()

@@ -3,13 +3,11 @@ package xdsclient_test
 import (
 	"fmt"
 	"log"
-	"net"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -47,13 +45,15 @@ func (p printer) AmbientError(err error, done func()) {
 }
 
 // A program that has no use for gRPC channels watches resources with a client of its
-// own, here from a control plane in the same process.
+// own, here from a server in the same process.
 func Example() {
-	store := controlplane.NewStore()
-	address, stop := serve(store)
-	defer stop()
+	server, err := testutils.NewFakeServer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
 	publish := func(description string) {
-		if _, err := store.Update(func(tx *controlplane.Tx) {
+		if err := server.Store().Update(func(tx *testutils.Tx) {
 			tx.Set(&clusterpb.Cluster{Name: "blue", AltStatName: description})
 		}); err != nil {
 			log.Fatal(err)
@@ -64,7 +64,7 @@ func Example() {
 	config, err := bootstrap.Parse("example", fmt.Appendf(nil, `{
 		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}],
 		"node": {"id": "example"}
-	}`, address))
+	}`, server.Addr()))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,19 +83,4 @@ func Example() {
 	// Output:
 	// cluster: first version
 	// cluster: second version
-}
-
-// serve serves a store on loopback.
-func serve(store *controlplane.Store) (address string, stop func()) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	server, grpcServer := controlplane.NewServer(store, controlplane.Options{}), grpc.NewServer()
-	server.Register(grpcServer)
-	go grpcServer.Serve(listener)
-	return listener.Addr().String(), func() {
-		server.Close()
-		grpcServer.Stop()
-	}
 }

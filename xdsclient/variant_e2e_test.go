@@ -13,12 +13,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// TestModelOfVariantsEndToEnd has the model's client talk with the real control plane,
-// over loopback: variants come, change, go and get errors in their place while watches
+// TestModelOfVariantsEndToEnd has the model's client talk with a server over loopback: variants come, change, go and get errors in their place while watches
 // start, move and stop and streams break. Whenever there is peace, each watch has what
 // the oracle says.
 func TestModelOfVariantsEndToEnd(t *testing.T) {
@@ -33,7 +31,7 @@ func TestModelOfVariantsEndToEnd(t *testing.T) {
 	}
 }
 
-// modelEndToEnd is a model over a real control plane.
+// modelEndToEnd is a model over a real server.
 type modelEndToEnd struct {
 	*model
 	server *xdstest.Server
@@ -45,7 +43,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 	t.Helper()
 	// In SotW a variant of a type without full state goes by an error alone.
 	r := rand.New(rand.NewPCG(seed, 11))
-	opts := []testutils.FakeServerOption{testutils.ControlPlaneOptions(controlplane.Options{NotFoundErrors: true})}
+	opts := []testutils.FakeServerOption{testutils.NotFoundErrors()}
 	if seed%2 == 1 {
 		delay := func() time.Duration { return time.Duration(r.Int64N(int64(5 * time.Millisecond))) }
 		opts = append(opts, testutils.OverLink(xdstest.SlowLink(delay(), delay())))
@@ -77,7 +75,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 }
 
 // withoutFullState is a type of the same messages of which a SotW response need not
-// have all there is. Its name is none that the control plane knows.
+// have all there is. Its name is none that the server knows.
 func withoutFullState(clusters *ResourceType) *ResourceType {
 	t := *clusters
 	t.TypeURL, t.FullStateInSotW = "type.googleapis.com/dynxds.test.Changes", false
@@ -101,8 +99,8 @@ func (e *modelEndToEnd) run() {
 	}
 }
 
-// publish makes the control plane have what the model has.
-func (e *modelEndToEnd) publish(tx *controlplane.Tx) {
+// publish makes the server have what the model has.
+func (e *modelEndToEnd) publish(tx *testutils.Tx) {
 	typeURL := e.types.clusters.TypeURL
 	for _, name := range e.resources {
 		tx.Delete(typeURL, name)

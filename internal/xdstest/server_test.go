@@ -9,12 +9,10 @@ import (
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -47,7 +45,7 @@ func TestServer_RecordsSotW(t *testing.T) {
 	if got := len(s.Requests()); got != 3 {
 		t.Errorf("%d requests are recorded, want 3", got)
 	}
-	if got := s.Control().Clients(); len(got) != 1 || got[0].Node.GetId() != "n" {
+	if got := s.Clients(); len(got) != 1 || got[0].Node.GetId() != "n" {
 		t.Errorf("clients: %+v", got)
 	}
 }
@@ -84,7 +82,7 @@ func TestServer_RecordsDelta(t *testing.T) {
 	if nack := s.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.ClusterType)); nack.Err.Message() != "no good" {
 		t.Errorf("NACK: %s", nack)
 	}
-	if got := s.Control().Clients(); len(got) != 1 || got[0].Protocol != controlplane.ProtocolDelta {
+	if got := s.Clients(); len(got) != 1 || !got[0].Delta {
 		t.Errorf("clients: %+v", got)
 	}
 }
@@ -129,6 +127,9 @@ func TestServer_StopRefusesConnectionsAndRestartKeepsTheAddress(t *testing.T) {
 					conn.Close()
 					t.Error("a stopped server accepts connections")
 				}
+				if got := s.Clients(); got != nil {
+					t.Errorf("clients while stopped: %+v", got)
+				}
 
 				xdstest.NoError(t, s.Restart())
 				if s.Addr() != addr {
@@ -161,25 +162,4 @@ func TestServer_StallReads(t *testing.T) {
 		s.MustWait(ctx, t, xdstest.Subscribing(xdsmsg.ClusterType, "c"))
 		c.mustReceive()
 	})
-}
-
-func TestServer_SharedStoreAndOptions(t *testing.T) {
-	t.Parallel()
-	ctx, store := testutils.Context(t), controlplane.NewStore()
-	a := xdstest.StartServer(t, testutils.OverStore(store))
-	b := xdstest.StartServer(t, testutils.OverStore(store),
-		testutils.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 1}),
-		testutils.GRPCOptions(grpc.MaxRecvMsgSize(1<<20)))
-	a.Set(t, xdsmsg.EDSCluster("c", ""))
-	c := openADS(ctx, t, b, sotw)
-	c.clusters()
-	if got := c.mustReceive().resources; got != 1 {
-		t.Errorf("%d Clusters", got)
-	}
-	c.clusters("c")
-	c.mustEnd(codes.ResourceExhausted)
-	a.Delete(t, xdsmsg.ClusterType, "c")
-	if store.Get(xdsmsg.ClusterType, "c") != nil {
-		t.Error("the Cluster was not deleted")
-	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -23,7 +22,7 @@ func TestServer_Variants(t *testing.T) {
 	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.SetVariant(t, map[string]string{"env": "prod"}, xdsmsg.EDSCluster("c", ""))
 	f.SetVariant(t, map[string]string{"env": "test"}, xdsmsg.EDSCluster("c", "other"))
-	f.Update(t, func(tx *controlplane.Tx) {
+	f.Update(t, func(tx *testutils.Tx) {
 		tx.SetDPDS("d", func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil })
 	})
 	test, err := dynparam.Exact(map[string]string{"env": "test"})

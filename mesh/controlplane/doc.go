@@ -37,7 +37,7 @@
 //
 // A program need not know all resources beforehand. [Store.OnDemand] notifies it of the first and the last
 // subscriber of each name and constraints ([Demand]), and lets it answer whenever it can ([Tx.Answer]): so a proxy
-// subscribes to what its clients subscribe to, and the package examples/sharding of this module computes shards of
+// subscribes to what its clients subscribe to, and the package mesh/examples/sharding computes shards of
 // endpoints. What has no subscriber is not kept.
 //
 // Clients with equal constraints share a demand, and its answer. A resource with

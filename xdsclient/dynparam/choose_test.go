@@ -29,6 +29,7 @@ func TestChoose(t *testing.T) {
 		{"open: ahead in one key, behind in another", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=2}", "{j=2,k=1}"}, Choice{1, 0, 2}},
 		{"open: text that is not excluded", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=canary}", "{k=test}"}, Choice{1, 0, 2}},
 		{"open: an integer and other text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=z}", "{k=1}"}, Choice{1, 0, 2}},
+		{"open: an integer that is too large, which is text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=18446744073709551616}", "{k=a}"}, Choice{1, 0, 2}},
 		{"open: one number in two spellings", []KeyConstraints{Require("k", all)}, []string{"{k=5}", "{k=05}"}, Choice{0, 1, 2}},
 		{"open: a variant that has the key, and one that has not", []KeyConstraints{Require("k", all)}, []string{"{}", "{k=0}"}, Choice{1, 0, 2}},
 		{"open: a key that was not asked for", nil, []string{"{k=2}", "{k=1}", "{k=10}"}, Choice{1, 0, 3}},

@@ -67,7 +67,10 @@ func parseInteger(s string) (n uint64, ok bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil
+	if err != nil {
+		return 0, false // n may be the largest integer
+	}
+	return n, true
 }
 
 // list returns the parameters in order.
