@@ -92,7 +92,7 @@ func (a *absence) delete(s *subscription, reason error) {
 func (a *absence) applyRemoval(n wire.ResourceName) {
 	sc, err := a.scopeOf(n)
 	if err != nil {
-		a.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.Name), err)
+		a.blameError(fmt.Sprintf("removed_resource_names of %q", n.Name), err)
 		return
 	}
 	a.findMeant(n, &sc)
@@ -209,7 +209,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 	sc, err := a.scopeOf(e.ResourceName)
 	if err != nil {
 		a.nameless++
-		a.refuseScope(e.ResourceName, fmt.Sprintf("resource_errors[%d]", e.Index), err)
+		a.blameError(fmt.Sprintf("resource_errors[%d]", e.Index), err)
 		return
 	}
 	a.findMeant(e.ResourceName, &sc)
@@ -279,22 +279,6 @@ func (a *absence) blameError(where string, err error) {
 	a.faults.add(where, err)
 }
 
-// refuseScope notes that it is unknown which subscriptions a server means. One that names them
-// in the published form of xRFC TP2 may mean any subscription to the name.
-func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
-	a.blameError(where, err)
-	if !errors.Is(err, errPublished) {
-		return
-	}
-	a.findMeant(n, &scope{all: true})
-	for _, s := range a.found {
-		if s.Seen != a.number {
-			s.Seen, s.State = a.number, ads.Failed
-			a.dataError(s, StateNACKed, a.fault(KindInvalid, s.resource, errPublished))
-		}
-	}
-}
-
 // noteError notes that the server sent an error in place of a resource.
 func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent []byte) {
 	if a.forgetUnwatched(s) {
@@ -342,9 +326,6 @@ func (u *update) scopeOf(n wire.ResourceName) (scope, error) {
 	}
 	if !n.Scoped || !u.types.Dialect.Locators() {
 		return scope{all: true}, nil
-	}
-	if isPublishedConstraints(n.Constraints) {
-		return scope{}, errPublished
 	}
 	c, err := dynwire.UnmarshalConstraints(n.Constraints)
 	if err != nil {

@@ -117,7 +117,7 @@ func (u *update) asked(name []byte) bool {
 
 // outcomeFor returns what becomes of a resource for a subscription to its name.
 func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
-	if !to.types.Dialect.Locators() || it.published {
+	if !to.types.Dialect.Locators() {
 		return choice.Taken
 	}
 	c := choice.Case{

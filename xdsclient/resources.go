@@ -29,9 +29,6 @@ type item struct {
 	// parameters are in the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	// published says that the resource is in the published form of xRFC TP2. It is taken
-	// for one without parameters, which is for all who watch its name.
-	published bool
 	// examined says that the resource was decoded, or has a fault without that; name and
 	// payload are the decoder's.
 	examined    bool
@@ -132,10 +129,6 @@ func (rs *resources) deliverAll(items []item) (unknown []item) {
 // readParameters reads the dynamic parameters, if the server is asked for variants.
 func (rs *resources) readParameters(it *item) {
 	if !rs.types.Dialect.Locators() {
-		return
-	}
-	if rs.published(&it.Resource) {
-		it.published, it.bare, it.Heartbeat, it.Err = true, false, false, errPublished
 		return
 	}
 	var err error

@@ -38,8 +38,6 @@ func FuzzVariants(f *testing.F) {
 		seed(incremental, variantOf("a", "shard=3", "x"), variantOf("a", "shard=5", "y"), variantWith("a", "shard=9", "1", badCluster("a", "x")))
 		seed(incremental, variantOf("a", "", "x"), gone("a", "env=prod"), gone("a"), refuses(5, "a", ""), refuses(7, "a", "shard=0-5"))
 		seed(incremental, memberOf("m", "env=prod", "x"), memberOf("m", "shard=3", "x"), gone(collectionDir+"m", "env=prod"), refuses(2, collectionDir+"m", "shard=1"), gone(collectionName, "env=prod"))
-		const published = "\n\v\n\x03env\x12\x04prod" // constraints of the published form
-		seed(incremental, variantOf("a", "a="+published, "x"), variantOf("", "a="+published, "x"), memberOf("m", collectionDir+"m="+published, "x"))
 		seed(incremental, func(r *answer) {
 			variantOf("a", "env=prod", "x")(r)
 			r.Resources[0].Aliases = []string{"b", collectionDir + "n"}

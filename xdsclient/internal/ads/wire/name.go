@@ -54,8 +54,8 @@ func readNames(message []byte, number protowire.Number) iter.Seq[ResourceName] {
 func readLocators(message []byte, number protowire.Number) iter.Seq[ResourceName] {
 	return func(yield func(ResourceName) bool) {
 		for b := range occurrences(message, number) {
-			n, err := ParseResourceName(b)
-			if n.Err = err; err == nil && len(n.Name) == 0 {
+			var n ResourceName
+			if n.Err = n.merge(b); n.Err == nil && len(n.Name) == 0 {
 				n.Err = errNoName
 			}
 			if !yield(n) {
@@ -65,14 +65,8 @@ func readLocators(message []byte, number protowire.Number) iter.Seq[ResourceName
 	}
 }
 
-// ParseResourceName reads an envoy.service.discovery.v3.ResourceName, whose name may be
-// empty. As in every message, the last occurrence of a field wins; that of the constraints
-// too, which a peer sends once.
-func ParseResourceName(b []byte) (n ResourceName, err error) {
-	err = n.merge(b)
-	return n, err
-}
-
+// merge reads an envoy.service.discovery.v3.ResourceName. As in every message, the last occurrence of a field wins; that of
+// the constraints too, which a peer sends once.
 func (n *ResourceName) merge(b []byte) error {
 	return protofield.Each(b, "envoy.service.discovery.v3.ResourceName", func(f protofield.Field) error {
 		switch {
