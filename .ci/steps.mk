@@ -6,8 +6,8 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 export GORACE := atexit_sleep_ms=50
 
 MODULES := $(shell git ls-files go.mod '*/go.mod' | xargs dirname)
-# Those with tests, and e2e.
-TESTS := $(addprefix test/,$(sort e2e $(foreach m,$(MODULES),$(if $(shell git ls-files '$m/*_test.go'),$m))))
+# Those with tests.
+TESTS := $(addprefix test/,$(foreach m,$(MODULES),$(if $(shell git ls-files '$m/*_test.go'),$m)))
 
 # The modules whose tests depend on time or chance, or on programs that they build: no result of theirs is from Go's cache.
 UNCACHED := e2e interop tools %etcdtest %kubernetes
@@ -54,8 +54,7 @@ lint: # go vet and staticcheck, all modules that tools/go.work has at once
 
 # The README's test command, "go test ./...", in each module. The step "lint" has the analyzers of "go vet".
 $(TESTS): test/%:
-	@go -C $* test -race -vet=off -timeout 40m $(if $(filter $(UNCACHED),$*),-count=1) -skip '^($(PLAIN)|$(PACKAGED))$$' \
-	  $(if $(filter .,$*),$$(go list ./... | grep -v /e2e$$),./...)
+	@go -C $* test -race -vet=off -timeout 40m $(if $(filter $(UNCACHED),$*),-count=1) -skip '^($(PLAIN)|$(PACKAGED))$$' ./...
 
 # $(call named,PATTERN,FLAGS) runs the tests of these names in each folder that has one.
 named = failed=; for dir in $$(git grep -lE '^func $1\(' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
