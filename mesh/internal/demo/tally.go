@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/styled"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 const (
