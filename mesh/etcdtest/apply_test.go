@@ -213,7 +213,7 @@ func TestNoEtcd(t *testing.T) {
 	xdstest.NoError(t, err)
 	address := listener.Addr().String()
 	listener.Close()
-	s, err := store.Open(store.Options{URL: "etcd://" + address, Timeout: 100 * time.Millisecond})
+	s, err := store.Open(store.Options{URL: "etcd://" + address, Timeout: time.Second})
 	xdstest.NoError(t, err)
 	defer s.Close()
 	_, err = s.Load(testutils.Context(t))

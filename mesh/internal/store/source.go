@@ -162,33 +162,41 @@ func (f *Source) readIfMoved(ctx context.Context) error {
 	return f.read(ctx)
 }
 
-// read takes in what has changed since the last reading. If documents have been deleted, or etcd may have been restored
-// from a backup, it reads all of them again.
+// read takes in what has changed since the last reading, or all documents, if some were deleted, or if etcd may have been
+// restored from a backup.
 func (f *Source) read(ctx context.Context) error {
 	after := f.head.revision
 	if f.gone.Load() != nil {
 		after = 0
 	}
-	for ; ; after = 0 {
-		response, err := f.store.changes(ctx, after)
-		if err != nil {
-			return err
-		}
-		now := headOf(response.Header)
-		if f.head.revision > 0 && !now.continues(f.head) {
-			f.log.Warn("etcd was restored from a backup; reading all documents", "revision", now.revision, "had", f.head.revision)
-			f.head = head{}
-			if after > 0 {
-				continue
-			}
-		}
-		f.take(response, after == 0)
-		if len(f.files) == int(response.Count) {
-			f.stale = f.stale || f.head.revision == 0
-			f.head = now
-			return nil
+	response, err := f.store.changes(ctx, after)
+	if err == nil && after > 0 && !f.completes(response) {
+		after = 0
+		response, err = f.store.changes(ctx, after)
+	}
+	if err != nil {
+		return err
+	}
+	now := headOf(response.Header)
+	if f.head.revision == 0 {
+		f.stale = true
+	} else if !now.continues(f.head) {
+		f.log.Warn("etcd was restored from a backup; all documents were read", "revision", now.revision, "had", f.head.revision)
+	}
+	f.take(response, after == 0)
+	f.head = now
+	return nil
+}
+
+// completes reports whether the files, with what has changed since they were read, are what the store has.
+func (f *Source) completes(changes *clientv3.GetResponse) bool {
+	files := len(f.files)
+	for _, kv := range changes.Kvs {
+		if name, _ := f.store.name(kv.Key); f.files[name] == nil {
+			files++
 		}
 	}
+	return headOf(changes.Header).continues(f.head) && files == int(changes.Count)
 }
 
 // take takes in the keys of a response, which has all or only those that have changed. Files with the same text are the same.

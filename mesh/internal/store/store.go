@@ -178,6 +178,8 @@ func (s *Store) fault(do string, err error) error {
 			err, PasswordEnv, s.options.User)
 	case strings.Contains(err.Error(), "error reading server preface") && s.config.TLS == nil:
 		err = fmt.Errorf("%w: if etcd speaks TLS, use %s", err, tlsScheme)
+	case s.config.TLS != nil && s.options.Cert == "" && wantsCertificate(err):
+		err = fmt.Errorf("%w: if etcd wants a certificate of its clients, add --store-cert and --store-key", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w: it did not answer in %s; is it etcd, and has it a quorum? --store-timeout allows more time", err, s.options.timeout())
 	}
@@ -186,4 +188,15 @@ func (s *Store) fault(do string, err error) error {
 		return exit.With(exit.Unreachable, fault)
 	}
 	return fault
+}
+
+// wantsCertificate reports whether an error may be that of a member that wants a certificate. With TLS 1.3 it ends the
+// connection after the handshake, and whether the reason is read before that is chance.
+func wantsCertificate(err error) bool {
+	for _, text := range []string{"certificate required", "broken pipe", "connection reset"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
