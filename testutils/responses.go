@@ -142,16 +142,16 @@ func (ts *typeState) delta(n news) *discoverypb.DeltaDiscoveryResponse {
 
 // repeats makes due again the subscriptions whose names and constraints are those by which a variant of a
 // collection is named that is gone: the client takes the removal for both. It reports whether there are any.
-func (ts *typeState) repeats(gone []item) (any bool) {
+func (ts *typeState) repeats(gone []item) (found bool) {
 	for _, it := range gone {
 		for tp, sub := range ts.subscribed {
 			if ts.byLocators && tp.name == it.topic.name && proto.Equal(sub.constraints, exactly(it.parameters)) {
 				delete(ts.told, tp)
-				any = true
+				found = true
 			}
 		}
 	}
-	return any
+	return found
 }
 
 // resources returns the messages for variants, each once.
