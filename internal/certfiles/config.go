@@ -6,9 +6,10 @@
 // (gRFC A29), including SPIFFE trust bundle maps (gRFC A87). Package bootstrap parses the
 // configuration with [Parse]; handshakes get the material from a [certprovider.Provider].
 //
-// gRPC's own file_watcher, package pemfile, does not fit: while a file is missing or faulty
-// it blocks until the deadline of the handshake and does not name the file, and it ignores
-// trust bundle maps unless an environment variable is set.
+// gRPC's own file_watcher, package pemfile, does not fit: it writes the private key to the log when that does not fit the
+// certificate, as while both are replaced; it takes a part of a file that is being written for the whole; a key that is
+// a pipe without a writer keeps roots trusted that were removed; and while a file is missing or faulty it blocks until the
+// deadline of the handshake and does not name the file.
 package certfiles
 
 import (

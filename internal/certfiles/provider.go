@@ -51,14 +51,10 @@ type Provider struct {
 
 // part is material that is read, and kept, by itself.
 type part struct {
-	files []file
-	parse func(texts [][]byte, into *certprovider.KeyMaterial) error
-	// texts are those of the files when they were last good, at loaded, which is zero before.
-	texts  [][]byte
-	loaded time.Time
-	// looked is when the files were last read, with any result.
-	looked  time.Time
-	doubted bool
+	read func(into *certprovider.KeyMaterial) error // nil: the configuration does not have it
+	// loaded is when the files were last read and good, which is zero before, and looked when they were last read.
+	loaded, looked time.Time
+	doubted        bool
 }
 
 // file is a file by the key of the configuration that names it.
@@ -68,7 +64,17 @@ func (f file) String() string { return f.key + " " + f.path }
 
 // NewProvider returns a provider of what the files hold. It reads nothing yet.
 func NewProvider(files Config) *Provider {
-	return &Provider{refresh: files.Refresh, roots: files.roots(), identity: files.identity(), material: new(certprovider.KeyMaterial)}
+	p := &Provider{refresh: files.Refresh, material: new(certprovider.KeyMaterial)}
+	switch {
+	case files.SPIFFEBundleMap != "":
+		p.roots.read = file{"spiffe_trust_bundle_map_file", files.SPIFFEBundleMap}.bundleMap
+	case files.CA != "":
+		p.roots.read = file{"ca_certificate_file", files.CA}.roots
+	}
+	if files.Certificate != "" {
+		p.identity.read = identity{file{"certificate_file", files.Certificate}, file{"private_key_file", files.Key}}.read
+	}
+	return p
 }
 
 // KeyMaterial implements certprovider.Provider. Files that have become unusable do not
@@ -95,14 +101,15 @@ func (p *Provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, 
 // update reads a part again if that is due. It returns an error if the part was never good.
 func (p *Provider) update(part *part) error {
 	isDue := part.loaded.IsZero() || time.Since(part.loaded) >= p.refresh || part.doubted && time.Since(part.looked) >= soon
-	if !isDue {
+	if part.read == nil || !isDue {
 		return nil
 	}
-	material, err := part.read(p.material)
+	next := *p.material
+	err := part.read(&next)
 	part.looked = time.Now()
 	switch {
 	case err == nil:
-		part.loaded, part.doubted, p.material = part.looked, false, material
+		part.loaded, part.doubted, p.material = part.looked, false, &next
 	case part.loaded.IsZero():
 		return err
 	default:
@@ -111,73 +118,49 @@ func (p *Provider) update(part *part) error {
 	return nil
 }
 
-// read returns the material with what the part's files hold now: the same material if they have not changed.
-func (p *part) read(before *certprovider.KeyMaterial) (*certprovider.KeyMaterial, error) {
-	texts := make([][]byte, len(p.files))
-	for i, f := range p.files {
-		var err error
-		if texts[i], err = f.read(); err != nil {
-			return nil, err
-		}
-	}
-	if !p.loaded.IsZero() && slices.EqualFunc(texts, p.texts, bytes.Equal) {
-		return before, nil
-	}
-	next := *before
-	if err := p.parse(texts, &next); err != nil {
-		return nil, err
-	}
-	p.texts = texts
-	return &next, nil
-}
-
 // Close implements certprovider.Provider. It does nothing.
 func (p *Provider) Close() {}
 
-// roots returns the part that servers are verified against, which has no files if the configuration has none.
-func (c Config) roots() part {
-	switch {
-	case c.SPIFFEBundleMap != "":
-		f := file{"spiffe_trust_bundle_map_file", c.SPIFFEBundleMap}
-		return part{files: []file{f}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) (err error) {
-			if m.SPIFFEBundleMap, err = parseBundleMap(texts[0]); err != nil {
-				return fmt.Errorf("%v: %w", f, err)
-			}
-			return nil
-		}}
-	case c.CA != "":
-		f := file{"ca_certificate_file", c.CA}
-		return part{files: []file{f}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) error {
-			if err := f.complete(texts[0]); err != nil {
-				return err
-			}
-			m.Roots = x509.NewCertPool()
-			if !m.Roots.AppendCertsFromPEM(texts[0]) {
-				return fmt.Errorf("%v: expected certificates in PEM form, found none", f)
-			}
-			return nil
-		}}
+func (f file) bundleMap(into *certprovider.KeyMaterial) error {
+	text, err := f.read()
+	if err != nil {
+		return err
 	}
-	return part{parse: func([][]byte, *certprovider.KeyMaterial) error { return nil }}
+	if into.SPIFFEBundleMap, err = parseBundleMap(text); err != nil {
+		return fmt.Errorf("%v: %w", f, err)
+	}
+	return nil
 }
 
-// identity returns the part with the client's certificate, which has no files if the configuration has none.
-func (c Config) identity() part {
-	if c.Certificate == "" {
-		return part{parse: func([][]byte, *certprovider.KeyMaterial) error { return nil }}
+func (f file) roots(into *certprovider.KeyMaterial) error {
+	text, err := f.readCertificates()
+	if err != nil {
+		return err
 	}
-	certificate, key := file{"certificate_file", c.Certificate}, file{"private_key_file", c.Key}
-	return part{files: []file{certificate, key}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) error {
-		if err := certificate.complete(texts[0]); err != nil {
-			return err
-		}
-		pair, err := tls.X509KeyPair(texts[0], texts[1])
-		if err != nil {
-			return fmt.Errorf("%v with %v: %w", certificate, key, err)
-		}
-		m.Certs = []tls.Certificate{pair}
-		return nil
-	}}
+	into.Roots = x509.NewCertPool()
+	if !into.Roots.AppendCertsFromPEM(text) {
+		return fmt.Errorf("%v: expected certificates in PEM form, found none", f)
+	}
+	return nil
+}
+
+type identity struct{ certificate, key file }
+
+func (i identity) read(into *certprovider.KeyMaterial) error {
+	certificate, err := i.certificate.readCertificates()
+	if err != nil {
+		return err
+	}
+	key, err := i.key.read()
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("%v with %v: %w", i.certificate, i.key, err)
+	}
+	into.Certs = []tls.Certificate{pair}
+	return nil
 }
 
 // parseBundleMap reads a SPIFFE trust bundle map. One faulty bundle makes the map
@@ -247,18 +230,22 @@ func entries(data []byte) (all []entry, err error) {
 // beginPEM is how a block begins.
 const beginPEM = "-----BEGIN "
 
-// complete returns an error for a file with certificates that ends within a block, which is being written: it
-// has only a part, which the parsers of certificates would take for the whole.
-func (f file) complete(text []byte) error {
+// readCertificates reads a file with certificates. One that ends within a block is being written: it has only a part, which
+// the parsers of certificates would take for the whole.
+func (f file) readCertificates() ([]byte, error) {
+	text, err := f.read()
+	if err != nil {
+		return nil, err
+	}
 	rest := text
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
 		rest = after
 	}
 	lastLine := rest[bytes.LastIndexByte(rest, '\n')+1:]
 	if bytes.Contains(rest, []byte(beginPEM)) || len(lastLine) > 0 && strings.HasPrefix(beginPEM, string(lastLine)) {
-		return fmt.Errorf("%v: the last certificate is not complete; the file may be being written", f)
+		return nil, fmt.Errorf("%v: the last certificate is not complete; the file may be being written", f)
 	}
-	return nil
+	return text, nil
 }
 
 // read reads a regular file: opening a named pipe might never return.

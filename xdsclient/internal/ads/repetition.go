@@ -8,7 +8,7 @@ import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 //
 //   - It is not worked on. The outcome of a response depends on the response and on the
 //     subscriptions. If neither has changed, there is nothing to do but to count it.
-//   - The reply is held back (Replies), so that a server that waits for it is slowed down. Of
+//   - The reply is held back for a moment (Replies), so that a server that waits for it is slowed down. Of
 //     several that are held back only the last is sent. Anything else lets go of it at once: a
 //     different response, or a change of the subscriptions, which SotW sends in
 //     the same request. Other types are not affected: their replies are due on their own.

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/grpc/backoff"
-
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // Reply answers a response: a NACK if it has a fault, else an ACK.
@@ -23,10 +20,9 @@ const MaxBacklog = 4 << 20
 // ErrUnread is the reason if a server sends responses and does not read the replies.
 var ErrUnread = errors.New("the server does not read the answers to its responses")
 
-// repeatBackoff is how long after the last reply for a type that to a repetition may be sent:
-// 0.1 s, growing by 2 to 3 s, each ±20 %. A server that repeats itself less often than that is
-// answered at once.
-var repeatBackoff = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 3 * time.Second}
+// repeatPause is how long after the last reply for a type that to a repetition may be sent. A server that repeats itself
+// less often than that is answered at once.
+const repeatPause = time.Second
 
 // Replies are the replies for one type that are due on a stream. The zero value has none, and
 // holds none back.
@@ -39,17 +35,14 @@ type Replies struct {
 
 	// sent is when the last reply was sent.
 	sent time.Time
-	// until is when the last of the queue is due, or zero: at once. The others are due
-	// at once.
+	// until is when the last of the queue is due. The others are due at once.
 	until time.Time
-	// held is how many repetitions in a row were answered late.
-	held int
 }
 
 // add adds the reply to a response that is no repetition, which lets go of one that is held
 // back. In delta each reply is sent, in SotW only the last.
 func (q *Replies) add(r Reply, d wire.Dialect) error {
-	q.release()
+	q.until = time.Time{}
 	return q.enqueue(r, d)
 }
 
@@ -76,22 +69,9 @@ func (q *Replies) addAgain(r Reply, d wire.Dialect) (due bool, err error) {
 		*last = r
 		return false, nil
 	}
-	q.hold()
+	q.until = q.sent.Add(repeatPause)
 	return true, q.enqueue(r, d)
 }
-
-// hold holds back the next reply, unless the last one is long ago.
-func (q *Replies) hold() {
-	tries := transport.Retries{Config: repeatBackoff, Failed: q.held}
-	q.until = q.sent.Add(tries.Next())
-	q.held = tries.Failed
-	if !time.Now().Before(q.until) {
-		q.release()
-	}
-}
-
-// release lets go of a reply that is held back.
-func (q *Replies) release() { q.until, q.held = time.Time{}, 0 }
 
 // Due reports whether a reply is due, and if not, when one will be: zero if there is none.
 func (q *Replies) Due() (due bool, at time.Time) {

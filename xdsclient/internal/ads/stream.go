@@ -97,7 +97,8 @@ func (s *Stream) Notify() {
 func (s *Stream) Close() { s.cancel() }
 
 // Run keeps a stream open on the connection, which it releases when it returns. It waits longer
-// with every attempt on which nothing was accepted. The wait counts from the start of the attempt: a stream that ends after a long life is replaced at once, one that ends right
+// with every attempt on which nothing was accepted. The wait counts from the start of
+// the attempt: a stream that ends after a long life is replaced at once, one that ends right
 // after its first answer is not.
 func (s *Stream) Run(conn *transport.Conn) {
 	defer conn.Release()
