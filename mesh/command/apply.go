@@ -141,7 +141,7 @@ func (c *change) old() (*folder.Content, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.before.Documents)) {
 		files = append(files, folder.Parse(c.store+"/"+name, []byte(c.before.Documents[name])))
 	}
-	content, err := folder.NewJoiner(c.store).Join(files)
+	content, err := folder.Join(c.store, files)
 	if err == nil {
 		_, err = site.ValidateContent(content, "")
 	}

@@ -119,7 +119,7 @@ func (w *world) services() (names string, good bool) {
 	for _, name := range slices.Sorted(maps.Keys(w.documents)) {
 		files = append(files, folder.Parse(name, []byte(w.documents[name])))
 	}
-	content, err := folder.NewJoiner("").Join(files)
+	content, err := folder.Join("", files)
 	if err != nil || content.Documents() == 0 {
 		return "", false
 	}

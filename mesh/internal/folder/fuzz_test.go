@@ -22,7 +22,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := Parse("a.yaml", data)
-		c, err := NewJoiner("").Join([]*File{file})
+		c, err := Join("", []*File{file})
 		if (c == nil) == (err == nil) {
 			t.Fatalf("got content %v and error %v", c, err)
 		}

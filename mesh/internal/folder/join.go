@@ -2,17 +2,12 @@ package folder
 
 import "github.com/dynxds/dynxds/mesh/internal/document"
 
-// Joiner makes the content of a folder out of its files, wherever these are kept.
-type Joiner struct{ dir string }
-
-// NewJoiner returns a joiner for files below dir, which is the Dir of its contents.
-func NewJoiner(dir string) *Joiner { return &Joiner{dir: dir} }
-
-// Join checks the files against each other and returns what they have together. What they have are
-// the pointers of the files. An error is a *document.Faults, with those of each file.
-func (j *Joiner) Join(files []*File) (*Content, error) {
+// Join makes the content of a folder out of its files, wherever these are kept: it checks them against each other and returns what
+// they have together, by the pointers of the files. dir is the Dir of the content. An error is a *document.Faults, with those
+// of each file.
+func Join(dir string, files []*File) (*Content, error) {
 	var faults document.Faults
-	c := &Content{Dir: j.dir, Files: len(files)}
+	c := &Content{Dir: dir, Files: len(files)}
 	for _, f := range files {
 		c.add(f.content)
 		faults.AddAll(f.faults)

@@ -22,7 +22,6 @@ import (
 type Reader struct {
 	dir    string
 	files  map[string]*read
-	joiner *Joiner
 	// unsettled are the changes that do not count yet, by the names of files.
 	unsettled map[string]*change
 	// looked says that this is not the first look.
@@ -44,7 +43,7 @@ type read struct {
 
 // New returns a reader of a folder. It does not read it yet.
 func New(dir string) *Reader {
-	return &Reader{dir: dir, files: map[string]*read{}, unsettled: map[string]*change{}, joiner: NewJoiner(dir), now: time.Now}
+	return &Reader{dir: dir, files: map[string]*read{}, unsettled: map[string]*change{}, now: time.Now}
 }
 
 // Read returns the present content of the folder. If nothing changed since the last call, content and
@@ -250,5 +249,5 @@ func (r *Reader) join() (*Content, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.files)) {
 		files = append(files, r.files[name].File)
 	}
-	return r.joiner.Join(files)
+	return Join(r.dir, files)
 }

@@ -18,7 +18,7 @@ func absenceOf(t *testing.T, authority string, services ...string) *absence {
 	for _, name := range services {
 		text += "kind: Service\nname: " + name + "\n---\n"
 	}
-	content, err := folder.NewJoiner("").Join([]*folder.File{folder.Parse("a.yaml", []byte(text))})
+	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
 	loaded, err := loadContent(content, authority, nil)
 	xdstest.NoError(t, err)

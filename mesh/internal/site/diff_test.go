@@ -88,7 +88,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 
 func parse(t *testing.T, text string) *folder.Content {
 	t.Helper()
-	content, err := folder.NewJoiner("dir").Join([]*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
+	content, err := folder.Join("dir", []*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
 	xdstest.NoError(t, err)
 	return content
 }

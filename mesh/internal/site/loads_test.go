@@ -21,7 +21,7 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	t.Parallel()
 	const text = "kind: Service\nname: backend\nloadReporting: true\n---\n" +
 		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: legacy, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}\n"
-	content, err := folder.NewJoiner("").Join([]*folder.File{folder.Parse("a.yaml", []byte(text))})
+	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
 	p := quietPlane("", "")
 	_, err = p.reload.publisher.Publish(t.Context(), content)

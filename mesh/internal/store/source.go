@@ -34,7 +34,6 @@ type Source struct {
 	log    *slog.Logger
 	reload <-chan os.Signal
 	poll   *time.Ticker
-	joiner *folder.Joiner
 	// changed has a value when the watch has reported something.
 	changed chan struct{}
 	// stop ends the watch, and watching waits for its end.
@@ -61,7 +60,7 @@ type file struct {
 // reload has signals that ask for a reading; it may be nil.
 func Follow(ctx context.Context, s *Store, reload <-chan os.Signal, log *slog.Logger) *Source {
 	f := &Source{
-		store: s, log: log, reload: reload, poll: time.NewTicker(poll), joiner: folder.NewJoiner(s.Dir()),
+		store: s, log: log, reload: reload, poll: time.NewTicker(poll),
 		changed: make(chan struct{}, 1), files: map[string]*file{},
 	}
 	f.note(ctx, f.read(ctx))
@@ -102,7 +101,7 @@ func (f *Source) join() (*folder.Content, error) {
 			files = append(files, parsed)
 		}
 	}
-	content, err := f.joiner.Join(files)
+	content, err := folder.Join(f.store.Dir(), files)
 	if err == nil && content.Documents() == 0 {
 		return nil, fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", f.store.Dir())
 	}
