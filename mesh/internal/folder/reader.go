@@ -20,8 +20,8 @@ import (
 //
 // A file that is being written counts with the text that it had before: see settle.go.
 type Reader struct {
-	dir    string
-	files  map[string]*read
+	dir   string
+	files map[string]*read
 	// unsettled are the changes that do not count yet, by the names of files.
 	unsettled map[string]*change
 	// looked says that this is not the first look.
