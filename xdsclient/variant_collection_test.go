@@ -91,17 +91,9 @@ func TestCollectionsOfVariants(t *testing.T) {
 	})
 }
 
-// collect starts a watch of the collection.
-func (d *desk) collect(constraints ...string) (*collectionEar, func()) {
-	e := newCollectionEar(d.t)
-	return e, d.k.c.WatchCollectionLocator(d.types.clusters, collectionName, choose(constraints...), e)
-}
-
 func memberOf(name, params, text string) func(*answer) {
 	return variantOf(collectionDir+name, params, text)
 }
-
-func newCollectionDesk(t *testing.T) *desk { return newDesk(t, true) }
 
 // The work for a collection grows with its members, and not with the square of the variants that one name
 // has: ns/variant is about the same.

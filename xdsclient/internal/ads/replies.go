@@ -35,7 +35,8 @@ type Replies struct {
 
 	// sent is when the last reply was sent.
 	sent time.Time
-	// until is when the last of the queue is due. The others are due at once.
+	// until is when the last of the queue is due, or zero: at once. The others are due
+	// at once.
 	until time.Time
 }
 
@@ -69,7 +70,9 @@ func (q *Replies) addAgain(r Reply, d wire.Dialect) (due bool, err error) {
 		*last = r
 		return false, nil
 	}
-	q.until = q.sent.Add(repeatPause)
+	if q.until = q.sent.Add(repeatPause); !time.Now().Before(q.until) {
+		q.until = time.Time{}
+	}
 	return true, q.enqueue(r, d)
 }
 
