@@ -25,10 +25,14 @@ var floors = []string{
 	"dpdswrapper configselector balancer",
 	"resolver internal/livestate",
 	".", // the plugin; nothing below imports what is above
-	"mesh/controlplane mesh/meshroute mesh/explain observe",
+	"observe mesh/internal/document",
+	"mesh/internal/meshpolicy mesh/internal/access mesh/internal/planestate mesh/internal/styled mesh/internal/webguard",
+	"mesh/controlplane mesh/meshroute mesh/explain",
 	"mesh/relay testutils mesh/statuspage",
 	"internal/xdstest",
 	"mesh/meshtest",
+	"mesh/internal", // what commands are made of
+	"mesh/command mesh/kubernetes mesh/etcdtest mesh/examples",
 	"cmd examples e2e interop tools",
 }
 
