@@ -481,7 +481,7 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 		})
 		picks := 0
 		w.pick = func(context.Context) error { picks++; return nil }
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 || picks != 1 {
 			t.Errorf("%v after %d picks, OnFinish got %v", r.err, picks, r.finished)

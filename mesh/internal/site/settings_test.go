@@ -129,8 +129,8 @@ func TestLimitsTakeEffectOnRPCs(t *testing.T) {
 		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}, hostSelectionAttempts: 5}", failing, codes.Unavailable, "not today", 3},
 		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {maxRetries: 0}", failing, codes.Unavailable, "not retried", 1},
 		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {retryBudget: {percent: 0, minConcurrency: 0}}", failing, codes.Unavailable, "not retried", 1},
-		{"retry: {perTryTimeout: 50ms}", silent, codes.DeadlineExceeded, "per_try_timeout", 1},
-		{"timeout: 50ms", silent, codes.DeadlineExceeded, "", 1},
+		{"retry: {perTryTimeout: 2s}", silent, codes.DeadlineExceeded, "per_try_timeout", 1},
+		{"timeout: 2s", silent, codes.DeadlineExceeded, "", 1},
 		{"circuitBreakers: {maxRequests: 0}", failing, codes.Unavailable, "", 0},
 	} {
 		t.Run(test.settings, func(t *testing.T) {
