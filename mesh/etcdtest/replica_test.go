@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		command = filepath.Join(dir, "dynxds")
-		build := exec.Command("go", "build", "-o", command, ".")
-		build.Dir = ".."
+		build := exec.Command("go", "build", "-o", command, "./cmd/dynxds")
+		build.Dir = "../.."
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("building dynxds: %v\n%s", err, out))
 		}
