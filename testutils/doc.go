@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Context returns a context that ends with the test, or after 30 s, to end a test that hangs.
+// Context returns a context that ends with the test, or after 2 minutes, which only a test that hangs takes.
 func Context(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
