@@ -12,7 +12,7 @@ func TestUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := generate()
 	xdstest.NoError(t, err)
-	got, err := os.ReadFile("../../../deploy/kubernetes/crd.yaml")
+	got, err := os.ReadFile("../../../../deploy/kubernetes/crd.yaml")
 	xdstest.NoError(t, err)
 	if string(got) != string(want) {
 		t.Error("deploy/kubernetes/crd.yaml is not what the reader expects; run make generate")
