@@ -36,6 +36,11 @@ type Endpoints struct {
 	Ignored []xdsclient.Ignored
 }
 
+// DropsAll reports whether no RPC passes the Drops.
+func (e *Endpoints) DropsAll() bool {
+	return slices.ContainsFunc(e.Drops, func(d Drop) bool { return d.PerMillion >= Million })
+}
+
 // LocalityID identifies a locality.
 type LocalityID struct{ Region, Zone, SubZone string }
 

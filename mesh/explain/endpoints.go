@@ -30,17 +30,21 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	} else if r := e.findResource(typeurl.Cluster, c.Name); r != nil {
 		places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
 	}
+	dropped := ""
 	for _, d := range endpoints.Drops {
 		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
-		if d.PerMillion >= xdsresource.Million && c.refused == "" {
-			c.refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
+		if d.PerMillion >= xdsresource.Million && dropped == "" {
+			dropped = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
 	}
-	if value.MaxRequests == 0 && c.refused == "" {
+	if value.MaxRequests == 0 {
 		c.refused = "circuit_breakers.max_requests is 0"
 	}
 	a.Priorities = describePriorities(Priorities(endpoints), c, places)
 	a.choose(c, value)
+	if dropped != "" { // whatever its endpoints do
+		c.Error, c.refused = dropped, dropped
+	}
 	e.live(c, places)
 }
 

@@ -300,8 +300,8 @@ type Cluster struct {
 	RPCs        string `json:"rpcs,omitempty"`
 	At          string `json:"at,omitempty"`
 
-	// refused is why its RPCs fail although it has endpoints, which is no reason for an aggregate
-	// cluster to use another member.
+	// refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
+	// aggregate cluster to use another member.
 	refused string
 }
 

@@ -101,15 +101,18 @@ func limited(name string, requests uint32) *clusterpb.Cluster {
 func TestOutcomeOfRefusals(t *testing.T) {
 	t.Parallel()
 	const drops, limit = `all RPCs are dropped (drop_overloads, category "c")`, "circuit_breakers.max_requests is 0"
+	empty := dropping("c", 100)
+	empty.Endpoints = nil
 	for name, tc := range map[string]struct {
 		cluster       *clusterpb.Cluster
 		endpoints     *endpointpb.ClusterLoadAssignment
 		outcome, code string
 	}{
-		"some dropped": {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 30), ", priority 0, 1 endpoint, 65% dropped with UNAVAILABLE", ""},
-		"all dropped":  {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 100), ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
-		"no request":   {limited("c", 0), dropping("c"), ", where they fail with UNAVAILABLE: " + limit, "UNAVAILABLE"},
-		"one request":  {limited("c", 1), dropping("c"), ", priority 0, 1 endpoint", ""},
+		"some dropped":             {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 30), ", priority 0, 1 endpoint, 65% dropped with UNAVAILABLE", ""},
+		"all dropped":              {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 100), ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
+		"all dropped, no endpoint": {xdsmsg.EDSCluster("c", ""), empty, ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
+		"no request":               {limited("c", 0), dropping("c"), ", where they fail with UNAVAILABLE: " + limit, "UNAVAILABLE"},
+		"one request":              {limited("c", 1), dropping("c"), ", priority 0, 1 endpoint", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
