@@ -33,7 +33,7 @@ type Policy struct {
 
 	config *Config
 	// labels are the telemetry labels of the cluster's RPCs.
-	labels map[string]string
+	labels Labels
 	// resolve is Config.ResolveNow, for the connections.
 	resolve atomic.Pointer[func()]
 	phase   phase

@@ -31,7 +31,7 @@ type picker struct {
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
 	// labels are the telemetry labels of all its RPCs.
-	labels map[string]string
+	labels Labels
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
 }
@@ -96,7 +96,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	} else {
 		result, sc, err = p.pickAny(info, d)
 	}
-	setLabels(info.Ctx, p.labels, sc)
+	p.labels.Set(info.Ctx, sc)
 	return result, err
 }
 
