@@ -93,7 +93,7 @@ func (c *cell) label(ctx context.Context) {
 		return
 	}
 	if r := c.config.Load().Cluster; r == nil || r.Kind != xdsresource.ClusterAggregate {
-		grpcbridge.UpdateLabels(ctx, cluster.LabelsOf(c.name, r))
+		cluster.LabelsOf(c.name, r).Set(ctx, nil)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 
 // UpdateLabels gives all labels together to the callbacks for telemetry labels in the context of an RPC
 // (telemetry.NewContextWithLabelCallback), such as that of gRPC's OpenTelemetry plugin, in the
-// order of their registration. It reports whether there are any. Later labels replace earlier ones. As gRPC calls the callbacks, a pick does
-// so once: a callback may keep the labels of the last call only. UpdateLabels does not keep or change
+// order of their registration. It reports whether there are any. Later labels replace earlier ones. UpdateLabels does not keep or change
 // labels. A caller that must not allocate without callbacks asks TakesLabels first.
 //
 // gRPC lets only its own packages call the callbacks. If a future gRPC keeps them elsewhere,

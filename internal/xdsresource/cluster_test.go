@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -133,6 +134,11 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 	t.Parallel()
 	id := func(zone string) LocalityID { return LocalityID{Region: "r", Zone: zone, SubZone: "s"} }
 	one := func(address string) []Endpoint { return []Endpoint{{Address: address, Weight: 1}} }
+	ill := func(h string) *endpointpb.LbEndpoint {
+		e := host(h)
+		e.HealthStatus = corepb.HealthStatus_UNHEALTHY
+		return e
+	}
 	dropping := assignment(bare(0, host("10.0.0.1")))
 	dropping.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
 		{Category: "spare", DropPercentage: &typepb.FractionalPercent{Numerator: 25}},
@@ -154,6 +160,15 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{Weight: 5, Endpoints: []Endpoint{{Address: "10.0.0.1:80", Weight: 1}, {Address: "[::1]:80", Weight: 4}}},
 				{Priority: 1, Weight: 1, Endpoints: one("10.0.0.2:80")},
+			}}},
+		}, {
+			"STATIC: endpoints that get no RPCs have no weight; a locality has at least 1",
+			inlineCluster(clusterpb.Cluster_STATIC, assignment(bare(0, host("10.0.0.1"), ill("10.0.0.2"), ill("10.0.0.3")), bare(1, ill("10.0.0.4")))),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{Weight: 1, Endpoints: []Endpoint{
+					{Address: "10.0.0.1:80", Weight: 1}, {Address: "10.0.0.2:80", Weight: 1, Health: HealthUnhealthy}, {Address: "10.0.0.3:80", Weight: 1, Health: HealthUnhealthy},
+				}},
+				{Priority: 1, Weight: 1, Endpoints: []Endpoint{{Address: "10.0.0.4:80", Weight: 1, Health: HealthUnhealthy}}},
 			}}},
 		}, {
 			"STATIC with weights of localities: those without are not used (gRFC A27)",

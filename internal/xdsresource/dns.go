@@ -123,16 +123,16 @@ func fitWeights(localities []Locality) {
 	weights := make([]uint64, len(localities))
 	var all uint64
 	for i := range localities {
+		weights[i] = uint64(localities[i].Weight)
+		if weights[i] == 0 {
+			weights[i] = weightByEndpoints(localities[i].Endpoints)
+		}
+		all += weights[i]
 		total := totalWeight(localities[i].Endpoints)
 		for j := range localities[i].Endpoints {
 			e := &localities[i].Endpoints[j]
 			e.Weight = scaled(uint64(e.Weight), total, len(localities[i].Endpoints))
 		}
-		weights[i] = uint64(localities[i].Weight)
-		if weights[i] == 0 {
-			weights[i] = total
-		}
-		all += weights[i]
 	}
 	for i := range localities {
 		localities[i].Weight = scaled(weights[i], all, len(localities))

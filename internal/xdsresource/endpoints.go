@@ -36,6 +36,11 @@ type Endpoints struct {
 	Ignored []xdsclient.Ignored
 }
 
+// DropsAll reports whether no RPC passes the Drops.
+func (e *Endpoints) DropsAll() bool {
+	return slices.ContainsFunc(e.Drops, func(d Drop) bool { return d.PerMillion >= Million })
+}
+
 // LocalityID identifies a locality.
 type LocalityID struct{ Region, Zone, SubZone string }
 
@@ -165,7 +170,7 @@ type endpointDecoder struct {
 	at   *faults.Path
 	kind ClusterKind
 	// weightless says that no locality of a load_assignment has a weight. Each
-	// then weighs as much as its endpoints do, which is how Envoy shares RPCs
+	// then weighs as much as its endpoints that get RPCs do, which is how Envoy shares RPCs
 	// among endpoints if localities are not to matter.
 	weightless bool
 	// weights has the sum of the locality weights of each priority.
@@ -211,7 +216,7 @@ func (d *endpointDecoder) add(i int, part localityPart) {
 	}
 	endpoints := d.endpoints(at, i, part)
 	if d.weightless && d.kind == ClusterStatic {
-		weight = uint32(min(totalWeight(endpoints), math.MaxUint32))
+		weight = uint32(min(weightByEndpoints(endpoints), math.MaxUint32))
 		d.checkWeight(at, priority, weight)
 	}
 	if len(endpoints) > 0 {
@@ -283,6 +288,20 @@ func totalWeight(endpoints []Endpoint) uint64 {
 	}
 	return total
 }
+
+// UsableWeight returns the weight of the endpoints that may get RPCs.
+func UsableWeight(endpoints []Endpoint) uint64 {
+	var total uint64
+	for i := range endpoints {
+		if endpoints[i].Health.Usable() {
+			total += uint64(endpoints[i].Weight)
+		}
+	}
+	return total
+}
+
+// weightByEndpoints returns the weight of a locality that is given none: that of its endpoints that get RPCs, at least 1.
+func weightByEndpoints(endpoints []Endpoint) uint64 { return max(1, UsableWeight(endpoints)) }
 
 func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb.LbEndpoint, localityProxy string) Endpoint {
 	e := Endpoint{Weight: 1, Health: HealthStatus(pb.GetHealthStatus()), Proxy: cmp.Or(d.proxy(at, pb), localityProxy)}

@@ -307,10 +307,10 @@ func TestResolvedCluster(t *testing.T) {
 				{ID: zone("b"), Priority: 1, Weight: 7, Endpoints: []Endpoint{endpoint("10.0.0.3:80", 1, "three")}},
 			},
 		}, {
-			"STRICT_DNS without weights of localities: each weighs as much as its endpoints", strict(0),
+			"STRICT_DNS without weights of localities: each weighs as much as its endpoints that get RPCs", strict(0),
 			map[string][]string{"one:80": {"10.0.0.1:80", "10.0.0.2:80"}, "two:81": {"10.0.0.1:81"}, "three:80": {"10.0.0.3:80"}},
 			[]Locality{
-				{ID: zone("a"), Weight: 7, Endpoints: []Endpoint{first("10.0.0.1:80"), first("10.0.0.2:80"), endpoint("10.0.0.1:81", 3, "h")}},
+				{ID: zone("a"), Weight: 3, Endpoints: []Endpoint{first("10.0.0.1:80"), first("10.0.0.2:80"), endpoint("10.0.0.1:81", 3, "h")}},
 				{ID: zone("b"), Priority: 1, Weight: 1, Endpoints: []Endpoint{endpoint("10.0.0.3:80", 1, "three")}},
 			},
 		}, {

@@ -30,17 +30,21 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	} else if r := e.findResource(typeurl.Cluster, c.Name); r != nil {
 		places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
 	}
+	dropped := ""
 	for _, d := range endpoints.Drops {
 		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
-		if d.PerMillion >= xdsresource.Million && c.refused == "" {
-			c.refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
+		if d.PerMillion >= xdsresource.Million && dropped == "" {
+			dropped = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
 	}
-	if value.MaxRequests == 0 && c.refused == "" {
+	if value.MaxRequests == 0 {
 		c.refused = "circuit_breakers.max_requests is 0"
 	}
 	a.Priorities = describePriorities(Priorities(endpoints), c, places)
 	a.choose(c, value)
+	if dropped != "" { // whatever its endpoints do
+		c.Error, c.refused = dropped, dropped
+	}
 	e.live(c, places)
 }
 
@@ -110,21 +114,21 @@ func Priorities(endpoints *xdsresource.Endpoints) (all []inspect.Priority) {
 func describePriorities(all []inspect.Priority, c *Cluster, places map[string]string) (list []Priority) {
 	for i, why := range livestate.PriorityReasons(all) {
 		p := priorityOf(&all[i], why, places)
-		share(p.Localities, c.Settings.AcrossLocalities)
+		share(p.Localities, c.Settings.countsEndpoints())
 		list = append(list, p)
 	}
 	return list
 }
 
 // share sets the shares of the localities of one priority. Those without a usable endpoint have
-// none. Across localities the number of usable endpoints counts in place of the weight.
-func share(localities []Locality, across bool) {
+// none.
+func share(localities []Locality, byEndpoints bool) {
 	total, parts := 0.0, make([]float64, len(localities))
 	for i := range localities {
 		n := localities[i].usable()
 		switch {
 		case n == 0:
-		case across:
+		case byEndpoints:
 			parts[i] = float64(n)
 		default:
 			parts[i] = float64(localities[i].Weight)
@@ -136,6 +140,12 @@ func share(localities []Locality, across bool) {
 			localities[i].Percent = percent(100 * parts[i] / total)
 		}
 	}
+}
+
+// countsEndpoints reports whether a locality's share of RPCs is that of its usable endpoints, rather than that of its
+// weight: if a policy picks among the endpoints of all localities and does not look at weights.
+func (s *ClusterSettings) countsEndpoints() bool {
+	return s.AcrossLocalities && s.Policy != xdsresource.PolicyRingHash && s.Policy != xdsresource.PolicyMaglev
 }
 
 // usable returns the number of endpoints that may get RPCs.

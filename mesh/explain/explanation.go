@@ -300,8 +300,8 @@ type Cluster struct {
 	RPCs        string `json:"rpcs,omitempty"`
 	At          string `json:"at,omitempty"`
 
-	// refused is why its RPCs fail although it has endpoints, which is no reason for an aggregate
-	// cluster to use another member.
+	// refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
+	// aggregate cluster to use another member.
 	refused string
 }
 
@@ -310,7 +310,7 @@ type ClusterSettings struct {
 	// Policy is the load-balancing policy, and PolicyConfig its configuration in JSON.
 	Policy       string          `json:"policy"`
 	PolicyConfig json.RawMessage `json:"policy_config,omitempty"`
-	// AcrossLocalities is set if locality weights have no effect.
+	// AcrossLocalities is set if the policy picks among the endpoints of all localities of a priority.
 	AcrossLocalities bool `json:"across_localities,omitempty"`
 	// TLS is how connections are secured, in words.
 	TLS string `json:"tls"`

@@ -71,12 +71,14 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 		c.Error, c.Waits = livestate.Why(state), ""
 	case state.Phase == inspect.PhaseResolving:
 		c.Error, c.Waits = "", livestate.Why(state)
+	case c.refused != "": // without an endpoint
+		c.Error, c.Waits = c.refused, ""
 	case state.State == inspect.TransientFailure:
 		c.Error, c.Waits = livestate.Why(state), ""
 	case state.State == inspect.Connecting:
 		c.Error, c.Waits = "", livestate.Why(state)
-	default: // Only an RPC that has a connection is refused.
-		c.Error, c.Waits = c.refused, ""
+	default:
+		c.Error, c.Waits = "", ""
 	}
 }
 

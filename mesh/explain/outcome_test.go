@@ -9,6 +9,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -101,15 +102,18 @@ func limited(name string, requests uint32) *clusterpb.Cluster {
 func TestOutcomeOfRefusals(t *testing.T) {
 	t.Parallel()
 	const drops, limit = `all RPCs are dropped (drop_overloads, category "c")`, "circuit_breakers.max_requests is 0"
+	empty := dropping("c", 100)
+	empty.Endpoints = nil
 	for name, tc := range map[string]struct {
 		cluster       *clusterpb.Cluster
 		endpoints     *endpointpb.ClusterLoadAssignment
 		outcome, code string
 	}{
-		"some dropped": {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 30), ", priority 0, 1 endpoint, 65% dropped with UNAVAILABLE", ""},
-		"all dropped":  {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 100), ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
-		"no request":   {limited("c", 0), dropping("c"), ", where they fail with UNAVAILABLE: " + limit, "UNAVAILABLE"},
-		"one request":  {limited("c", 1), dropping("c"), ", priority 0, 1 endpoint", ""},
+		"some dropped":             {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 30), ", priority 0, 1 endpoint, 65% dropped with UNAVAILABLE", ""},
+		"all dropped":              {xdsmsg.EDSCluster("c", ""), dropping("c", 50, 100), ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
+		"all dropped, no endpoint": {xdsmsg.EDSCluster("c", ""), empty, ", where they fail with UNAVAILABLE: " + drops, "UNAVAILABLE"},
+		"no request":               {limited("c", 0), dropping("c"), ", where they fail with UNAVAILABLE: " + limit, "UNAVAILABLE"},
+		"one request":              {limited("c", 1), dropping("c"), ", priority 0, 1 endpoint", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,6 +129,32 @@ func TestOutcomeOfRefusals(t *testing.T) {
 				t.Errorf("under an aggregate cluster: outcome %q with code %q; want %q with %q", e.Outcome, e.Code, tc.outcome, tc.code)
 			}
 		})
+	}
+}
+
+// A locality's share is its weight's, also across localities, unless the policy counts endpoints only.
+func TestSharesOfLocalities(t *testing.T) {
+	t.Parallel()
+	in := func(zone string, addresses ...string) xdsmsg.Locality {
+		l := xdsmsg.Locality{Zone: zone, Weight: 1}
+		for _, a := range addresses {
+			l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: a})
+		}
+		return l
+	}
+	for policy, want := range map[string]float64{"ROUND_ROBIN": 50, "RING_HASH": 50, "MAGLEV": 50, "RANDOM": 75} {
+		s := serving(xdsmsg.PrefixRoute("/", "c"))
+		c := xdsmsg.EDSCluster("c", "")
+		c.LbPolicy = clusterpb.Cluster_LbPolicy(clusterpb.Cluster_LbPolicy_value[policy])
+		if policy == "RANDOM" {
+			c.LoadBalancingPolicy = policies(new(randompb.Random))
+		}
+		s.Resources[2] = held(c)
+		s.Resources[3] = held(xdsmsg.Endpoints("c", in("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), in("b", "10.0.0.4:80")))
+		got := mustExplain(t, s, Request{}).Clusters[0].Assignment.Priorities[0].Localities[0].Percent
+		if float64(got) != want {
+			t.Errorf("%s: %v%% go to the locality, want %v%%", policy, got, want)
+		}
 	}
 }
 

@@ -219,7 +219,7 @@ func TestBuild_Endpoints(t *testing.T) {
 	want := map[string][]xdsresource.Locality{
 		"s": {
 			{ID: id(east), Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "10.0.0.2:80", Weight: 1, Health: xdsresource.HealthDraining}}},
-			{ID: id(west), Weight: 5, Endpoints: []xdsresource.Endpoint{
+			{ID: id(west), Weight: 3, Endpoints: []xdsresource.Endpoint{
 				{Address: "10.0.0.1:80", Weight: 3, Health: xdsresource.HealthHealthy},
 				{Address: "10.0.0.3:80", Weight: 2, Health: xdsresource.HealthUnhealthy, Hostname: "h"},
 			}},

@@ -251,7 +251,8 @@ func (e *Endpoint) isIP() bool {
 
 // assignment returns the endpoints of a subset. rank says for each how many priorities lower it is than by itself, and whether
 // it is wanted at all; nil wants all as they are. The weight of a locality, unless it is given, is the
-// sum of its endpoints', so that these are relative to each other across localities.
+// sum of those of its endpoints that get RPCs, so that these are relative to each other across localities; it is at
+// least 1, as clients do not read localities of weight 0.
 func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
@@ -272,8 +273,11 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, ran
 			}
 			groups[key] = g
 		}
-		g.LoadBalancingWeight.Value += max(e.Weight, 1)
-		g.LbEndpoints = append(g.LbEndpoints, e.message(places))
+		m := e.message(places)
+		if h := m.GetHealthStatus(); h == corepb.HealthStatus_HEALTHY || h == corepb.HealthStatus_UNKNOWN {
+			g.LoadBalancingWeight.Value += max(e.Weight, 1)
+		}
+		g.LbEndpoints = append(g.LbEndpoints, m)
 	}
 	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(EndpointsType, sub.ID)}
 	priority, last := uint32(0), uint32(0)
@@ -282,9 +286,8 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, ran
 			priority++
 		}
 		last = key.priority
-		if weight := s.LocalityWeights[key.locality]; weight > 0 {
-			groups[key].LoadBalancingWeight.Value = weight
-		}
+		weight := groups[key].LoadBalancingWeight
+		weight.Value = max(cmp.Or(s.LocalityWeights[key.locality], weight.Value), 1)
 		groups[key].Priority = priority
 		a.Endpoints = append(a.Endpoints, groups[key])
 	}

@@ -228,6 +228,22 @@ func TestEachClusterHasItsOwnConfiguration(t *testing.T) {
 	})
 }
 
+// A cluster that drops all RPCs drops them whatever its endpoints do: the next one gets none.
+func TestClusterThatDropsAllIsUsed(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		b, none := in("own-B", "b:1"), in("own-B", "b:1")
+		b.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
+		none.Endpoints = &xdsresource.Endpoints{Name: "none", Drops: b.Endpoints.Drops}
+		f.Network.Set("b:1", lbtest.Refused)
+		f.update(b, in("own-C", "c:1"))
+		f.Expect("B cannot be reached", `RPC to cluster "own-B" dropped`)
+		f.update(none, in("own-C", "c:1"))
+		f.Expect("B has no endpoint", `RPC to cluster "own-B" dropped`)
+		f.update(in("own-B", "b:1"), in("own-C", "c:1"))
+		f.Expect("B drops nothing", "c:1")
+	})
+}
+
 // gRFC A37, "Priority Policy Reresolution Handling": a cluster that keeps failing does not have
 // the names of the one in use looked up again.
 func TestReresolutionIsUpToTheCluster(t *testing.T) {

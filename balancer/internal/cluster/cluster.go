@@ -33,7 +33,7 @@ type Policy struct {
 
 	config *Config
 	// labels are the telemetry labels of the cluster's RPCs.
-	labels map[string]string
+	labels Labels
 	// resolve is Config.ResolveNow, for the connections.
 	resolve atomic.Pointer[func()]
 	phase   phase
@@ -44,7 +44,7 @@ type Policy struct {
 	// part is the part of the tree that serves the cluster. It is nil until there are
 	// endpoints, and after an error.
 	part *tree.Env
-	// priorities is nil if only sessions have endpoints to go to.
+	// priorities is nil if only sessions have endpoints to go to, or all RPCs are dropped.
 	priorities *priority.Policy[locality.Config]
 	// counter and counting count the cluster's RPCs, the latter for load reports. gate keeps
 	// some RPCs out, outliers ejects endpoints, and sessions finds the endpoints that RPCs ask
@@ -140,7 +140,7 @@ func (p *Policy) fail(err error) {
 
 func (p *Policy) serve(c *Config) {
 	entries := p.names.entries(c.Cluster, c.Endpoints)
-	if len(entries) == 0 && !keepsSessions(c) {
+	if len(entries) == 0 && !keepsSessions(c) && !c.Endpoints.DropsAll() {
 		p.fail(fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
 			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.name), bounds.Quote(c.Endpoints.Name)))
 		return
@@ -193,7 +193,7 @@ func (p *Policy) limit(c *Config) {
 		before.Release()
 	}
 	p.counting.update(c.Cluster)
-	p.gate = newGate(p.counter, c.Cluster, c.Endpoints.Drops, p.counting)
+	p.gate = newGate(p.counter, c.Cluster, c.Endpoints, p.counting)
 }
 
 // kind is what requires a new policy of a priority, rather than a new configuration.
@@ -237,11 +237,15 @@ func (p *Policy) childChanged() {
 	}
 }
 
-// refreshState makes the priorities' state the cluster's.
+// refreshState makes the priorities' state the cluster's. A cluster that drops all RPCs does so whatever its endpoints
+// do: it is READY, so that an aggregate cluster does not go on to the next one.
 func (p *Policy) refreshState() {
 	s := tree.Failing(errOnlySessions)
 	if p.priorities != nil {
 		s = p.priorities.State()
+	}
+	if p.gate.dropsAll {
+		s.ConnectivityState = connectivity.Ready
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,

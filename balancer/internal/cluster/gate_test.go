@@ -21,6 +21,9 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
+// nearlyAll is a share of drops that is not 1, which needs no endpoint.
+const nearlyAll = xdsresource.Million - 1
+
 // limited is a cluster of a name of its own, as the counters are the process's.
 func limited(service string, limit uint32, drops ...xdsresource.Drop) cluster.Config {
 	e := endpoints(at("a", 0, "a:1"))
@@ -50,7 +53,7 @@ func reportOf(service string) traffic.Report {
 // RPC was dropped afterwards: its endpoint would look busy for good, and never be chosen.
 func TestPolicyIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
-	for name, drop := range map[string]uint32{"dropped": 1_000_000, "sent": 0} {
+	for name, drop := range map[string]uint32{"dropped": nearlyAll, "sent": 0} {
 		t.Run(name, subtest(func(t *testing.T, f *fixture) {
 			c := by("least_request_experimental", `{"choiceCount":10}`, at("a", 0, "a:1"))
 			c.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: drop}}
@@ -210,7 +213,7 @@ func TestARetryOverMaxRequestsIsNotCounted(t *testing.T) {
 func TestRPCsThatWaitAreNotDropped(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Network.Set("a:1", lbtest.Silent)
-		f.update(limited(t.Name(), 1, xdsresource.Drop{Category: "all", PerMillion: xdsresource.Million}))
+		f.update(limited(t.Name(), 1, xdsresource.Drop{Category: "all", PerMillion: nearlyAll}))
 		if _, _, err := f.pick(); err != balancer.ErrNoSubConnAvailable {
 			t.Errorf("an RPC that has to wait ended with %v", err)
 		}
@@ -220,6 +223,73 @@ func TestRPCsThatWaitAreNotDropped(t *testing.T) {
 			t.Errorf("once connected, a pick gave %v, want a drop", err)
 		}
 	})
+}
+
+// What the gate decides for every RPC it decides without an endpoint: the RPC does not wait, nor has a ring connect.
+// A cluster that drops all RPCs is READY, as in gRPC's C-core.
+func TestRPCsThatNoEndpointCouldServe(t *testing.T) {
+	t.Parallel()
+	drops := []xdsresource.Drop{{Category: "some", PerMillion: 0}, {Category: "all", PerMillion: xdsresource.Million}}
+	with := func(limit uint32, retries *xdsresource.RetryLimit, drops ...xdsresource.Drop) func(service string) cluster.Config {
+		return func(service string) cluster.Config {
+			config := limited(service, limit, drops...)
+			config.Cluster.Retries = retries
+			return config
+		}
+	}
+	ring := func(c cluster.Config) cluster.Config {
+		c.Cluster.LBPolicy, c.Cluster.AcrossLocalities = xdsresource.PolicyRingHash, true
+		return c
+	}
+	empty := func(c cluster.Config) cluster.Config { c.Endpoints.Localities = nil; return c }
+	same := func(c cluster.Config) cluster.Config { return c }
+	for _, tc := range []struct {
+		name   string
+		config func(service string) cluster.Config
+		change func(cluster.Config) cluster.Config
+		net    lbtest.Reach
+		why    rpctrace.Reason
+		state  connectivity.State
+	}{
+		{"drops, a black hole", with(1, nil, drops...), same, lbtest.Silent, rpctrace.Dropped, connectivity.Ready},
+		{"drops, no server", with(1, nil, drops...), same, lbtest.Refused, rpctrace.Dropped, connectivity.Ready},
+		{"drops, no endpoint", with(1, nil, drops...), empty, lbtest.Up, rpctrace.Dropped, connectivity.Ready},
+		{"drops, a ring", with(1, nil, drops...), ring, lbtest.Up, rpctrace.Dropped, connectivity.Ready},
+		{"max_requests, a black hole", with(0, nil), same, lbtest.Silent, rpctrace.MaxRequests, connectivity.Connecting},
+		{"max_requests, no server", with(0, nil), same, lbtest.Refused, rpctrace.MaxRequests, connectivity.TransientFailure},
+		{"max_requests, a ring", with(0, nil), ring, lbtest.Up, rpctrace.MaxRequests, connectivity.Idle},
+		{"max_retries, a black hole", with(1, new(xdsresource.RetryLimit)), same, lbtest.Silent, rpctrace.MaxRetries, connectivity.Connecting},
+		{"max_retries, a ring", with(1, new(xdsresource.RetryLimit)), ring, lbtest.Up, rpctrace.MaxRetries, connectivity.Idle},
+	} {
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			f.Network.Set("a:1", tc.net)
+			f.update(tc.change(tc.config(t.Name())))
+			f.ExpectState("before RPCs", tc.state)
+			for range 2 {
+				d := &decision.Decision{
+					Context: &decision.Attempt{Context: context.Background(), Retry: true}, Extra: &decision.Extra{RPC: atHash(0)},
+				}
+				_, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+				if status.Code(err) != codes.Unavailable || d.Failure() != tc.why {
+					t.Errorf("an RPC ended with %v, for %v, want %v", err, d.Failure(), tc.why)
+				}
+				synctest.Wait()
+			}
+			f.ExpectState("after RPCs", tc.state)
+			r := reportOf(t.Name())
+			xdstest.Equal(t, "drops counted", tc.why == rpctrace.Dropped, r.Dropped["all"] == 2)
+			xdstest.Equal(t, "RPCs in flight", 0, int(r.InFlight))
+
+			f.Network.Set("a:1", lbtest.Up)
+			f.update(limited(t.Name(), 1))
+			time.Sleep(10 * time.Second) // until it connects again
+			result, _, err := f.pick()
+			if err != nil {
+				t.Fatalf("once RPCs may pass: %v", err)
+			}
+			result.Done(balancer.DoneInfo{})
+		}))
+	}
 }
 
 // atHash is a place on the ring.
@@ -238,7 +308,7 @@ func TestRPCsThatWaitForTheEndpointOfTheirHash(t *testing.T) {
 		// sent is the result of the picks for the endpoint that is connected, retry that of a retry.
 		sent, retry codes.Code
 	}{
-		{"drops", []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}, codes.Unavailable, codes.Unavailable},
+		{"drops", []xdsresource.Drop{{Category: "all", PerMillion: nearlyAll}}, codes.Unavailable, codes.Unavailable},
 		{"a retry budget", nil, codes.OK, codes.Unavailable},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {

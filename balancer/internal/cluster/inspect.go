@@ -66,7 +66,7 @@ func (p *Policy) Inspect() inspect.Cluster {
 	d.Priorities = p.inspectPriorities(p.config.Endpoints)
 	if p.phase == unusable { // no endpoint is usable
 		d.Phase, d.Error = inspect.PhaseFailed, p.err.Error()
-	} else if p.priorities == nil {
+	} else if p.priorities == nil && !p.gate.dropsAll {
 		d.Error = errOnlySessions.Error()
 	}
 	return d

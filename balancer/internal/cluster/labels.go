@@ -10,25 +10,25 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// LabelsOf returns the telemetry labels of all RPCs to a cluster (gRFC A89), which a pick sets
-// whatever its result. The locality is that of the endpoint, once there is one (gRFC A78).
-// c may be nil.
-func LabelsOf(name string, c *xdsresource.Cluster) map[string]string {
+// Labels are the telemetry labels of all RPCs to a cluster. A pick sets them whatever its result (gRFC A89).
+type Labels struct{ service, cluster map[string]string }
+
+// LabelsOf returns the labels of RPCs to a cluster. c may be nil.
+func LabelsOf(name string, c *xdsresource.Cluster) Labels {
 	service := &xdsresource.Service{Name: "unknown", Namespace: "unknown"}
 	if c != nil && c.Service != nil {
 		service = c.Service
 	}
-	return map[string]string{
-		"grpc.lb.backend_service":    name,
-		"grpc.lb.locality":           "",
-		"csm.service_name":           service.Name,
-		"csm.service_namespace_name": service.Namespace,
+	return Labels{
+		service: map[string]string{"csm.service_name": service.Name, "csm.service_namespace_name": service.Namespace},
+		cluster: map[string]string{"grpc.lb.backend_service": name, "grpc.lb.locality": ""},
 	}
 }
 
-// setLabels sets the labels of an RPC after a pick, together with that of the endpoint that the pick has found,
-// if it has.
-func setLabels(ctx context.Context, labels map[string]string, sc *leaf.SubConn) {
+// Set gives an RPC its labels after a pick, and that of the locality of the endpoint that the pick has found (gRFC A78), if
+// it has. It calls the RPC's callback twice, as gRPC's own xDS client does: what keeps the last call only has the cluster and
+// the locality.
+func (l Labels) Set(ctx context.Context, sc *leaf.SubConn) {
 	if !grpcbridge.TakesLabels(ctx) {
 		return
 	}
@@ -36,16 +36,17 @@ func setLabels(ctx context.Context, labels map[string]string, sc *leaf.SubConn) 
 	if sc != nil {
 		locality = sc.LocalityLabels()
 	}
-	grpcbridge.UpdateLabels(ctx, labels, locality)
+	grpcbridge.UpdateLabels(ctx, l.service)
+	grpcbridge.UpdateLabels(ctx, l.cluster, locality)
 }
 
 // labelled is the picker of a cluster without endpoints. It sets the labels.
 type labelled struct {
 	balancer.Picker
-	labels map[string]string
+	labels Labels
 }
 
 func (l labelled) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	grpcbridge.UpdateLabels(info.Ctx, l.labels)
+	l.labels.Set(info.Ctx, nil)
 	return l.Picker.Pick(info)
 }

@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -13,13 +15,16 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. The callback gets them in
-// one call. The RPC is of a session, if there are addresses that it asks for.
+// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. As with
+// gRPC's own xDS client, the callback gets those of the service, then those of the cluster and the locality. The RPC is of a session, if there are addresses that it asks for.
 func labelsOfPick(f *fixture, addrs ...string) (map[string]string, balancer.PickResult, error) {
 	f.T.Helper()
-	var got map[string]string
-	calls := 0
-	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) { got = l; calls++ })
+	got := make(map[string]string)
+	var calls [][]string
+	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) {
+		maps.Copy(got, l)
+		calls = append(calls, slices.Sorted(maps.Keys(l)))
+	})
 	d := &decision.Decision{Context: ctx}
 	if len(addrs) > 0 {
 		d.Extra = rpcFor(addrs...).Extra
@@ -28,7 +33,9 @@ func labelsOfPick(f *fixture, addrs ...string) (map[string]string, balancer.Pick
 	if err == nil {
 		result.Done(balancer.DoneInfo{})
 	}
-	xdstest.Equal(f.T, "calls of the callback for one pick", 1, calls)
+	xdstest.Equal(f.T, "calls of the callback for one pick", [][]string{
+		{"csm.service_name", "csm.service_namespace_name"}, {"grpc.lb.backend_service", "grpc.lb.locality"},
+	}, calls)
 	return got, result, err
 }
 

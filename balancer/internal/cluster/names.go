@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strconv"
 
@@ -104,36 +103,35 @@ func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool)
 	return strconv.Itoa(n.made)
 }
 
-// merged combines the localities, for a policy that picks across them. The weight of an
-// endpoint is multiplied by that of its locality (gRFC A42).
+// merged combines the localities, for a policy that picks across them.
 func merged(localities []xdsresource.Locality) []xdsresource.Locality {
 	all := xdsresource.Locality{Priority: localities[0].Priority, Weight: 1}
+	var total uint64
 	for i := range localities {
-		all.Endpoints = append(all.Endpoints, localities[i].Endpoints...)
+		total += uint64(localities[i].Weight)
 	}
-	multiplyWeights(all.Endpoints, localities)
+	for i := range localities {
+		all.Endpoints = append(all.Endpoints, weighed(localities[i], total)...)
+	}
 	return []xdsresource.Locality{all}
 }
 
-// multiplyWeights sets the weights of endpoints, which are those of the localities in order.
-// The weights of a policy must fit 32 bits together: larger products are scaled down.
-func multiplyWeights(endpoints []xdsresource.Endpoint, localities []xdsresource.Locality) {
-	products := make([]uint64, 0, len(endpoints))
-	var total float64
-	for i := range localities {
-		for _, e := range localities[i].Endpoints {
-			product := uint64(e.Weight) * uint64(localities[i].Weight)
-			products = append(products, product)
-			total += float64(product)
+// one is the fixed-point form of 1 that shares have (gRFC A113): those of a policy's endpoints fit 32 bits together.
+const one = 1 << 31
+
+// weighed returns the endpoints of a locality of a priority whose localities have the weight total together. Each
+// endpoint's weight is its share of its locality's RPCs, times the locality's share of the priority's, so that how many
+// endpoints a locality has does not matter to the others (gRFC A113). Endpoints that get no RPCs keep their weights.
+func weighed(l xdsresource.Locality, total uint64) []xdsresource.Endpoint {
+	share := uint64(l.Weight) * one / total
+	sum := xdsresource.UsableWeight(l.Endpoints)
+	endpoints := slices.Clone(l.Endpoints)
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Health.Usable() {
+			e.Weight = max(1, uint32(uint64(e.Weight)*one/sum*share/one))
 		}
 	}
-	scale := min(1, (math.MaxUint32-float64(len(endpoints)))/total)
-	for i, product := range products {
-		if scale < 1 {
-			product = max(1, uint64(float64(product)*scale))
-		}
-		endpoints[i].Weight = uint32(product)
-	}
+	return endpoints
 }
 
 // byPriority groups localities by priority, in order.

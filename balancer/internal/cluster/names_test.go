@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -100,10 +102,11 @@ func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
 	xdstest.Equal(t, "addresses by priority", [][]string{{"a:1", "b:1"}, {"c:1"}}, got)
 }
 
-// gRFC A42, "Change Child Policy Config Generation": its example, and products
-// that do not fit.
+// gRFC A113: a locality's share is that of its weight, however many endpoints it has. Endpoints that get no RPCs do not
+// count.
 func TestWeightsAcrossLocalities(t *testing.T) {
 	t.Parallel()
+	const one = 1 << 31
 	type locality struct {
 		weight    uint32
 		endpoints []uint32
@@ -111,37 +114,40 @@ func TestWeightsAcrossLocalities(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		localities []locality
+		unusable   int // so many of the first locality's endpoints, from its first
 		want       []uint32
 	}{
-		{"the example", []locality{{3, []uint32{2, 1}}, {2, []uint32{3, 1}}}, []uint32{6, 3, 6, 2}},
-		{"too great", []locality{{1 << 31, []uint32{1 << 30, 1 << 30}}, {1 << 31, []uint32{1 << 31}}},
-			[]uint32{1<<30 - 1, 1<<30 - 1, 1<<31 - 2}},
-		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, []uint32{1, 1<<32 - 3}},
+		{"three endpoints and one", []locality{{3, []uint32{1, 1, 1}}, {1, []uint32{1}}}, 0, []uint32{one / 4, one / 4, one / 4, one / 4}},
+		{"the example of gRFC A42", []locality{{3, []uint32{2, 1}}, {2, []uint32{3, 1}}}, 0, []uint32{one / 5 * 2, one / 5, one / 10 * 3, one / 10}},
+		{"one of four can be used", []locality{{1, []uint32{1, 1, 1, 1}}, {1, []uint32{1}}}, 3, []uint32{1, 1, 1, one / 2, one / 2}},
+		{"none can be used", []locality{{1, []uint32{7}}, {1, []uint32{1}}}, 1, []uint32{7, one / 2}},
+		{"great ones", []locality{{1 << 31, []uint32{1 << 30, 1 << 30}}, {1<<31 - 1, []uint32{1<<32 - 1}}}, 0, []uint32{one / 4, one / 4, one / 2}},
+		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, 0, []uint32{1, one}},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			var given []xdsresource.Locality
 			for _, l := range tc.localities {
 				at := xdsresource.Locality{Weight: l.weight}
-				for _, w := range l.endpoints {
-					at.Endpoints = append(at.Endpoints, xdsresource.Endpoint{Weight: w})
+				for i, w := range l.endpoints {
+					e := xdsresource.Endpoint{Weight: w}
+					if len(given) == 0 && i < tc.unusable {
+						e.Health = xdsresource.HealthStatus(corepb.HealthStatus_UNHEALTHY)
+					}
+					at.Endpoints = append(at.Endpoints, e)
 				}
 				given = append(given, at)
 			}
+			before := fmt.Sprint(given)
 			var got []uint32
-			var total uint64
 			for _, e := range merged(given)[0].Endpoints {
 				got = append(got, e.Weight)
-				total += uint64(e.Weight)
 			}
 			for i := range got {
 				if off := int64(got[i]) - int64(tc.want[i]); len(got) != len(tc.want) || off < -4 || off > 4 {
 					t.Fatalf("weights %v, want %v", got, tc.want)
 				}
 			}
-			if total > 1<<32-1 {
-				t.Errorf("weights %v do not fit 32 bits together", got)
-			}
-			if given[0].Endpoints[0].Weight != tc.localities[0].endpoints[0] {
+			if fmt.Sprint(given) != before {
 				t.Error("the resource was changed")
 			}
 		})

@@ -25,13 +25,13 @@ type picker struct {
 	cluster string
 	// endpoints are those of the cluster, for errors and traces.
 	endpoints *xdsresource.Endpoints
-	// gate is for RPCs that are about to be sent. RPCs that wait are picked for repeatedly, and each
-	// must be subject to drops only once.
+	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
+	// picked for repeatedly, and each must be subject to drops only once.
 	gate *gate
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
 	// labels are the telemetry labels of all its RPCs.
-	labels map[string]string
+	labels Labels
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
 }
@@ -48,6 +48,8 @@ type gate struct {
 	// limit, and is nil if there are no reports.
 	reported bool
 	overload *load.Drops
+	// dropsAll says that no RPC passes the drops.
+	dropsAll bool
 }
 
 type drop struct {
@@ -57,19 +59,27 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, c *xdsresource.Cluster, drops []xdsresource.Drop, n counting) *gate {
-	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter}
+func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, n counting) *gate {
+	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, dropsAll: e.DropsAll()}
 	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
 	if c.Retries != nil {
 		g.window = counter.Window(c.Retries.Interval)
 	}
-	for _, d := range drops {
+	for _, d := range e.Drops {
 		g.drops = append(g.drops, drop{
 			category: d.Category, perMillion: d.PerMillion,
 			count: counter.Drops(d.Category), reported: n.cluster.Drops(d.Category),
 		})
 	}
 	return g
+}
+
+// lets reports whether an RPC may pass the gate, once it has an endpoint.
+func (g *gate) lets(d *decision.Decision) bool {
+	if g.dropsAll || g.limit == 0 {
+		return false
+	}
+	return g.retries == nil || g.retries.Fixed > 0 || g.retries.Percent > 0 || !isRetry(d)
 }
 
 // Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
@@ -79,12 +89,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	var result balancer.PickResult
 	var sc *leaf.SubConn
 	var err error
-	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
+	if !p.gate.lets(d) {
+		_, err = p.enter(d) // An endpoint is not needed, nor is a connection to one.
+	} else if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
 		result, sc, err = p.pickHost(info, d)
 	} else {
 		result, sc, err = p.pickAny(info, d)
 	}
-	setLabels(info.Ctx, p.labels, sc)
+	p.labels.Set(info.Ctx, sc)
 	return result, err
 }
 

@@ -11,9 +11,14 @@ import (
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
+func isRetry(d *decision.Decision) bool {
+	a := d.Attempt()
+	return a != nil && a.Retry
+}
+
 // enterRetry counts an RPC that is a retry, or returns the status error that ends it.
 func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
-	if a := d.Attempt(); a == nil || !a.Retry {
+	if !isRetry(d) {
 		return false, nil
 	}
 	limit := p.gate.retries
