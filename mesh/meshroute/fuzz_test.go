@@ -10,7 +10,7 @@ import (
 
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"by-matches", "owner", "consumer"} {
-		text, err := os.ReadFile("../../internal/meshpolicy/testdata/madr/" + name + ".yaml")
+		text, err := os.ReadFile("../internal/meshpolicy/testdata/madr/" + name + ".yaml")
 		if err != nil {
 			f.Fatal(err)
 		}
