@@ -38,7 +38,36 @@ func (c *compiler) findings(tooMany bool) []finding {
 			}
 		}
 	}
+	all = append(all, c.outranked()...)
 	return append(all, c.unreachable()...)
+}
+
+// outranked finds rules of routes of the Gateway API that have no effect, as a route of the same group that goes before has a rule
+// with the same matches.
+func (c *compiler) outranked() []finding {
+	type key struct {
+		group   meshpolicy.Group
+		matches string
+	}
+	var found []finding
+	first := make(map[key]string)
+	for _, p := range slices.Backward(c.parts) {
+		if p.Policy.Kind == "" {
+			continue
+		}
+		rules := p.Rules()
+		for i := range rules {
+			k := key{p.Group(), rules[i].MatchesKey()}
+			by, outranked := first[k]
+			if !outranked {
+				first[k] = p.Policy.Name
+				continue
+			}
+			found = append(found, finding{severity: Warning, policy: p.Policy.Name, to: p.To, rule: i, field: "matches",
+				message: fmt.Sprintf("this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)})
+		}
+	}
+	return found
 }
 
 // missingIn finds references to services that do not exist.
@@ -49,8 +78,13 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 		found = append(found, at)
 	}
 	for i, ref := range r.BackendRefs {
-		if !c.known(ref.Name) {
-			missing(Error, fmt.Sprintf("backendRefs[%d]", i), ref.Name, "requests that go there fail")
+		field := fmt.Sprintf("backendRefs[%d]", i)
+		switch {
+		case c.known(ref.Name):
+		case ref.Weight == 0:
+			missing(Note, field, ref.Name, "no requests go there")
+		default:
+			missing(Error, field, ref.Name, "requests that go there fail")
 		}
 	}
 	for i, f := range r.Filters {
@@ -61,15 +95,32 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	return found
 }
 
-// unreachable finds rules that no request reaches after a merge of all policies. (Then no request of a
+// unreachable finds rules that no request reaches after a merge of all policies that may count together. (Then no request of a
 // client reaches them that has the rule and the one that hides it.)
 func (c *compiler) unreachable() []finding {
-	var found []finding
-	var layers []Merged
-	for _, p := range slices.Backward(c.parts) {
-		layers = append(layers, p.Merged())
+	namespaces := []string{""}
+	for _, p := range c.parts {
+		if name := p.Group().Namespace; !slices.Contains(namespaces, name) {
+			namespaces = append(namespaces, name)
+		}
 	}
-	for _, r := range meshpolicy.Join(layers...).Routes() {
+	var found []finding
+	for _, namespace := range namespaces {
+		parts := slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
+			return p.Group().Namespace != "" && p.Group().Namespace != namespace
+		})
+		for _, f := range unreachableIn(meshpolicy.MergeParts(parts)) {
+			if !slices.Contains(found, f) {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+func unreachableIn(m Merged) []finding {
+	var found []finding
+	for _, r := range m.Routes() {
 		if !r.Unreachable {
 			continue
 		}
@@ -200,6 +251,9 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 			reportFilter(&r.BackendRefs[i].Filters[j], func(s Severity, clients, message string) {
 				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
 			})
+		}
+		if r.BackendRefs[i].Weight == 0 {
+			continue
 		}
 		b.reportSubset(&r.BackendRefs[i], "requests that go there fail", func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}

@@ -72,11 +72,7 @@ func (f *Filter) path() *PathModifier {
 
 // readBackendRefs reads destinations. The result is not nil.
 func (n ServiceNaming) readBackendRefs(v document.Value) []BackendRef {
-	refs := readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
-	if r := (Rule{BackendRefs: refs}); r.Nowhere() {
-		v.Fault("", "no destination has a weight above 0")
-	}
-	return refs
+	return readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
 }
 
 func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
