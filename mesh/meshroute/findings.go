@@ -3,11 +3,13 @@ package meshroute
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
@@ -228,7 +230,7 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		field := fmt.Sprintf("filters[%d]", i)
 		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, field, clients, message) })
 		if mirror := r.Filters[i].Mirror; mirror != nil {
-			b.reportSubset(mirror, "the copies of requests fail", func(message string) { add(Warning, field, "", message) })
+			b.reportSubset(p, finding{to: to, rule: rule, field: field}, mirror, "the copies of requests fail")
 		}
 	}
 	differs := func(when bool, field string, f *dialect.Feature) {
@@ -255,15 +257,58 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		if r.BackendRefs[i].Weight == 0 {
 			continue
 		}
-		b.reportSubset(&r.BackendRefs[i], "requests that go there fail", func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
+		b.reportSubset(p, finding{to: to, rule: rule, field: fmt.Sprintf("backendRefs[%d]", i)}, &r.BackendRefs[i], "requests that go there fail")
 	}
 }
 
-// reportSubset reports a destination without endpoints, and what comes of that.
-func (b *builder) reportSubset(ref *meshpolicy.BackendRef, effect string, add func(message string)) {
-	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.Subset().ID] {
-		add(fmt.Sprintf("no endpoint of service %s has the tags %s; %s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect))
+// reportSubset reports a destination without endpoints, and what comes of that, at the tag that no endpoint has.
+func (b *builder) reportSubset(p *Policy, at finding, ref *meshpolicy.BackendRef, effect string) {
+	if r := b.mesh.resources[ref.Name]; r == nil || len(ref.Tags) == 0 || !r.empty[ref.Subset().ID] {
+		return
 	}
+	tag, suggestion := b.mesh.services[ref.Name].lacking(ref.Tags)
+	at.severity, at.message = Warning, fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect, suggestion)
+	report := at.at(p)
+	if line := ref.TagLines[tag]; line > 0 {
+		report.Source.Line = line
+	}
+	b.mesh.reports = append(b.mesh.reports, report)
+}
+
+// lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message.
+// Both are empty if each tag is that of some endpoint.
+func (s *Service) lacking(tags map[string]string) (tag, suggestion string) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		keys, values := make(map[string]bool), make(map[string]bool)
+		for i := range s.Endpoints {
+			for k, v := range s.Endpoints[i].Tags {
+				keys[k] = true
+				if k == key {
+					values[v] = true
+				}
+			}
+		}
+		switch {
+		case values[tags[key]]:
+		case keys[key]:
+			return key, suggest(tags[key], values)
+		default:
+			return key, suggest(key, keys)
+		}
+	}
+	return "", ""
+}
+
+// maxSuggested bounds a list of all that a word may be.
+const maxSuggested = 5
+
+// suggest returns what the word may be meant to be, "" if that cannot be said in a few words.
+func suggest(word string, known map[string]bool) string {
+	choices := slices.Sorted(maps.Keys(known))
+	if len(choices) == 0 || len(choices) > maxSuggested && faults.Nearest(word, choices) == "" {
+		return ""
+	}
+	return "; " + faults.DidYouMean(word, choices)
 }
 
 // reportMatch reports the parts of a match that gRPC clients interpret differently.

@@ -145,6 +145,28 @@ func TestReports_OnDisplacedRoutes(t *testing.T) {
 	policytest.Equal(t, "reports of expressions", []string{displaced}, got)
 }
 
+// A subset without endpoints is reported at the tag that no endpoint has, with what it may be meant to be.
+func TestReports_OnTags(t *testing.T) {
+	t.Parallel()
+	tagged := service("s")
+	tagged.Endpoints = []Endpoint{{Address: "10.0.0.1:80", Tags: map[string]string{"version": "v1", "zone": "a"}}, {Address: "10.0.0.2:80", Tags: map[string]string{"version": "v2"}}}
+	for tags, want := range map[string]string{
+		"version: v1\n          zone: a":   "",
+		"zone: a\n          version: v3":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v3,zone=a}; requests that go there fail; did you mean "v1"?`,
+		"zone: a\n          vresion: v1":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {vresion=v1,zone=a}; requests that go there fail; did you mean "version"?`,
+		"version: blue\n          zone: a": `f:11: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=blue,zone=a}; requests that go there fail; it can be v1, v2`,
+		"version: v2\n          zone: a":   `f:7: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v2,zone=a}; requests that go there fail`,
+	} {
+		text := "    - backendRefs:\n      - kind: MeshServiceSubset\n        name: s\n        tags:\n          " + tags + "\n"
+		m := accepted(t, Input{Policies: policytest.Parse(t, "f", policytest.Text(text)), Services: []*Service{tagged}}, nil)
+		var got []string
+		for _, r := range m.Reports() {
+			got = append(got, r.String())
+		}
+		policytest.Equal(t, tags, want, strings.Join(got, "\n"))
+	}
+}
+
 // Of the rules of two routes with the same matches only one counts: here those of routes for two ports of a service.
 func TestReports_OnRulesOfTwoRoutes(t *testing.T) {
 	t.Parallel()

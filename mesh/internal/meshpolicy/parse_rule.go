@@ -109,5 +109,12 @@ func (n ServiceNaming) readBackendRef(v document.Value, weighted bool) BackendRe
 	if w := o.Field("weight"); w.Present() {
 		weight = w.Uint(0, math.MaxUint32)
 	}
-	return BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+	to := BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+	for key := range ref.Tags {
+		if to.TagLines == nil {
+			to.TagLines = make(map[string]int, len(ref.Tags))
+		}
+		to.TagLines[key] = o.Field("tags").Peek(key).Position().Line
+	}
+	return to
 }
