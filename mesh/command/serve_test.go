@@ -204,6 +204,47 @@ filters: [{name: b, typed_config: {"@type": type.googleapis.com/xds.type.v3.Type
 	}
 }
 
+// With --strict warnings are faults; notes are none. With -o json all that is wrong is one list.
+func TestValidateForCI(t *testing.T) {
+	t.Parallel()
+	const noted = "kind: Service\nname: a\nloadBalancing: {policy: Random}\n"
+	for _, test := range []struct {
+		name, file    string
+		flags, want   string
+		status, wrong int
+	}{
+		{"a note", noted, "--strict", "is valid: 1 service", 0, 0},
+		{"a note in JSON", noted, "--strict -o json", `"valid": true`, 0, 1},
+		{"a warning", noted + "localities: [{zone: a, weight: 2}]\n", "", "is valid: 1 service", 0, 0},
+		{"a strict warning", noted + "localities: [{zone: a, weight: 2}]\n", "--strict", "1 warning, which counts as a fault with --strict", 1, 0},
+		{"a strict warning in JSON", noted + "localities: [{zone: a, weight: 2}]\n", "--strict -o json", `"valid": false`, 1, 2},
+		{"an empty folder", "", "--strict", "1 warning, which counts as a fault with --strict", 1, 0},
+		{"faults in JSON", "kind: Service\nname: 1\nendpoint: []\n", "-o json", `"line": 2,
+      "path": "name",
+      "message": "expected a string, found the number \"1\"; put it in quotes: \"1\""`, 1, 2},
+	} {
+		dir := t.TempDir()
+		if test.file != "" {
+			cmdtest.Write(t, dir, "a.yaml", test.file)
+		}
+		stdout, stderr, status := run(t, append([]string{"validate", dir}, strings.Fields(test.flags)...)...)
+		if status != test.status || !strings.Contains(stdout+stderr, test.want) {
+			t.Errorf("%s: exit status %d with\n%s%s\nwant %d with %q", test.name, status, stdout, stderr, test.status, test.want)
+		}
+		var answer struct {
+			Reports []struct{ Severity, File, Message string }
+		}
+		if strings.Contains(test.flags, "json") {
+			if err := json.Unmarshal([]byte(stdout), &answer); err != nil || stderr != "" {
+				t.Errorf("%s: %v, with %q on stderr", test.name, err, stderr)
+			}
+		}
+		if len(answer.Reports) != test.wrong {
+			t.Errorf("%s: the reports are %+v, want %d", test.name, answer.Reports, test.wrong)
+		}
+	}
+}
+
 func TestRender(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -3,11 +3,13 @@ package meshroute
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
@@ -38,7 +40,36 @@ func (c *compiler) findings(tooMany bool) []finding {
 			}
 		}
 	}
+	all = append(all, c.outranked()...)
 	return append(all, c.unreachable()...)
+}
+
+// outranked finds rules of routes of the Gateway API that have no effect, as a route of the same group that goes before has a rule
+// with the same matches.
+func (c *compiler) outranked() []finding {
+	type key struct {
+		group   meshpolicy.Group
+		matches string
+	}
+	var found []finding
+	first := make(map[key]string)
+	for _, p := range slices.Backward(c.parts) {
+		if p.Policy.Kind == "" {
+			continue
+		}
+		rules := p.Rules()
+		for i := range rules {
+			k := key{p.Group(), rules[i].MatchesKey()}
+			by, outranked := first[k]
+			if !outranked {
+				first[k] = p.Policy.Name
+				continue
+			}
+			found = append(found, finding{severity: Warning, policy: p.Policy.Name, to: p.To, rule: i, field: "matches",
+				message: fmt.Sprintf("this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)})
+		}
+	}
+	return found
 }
 
 // missingIn finds references to services that do not exist.
@@ -49,8 +80,13 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 		found = append(found, at)
 	}
 	for i, ref := range r.BackendRefs {
-		if !c.known(ref.Name) {
-			missing(Error, fmt.Sprintf("backendRefs[%d]", i), ref.Name, "requests that go there fail")
+		field := fmt.Sprintf("backendRefs[%d]", i)
+		switch {
+		case c.known(ref.Name):
+		case ref.Weight == 0:
+			missing(Note, field, ref.Name, "no requests go there")
+		default:
+			missing(Error, field, ref.Name, "requests that go there fail")
 		}
 	}
 	for i, f := range r.Filters {
@@ -61,15 +97,32 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	return found
 }
 
-// unreachable finds rules that no request reaches after a merge of all policies. (Then no request of a
+// unreachable finds rules that no request reaches after a merge of all policies that may count together. (Then no request of a
 // client reaches them that has the rule and the one that hides it.)
 func (c *compiler) unreachable() []finding {
-	var found []finding
-	var layers []Merged
-	for _, p := range slices.Backward(c.parts) {
-		layers = append(layers, p.Merged())
+	namespaces := []string{""}
+	for _, p := range c.parts {
+		if name := p.Group().Namespace; !slices.Contains(namespaces, name) {
+			namespaces = append(namespaces, name)
+		}
 	}
-	for _, r := range meshpolicy.Join(layers...).Routes() {
+	var found []finding
+	for _, namespace := range namespaces {
+		parts := slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
+			return p.Group().Namespace != "" && p.Group().Namespace != namespace
+		})
+		for _, f := range unreachableIn(meshpolicy.MergeParts(parts)) {
+			if !slices.Contains(found, f) {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+func unreachableIn(m Merged) []finding {
+	var found []finding
+	for _, r := range m.Routes() {
 		if !r.Unreachable {
 			continue
 		}
@@ -177,7 +230,7 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		field := fmt.Sprintf("filters[%d]", i)
 		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, field, clients, message) })
 		if mirror := r.Filters[i].Mirror; mirror != nil {
-			b.reportSubset(mirror, "the copies of requests fail", func(message string) { add(Warning, field, "", message) })
+			b.reportSubset(p, finding{to: to, rule: rule, field: field}, mirror, "the copies of requests fail")
 		}
 	}
 	differs := func(when bool, field string, f *dialect.Feature) {
@@ -201,15 +254,61 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
 			})
 		}
-		b.reportSubset(&r.BackendRefs[i], "requests that go there fail", func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
+		if r.BackendRefs[i].Weight == 0 {
+			continue
+		}
+		b.reportSubset(p, finding{to: to, rule: rule, field: fmt.Sprintf("backendRefs[%d]", i)}, &r.BackendRefs[i], "requests that go there fail")
 	}
 }
 
-// reportSubset reports a destination without endpoints, and what comes of that.
-func (b *builder) reportSubset(ref *meshpolicy.BackendRef, effect string, add func(message string)) {
-	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.Subset().ID] {
-		add(fmt.Sprintf("no endpoint of service %s has the tags %s; %s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect))
+// reportSubset reports a destination without endpoints, and what comes of that, at the tag that no endpoint has.
+func (b *builder) reportSubset(p *Policy, at finding, ref *meshpolicy.BackendRef, effect string) {
+	if r := b.mesh.resources[ref.Name]; r == nil || len(ref.Tags) == 0 || !r.empty[ref.Subset().ID] {
+		return
 	}
+	tag, suggestion := b.mesh.services[ref.Name].lacking(ref.Tags)
+	at.severity, at.message = Warning, fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect, suggestion)
+	report := at.at(p)
+	if line := ref.TagLines[tag]; line > 0 {
+		report.Source.Line = line
+	}
+	b.mesh.reports = append(b.mesh.reports, report)
+}
+
+// lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message.
+// Both are empty if each tag is that of some endpoint.
+func (s *Service) lacking(tags map[string]string) (tag, suggestion string) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		keys, values := make(map[string]bool), make(map[string]bool)
+		for i := range s.Endpoints {
+			for k, v := range s.Endpoints[i].Tags {
+				keys[k] = true
+				if k == key {
+					values[v] = true
+				}
+			}
+		}
+		switch {
+		case values[tags[key]]:
+		case keys[key]:
+			return key, suggest(tags[key], values)
+		default:
+			return key, suggest(key, keys)
+		}
+	}
+	return "", ""
+}
+
+// maxSuggested bounds a list of all that a word may be.
+const maxSuggested = 5
+
+// suggest returns what the word may be meant to be, "" if that cannot be said in a few words.
+func suggest(word string, known map[string]bool) string {
+	choices := slices.Sorted(maps.Keys(known))
+	if len(choices) == 0 || len(choices) > maxSuggested && faults.Nearest(word, choices) == "" {
+		return ""
+	}
+	return "; " + faults.DidYouMean(word, choices)
 }
 
 // reportMatch reports the parts of a match that gRPC clients interpret differently.

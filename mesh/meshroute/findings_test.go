@@ -61,6 +61,12 @@ func TestReports(t *testing.T) {
 			`error: ` + at + `backendRefs[0]: the mesh has no service "u"; requests that go there fail`,
 			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
 			`warning: ` + at + `filters[0]: the mesh has no service "t"; requests are not mirrored`}},
+		{"a service of weight 0 that does not exist, and a subset of weight 0 without endpoints",
+			"{backendRefs: [{kind: MeshService, name: s}, {kind: MeshService, name: u, weight: 0}, {kind: MeshServiceSubset, name: s, tags: {v: x}, weight: 0}]}", []string{
+				`note: ` + at + `backendRefs[1]: the mesh has no service "u"; no requests go there`}},
+		{"no weight", "{backendRefs: [{kind: MeshService, name: s, weight: 0}]}", []string{
+			"note: " + at + "backendRefs: in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint",
+			"warning: " + at + "backendRefs: no backend has a weight above 0, so RPCs fail with UNAVAILABLE"}},
 		{"a regular expression behind a rule for everything", "{matches: [{path: {prefix: /}}, {path: {regularExpression: /x.*}}]}", []string{
 			`warning: ` + at + `matches: "path RegularExpression /x.*" is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path`}},
 	}
@@ -122,7 +128,68 @@ func TestReports_OnDisplacedRoutes(t *testing.T) {
 	for _, r := range mustBuild(t, in, nil).Reports() {
 		got = append(got, r.String())
 	}
+	displaced := "warning: policy HTTPRoute/h: spec.parentRefs: this has no effect: GRPCRoute/g is for the service s, too, and beside a GRPCRoute no HTTPRoute counts"
+	policytest.Equal(t, "reports", []string{displaced}, got)
+
+	// Neither the HTTPRoute without effect, nor the one of other clients, hides a rule of the GRPCRoute.
+	everything := policytest.On(policytest.Prefix("/"))
+	in.Policies[0].To[0].Rules[0].Matches, in.Policies[2].To[0].Rules[0].Matches = everything, everything
+	in.Policies[1].To[0].Rules[0].Matches = policytest.On(policytest.Regex("/x.*"))
+	for i, p := range in.Policies {
+		in.Policies[i] = meshpolicy.New(*p)
+	}
+	got = nil
+	for _, r := range mustBuild(t, in, nil).Reports() {
+		got = append(got, r.String())
+	}
+	policytest.Equal(t, "reports of expressions", []string{displaced}, got)
+}
+
+// A subset without endpoints is reported at the tag that no endpoint has, with what it may be meant to be.
+func TestReports_OnTags(t *testing.T) {
+	t.Parallel()
+	tagged := service("s")
+	tagged.Endpoints = []Endpoint{{Address: "10.0.0.1:80", Tags: map[string]string{"version": "v1", "zone": "a"}}, {Address: "10.0.0.2:80", Tags: map[string]string{"version": "v2"}}}
+	for tags, want := range map[string]string{
+		"version: v1\n          zone: a":   "",
+		"zone: a\n          version: v3":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v3,zone=a}; requests that go there fail; did you mean "v1"?`,
+		"zone: a\n          vresion: v1":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {vresion=v1,zone=a}; requests that go there fail; did you mean "version"?`,
+		"version: blue\n          zone: a": `f:11: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=blue,zone=a}; requests that go there fail; it can be v1, v2`,
+		"version: v2\n          zone: a":   `f:7: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v2,zone=a}; requests that go there fail`,
+	} {
+		text := "    - backendRefs:\n      - kind: MeshServiceSubset\n        name: s\n        tags:\n          " + tags + "\n"
+		m := accepted(t, Input{Policies: policytest.Parse(t, "f", policytest.Text(text)), Services: []*Service{tagged}}, nil)
+		var got []string
+		for _, r := range m.Reports() {
+			got = append(got, r.String())
+		}
+		policytest.Equal(t, tags, want, strings.Join(got, "\n"))
+	}
+}
+
+// Of the rules of two routes with the same matches only one counts: here those of routes for two ports of a service.
+func TestReports_OnRulesOfTwoRoutes(t *testing.T) {
+	t.Parallel()
+	rule := func(path string) meshpolicy.Rule {
+		return meshpolicy.Rule{Matches: policytest.On(policytest.Prefix(path)), BackendRefs: policytest.Send("s")}
+	}
+	route := func(name, namespace string, rules ...meshpolicy.Rule) *Policy {
+		p := meshpolicy.Policy{Kind: meshpolicy.HTTPRouteKind, Name: name, To: []meshpolicy.To{policytest.To("s", rules...)}}
+		if namespace != "" {
+			p.TargetRef.Tags = map[string]string{meshpolicy.NamespaceTag: namespace}
+		}
+		return meshpolicy.New(p)
+	}
+	in := Input{Services: services("s"), Policies: []*Policy{
+		route("a", "", rule("/"), rule("/p.A")), route("b", "", rule("/p.B"), rule("/")), route("c", "", rule("/")), route("d", "web", rule("/")),
+		policytest.New("mesh", TargetRef{}, policytest.To("s", rule("/"))),
+	}}
+	var got []string
+	for _, r := range mustBuild(t, in, nil).Reports() {
+		got = append(got, r.String())
+	}
 	policytest.Equal(t, "reports", []string{
-		"warning: policy HTTPRoute/h: spec.parentRefs: this has no effect: GRPCRoute/g is for the service s, too, and beside a GRPCRoute no HTTPRoute counts",
+		"warning: policy b: spec.rules[1].matches: this rule has no effect: the route a, which goes before this one, has a rule for the service s with the same matches",
+		"warning: policy c: spec.rules[0].matches: this rule has no effect: the route a, which goes before this one, has a rule for the service s with the same matches",
 	}, got)
 }

@@ -1,12 +1,14 @@
 package cmdline
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/internal/terminal"
@@ -42,6 +44,59 @@ func PrintReports(out io.Writer, v *site.Validation) {
 		}
 	}
 	_ = terminal.Print(out, lines) // who reads it may have gone
+}
+
+// validation is a result as data.
+type validation struct {
+	Valid   bool     `json:"valid"`
+	Reports []report `json:"reports"`
+	// Omitted is the number of further faults.
+	Omitted int `json:"omitted,omitempty"`
+}
+
+type report struct {
+	Severity meshroute.Severity `json:"severity"`
+	// Clients are the kind of clients that it is about, empty for all.
+	Clients string `json:"clients,omitempty"`
+	Policy  string `json:"policy,omitempty"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+}
+
+// PrintValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
+// status, if the result is not valid.
+func PrintValidationJSON(out io.Writer, v *site.Validation, failed error) error {
+	var result validation
+	if several, ok := errors.AsType[*faults.Faults](failed); ok {
+		for _, f := range several.List {
+			text := f.Problem
+			if f.Suggestion != "" {
+				text += "; " + f.Suggestion
+			}
+			result.Reports = append(result.Reports, report{Severity: meshroute.Error, File: f.File, Line: f.Line, Path: f.Path, Message: text})
+		}
+		result.Omitted = several.Omitted
+	} else if failed != nil {
+		return failed
+	}
+	if v != nil {
+		if warning := v.Warning(); warning != "" {
+			result.Reports = append(result.Reports, report{Severity: meshroute.Warning, File: v.Content.Dir, Message: warning})
+		}
+		for _, r := range v.Reports {
+			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message})
+		}
+		result.Valid = v.Err() == nil
+	}
+	if result.Reports == nil {
+		result.Reports = []report{}
+	}
+	if err := WriteData(out, "json", result); err != nil || result.Valid {
+		return err
+	}
+	return &exit.Error{Code: exit.No}
 }
 
 var ofSeverity = map[meshroute.Severity]styled.Style{meshroute.Warning: styled.Doubtful, meshroute.Error: styled.Bad}

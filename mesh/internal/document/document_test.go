@@ -44,7 +44,24 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		{"an unknown field similar to a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
 		{"an unknown field unlike any other", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
 		{"a field in another case", "Name: a\nname: b\n", []string{`f.yaml:1: unknown field "Name"; did you mean "name"?`}},
-		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: expected the key once, found it again`}},
+		{"a field twice", "name: a\ntags: {v: a,\n v: b}\n", []string{`f.yaml:3: tags.v: expected the key once, found it again`}},
+		{"a document without a line before it", "name: a\nkind: Mesh\non: true\nname: b\nkind: x\n---\nkind: y\nname: c\n", []string{
+			`f.yaml:4: name: expected the key once, found it again; if another document begins here, write --- on a line before it; otherwise keep one of the two`,
+			`f.yaml:7: kind: unknown value "y"; it can be Mesh, MeshService`,
+		}},
+		{"a number with a leading 0", "name: a\nsizes: [0, 010]\n---\nname: b\ntags: {zip: -08}\n---\nname: c\ntags: {zip: '010'}\nsizes: [1, 10]\n", []string{
+			`f.yaml:2: the number 010 is octal for some programs and decimal for others; write it without the leading 0, or put it in quotes if it is text`,
+			`f.yaml:5: the number -08 is octal for some programs and decimal for others; write it without the leading 0, or put it in quotes if it is text`,
+		}},
+		{"byte order marks at the starts of documents", "\ufeffname: a\n\ufeff---\nname: 1\n---\n\ufeffname: c\n---\r\n\ufeff{\"name\": 2}\n", []string{
+			`f.yaml:3: name: expected a string, found the number "1"; put it in quotes: "1"`,
+			`f.yaml:7: name: expected a string, found the number "2"; put it in quotes: "2"`,
+		}},
+		{"null fields", "name: a\nsizes: null\ntags: ~\nkind:\non: null\n", nil},
+		{"null in a list, and as a tag", "name: a\nsizes: [null]\ntags: {a: null}\n", []string{
+			`f.yaml:2: sizes[0]: expected an integer from 1 to 10, found nothing`,
+			`f.yaml:3: tags.a: expected a string, found nothing`,
+		}},
 		{"a missing field", "sizes: []\n", []string{`f.yaml:1: the field "name" is missing`}},
 		{"a number for a string", "name: 1.0\n", []string{`f.yaml:1: name: expected a string, found the number "1.0"; put it in quotes: "1.0"`}},
 		{"a boolean for a string", "name: true\n", []string{`f.yaml:1: name: expected a string, found the boolean "true"; put it in quotes: "true"`}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -33,11 +34,11 @@ func Parse(name string, data []byte, faults *Faults) []Value {
 	var documents []Value
 	for _, part := range split(data) {
 		root := file.parse(part)
-		if root == nil || root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		if root == nil || isNull(root) {
 			continue
 		}
 		shift(root, part.before)
-		if file.check(root, maxDepth) {
+		if file.check(root, maxDepth) && file.checkOnce(root) {
 			documents = append(documents, Value{node: root, file: file})
 		}
 	}
@@ -77,7 +78,7 @@ type part struct {
 // split cuts a file at its "---" lines, so that a mistake in one document does not
 // hide the others.
 func split(data []byte) []part {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = withoutByteOrderMarks(data)
 	var parts []part
 	start, startLine, line := 0, 0, 0
 	for at := 0; at < len(data); line++ {
@@ -92,6 +93,27 @@ func split(data []byte) []part {
 		at = end
 	}
 	return append(parts, part{data[start:], startLine})
+}
+
+var byteOrderMark = []byte("\ufeff")
+
+// withoutByteOrderMarks removes the marks at the starts of documents, where files that were joined have them: before or after
+// a "---" line.
+func withoutByteOrderMarks(data []byte) []byte {
+	if !bytes.Contains(data, byteOrderMark) {
+		return data
+	}
+	clean := make([]byte, 0, len(data))
+	starts := true
+	for line := range bytes.Lines(data) {
+		bare := bytes.TrimPrefix(line, byteOrderMark)
+		if starts || isSeparator(bare) {
+			line = bare
+		}
+		clean = append(clean, line...)
+		starts = isSeparator(line)
+	}
+	return clean
 }
 
 func isSeparator(line []byte) bool {
@@ -141,6 +163,23 @@ func shift(n *yaml.Node, lines int) {
 	}
 }
 
+// leadingZero matches numbers that YAML 1.1 reads as octal, if their digits allow it, and YAML 1.2 as decimal.
+var leadingZero = regexp.MustCompile(`^[-+]?0[0-9_]`)
+
+// checkOnce reports the first field that a document has twice, and whether there is none. Two documents without a line between
+// them look like that.
+func (s *source) checkOnce(root *yaml.Node) bool {
+	seen := make(map[string]bool)
+	for key := range pairs(root) {
+		if key.Kind == yaml.ScalarNode && seen[key.Value] {
+			s.fault(key.Line, key.Value, "expected the key once, found it again", "if another document begins here, write --- on a line before it; otherwise keep one of the two")
+			return false
+		}
+		seen[key.Value] = true
+	}
+	return true
+}
+
 // check reports faults for the features of YAML that the package does not accept, and
 // whether there are none.
 func (s *source) check(n *yaml.Node, depth int) bool {
@@ -153,6 +192,9 @@ func (s *source) check(n *yaml.Node, depth int) bool {
 		return false
 	case n.Style&yaml.TaggedStyle != 0:
 		s.fault(n.Line, "", "tags (!) are not used here", "leave it out, or put the text in quotes")
+		return false
+	case n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float") && leadingZero.MatchString(n.Value):
+		s.fault(n.Line, "", fmt.Sprintf("the number %s is octal for some programs and decimal for others", n.Value), "write it without the leading 0, or put it in quotes if it is text")
 		return false
 	}
 	ok := true

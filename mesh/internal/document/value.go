@@ -66,7 +66,7 @@ func (v Value) Kind() Kind {
 	}
 }
 
-// Present reports whether the value is there at all. An explicit null is.
+// Present reports whether the value is there at all. An explicit null is, in a list or as a required field.
 func (v Value) Present() bool { return v.node != nil }
 
 // Absent reports whether there is no value: no field, or an explicit null.
@@ -126,6 +126,8 @@ func (v Value) Expected(what string) {
 func (v Value) field(n *yaml.Node, name string) Value {
 	return Value{n, faults.Join(v.path, name), v.file}
 }
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // pairs returns the keys of a mapping with their values. Any other node has none.
 func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {

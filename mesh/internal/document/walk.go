@@ -14,12 +14,15 @@ type Object struct {
 	Value
 	fields map[string]Value
 	order  []string
+	// open says that all fields are known.
+	open bool
 }
 
 // Object reads an object. The result has the known fields; any other field is a fault. If known is
-// empty, all fields are known.
+// empty, all fields are known. A known field that is null is absent, as in Kubernetes; where the names are the
+// user's, a null stays for the reader to report.
 func (v Value) Object(known ...string) Object {
-	o := Object{Value: v, fields: map[string]Value{}}
+	o := Object{Value: v, fields: map[string]Value{}, open: len(known) == 0}
 	v.expect(Shape{Kind: KindObject, Known: known})
 	if v.node != nil && !v.IsObject() {
 		v.Expected("an object")
@@ -35,16 +38,24 @@ func (v Value) Object(known ...string) Object {
 			v.field(key, name).Fault("", "expected the key once, found it again")
 		default:
 			o.fields[name] = v.field(value, name)
-			o.order = append(o.order, name)
+			if o.open || !isNull(value) {
+				o.order = append(o.order, name)
+			}
 		}
 	}
 	return o
 }
 
 // Field returns the value of a field.
-func (o Object) Field(name string) Value { return o.fields[name] }
+func (o Object) Field(name string) Value {
+	f := o.fields[name]
+	if !o.open && f.Kind() == KindNull {
+		return Value{}
+	}
+	return f
+}
 
-// Require returns the value of a field that must be there.
+// Require returns the value of a field that must be there. A null is returned, so that the reader reports its line.
 func (o Object) Require(name string) Value {
 	f := o.fields[name]
 	o.expect(Shape{Kind: KindObject, Required: []string{name}})
@@ -71,10 +82,10 @@ func (v Value) Texts() map[string]string {
 }
 
 // Peek returns the first field of that name and ignores the others: the kind of a
-// document must be known before its fields are.
+// document must be known before its fields are. A null is absent.
 func (v Value) Peek(name string) Value {
 	for key, value := range pairs(v.node) {
-		if key.Value == name {
+		if key.Value == name && !isNull(value) {
 			return v.field(value, name)
 		}
 	}

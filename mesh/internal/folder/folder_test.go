@@ -141,6 +141,10 @@ func TestReadsEveryKind(t *testing.T) {
 	if p := c.Policies[0]; p.Name != "owner" || p.Source.Line == 0 {
 		t.Errorf("the policy is %q at %v, want owner with its line", p.Name, p.Source)
 	}
+	d.write("all.yaml", strings.Replace(text, "kind: Resource\n", "kind: Resource\nname: null\n", 1))
+	if got := d.content().Resources[0].Name; got != "payments" {
+		t.Errorf("the name is %q with a null, want that in the message", got)
+	}
 	r, cluster := c.Resources[0], &clusterpb.Cluster{}
 	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
 	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
@@ -292,6 +296,7 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a resource twice", resource + "---\n" + resource, `duplicate resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
 		{"a resource twice, in two spellings", namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?b=2&a=1") + "---\n" + namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2"),
 			"duplicate resource xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2 of type"},
+		{"no line between documents", frontend + frontend, "a.yaml:3: kind: expected the key once, found it again; if another document begins here, write --- on a line before it"},
 		{"no YAML", "kind: [", "this is not YAML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -364,6 +369,10 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	r := folder.New(d.path)
 	_, err := r.Read()
 	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file")
+	d.remove("b.yaml")
+	xdstest.NoError(t, os.Symlink("b.yaml", filepath.Join(d.path, "b.yaml")))
+	_, err = r.Read()
+	cmdtest.ErrorHas(t, "Read", err, filepath.Join(d.path, "b.yaml")+": too many levels of symbolic links")
 	d.remove("b.yaml")
 	if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
 		t.Errorf("got %v, %v, want 1 service", c, err)

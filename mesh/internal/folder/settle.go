@@ -52,8 +52,8 @@ func stateOf(path string) (s state, err error) {
 	}
 	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
 		s.info = link
-	} else if s.target, err = filepath.EvalSymlinks(path); err == nil {
-		s.info, err = os.Stat(path)
+	} else if s.info, err = os.Stat(path); err == nil { // before EvalSymlinks, whose error of a loop names no file
+		s.target, err = filepath.EvalSymlinks(path)
 	}
 	switch {
 	case os.IsNotExist(err):

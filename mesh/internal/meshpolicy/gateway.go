@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
@@ -72,7 +74,7 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	}
 	rules := r.rules(spec.Field("rules"))
 	at := doc.Position()
-	all := Policy{Kind: r.kind, Name: r.kind + "/" + KubernetesName(r.name, r.namespace), Source: Source{at.File, at.Line}}
+	all := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
 	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
 	var policies []*Policy
 	if len(producer) > 0 {
@@ -92,6 +94,15 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 		policies[0].Notes = r.notes
 	}
 	return policies
+}
+
+// routeName is the unique name of a route: that of a service of the same name. The names of routes may have dots, where those of
+// services and namespaces have none; with a dot the namespace is always written.
+func routeName(name, namespace string) string {
+	if strings.Contains(name, ".") {
+		return name + "." + cmp.Or(namespace, "default")
+	}
+	return KubernetesName(name, namespace)
 }
 
 // parents returns the rules for the parents, those of a producer route and those of a consumer route.
@@ -207,17 +218,17 @@ func (r *routeReader) match(v document.Value) Match {
 		o = v.Object("path", "headers", "queryParams", "method")
 		m.Path, m.Methods = readHTTPPath(o.Field("path")), readMethods(o)
 	}
-	m.Headers = readConditions(o.Field("headers"), ReadHeaderName)
-	m.Query = readConditions(o.Field("queryParams"), readParameterName)
+	m.Headers = readConditions(o.Field("headers"), header)
+	m.Query = readConditions(o.Field("queryParams"), parameter)
 	return m
 }
 
 // readConditions reads conditions on headers or parameters. Of several with the same name the first one
 // applies (HTTPRouteMatch.headers).
-func readConditions(v document.Value, readName func(document.Value) string) []ValueMatch {
+func readConditions(v document.Value, on condition) []ValueMatch {
 	var list []ValueMatch
 	for _, item := range v.Items() {
-		m := readValueMatch(item, readName, Exact, RegularExpression)
+		m := readValueMatch(item, on, Exact, RegularExpression)
 		if !slices.ContainsFunc(list, func(o ValueMatch) bool { return o.Name == m.Name }) {
 			list = append(list, m)
 		}
@@ -270,8 +281,9 @@ func readGRPCMethod(v document.Value) PathMatch {
 		case !v.Present():
 			return anySegment
 		case expression:
-			valid = checkRegex(v, v.Text()) && valid
-			return "(?:" + v.Text() + ")"
+			text, ok := readNameRegex(v)
+			valid = valid && ok
+			return "(?:" + text + ")"
 		default:
 			return regexp.QuoteMeta(v.Text())
 		}
@@ -291,6 +303,58 @@ func readGRPCMethod(v document.Value) PathMatch {
 	default:
 		return PathMatch{Exact, "/" + service.Text() + "/" + method.Text()}
 	}
+}
+
+// readNameRegex reads an expression for the whole name of a service or method, without the anchors that it would not match with
+// inside of one for a path. ok is false if there is a fault.
+func readNameRegex(v document.Value) (pattern string, ok bool) {
+	if pattern = v.Text(); !checkRegex(v, pattern) {
+		return "", false
+	}
+	tree, _ := syntax.Parse(pattern, syntax.Perl) // checkRegex found it to be valid
+	before := tree.String()
+	if !dropAnchors(tree, true, true) {
+		v.Fault("leave ^ and $ out, as the expression is for the whole name", "%q has an anchor where no name begins or ends", pattern)
+		return "", false
+	}
+	if after := tree.String(); after != before {
+		return after, true
+	}
+	return pattern, true
+}
+
+// dropAnchors drops the anchors at the begin and the end of a text, where re stands if begin and end are set, and reports whether
+// there are no others.
+func dropAnchors(re *syntax.Regexp, begin, end bool) (ok bool) {
+	switch re.Op {
+	case syntax.OpBeginLine, syntax.OpBeginText:
+		ok = begin
+		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
+		return ok
+	case syntax.OpEndLine, syntax.OpEndText:
+		ok = end
+		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
+		return ok
+	case syntax.OpStar, syntax.OpPlus, syntax.OpRepeat:
+		begin, end = false, false // it stands there only once
+	}
+	ok = true
+	for i, sub := range re.Sub {
+		concat := re.Op == syntax.OpConcat
+		first := !concat || !slices.ContainsFunc(re.Sub[:i], hasWidth)
+		last := !concat || !slices.ContainsFunc(re.Sub[i+1:], hasWidth)
+		ok = dropAnchors(sub, begin && first, end && last) && ok
+	}
+	return ok
+}
+
+// hasWidth reports whether an expression may match text.
+func hasWidth(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpBeginText, syntax.OpEndLine, syntax.OpEndText:
+		return false
+	}
+	return true
 }
 
 // filters reads filters. Those for browsers are left out.

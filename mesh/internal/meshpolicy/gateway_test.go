@@ -2,6 +2,7 @@ package meshpolicy_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -378,6 +379,33 @@ func TestGateway_EveryRequest(t *testing.T) {
 	policytest.Equal(t, "the path", policytest.Regex("/(?:a?)/[^/]+"), policies[0].To[0].Rules[0].Matches[0].Path)
 }
 
+// GRPCMethodMatch: an expression is for a whole name, so that anchors at its begin and end make no difference.
+func TestGateway_AnchoredExpressions(t *testing.T) {
+	t.Parallel()
+	names := []string{"shop", "shop.Cart", "shopping", "web.shop.Cart", "a", "b", "ab", "aa"}
+	for _, pattern := range []string{
+		`^shop\..*$`, `^shop\..*`, `shop\..*$`, `(?m)^shop$`, `\Ashop\z`, `^(shop|^a)$`, `^shop$|^a.*$`, `(^a)?b`, `(?:(?:^a|b$))`, `^^a$$`, `^\bshop\b.*$`, `(?i)^SHOP$`, `a.*`, `^.*$`,
+	} {
+		policies := mustParseRoutes(t, route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, service: '"+pattern+"', method: '"+pattern+"'}}]}\n"))
+		whole, path := regexp.MustCompile("^(?:"+pattern+")$"), regexp.MustCompile("^(?:"+policies[0].To[0].Rules[0].Matches[0].Path.Value+")$")
+		for _, name := range names {
+			if want, got := whole.MatchString(name), path.MatchString("/"+name+"/"+name); got != want {
+				t.Errorf("%s: %v matches /%s/%[3]s: %t, want %t", pattern, path, name, got, want)
+			}
+		}
+	}
+}
+
+// The names of routes may have dots, those of namespaces have none.
+func TestGateway_NamesAreUnique(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, metadata := range []string{"{name: api, namespace: shop}", "{name: api.shop}", "{name: api.shop, namespace: default}", "{name: api.shop, namespace: web}", "{name: api}"} {
+		got = append(got, mustParseRoutes(t, strings.Replace(route("GRPCRoute", "  - {}\n"), "{name: p}", metadata, 1))[0].Name)
+	}
+	policytest.Equal(t, "names", []string{"GRPCRoute/api.shop", "GRPCRoute/api.shop.default", "GRPCRoute/api.shop.default", "GRPCRoute/api.shop.web", "GRPCRoute/api"}, got)
+}
+
 func TestGateway_Faults(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
@@ -394,6 +422,11 @@ func TestGateway_Faults(t *testing.T) {
 			`f:7: spec.rules[0].matches[0].method: a regular expression has from 1 to 8192 bytes, this one has 8201`},
 		{route("GRPCRoute", "  - {matches: [{method: {method: "+strings.Repeat("b", 8190)+"}}]}\n"),
 			`f:7: spec.rules[0].matches[0].method: a regular expression has from 1 to 8192 bytes, this one has 8197`},
+		{route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, service: 'a^b', method: 'c.*'}}]}\n"),
+			`f:7: spec.rules[0].matches[0].method.service: "a^b" has an anchor where no name begins or ends; leave ^ and $ out, as the expression is for the whole name`},
+		{route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, method: '(a$)+'}}]}\n"), `method.method: "(a$)+" has an anchor where no name begins or ends`},
+		{route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, method: 'a$|b?$c'}}]}\n"), `method.method: "a$|b?$c" has an anchor where no name begins or ends`},
+		{route("GRPCRoute", "  - {matches: [{headers: [{name: a, value: \"b\\n\"}]}]}\n"), `f:7: spec.rules[0].matches[0].headers[0].value: "b\n" has a character that values of headers do not have`},
 		{route("GRPCRoute", "  - {matches: [{headers: [{name: a, type: Prefix, value: b}]}]}\n"), `unknown value "Prefix"; it can be Exact, RegularExpression`},
 		{route("GRPCRoute", "  - {filters: [{type: URLRewrite, urlRewrite: {hostname: h}}]}\n"), `f:7: spec.rules[0].filters[0].type: a GRPCRoute has no filter of type URLRewrite; write an HTTPRoute`},
 		{route("GRPCRoute", "  - {filters: [{type: ExtensionRef}]}\n"), `f:7: spec.rules[0].filters[0].type: unknown value "ExtensionRef"`},

@@ -94,7 +94,7 @@ func (p Part) Compare(o Part) int {
 // Group is the routes of the Gateway API that may be merged with each other (GEP-1294, "Multiple routes for a Service" and "Route
 // types"). All routes of a group are for the same clients: the clients of the namespace, or all clients if it is empty. The group of a
 // MeshHTTPRoute is zero.
-type Group struct{ kind, namespace string }
+type Group struct{ Kind, Namespace string }
 
 // Group returns the group of the part.
 func (p Part) Group() Group {
@@ -110,10 +110,10 @@ func (g Group) Displaces(o Group) bool {
 	switch {
 	case g == o || g == Group{} || o == Group{}:
 		return false
-	case g.namespace != o.namespace:
-		return o.namespace == ""
+	case g.Namespace != o.Namespace:
+		return o.Namespace == ""
 	}
-	return g.kind == GRPCRouteKind
+	return g.Kind == GRPCRouteKind
 }
 
 // MergeParts merges parts that select one client, the least specific first.

@@ -53,6 +53,10 @@ func (n ServiceNaming) readPolicy(doc document.Value) Policy {
 	}
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1", APIVersion)
 	o.Field("mesh").OneOf("default")
+	o.Field("labels").Texts()
+	for _, labels := range []document.Value{o.Field("labels"), o.Field("metadata").Peek("labels")} {
+		labels.Peek(kumaMeshLabel).OneOf("default")
+	}
 	spec := o.Require("spec").Object("targetRef", "to")
 	at := doc.Position()
 	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}

@@ -24,10 +24,10 @@ func readMatch(v document.Value) Match {
 		m.Path = readPathMatch(path)
 	}
 	m.Headers = readAll(o.Field("headers"), func(item document.Value) ValueMatch {
-		return readValueMatch(item, ReadHeaderName, Exact, Prefix, RegularExpression, Present, Absent)
+		return readValueMatch(item, header, Exact, Prefix, RegularExpression, Present, Absent)
 	})
 	m.Query = readAll(o.Field("queryParams"), func(item document.Value) ValueMatch {
-		return readValueMatch(item, readParameterName, Exact, RegularExpression)
+		return readValueMatch(item, parameter, Exact, RegularExpression)
 	})
 	checkContradiction(o.Field("headers"), m.Headers)
 	checkContradiction(o.Field("queryParams"), m.Query)
@@ -171,10 +171,22 @@ func readParameterName(v document.Value) string {
 	return name
 }
 
+// condition is what is particular about conditions on headers, or on parameters.
+type condition struct {
+	readName func(document.Value) string
+	// value matches the values that there can be.
+	value *regexp.Regexp
+}
+
+var (
+	header    = condition{ReadHeaderName, headerValue}
+	parameter = condition{readParameterName, regexp.MustCompile("")}
+)
+
 // readValueMatch reads a condition on a header or a parameter. The default type is Exact, as in Kuma.
-func readValueMatch(v document.Value, readName func(document.Value) string, types ...MatchType) ValueMatch {
+func readValueMatch(v document.Value, on condition, types ...MatchType) ValueMatch {
 	o := v.Object("type", "name", "value")
-	m := ValueMatch{Name: readName(o.Require("name"))}
+	m := ValueMatch{Name: on.readName(o.Require("name"))}
 	ok := true
 	if t := o.Field("type"); t.Present() {
 		m.Type, ok = readOneOf(t, types...)
@@ -190,17 +202,19 @@ func readValueMatch(v document.Value, readName func(document.Value) string, type
 		o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
 	default:
 		m.Value = value.Text()
-		checkValue(value, m)
+		checkValue(value, m, on.value)
 	}
 	return m
 }
 
-func checkValue(v document.Value, m ValueMatch) {
+func checkValue(v document.Value, m ValueMatch, possible *regexp.Regexp) {
 	switch {
 	case !v.IsText():
 	case m.Type == RegularExpression:
 		checkRegex(v, m.Value)
 	case m.Type == Prefix && m.Value == "":
 		v.Fault("use type Present", "every value starts with the empty prefix")
+	case !possible.MatchString(m.Value):
+		v.Fault("", "%q has a character that values of headers do not have", m.Value)
 	}
 }

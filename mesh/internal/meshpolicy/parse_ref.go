@@ -39,6 +39,7 @@ const (
 	kumaNameLabel      = "kuma.io/display-name"
 	kumaNamespaceLabel = "k8s.kuma.io/namespace"
 	kumaServiceTag     = "kuma.io/service"
+	kumaMeshLabel      = "kuma.io/mesh"
 )
 
 // refFields reads the fields of a reference, and reports whether its kind is one of these.

@@ -72,11 +72,7 @@ func (f *Filter) path() *PathModifier {
 
 // readBackendRefs reads destinations. The result is not nil.
 func (n ServiceNaming) readBackendRefs(v document.Value) []BackendRef {
-	refs := readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
-	if r := (Rule{BackendRefs: refs}); r.Nowhere() {
-		v.Fault("", "no destination has a weight above 0")
-	}
-	return refs
+	return readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
 }
 
 func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
@@ -113,5 +109,12 @@ func (n ServiceNaming) readBackendRef(v document.Value, weighted bool) BackendRe
 	if w := o.Field("weight"); w.Present() {
 		weight = w.Uint(0, math.MaxUint32)
 	}
-	return BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+	to := BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+	for key := range ref.Tags {
+		if to.TagLines == nil {
+			to.TagLines = make(map[string]int, len(ref.Tags))
+		}
+		to.TagLines[key] = o.Field("tags").Peek(key).Position().Line
+	}
+	return to
 }

@@ -238,6 +238,8 @@ type BackendRef struct {
 	Name string
 	// Tags are required of endpoints; empty means all endpoints of the service.
 	Tags map[string]string `json:",omitempty"`
+	// TagLines are the lines of the tags in the policy's file.
+	TagLines map[string]int `json:"-"`
 	// Weight is relative to the sum of all. It is 0 in a mirror.
 	Weight uint32
 	// Filters edit the headers of the requests that go there, and of their responses.

@@ -64,6 +64,9 @@ func TestGatewayNowhere(t *testing.T) {
 			unavailable(t, err, want)
 		}
 	}
+	files := map[string]string{"services.yaml": newMesh(t).services(), "owner.yaml": strings.Replace(owner, "weight: 1", "weight: 0", 1)}
+	_, _, err := start(t, "", files).dial(plain, "frontend", "v1").call()
+	unavailable(t, err, "no backend of the route has a weight above 0")
 }
 
 // mesh/grpcroute-request-header-modifier, mesh/httproute-request-header-modifier-backend: a filter edits headers, that of a

@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,8 @@ import (
 type Validation struct {
 	Content *folder.Content
 	Reports []meshroute.Report
+	// Strict makes Err count warnings, too.
+	Strict bool
 }
 
 // Warning is Run's warning about the folder as a whole, or "".
@@ -39,16 +42,23 @@ func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute
 
 // Err returns an error if clients would get errors, or resources that they reject.
 func (v *Validation) Err() error {
-	n := 0
+	number := make(map[meshroute.Severity]int)
 	for _, r := range v.Reports {
-		if r.Severity == meshroute.Error {
-			n++
-		}
+		number[r.Severity]++
 	}
-	if n == 0 {
+	if v.Warning() != "" {
+		number[meshroute.Warning]++
+	}
+	switch warnings := number[meshroute.Warning]; {
+	case number[meshroute.Error] > 0:
+		return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(number[meshroute.Error], "fault"))
+	case !v.Strict || warnings == 0:
 		return nil
+	case warnings == 1:
+		return errors.New("1 warning, which counts as a fault with --strict")
+	default:
+		return fmt.Errorf("%d warnings, which count as faults with --strict", warnings)
 	}
-	return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(n, "fault"))
 }
 
 // Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every
@@ -68,7 +78,7 @@ func ValidateContent(content *folder.Content, authority string) (*Validation, er
 	if err != nil {
 		return nil, err
 	}
-	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last))}, nil
+	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last), loaded.dangling(authority))}, nil
 }
 
 // loaded is a content that was compiled into a store without a server.
