@@ -83,12 +83,17 @@ func (f *Facts) share() float64 {
 	return m.Share()
 }
 
+// uncounted reports whether nothing is known of RPCs yet, as counting has only begun.
+func (f *Facts) uncounted() bool { return f.Ended == 0 && f.Measured == 0 }
+
 func (f *Facts) health() Health {
 	switch {
 	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
 		return Failing
 	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost > 0, f.Faults > 0:
 		return Degraded
+	case f.uncounted(): // Connections alone do not say that RPCs work.
+		return Unknown
 	case f.Clusters[Well] > 0, f.Ended > f.Failed:
 		return Well
 	default:
@@ -136,6 +141,8 @@ func (f *Facts) subject(h Health) Part {
 		return Part{About: "channels", Text: "Unknown: no channel is configured by xDS"}
 	case all == 0:
 		return Part{About: "channels", Text: "Unknown: no configuration yet"}
+	case f.Clusters[Well] > 0:
+		clusters.Text = fmt.Sprintf("Unknown: %s of %s connected", faults.Number(f.Clusters[Well]), faults.Count(all, "cluster"))
 	case all == 1:
 		clusters.Text = "Unknown: the only cluster is not connected"
 	default:
@@ -148,7 +155,7 @@ func (f *Facts) subject(h Health) Part {
 func (f *Facts) errors() string {
 	span := span(f.Measured)
 	switch {
-	case f.Ended == 0 && f.Measured == 0:
+	case f.uncounted():
 		return "errors unknown: RPCs are counted from now on"
 	case f.Ended == 0 && f.Started == 0:
 		return "no RPCs in " + span

@@ -21,6 +21,8 @@ func TestJudge(t *testing.T) {
 			Failing, "Failing: the only cluster · no RPCs in the last minute · control plane connected · no change yet"},
 		{"an outage that was not counted", Facts{Channels: 1, Clusters: map[Health]int{Failing: 1}, Servers: 1, Connected: 1},
 			Failing, "Failing: the only cluster · errors unknown: RPCs are counted from now on · control plane connected · no change yet"},
+		{"connected, and nothing counted yet", Facts{Channels: 1, Clusters: map[Health]int{Well: 2, Idle: 1}, Started: 3, Servers: 1, Connected: 1},
+			Unknown, "Unknown: 2 of 3 clusters connected · errors unknown: RPCs are counted from now on · control plane connected · no change yet"},
 		{"RPCs that hang", Facts{Channels: 1, Clusters: map[Health]int{Unknown: 1}, Measured: 60, Started: 9, Servers: 1, Connected: 1},
 			Unknown, "Unknown: the only cluster is not connected · no RPC has ended in the last minute · control plane connected · no change yet"},
 		{"some clusters", Facts{Channels: 2, Clusters: map[Health]int{Failing: 20, Degraded: 3, Well: 77, Idle: 900}, Measured: 60, Started: 1000, Ended: 1000, Failed: 21, Servers: 2, Connected: 2, LastChange: now.Add(-5 * time.Minute)},

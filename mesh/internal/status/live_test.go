@@ -1,17 +1,21 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -25,6 +29,7 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p99, P99: &p99}},
 	}
 	state := &livestate.State{
+		Time: time.Unix(60, 0), CountingSince: time.Unix(0, 0),
 		Verdict:  livestate.Verdict{State: livestate.Well, Text: "Well: 1 cluster"},
 		Servers:  []livestate.Server{{URI: "cp:443", Connected: true}},
 		Channels: []livestate.Channel{{Number: 1, Target: "xds:///backend", Mode: "xDS", State: "READY"}},
@@ -74,6 +79,48 @@ func TestTextOfState(t *testing.T) {
 	r.Apply(Filter{Name: "c*", State: "Failing"})
 	if got := r.Lines().String(); strings.Contains(got, "Listener") || strings.Contains(got, "control plane") || !strings.Contains(got, "\n  cluster c: failing") {
 		t.Errorf("filtered:\n%s", got)
+	}
+}
+
+// begins counts RPCs from the first request on.
+type begins struct {
+	statuspb.UnimplementedClientStatusDiscoveryServiceServer
+	first, then *statuspb.ClientConfig
+	asked       atomic.Int32
+}
+
+func (b *begins) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
+	config := b.then
+	if b.asked.Add(1) == 1 {
+		config = b.first
+	}
+	return &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{config}}, nil
+}
+
+// A process that counts RPCs from now on is asked again once it has counted some, if there is time.
+func TestTheFirstLook(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given         string
+		patience      time.Duration
+		countingSince time.Time
+		failing       bool
+	}{
+		{"just begun", time.Minute, time.Time{}, true}, {"begun by another client", time.Minute, time.Unix(59, 0), true},
+		{"counted", time.Minute, time.Unix(58, 0), false}, {"no time", 2 * sample, time.Time{}, false},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			b := &begins{then: withState(t, failing), first: withState(t, func(s *livestate.State, _ *livestate.Cluster) { s.CountingSince = tc.countingSince })}
+			addr := cmdtest.Serve(t, func(s *grpc.Server) { statuspb.RegisterClientStatusDiscoveryServiceServer(s, b) })
+			ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
+			defer cancel()
+			r, err := Ask(ctx, Process{Address: addr})
+			xdstest.NoError(t, err)
+			if r.Failing() != tc.failing {
+				t.Errorf("it is failing: %t, want %t", r.Failing(), tc.failing)
+			}
+		})
 	}
 }
 
