@@ -100,6 +100,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 		g.facts.Clusters[c.Health]++
 		g.clusterProblem(c)
 	}
+	g.goneProblems()
 	g.resourceProblems()
 	g.sortProblems()
 	g.facts.LastChange = g.lastChange()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -249,6 +250,35 @@ func TestOtherRPCs(t *testing.T) {
 	if len(s.Problems) != 1 || s.Problems[0].Cluster != outcomes.Others || !strings.Contains(s.Problems[0].Text, "UNKNOWN: lost; 100 % of 10 RPCs in the last minute failed") ||
 		!strings.HasPrefix(s.Verdict.Text, "Failing: 1 of 2 clusters · 0.1 % errors") {
 		t.Errorf("%q, %+v", s.Verdict.Text, s.Problems)
+	}
+}
+
+// What RPCs do now is told apart from what they did, and a verdict about RPCs has a problem beside it, whatever became of their cluster.
+func TestFailedRPCs(t *testing.T) {
+	t.Parallel()
+	const target = "xds:///failed"
+	lost := &outcomes.Failure{Code: "UNAVAILABLE", Text: "lost"}
+	for _, tc := range []struct {
+		name    string
+		cluster string
+		ago     time.Duration
+		since   uint64
+		want    string
+	}{
+		{"failing", "c", 0, 0, "RPCs fail; the last error was UNAVAILABLE: lost; 50.0 % of "},
+		{"failing now and then", "c", 3 * time.Second, 9, "RPCs fail; the last error was "},
+		{"repaired", "c", 34 * time.Second, 9, "RPCs failed until 34 s ago, none since; the last error was UNAVAILABLE: lost; 50.0 % of "},
+		{"few RPCs", "c", 34 * time.Second, 0, "RPCs fail; the last error was "},
+		{"of a cluster that is gone", "gone", 34 * time.Second, 0, "5 RPCs in the last minute failed; the last error was UNAVAILABLE: lost"},
+	} {
+		reports := []*outcomes.Report{{
+			Key: outcomes.Key{Target: target, Cluster: tc.cluster}, Started: 10, Minute: outcomes.Sum{Started: 10, Ended: 10, Failed: 5}, Last: lost,
+			FailedUntil: time.Now().Add(-tc.ago), EndedSince: tc.since,
+		}}
+		s := take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, serving("c", inspect.Ready, ""))}}, time.Now().Add(-time.Minute), reports)
+		if len(s.Problems) != 1 || !strings.HasSuffix(s.Problems[0].Subject, strconv.Quote(tc.cluster)) || !strings.HasPrefix(s.Problems[0].Text, tc.want) || s.Verdict.State != Failing {
+			t.Errorf("%s: %q, %+v; want %q", tc.name, s.Verdict.Text, s.Problems, tc.want)
+		}
 	}
 }
 

@@ -23,10 +23,10 @@ import (
 // withState returns genericConfig of a process of dynxds whose cluster is in this state.
 func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) *statuspb.ClientConfig {
 	t.Helper()
-	p99 := 30.0
+	p50, p99 := 30.0, 1540.0
 	c := &livestate.Cluster{
 		Name: "c", Target: "xds:///backend", Health: livestate.Well, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
-		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p99, P99: &p99}},
+		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p50, P99: &p99}},
 	}
 	state := &livestate.State{
 		Time: time.Unix(60, 0), CountingSince: time.Unix(0, 0),
@@ -67,7 +67,7 @@ func TestTextOfState(t *testing.T) {
   failing: cluster "c": no endpoint\nanswers  [a.yaml:3]
   control plane cp:443: connected
   channel 1 xds:///backend: READY, xDS
-  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
+  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   Listener backend: ACKED`
 	if !strings.HasPrefix(r.Lines().String(), want) || strings.Contains(r.Lines().String(), csds.StateName) {
