@@ -190,7 +190,7 @@ func (g *gathering) servers() {
 		for _, s := range d.Servers {
 			one := Server{URI: s.URI, Connected: s.Connected}
 			if s.Err != nil {
-				one.Error, one.Since = text(s.Err.Error()), g.lostSince(s.URI)
+				one.Error, one.Since, one.NextAttempt = text(s.Err.Error()), g.lostSince(s.URI), s.NextAttempt
 				g.facts.Lost++
 				g.Problems = append(g.Problems, Problem{
 					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: one.Error, Since: one.Since, Server: one.URI,

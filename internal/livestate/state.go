@@ -102,6 +102,8 @@ type Server struct {
 	// Error is why it is unreachable, and Since since when, if that is remembered.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// NextAttempt is about when an unreachable one is tried again, zero while that is under way.
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
 }
 
 // Channel is an xDS channel.

@@ -60,7 +60,11 @@ func (t *text) state(s *livestate.State) {
 		if !server.Connected {
 			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
 		}
-		t.line(style, 1, "control plane %s: %s%s", server.URI, how, since(server.Since))
+		next := ""
+		if at := server.NextAttempt; !at.IsZero() {
+			next = ", next attempt in about " + livestate.Ago(at.Sub(s.Time))
+		}
+		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, since(server.Since), next)
 	}
 	t.more(s.ServersLeftOut, "control plane")
 	for i := range s.Channels {
