@@ -98,6 +98,38 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	}
 }
 
+// A relay that says in place of resources that its own control plane is unreachable is one problem, that of the server. What else is
+// wrong with resources is told as ever.
+func TestBehindARelay(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	failed := func(kind xdsclient.ErrorKind, ago time.Duration) *xdsclient.Failure {
+		return &xdsclient.Failure{Time: now.Add(-ago), Err: &xdsclient.Error{Kind: kind, Server: "relay:443", Err: errors.New("away")}}
+	}
+	s := Take(t.Context(), &Source{
+		Channels: []inspect.Channel{configured("xds:///relayed", serving("c", inspect.Ready, ""))},
+		Clients: []*xdsclient.Dump{{
+			Servers: []xdsclient.ServerDump{{URI: "relay:443", Connected: true}, {URI: "other:443", Connected: true}},
+			Resources: []xdsclient.ResourceDump{
+				{TypeURL: typeurl.Cluster, Name: "a", State: xdsclient.StateReceivedError, Failure: failed(xdsclient.KindUnreachable, 12*time.Second)},
+				{TypeURL: typeurl.Cluster, Name: "b", State: xdsclient.StateReceivedError, Failure: failed(xdsclient.KindUnreachable, 22*time.Second)},
+				{TypeURL: typeurl.Cluster, Name: "d", State: xdsclient.StateNACKed, Failure: failed(xdsclient.KindInvalid, time.Minute)},
+			},
+		}},
+	})
+	var told []string
+	for _, p := range s.Problems {
+		told = append(told, p.Kind+" "+p.Subject+": "+p.Text)
+	}
+	const text = "relay connected; its control plane unreachable for 22 s"
+	if len(told) != 2 || told[0] != "server control plane relay:443: "+text || !strings.HasPrefix(told[1], `resource Cluster "d": NACKED`) {
+		t.Errorf("the problems are\n%s", strings.Join(told, "\n"))
+	}
+	if !s.Servers[0].BehindSince.Equal(now.Add(-22*time.Second)) || !s.Servers[1].BehindSince.IsZero() || !strings.Contains(s.Verdict.Text, " · "+text+" · ") {
+		t.Errorf("%q, %+v", s.Verdict.Text, s.Servers)
+	}
+}
+
 // gRPC clients take 4 MiB by default, so that is the most that peers can make of a State.
 func TestLargestState(t *testing.T) {
 	t.Parallel()

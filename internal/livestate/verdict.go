@@ -39,6 +39,9 @@ type Facts struct {
 	Started, Ended, Failed uint64
 	// Servers counts the control planes in use.
 	Servers, Connected, Lost int
+	// Behind counts the control planes in use that are relays whose own is unreachable, since BehindSince.
+	Behind      int
+	BehindSince time.Time
 	// Faults counts the problems with resources.
 	Faults int
 	// LastChange is zero if there was none.
@@ -90,7 +93,7 @@ func (f *Facts) health() Health {
 	switch {
 	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
 		return Failing
-	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost > 0, f.Faults > 0:
+	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost+f.Behind > 0, f.Faults > 0:
 		return Degraded
 	case f.uncounted(): // Connections alone do not say that RPCs work.
 		return Unknown
@@ -125,7 +128,7 @@ func (f *Facts) subject(h Health) Part {
 		clusters.Text = "Degraded: " + of(f.Clusters[Degraded])
 	case h == Degraded && f.share() >= someErrors:
 		return Part{About: "rpcs", Text: "Degraded: RPCs"}
-	case h == Degraded && f.Lost > 0:
+	case h == Degraded && f.Lost+f.Behind > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
 	case h == Degraded:
 		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with a fault"}
@@ -192,6 +195,8 @@ func (f *Facts) servers() string {
 		return "no control plane in use"
 	case f.Lost > 0:
 		return name(f.Lost) + " unreachable"
+	case f.Behind > 0:
+		return RelayAlone(f.Now.Sub(f.BehindSince))
 	case f.Connected == f.Servers && f.Servers > 1:
 		return fmt.Sprintf("%d control planes connected", f.Servers)
 	case f.Connected == f.Servers:
@@ -199,6 +204,11 @@ func (f *Facts) servers() string {
 	default:
 		return name(f.Servers-f.Connected) + " not connected yet"
 	}
+}
+
+// RelayAlone says that a relay has not reached its own control plane for some time.
+func RelayAlone(d time.Duration) string {
+	return "relay connected; its control plane unreachable for " + Ago(d)
 }
 
 // Percent writes a share.

@@ -37,6 +37,8 @@ func TestJudge(t *testing.T) {
 			Degraded, "Degraded: RPCs · 1.0 % errors · control plane connected · no change yet"},
 		{"the control plane is lost", Facts{Channels: 1, Clusters: map[Health]int{Well: 1}, Measured: 60, Ended: 100, Servers: 3, Connected: 2, Lost: 1},
 			Degraded, "Degraded: no news from a control plane · no errors in 100 RPCs · 1 of 3 control planes unreachable · no change yet"},
+		{"behind a relay", Facts{Channels: 1, Clusters: map[Health]int{Well: 1}, Measured: 60, Ended: 100, Servers: 1, Connected: 1, Behind: 1, BehindSince: now.Add(-22 * time.Second)},
+			Degraded, "Degraded: no news from a control plane · no errors in 100 RPCs · relay connected; its control plane unreachable for 22 s · no change yet"},
 		{"a rejected version", Facts{Channels: 1, Clusters: map[Health]int{Well: 1}, Measured: 60, Ended: 1, Servers: 1, Connected: 1, Faults: 2},
 			Degraded, "Degraded: 2 resources with a fault · no errors in 1 RPC · control plane connected · no change yet"},
 		{"few errors", Facts{Channels: 1, Clusters: map[Health]int{Well: 2}, Measured: 60, Ended: 10_000, Failed: 3, Servers: 1, Connected: 1},

@@ -50,7 +50,8 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 // failing has no connection to its endpoint.
 func failing(s *livestate.State, c *livestate.Cluster) {
 	s.Verdict = livestate.Verdict{State: livestate.Failing, Text: "Failing: 1 of 1 clusters"}
-	s.Servers = append(s.Servers, livestate.Server{URI: "other:443", Error: "refused", Since: time.Unix(0, 0), NextAttempt: s.Time.Add(12 * time.Second)})
+	s.Servers = append(s.Servers, livestate.Server{URI: "other:443", Error: "refused", Since: time.Unix(0, 0), NextAttempt: s.Time.Add(12 * time.Second)},
+		livestate.Server{URI: "relay:443", Connected: true, BehindSince: s.Time.Add(-22 * time.Second)})
 	s.Problems = []livestate.Problem{{Severity: livestate.Failing, Subject: `cluster "c"`, Text: "no endpoint\nanswers", Where: "a.yaml:3", Cluster: "c"}}
 	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
 	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
@@ -68,6 +69,7 @@ func TestTextOfState(t *testing.T) {
   failing: cluster "c": no endpoint\nanswers  [a.yaml:3]
   control plane cp:443: connected
   control plane other:443: not connected: refused, since 1970-01-01 00:00:00 UTC, next attempt in about 12 s
+  control plane relay:443: relay connected; its control plane unreachable for 22 s
   channel 1 xds:///backend: READY, xDS
   cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused

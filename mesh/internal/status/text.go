@@ -57,6 +57,9 @@ func (t *text) state(s *livestate.State) {
 	t.more(s.ProblemsLeftOut, "problem")
 	for _, server := range s.Servers {
 		style, how := styled.Good, "connected"
+		if at := server.BehindSince; !at.IsZero() {
+			style, how = styled.Doubtful, livestate.RelayAlone(s.Time.Sub(at))
+		}
 		if !server.Connected {
 			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
 		}
