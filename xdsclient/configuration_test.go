@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -11,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A watch that can never be served says so, and does no harm to others.
@@ -129,4 +131,15 @@ func TestCredentialsThatCannotBeMade(t *testing.T) {
 			t.Errorf("got %v, want the file in it", err)
 		}
 	})
+}
+
+// A server that is back after a long time is noticed within 36 s.
+func TestDefaultBackoff(t *testing.T) {
+	t.Parallel()
+	o, err := newOptions(nil)
+	xdstest.NoError(t, err)
+	tries := transport.Retries{Config: o.backoff, Failed: 100}
+	if wait := tries.Next(); wait < 24*time.Second || wait > 36*time.Second {
+		t.Errorf("after 100 failures the client waits %v, want 30 s ± 20 %%", wait)
+	}
 }

@@ -88,6 +88,9 @@ type ServerDump struct {
 	Connected bool
 	// Err is why the server counts as unreachable, or nil.
 	Err error
+	// NextAttempt is when the client tries again to open a stream to an unreachable server. It is zero while an attempt is under way, and
+	// if Err is nil. Without a connection gRPC has a backoff of its own, of the same length give or take its jitter.
+	NextAttempt time.Time
 }
 
 // ResourceDump is one cache entry.
@@ -205,7 +208,11 @@ func (c *XDSClient) list(d *Dump) {
 	}
 	d.Resources = make([]ResourceDump, 0, total)
 	for _, ch := range c.channels {
-		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()})
+		s := ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()}
+		if s.Err != nil {
+			s.NextAttempt = ch.stream.NextAttempt()
+		}
+		d.Servers = append(d.Servers, s)
 	}
 	for r := range c.entries() {
 		d.Resources = append(d.Resources, r.dump())

@@ -176,13 +176,16 @@ func TestDumpOfOverdueResource(t *testing.T) {
 // a response message", and again 1 "when we receive the first response".
 func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		expect := func(moment string, connected bool, fault string) {
+		expect := func(moment string, connected bool, fault string, waits ...bool) {
 			t.Helper()
 			synctest.Wait()
 			got := c.Dump().Servers
 			if len(got) != 1 || got[0].URI != "passthrough:///script" || got[0].Connected != connected ||
 				(got[0].Err != nil) != (fault != "") || fault != "" && !strings.Contains(got[0].Err.Error(), fault) {
 				t.Errorf("%s: %+v, want one server, connected: %v, fault: %q", moment, got, connected, fault)
+			}
+			if next := got[0].NextAttempt; next.IsZero() == slices.Contains(waits, true) || !next.IsZero() && (next.Before(time.Now()) || time.Until(next) > steady.MaxDelay) {
+				t.Errorf("%s: the next attempt is at %v, now is %v", moment, next, time.Now())
 			}
 		}
 		if got := c.Dump().Servers; len(got) != 0 {
@@ -193,7 +196,7 @@ func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 		s := server.stream()
 		expect("the first stream", true, "")
 		s.breakOff()
-		expect("it failed without an answer", false, "off for lunch")
+		expect("it failed without an answer", false, "off for lunch", true)
 		s = server.asked()
 		expect("the next stream", false, "off for lunch")
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))

@@ -28,8 +28,8 @@ type options struct {
 }
 
 // WithBackoff sets how long the client waits between two attempts to open a
-// stream, and between two attempts to connect. The default is gRPC's: 1 s,
-// growing by 1.6 to 120 s, each ±20 %.
+// stream, and between two attempts to connect. The default is gRPC's, with a lower limit: 1 s,
+// growing by 1.6 to 30 s, each ±20 %.
 func WithBackoff(b backoff.Config) Option { return func(o *options) { o.backoff = b } }
 
 // WithResourceTimeout sets how long a server has to send a resource that was
@@ -47,9 +47,15 @@ func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
+// defaultBackoff is gRPC's, but for its limit of 120 s: a control plane that is back is to be noticed sooner.
+var defaultBackoff = backoff.Config{
+	BaseDelay: backoff.DefaultConfig.BaseDelay, Multiplier: backoff.DefaultConfig.Multiplier, Jitter: backoff.DefaultConfig.Jitter,
+	MaxDelay: 30 * time.Second,
+}
+
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		backoff:         backoff.DefaultConfig,
+		backoff:         defaultBackoff,
 		resourceTimeout: defaultResourceTimeout,
 		maxMembers:      defaultMaxMembers,
 	}

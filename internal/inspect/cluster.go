@@ -142,7 +142,7 @@ type Endpoint struct {
 	// (which counts as healthy), or empty.
 	HealthCheck string `json:"health_check,omitempty"`
 	// State is that of the best of its connections, IDLE if there is none, and Since when it
-	// began. Connected is the address that it leads to, if there are several.
+	// began: attempts to connect again do not end a failure. Connected is the address that it leads to, if there are several.
 	State     State     `json:"state"`
 	Since     time.Time `json:"since,omitzero"`
 	Connected string    `json:"connected,omitempty"`

@@ -48,9 +48,9 @@ func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
 	case c.Phase == inspect.PhaseFailed, c.Phase == inspect.PhaseServing && c.State == inspect.TransientFailure:
 		d.Health, d.Error, d.Since = Failing, text(reason(c)), since(c)
 	case share >= manyErrors:
-		d.Health, d.Error = Failing, d.rpcError()
+		d.Health, d.Error = Failing, d.rpcError(r)
 	case share >= someErrors:
-		d.Health, d.Error = Degraded, d.rpcError()
+		d.Health, d.Error = Degraded, d.rpcError(r)
 	case c.Phase == inspect.PhaseServing && d.Endpoints.Failing+d.Endpoints.Ejected > 0:
 		d.Health, d.Error, d.Since = Degraded, d.endpointError(), d.endpointSince()
 	case succeeded, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
@@ -98,8 +98,16 @@ func since(c *inspect.Cluster) time.Time {
 	return time.Time{}
 }
 
-// rpcError says that RPCs fail, and how the last one failed.
-func (d *Cluster) rpcError() string { return "RPCs fail" + lastError(d.RPCs) }
+// calm is after how long without a failure RPCs that work are believed.
+const calm = 5 * time.Second
+
+// rpcError says that RPCs fail, or that they did until a while ago, and how the last one failed.
+func (d *Cluster) rpcError(r *outcomes.Report) string {
+	if ago := time.Since(r.FailedUntil); ago >= calm && r.EndedSince > 0 {
+		return "RPCs failed until " + Ago(ago) + " ago, none since" + lastError(d.RPCs)
+	}
+	return "RPCs fail" + lastError(d.RPCs)
+}
 
 func lastError(r *RPCs) string {
 	if r.Last == nil {

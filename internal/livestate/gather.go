@@ -100,6 +100,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 		g.facts.Clusters[c.Health]++
 		g.clusterProblem(c)
 	}
+	g.goneProblems()
 	g.resourceProblems()
 	g.sortProblems()
 	g.facts.LastChange = g.lastChange()
@@ -186,13 +187,24 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 
 func (g *gathering) servers() {
 	for _, d := range g.source.Clients {
+		behind := g.behind(d)
 		for _, s := range d.Servers {
 			one := Server{URI: s.URI, Connected: s.Connected}
 			if s.Err != nil {
-				one.Error, one.Since = text(s.Err.Error()), g.lostSince(s.URI)
+				one.Error, one.Since, one.NextAttempt = text(s.Err.Error()), g.lostSince(s.URI), s.NextAttempt
 				g.facts.Lost++
 				g.Problems = append(g.Problems, Problem{
 					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: one.Error, Since: one.Since, Server: one.URI,
+				})
+			}
+			if since := behind[s.URI]; s.Err == nil && !since.IsZero() {
+				one.BehindSince = since
+				g.facts.Behind++
+				if g.facts.BehindSince.IsZero() || since.Before(g.facts.BehindSince) {
+					g.facts.BehindSince = since
+				}
+				g.Problems = append(g.Problems, Problem{
+					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: RelayAlone(g.facts.Now.Sub(since)), Since: since, Server: one.URI,
 				})
 			}
 			if s.Connected {
@@ -202,6 +214,23 @@ func (g *gathering) servers() {
 			g.Servers = append(g.Servers, one)
 		}
 	}
+}
+
+// behind returns since when servers, by URI, have said that their own control planes are unreachable: relays do, in place of
+// resources. It is told as a problem of the server, once.
+func (g *gathering) behind(d *xdsclient.Dump) map[string]time.Time {
+	all := make(map[string]time.Time)
+	for i := range d.Resources {
+		r := &d.Resources[i]
+		// That a server itself is unreachable is no Failure.
+		if f := r.Failure; f != nil && f.Err.Kind == xdsclient.KindUnreachable {
+			g.cover(keyOf(r))
+			if since := all[f.Err.Server]; since.IsZero() || f.Time.Before(since) {
+				all[f.Err.Server] = f.Time
+			}
+		}
+	}
+	return all
 }
 
 // lostSince returns when a server was lost, if that is remembered.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,38 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	text, err := json.Marshal(s)
 	if err != nil || len(s.Clusters) != MaxClusters || s.ClustersLeftOut != 1003-MaxClusters || len(text) > 200<<10 {
 		t.Errorf("bounded, there are %d clusters, %d left out, in %d bytes (%v)", len(s.Clusters), s.ClustersLeftOut, len(text), err)
+	}
+}
+
+// A relay that says in place of resources that its own control plane is unreachable is one problem, that of the server. What else is
+// wrong with resources is told as ever.
+func TestBehindARelay(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	failed := func(kind xdsclient.ErrorKind, ago time.Duration) *xdsclient.Failure {
+		return &xdsclient.Failure{Time: now.Add(-ago), Err: &xdsclient.Error{Kind: kind, Server: "relay:443", Err: errors.New("away")}}
+	}
+	s := Take(t.Context(), &Source{
+		Channels: []inspect.Channel{configured("xds:///relayed", serving("c", inspect.Ready, ""))},
+		Clients: []*xdsclient.Dump{{
+			Servers: []xdsclient.ServerDump{{URI: "relay:443", Connected: true}, {URI: "other:443", Connected: true}},
+			Resources: []xdsclient.ResourceDump{
+				{TypeURL: typeurl.Cluster, Name: "a", State: xdsclient.StateReceivedError, Failure: failed(xdsclient.KindUnreachable, 12*time.Second)},
+				{TypeURL: typeurl.Cluster, Name: "b", State: xdsclient.StateReceivedError, Failure: failed(xdsclient.KindUnreachable, 22*time.Second)},
+				{TypeURL: typeurl.Cluster, Name: "d", State: xdsclient.StateNACKed, Failure: failed(xdsclient.KindInvalid, time.Minute)},
+			},
+		}},
+	})
+	var told []string
+	for _, p := range s.Problems {
+		told = append(told, p.Kind+" "+p.Subject+": "+p.Text)
+	}
+	const text = "relay connected; its control plane unreachable for 22 s"
+	if len(told) != 2 || told[0] != "server control plane relay:443: "+text || !strings.HasPrefix(told[1], `resource Cluster "d": NACKED`) {
+		t.Errorf("the problems are\n%s", strings.Join(told, "\n"))
+	}
+	if !s.Servers[0].BehindSince.Equal(now.Add(-22*time.Second)) || !s.Servers[1].BehindSince.IsZero() || !strings.Contains(s.Verdict.Text, " · "+text+" · ") {
+		t.Errorf("%q, %+v", s.Verdict.Text, s.Servers)
 	}
 }
 
@@ -249,6 +282,35 @@ func TestOtherRPCs(t *testing.T) {
 	if len(s.Problems) != 1 || s.Problems[0].Cluster != outcomes.Others || !strings.Contains(s.Problems[0].Text, "UNKNOWN: lost; 100 % of 10 RPCs in the last minute failed") ||
 		!strings.HasPrefix(s.Verdict.Text, "Failing: 1 of 2 clusters · 0.1 % errors") {
 		t.Errorf("%q, %+v", s.Verdict.Text, s.Problems)
+	}
+}
+
+// What RPCs do now is told apart from what they did, and a verdict about RPCs has a problem beside it, whatever became of their cluster.
+func TestFailedRPCs(t *testing.T) {
+	t.Parallel()
+	const target = "xds:///failed"
+	lost := &outcomes.Failure{Code: "UNAVAILABLE", Text: "lost"}
+	for _, tc := range []struct {
+		name    string
+		cluster string
+		ago     time.Duration
+		since   uint64
+		want    string
+	}{
+		{"failing", "c", 0, 0, "RPCs fail; the last error was UNAVAILABLE: lost; 50.0 % of "},
+		{"failing now and then", "c", 3 * time.Second, 9, "RPCs fail; the last error was "},
+		{"repaired", "c", 34 * time.Second, 9, "RPCs failed until 34 s ago, none since; the last error was UNAVAILABLE: lost; 50.0 % of "},
+		{"few RPCs", "c", 34 * time.Second, 0, "RPCs fail; the last error was "},
+		{"of a cluster that is gone", "gone", 34 * time.Second, 0, "5 RPCs in the last minute failed; the last error was UNAVAILABLE: lost"},
+	} {
+		reports := []*outcomes.Report{{
+			Key: outcomes.Key{Target: target, Cluster: tc.cluster}, Started: 10, Minute: outcomes.Sum{Started: 10, Ended: 10, Failed: 5}, Last: lost,
+			FailedUntil: time.Now().Add(-tc.ago), EndedSince: tc.since,
+		}}
+		s := take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, serving("c", inspect.Ready, ""))}}, time.Now().Add(-time.Minute), reports)
+		if len(s.Problems) != 1 || !strings.HasSuffix(s.Problems[0].Subject, strconv.Quote(tc.cluster)) || !strings.HasPrefix(s.Problems[0].Text, tc.want) || s.Verdict.State != Failing {
+			t.Errorf("%s: %q, %+v; want %q", tc.name, s.Verdict.Text, s.Problems, tc.want)
+		}
 	}
 }
 

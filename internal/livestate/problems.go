@@ -56,6 +56,20 @@ func (g *gathering) unroutedProblem(d *Channel) {
 	g.Problems = append(g.Problems, p)
 }
 
+// goneProblems tells of RPCs that have failed in clusters that are not described: routes do not lead there any more, or the
+// balancer has not answered.
+func (g *gathering) goneProblems() {
+	for k, r := range g.counted {
+		if _, described := g.index[k]; described || k.cluster == "" || r.Minute.Failed == 0 {
+			continue
+		}
+		g.Problems = append(g.Problems, Problem{
+			Severity: Degraded, Kind: "rpcs", Subject: "RPCs of cluster " + bounds.Quote(k.cluster), Since: r.FailingSince, Target: k.target, weight: r.Minute.Failed,
+			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.facts.Measured)) + lastError(rpcsOf(r)),
+		})
+	}
+}
+
 // clusterProblem tells what is wrong with a cluster, if something is.
 func (g *gathering) clusterProblem(c *Cluster) {
 	if c.Health != Failing && c.Health != Degraded {
@@ -125,7 +139,7 @@ var kinds = []string{"channel", "cluster", "rpcs", "server", "resource"}
 func (g *gathering) sortProblems() {
 	slices.SortStableFunc(g.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Severity.Rank(), b.Severity.Rank()), cmp.Compare(b.weight, a.weight),
-			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), compareTimes(a.Since, b.Since))
+			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), compareTimes(a.Since, b.Since), cmp.Compare(a.Subject, b.Subject))
 	})
 	for i := range g.Problems {
 		p := &g.Problems[i]

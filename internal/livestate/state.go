@@ -102,6 +102,10 @@ type Server struct {
 	// Error is why it is unreachable, and Since since when, if that is remembered.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// NextAttempt is about when an unreachable one is tried again, zero while that is under way.
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	// BehindSince is when a relay said that its own control plane is unreachable, zero if that is not so.
+	BehindSince time.Time `json:"behind_unreachable_since,omitzero"`
 }
 
 // Channel is an xDS channel.

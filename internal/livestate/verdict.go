@@ -39,6 +39,9 @@ type Facts struct {
 	Started, Ended, Failed uint64
 	// Servers counts the control planes in use.
 	Servers, Connected, Lost int
+	// Behind counts the control planes in use that are relays whose own is unreachable, since BehindSince.
+	Behind      int
+	BehindSince time.Time
 	// Faults counts the problems with resources.
 	Faults int
 	// LastChange is zero if there was none.
@@ -83,12 +86,17 @@ func (f *Facts) share() float64 {
 	return m.Share()
 }
 
+// uncounted reports whether nothing is known of RPCs yet, as counting has only begun.
+func (f *Facts) uncounted() bool { return f.Ended == 0 && f.Measured == 0 }
+
 func (f *Facts) health() Health {
 	switch {
 	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
 		return Failing
-	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost > 0, f.Faults > 0:
+	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost+f.Behind > 0, f.Faults > 0:
 		return Degraded
+	case f.uncounted(): // Connections alone do not say that RPCs work.
+		return Unknown
 	case f.Clusters[Well] > 0, f.Ended > f.Failed:
 		return Well
 	default:
@@ -120,7 +128,7 @@ func (f *Facts) subject(h Health) Part {
 		clusters.Text = "Degraded: " + of(f.Clusters[Degraded])
 	case h == Degraded && f.share() >= someErrors:
 		return Part{About: "rpcs", Text: "Degraded: RPCs"}
-	case h == Degraded && f.Lost > 0:
+	case h == Degraded && f.Lost+f.Behind > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
 	case h == Degraded:
 		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with a fault"}
@@ -136,6 +144,8 @@ func (f *Facts) subject(h Health) Part {
 		return Part{About: "channels", Text: "Unknown: no channel is configured by xDS"}
 	case all == 0:
 		return Part{About: "channels", Text: "Unknown: no configuration yet"}
+	case f.Clusters[Well] > 0:
+		clusters.Text = fmt.Sprintf("Unknown: %s of %s connected", faults.Number(f.Clusters[Well]), faults.Count(all, "cluster"))
 	case all == 1:
 		clusters.Text = "Unknown: the only cluster is not connected"
 	default:
@@ -148,7 +158,7 @@ func (f *Facts) subject(h Health) Part {
 func (f *Facts) errors() string {
 	span := span(f.Measured)
 	switch {
-	case f.Ended == 0 && f.Measured == 0:
+	case f.uncounted():
 		return "errors unknown: RPCs are counted from now on"
 	case f.Ended == 0 && f.Started == 0:
 		return "no RPCs in " + span
@@ -185,6 +195,8 @@ func (f *Facts) servers() string {
 		return "no control plane in use"
 	case f.Lost > 0:
 		return name(f.Lost) + " unreachable"
+	case f.Behind > 0:
+		return RelayAlone(f.Now.Sub(f.BehindSince))
 	case f.Connected == f.Servers && f.Servers > 1:
 		return fmt.Sprintf("%d control planes connected", f.Servers)
 	case f.Connected == f.Servers:
@@ -192,6 +204,11 @@ func (f *Facts) servers() string {
 	default:
 		return name(f.Servers-f.Connected) + " not connected yet"
 	}
+}
+
+// RelayAlone says that a relay has not reached its own control plane for some time.
+func RelayAlone(d time.Duration) string {
+	return "relay connected; its control plane unreachable for " + Ago(d)
 }
 
 // Percent writes a share.

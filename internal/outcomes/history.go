@@ -104,6 +104,10 @@ type Report struct {
 	// FailingSince is when the first failure came after a minute without failures. It is zero if there was none in
 	// the last minute.
 	FailingSince time.Time
+	// FailedUntil is when the last failure was seen, to a second; zero: there was none in the last minute. EndedSince is how many
+	// RPCs have ended since, of Keys that failed until then.
+	FailedUntil time.Time
+	EndedSince  uint64
 
 	latency [buckets]uint64
 }
@@ -149,6 +153,17 @@ func (c *Counter) report(measured int) *Report {
 	r.Minute.Started += c.started.Load() - h.started
 	r.Minute.Ended += ended - h.ended
 	r.Minute.Failed += failed - h.failed
+	switch {
+	case failed > h.failed:
+		r.FailedUntil = time.Now()
+	case !h.failingSince.IsZero():
+		now := ticks.Load()
+		r.FailedUntil = table.ticked.Add(-second * time.Duration(now-h.lastFailed))
+		r.EndedSince = ended - h.ended
+		for tick := h.lastFailed + 1; tick <= now; tick++ {
+			r.EndedSince += uint64(h.seconds[tick%Seconds].Ended)
+		}
+	}
 	for i := range r.latency {
 		r.latency[i] = uint64(c.latency[i].Load() - h.latency[i])
 		for s := range h.slots {
@@ -182,13 +197,19 @@ func (r *Report) Add(x *Report) {
 	if !x.FailingSince.IsZero() && (r.FailingSince.IsZero() || x.FailingSince.Before(r.FailingSince)) {
 		r.FailingSince = x.FailingSince
 	}
+	switch r.FailedUntil.Compare(x.FailedUntil) {
+	case -1:
+		r.FailedUntil, r.EndedSince = x.FailedUntil, x.EndedSince
+	case 0:
+		r.EndedSince += x.EndedSince
+	}
 	for i, n := range x.latency {
 		r.latency[i] += n
 	}
 }
 
-// Quantile returns the latency below which a share of the RPCs of about the last minute was. It reports false if none
-// has ended. It is right to a third, which is the width of a bucket.
+// Quantile returns the latency below which a share of the RPCs of about the last minute was, without those that have failed. It
+// reports false if there is none. It is right to a third, which is the width of a bucket.
 func (r *Report) Quantile(share float64) (time.Duration, bool) {
 	var all uint64
 	for _, n := range r.latency {

@@ -74,7 +74,7 @@ type Counter struct {
 	started         atomic.Uint64
 	codes           [other + 1]atomic.Uint64 // RPCs that have ended
 	retries, hedges atomic.Uint64
-	// latency counts RPCs that have ended by the time that they took, modulo 2^32.
+	// latency counts RPCs that have ended, and not failed, by the time that they took, modulo 2^32.
 	latency [buckets]atomic.Uint32
 	last    atomic.Pointer[Failure]
 	// base is what started was at the last tick.
@@ -128,17 +128,21 @@ func (r RPC) End(err error) {
 	if c == nil {
 		return
 	}
-	if r.weight != 0 {
+	code := codes.OK
+	if err != nil {
+		code = status.Code(err)
+	}
+	index := min(int(code), other)
+	// Failures are told by their number: their latency is that of a deadline, or of a refusal.
+	if r.weight != 0 && !failing[index] {
 		c.latency[bucketOf(time.Since(origin)-r.begin)].Add(r.weight)
 	}
-	if err == nil {
-		c.codes[codes.OK].Add(1)
+	c.codes[index].Add(1)
+	if code == codes.OK {
 		return
 	}
-	code := status.Code(err)
-	c.codes[min(int(code), other)].Add(1)
 	// One text a second is enough.
-	if now, last := ticks.Load(), c.last.Load(); code != codes.OK && (last == nil || last.tick != now) {
+	if now, last := ticks.Load(), c.last.Load(); last == nil || last.tick != now {
 		c.last.Store(&Failure{time.Now(), codeName(int(code)), bounds.Text(status.Convert(err).Message(), bounds.ErrorText), now})
 	}
 }

@@ -103,6 +103,9 @@ func TestTheLastMinute(t *testing.T) {
 	looking(t, func(t *testing.T) {
 		k, other := Key{"t", "r", "c"}, Key{"t", "r2", "c"}
 		rpc(k, 0, failure(codes.Unavailable))
+		if _, ok := reportOf(t, k).Quantile(0.5); ok {
+			t.Error("the latency of a failure is told as that of RPCs that work")
+		}
 		Find(other)
 		time.Sleep(second)
 		for range 30 {
@@ -124,6 +127,12 @@ func TestTheLastMinute(t *testing.T) {
 		r := reportOf(t, k)
 		if r.Minute != (Sum{31, 31, 1}) || r.Measured != 31 || r.FailingSince.IsZero() {
 			t.Errorf("the minute is %+v of %d seconds, failing since %v", r.Minute, r.Measured, r.FailingSince)
+		}
+		if ago := time.Since(r.FailedUntil); ago < 29*second || ago > 31*second || r.EndedSince != 30 {
+			t.Errorf("the last failure was %v ago, %d RPCs have ended since; want 30 s and 30", ago, r.EndedSince)
+		}
+		if r := reportOf(t, other); !r.FailedUntil.IsZero() || r.EndedSince != 0 {
+			t.Errorf("without a failure: until %v, %d since", r.FailedUntil, r.EndedSince)
 		}
 		r.Add(reportOf(t, other))
 		if r.Minute != (Sum{61, 61, 1}) || r.Codes["OK"] != 60 || r.Codes["UNAVAILABLE"] != 1 {

@@ -12,8 +12,8 @@ import (
 const statusHelp = `Asks the Client Status Discovery Service (csds.Register) of a running process how it is.
 
 A process of dynxds says whether its RPCs work, what is wrong, worst first, whether its control planes, channels and
-endpoints are connected, and what became of its RPCs in the last minute; the exit status is 1 if it is failing. Of other
-processes the state of connections is unknown.
+endpoints are connected, and what became of its RPCs in the last minute; the exit status is 1 if it is failing. If it counts
+RPCs only since it was asked, it is asked again 2 s later. Of other processes the state of connections is unknown.
 
 Then it prints, for each resource that the process's xDS clients hold, its state, its version, the control plane's or the
 client's error, and the populated fields that dynxds does not act on.`

@@ -63,6 +63,8 @@ type serverView struct {
 	URI       string `json:"uri"`
 	Connected bool   `json:"connected"`
 	Error     string `json:"error,omitempty"`
+	// Next is about when an unreachable one is tried again.
+	Next time.Time `json:"next,omitzero"`
 }
 
 // count is how often something occurs.
@@ -95,7 +97,7 @@ func viewClient(c *xdsclient.Dump) clientView {
 	}
 	view.More = len(c.Targets) - len(view.Targets)
 	for _, s := range c.Servers[:min(len(c.Servers), serversShown)] {
-		view.Servers = append(view.Servers, serverView{name(s.URI), s.Connected, errorText(s.Err)})
+		view.Servers = append(view.Servers, serverView{name(s.URI), s.Connected, errorText(s.Err), s.NextAttempt})
 	}
 	states := make(map[string]int)
 	for i := range c.Resources {

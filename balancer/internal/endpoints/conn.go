@@ -36,8 +36,10 @@ type Conn struct {
 
 	owner owner
 	state connectivity.State
-	since time.Time // of state; zero before the first report
-	check string    // the last answer of the health check, or ""
+	since time.Time // of state, or of the failure that attempts to connect again have not ended; zero before the first report
+	// broken says that it has failed, and not been READY since.
+	broken bool
+	check  string // the last answer of the health check, or ""
 }
 
 // owner decides when a connection is closed.
@@ -128,12 +130,16 @@ func (c *Conn) Report(reported balancer.SubConnState) {
 	r, s := c.registry, reported.ConnectivityState
 	var replaced []*Conn
 	r.mu.Lock()
-	c.state, c.since = s, time.Now()
+	now := time.Now()
+	if c.state = s; !c.broken || s == connectivity.Ready {
+		c.since = now
+	}
+	c.broken = s != connectivity.Ready && (c.broken || s == connectivity.TransientFailure)
 	if s != connectivity.Ready {
 		c.check = ""
 	}
 	if s == connectivity.TransientFailure && c.record != nil {
-		c.record.failure, c.record.failed = reported.ConnectionError, c.since
+		c.record.failure, c.record.failed = reported.ConnectionError, now
 	}
 	if c.owner == unregistered || c.owner == released {
 		r.mu.Unlock()

@@ -146,3 +146,24 @@ func TestBestConnectionIsDescribed(t *testing.T) {
 		}
 	}
 }
+
+// A connection fails since its first failure, however often it is tried again.
+func TestSinceWhenAConnectionFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.Update(config(at("a")))
+		u := lbtest.NewUser(r, "a", ready)
+		for i, tc := range []struct {
+			state connectivity.State
+			ago   time.Duration // since when, after a second in the state
+		}{{connecting, 1}, {failed, 1}, {idle, 2}, {connecting, 3}, {failed, 4}, {connecting, 5}, {ready, 1}, {idle, 1}, {connecting, 1}} {
+			u.Report(tc.state)
+			time.Sleep(time.Second)
+			got := inspect.Endpoint{Addresses: []string{"a"}}
+			if r.Describe(&got); time.Since(got.Since) != tc.ago*time.Second || got.State != inspect.State(tc.state.String()) {
+				t.Errorf("step %d: %s since %v, want %s since %v", i, got.State, time.Since(got.Since), tc.state, tc.ago*time.Second)
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
@@ -49,6 +50,14 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	return r, err
 }
 
+// upstream says that the management servers of the relay are unreachable, "" if they are not.
+func upstream(s relay.Stats) string {
+	if s.Unreachable == 0 {
+		return ""
+	}
+	return "the control plane is unreachable since " + s.UnreachableSince.UTC().Format(time.RFC3339) + "; clients are served from the cache"
+}
+
 // Run runs a relay until the context ends, and then drains.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Serve.Log == nil {
@@ -71,6 +80,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer r.Close()
 	plane.AddRelay(r.Stats)
 	opts.Serve.Metrics = plane
+	opts.Serve.Upstream = func() string { return upstream(r.Stats()) }
 	server, err := serve.New(r, opts.Serve)
 	if err != nil {
 		return err

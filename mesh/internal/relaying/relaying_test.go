@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -49,6 +50,17 @@ func (w watcher) ResourceChanged(value any, _ error, done func()) {
 	done()
 }
 func (w watcher) AmbientError(_ error, done func()) { done() }
+
+// failures passes on the errors that it gets.
+type failures chan error
+
+func (f failures) ResourceChanged(_ any, err error, done func()) {
+	if err != nil {
+		f <- err
+	}
+	done()
+}
+func (f failures) AmbientError(_ error, done func()) { done() }
 
 // run runs a relay until it is drained, which ended reports, and returns its address.
 func run(t *testing.T, opts relaying.Options) (address net.Addr, drain context.CancelFunc, ended <-chan error) {
@@ -121,14 +133,15 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// The pages of a relay have its metrics, and its clients.
+// The pages of a relay have its metrics, and its clients, and say when its control plane is unreachable; so does a client.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	plane := meshtest.StartServer(t)
 	var log xdstest.Log
 	opts := options(t, plane.Bootstrap("relay"))
 	opts.Serve.Admin, opts.Serve.Log = ":0", slog.New(slog.NewTextHandler(&log, nil))
-	_, drain, ended := run(t, opts)
+	opts.Relay.AwayDelay = -1
+	address, drain, ended := run(t, opts)
 	_, url, _ := strings.Cut(log.String(), "url=")
 	url, _, _ = strings.Cut(url, " ")
 	for page, want := range map[string]string{
@@ -138,6 +151,25 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s%s: %s, want %q and nothing of a store", url, page, body, want)
 		}
 	}
+	plane.Stop()
+	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", address.String()))
+	xdstest.NoError(t, err)
+	client, err := xdsclient.New(cfg)
+	xdstest.NoError(t, err)
+	failed := make(failures, 1)
+	client.Watch(xdsresource.ClusterType, "c", failed)
+	select {
+	case <-failed:
+	case <-testutils.Context(t).Done():
+		t.Fatal("the client does not hear that the control plane is unreachable")
+	}
+	if body := cmdtest.Get(t, url+"healthz"); !strings.HasPrefix(body, "SERVING\nthe control plane is unreachable since 2") {
+		t.Errorf("/healthz is %q without a control plane", body)
+	}
+	if s := livestate.Take(testutils.Context(t), livestate.OfClient(client.Dump())); !s.Servers[0].Connected || s.Servers[0].BehindSince.IsZero() {
+		t.Errorf("the client's servers are %+v", s.Servers)
+	}
+	client.Close()
 	drain()
 	xdstest.NoError(t, <-ended)
 }

@@ -86,6 +86,11 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, isAdmin bool) {
 		state := s.opts.Configuration()
 		lines = append(lines, state.Text(isAdmin)...)
 	}
+	if s.opts.Upstream != nil {
+		if line := s.opts.Upstream(); line != "" {
+			lines = append(lines, line)
+		}
+	}
 	_, _ = w.Write([]byte(strings.Join(lines, "\n") + "\n"))
 }
 

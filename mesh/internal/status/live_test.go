@@ -1,17 +1,21 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -19,12 +23,13 @@ import (
 // withState returns genericConfig of a process of dynxds whose cluster is in this state.
 func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) *statuspb.ClientConfig {
 	t.Helper()
-	p99 := 30.0
+	p50, p99 := 30.0, 1540.0
 	c := &livestate.Cluster{
 		Name: "c", Target: "xds:///backend", Health: livestate.Well, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
-		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p99, P99: &p99}},
+		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p50, P99: &p99}},
 	}
 	state := &livestate.State{
+		Time: time.Unix(60, 0), CountingSince: time.Unix(0, 0),
 		Verdict:  livestate.Verdict{State: livestate.Well, Text: "Well: 1 cluster"},
 		Servers:  []livestate.Server{{URI: "cp:443", Connected: true}},
 		Channels: []livestate.Channel{{Number: 1, Target: "xds:///backend", Mode: "xDS", State: "READY"}},
@@ -45,6 +50,8 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 // failing has no connection to its endpoint.
 func failing(s *livestate.State, c *livestate.Cluster) {
 	s.Verdict = livestate.Verdict{State: livestate.Failing, Text: "Failing: 1 of 1 clusters"}
+	s.Servers = append(s.Servers, livestate.Server{URI: "other:443", Error: "refused", Since: time.Unix(0, 0), NextAttempt: s.Time.Add(12 * time.Second)},
+		livestate.Server{URI: "relay:443", Connected: true, BehindSince: s.Time.Add(-22 * time.Second)})
 	s.Problems = []livestate.Problem{{Severity: livestate.Failing, Subject: `cluster "c"`, Text: "no endpoint\nanswers", Where: "a.yaml:3", Cluster: "c"}}
 	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
 	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
@@ -61,8 +68,10 @@ func TestTextOfState(t *testing.T) {
   Failing: 1 of 1 clusters
   failing: cluster "c": no endpoint\nanswers  [a.yaml:3]
   control plane cp:443: connected
+  control plane other:443: not connected: refused, since 1970-01-01 00:00:00 UTC, next attempt in about 12 s
+  control plane relay:443: relay connected; its control plane unreachable for 22 s
   channel 1 xds:///backend: READY, xDS
-  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
+  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   Listener backend: ACKED`
 	if !strings.HasPrefix(r.Lines().String(), want) || strings.Contains(r.Lines().String(), csds.StateName) {
@@ -74,6 +83,48 @@ func TestTextOfState(t *testing.T) {
 	r.Apply(Filter{Name: "c*", State: "Failing"})
 	if got := r.Lines().String(); strings.Contains(got, "Listener") || strings.Contains(got, "control plane") || !strings.Contains(got, "\n  cluster c: failing") {
 		t.Errorf("filtered:\n%s", got)
+	}
+}
+
+// begins counts RPCs from the first request on.
+type begins struct {
+	statuspb.UnimplementedClientStatusDiscoveryServiceServer
+	first, then *statuspb.ClientConfig
+	asked       atomic.Int32
+}
+
+func (b *begins) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
+	config := b.then
+	if b.asked.Add(1) == 1 {
+		config = b.first
+	}
+	return &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{config}}, nil
+}
+
+// A process that counts RPCs from now on is asked again once it has counted some, if there is time.
+func TestTheFirstLook(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given         string
+		patience      time.Duration
+		countingSince time.Time
+		failing       bool
+	}{
+		{"just begun", time.Minute, time.Time{}, true}, {"begun by another client", time.Minute, time.Unix(59, 0), true},
+		{"counted", time.Minute, time.Unix(58, 0), false}, {"no time", 2 * sample, time.Time{}, false},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			b := &begins{then: withState(t, failing), first: withState(t, func(s *livestate.State, _ *livestate.Cluster) { s.CountingSince = tc.countingSince })}
+			addr := cmdtest.Serve(t, func(s *grpc.Server) { statuspb.RegisterClientStatusDiscoveryServiceServer(s, b) })
+			ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
+			defer cancel()
+			r, err := Ask(ctx, Process{Address: addr})
+			xdstest.NoError(t, err)
+			if r.Failing() != tc.failing {
+				t.Errorf("it is failing: %t, want %t", r.Failing(), tc.failing)
+			}
+		})
 	}
 }
 

@@ -57,10 +57,17 @@ func (t *text) state(s *livestate.State) {
 	t.more(s.ProblemsLeftOut, "problem")
 	for _, server := range s.Servers {
 		style, how := styled.Good, "connected"
+		if at := server.BehindSince; !at.IsZero() {
+			style, how = styled.Doubtful, livestate.RelayAlone(s.Time.Sub(at))
+		}
 		if !server.Connected {
 			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
 		}
-		t.line(style, 1, "control plane %s: %s%s", server.URI, how, since(server.Since))
+		next := ""
+		if at := server.NextAttempt; !at.IsZero() {
+			next = ", next attempt in about " + livestate.Ago(at.Sub(s.Time))
+		}
+		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, since(server.Since), next)
 	}
 	t.more(s.ServersLeftOut, "control plane")
 	for i := range s.Channels {
@@ -127,7 +134,7 @@ func rpcs(r *livestate.RPCs) string {
 		text += fmt.Sprintf(", %d failed (%.1f %%)", m.Failed, 100*m.Share())
 	}
 	if m.P50 != nil && m.P99 != nil {
-		text += fmt.Sprintf(", p50 %.3g ms, p99 %.3g ms", *m.P50, *m.P99)
+		text += ", p50 " + latency(*m.P50) + ", p99 " + latency(*m.P99)
 	}
 	if r.InFlight > 0 {
 		text += fmt.Sprintf(", %d in flight", r.InFlight)
@@ -142,6 +149,18 @@ func rpcs(r *livestate.RPCs) string {
 		text += fmt.Sprintf("; last error %s: %s: %s", clock(e.Time), e.Code, e.Text)
 	}
 	return text
+}
+
+// latency writes milliseconds.
+func latency(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 100:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.3g ms", ms)
+	}
 }
 
 func (t *text) resource(r *Resource) {

@@ -5,7 +5,7 @@ import {clusters, sparkline} from "./clusters.js";
 import {drawEdges, lanes} from "./graph.js";
 import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
-import {bad, badge, bytes, empty, error, number, pager, plural, seconds, set, since, table} from "./words.js";
+import {bad, badge, bytes, empty, error, number, pager, plural, seconds, set, since, table, until} from "./words.js";
 
 // render has, for each event of the stream, the function that shows it in the body of its section.
 export const render = {
@@ -30,7 +30,7 @@ export const render = {
   clients(list, body) {
     tally("clients", list.total, list.total);
     const server = s => h("li", null, "Server ", name(s.uri), " ",
-      badge(s.error ? "unreachable" : s.connected ? "connected" : "connecting"), error(s.error));
+      badge(s.error ? "unreachable" : s.connected ? "connected" : "connecting"), error(s.error), s.next && h("span.meta", null, "next attempt in about ", until(s.next)));
     const client = c => h("li", {"data-key": c.node + c.bootstrap},
       h(".head", null, h("h3", null, "Node ", name(c.node)),
         h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -74,6 +75,8 @@ type Stream struct {
 	// wake wakes the writer when a request may be due. It has room for one, so that a
 	// wake-up is never lost.
 	wake chan struct{}
+	// next is when the next attempt begins, nil while one is under way.
+	next atomic.Pointer[time.Time]
 	// work limits the work on the responses of all streams.
 	work transport.Work
 }
@@ -115,8 +118,19 @@ func (s *Stream) Run(conn *transport.Conn) {
 		if best == VerdictAccepted {
 			tries.Reset()
 		}
-		conn.Pause(s.ctx, tries.Next()-time.Since(started))
+		next := started.Add(tries.Next())
+		s.next.Store(&next)
+		conn.Pause(s.ctx, time.Until(next))
+		s.next.Store(nil)
 	}
+}
+
+// NextAttempt returns when the next attempt to open a stream begins. It is zero unless the stream waits for that.
+func (s *Stream) NextAttempt() time.Time {
+	if next := s.next.Load(); next != nil {
+		return *next
+	}
+	return time.Time{}
 }
 
 // attempt opens a stream and stays with it until it ends. The verdict is the best that a
