@@ -1,7 +1,9 @@
 package endpoints
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -92,6 +94,15 @@ func (c *Conn) add(o owner) bool {
 
 // Address returns the address that the connection leads to, the first of several.
 func (c *Conn) Address() string { return c.address }
+
+// Named returns an error of the connection, which may be nil, with the address of the endpoint: gRPC's error of a handshake has none. If
+// the connection leads to one of several addresses, that is not known.
+func (c *Conn) Named(err error) error {
+	if err == nil || c.several || strings.Contains(err.Error(), c.address) {
+		return err
+	}
+	return fmt.Errorf("endpoint %s: %w", c.address, err)
+}
 
 // Hostname returns the hostname of the endpoint, or "".
 func (c *Conn) Hostname() string {

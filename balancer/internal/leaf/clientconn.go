@@ -93,6 +93,7 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 			defer sc.settleCheck()
 		}
 		sc.endpoint.Report(s)
+		s.ConnectionError = sc.endpoint.Named(s.ConnectionError)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}
