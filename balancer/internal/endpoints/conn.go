@@ -134,6 +134,20 @@ func (c *Conn) Count(info balancer.DoneInfo) {
 	}
 }
 
+// Said notes what a report of gRPC shows of the endpoint, and returns what that says of the TLS that it wants (package tlsadvice), or "".
+func (c *Conn) Said(reported balancer.SubConnState) string {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	switch err := reported.ConnectionError; {
+	case c.several || c.record == nil:
+	case reported.ConnectivityState == connectivity.Ready:
+		c.record.shown.Ready()
+	case reported.ConnectivityState == connectivity.TransientFailure && err != nil:
+		return c.record.shown.Failed(err)
+	}
+	return ""
+}
+
 // Report records the state that gRPC reports.
 func (c *Conn) Report(reported balancer.SubConnState) {
 	r, s := c.registry, reported.ConnectivityState
