@@ -106,8 +106,16 @@ func (p *pending) startDNS(notConfigured error) error {
 	if err := p.dns.start(notConfigured.Error()); err != nil {
 		return fmt.Errorf("%w; DNS cannot resolve the target either: %v", notConfigured, err)
 	}
+	noBootstrap.Do(func() {
+		logger.Errorf("%s is resolved by DNS: no bootstrap is set; its RPCs go around the mesh, as do those of other channels without a bootstrap, "+
+			"each of which has a warning: %v", p.channel.ClientConn().Target(), notConfigured)
+	})
 	return nil
 }
+
+// noBootstrap is for the error of the first channel that has no bootstrap and is resolved by DNS: its RPCs may succeed, and gRPC's
+// log has no warnings by default.
+var noBootstrap sync.Once
 
 // ResolveNow implements resolver.Resolver.
 func (p *pending) ResolveNow(o grpcresolver.ResolveNowOptions) {

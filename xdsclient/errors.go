@@ -139,17 +139,23 @@ func (e *Error) Error() string {
 	case e.Server != "":
 		fmt.Fprintf(&b, " (management server %s, node id %q)", e.Server, e.NodeID)
 	}
-	fmt.Fprintf(&b, "; %s", e.wayOut())
+	if way := e.wayOut(); way != "" {
+		b.WriteString("; " + way)
+	}
 	return b.String()
 }
 
-// wayOut is what a reader of the error can do about it.
+// wayOut is what a reader of the error can do about it, or "" if its reason says that.
 func (e *Error) wayOut() string {
 	if e.Kind == KindUnreachable && errors.Is(e.Err, transport.ErrNoAnswer) {
 		return streamTaken
 	}
 	if e.Kind == KindUnreachable && errors.Is(e.Err, transport.ErrNotXDS) {
 		return "give server_uri in the xDS bootstrap the address of the control plane; this may be that of a backend"
+	}
+	var reason interface{ Suggested() bool } // faults.Faults
+	if e.Kind == KindInvalid && errors.As(e.Err, &reason) && reason.Suggested() {
+		return ""
 	}
 	return e.Kind.wayOut()
 }

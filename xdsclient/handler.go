@@ -181,7 +181,11 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 		return ads.EndAfterAnswer
 	}
 	ch.reset()
-	end := ch.link.Ended(err)
+	advice := ""
+	if ch.server.CredentialsType == "insecure" {
+		advice = `its channel_creds in the xDS bootstrap are of type "insecure"; use "tls"`
+	}
+	end := ch.link.Ended(err, advice)
 	if end == ads.EndUnreachable {
 		recordServer(changes.ServerLost, ch.server, ch.link.Failure())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -159,6 +160,11 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 	}, testutils.Authority("a", "", nil))
 }
 
+// oneLine is the error of a resource, as resource types have it.
+type oneLine struct{ faults.Faults }
+
+func (f *oneLine) Error() string { return f.Join("; ") }
+
 // An error says which resource, which server and which node,
 // and the way out.
 func TestErrorText(t *testing.T) {
@@ -182,6 +188,19 @@ func TestErrorText(t *testing.T) {
 		}
 		if !errors.Is(e, cause) {
 			t.Errorf("%v hides its reason", tc.kind)
+		}
+	}
+	// A fault may be elsewhere than in the control plane, and says where.
+	for _, tc := range []struct{ suggestion, want string }{
+		{"", `a: wrong; b: missing; add it to the bootstrap (management server s, node id "n"); correct it in the control plane`},
+		{"import it", `a: wrong; import it; b: missing; add it to the bootstrap (management server s, node id "n")`},
+	} {
+		found := &oneLine{faults.Faults{List: []faults.Fault{
+			{Path: "a", Problem: "wrong", Suggestion: tc.suggestion}, {Path: "b", Problem: "missing", Suggestion: "add it to the bootstrap"},
+		}}}
+		e := &Error{Kind: KindInvalid, TypeName: "Cluster", Resource: "c", Server: "s", NodeID: "n", Err: found}
+		if want := `xDS Cluster "c" is invalid: ` + tc.want; e.Error() != want {
+			t.Errorf("reads\n%s\nwant\n%s", e, want)
 		}
 	}
 	e := &Error{Kind: KindConfiguration, TypeName: "Cluster", Resource: "c", Err: cause}

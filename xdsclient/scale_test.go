@@ -159,7 +159,7 @@ func BenchmarkSwitch(b *testing.B) {
 				ch := newServerChannel(k.c, &lower)
 				k.c.channels[lower.Key()] = ch
 				k.channel.link.Restart()
-				k.channel.link.Ended(errTest)
+				k.channel.link.Ended(errTest, "")
 				a.levels[0].serverDown(true)
 				if a.levels[1].channel != ch || ch.watched != n+1 {
 					b.Fatalf("%d of %d resources are subscribed to at the lower server", ch.watched, n+1)

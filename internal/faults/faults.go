@@ -109,6 +109,11 @@ func (f *Faults) Full() bool { return len(f.List) >= MaxListed }
 // part has faults compares Total before and after, since a full list does not grow.
 func (f *Faults) Total() int { return len(f.List) + f.Omitted }
 
+// Suggested reports whether every fault says what to do about it.
+func (f *Faults) Suggested() bool {
+	return f.Omitted == 0 && !slices.ContainsFunc(f.List, func(fault Fault) bool { return fault.Suggestion == "" })
+}
+
 // Err returns f as an error, its list ordered by file and line, or nil if there are no
 // faults. f may be nil.
 func (f *Faults) Err() error {

@@ -38,6 +38,22 @@ func OfClient(d *xdsclient.Dump) *Source {
 	return s
 }
 
+// OfNoClient returns the Source of the channels that have no client, for want of a bootstrap, and that DNS resolves instead.
+func OfNoClient() *Source {
+	s := new(Source)
+	for _, c := range channels.Inspect() {
+		if bypasses(&c) {
+			s.Channels = append(s.Channels, c)
+		}
+	}
+	return s
+}
+
+// bypasses reports whether DNS resolves a channel for want of a bootstrap: otherwise a resolver of xDS runs, unless it is idle.
+func bypasses(c *inspect.Channel) bool {
+	return c.Mode == string(channels.DNS) && c.Config == nil && c.State != inspect.Idle
+}
+
 // resourceKey is the short name of a type, and a name.
 type resourceKey struct{ typ, name string }
 
@@ -261,6 +277,9 @@ func (g *gathering) channel(c *inspect.Channel) {
 	case c.Mode == string(channels.DNS):
 		d.Health = Unknown
 		g.facts.ByDNS++
+		if bypasses(c) {
+			d.Health, d.Error = Degraded, "resolved by DNS, so that its RPCs go around the mesh: "+text(c.Reason)
+		}
 	case config == nil && c.State == inspect.Idle:
 		d.Health = Idle
 	case config == nil:
@@ -275,10 +294,14 @@ func (g *gathering) channel(c *inspect.Channel) {
 	if c.Config != nil {
 		d.Version, d.Clusters = c.Config.Version, c.Config.Clusters
 	}
-	if d.Health == Failing {
+	switch {
+	case d.Health == Failing:
 		g.facts.Unconfigured++
 		g.channelProblem(&d, c)
-	} else if d.RPCs != nil && d.RPCs.Minute.Failed > 0 {
+	case d.Health == Degraded:
+		g.facts.Bypassing++
+		g.channelProblem(&d, c)
+	case d.RPCs != nil && d.RPCs.Minute.Failed > 0:
 		g.unroutedProblem(&d)
 	}
 	g.Channels = append(g.Channels, d)

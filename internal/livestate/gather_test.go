@@ -181,12 +181,14 @@ func TestHealthOfAChannel(t *testing.T) {
 		{"waiting", with("undecided", inspect.Connecting, new(inspect.Config)), nil, Unknown, "RPCs wait for the first configuration: no answer"},
 		{"waiting for a server that is lost", with("undecided", inspect.Connecting, new(inspect.Config)), lost, Failing, "RPCs wait for the first configuration: no answer"},
 		{"DNS", with("DNS", inspect.Ready, new(inspect.Config)), nil, Unknown, ""},
+		{"DNS without a bootstrap", with("DNS", inspect.Ready, nil), nil, Degraded, "resolved by DNS, so that its RPCs go around the mesh: no answer"},
+		{"DNS, idle", with("DNS", inspect.Idle, nil), nil, Unknown, ""},
 	} {
 		s := Take(t.Context(), &Source{Channels: []inspect.Channel{tc.channel}, Clients: tc.clients})
 		if c := s.Channels[0]; c.Health != tc.want || c.Error != tc.err {
 			t.Errorf("%s: %s, %q; want %s, %q", tc.name, c.Health, c.Error, tc.want, tc.err)
 		}
-		if told := len(s.Problems) > 0 && s.Problems[0].Kind == "channel"; told != (tc.want == Failing) {
+		if told := len(s.Problems) > 0 && s.Problems[0].Kind == "channel"; told != (tc.want == Failing || tc.want == Degraded) || told && s.Problems[0].Severity != tc.want {
 			t.Errorf("%s: the problems are %+v", tc.name, s.Problems)
 		}
 	}

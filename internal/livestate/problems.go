@@ -26,7 +26,7 @@ func compareKeys(a, b resourceKey) int {
 	return cmp.Or(strings.Compare(a.typ, b.typ), strings.Compare(a.name, b.name))
 }
 
-// channelProblem tells that a channel has no configuration.
+// channelProblem tells that a channel has no configuration, or one of DNS for want of a bootstrap.
 func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 	if config := c.Config; config != nil {
 		g.cover(resourceKey{config.Listener.Type, config.Listener.Name})
@@ -34,7 +34,7 @@ func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 			g.cover(resourceKey{config.Routes.Type, config.Routes.Name})
 		}
 	}
-	p := Problem{Severity: Failing, Kind: "channel", Subject: "channel " + text(d.Target), Text: d.Error, Since: d.Since, Target: d.Target}
+	p := Problem{Severity: d.Health, Kind: "channel", Subject: "channel " + text(d.Target), Text: d.Error, Since: d.Since, Target: d.Target}
 	if d.RPCs != nil {
 		p.weight = d.RPCs.Minute.Failed
 	}

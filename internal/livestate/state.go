@@ -116,7 +116,7 @@ type Channel struct {
 	State  string    `json:"state"`
 	Health Health    `json:"health"`
 	Since  time.Time `json:"since"`
-	// Error is why RPCs have no configuration.
+	// Error is why RPCs have no configuration, or none of xDS.
 	Error    string `json:"error,omitempty"`
 	Version  uint64 `json:"version"`
 	Clusters int    `json:"clusters"`

@@ -28,9 +28,9 @@ type Part struct {
 // Facts are what a Verdict is computed from.
 type Facts struct {
 	Now time.Time
-	// Channels counts the channels in use, Unconfigured those whose RPCs have no configuration and fail, and
-	// ByDNS those that DNS configures.
-	Channels, Unconfigured, ByDNS int
+	// Channels counts the channels in use, Unconfigured those whose RPCs have no configuration and fail,
+	// ByDNS those that DNS configures, and Bypassing those of them that have no bootstrap.
+	Channels, Unconfigured, ByDNS, Bypassing int
 	// Clusters counts the clusters by Health.
 	Clusters map[Health]int
 	// Measured is for how many seconds of the last minute RPCs were counted. Started, Ended and Failed are of
@@ -93,7 +93,7 @@ func (f *Facts) health() Health {
 	switch {
 	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
 		return Failing
-	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Lost+f.Behind > 0, f.Faults > 0:
+	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Bypassing > 0, f.Lost+f.Behind > 0, f.Faults > 0:
 		return Degraded
 	case f.uncounted(): // Connections alone do not say that RPCs work.
 		return Unknown
@@ -128,6 +128,8 @@ func (f *Facts) subject(h Health) Part {
 		clusters.Text = "Degraded: " + of(f.Clusters[Degraded])
 	case h == Degraded && f.share() >= someErrors:
 		return Part{About: "rpcs", Text: "Degraded: RPCs"}
+	case h == Degraded && f.Bypassing > 0:
+		return Part{About: "channels", Text: fmt.Sprintf("Degraded: %s of %s without a bootstrap", faults.Number(f.Bypassing), faults.Count(f.Channels, "channel"))}
 	case h == Degraded && f.Lost+f.Behind > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
 	case h == Degraded:

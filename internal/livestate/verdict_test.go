@@ -50,6 +50,8 @@ func TestJudge(t *testing.T) {
 		{"nothing is known", Facts{}, Unknown, "Unknown: no xDS channel is in use · no control plane in use · no change yet"},
 		{"a channel that waits", Facts{Channels: 1, Servers: 1}, Unknown,
 			"Unknown: no configuration yet · errors unknown: RPCs are counted from now on · control plane not connected yet · no change yet"},
+		{"no bootstrap", Facts{Channels: 2, ByDNS: 1, Bypassing: 1, Measured: 60, Clusters: map[Health]int{Well: 1}, Ended: 7, Servers: 1, Connected: 1}, Degraded,
+			"Degraded: 1 of 2 channels without a bootstrap · no errors in 7 RPCs · 1 channel by DNS · control plane connected · no change yet"},
 		{"DNS", Facts{Channels: 1, ByDNS: 1, Measured: 60, Servers: 1, Lost: 0, Connected: 1}, Unknown,
 			"Unknown: no channel is configured by xDS · no RPCs in the last minute · 1 channel by DNS · control plane connected · no change yet"},
 	} {

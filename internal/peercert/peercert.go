@@ -132,7 +132,7 @@ func (r *Requirements) rootsFor(leaf *x509.Certificate) (*x509.CertPool, error) 
 }
 
 // spiffeID returns the SPIFFE ID of a leaf certificate, which has to be well-formed: one URI
-// SAN, and no rights of a CA (X509-SVID, "Leaf Validation").
+// SAN, and no rights of a CA (X509-SVID, "Leaf Validation"). The case of its scheme means nothing (RFC 3986, section 3.1).
 func spiffeID(leaf *x509.Certificate) (spiffeid.ID, error) {
 	found := uris(leaf)
 	switch {
@@ -143,7 +143,8 @@ func spiffeID(leaf *x509.Certificate) (spiffeid.ID, error) {
 	case leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
 		return spiffeid.ID{}, errors.New("its key usage has keyCertSign or cRLSign")
 	}
-	return spiffeid.FromString(found[0])
+	scheme, rest, _ := strings.Cut(found[0], ":")
+	return spiffeid.FromString(strings.ToLower(scheme) + ":" + rest)
 }
 
 func (r *Requirements) checkNames(leaf *x509.Certificate) error {

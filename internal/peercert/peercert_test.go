@@ -169,7 +169,8 @@ func TestKeyUsageOfTheLeaf(t *testing.T) {
 	}
 }
 
-// A URI SAN is compared as the certificate has it. Package url drops what it takes for empty.
+// A URI SAN is compared as the certificate has it, but for the case of its scheme and host, which means nothing (RFC 3986, section
+// 6.2.2.1). Package url drops what it takes for empty.
 func TestURIsAreComparedAsTheyAre(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
@@ -192,19 +193,36 @@ func TestURIsAreComparedAsTheyAre(t *testing.T) {
 		})
 	}
 	const id = "spiffe://domain/a"
-	for _, san := range []string{id, id + "#", "SPIFFE://domain/a", id + "?", "spiffe://@domain/a", "spiffe://domain/%61"} {
-		cert := with(san)
+	for _, tc := range []struct {
+		san             string
+		matches, isSVID bool
+	}{
+		{id, true, true},
+		{"SPIFFE://domain/a", true, true},
+		{"Spiffe://domain/a", true, true},
+		{"spiffe://Domain/a", true, false}, // SPIFFE has trust domains in lower case
+		{"spiffe://domain/A", false, true},
+		{id + "#", false, false},
+		{"SPIFFE://domain/a#", false, false},
+		{id + "?", false, false},
+		{"spiffe://@domain/a", false, false},
+		{"HTTPS://Me@domain/a", false, false},
+		{"spiffe://domain/%61", false, false},
+	} {
+		cert := with(tc.san)
 		if got := cert.URIs; len(got) != 1 {
-			t.Fatalf("%q: package x509 reads %v", san, got)
+			t.Fatalf("%q: package x509 reads %v", tc.san, got)
 		}
-		want := []string{"certificate check failure", strings.ReplaceAll(san, `"`, "")}
-		spiffeWant := []string{"not a SPIFFE certificate"}
-		if san == id {
-			want, spiffeWant = nil, nil
+		var want, spiffeWant []string
+		if !tc.matches {
+			want = []string{"certificate check failure", tc.san}
+		}
+		if !tc.isSVID {
+			spiffeWant = []string{"not a SPIFFE certificate", tc.san}
 		}
 		check(t, (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact(id)}}).Verify([]*x509.Certificate{cert}), want...)
 		check(t, (&Requirements{Bundles: bundle(t, "domain", ca)}).Verify([]*x509.Certificate{cert}), spiffeWant...)
-		check(t, (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact(san)}}).Verify([]*x509.Certificate{cert}))
+		check(t, (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact(tc.san)}}).Verify([]*x509.Certificate{cert}))
 	}
 }
 
@@ -237,6 +255,9 @@ func TestSANMatchers(t *testing.T) {
 		{"exact is case-sensitive for URIs", all, []Matcher{exact("spiffe://domain/NS/a")}, false},
 		{"ignore_case", all, []Matcher{{AnySAN, matching.NewString(matching.StringExact, "spiffe://domain/NS/a", true)}}, true},
 		{"a wildcard", all, []Matcher{exact("api.example.com")}, true},
+		{"the scheme and host of an exact URI in capitals", all, []Matcher{exact("SPIFFE://Domain/ns/a")}, true},
+		{"and its path", all, []Matcher{exact("SPIFFE://Domain/NS/a")}, false},
+		{"the scheme and host of a URI's prefix in capitals", all, []Matcher{matcher(URI, matching.StringPrefix, "SPIFFE://DOM")}, true},
 		{"any one of many", all, []Matcher{exact("no"), exact("api.example.com")}, true},
 		{"none of many", all, []Matcher{exact("no"), exact("neither")}, false},
 		{"prefix", all, []Matcher{matcher(AnySAN, matching.StringPrefix, "spiffe://domain/")}, true},

@@ -69,15 +69,36 @@ func (m Matcher) Equal(o Matcher) bool {
 }
 
 // matches reports whether a SAN fits. An empty one never does. An exact value is compared
-// with a DNS name by the rules of DNS, wildcards included.
+// with a DNS name by the rules of DNS, wildcards included. A URI fits as the certificate has it, or in its normal form.
 func (m *Matcher) matches(kind SANType, san string) bool {
 	switch {
 	case san == "" || m.Type != AnySAN && m.Type != kind:
 		return false
 	case kind == DNS && m.Value.Kind == matching.StringExact:
 		return dnsMatches(m.Value.Value, san)
+	case kind == URI && !m.Value.Matches(san):
+		normal := m.Value
+		if normal.Kind == matching.StringExact || normal.Kind == matching.StringPrefix {
+			normal.Value = normalURI(normal.Value)
+		}
+		return normal.Matches(normalURI(san))
 	}
 	return m.Value.Matches(san)
+}
+
+// normalURI returns a URI, or its beginning, with its scheme and host in lower case, whose case means nothing (RFC 3986, section
+// 6.2.2.1). All else stays as it is: other URIs that package url takes for equal are different names.
+func normalURI(uri string) string {
+	scheme, rest, ok := strings.Cut(uri, "://")
+	if !ok {
+		return uri
+	}
+	authority, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	host := strings.LastIndexByte(authority, '@') + 1
+	return strings.ToLower(scheme) + "://" + authority[:host] + strings.ToLower(authority[host:]) + path
 }
 
 // names goes through the SANs of a certificate. IP addresses are in canonical form (RFC 5952).
@@ -110,7 +131,7 @@ func names(c *x509.Certificate) iter.Seq2[SANType, string] {
 const tagURI = 6
 
 // uris returns the SANs that are URIs as the certificate has them. A url.URL loses what makes two of them
-// differ: the "#" of "spiffe://domain/a#", and capitals in "SPIFFE:".
+// differ: the "#" of "spiffe://domain/a#".
 func uris(c *x509.Certificate) (all []string) {
 	e := extension(c, oidSANs)
 	if e == nil {

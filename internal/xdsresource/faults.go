@@ -27,6 +27,11 @@ func (r *report) fault(p *faults.Path, format string, args ...any) {
 	r.faults.Addf(p, format, args...)
 }
 
+// lack notes that this client lacks what the field at p asks for, and what to do about that: the control plane need not change.
+func (r *report) lack(p *faults.Path, suggestion, format string, args ...any) {
+	r.faults.Add(faults.Fault{Path: p.String(), Problem: faults.Shorten(fmt.Sprintf(format, args...), faults.MaxProblem), Suggestion: suggestion})
+}
+
 // ignore notes that the field at p is left out of the value.
 func (r *report) ignore(p *faults.Path, format string, args ...any) {
 	r.leaveOut(p, xdsclient.SeverityInfo, format, args...)

@@ -172,7 +172,7 @@ func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, option
 	return strings.Join(lines, "; ")
 }
 
-// fault is one of Faults.
+// fault is one of Faults. Problem ends with the suggestion, if there is one.
 type fault struct{ Path, Problem string }
 
 // decodeFaults decodes a resource and returns its faults.
@@ -191,8 +191,12 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, opt
 	}
 	list := make([]fault, len(faults.List))
 	for i, f := range faults.List {
-		if list[i] = (fault{f.Path, f.Problem}); f.String() != f.Path+": "+f.Problem && f.String() != f.Problem {
-			t.Errorf("the fault is %q, with more than a path and a problem", f)
+		problem := f.Problem
+		if f.Suggestion != "" {
+			problem += "; " + f.Suggestion
+		}
+		if list[i] = (fault{f.Path, problem}); f.String() != f.Path+": "+problem && f.String() != problem {
+			t.Errorf("the fault is %q, with more than a path, a problem and a suggestion", f)
 		}
 	}
 	return list

@@ -292,9 +292,11 @@ func (d securityDecoder) instance(at *faults.Path, name, certificate string) *Ce
 	} else if d.bootstrap != nil {
 		switch c.Provider = d.bootstrap.CertificateProviders[name]; {
 		case c.Provider == nil:
-			d.fault(at, "%s is not in certificate_providers of the bootstrap, which has %s", faults.Quote(name), d.instances())
+			d.lack(at, "add it to certificate_providers, which has "+d.instances(),
+				"the bootstrap lacks the certificate provider instance %s, which the Cluster asks for", faults.Quote(name))
 		case c.Provider.Buildable == nil:
-			d.fault(at, "%s has the plugin_name %s in certificate_providers of the bootstrap, and this program has no such plugin; import the package that registers it",
+			d.lack(at, "import the package that registers it",
+				"%s has the plugin_name %s in certificate_providers of the bootstrap, and this program has no such plugin",
 				faults.Quote(name), faults.Quote(c.Provider.PluginName))
 		}
 	}

@@ -129,7 +129,7 @@ func TestSecurityFaults(t *testing.T) {
 	const (
 		weaker  = ": is not supported, and connections would be less secure without it"
 		instead = ": is not supported; use tls_certificate_provider_instance"
-		unknown = `: "x" is not in certificate_providers of the bootstrap, which has "foreign, identity, roots"`
+		unknown = `: the bootstrap lacks the certificate provider instance "x", which the Cluster asks for; add it to certificate_providers, which has "foreign, identity, roots"`
 		unset   = ".ca_certificate_provider_instance: must be set, unless system_root_certs is"
 		context = "@.validation_context"
 		noType  = "@: validation_context_type must be validation_context or combined_validation_context, is "

@@ -105,7 +105,7 @@ func TestServeMutualTLS(t *testing.T) {
 		want []string
 	}{
 		{"without a certificate", m.roots(), []string{"no client certificate from certificate provider instance", "(file_watcher): it has none"}},
-		{"without providers", nil, []string{"tls_certificate_provider_instance.instance_name", `"default" is not in certificate_providers of the bootstrap`}},
+		{"without providers", nil, []string{"tls_certificate_provider_instance.instance_name", `the bootstrap lacks the certificate provider instance "default"`}},
 	} {
 		t.Run(test.name, func(t *testing.T) { m.expect(m.dial("xds:///backend", test.args...), test.want...) })
 	}
@@ -120,6 +120,9 @@ func (m *secureMesh) expect(client testpb.TestServiceClient, texts ...string) {
 		m.t.Fatalf("the RPC ended with %v, want UNAVAILABLE", err)
 	}
 	cmdtest.ErrorHas(m.t, "the RPC", err, texts...)
+	if strings.Contains(err.Error(), "correct it in the control plane") {
+		m.t.Errorf("the RPC failed with %q, though the control plane is correct", err)
+	}
 }
 
 // The server's certificate has to match subjectAltNames; a corrected document is obeyed without a

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -88,10 +89,13 @@ func answer(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.C
 		asking.Go(func() {
 			d := c.Dump()
 			config := clientConfig(d, !req.GetExcludeResourceContents())
-			config.GenericXdsConfigs = append(config.GenericXdsConfigs, stateConfig(ctx, d))
+			config.GenericXdsConfigs = append(config.GenericXdsConfigs, stateConfig(ctx, livestate.OfClient(d)))
 			resp.Config[i] = config
 		})
 	}
 	asking.Wait()
+	if c := bypassing(ctx); c != nil {
+		resp.Config = append(resp.Config, c)
+	}
 	return resp, nil
 }

@@ -3,6 +3,8 @@ package csds
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -11,16 +13,33 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // StateName is the name of the entry of a ClientConfig that is no resource but the live state.
 const StateName = "dynxds.state"
 
+// bypassing returns a ClientConfig without a node for the channels that have no client, for want of a bootstrap, and are resolved
+// by DNS. It is nil if there are none.
+func bypassing(ctx context.Context) *statusv3.ClientConfig {
+	source := livestate.OfNoClient()
+	if len(source.Channels) == 0 {
+		return nil
+	}
+	var targets []string
+	for _, c := range source.Channels {
+		targets = append(targets, c.Target)
+	}
+	slices.Sort(targets)
+	return &statusv3.ClientConfig{
+		ClientScope:       strings.Join(slices.Compact(targets), ", "),
+		GenericXdsConfigs: []*statusv3.ClientConfig_GenericXdsConfig{stateConfig(ctx, source)},
+	}
+}
+
 // stateConfig returns the entry with the live state of a client and its channels: a Struct, which every tool
 // can print, as it is of a type that all of them know.
-func stateConfig(ctx context.Context, d *xdsclient.Dump) *statusv3.ClientConfig_GenericXdsConfig {
-	state := livestate.Take(ctx, livestate.OfClient(d))
+func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
+	state := livestate.Take(ctx, source)
 	state.Bound()
 	config := &statusv3.ClientConfig_GenericXdsConfig{
 		Name: StateName, VersionInfo: livestate.Format, LastUpdated: timestamppb.New(state.Time), ClientStatus: adminv3.ClientResourceStatus_ACKED,

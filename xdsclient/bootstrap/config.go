@@ -100,7 +100,10 @@ const (
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 	if authority != "" {
 		a, err := c.authority(authority, "")
-		if err != nil {
+		switch {
+		case err != nil && endpoint == "":
+			return "", fmt.Errorf("%w; the target has no path: did you mean %s?", err, faults.Quote("xds:///"+authority))
+		case err != nil:
 			return "", err
 		}
 		return expand(a.ClientListenerTemplate, endpoint), nil

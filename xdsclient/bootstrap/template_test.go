@@ -78,6 +78,10 @@ func TestListenerNameErrors(t *testing.T) {
 			`xDS bootstrap test: authority "b" is unknown; authorities has "a00", "a01", "a02", "a03", "a04", "a05", "a06", "a07", "a08", "a09" and 2 more`},
 		{"the default template's authority", `{` + servers + `, "authorities": {"a": {}}, "client_default_listener_resource_name_template": "xdstp://b/%s"}`, "", "e",
 			`xDS bootstrap test: authority "b", named by client_default_listener_resource_name_template, is unknown; authorities has "a"`},
+		{"the service as authority", `{` + servers + `}`, "greeter:80", "",
+			`xDS bootstrap test: authority "greeter:80" is unknown; add it to authorities, which is empty; the target has no path: did you mean "xds:///greeter:80"?`},
+		{"the service as authority beside others", federated, "greeter", "",
+			`xDS bootstrap test: authority "greeter" is unknown; authorities has "xds.authority.com", "xds.other.com"; the target has no path: did you mean "xds:///greeter"?`},
 		{"no endpoint", `{` + servers + `}`, "", "",
 			"xDS bootstrap test: the target has no endpoint to make the name of a Listener from"},
 	} {

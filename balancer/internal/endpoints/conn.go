@@ -1,7 +1,9 @@
 package endpoints
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -95,6 +97,15 @@ func (c *Conn) add(o owner) bool {
 // Address returns the address that the connection leads to, the first of several.
 func (c *Conn) Address() string { return c.address }
 
+// Named returns an error of the connection, which may be nil, with the address of the endpoint: gRPC's error of a handshake has none. If
+// the connection leads to one of several addresses, that is not known.
+func (c *Conn) Named(err error) error {
+	if err == nil || c.several || strings.Contains(err.Error(), c.address) {
+		return err
+	}
+	return fmt.Errorf("endpoint %s: %w", c.address, err)
+}
+
 // Hostname returns the hostname of the endpoint, or "".
 func (c *Conn) Hostname() string {
 	if h := c.record.hostname.Load(); h != nil {
@@ -123,6 +134,20 @@ func (c *Conn) Count(info balancer.DoneInfo) {
 	if h := c.record.health.Load(); h != nil && !c.several {
 		h.count(info)
 	}
+}
+
+// Said notes what a report of gRPC shows of the endpoint, and returns what that says of the TLS that it wants (package tlsadvice), or "".
+func (c *Conn) Said(reported balancer.SubConnState) string {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	switch err := reported.ConnectionError; {
+	case c.several || c.record == nil:
+	case reported.ConnectivityState == connectivity.Ready:
+		c.record.shown.Ready()
+	case reported.ConnectivityState == connectivity.TransientFailure && err != nil:
+		return c.record.shown.Failed(err)
+	}
+	return ""
 }
 
 // Report records the state that gRPC reports.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -58,6 +59,7 @@ type Record struct {
 	// failure is the last error of a connection, nil if there was none; failed is its time.
 	failure error
 	failed  time.Time
+	shown   tlsadvice.Server
 	proxy   string // for new connections
 	round   uint64 // the last update with something known of the address
 }

@@ -3,6 +3,7 @@ package lbtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -260,9 +261,15 @@ func (sc *SubConn) attempt() {
 	case Up:
 		sc.report(connectivity.Ready, nil)
 	case Refused:
-		sc.report(connectivity.TransientFailure, fmt.Errorf("dial %s: connection refused", sc.Addr))
-		sc.backoff = time.AfterFunc(Backoff, func() { sc.cc.serializer.Post(sc.backedOff) })
+		sc.fail(fmt.Errorf("dial %s: connection refused", sc.Addr))
+	case Mute:
+		sc.fail(fmt.Errorf("error reading server preface: %w", io.EOF))
 	}
+}
+
+func (sc *SubConn) fail(err error) {
+	sc.report(connectivity.TransientFailure, err)
+	sc.backoff = time.AfterFunc(Backoff, func() { sc.cc.serializer.Post(sc.backedOff) })
 }
 
 func (sc *SubConn) backedOff() {

@@ -17,11 +17,12 @@ const Backoff = time.Second
 // Reach is what happens to connections to an address.
 type Reach int
 
-// Connections are established at once, refused, or hang.
+// Connections are established at once, refused, hang, or end before the server has spoken.
 const (
 	Up Reach = iota
 	Refused
 	Silent
+	Mute
 )
 
 // Network decides which addresses can be reached, at first all.

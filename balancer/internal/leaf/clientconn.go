@@ -88,11 +88,12 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	sc := &SubConn{env: c.env, conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
-		s.ConnectionError = c.env.TLS.Advise(s.ConnectionError, c.env.Bundle)
+		s.ConnectionError = c.env.TLS.Advise(s.ConnectionError, sc.endpoint.Said(s), c.env.Bundle)
 		if s.ConnectivityState == connectivity.Ready && sc.awaitCheck() {
 			defer sc.settleCheck()
 		}
 		sc.endpoint.Report(s)
+		s.ConnectionError = sc.endpoint.Named(s.ConnectionError)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/observe/csds"
 )
 
 // Explain says what becomes of an RPC of a process, by what its xDS clients hold, and by what it says of its connections.
@@ -24,6 +25,13 @@ func Explain(ctx context.Context, p Process, request explain.Request) (*explain.
 	if err != nil {
 		return nil, err
 	}
+	withoutClient := func(c *statuspb.ClientConfig) bool {
+		return c.GetNode() == nil && len(c.GetGenericXdsConfigs()) == 1 && c.GetGenericXdsConfigs()[0].GetName() == csds.StateName
+	}
+	if slices.ContainsFunc(configs, func(c *statuspb.ClientConfig) bool { return withoutClient(c) && inScope(c, request.Target) }) {
+		return nil, fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", p.Address, request.Target)
+	}
+	configs = slices.DeleteFunc(configs, withoutClient)
 	if len(configs) == 0 {
 		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", p.Address, request.Target)
 	}

@@ -175,6 +175,20 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	}
 }
 
+// Channels without a client, which DNS resolves for want of a bootstrap, have no resources to explain.
+func TestExplainWithoutABootstrap(t *testing.T) {
+	t.Parallel()
+	bypassing := withState(t, nil)
+	bypassing.GenericXdsConfigs, bypassing.ClientScope = bypassing.GenericXdsConfigs[:1], "xds:///backend"
+	_, err := Explain(testutils.Context(t), Process{Address: serving(t, bypassing)}, request())
+	cmdtest.ErrorHas(t, "Explain", err, "DNS resolves xds:///backend there", "no bootstrap")
+	bypassing.ClientScope = "xds:///another"
+	e, err := Explain(testutils.Context(t), Process{Address: serving(t, bypassing, genericConfig())}, request())
+	if err != nil || len(e.Notes) != 0 {
+		t.Errorf("beside a client: %+v, %v", e, err)
+	}
+}
+
 // Entries of dynxds have the constraints of their variant after the name.
 func TestExplainVariants(t *testing.T) {
 	t.Parallel()

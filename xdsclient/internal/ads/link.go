@@ -2,8 +2,10 @@ package ads
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -14,6 +16,8 @@ type Link struct {
 	failure error
 	// opened is when the last stream was opened.
 	opened time.Time
+	// shown is what connections have shown of the TLS that the server wants.
+	shown tlsadvice.Server
 }
 
 type linkState int
@@ -34,7 +38,10 @@ const (
 )
 
 // Opened notes that a stream is open.
-func (l *Link) Opened() { l.state, l.opened = linkOpen, time.Now() }
+func (l *Link) Opened() {
+	l.state, l.opened = linkOpen, time.Now()
+	l.shown.Ready()
+}
 
 // Answered notes that the server answered on the stream, which ends a connectivity error. It
 // reports whether there was one.
@@ -69,8 +76,9 @@ const (
 const soon = 10 * time.Second
 
 // Ended notes that a stream ended, or could not be opened. That is a connectivity error only
-// if the server did not answer on it (gRFC A57, "Handling ADS Stream Termination").
-func (l *Link) Ended(err error) End {
+// if the server did not answer on it (gRFC A57, "Handling ADS Stream Termination"). advice is what to do if the server wants TLS;
+// "": the client offers it.
+func (l *Link) Ended(err error, advice string) End {
 	if l.state == linkAnswered {
 		l.state = linkConnecting
 		if errors.Is(err, transport.ErrNoAnswer) && time.Since(l.opened) < soon {
@@ -80,6 +88,9 @@ func (l *Link) Ended(err error) End {
 	}
 	last := l.failure
 	l.state, l.failure = linkDown, transport.ADSReason(err)
+	if said := l.shown.Failed(err); said != "" && advice != "" {
+		l.failure = fmt.Errorf("%w; %s: %s", l.failure, said, advice)
+	}
 	switch {
 	case last == nil:
 		return EndUnreachable

@@ -2,7 +2,11 @@ package ads
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // gRFC A57, "Handling ADS Stream Termination": only a stream without an answer is a
@@ -11,7 +15,7 @@ func TestLink(t *testing.T) {
 	t.Parallel()
 	lost, other := errors.New("lost"), errors.New("other")
 	var l Link
-	end := func(err error) func() any { return func() any { return l.Ended(err) } }
+	end := func(err error) func() any { return func() any { return l.Ended(err, "") } }
 	opened := func() any { l.Opened(); return nil }
 	restart := func() any { l.Restart(); return nil }
 	answered := func() any { return l.Answered() }
@@ -51,5 +55,37 @@ func TestLink(t *testing.T) {
 	}
 	if (&Link{}).Connected() {
 		t.Error("a link that was not tried yet is connected")
+	}
+}
+
+// A server that ends each connection before it speaks probably wants TLS, which is told with what to do about it.
+func TestAdviceAboutTLS(t *testing.T) {
+	t.Parallel()
+	ended := status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)
+	const told = "as one does that wants TLS or mTLS: use it"
+	for _, tc := range []struct {
+		name, advice string
+		spoke        bool
+		want         []End
+		told         bool
+	}{
+		{"in plaintext", "use it", false, []End{EndUnreachable, EndSameReason, EndOtherReason, EndSameReason}, true},
+		{"a server that restarts", "use it", true, []End{EndUnreachable, EndSameReason, EndSameReason, EndSameReason}, false},
+		{"with TLS", "", false, []End{EndUnreachable, EndSameReason, EndSameReason, EndSameReason}, false},
+	} {
+		var l Link
+		if tc.spoke {
+			l.Opened()
+			l.Answered()
+			l.Ended(errors.New("lost"), tc.advice)
+		}
+		for i, want := range tc.want {
+			if got := l.Ended(ended, tc.advice); got != want {
+				t.Errorf("%s: end %d is %v, want %v", tc.name, i, got, want)
+			}
+		}
+		if text := l.Failure().Error(); strings.Contains(text, told) != tc.told {
+			t.Errorf("%s: the failure is %q", tc.name, text)
+		}
 	}
 }
