@@ -46,7 +46,7 @@ func (ts *typeState) compare(wanted facts) news {
 	}
 	isNew := map[topic]bool{}
 	for tp, now := range wanted {
-		if old, known := ts.told[tp]; !known || !now.equal(old) {
+		if old, known := ts.told[tp]; !known || old.again || !now.equal(old) {
 			isNew[tp] = true
 		}
 	}

@@ -71,6 +71,8 @@ type fact struct {
 	*variant
 	// kept says that there is nothing any more, but that the client is not told yet.
 	kept bool
+	// again says that the client is told once more, for a collection that it has subscribed to since.
+	again bool
 }
 
 func (f fact) isResource() bool { return f.variant != nil && f.err == nil }
@@ -195,10 +197,14 @@ func (ts *typeState) forget(tp topic, sub subscription) {
 	if !isCollection(tp.name) {
 		return
 	}
-	maps.DeleteFunc(ts.told, func(member topic, old fact) bool {
-		return isMember(member.name, tp.name) && !strings.HasPrefix(member.which, markConstraints) &&
-			(old.variant == nil || matches(sub.constraints, old.parameters))
-	})
+	// Members stay known: of one that goes before the next response, other collections are to be told.
+	for member, old := range ts.told {
+		if isMember(member.name, tp.name) && !strings.HasPrefix(member.which, markConstraints) &&
+			(old.variant == nil || matches(sub.constraints, old.parameters)) {
+			old.again = true
+			ts.told[member] = old
+		}
+	}
 }
 
 // keepLost adds to what is wanted the resources that the client has and is to lose, for a response before
@@ -207,7 +213,7 @@ func (ts *typeState) keepLost(w facts) {
 	for tp, old := range ts.told {
 		now, wanted := w[tp]
 		if old.isResource() && !now.isResource() && (wanted || ts.covered(w, tp, old)) {
-			w[tp] = fact{old.variant, true}
+			w[tp] = fact{variant: old.variant, kept: true}
 		}
 	}
 }
