@@ -66,7 +66,24 @@ func (a *Address) Listen() (net.Listener, error) {
 	if a.network != nil {
 		return a.network.Listen(a.text)
 	}
-	return net.Listen("tcp", a.text)
+	l, err := net.Listen("tcp", a.text)
+	if err != nil {
+		return nil, err
+	}
+	return listener{l.(*net.TCPListener)}, nil
+}
+
+// listener is a TCP listener that stops listening when it is closed, even while another process has its socket: a
+// process that is being started holds the sockets of its parent until it executes its program.
+type listener struct{ *net.TCPListener }
+
+// Close implements net.Listener.
+func (l listener) Close() error {
+	if raw, err := l.SyscallConn(); err == nil {
+		// It fails only if the listener is closed already.
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	}
+	return l.TCPListener.Close()
 }
 
 // Release gives the address up.
