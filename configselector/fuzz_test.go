@@ -58,7 +58,7 @@ func FuzzSelect(f *testing.F) {
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	f.Fuzz(func(t *testing.T, b []byte, method string) {
 		resource := &anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: b}
-		_, value, err := xdsresource.RouteConfigurationType.Decode(resource, options)
+		value, err := xdsresource.RouteConfigurationType.Decode(resource, options)
 		if err != nil {
 			return
 		}

@@ -53,7 +53,7 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 		VirtualHosts: []*routepb.VirtualHost{{Name: "host", Domains: []string{"*"}, Routes: routes}},
 	})
 	xdstest.NoError(t, err)
-	_, value, err := xdsresource.RouteConfigurationType.Decode(packed, xdsclient.DecodeOptions{})
+	value, err := xdsresource.RouteConfigurationType.Decode(packed, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	ch := configselector.NewChannel(newClientConn(t), "", false, nil)
 	t.Cleanup(ch.Close)

@@ -36,7 +36,7 @@ import (
 // faultsOf decodes a resource and returns its faults.
 func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []faults.Fault {
 	t.Helper()
-	_, _, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
+	_, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
 	var wrong *xdsresource.Faults
 	switch {
 	case err == nil:
@@ -156,7 +156,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 				return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config), xdsmsg.Filter("router", typed(&routerpb.Router{}, asItIs))))
 			}
 			decode := func(config proto.Message) *xdsresource.Listener {
-				_, l, err := xdsresource.ListenerType.Decode(xdsmsg.Any(listener(config)), xdsclient.DecodeOptions{})
+				l, err := xdsresource.ListenerType.Decode(xdsmsg.Any(listener(config)), xdsclient.DecodeOptions{})
 				if err != nil {
 					t.Errorf("%s of %T: %v", form, m, err)
 					return new(xdsresource.Listener)

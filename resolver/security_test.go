@@ -23,7 +23,7 @@ func accepting(t *testing.T, service string, names ...string) *xdsresource.Clust
 	t.Helper()
 	c := xdsmsg.EDSCluster("a", service)
 	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "", names...))
-	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{})
+	value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	return value.(*xdsresource.Cluster)
 }

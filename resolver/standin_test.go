@@ -136,7 +136,7 @@ func (s *standIn) refuse(kind xdsclient.ErrorKind) {
 // decoded is a resource as the transport decodes it.
 func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
 	t.Helper()
-	_, value, err := typ.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
+	value, err := typ.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	return value
 }

@@ -266,7 +266,6 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 	if !a.types.Dialect.Locators() || r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
 		return false
 	}
-	a.types.unindex(s)
 	s.State, s.payload, s.taken, s.lastError = ads.Reask, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
 	return true

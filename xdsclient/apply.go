@@ -23,9 +23,6 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	if known := s.known(it, u.ch.server); known != nil {
 		p = known
 	}
-	if it.payload != nil {
-		u.types.index(s, it.hash)
-	}
 	u.logAmbiguity(s)
 	if s.offer != nil {
 		s.offer.question = s.offer.question.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
@@ -145,9 +142,6 @@ func (u *update) reject(s *subscription, it *item, err error) {
 // (gRFC A88, "Handling Data Errors").
 func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	if drop {
-		u.types.unindex(s)
-	}
 	u.ch.failResource(s, lastError{state, fault, drop}, u.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)

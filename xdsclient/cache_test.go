@@ -118,18 +118,15 @@ func TestDecoderCanBuildOnTheLastValue(t *testing.T) {
 			types := newTestTypes()
 			decode := types.clusters.Decode
 			last := map[string]string{}
-			types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (string, any, error) {
-				name, value, err := decode(resource, o)
-				before, raw := o.Last(name)
-				last[name] = textOf(before)
+			types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (any, error) {
+				value, err := decode(resource, o)
+				name := string(types.clusters.NameOf(resource.GetValue()))
+				last[name] = textOf(o.Last)
 				c := new(clusterv3.Cluster)
-				if err := proto.Unmarshal(raw, c); err != nil || textOf(c) != last[name] {
+				if err := proto.Unmarshal(o.LastBytes, c); err != nil || textOf(c) != last[name] {
 					t.Errorf("the bytes of the last version are of %v, error %v, want %q", c, err, last[name])
 				}
-				if got, raw := o.Last("other"); got != nil || raw != nil {
-					t.Errorf("Last of a name that nothing is watched under is %v, %q", got, raw)
-				}
-				return name, value, err
+				return value, err
 			}
 			k := newCore(t, features...)
 			k.watchClusters(types, 2)
@@ -174,12 +171,12 @@ func textOf(value any) string {
 func TestVersionOfTheSameValueIsNoNews(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		decode := types.clusters.Decode
-		types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (string, any, error) {
-			name, value, err := decode(resource, o)
-			if last, _ := o.Last(name); err == nil && last != nil && textOf(last) == textOf(value) {
-				value = last
+		types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (any, error) {
+			value, err := decode(resource, o)
+			if err == nil && o.Last != nil && textOf(o.Last) == textOf(value) {
+				value = o.Last
 			}
-			return name, value, err
+			return value, err
 		}
 		version := func(text, note string) *clusterv3.Cluster {
 			return &clusterv3.Cluster{Name: "a", AltStatName: text, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: note}}

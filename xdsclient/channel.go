@@ -91,7 +91,7 @@ func (ch *serverChannel) subscribe(r *resource) {
 	if ts.subs.get(r.key) == nil {
 		s := ts.add(r)
 		ts.adoptAnswer(s)
-		ts.prepare(s)
+		ts.refuseUnserved(s)
 	}
 	ts.Disturb()
 	ch.stream.Notify()

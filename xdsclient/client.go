@@ -78,11 +78,12 @@ type ResourceType struct {
 	// FullStateInSotW says that a SotW response carries every subscribed resource of the
 	// type, so that one that is missing was deleted (Listener and Cluster).
 	FullStateInSotW bool
-	// Decode validates a resource and makes the immutable value of it that watchers get. It
-	// returns the resource's name, if that can be read also with an error, so that the error
-	// reaches the resource's watchers. The resource is never changed, and the value may refer to
-	// its bytes, which the client keeps.
-	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+	// Nameless says that the message has no name: only the envelope of a resource has one. The name of a message of any
+	// other type is in its field 1, where Envoy's types have it.
+	Nameless bool
+	// Decode validates a resource and makes the immutable value of it that watchers get. The resource is never changed,
+	// and the value may refer to its bytes, which the client keeps.
+	Decode func(resource *anypb.Any, opts DecodeOptions) (value any, err error)
 	// Renew is for programs that pass resources on together with their envelopes; otherwise it is nil. Values
 	// then have what DecodeOptions.Envelope says: watchers are called when anything in the envelope changes, and
 	// each time that the server extends a TTL. Of a heartbeat, which has a TTL (or zero) but no resource, Renew
@@ -127,11 +128,11 @@ type DecodeOptions struct {
 	// Bootstrap is that of the client, which has the certificate providers that resources
 	// name. nil: such names are not checked.
 	Bootstrap *bootstrap.Config
-	// Last returns the value that Decode last made of a resource of a name from that server,
-	// or of any variant of it, and its bytes, or nil. A decoder may build on it, so
-	// that a small change to a large resource costs little. If it returns the same pointer, since
-	// only what it ignores has changed, watchers are not called. nil: there is none.
-	Last func(name string) (value any, raw []byte)
+	// Last is the value that Decode last made of the resource, or of any variant of it, from that server, and LastBytes
+	// the bytes that it was made of. A decoder may build on Last, so that a small change to a large resource costs little.
+	// If it returns the same pointer, since only what it ignores has changed, watchers are not called. nil: there is none.
+	Last      any
+	LastBytes []byte
 	// Done is closed when the client is. Nobody takes the value from then on, so that the decoder of a
 	// large resource may end with any error. nil: the client stays open.
 	Done <-chan struct{}

@@ -14,12 +14,12 @@ import (
 func TestCloseEndsDecoding(t *testing.T) {
 	t.Parallel()
 	types, begun := newTestTypes(), make(chan struct{})
-	types.endpoints.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+	types.endpoints.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
 		if types.decoded.Add(1) == 1 {
 			close(begun)
 		}
 		<-o.Done
-		return "", nil, errors.New("it was not decoded")
+		return nil, errors.New("it was not decoded")
 	}
 	server := xdstest.StartServer(t)
 	c := quickClient(t, server)

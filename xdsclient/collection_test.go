@@ -435,7 +435,7 @@ func TestMembersComeBeforeTheirCollection(t *testing.T) {
 	const n = 3 * batchSize
 	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		decode := types.clusters.Decode
-		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
 			time.Sleep(time.Second) // watchers are called meanwhile
 			return decode(a, o)
 		}

@@ -36,17 +36,21 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		}
 	}()
 	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: d.ch.server}
-	it.decodedName, p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), DecodeOptions{Server: d.ch.server,
-		Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config, Last: d.lastValue, Done: d.ch.client.ctx.Done()})
+	opts := DecodeOptions{Server: d.ch.server, Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config, Done: d.ch.client.ctx.Done()}
+	opts.Last, opts.LastBytes = d.last(it.Name)
+	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {
 	case it.Err != nil:
 	case p.value == nil:
 		it.Err = errors.New("the decoder made nothing of it")
-	case it.decodedName == "" && len(it.Name) == 0:
+	case len(it.Name) == 0:
 		it.Err = errors.New("it has no name")
-	case it.decodedName != "" && len(it.Name) > 0 && !sameName(it.decodedName, string(it.Name)):
-		it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decodedName)
 	default:
+		// What is passed on with its envelope may call itself what it likes.
+		if own := d.types.typ.NameOf(it.Value); !it.enveloped && len(own) > 0 && !sameName(string(own), string(it.Name)) {
+			it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", own)
+			return decoded
+		}
 		it.payload = p
 	}
 	return decoded
@@ -61,11 +65,11 @@ func (d *resourceDecoder) kept(b []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// lastValue returns the value that the client has of a resource from the server and its bytes, or nil.
-func (d *resourceDecoder) lastValue(name string) (value any, raw []byte) {
+// last returns the value that the client has of a resource from the server and its bytes, or nil.
+func (d *resourceDecoder) last(name []byte) (value any, raw []byte) {
 	d.ch.client.mu.Lock()
 	defer d.ch.client.unlock()
-	for s := range d.types.named([]byte(name)).siblings() {
+	for s := range d.types.named(name).siblings() {
 		if s.payload != nil && s.payload.server == d.ch.server {
 			return s.payload.value, s.payload.raw
 		}

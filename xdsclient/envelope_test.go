@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"cmp"
 	"errors"
 	"testing"
 	"time"
@@ -28,12 +27,12 @@ type enveloped struct {
 func envelopedClusters() *ResourceType {
 	return &ResourceType{
 		TypeURL: newTestTypes().clusters.TypeURL, Name: "Cluster", FullStateInSotW: true,
-		Decode: func(a *anypb.Any, opts DecodeOptions) (string, any, error) {
+		Decode: func(a *anypb.Any, opts DecodeOptions) (any, error) {
 			m := new(clusterv3.Cluster)
 			if err := a.UnmarshalTo(m); err != nil {
-				return opts.Envelope.Name, nil, err
+				return nil, err
 			}
-			return cmp.Or(opts.Envelope.Name, m.GetName()), &enveloped{opts.Envelope, a, time.Now()}, nil
+			return &enveloped{opts.Envelope, a, time.Now()}, nil
 		},
 		Renew: func(value any, ttl time.Duration) any {
 			renewed := *value.(*enveloped)

@@ -12,16 +12,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// clusters is the type of the resources to watch. Decode returns the name of a resource
-// and the value that watchers get; its error NACKs the resource.
+// clusters is the type of the resources to watch. Decode returns the value that watchers
+// get; its error NACKs the resource.
 var clusters = &xdsclient.ResourceType{
 	TypeURL:         "type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	Name:            "Cluster",
 	FullStateInSotW: true,
-	Decode: func(resource *anypb.Any, _ xdsclient.DecodeOptions) (name string, value any, err error) {
+	Decode: func(resource *anypb.Any, _ xdsclient.DecodeOptions) (value any, err error) {
 		cluster := new(clusterpb.Cluster)
 		err = resource.UnmarshalTo(cluster)
-		return cluster.GetName(), cluster, err
+		return cluster, err
 	},
 }
 

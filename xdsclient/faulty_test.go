@@ -59,7 +59,7 @@ func TestFaultyResources(t *testing.T) {
 		"wrapper in a wrapper":        {resources: []proto.Message{wrap(t, "a", wrap(t, "a", cluster("a", "")))}, nack: `Cluster "a": ` + inWrapper, a: invalid},
 		"garbled wrapper":             {resources: []proto.Message{rawAny(0xff)}, nack: `resources[1]: malformed envoy.service.discovery.v3.Resource: unexpected EOF`},
 		"name that is not UTF-8":      {resources: []proto.Message{rawAny(3<<3|2, 1, 0xff)}, nack: `resources[1]: name: not valid UTF-8`},
-		"decoder panics":              {resources: []proto.Message{cluster("a", "panic")}, nack: `resources[1]: ` + panicked},
+		"decoder panics":              {resources: []proto.Message{cluster("a", "panic")}, nack: `Cluster "a": ` + panicked, a: invalid},
 		"decoder panics in a wrapper": {resources: []proto.Message{wrap(t, "a", cluster("a", "panic"))}, nack: `Cluster "a": ` + panicked, a: invalid},
 		"decoder makes nothing of it": {resources: []proto.Message{cluster("a", "nothing")}, nack: `Cluster "a": the decoder made nothing of it`, a: invalid},
 		"fault that is not UTF-8":     {resources: []proto.Message{cluster("a", "garbled")}, nack: "Cluster \"a\": it has \uFFFD in it", a: invalid},

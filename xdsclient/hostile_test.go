@@ -23,7 +23,7 @@ func TestNamelessResourceDeletesNothing(t *testing.T) {
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
-		s.send(types.clusters, "2", "n2", cluster("a", "panic"))
+		s.send(types.clusters, "2", "n2", cluster("", "2"))
 		a.silent()
 	})
 }

@@ -200,8 +200,8 @@ func TestAgeOnDisk(t *testing.T) {
 // "The DPDS resource itself is always non-cacheable" (xRFC TP2), also if the server does not say so.
 func TestDPDSIsNotKept(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		dpds := &ResourceType{TypeURL: dynparam.MapTypeURL, Name: "DPDS", Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
-			return "", string(a.GetValue()), nil
+		dpds := &ResourceType{TypeURL: dynparam.MapTypeURL, Name: "DPDS", Nameless: true, Decode: func(a *anypb.Any, _ DecodeOptions) (any, error) {
+			return string(a.GetValue()), nil
 		}}
 		c := server.cachingClient(dir)
 		d, _ := listen(t, c, dpds, "d")

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"strings"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -203,9 +202,6 @@ func (r *resource) inheritFrom(from *resource, d *delivery) {
 	took := r.inheritLastAnswer(s, from)
 	if watched && !took {
 		return
-	}
-	if took && r.asCollection == nil {
-		ts.index(s, maphash.Bytes(r.client().seed, r.payload.raw))
 	}
 	r.asCollection.inherit(from.asCollection)
 	if watched {

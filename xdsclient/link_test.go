@@ -101,7 +101,7 @@ func TestUnreachableWithoutCachedResource(t *testing.T) {
 func TestReachableWithAChangedResource(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		decode := types.clusters.Decode
-		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
 			pass(time.Second) // watchers are called meanwhile
 			return decode(a, o)
 		}

@@ -17,7 +17,7 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 	if ts.Dialect.Locators() {
 		return
 	}
-	for other := range ts.subs.first(s).siblings() {
+	for other := range ts.subs[s.resource.key.name].siblings() {
 		if other != s && other.hasAnswer() {
 			ts.copyAnswer(s, other)
 			return

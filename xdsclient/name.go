@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
@@ -37,6 +41,21 @@ func checkName(n xdsname.Name, t *ResourceType, collection bool) error {
 		typ = fmt.Errorf("the type in the name is %s, want %q", xdsname.Quote(n.Type), want)
 	}
 	return errors.Join(use, typ)
+}
+
+// NameOf returns the name in the bytes of a resource, even if they are malformed behind the name, or nil.
+func (t *ResourceType) NameOf(resource []byte) (name []byte) {
+	for len(resource) > 0 && !t.Nameless {
+		f, rest, err := protofield.Next(resource)
+		if err != nil {
+			break
+		}
+		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
+			name = f.Value
+		}
+		resource = rest
+	}
+	return name
 }
 
 // sameName reports whether two names are the same but for their spelling.

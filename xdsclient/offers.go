@@ -76,7 +76,7 @@ func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
 
 // offerResource offers a resource to the subscriptions to its name and its aliases.
 func (u *update) offerResource(r wire.Resource) {
-	if len(r.Name) == 0 {
+	if r = u.named(r); len(r.Name) == 0 {
 		return
 	}
 	parameters, err := u.parameters.of(&r, u.types)

@@ -20,7 +20,8 @@ type recipients struct {
 // find finds the recipients of a resource: the subscriptions to its own name and to its aliases,
 // and the members of collections.
 func (to *recipients) find(it *item) {
-	to.reset()
+	to.found, to.entering, to.outranked = to.found[:0], to.entering[:0], false
+	to.ch.finds++
 	to.addSubscriptions(to.types.named(it.Name), it)
 	if it.HasAliases() {
 		for alias := range it.Aliases() {
@@ -28,17 +29,6 @@ func (to *recipients) find(it *item) {
 		}
 	}
 	to.addMembers(it)
-}
-
-// findSiblings finds the subscriptions to the name that s is to.
-func (to *recipients) findSiblings(s *subscription, it *item) {
-	to.reset()
-	to.addSubscriptions(to.types.subs.first(s), it)
-}
-
-func (to *recipients) reset() {
-	to.found, to.entering, to.outranked = to.found[:0], to.entering[:0], false
-	to.ch.finds++
 }
 
 // none reports whether the resource is for no subscription.
@@ -122,7 +112,6 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	}
 	c := choice.Case{
 		Offer:       it.offer(),
-		Bare:        it.bare,
 		Constraints: s.resource.constraints,
 		Choice:      s.offer.in(to.number),
 	}

@@ -12,7 +12,6 @@ import (
 type resources struct {
 	*update
 	batch      []item
-	recognizer recognizer
 	recipients recipients
 	decoder    resourceDecoder
 }
@@ -22,18 +21,12 @@ type item struct {
 	wire.Resource
 	// enveloped says that the resource is kept in its envelope: the type has Renew.
 	enveloped bool
-	// bare says that the resource's name is in its bytes. Their hash is made when it
-	// is needed.
-	bare bool
-	hash uint64
 	// parameters are in the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	// examined says that the resource was decoded, or has a fault without that; name and
-	// payload are the decoder's.
-	examined    bool
-	decodedName string
-	payload     *payload
+	// examined says that the resource was decoded, or has a fault without that; payload is the decoder's.
+	examined bool
+	payload  *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
 }
@@ -72,22 +65,24 @@ func (it *item) envelope() Envelope {
 func (u *update) applyResources() {
 	rs := resources{
 		update:     u,
-		recognizer: recognizer{ch: u.ch, types: u.types},
 		recipients: recipients{update: u},
 		decoder:    resourceDecoder{ch: u.ch, types: u.types, size: u.size},
 	}
 	for r := range u.resp.Resources {
-		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0, enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
+		rs.batch = append(rs.batch, item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
 		if len(rs.batch) == batchSize && !rs.applyBatch() {
 			return
 		}
 	}
-	if !rs.applyBatch() {
-		return
+	rs.applyBatch()
+}
+
+// named returns a resource with the name in its bytes, if it has no other.
+func (u *update) named(r wire.Resource) wire.Resource {
+	if len(r.Name) == 0 && r.Err == nil {
+		r.Name = u.types.typ.NameOf(r.Value)
 	}
-	u.ch.client.mu.Lock()
-	defer u.ch.client.unlock()
-	rs.recognizer.finish()
+	return r
 }
 
 // applyBatch delivers the resources that the client knows already, then decodes the others without the lock
@@ -142,22 +137,14 @@ func (rs *resources) readParameters(it *item) {
 func (rs *resources) deliver(it *item) bool {
 	to := &rs.recipients
 	switch {
-	case it.examined && len(it.Name) == 0 && it.decodedName == "":
+	case len(it.Name) == 0 && !it.examined:
+		return false
+	case len(it.Name) == 0:
 		rs.nameless++
 		rs.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
 		return true
-	case it.bare && !it.examined:
-		s := rs.recognizer.subscriptionOf(it)
-		if s == nil {
-			return false
-		}
-		to.findSiblings(s, it)
-	default:
-		if len(it.Name) == 0 {
-			it.Name = []byte(it.decodedName)
-		}
-		to.find(it)
 	}
+	to.find(it)
 	switch {
 	case to.none():
 		return rs.drop(it, to.outranked)
@@ -196,8 +183,6 @@ func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
 // takes a better one. It reports false, and does nothing, if the resource has to be examined first.
 func (rs *resources) drop(it *item, outranked bool) bool {
 	switch {
-	case it.bare && !it.examined:
-		rs.unchanged++
 	case it.unreadable && it.examined:
 		rs.nameless++
 		rs.blame(it, rs.where(it), it.Err)

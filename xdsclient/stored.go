@@ -336,7 +336,7 @@ func (x *restored) read(d *resourceDecoder) {
 	it := &x.item
 	it.Resource = wire.ParseWrapper(x.record.Resource, x.record.TypeURL)
 	if it.enveloped = x.record.Enveloped; !it.enveloped {
-		it.Name = nil // a resource that was watched by an alias calls itself otherwise
+		it.Name = d.types.typ.NameOf(it.Value) // a resource that was watched by an alias calls itself otherwise
 	}
 	var err error
 	if it.parameters, err = dynwire.UnmarshalParameters(it.Parameters); err != nil && it.Err == nil {

@@ -22,11 +22,6 @@ type subscription struct {
 	// offer is the offer of a response to the subscription. It is nil if the server was never
 	// asked for variants.
 	offer *offer
-	// hash is that of the accepted bytes if they name the resource, or 0.
-	hash uint64
-	// after is the subscription that followed this one in the last response that had both unchanged, and most
-	// likely does again. It is nil, or indexed, or was.
-	after *subscription
 	// found is the number of the last search by which it was found.
 	found uint64
 	// deadline is when the resource timer fires, on the channel's stopwatch.

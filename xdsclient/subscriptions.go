@@ -45,14 +45,6 @@ func (m subscriptions) add(s *subscription) {
 	}
 }
 
-// first returns the first of the subscriptions to the name that s is to.
-func (m subscriptions) first(s *subscription) *subscription {
-	if s.prev != nil {
-		return m[s.resource.key.name]
-	}
-	return s
-}
-
 // remove takes a subscription out.
 func (m subscriptions) remove(s *subscription) {
 	switch name := s.resource.key.name; {

@@ -308,9 +308,9 @@ func TestServerBoundValueFollowsTheServer(t *testing.T) {
 	for name, bound := range map[string]bool{"bound": true, "not bound": false} {
 		t.Run(name, func(t *testing.T) {
 			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
-					name, _, err := decodeCluster(a)
-					return name, &origin{o.Server, o.Loads, bound}, err
+				types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
+					_, err := decodeCluster(a)
+					return &origin{o.Server, o.Loads, bound}, err
 				}
 				c := f.client()
 				a, _ := listen(t, c, types.clusters, "a")

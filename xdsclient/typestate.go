@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"slices"
 	"time"
@@ -24,9 +23,6 @@ type typeState struct {
 	subs    subscriptions
 	// collections counts the subscriptions to collections.
 	collections int
-	// byHash finds the subscription whose accepted bytes have a hash. Of two with the same
-	// hash it knows one; the other is decoded each time.
-	byHash map[uint64]*subscription
 	// canonicalName has, of subscriptions to aliases, the canonical names of their resources, and byCanonicalName
 	// finds the subscriptions by these names.
 	canonicalName   map[*subscription]string
@@ -40,7 +36,6 @@ func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
 		channel:         ch,
 		typ:             t,
 		subs:            make(subscriptions),
-		byHash:          make(map[uint64]*subscription),
 		canonicalName:   make(map[*subscription]string),
 		byCanonicalName: make(map[string][]*subscription),
 	}
@@ -59,19 +54,11 @@ func (ts *typeState) add(r *resource) *subscription {
 	return s
 }
 
-// prepare prepares for the first thing that the server says of a resource: it may send the bytes
-// that the cache has from another server, by which the resource is found.
-func (ts *typeState) prepare(s *subscription) {
-	switch p := s.resource.payload; {
-	case !ts.Serves(s):
-		ts.refuse(s)
-	case p != nil && s.resource.asCollection == nil:
-		ts.index(s, maphash.Bytes(ts.channel.client.seed, p.raw))
+// refuseUnserved reports to the watchers of a collection that the server has none.
+func (ts *typeState) refuseUnserved(s *subscription) {
+	if ts.Serves(s) {
+		return
 	}
-}
-
-// refuse reports to the watchers of a collection that the server has none.
-func (ts *typeState) refuse(s *subscription) {
 	ch := ts.channel
 	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
@@ -153,7 +140,7 @@ func (ts *typeState) ForgetAnswers(s *subscription) {
 	ts.dropMembers(s)
 	s.State, s.payload, s.taken, s.lastError = ads.Unsent, nil, stamp{}, nil
 	ts.Version = ""
-	ts.prepare(s)
+	ts.refuseUnserved(s)
 }
 
 // dropMembers forgets the members of a collection.
@@ -167,7 +154,6 @@ func (ts *typeState) dropMembers(s *subscription) {
 func (ts *typeState) dropMember(m *subscription) {
 	ts.Disturb()
 	m.State = ads.Dropped
-	ts.unindex(m)
 	m.resource.memberOf.removeMember(m)
 }
 
@@ -186,7 +172,6 @@ func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
 // Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
 func (ts *typeState) Drop(s *subscription) {
 	ts.Forget(s)
-	ts.unindex(s)
 	ts.dropMembers(s)
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
@@ -283,29 +268,6 @@ func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters
 		}
 	}
 	return false
-}
-
-// index makes a subscription found by the hash of its accepted bytes.
-func (ts *typeState) index(s *subscription, hash uint64) {
-	ts.unindex(s)
-	if hash != 0 && ts.byHash[hash] == nil {
-		s.hash, ts.byHash[hash] = hash, s
-	}
-}
-
-func (ts *typeState) unindex(s *subscription) {
-	if s.hash != 0 {
-		delete(ts.byHash, s.hash)
-		s.hash = 0
-	}
-}
-
-// withBytesOf returns the subscription whose accepted bytes are the bytes of an item, or nil.
-func (ts *typeState) withBytesOf(it *item) *subscription {
-	if s := ts.byHash[it.hash]; s != nil && s.known(it, ts.channel.server) != nil {
-		return s
-	}
-	return nil
 }
 
 // setCanonicalName notes the canonical name of a resource that was subscribed to by an alias.

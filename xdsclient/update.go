@@ -15,8 +15,8 @@ import (
 //	Receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
-//	unchanged.go    recognizes resources that the client has,
 //	recipients.go   finds the subscriptions and collections that each one is for,
+//	                and whether the client has its bytes already,
 //	decode.go       decodes new resources, without the lock,
 //	apply.go        and has the subscriptions accept or reject it
 //	absence.go      applies errors, removals, and omissions of a full state

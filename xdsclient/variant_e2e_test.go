@@ -79,7 +79,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 func withoutFullState(clusters *ResourceType) *ResourceType {
 	t := *clusters
 	t.TypeURL, t.FullStateInSotW = "type.googleapis.com/dynxds.test.Changes", false
-	t.Decode = func(a *anypb.Any, opts DecodeOptions) (string, any, error) {
+	t.Decode = func(a *anypb.Any, opts DecodeOptions) (any, error) {
 		return clusters.Decode(&anypb.Any{TypeUrl: clusters.TypeURL, Value: a.GetValue()}, opts)
 	}
 	return &t

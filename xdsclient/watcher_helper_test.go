@@ -31,7 +31,7 @@ func newTestTypes() *testTypes {
 		TypeURL:         "type.googleapis.com/envoy.config.cluster.v3.Cluster",
 		Name:            "Cluster",
 		FullStateInSotW: true,
-		Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
+		Decode: func(a *anypb.Any, _ DecodeOptions) (any, error) {
 			types.decoded.Add(1)
 			return decodeCluster(a)
 		},
@@ -39,13 +39,13 @@ func newTestTypes() *testTypes {
 	types.endpoints = &ResourceType{
 		TypeURL: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 		Name:    "ClusterLoadAssignment",
-		Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
+		Decode: func(a *anypb.Any, _ DecodeOptions) (any, error) {
 			types.decoded.Add(1)
 			m := &endpointv3.ClusterLoadAssignment{}
 			if err := a.UnmarshalTo(m); err != nil {
-				return "", nil, err
+				return nil, err
 			}
-			return m.GetClusterName(), m, nil
+			return m, nil
 		},
 	}
 	return types
@@ -58,22 +58,22 @@ func (types *testTypes) wantDecoded(t *testing.T, want int64) {
 }
 
 // decodeCluster validates clusters by what their alt_stat_name asks for.
-func decodeCluster(a *anypb.Any) (string, any, error) {
+func decodeCluster(a *anypb.Any) (any, error) {
 	m := &clusterv3.Cluster{}
 	if err := a.UnmarshalTo(m); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	switch fault, ok := strings.CutPrefix(m.GetAltStatName(), "bad: "); {
 	case ok:
-		return m.GetName(), nil, errors.New(fault)
+		return nil, errors.New(fault)
 	case m.GetAltStatName() == "panic":
 		panic("decoder out of order")
 	case m.GetAltStatName() == "garbled":
-		return m.GetName(), nil, errors.New("it has \xff in it")
+		return nil, errors.New("it has \xff in it")
 	case m.GetAltStatName() == "nothing":
-		return m.GetName(), nil, nil
+		return nil, nil
 	}
-	return m.GetName(), m, nil
+	return m, nil
 }
 
 // cluster makes a cluster whose content differs with text.

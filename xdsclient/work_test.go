@@ -15,7 +15,7 @@ import (
 // works makes each resource of a type take some time to decode.
 func works(typ *ResourceType, d time.Duration) {
 	decode := typ.Decode
-	typ.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+	typ.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
 		time.Sleep(d)
 		return decode(a, o)
 	}

@@ -96,7 +96,7 @@ func TestDecodingOfEndpointsEndsWhenTheClientIsClosed(t *testing.T) {
 	}
 	done := make(chan struct{})
 	close(done)
-	_, _, err := EndpointsType.Decode(xdsmsg.Any(faulty), xdsclient.DecodeOptions{Done: done})
+	_, err := EndpointsType.Decode(xdsmsg.Any(faulty), xdsclient.DecodeOptions{Done: done})
 	if err == nil || err.Error() != "the client was closed while the resource was decoded" {
 		t.Errorf("got error %v", err)
 	}

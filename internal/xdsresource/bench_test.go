@@ -71,7 +71,7 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 			var err error
 			before := heapInUse()
 			for b.Loop() {
-				if _, value, err = RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+				if value, err = RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -89,10 +89,10 @@ func BenchmarkPatchRoutes(b *testing.B) {
 			last, raw := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb), xdsmsg.Any(pb).GetValue()
 			pb.VirtualHosts[0].Routes[n/2] = xdsmsg.Route(xdsmsg.Path(methodOf(n/2)), xdsmsg.ToCluster("default"))
 			resource := xdsmsg.Any(pb)
-			options := xdsclient.DecodeOptions{Last: func(string) (any, []byte) { return last, raw }}
+			options := xdsclient.DecodeOptions{Last: last, LastBytes: raw}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := RouteConfigurationType.Decode(resource, options); err != nil {
+				if _, err := RouteConfigurationType.Decode(resource, options); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -172,7 +172,7 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 	resource := xdsmsg.Any(assignment(localities...))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+		if _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -190,7 +190,7 @@ func BenchmarkMovedRoutes(b *testing.B) {
 				}
 				versions[i] = xdsmsg.Any(pb)
 			}
-			_, last, err := RouteConfigurationType.Decode(versions[0], xdsclient.DecodeOptions{})
+			last, err := RouteConfigurationType.Decode(versions[0], xdsclient.DecodeOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -113,7 +113,7 @@ type Limits struct {
 // (gRFC A32).
 const DefaultMaxRequests = 1024
 
-func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
 	return decode(resource, o, typeurl.Cluster, new(clusterpb.Cluster), "name",
 		(*clusterpb.Cluster).GetName, clusterOf)
 }

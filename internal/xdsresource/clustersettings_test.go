@@ -204,7 +204,7 @@ func TestLoadReportingIsOfTheServer(t *testing.T) {
 	t.Parallel()
 	loads := load.NewStore(nil)
 	decode := func(fields string) *Cluster {
-		_, value, err := ClusterType.Decode(xdsmsg.Any(blue(t, fields)), xdsclient.DecodeOptions{Loads: loads})
+		value, err := ClusterType.Decode(xdsmsg.Any(blue(t, fields)), xdsclient.DecodeOptions{Loads: loads})
 		xdstest.NoError(t, err)
 		return value.(*Cluster)
 	}

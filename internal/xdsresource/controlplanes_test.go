@@ -139,8 +139,8 @@ func outcomeOf(t *testing.T, c *controlPlaneCase) (refused, ignored []string) {
 		if rt.TypeURL != resource.GetTypeUrl() {
 			continue
 		}
-		name, value, err := rt.Decode(resource, xdsclient.DecodeOptions{Bootstrap: config})
-		if name == "" {
+		value, err := rt.Decode(resource, xdsclient.DecodeOptions{Bootstrap: config})
+		if rt.NameOf(resource.GetValue()) == nil {
 			t.Errorf("%s has no name", c.Name)
 		}
 		if err != nil {

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -64,17 +63,17 @@ func TestDecodeRejectsAnotherType(t *testing.T) {
 			"nil":   nil,
 		} {
 			xdstest.Parallel(t, rt.Name+"/"+what, func(t *testing.T) {
-				name, value, err := rt.Decode(resource, xdsclient.DecodeOptions{})
+				value, err := rt.Decode(resource, xdsclient.DecodeOptions{})
 				want := `has type "` + resource.GetTypeUrl() + `", want "` + rt.TypeURL + `"`
-				if name != "" || value != nil || err == nil || err.Error() != want {
-					t.Errorf("Decode = %q, %v, %v; want no name, no value, %q", name, value, err, want)
+				if value != nil || err == nil || err.Error() != want {
+					t.Errorf("Decode = %v, %v; want no value, %q", value, err, want)
 				}
 			})
 		}
 	}
 }
 
-func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
+func TestNameOfAMalformedResource(t *testing.T) {
 	t.Parallel()
 	name := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "the-name")
 	for _, tc := range []struct {
@@ -91,9 +90,12 @@ func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 	} {
 		for _, rt := range allTypes {
 			xdstest.Parallel(t, rt.Name+"/"+tc.given, func(t *testing.T) {
-				got, value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: tc.bytes}, xdsclient.DecodeOptions{})
-				if got != tc.want || value != nil {
-					t.Errorf("Decode = %q, %v; want %q and no value", got, value, tc.want)
+				if got := rt.NameOf(tc.bytes); string(got) != tc.want {
+					t.Errorf("the name is %q, want %q", got, tc.want)
+				}
+				value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: tc.bytes}, xdsclient.DecodeOptions{})
+				if value != nil {
+					t.Errorf("Decode = %v; want no value", value)
 				}
 				if err == nil || !strings.HasPrefix(err.Error(), "cannot be read as envoy.config.") {
 					t.Errorf("Decode error = %v, want one that says it cannot be read", err)
@@ -103,24 +105,19 @@ func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 	}
 }
 
-func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
+func TestDecodeResourceWithoutAName(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		rt            *xdsclient.ResourceType
-		faulty, blank proto.Message
-		nameField     string
+		rt        *xdsclient.ResourceType
+		blank     proto.Message
+		nameField string
 	}{
-		{ListenerType, &listenerpb.Listener{Name: "n"}, &listenerpb.Listener{}, "name"},
-		{RouteConfigurationType, &routepb.RouteConfiguration{Name: "n", VirtualHosts: []*routepb.VirtualHost{{}}}, &routepb.RouteConfiguration{}, "name"},
-		{ClusterType, &clusterpb.Cluster{Name: "n"}, &clusterpb.Cluster{}, "name"},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{Priority: 1, LoadBalancingWeight: wrapperspb.UInt32(1)}}},
-			&endpointpb.ClusterLoadAssignment{}, "cluster_name"},
+		{ListenerType, &listenerpb.Listener{}, "name"},
+		{RouteConfigurationType, &routepb.RouteConfiguration{}, "name"},
+		{ClusterType, &clusterpb.Cluster{}, "name"},
+		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "cluster_name"},
 	} {
 		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
-			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.faulty), xdsclient.DecodeOptions{})
-			if name != "n" || value != nil || err == nil {
-				t.Errorf(`Decode = %q, %v, %v; want "n", no value and an error`, name, value, err)
-			}
 			want := fault{tc.nameField, "must not be empty"}
 			if faults := decodeFaults(t, tc.rt, tc.blank); len(faults) == 0 || faults[0] != want {
 				t.Errorf("faults = %v, want the first to be %v", faults, want)
@@ -212,9 +209,9 @@ func direct() *discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint
 func TestDynamicParameterConstraintsMap(t *testing.T) {
 	t.Parallel()
 	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
-	name, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+	value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
-	xdstest.Equal(t, "name (the message has none)", "", name)
+	xdstest.Equal(t, "name (the message has none)", "", string(DynamicParameterConstraintsType.NameOf(resource.GetValue())))
 	constraints := value.(*DynamicParameterConstraintsMap).Constraints
 	xdstest.Equal(t, "constraints for Listener",
 		"{listener_type=direct}", constraints.For(typeurl.Listener).String())
@@ -238,7 +235,7 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 		{"another type", &anypb.Any{TypeUrl: typeurl.Cluster}, nil},
 	} {
 		xdstest.Parallel(t, tt.name, func(t *testing.T) {
-			_, value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
+			value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
 			if err == nil || value != nil {
 				t.Fatalf("Decode = %v, %v, want an error and no value", value, err)
 			}
@@ -277,7 +274,7 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: ignored (-want +got):\n%s, %v", typeName, diff, err)
 		}
-		_, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+		value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
 		if said := DynamicParameterConstraintsType.Ignored(resource, value, nil); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
 			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
@@ -291,7 +288,7 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 func FuzzDynamicParameterConstraintsMap(f *testing.F) {
 	f.Add(dpds(f, "envoy.config.listener.v3.Listener", direct()).Value)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, value, err := DynamicParameterConstraintsType.Decode(
+		value, err := DynamicParameterConstraintsType.Decode(
 			&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: b}, xdsclient.DecodeOptions{})
 		if (value == nil) != (err != nil) {
 			t.Fatalf("Decode = %v, %v: want either", value, err)

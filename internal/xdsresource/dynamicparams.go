@@ -17,12 +17,15 @@ import (
 // "Server-Specified Constraints").
 const DynamicParameterConstraintsTypeURL = dynparam.MapTypeURL
 
-// DynamicParameterConstraintsType decodes to *DynamicParameterConstraintsMap.
+// DynamicParameterConstraintsType decodes to *DynamicParameterConstraintsMap. A server gives the name in the
+// envoy.service.discovery.v3.Resource around the message, which it needs for do_not_cache anyway (TP2,
+// "Non-Cacheability of DPDS").
 var DynamicParameterConstraintsType = &xdsclient.ResourceType{
-	TypeURL: DynamicParameterConstraintsTypeURL,
-	Name:    "DynamicParameterConstraintsMap",
-	Decode:  decodeDynamicParameterConstraints,
-	Ignored: ignoredIn,
+	TypeURL:  DynamicParameterConstraintsTypeURL,
+	Name:     "DynamicParameterConstraintsMap",
+	Nameless: true,
+	Decode:   decodeDynamicParameterConstraints,
+	Ignored:  ignoredIn,
 }
 
 // DynamicParameterConstraintsMap is a DPDS resource: the constraints that the
@@ -49,17 +52,14 @@ func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 	return ignored.list(), nil
 }
 
-// decodeDynamicParameterConstraints returns no name, as the message has none: a
-// server gives it in the envoy.service.discovery.v3.Resource around it, which it
-// needs for do_not_cache anyway (TP2, "Non-Cacheability of DPDS").
-func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOptions) (any, error) {
 	m, err := dynwire.UnmarshalMap(resource)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	constraints, err := dynparam.ByTypeFromProto(m)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	return "", &DynamicParameterConstraintsMap{constraints}, nil
+	return &DynamicParameterConstraintsMap{constraints}, nil
 }

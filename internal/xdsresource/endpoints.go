@@ -112,14 +112,11 @@ func (e Endpoint) Equal(o Endpoint) bool {
 		e.Metadata == o.Metadata && e.Weight == o.Weight && e.Health == o.Health && slices.Equal(e.Additional, o.Additional)
 }
 
-func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	if o.Last != nil {
-		name := nameOnWire(resource.GetValue())
-		if last, ok := unchanged[Endpoints](resource, o, typeurl.Endpoints, name); ok {
-			return name, last, nil
-		}
-		o.Last = nil
+func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
+	if last, ok := unchanged[Endpoints](resource, o, typeurl.Endpoints); ok {
+		return last, nil
 	}
+	o.Last = nil // The rest of its bytes is another one.
 	raw := resource.GetValue()
 	head, count := without(raw, fieldLocalities)
 	if count < 0 {

@@ -25,7 +25,7 @@ import (
 // mustDecode decodes a resource that has to be valid.
 func mustDecode[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message) *T {
 	t.Helper()
-	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
+	value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	if err != nil {
 		t.Fatalf("Decode(%s) = %v, want no error", rt.Name, err)
 	}
@@ -39,7 +39,7 @@ var trusted = xdsclient.DecodeOptions{
 // mustDecodeRoutes decodes a RouteConfiguration from a server that is trusted.
 func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteConfiguration {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(config), trusted)
+	value, err := RouteConfigurationType.Decode(xdsmsg.Any(config), trusted)
 	if err != nil {
 		t.Fatalf("Decode = %v, want no error", err)
 	}
@@ -178,7 +178,7 @@ type fault struct{ Path, Problem string }
 // decodeFaults decodes a resource and returns its faults.
 func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) []fault {
 	t.Helper()
-	_, value, err := rt.Decode(xdsmsg.Any(m), append(options, xdsclient.DecodeOptions{})[0])
+	value, err := rt.Decode(xdsmsg.Any(m), append(options, xdsclient.DecodeOptions{})[0])
 	if err == nil {
 		return nil
 	}

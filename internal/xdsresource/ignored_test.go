@@ -135,7 +135,7 @@ func TestIgnoredFields(t *testing.T) {
 func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xdsclient.Ignored {
 	t.Helper()
 	resource := xdsmsg.Any(m)
-	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
+	value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	return typ.Ignored(resource, value, nil)
 }

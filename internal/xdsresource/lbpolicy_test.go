@@ -126,7 +126,7 @@ func TestPoliciesOfOursWithinOthers(t *testing.T) {
 		{"too deep", deep, `has more than 100 values within each other`},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			_, _, err := ClusterType.Decode(xdsmsg.Any(picking(t, targets(tc.policies))), xdsclient.DecodeOptions{})
+			_, err := ClusterType.Decode(xdsmsg.Any(picking(t, targets(tc.policies))), xdsclient.DecodeOptions{})
 			switch {
 			case tc.fault == "":
 				xdstest.NoError(t, err)

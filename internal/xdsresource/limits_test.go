@@ -70,10 +70,10 @@ func TestListsThatEachRPCGoesThroughAreLimited(t *testing.T) {
 		routes = append(routes, list{path, limit, with})
 	}
 	check := func(t *testing.T, typ *xdsclient.ResourceType, l list) {
-		if _, _, err := typ.Decode(xdsmsg.Any(l.with(l.limit)), xdsclient.DecodeOptions{}); err != nil {
+		if _, err := typ.Decode(xdsmsg.Any(l.with(l.limit)), xdsclient.DecodeOptions{}); err != nil {
 			t.Errorf("%d entries of %s are rejected: %v", l.limit, l.path, err)
 		}
-		_, _, err := typ.Decode(xdsmsg.Any(l.with(l.limit+1)), xdsclient.DecodeOptions{})
+		_, err := typ.Decode(xdsmsg.Any(l.with(l.limit+1)), xdsclient.DecodeOptions{})
 		if want := fmt.Sprintf("%s: has %d entries, more than the %d", l.path, l.limit+1, l.limit); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%d entries: got error %v, want %q", l.limit+1, err, want)
 		}

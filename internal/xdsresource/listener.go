@@ -38,14 +38,11 @@ const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filte
 // inListener is the path of the HttpConnectionManager.
 var inListener = faults.Field("api_listener").Field("api_listener")
 
-func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	if o.Last != nil {
-		name := nameOnWire(resource.GetValue())
-		if last, ok := unchanged[Listener](resource, o, typeurl.Listener, name); ok {
-			return name, last, nil
-		}
-		o.Last = nil
+func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
+	if last, ok := unchanged[Listener](resource, o, typeurl.Listener); ok {
+		return last, nil
 	}
+	o.Last = nil // The rest of its bytes is another one.
 	head, routes := routesInListener(resource.GetValue())
 	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Listener, new(listenerpb.Listener), "name",
 		(*listenerpb.Listener).GetName, func(v *validator, pb *listenerpb.Listener) *Listener {

@@ -35,7 +35,7 @@ func TestDecodingRoutesTakesAFewTimesTheirBytes(t *testing.T) {
 		return float64(after.TotalAlloc-before.TotalAlloc) / float64(len(resource.GetValue()))
 	}
 	if times := allocated(func() {
-		_, value, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{})
+		value, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
 		if got := len(value.(*RouteConfiguration).VirtualHosts[0].Routes); got != n+1 {
 			t.Errorf("got %d routes", got)
@@ -120,7 +120,7 @@ func TestOddRoutesInAListener(t *testing.T) {
 		if _, err := IgnoredFields(resource); (err != nil) != strings.Contains(tc.fault, "virtual_hosts") {
 			t.Errorf("%s: the list of ignored fields has error %v", name, err)
 		}
-		_, value, err := ListenerType.Decode(resource, xdsclient.DecodeOptions{})
+		value, err := ListenerType.Decode(resource, xdsclient.DecodeOptions{})
 		if tc.fault != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.fault) {
 				t.Errorf("%s: got error %v, want %q", name, err, tc.fault)
@@ -184,7 +184,7 @@ func TestMalformedPartsOfARouteConfiguration(t *testing.T) {
 	} {
 		a := xdsmsg.Any(routeConfig())
 		a.Value = append(append([]byte(nil), good.GetValue()...), tc.more...)
-		_, _, err := RouteConfigurationType.Decode(a, xdsclient.DecodeOptions{})
+		_, err := RouteConfigurationType.Decode(a, xdsclient.DecodeOptions{})
 		if tc.want == "" {
 			xdstest.NoError(t, err)
 			continue
@@ -236,7 +236,7 @@ func TestMalformedPartsOfAClusterLoadAssignment(t *testing.T) {
 	} {
 		a := xdsmsg.Any(xdsmsg.SimpleEndpoints("c", "10.0.0.1:80"))
 		a.Value = append(a.Value, tc.more...)
-		_, _, err := EndpointsType.Decode(a, xdsclient.DecodeOptions{})
+		_, err := EndpointsType.Decode(a, xdsclient.DecodeOptions{})
 		if got := fmt.Sprint(err); tc.want != "" && !strings.Contains(got, tc.want) || tc.want == "" && err != nil {
 			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
 		}

@@ -56,7 +56,7 @@ func placedResources(first int) map[*xdsclient.ResourceType]proto.Message {
 }
 
 func decodeOver(typ *xdsclient.ResourceType, last any, old, pb *anypb.Any) (any, error) {
-	_, value, err := typ.Decode(pb, xdsclient.DecodeOptions{Last: func(string) (any, []byte) { return last, old.GetValue() }})
+	value, err := typ.Decode(pb, xdsclient.DecodeOptions{Last: last, LastBytes: old.GetValue()})
 	return value, err
 }
 
@@ -67,7 +67,7 @@ func TestOtherPlacesKeepTheValue(t *testing.T) {
 	for _, lines := range [][2]int{{1, 2}, {1, 0}, {0, 1}} {
 		before, after := placedResources(lines[0]), placedResources(lines[1])
 		for typ, pb := range before {
-			_, last, err := typ.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
+			last, err := typ.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 			xdstest.NoError(t, err)
 			if got, err := decodeOver(typ, last, xdsmsg.Any(pb), xdsmsg.Any(after[typ])); err != nil || got != last {
 				t.Errorf("a %s with lines from %d, and then from %d: %v, error %v, want the value before", typ.Name, lines[0], lines[1], got, err)
@@ -114,9 +114,9 @@ func TestOtherMetadataIsDecoded(t *testing.T) {
 		}},
 	} {
 		before, after := edit(tc.typ, tc.edit)
-		_, last, err := tc.typ.Decode(before, xdsclient.DecodeOptions{})
+		last, err := tc.typ.Decode(before, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
-		_, want, err := tc.typ.Decode(after, xdsclient.DecodeOptions{})
+		want, err := tc.typ.Decode(after, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
 		got, err := decodeOver(tc.typ, last, before, after)
 		xdstest.NoError(t, err)
@@ -178,11 +178,11 @@ func FuzzOtherPlaces(f *testing.F) {
 	f.Fuzz(func(t *testing.T, i int, first, second []byte) {
 		typ := types[uint(i)%uint(len(types))]
 		before, after := &anypb.Any{TypeUrl: typ.TypeURL, Value: first}, &anypb.Any{TypeUrl: typ.TypeURL, Value: second}
-		_, last, err := typ.Decode(before, xdsclient.DecodeOptions{})
+		last, err := typ.Decode(before, xdsclient.DecodeOptions{})
 		if err != nil {
 			return
 		}
-		_, want, wantErr := typ.Decode(after, xdsclient.DecodeOptions{})
+		want, wantErr := typ.Decode(after, xdsclient.DecodeOptions{})
 		got, gotErr := decodeOver(typ, last, before, after)
 		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 			t.Fatalf("Decode has error %v, want %v", gotErr, wantErr)

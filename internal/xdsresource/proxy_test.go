@@ -38,13 +38,13 @@ func TestHTTPConnect(t *testing.T) {
 		{"an aggregate, which has no connections", aggregate, false, false},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			_, value, err := ClusterType.Decode(xdsmsg.Any(tc.resource), withProviders())
+			value, err := ClusterType.Decode(xdsmsg.Any(tc.resource), withProviders())
 			xdstest.NoError(t, err)
 			c := value.(*Cluster)
 			if c.HTTPConnect != tc.connects || (c.Security != nil) != tc.secure {
 				t.Errorf("HTTPConnect %t and Security %v, want %t and %t", c.HTTPConnect, c.Security, tc.connects, tc.secure)
 			}
-			if _, direct, _ := ClusterType.Decode(xdsmsg.Any(secured(t, mutual)), withProviders()); tc.secure &&
+			if direct, _ := ClusterType.Decode(xdsmsg.Any(secured(t, mutual)), withProviders()); tc.secure &&
 				c.Security.encoded != direct.(*Cluster).Security.encoded {
 				t.Error("TLS inside is not as TLS without a proxy")
 			}

@@ -85,9 +85,9 @@ type Settings struct {
 	Overrides FilterOverrides
 }
 
-func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
 	if rc := patchRouteConfiguration(resource, o); rc != nil {
-		return rc.Name, rc, nil
+		return rc, nil
 	}
 	o.Last = nil // Nothing of it can be reused.
 	raw := resource.GetValue()
@@ -106,22 +106,18 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 // patchRouteConfiguration decodes only what differs from the last version of the resource. It
 // returns that if nothing does, and nil if the whole has to be decoded.
 func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
-	if o.Last == nil || resource.GetTypeUrl() != typeurl.RouteConfiguration {
-		return nil
-	}
-	value, raw := o.Last(nameOnWire(resource.GetValue()))
-	last, ok := value.(*RouteConfiguration)
+	last, ok := o.Last.(*RouteConfiguration)
 	switch {
-	case !ok:
+	case !ok || resource.GetTypeUrl() != typeurl.RouteConfiguration:
 		return nil
 	case len(last.Ignored) > 0:
 		// A patch does not find what is ignored.
-		if provenance.Same(typeurl.RouteConfiguration, raw, resource.GetValue()) {
+		if provenance.Same(typeurl.RouteConfiguration, o.LastBytes, resource.GetValue()) {
 			return last
 		}
 		return nil
 	}
-	return last.patch(newValidator(o), raw, resource.GetValue())
+	return last.patch(newValidator(o), o.LastBytes, resource.GetValue())
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its

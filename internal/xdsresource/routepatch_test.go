@@ -26,12 +26,11 @@ import (
 // decodeAfter decodes a RouteConfiguration whose last version was last, decoded from old.
 func decodeAfter(t testing.TB, last *RouteConfiguration, old, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{Last: func(name string) (any, []byte) {
-		if last == nil || name != last.Name {
-			return nil, nil
-		}
-		return last, xdsmsg.Any(old).GetValue()
-	}})
+	var options xdsclient.DecodeOptions
+	if last != nil {
+		options.Last, options.LastBytes = last, xdsmsg.Any(old).GetValue()
+	}
+	value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), options)
 	rc, _ := value.(*RouteConfiguration)
 	return rc, err
 }
@@ -183,7 +182,7 @@ func TestFaultsOfPatchedUpdates(t *testing.T) {
 		pb := twoHosts()
 		edit(pb)
 		got, err := decodeAfter(t, last, twoHosts(), pb)
-		_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
+		_, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 		if got != nil || err == nil || want == nil || err.Error() != want.Error() {
 			t.Errorf("Decode = %v, %v, want the error %v", got, err, want)
 		}
@@ -211,7 +210,7 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 			last, lastPB = rc, proto.CloneOf(pb)
 		}
 	}
-	_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
+	_, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 	if n < 10 || err == nil || want == nil || err.Error() != want.Error() {
 		t.Fatalf("the error of %d large expressions is %v, want %v", n, err, want)
 	}
@@ -368,20 +367,20 @@ func FuzzPatch(f *testing.F) {
 	f.Add(plain, plain[:len(plain)-3])
 	f.Add(plain, append(slices.Clone(plain), 0x10, 1))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		decode := func(raw []byte, last any, old []byte) (string, *RouteConfiguration, error) {
-			name, value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: raw},
-				xdsclient.DecodeOptions{Last: func(string) (any, []byte) { return last, old }})
+		decode := func(raw []byte, last any, old []byte) (*RouteConfiguration, error) {
+			value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: raw},
+				xdsclient.DecodeOptions{Last: last, LastBytes: old})
 			rc, _ := value.(*RouteConfiguration)
-			return name, rc, err
+			return rc, err
 		}
-		_, last, err := decode(first, nil, nil)
+		last, err := decode(first, nil, nil)
 		if err != nil {
 			return
 		}
-		wantName, want, wantErr := decode(second, nil, nil)
-		gotName, got, gotErr := decode(second, last, first)
-		if gotName != wantName || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-			t.Fatalf("Decode = %q, %v, want %q, %v", gotName, gotErr, wantName, wantErr)
+		want, wantErr := decode(second, nil, nil)
+		got, gotErr := decode(second, last, first)
+		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("Decode = %v, want %v", gotErr, wantErr)
 		}
 		if want != nil {
 			checkSameRouting(t, got, want)

@@ -113,7 +113,7 @@ func TestSecurity(t *testing.T) {
 			allow_renegotiation:true max_session_keys{value:1}`, both},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			_, value, err := ClusterType.Decode(xdsmsg.Any(secured(t, tc.fields)), withProviders())
+			value, err := ClusterType.Decode(xdsmsg.Any(secured(t, tc.fields)), withProviders())
 			xdstest.NoError(t, err)
 			if diff := cmp.Diff(tc.want, value.(*Cluster).Security, cmpopts.IgnoreUnexported(Security{}),
 				cmpopts.IgnoreFields(CertificateInstance{}, "Provider")); diff != "" {
@@ -241,7 +241,7 @@ func TestSecurityKey(t *testing.T) {
 	options := withProviders()
 	decode := func(fields string, o xdsclient.DecodeOptions) *Security {
 		c := withText(t, secured(t, fields), `circuit_breakers{}`) // which is not part of the key
-		_, value, err := ClusterType.Decode(xdsmsg.Any(c), o)
+		value, err := ClusterType.Decode(xdsmsg.Any(c), o)
 		xdstest.NoError(t, err)
 		return value.(*Cluster).Security
 	}
@@ -299,7 +299,7 @@ func TestSecuritySatisfiedBy(t *testing.T) {
 		if fields == none {
 			return nil
 		}
-		_, value, err := ClusterType.Decode(xdsmsg.Any(secured(t, fields)), opts)
+		value, err := ClusterType.Decode(xdsmsg.Any(secured(t, fields)), opts)
 		xdstest.NoError(t, err)
 		return value.(*Cluster).Security
 	}

@@ -26,7 +26,7 @@ func Match(m *routepb.RouteMatch) string {
 	}}})
 	if err == nil {
 		var decoded any
-		_, decoded, err = xdsresource.RouteConfigurationType.Decode(text, xdsclient.DecodeOptions{})
+		decoded, err = xdsresource.RouteConfigurationType.Decode(text, xdsclient.DecodeOptions{})
 		if rc, ok := decoded.(*xdsresource.RouteConfiguration); ok && err == nil && len(rc.VirtualHosts[0].Routes) == 1 {
 			return DescribeMatch(&rc.VirtualHosts[0].Routes[0].Match)
 		}

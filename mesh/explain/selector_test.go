@@ -285,12 +285,12 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 		for _, m := range []proto.Message{r.listener(), r.routes()} {
 			a := xdsmsg.Any(m)
 			typ := map[string]*xdsclient.ResourceType{typeurl.Listener: xdsresource.ListenerType, typeurl.RouteConfiguration: xdsresource.RouteConfigurationType}[a.GetTypeUrl()]
-			name, value, err := typ.Decode(a, xdsclient.DecodeOptions{})
+			value, err := typ.Decode(a, xdsclient.DecodeOptions{})
 			if err != nil {
 				break // It is NACKed.
 			}
 			values = append(values, value)
-			source.Resources = append(source.Resources, &explain.Resource{TypeURL: a.GetTypeUrl(), Name: name, State: "ACKED", Raw: a})
+			source.Resources = append(source.Resources, &explain.Resource{TypeURL: a.GetTypeUrl(), Name: string(typ.NameOf(a.GetValue())), State: "ACKED", Raw: a})
 		}
 		if len(values) < 2 {
 			continue

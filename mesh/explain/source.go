@@ -122,11 +122,11 @@ func (h *holdings) decode(r *Resource) (any, error) {
 	d, known := h.decoded[r]
 	if !known {
 		decode := types[r.TypeURL].Decode
-		_, d.value, d.err = decode(r.Raw, r.options)
+		d.value, d.err = decode(r.Raw, r.options)
 		if r.TypeURL == typeurl.Cluster && d.err == nil {
 			var raw *anypb.Any
 			if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
-				if _, value, err := decode(raw, r.options); err == nil {
+				if value, err := decode(raw, r.options); err == nil {
 					d.value = value
 				} else {
 					d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"

@@ -88,11 +88,11 @@ func checkResource(t testing.TB, r *Resource) any {
 		ClusterType: xdsresource.ClusterType, EndpointsType: xdsresource.EndpointsType,
 	}
 	trusted := xdsclient.DecodeOptions{Server: &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureTrustedXDSServer}}}
-	name, value, err := types[r.TypeURL].Decode(packed, trusted)
+	value, err := types[r.TypeURL].Decode(packed, trusted)
 	if err != nil {
 		t.Fatalf("dynxds does not accept %s:\n%v\n%v", r.Name, err, r.Message)
 	}
-	if name != r.Name {
+	if name := string(types[r.TypeURL].NameOf(packed.GetValue())); name != r.Name {
 		t.Errorf("the name in the message is %q, want %q", name, r.Name)
 	}
 	return value

@@ -2,12 +2,9 @@ package relay
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -43,34 +40,13 @@ func newType(typeURL string) *xdsclient.ResourceType {
 	}
 }
 
-// decode takes a resource as it is. The name of one without an envelope is in field 1 of its message, where Envoy's
-// types of resources have it. Bytes that are no message at all are of no use to any program: a client that
+// decode takes a resource as it is. Bytes that are no message at all are of no use to any program: a client that
 // gets them from the relay may not even find a name in them by which to reject them.
-func decode(message *anypb.Any, opts xdsclient.DecodeOptions) (name string, value any, err error) {
-	r := &resource{Envelope: opts.Envelope, message: message, time: time.Now()}
-	inMessage, err := nameIn(message.GetValue())
-	switch {
-	case err != nil:
-		return r.Name, nil, err
-	case r.Name != "":
-		return r.Name, r, nil
-	case inMessage == "":
-		return "", nil, errors.New("it is not wrapped, and has no name in field 1")
-	default:
-		return inMessage, r, nil
+func decode(message *anypb.Any, opts xdsclient.DecodeOptions) (any, error) {
+	if err := protofield.Each(message.GetValue(), "message", func(protofield.Field) error { return nil }); err != nil {
+		return nil, err
 	}
-}
-
-// nameIn returns the text in field 1 of a message, or "". The error says that the fields of the
-// message cannot be told apart.
-func nameIn(message []byte) (name string, err error) {
-	err = protofield.Each(message, "message", func(f protofield.Field) error {
-		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
-			name = string(f.Value)
-		}
-		return nil
-	})
-	return name, err
+	return &resource{Envelope: opts.Envelope, message: message, time: time.Now()}, nil
 }
 
 // repeats reports whether a resource equals the one before. Each may be nil.

@@ -130,7 +130,7 @@ func read(t *testing.T, ctx context.Context, address string) (int, string) {
 // decodedMatch returns the match of a route as the decoder makes it.
 func decodedMatch(t *testing.T, route *routepb.Route) *matching.Route {
 	t.Helper()
-	_, value, err := xdsresource.RouteConfigurationType.Decode(xdsmsg.Any(xdsmsg.RouteConfig("r", "*", route)), xdsclient.DecodeOptions{})
+	value, err := xdsresource.RouteConfigurationType.Decode(xdsmsg.Any(xdsmsg.RouteConfig("r", "*", route)), xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	return &value.(*xdsresource.RouteConfiguration).VirtualHosts[0].Routes[0].Match
 }

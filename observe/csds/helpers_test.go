@@ -30,15 +30,15 @@ var clusters = &xdsclient.ResourceType{
 	TypeURL:         clusterURL,
 	Name:            "Cluster",
 	FullStateInSotW: true,
-	Decode: func(a *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+	Decode: func(a *anypb.Any, _ xdsclient.DecodeOptions) (any, error) {
 		m := &clusterv3.Cluster{}
 		if err := a.UnmarshalTo(m); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		if fault, bad := strings.CutPrefix(m.GetAltStatName(), "bad: "); bad {
-			return m.GetName(), nil, errors.New(fault)
+			return nil, errors.New(fault)
 		}
-		return m.GetName(), m, nil
+		return m, nil
 	},
 }
 

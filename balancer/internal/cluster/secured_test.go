@@ -76,7 +76,7 @@ func decodeSecurity(t testing.TB, fields string, provider *bootstrap.Certificate
 	t.Helper()
 	c := xdsmsg.EDSCluster("backend", "")
 	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.With(xdsmsg.UpstreamTLS("", "roots", sans...), "%s", fields))
-	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
+	value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
 		CertificateProviders: map[string]*bootstrap.CertificateProvider{"roots": provider},
 	}})
 	xdstest.NoError(t, err)

@@ -96,7 +96,7 @@ func security(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *xdsreso
 	t.Helper()
 	c := xdsmsg.EDSCluster("c", "")
 	c.TransportSocket = xdsmsg.TLSSocket(pb)
-	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{CertificateProviders: in}})
+	value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{CertificateProviders: in}})
 	xdstest.NoError(t, err)
 	return value.(*xdsresource.Cluster).Security
 }

@@ -21,10 +21,10 @@ import (
 var assignments = &xdsclient.ResourceType{
 	TypeURL: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 	Name:    "ClusterLoadAssignment",
-	Decode: func(resource *anypb.Any, _ xdsclient.DecodeOptions) (name string, value any, err error) {
+	Decode: func(resource *anypb.Any, _ xdsclient.DecodeOptions) (value any, err error) {
 		a := new(endpointpb.ClusterLoadAssignment)
 		if err := resource.UnmarshalTo(a); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		var ports []uint32
 		for _, l := range a.GetEndpoints() {
@@ -32,7 +32,7 @@ var assignments = &xdsclient.ResourceType{
 				ports = append(ports, e.GetEndpoint().GetAddress().GetSocketAddress().GetPortValue())
 			}
 		}
-		return a.GetClusterName(), ports, nil
+		return ports, nil
 	},
 }
 

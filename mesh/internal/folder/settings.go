@@ -79,7 +79,7 @@ func checkCluster(o document.Object, settings *clusterpb.Cluster) {
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{EdsConfig: &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}}},
 	}
 	proto.Merge(whole, settings)
-	_, _, err := xdsresource.ClusterType.Decode(extension(whole).GetTypedConfig(), xdsclient.DecodeOptions{})
+	_, err := xdsresource.ClusterType.Decode(extension(whole).GetTypedConfig(), xdsclient.DecodeOptions{})
 	if err == nil {
 		return
 	}

@@ -169,7 +169,8 @@ func judge(decode *xdsclient.ResourceType, name string, resource *anypb.Any) ver
 	if isServers(resource) {
 		return verdict{meshroute.Warning, "it has no api_listener, so it is for a gRPC server; clients that dial it reject it"}
 	}
-	inMessage, _, err := decode.Decode(resource, xdsclient.DecodeOptions{})
+	_, err := decode.Decode(resource, xdsclient.DecodeOptions{})
+	inMessage := string(decode.NameOf(resource.GetValue()))
 	switch {
 	case err != nil:
 		return verdict{meshroute.Error, fmt.Sprintf("clients reject it: %v", err)}

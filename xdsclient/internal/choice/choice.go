@@ -89,9 +89,6 @@ func (o Outcome) Passed() bool {
 // Case is a resource of a response and a subscription to its name.
 type Case struct {
 	Offer
-	// Bare says that the resource has no wrapper, which would have a name, and that it was
-	// not among the offers. It goes to those that were offered nothing else.
-	Bare        bool
 	Constraints dynparam.Constraints
 	// Choice is that of all the offers to the subscription.
 	Choice Choice
@@ -110,10 +107,6 @@ func (c *Case) Outcome() Outcome {
 		return Unmatched
 	case c.Denied:
 		return Denied
-	case c.Bare && c.Choice.Made:
-		return Outranked
-	case c.Bare:
-		return Taken
 	case !c.Choice.Made:
 		return Late
 	case c.Unreadable && c.Choice.Index == c.Index:

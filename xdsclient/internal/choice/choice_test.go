@@ -146,21 +146,19 @@ func TestRivalOfAnAmbiguousChoice(t *testing.T) {
 // Each row is one resource and one subscription, with what else counts.
 func TestOutcome(t *testing.T) {
 	for _, test := range []struct {
-		name         string
-		variants     []string // the response; the resource is the first
-		constraints  string
-		bare, denied bool
-		began        bool // after the first pass
-		held         string
-		holds        bool
-		want         Outcome
-		passed       bool
+		name        string
+		variants    []string // the response; the resource is the first
+		constraints string
+		denied      bool
+		began       bool // after the first pass
+		held        string
+		holds       bool
+		want        Outcome
+		passed      bool
 	}{
 		{name: "denied", variants: []string{"env=prod"}, constraints: "env=prod", denied: true, want: Denied, passed: true},
 		{name: "denied, and unreadable", variants: []string{"?"}, constraints: "env=prod", denied: true, want: Denied, passed: true},
 		{name: "denied, and no match", variants: []string{"env=test"}, constraints: "env=prod", denied: true, want: Unmatched},
-		{name: "bare, alone", variants: []string{""}, constraints: "env=prod", bare: true, began: true, want: Taken},
-		{name: "bare, beside a variant", variants: []string{"", "env=prod"}, constraints: "env=prod", bare: true, want: Outranked, passed: true},
 		{name: "late", variants: []string{"env=prod"}, constraints: "env=prod", began: true, want: Late},
 		{name: "late, and unreadable", variants: []string{"?"}, constraints: "env=prod", began: true, want: Late},
 		{name: "late, and no match", variants: []string{"env=test"}, constraints: "env=prod", began: true, want: Unmatched},
@@ -173,13 +171,9 @@ func TestOutcome(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			list, c := offers(t, test.variants...), constraints(test.constraints)
-			tested := Case{Offer: list[0], Bare: test.bare, Constraints: c, Denied: test.denied, Holds: test.holds, Held: offer(t, 0, test.held).Parameters}
-			offered := list
-			if test.bare {
-				offered = list[1:]
-			}
+			tested := Case{Offer: list[0], Constraints: c, Denied: test.denied, Holds: test.holds, Held: offer(t, 0, test.held).Parameters}
 			if !test.began && !test.denied {
-				tested.Choice = choiceOf(c, offered)
+				tested.Choice = choiceOf(c, list)
 			}
 			if got := tested.Outcome(); got != test.want || got.Passed() != test.passed {
 				t.Errorf("got %s, passed %v, want %s, %v", letters[got], got.Passed(), letters[test.want], test.passed)
