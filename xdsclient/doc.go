@@ -46,8 +46,8 @@
 // # What costs nothing
 //
 // A resource with the same bytes as the accepted version is neither decoded nor copied, keeps
-// its value, and wakes no watcher. It is found by a hash of its bytes, as a bare resource has
-// no name outside of them.
+// its value, and wakes no watcher. It is found by its name, which a resource without a wrapper has in field 1 of its
+// bytes (ResourceType.NameOf).
 //
 // In delta the work for a response, and for a change of subscriptions, is proportional to that
 // response or change, however much is subscribed to.
