@@ -24,7 +24,7 @@ FLEET := Fleet|Channels|Repeats|Members
 # How many clients of a relay there are.
 RELAYCLIENTS ?= 10000
 # Benchmarks of single packages, which have no peer.
-PARTS := ^Benchmark(Select|Filters|DecodeRoutes|PatchRoutes|Match)$$
+PARTS := ^Benchmark(Select|Filters|DecodeRoutes|UpdateRoutes|Match)$$
 PARTSOF := ./configselector ./internal/xdsresource ./xdsclient/dynparam
 BENCHOUT := bin/bench
 

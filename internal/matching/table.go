@@ -39,13 +39,6 @@ func (t *Table) Compile(routes Routes) {
 	}
 }
 
-// CompileLike makes t the Table of routes whose matches are those of another Table, in the
-// same order. The two share everything compiled.
-func (t *Table) CompileLike(same *Table, routes Routes) {
-	t.routes, t.next, t.exact, t.prefixes, t.folded = routes, same.next, same.exact, same.prefixes, same.folded
-	t.memo.Store(same.memo.Load())
-}
-
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
 // countExact returns the number of routes for a case-sensitive path.

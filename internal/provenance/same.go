@@ -30,9 +30,6 @@ func Same(typeURL string, before, now []byte) bool {
 	}
 }
 
-// SameRoute is Same for one Route.
-func SameRoute(before, now []byte) bool { return same(before, now, route) }
-
 // shape says where a message has metadata, by the numbers of fields.
 type shape struct {
 	// inner is a field with messages of the shape within, 0 for none.

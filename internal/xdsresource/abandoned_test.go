@@ -43,7 +43,7 @@ func TestDecodingOfRoutesEndsWhenTheClientIsClosed(t *testing.T) {
 			}
 		}
 		v := newValidator(xdsclient.DecodeOptions{Done: done})
-		routeConfigurationAt(v, nil, pb, len(pb.GetVirtualHosts()), hosts)
+		routeConfigurationAt(v, nil, pb, len(pb.GetVirtualHosts()), hosts, nil)
 		if err := v.err(); err == nil || !strings.Contains(err.Error(), "the client was closed") {
 			t.Errorf("%s: got error %v", name, err)
 		}

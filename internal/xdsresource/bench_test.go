@@ -81,8 +81,8 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 	}
 }
 
-// BenchmarkPatchRoutes is an update that leads one route to another cluster.
-func BenchmarkPatchRoutes(b *testing.B) {
+// BenchmarkUpdateRoutes is an update that leads one route to another cluster.
+func BenchmarkUpdateRoutes(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
 			pb := manyRoutes(n, matchKinds[0].match)

@@ -45,16 +45,6 @@ func newDomainTable(hosts []*VirtualHost) *domainTable {
 	return &domainTable{Domains: d, clusters: clustersOfHosts(hosts)}
 }
 
-// with returns the table for new versions of the virtual hosts, whose domains are the same.
-func (t *domainTable) with(old, hosts []*VirtualHost) *domainTable {
-	for i := range hosts {
-		if !sameSlice(old[i].Clusters(), hosts[i].Clusters()) {
-			return &domainTable{Domains: t.Domains, clusters: clustersOfHosts(hosts)}
-		}
-	}
-	return t
-}
-
 // clustersOfHosts returns the clusters of virtual hosts, each once.
 func clustersOfHosts(hosts []*VirtualHost) []string {
 	if len(hosts) == 1 {

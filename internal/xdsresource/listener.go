@@ -156,7 +156,7 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 			_, count = without(d.routes, fieldVirtualHosts)
 			hosts = d.hostsOnWire(in, d.routes)
 		}
-		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, count, hosts)
+		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, count, hosts, nil)
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

@@ -27,6 +27,8 @@ type hostPart struct {
 	pb     *routepb.VirtualHost
 	count  int
 	routes iter.Seq[routePart]
+	// raw is the whole on the wire, and rest that without the routes. nil: it was read as a message.
+	raw, rest []byte
 }
 
 // routePart is a route, as a message or on the wire.
@@ -47,7 +49,7 @@ func hostsOf(pb *routepb.RouteConfiguration) iter.Seq[hostPart] {
 					}
 				}
 			}
-			if !yield(hostPart{vh, len(vh.GetRoutes()), routes}) {
+			if !yield(hostPart{pb: vh, count: len(vh.GetRoutes()), routes: routes}) {
 				return
 			}
 		}
@@ -65,7 +67,7 @@ func (v *validator) hostsOnWire(at *faults.Path, raw []byte) iter.Seq[hostPart] 
 				return
 			}
 			rest, count := without(host.value, fieldRoutes)
-			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0)}
+			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0), raw: host.value, rest: rest}
 			v.readPart(at.Item("virtual_hosts", i), rest, count >= 0, part.pb)
 			part.routes = func(yield func(routePart) bool) {
 				routes := fields(host.value)

@@ -71,7 +71,7 @@ func TestRoutesInPartsAreAsInAMessage(t *testing.T) {
 	config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{
 		withText(t, new(routepb.ClusterSpecifierPlugin), `extension{name:"p"} is_optional:true`)}
 	v := newValidator(xdsclient.DecodeOptions{})
-	want := routeConfigurationAt(v, nil, config, len(config.GetVirtualHosts()), hostsOf(config))
+	want := routeConfigurationAt(v, nil, config, len(config.GetVirtualHosts()), hostsOf(config), nil)
 	xdstest.NoError(t, v.err())
 	for where, got := range map[string]*RouteConfiguration{
 		"a resource": mustDecode[RouteConfiguration](t, RouteConfigurationType, config),

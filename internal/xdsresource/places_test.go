@@ -167,7 +167,7 @@ func TestMovedRoutesAreNotDecodedAgain(t *testing.T) {
 	}
 }
 
-// FuzzOtherPlaces has two inputs decoded one after the other, as FuzzPatch.
+// FuzzOtherPlaces has two inputs decoded one after the other, as FuzzReuse.
 func FuzzOtherPlaces(f *testing.F) {
 	types := []*xdsclient.ResourceType{ListenerType, ClusterType, EndpointsType, RouteConfigurationType}
 	for i, typ := range types {

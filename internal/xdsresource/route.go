@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"bytes"
 	"iter"
 	"strings"
 	"time"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -28,7 +28,7 @@ type RouteConfiguration struct {
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// regexCost is the total cost of its regular expressions. See patch.
+	// regexCost is the total cost of its regular expressions, and at most of those that updates have removed since.
 	regexCost int
 }
 
@@ -86,48 +86,45 @@ type Settings struct {
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	if rc := patchRouteConfiguration(resource, o); rc != nil {
-		return rc, nil
+	if last, ok := unchanged[RouteConfiguration](resource, o, typeurl.RouteConfiguration); ok {
+		return last, nil
 	}
-	o.Last = nil // Nothing of it can be reused.
 	raw := resource.GetValue()
 	head, hosts := without(raw, fieldVirtualHosts)
 	if hosts < 0 {
 		head, hosts = raw, 0 // It cannot be read, which is found there.
 	}
-	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
-		(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-			rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(nil, raw))
-			rc.Ignored = v.ignored.list()
-			return rc
-		})
-}
-
-// patchRouteConfiguration decodes only what differs from the last version of the resource. It
-// returns that if nothing does, and nil if the whole has to be decoded.
-func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
-	last, ok := o.Last.(*RouteConfiguration)
-	switch {
-	case !ok || resource.GetTypeUrl() != typeurl.RouteConfiguration:
-		return nil
-	case len(last.Ignored) > 0:
-		// A patch does not find what is ignored.
-		if provenance.Same(typeurl.RouteConfiguration, o.LastBytes, resource.GetValue()) {
-			return last
-		}
-		return nil
+	last := lastRoutesOf(o, head)
+	o.Last = nil // The rest of its bytes is another one.
+	decodeAfter := func(last *lastRoutes) (any, error) {
+		return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
+			(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
+				rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(nil, raw), last)
+				rc.Ignored = v.ignored.list()
+				return rc
+			})
 	}
-	return last.patch(newValidator(o), o.LastBytes, resource.GetValue())
+	if last != nil {
+		if rc, err := decodeAfter(last); err == nil && last.mayReplace(rc.(*RouteConfiguration)) {
+			return rc, nil
+		}
+	}
+	return decodeAfter(nil)
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
-// own (at is nil) or part of a Listener, with count virtual hosts.
-func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, count int, hosts iter.Seq[hostPart]) *RouteConfiguration {
+// own (at is nil) or part of a Listener, with count virtual hosts. last is the version before, or nil.
+func routeConfigurationAt(
+	v *validator, at *faults.Path, pb *routepb.RouteConfiguration, count int, hosts iter.Seq[hostPart], last *lastRoutes,
+) *RouteConfiguration {
 	rc := &RouteConfiguration{
 		Name:         pb.GetName(),
 		VirtualHosts: make([]*VirtualHost, 0, count),
 	}
 	d := newRouteDecoder(v, at, pb)
+	if last != nil {
+		d.last, d.match.cost = last, last.regexCost
+	}
 	for host := range hosts {
 		if v.abandoned() {
 			break
@@ -139,6 +136,9 @@ func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfig
 		rc.compiled = newDomainTable(rc.VirtualHosts)
 	}
 	rc.regexCost = d.match.cost
+	if last != nil {
+		last.overridden = len(d.overrides.known) > 0
+	}
 	return rc
 }
 
@@ -161,6 +161,8 @@ type routeDecoder struct {
 	wire wireDecoder
 	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
+	// last is the version before, or nil.
+	last *lastRoutes
 }
 
 // defaults are the settings of the levels above for routes without their own.
@@ -209,29 +211,62 @@ func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.C
 func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *VirtualHost {
 	pb := part.pb
 	d.checkDomains(at, i, pb.GetDomains())
+	last := d.last.host(part)
+	if last.VirtualHost != nil && bytes.Equal(part.raw, last.raw) {
+		return last.VirtualHost
+	}
 	vh := &VirtualHost{
-		Name:      pb.GetName(),
-		Domains:   pb.GetDomains(),
-		Routes:    make([]*Route, 0, part.count),
-		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Name:    pb.GetName(),
+		Domains: pb.GetDomains(),
+		Routes:  make([]*Route, 0, part.count),
 	}
 	d.enter(at, pb)
+	if last.VirtualHost == nil {
+		vh.Overrides = d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig())
+		d.routesAnew(at, part, vh)
+	} else {
+		vh.Overrides = last.Overrides
+		d.routesAfter(at, part, vh, last)
+	}
+	if !d.failed() {
+		vh.compiled = newRouteTable(vh, last.VirtualHost)
+	}
+	return vh
+}
+
+// routesAnew decodes all routes of a virtual host.
+func (d *routeDecoder) routesAnew(at *faults.Path, part hostPart, vh *VirtualHost) {
 	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, part.count)
 	next := 0
-	for route := range part.routes {
+	for part := range part.routes {
 		if d.abandoned() {
 			break
 		}
-		if d.routePart(at.Item("routes", next), route, &all[next]) {
+		if d.routePart(at.Item("routes", next), part, &all[next]) {
 			vh.Routes = append(vh.Routes, &all[next])
 		}
 		next++
 	}
-	if !d.failed() {
-		vh.compiled = newRouteTable(vh, clustersOf(vh.Routes))
+}
+
+// routesAfter decodes the routes of a virtual host that the last version does not have.
+func (d *routeDecoder) routesAfter(at *faults.Path, part hostPart, vh *VirtualHost, last lastHost) {
+	before, now := routesIn(last.raw, len(last.Routes)), routesIn(part.raw, part.count)
+	start, end := equalEnds(before, now)
+	known := last.between(before, start, end)
+	vh.Routes = append(vh.Routes, last.Routes[:start]...)
+	for i, raw := range now[start : len(now)-end] {
+		if d.abandoned() {
+			return
+		}
+		if route := known.find(raw); route != nil {
+			vh.Routes = append(vh.Routes, route)
+		} else if route := new(Route); d.routePart(at.Item("routes", start+i), routePart{raw: raw}, route) {
+			vh.Routes = append(vh.Routes, route)
+		}
 	}
-	return vh
+	vh.Routes = append(vh.Routes, last.Routes[len(before)-end:]...)
 }
 
 // enter decodes the fields of a virtual host that apply to all its routes.

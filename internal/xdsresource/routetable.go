@@ -36,7 +36,7 @@ func (vh *VirtualHost) table() *routeTable {
 	if vh.compiled != nil {
 		return vh.compiled
 	}
-	return newRouteTable(vh, clustersOf(vh.Routes))
+	return newRouteTable(vh, nil)
 }
 
 // routeTable finds the routes of a virtual host and lists their clusters.
@@ -51,31 +51,21 @@ func (vh *VirtualHost) Len() int { return len(vh.Routes) }
 // Matching implements matching.Routes.
 func (vh *VirtualHost) Matching(i int32) *matching.Route { return &vh.Routes[i].Match }
 
-func newRouteTable(vh *VirtualHost, clusters []string) *routeTable {
-	t := &routeTable{clusters: clusters}
-	t.Compile(vh)
-	return t
-}
-
-// with returns the table for vh, which e has made out of the virtual host of t.
-func (t *routeTable) with(vh *VirtualHost, e *routeEdit) *routeTable {
-	if !e.sameMatches {
-		return newRouteTable(vh, t.clustersAfter(e))
-	}
-	edited := &routeTable{clusters: t.clustersAfter(e)}
-	edited.CompileLike(&t.Table, vh)
-	return edited
-}
-
-// clustersOf returns the clusters that routes forward or mirror to, each once.
-func clustersOf(routes []*Route) []string {
+// newRouteTable makes the table of a virtual host. It has the clusters of the last version of it, which may be nil, if they
+// are the same.
+func newRouteTable(vh, last *VirtualHost) *routeTable {
 	var s nameSet
-	for _, route := range routes {
+	for _, route := range vh.Routes {
 		for name := range route.clusters {
 			s.add(name)
 		}
 	}
-	return s.names
+	t := &routeTable{clusters: s.names}
+	if last != nil && s.equals(last.Clusters()) {
+		t.clusters = last.Clusters()
+	}
+	t.Compile(vh)
+	return t
 }
 
 // clusters yields the clusters that the route forwards or mirrors to.
@@ -94,38 +84,6 @@ func (r *Route) clusters(yield func(string) bool) {
 	}
 }
 
-// maxSought bounds the names that clustersAfter looks for one by one.
-const maxSought = 16
-
-// clustersAfter returns the clusters of the routes after an edit. It is the slice of t if
-// they are the same.
-func (t *routeTable) clustersAfter(e *routeEdit) []string {
-	added, removed := clustersOf(e.added), clustersOf(e.removed)
-	if len(added)+len(removed) > maxSought {
-		return clustersOf(e.routes)
-	}
-	for _, name := range added {
-		if !slices.Contains(t.clusters, name) {
-			return clustersOf(e.routes)
-		}
-	}
-	for _, name := range removed {
-		if !slices.Contains(added, name) && !slices.ContainsFunc(e.routes, func(r *Route) bool { return r.leadsTo(name) }) {
-			return clustersOf(e.routes)
-		}
-	}
-	return t.clusters
-}
-
-func (r *Route) leadsTo(cluster string) bool {
-	for name := range r.clusters {
-		if name == cluster {
-			return true
-		}
-	}
-	return false
-}
-
 // nameSet collects names, each once, in the order in which they are added.
 type nameSet struct {
 	names []string
@@ -141,4 +99,12 @@ func (s *nameSet) add(name string) {
 	}
 	s.known[name] = struct{}{}
 	s.names = append(s.names, name)
+}
+
+// equals reports whether the set has these names, which differ from each other, and no others.
+func (s *nameSet) equals(names []string) bool {
+	return len(names) == len(s.names) && !slices.ContainsFunc(names, func(name string) bool {
+		_, ok := s.known[name]
+		return !ok
+	})
 }
