@@ -32,7 +32,7 @@ func newCheckEncoder() *explore.Encoder {
 			"XDSClient": true, "serverChannel.client": true, "serverChannel.server": true, "serverChannel.loads": true,
 			"serverChannel.stream": true, "serverChannel.protocol": true, "serverChannel.finds": true, "serverChannel.ignored": true,
 			"serverChannel.levels": true, "serverChannel.saidSoon": true, "serverChannel.sending": true, "typeState.channel": true,
-			"typeState.typ": true, "typeState.last": true, "typeState.byHash": true, "Requests.typeURL": true, "Requests.subs": true,
+			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true, "subscription.after": true,
 			"subscription.found": true, "resource.level": true, "resource.saidIgnored": true, "authority.client": true,
 			"authority.wait": true, "level.server": true, "level.authority": true, "payload.value": true, "payload.server": true,

@@ -84,7 +84,8 @@ func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 func (m *Route) MatchesPath(path string) bool {
 	switch m.PathKind {
 	case PathRegex:
-		return m.Conditions().Regex.MatchString(path)
+		re := &m.Conditions().Regex
+		return strings.HasPrefix(path, re.prefix) && re.MatchString(path)
 	case PathExact:
 		return len(path) == len(m.Path) && m.hasPrefix(path)
 	case PathSeparatedPrefix:
@@ -119,15 +120,6 @@ func lower(b byte) byte {
 		b += 'a' - 'A'
 	}
 	return b
-}
-
-// lowerASCII is strings.ToLower for ASCII letters only.
-func lowerASCII(s string) string {
-	b := []byte(s)
-	for i := range b {
-		b[i] = lower(b[i])
-	}
-	return string(b)
 }
 
 // SplitQuery splits off the query and the fragment.

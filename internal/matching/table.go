@@ -4,21 +4,19 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
-	"sync/atomic"
 )
 
-// Table finds routes by method. Routes for the same path, or the same prefix, form a list.
-// An RPC is matched by merging the few lists that its method belongs to, in the order of
-// the routes. The lists only narrow the choice: Route.MatchesPath decides.
+// Table finds routes by method. Routes for the same path, or the same prefix, form a list; so do all others, which
+// go by a regular expression or ignore case. An RPC is matched by merging the few lists that its method belongs to, in
+// the order of the routes. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
 type Table struct {
 	routes Routes
-	next   []int32    // links the routes of a list, in ascending order
-	exact  *pathIndex // heads of the lists of case-sensitive paths
-	// prefixes has the lists of case-sensitive prefixes, and of regular expressions by
-	// their literal prefix.
-	prefixes radix
-	folded   radix // lists of case-insensitive paths and prefixes, in lower case
-	memo     atomic.Pointer[memo]
+	next   []int32   // links the routes of a list, in ascending order
+	exact  pathIndex // heads of the lists of paths
+	// prefixes has the heads of the lists of prefixes, and lengths the lengths of these, ascending.
+	prefixes pathIndex
+	lengths  []int
+	others   int32
 }
 
 // Routes are the routes of a Table, which do not change. Its methods are called
@@ -31,47 +29,58 @@ type Routes interface {
 
 // Compile makes t the Table of routes. It is called once.
 func (t *Table) Compile(routes Routes) {
-	t.routes, t.next, t.folded.fold = routes, make([]int32, routes.Len()), true
-	t.exact = newPathIndex(t.countExact())
+	t.routes, t.next, t.others = routes, make([]int32, routes.Len()), None
+	var exact, prefixes int
+	for i := range int32(len(t.next)) {
+		switch t.at(i).list() {
+		case listOfPath:
+			exact++
+		case listOfPrefix:
+			prefixes++
+		}
+	}
+	t.exact, t.prefixes = newPathIndex(exact), newPathIndex(prefixes)
 	// From the last to the first, so that lists come out in order.
 	for i := int32(len(t.next)) - 1; i >= 0; i-- {
-		t.add(i, routes.Matching(i))
+		t.add(i, t.at(i))
 	}
 }
 
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
-// countExact returns the number of routes for a case-sensitive path.
-func (t *Table) countExact() (n int) {
-	for i := range int32(len(t.next)) {
-		if route := t.at(i); route.PathKind == PathExact && !route.CaseInsensitive {
-			n++
-		}
-	}
-	return n
-}
+// list says which kind of list a route is in.
+type list int
 
-func (t *Table) add(i int32, m *Route) {
-	if m.PathKind == PathExact && !m.CaseInsensitive {
-		t.link(i, m, t.exact.slot(m.Path, t.routes))
-		return
-	}
+const (
+	listOfPath list = iota
+	listOfPrefix
+	listOfOthers
+)
+
+func (m *Route) list() list {
 	switch {
-	case m.PathKind == PathRegex:
-		t.link(i, m, t.prefixes.slot(m.Conditions().Regex.prefix))
-	case m.CaseInsensitive:
-		t.link(i, m, t.folded.slot(lowerASCII(m.Path)))
+	case m.CaseInsensitive || m.PathKind == PathRegex:
+		return listOfOthers
+	case m.PathKind == PathExact:
+		return listOfPath
 	default:
-		t.link(i, m, t.prefixes.slot(m.Path))
+		return listOfPrefix
 	}
 }
 
-// link puts route i at the head of a list. If i matches every RPC that reaches it, it drops
-// the rest of the list.
-func (t *Table) link(i int32, m *Route, head *int32) {
-	listDecides := m.PathKind == PathPrefix || m.PathKind == PathExact && !m.CaseInsensitive
-	t.next[i] = *head
-	if m.onlyPath() && listDecides {
+// add puts route i at the head of its list. If the path alone decides for i, no later route of the list is ever used.
+func (t *Table) add(i int32, m *Route) {
+	head, decides := &t.others, false
+	switch m.list() {
+	case listOfPath:
+		head, decides = t.exact.slot(m.Path, t.routes), m.onlyPath()
+	case listOfPrefix:
+		if at, known := slices.BinarySearch(t.lengths, len(m.Path)); !known {
+			t.lengths = slices.Insert(t.lengths, at, len(m.Path))
+		}
+		head, decides = t.prefixes.slot(m.Path, t.routes), m.onlyPath() && m.PathKind == PathPrefix
+	}
+	if t.next[i] = *head; decides {
 		t.next[i] = None
 	}
 	*head = i
@@ -84,9 +93,6 @@ const None = -1
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
 	h := Headers{rpc: rpc}
-	if l := t.recall(path); l != nil {
-		return l.find(t, rpc, &h)
-	}
 	w := t.walk(path)
 	i := w.next()
 	for i != None && !t.at(i).MatchesRest(rpc, &h) {
@@ -105,8 +111,8 @@ type pathIndex struct {
 }
 
 // newPathIndex returns an index with room for n paths.
-func newPathIndex(n int) *pathIndex {
-	return &pathIndex{maphash.MakeSeed(), slices.Repeat([]int32{None}, 1<<bits.Len(uint(n+n/2)))}
+func newPathIndex(n int) pathIndex {
+	return pathIndex{maphash.MakeSeed(), slices.Repeat([]int32{None}, 1<<bits.Len(uint(n+n/2)))}
 }
 
 // slot returns the head of the list of a path, or the free slot for it.
@@ -128,8 +134,14 @@ func (t *Table) walk(path string) walk {
 
 // collect finds the lists for a path. It reports false if there are too many.
 func (t *Table) collect(path string, c *candidates) bool {
-	c.push(*t.exact.slot(path, t.routes))
-	return t.prefixes.collect(path, c) && t.folded.collect(path, c)
+	ok := c.push(t.others) && c.push(*t.exact.slot(path, t.routes))
+	for _, n := range t.lengths {
+		if !ok || n > len(path) {
+			break
+		}
+		ok = c.push(*t.prefixes.slot(path[:n], t.routes))
+	}
+	return ok
 }
 
 type walk struct {

@@ -107,23 +107,6 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkFirstRoute is the cost of the first RPC of each method.
-func BenchmarkFirstRoute(b *testing.B) {
-	for _, kind := range matchKinds {
-		b.Run(kind.name+"/10000", func(b *testing.B) {
-			vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(10_000, kind.match)).VirtualHosts[0]
-			ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", "5000")
-			b.ReportAllocs()
-			for b.Loop() {
-				vh.compiled.Forget()
-				if vh.Route(matching.RPC{Method: methodOf(5000), Context: ctx}) == nil {
-					b.Fatal("no route")
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkRoute(b *testing.B) {
 	for _, kind := range matchKinds {
 		for _, n := range []int{1, 100, 1_000, 10_000} {

@@ -9,12 +9,8 @@ import (
 // Route returns the first route, in the order of the resource, that matches the RPC,
 // or nil.
 //
-// It takes no lock and may be called concurrently. For the first 1,024 methods it
-// remembers which routes can match the path. Later RPCs of such a method compare no
-// path and run no regular expression on it, and routes that want a header to have one
-// value are looked up by that value. For other methods, only routes for the method or a
-// prefix of it are visited. It allocates only for a method that it has not seen before,
-// or if it has to copy metadata, see RPC.Context.
+// It takes no lock and may be called concurrently. Only routes for the method or a prefix of it, and those that ignore
+// case or have a regular expression, are visited. It allocates only if it has to copy metadata, see RPC.Context.
 func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	if i := vh.table().Find(&rpc); i != matching.None {
 		return vh.Routes[i]

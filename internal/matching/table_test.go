@@ -1,0 +1,95 @@
+package matching
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// testTable is a Table of routes that the tests make by hand.
+type testTable struct{ *Table }
+
+type testRoutes []Route
+
+func (r testRoutes) Len() int { return len(r) }
+
+func (r testRoutes) Matching(i int32) *Route { return &r[i] }
+
+func newTable(routes ...Route) testTable {
+	t := new(Table)
+	t.Compile(testRoutes(routes))
+	return testTable{t}
+}
+
+func (t testTable) find(rpc RPC) int { return int(t.Find(&rpc)) }
+
+func regex(pattern string) Route {
+	re, _, err := CompileRegex(pattern, true)
+	if err != nil {
+		panic(err)
+	}
+	return Route{PathKind: PathRegex, Further: &Conditions{Regex: re}}
+}
+
+func exact(name, value string) Header {
+	return Header{Name: name, String: String{Kind: StringExact, Value: value}}
+}
+
+func present(name string, present bool) Header {
+	return Header{Name: name, Kind: HeaderPresent, Present: present}
+}
+
+func inverted(h Header) Header {
+	h.Invert = true
+	return h
+}
+
+func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	// Given routes with one header, with several, and others between them; then the first match wins.
+	match := func(h ...Header) Route {
+		return Route{Path: "/", Further: &Conditions{Headers: h}}
+	}
+	routes := []Route{
+		match(present("first", true)),
+		match(exact("a", "1"), exact("b", "1")),
+		match(exact("b", "1")),
+		match(inverted(exact("c", "1"))),
+		match(exact("a", "1")),
+		match(exact("c", "1")),
+		match(exact("d", "1")),
+		match(exact("e", "1"), present("x", true)),
+		match(exact("f", "1")),
+		match(exact("a", "1,2")),
+		match(present("a", true), exact("b", "2")),
+		match(exact(":authority", "h")),
+		{Path: "/", Further: &Conditions{Headers: []Header{exact("a", "9")}, FractionPerMillion: new(uint32)}},
+		{Path: "/", Further: &Conditions{Headers: []Header{exact("a", "9")}, Query: []Query{{Name: "q", Present: true}}}},
+		match(exact("a", "9")),
+	}
+	table := newTable(routes...)
+	for want, rpc := range map[int]RPC{
+		0:  {Metadata: func() metadata.MD { return metadata.Pairs("first", "", "a", "1", "b", "1") }},
+		1:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "b", "1") }},
+		2:  {Metadata: func() metadata.MD { return metadata.Pairs("b", "1", "c", "2") }},
+		3:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "c", "2") }},
+		4:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "c", "1") }},
+		5:  {Metadata: func() metadata.MD { return metadata.Pairs("c", "1", "f", "1") }},
+		6:  {Metadata: func() metadata.MD { return metadata.Pairs("d", "1", "f", "1") }},
+		7:  {Metadata: func() metadata.MD { return metadata.Pairs("e", "1", "f", "1", "x", "") }},
+		8:  {Metadata: func() metadata.MD { return metadata.Pairs("e", "1", "f", "1") }},
+		9:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "a", "2") }},
+		10: {Metadata: func() metadata.MD { return metadata.Pairs("a", "3", "b", "2") }},
+		11: {Authority: "h"},
+		13: {Method: "/s/m?q", Metadata: func() metadata.MD { return metadata.Pairs("a", "9") }},
+		14: {Metadata: func() metadata.MD { return metadata.Pairs("a", "9") }},
+		-1: {},
+	} {
+		if rpc.Method == "" {
+			rpc.Method = "/s/m"
+		}
+		if got := table.find(rpc); got != want {
+			t.Errorf("want route %d, got %d", want, got)
+		}
+	}
+}
