@@ -33,7 +33,7 @@ func newCheckEncoder() *explore.Encoder {
 			"serverChannel.stream": true, "serverChannel.protocol": true, "serverChannel.finds": true, "serverChannel.ignored": true,
 			"serverChannel.levels": true, "serverChannel.saidSoon": true, "serverChannel.sending": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
-			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true, 
+			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
 			"subscription.found": true, "resource.level": true, "resource.saidIgnored": true, "authority.client": true,
 			"authority.wait": true, "level.server": true, "level.authority": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
