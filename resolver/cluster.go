@@ -24,7 +24,7 @@ type clusterNode struct {
 	self   *member            // of the cluster itself
 	others map[string]*member // of the clusters under it, by name; nil: there were none yet
 	// list has the clusters in state.Underlying, if there are any. next, if not nil,
-	// replaces it when all of its clusters have answered.
+	// replaces it when all of its clusters have answered. others has what they need.
 	list, next *leaves
 	partial    bool // some of list have not answered since it is in use
 	// stale are the members under which the clusters have changed since the last walk. See relist.
@@ -143,23 +143,23 @@ func (n *clusterNode) relist(urgent bool) {
 	}
 	if under(root) == nil {
 		if n.inUse() && !n.graph.isKnown(root) && !urgent {
-			n.next = nil
+			n.setLists(n.list, nil)
 			return
 		}
-		n.list, n.next = nil, nil
-		n.setState(*root, map[string]int{}, false)
+		n.setLists(nil, nil)
+		n.setState(*root, false)
 		return
 	}
 	w := newWalk(n)
 	if err := w.Visit(n.name); err != nil {
-		n.list, n.next = nil, nil
+		n.setLists(&leaves{seen: w.Heights}, nil)
 		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes,
-			Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}, w.Heights, false)
+			Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}, false)
 		return
 	}
 	l := n.leavesOf(w)
 	if n.inUse() && !l.complete() && !urgent {
-		n.next = l
+		n.setLists(n.list, l)
 		for _, m := range stale {
 			if n.member(m.name) == m {
 				n.refresh(m, urgent)
@@ -175,7 +175,7 @@ func (n *clusterNode) inUse() bool { return n.answered() && n.state.Err == nil }
 
 // use makes l the list in use.
 func (n *clusterNode) use(l *leaves) {
-	n.list, n.next = l, nil
+	n.setLists(l, nil)
 	var none pmap.Map[*balancer.ClusterState]
 	states := none.Edit()
 	for _, name := range l.names {
@@ -185,7 +185,18 @@ func (n *clusterNode) use(l *leaves) {
 		Cluster:    n.self.state.Cluster,
 		Notes:      (*aggregateNotes)(n.self.notes),
 		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
-	}, l.seen, !l.complete())
+	}, !l.complete())
+}
+
+// setLists sets the list in use and the next one, and ends the watches of the clusters that neither needs.
+func (n *clusterNode) setLists(list, next *leaves) {
+	n.list, n.next = list, next
+	for name, m := range n.others {
+		if !list.needs(name) && !next.needs(name) {
+			m.stop()
+			delete(n.others, name)
+		}
+	}
 }
 
 // refresh updates the state of a cluster of the list in use. If it becomes unknown, the old
@@ -198,19 +209,10 @@ func (n *clusterNode) refresh(m *member, urgent bool) {
 	states := s.Underlying.States.Edit()
 	states.Set(m.name, m.state)
 	s.Underlying = &balancer.Underlying{Names: s.Underlying.Names, States: states.Map()}
-	n.setState(s, nil, n.partial && !n.list.complete())
+	n.setState(s, n.partial && !n.list.complete())
 }
 
-// setState makes s the state. seen has the clusters under this one that it needs; nil: all of them.
-func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]int, partial bool) {
-	if seen != nil {
-		for name, m := range n.others {
-			if _, needed := seen[name]; !needed {
-				m.stop()
-				delete(n.others, name)
-			}
-		}
-	}
+func (n *clusterNode) setState(s balancer.ClusterState, partial bool) {
 	before := n.answered()
 	changed := !equalStates(&s, n.state)
 	n.partial = partial

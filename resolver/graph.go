@@ -46,8 +46,8 @@ type graph struct {
 	current, next *config
 	err           error
 
-	// clusters has the clusters of current and next, table their states as last published,
-	// edits the changes since.
+	// clusters has the clusters of current and next, table the states of those of current as last
+	// published, edits the changes since.
 	clusters   map[string]*clusterNode
 	stale      []*clusterNode // whose lists of clusters the next snapshot makes again
 	table      pmap.Map[*balancer.ClusterState]
@@ -262,6 +262,21 @@ func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfigur
 		}
 	}
 	g.settle()
+	g.releaseReplaced()
+}
+
+// releaseReplaced drops the clusters of routes that were replaced while they waited, unless other routes name them too: a control
+// plane may change routes again and again without answering for their clusters. The newest routes have started their
+// watches before, so that no subscription ends and begins again.
+func (g *graph) releaseReplaced() {
+	if g.next == nil {
+		return // settle has done so
+	}
+	for name, n := range g.clusters {
+		if _, inUse := g.edit().Get(name); !inUse && g.outgoing(n) {
+			g.drop(name, n)
+		}
+	}
 }
 
 // lastDestinations returns the clusters of the last route, which usually is the default one.

@@ -312,8 +312,10 @@ func TestRoutesReplacedBeforeTheirClustersAnswerAreNeverUsed(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	f.answer("RouteConfiguration R", routes("R", "b"))
+	late := f.watches["Cluster b"][0]
 	f.keep("RouteConfiguration R", routes("R", "a", "c"))
-	f.keep("Cluster b", errors.New("no b")) // Its routes were replaced.
+	late.ResourceChanged(nil, errors.New("no b"), func() {}) // Its routes were replaced.
+	f.expectNothing()
 	f.serve("c", "3")
 	f.expect("R: a=1 c=3")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster c", "ClusterLoadAssignment c")

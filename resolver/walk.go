@@ -36,6 +36,15 @@ func (l *leaves) has(name string) bool {
 	return ok
 }
 
+// needs reports whether the list depends on a cluster, which may be an aggregate one.
+func (l *leaves) needs(name string) bool {
+	if l == nil {
+		return false
+	}
+	_, seen := l.seen[name]
+	return seen
+}
+
 // complete reports whether all have answered.
 func (l *leaves) complete() bool { return l != nil && l.unanswered == 0 }
 

@@ -200,6 +200,32 @@ func TestFloodLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// Watches that end before the server has answered leave nothing behind, though another one that began before them goes on,
+// whether the server reads the requests or not.
+func TestUnansweredWatchesLeaveNothingBehind(t *testing.T) {
+	const watches = 30_000
+	for _, features := range [][]string{nil, {"delta"}} {
+		for name, answer := range map[string]func(*core){"read": func(k *core) { k.answer() }, "unread": func(*core) {}} {
+			t.Run(fmt.Sprint(features, name), func(t *testing.T) {
+				types := newTestTypes()
+				k := newCore(t, features...)
+				k.c.Watch(types.clusters, "silent", &counter{})
+				k.answer()
+				before := heap()
+				for i := range watches {
+					stop := k.c.Watch(types.clusters, fmt.Sprint("cluster-", i), &counter{})
+					answer(k)
+					stop()
+					answer(k)
+				}
+				if grown := int64(heap()) - int64(before); grown > 2<<20 { // SotW remembers some names: ads.MaxUnsubscribed
+					t.Errorf("the heap has grown by %d bytes", grown)
+				}
+			})
+		}
+	}
+}
+
 // wrapperType is the type URL of a wrapped resource in a SotW response.
 const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -50,8 +51,8 @@ type expiry struct {
 	// armed says that the timer is going to fire.
 	armed bool
 	// queue has the subscriptions that were requested, in the order of their
-	// deadlines: all have the same timeout. Answered subscriptions stay in
-	// the queue until they reach its front.
+	// deadlines: all have the same timeout. Answered subscriptions, and those that ended, stay in
+	// the queue until they reach its front or the queue has to grow.
 	queue []expecting
 }
 
@@ -71,6 +72,10 @@ func (x *expecting) answered() bool {
 func (e *expiry) expect(ts *typeState, s *subscription) {
 	e.skipAnswered()
 	s.State, s.deadline = ads.Requested, e.read()+stopwatchTime(e.timeout)
+	if len(e.queue) == cap(e.queue) {
+		e.queue = slices.DeleteFunc(e.queue, func(x expecting) bool { return x.answered() })
+		e.queue = slices.Grow(e.queue, len(e.queue)+1) // so that each one is looked at once on average
+	}
 	e.queue = append(e.queue, expecting{ts, s, s.deadline})
 	e.arm()
 }
