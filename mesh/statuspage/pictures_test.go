@@ -114,12 +114,13 @@ func TestBrowserShowsAFaultyFolder(t *testing.T) {
 	h := Handler(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
 		return Configuration{
 			Place: "folder", Name: "examples/mesh/config", FaultySince: &since, Faults: 2,
-			First:     `examples/mesh/config/checkout.yaml:9: spec.to[0].rules[0]: unknown field "matchs"; did you mean "matches"?`,
-			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3},
+			First: `examples/mesh/config/checkout.yaml:9: spec.to[0].rules[0]: unknown field "matchs"; did you mean "matches"?`,
+			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3,
+				Warnings: 1, Reports: []string{"examples/mesh/config/catalog.yaml:14: warning: policy canary: no endpoint of catalog has the tag version=v9"}},
 		}
 	}))
 	c.navigate(serve(t, h, nil).URL)
-	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago"} {
+	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	c.pictures("folder-faulty")

@@ -221,6 +221,10 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy": {
 			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1},
 		},
+		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy\n  REPLICA: 2 faults in what is published; some clients get errors in place of resources, or their RPCs fail: a.yaml:1: error: no\n" +
+			"  REPLICA: a.yaml:2: warning: no effect\n  REPLICA: and 2 more reports": {
+			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1, Errors: 2, Warnings: 2, Reports: []string{"a.yaml:1: error: no", "a.yaml:2: warning: no effect"}},
+		},
 		"the folder has 2 faults since 2026-07-01T10:00:00Z; nothing is published yet: a.yaml:1: \\x1b[31mred": {
 			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
 		},
@@ -237,7 +241,7 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
 		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
-		want = "Configuration:\n  " + admin + ": " + want + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
+		want = "Configuration:\n  " + admin + ": " + strings.ReplaceAll(want, "REPLICA", admin) + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
 		if got := fleet.Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}

@@ -65,7 +65,7 @@ func (f *Fleet) Lines() styled.Text {
 	return lines
 }
 
-// configurations says what each replica has published last, and what is wrong with its documents.
+// configurations says what each replica has published last, and what is wrong with its documents or has no effect.
 func (f *Fleet) configurations() string {
 	var b bytes.Buffer
 	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
@@ -76,6 +76,15 @@ func (f *Fleet) configurations() string {
 		}
 		for _, text := range state.Text(true) {
 			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+		}
+		if p := state.Published; p != nil {
+			reports, more := p.Beside()
+			for _, text := range reports {
+				line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+			}
+			if more > 0 {
+				line(&b, "%s: and %s", replica, faults.Count(more, "more report"))
+			}
 		}
 	}
 	return b.String()
