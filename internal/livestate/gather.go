@@ -112,6 +112,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 		g.cluster(clusterOf(others.target, &inspect.Cluster{Name: others.cluster, Phase: inspect.PhaseServing, State: inspect.Idle}, r))
 	}
 	sortClusters(g.Clusters)
+	g.splits()
 	for _, c := range g.Clusters {
 		g.facts.Clusters[c.Health]++
 		g.clusterProblem(c)
@@ -154,6 +155,35 @@ func (g *gathering) count(reports []*outcomes.Report) {
 			return cmp.Or(cmp.Compare(b.Minute.Started, a.Minute.Started), cmp.Compare(a.Route, b.Route))
 		})
 	}
+}
+
+// splits adds the routes that have sent RPCs to several clusters in the last minute.
+func (g *gathering) splits() {
+	byRoute := make(map[outcomes.Key][]SplitCluster)
+	for _, reports := range g.routes {
+		for _, r := range reports {
+			if r.Cluster != "" && r.Minute.Started > 0 {
+				k := outcomes.Key{Target: r.Target, Route: r.Route}
+				byRoute[k] = append(byRoute[k], SplitCluster{r.Cluster, rpcsOf(r).Minute})
+			}
+		}
+	}
+	for k, clusters := range byRoute {
+		if len(clusters) > 1 {
+			slices.SortFunc(clusters, func(a, b SplitCluster) int { return cmp.Compare(a.Name, b.Name) })
+			g.Splits = append(g.Splits, Split{k.Target, k.Route, clusters[:min(len(clusters), MaxSplit)]})
+		}
+	}
+	slices.SortFunc(g.Splits, func(a, b Split) int {
+		return cmp.Or(cmp.Compare(b.failed(), a.failed()), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Route, b.Route))
+	})
+}
+
+func (s *Split) failed() (n uint64) {
+	for i := range s.Clusters {
+		n += s.Clusters[i].Minute.Failed
+	}
+	return n
 }
 
 // ask describes the clusters of each channel. The channels are asked at the same time.
