@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -101,6 +102,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	}
 	g.count(reports)
 	g.servers()
+	g.certificates()
 	clusters := g.ask(ctx)
 	for i := range s.Channels {
 		g.channel(&s.Channels[i])
@@ -260,6 +262,30 @@ func (g *gathering) servers() {
 			g.Servers = append(g.Servers, one)
 		}
 	}
+}
+
+// certificates adds the certificates of the process, and tells of those whose end is near.
+func (g *gathering) certificates() {
+	identities := certfiles.Identities()
+	slices.SortStableFunc(identities, func(a, b certfiles.Identity) int { return a.NotAfter.Compare(b.NotAfter) })
+	for _, c := range identities {
+		g.Certificates = append(g.Certificates, Certificate{c.File, c.NotBefore, c.NotAfter})
+		if c.Ending() {
+			g.facts.Ending++
+			g.Problems = append(g.Problems, Problem{
+				Severity: Degraded, Kind: "certificate", Subject: "certificate " + text(c.File),
+				Text: CertificateEnd(c.Left()) + "; renew the file, which is read again without a restart",
+			})
+		}
+	}
+}
+
+// CertificateEnd says for how long a certificate is still valid.
+func CertificateEnd(left time.Duration) string {
+	if left < 0 {
+		return "expired " + Ago(-left) + " ago"
+	}
+	return "expires in " + Ago(left)
 }
 
 // behind returns since when servers, by URI, have said that their own control planes are unreachable: relays do, in place of

@@ -49,13 +49,15 @@ const (
 	MaxClusters  = 200
 	MaxEndpoints = 20 // bad ones, of a cluster
 	MaxRoutes    = 20 // of a cluster
-	MaxSplits    = 20
+	MaxSplits    = 10
 	MaxSplit     = 20 // clusters of a Split
 	// maxDetails is how many bad endpoints and routes all clusters have together: with texts of a peer's choice, they
 	// would make an answer larger than gRPC clients take.
 	maxDetails  = 300
 	maxChannels = 100
 	maxServers  = 100
+	// maxCertificates bounds what files a bootstrap names.
+	maxCertificates = 20
 )
 
 // State is how the process is, or the part of it that uses one xDS client. It encodes as JSON.
@@ -77,12 +79,15 @@ type State struct {
 	// Splits are the routes that have sent RPCs to several clusters in the last minute, those with most failures first.
 	Splits        []Split `json:"splits,omitempty"`
 	SplitsLeftOut int     `json:"splits_left_out,omitempty"`
+	// Certificates are those that the process presents to its peers, those that end first in front.
+	Certificates        []Certificate `json:"certificates,omitempty"`
+	CertificatesLeftOut int           `json:"certificates_left_out,omitempty"`
 }
 
 // Problem is something that is wrong.
 type Problem struct {
 	Severity Health `json:"severity"` // Failing or Degraded
-	// Kind is what Subject is: "channel", "cluster", "rpcs" of a channel, "server" or "resource".
+	// Kind is what Subject is: "channel", "cluster", "rpcs" of a channel, "server", "resource" or "certificate".
 	Kind string `json:"kind"`
 	// Subject says in words what has the problem, and Text what it is.
 	Subject string    `json:"subject"`
@@ -111,6 +116,14 @@ type Server struct {
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	// BehindSince is when a relay said that its own control plane is unreachable, zero if that is not so.
 	BehindSince time.Time `json:"behind_unreachable_since,omitzero"`
+}
+
+// Certificate is one of a file.
+type Certificate struct {
+	File string `json:"file"`
+	// NotBefore and NotAfter are from when and until when it is valid, with its issuers in the file.
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
 }
 
 // Channel is an xDS channel.
@@ -249,6 +262,10 @@ func (s *State) Bound() {
 		for j := range x.Clusters {
 			cut(&x.Clusters[j].Name)
 		}
+	}
+	s.Certificates, s.CertificatesLeftOut = bound(s.Certificates, maxCertificates)
+	for i := range s.Certificates {
+		cut(&s.Certificates[i].File)
 	}
 	room := maxDetails
 	for _, c := range s.Clusters {

@@ -173,6 +173,7 @@ func (r *Report) Apply(f Filter) {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
 				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))
 			})
+			s.Certificates = slices.DeleteFunc(s.Certificates, func(c livestate.Certificate) bool { return !f.Takes(c.File) })
 			s.Splits = slices.DeleteFunc(s.Splits, func(x livestate.Split) bool {
 				return !slices.ContainsFunc(x.Clusters, func(c livestate.SplitCluster) bool { return f.Takes(c.Name) })
 			})

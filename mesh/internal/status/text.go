@@ -71,6 +71,10 @@ func (t *text) state(s *livestate.State) {
 		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, since(server.Since), next)
 	}
 	t.more(s.ServersLeftOut, "control plane")
+	for _, c := range s.Certificates {
+		t.line(styled.Plain, 1, "certificate %s: %s, at %s", c.File, livestate.CertificateEnd(c.NotAfter.Sub(s.Time)), clock(c.NotAfter))
+	}
+	t.more(s.CertificatesLeftOut, "certificate")
 	for i := range s.Channels {
 		c := &s.Channels[i]
 		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
