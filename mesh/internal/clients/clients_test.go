@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil))
+	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil, nil))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
@@ -179,7 +179,7 @@ func TestOthersAreAnswered(t *testing.T) {
 	h := Handler("x", func() []controlplane.ClientStatus {
 		made.Add(1)
 		return []controlplane.ClientStatus{client("a")}
-	}, nil)
+	}, nil, nil)
 	blocked := make(chan struct{})
 	var writing sync.WaitGroup
 	for range 2 {
@@ -236,7 +236,7 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 	}
 	for want, state := range states {
 		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }))
+		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }, nil))
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
@@ -245,5 +245,23 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		if got := fleet.Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
+	}
+}
+
+// Relays that do not reach their control plane say so, and since when.
+func TestPrintOfARelayAlone(t *testing.T) {
+	t.Parallel()
+	serve := func(text string) (admin string) {
+		mux := http.NewServeMux()
+		mux.Handle("/clients", Handler("r", func() []controlplane.ClientStatus { return nil }, nil, func() string { return text }))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		return strings.TrimPrefix(server.URL, "http://")
+	}
+	alone, other := serve("the control plane is unreachable since 2026-07-01T10:00:00Z\x1b[31m"), serve("")
+	fleet := Ask(t.Context(), []Replica{{Admin: alone}, {Admin: other}}, false, time.Minute)
+	want := "Relays without their control plane:\n  " + alone + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 rejecting, 0 behind\n"
+	if got := fleet.Lines().String(); got != want {
+		t.Errorf("got\n%q, want\n%q", got, want)
 	}
 }

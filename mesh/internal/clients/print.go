@@ -45,6 +45,7 @@ func (f *Fleet) Lines() styled.Text {
 		lines[i].Style = styles[i]
 	}
 	section(&lines, "Configuration:", f.configurations())
+	section(&lines, "Relays without their control plane:", f.upstreams())
 	section(&lines, "Refused:", nacks.String())
 	section(&lines, "Errors in place of resources:", errs.String())
 	if len(lines) > 0 {
@@ -86,6 +87,15 @@ func (f *Fleet) configurations() string {
 				line(&b, "%s: and %s", replica, faults.Count(more, "more report"))
 			}
 		}
+	}
+	return b.String()
+}
+
+// upstreams says which relays do not reach their control plane.
+func (f *Fleet) upstreams() string {
+	var b bytes.Buffer
+	for _, relay := range slices.Sorted(maps.Keys(f.Upstreams)) {
+		line(&b, "%s: %s", relay, faults.Shorten(f.Upstreams[relay], maxError))
 	}
 	return b.String()
 }
