@@ -34,7 +34,7 @@ const soon = time.Second
 // Provider is a certprovider.Provider that reads its files when material is asked for and
 // the last reading is older than the refresh interval. A handshake never gets older
 // material than from a goroutine that polls, its error names the file that cannot be
-// used, and there is nothing to stop. It is safe for concurrent use.
+// used, and there is no goroutine to stop. It is safe for concurrent use.
 //
 // Material in doubt is read again before the interval is over: a certificate that is not valid now, and everything
 // after a handshake has failed ([Doubt]).
@@ -73,6 +73,9 @@ func NewProvider(files Config) *Provider {
 	}
 	if files.Certificate != "" {
 		p.identity.read = identity{file{"certificate_file", files.Certificate}, file{"private_key_file", files.Key}}.read
+		inUse.Lock()
+		defer inUse.Unlock()
+		inUse.files[p] = files.Certificate
 	}
 	return p
 }
@@ -85,17 +88,22 @@ func (p *Provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, 
 	if ctx.Value(doubtKey{}) != nil {
 		p.roots.doubted, p.identity.doubted = true, true
 	}
-	if certs := p.material.Certs; len(certs) > 0 && Invalid(&certs[0]) != "" {
-		p.identity.doubted = true
-	}
 	err := p.update(&p.roots)
-	if identityErr := p.update(&p.identity); err == nil {
+	if identityErr := p.updateIdentity(); err == nil {
 		err = identityErr
 	}
 	if err != nil {
 		return nil, err
 	}
 	return p.material, nil
+}
+
+// updateIdentity is update for the identity, which is in doubt once it is not valid.
+func (p *Provider) updateIdentity() error {
+	if certs := p.material.Certs; len(certs) > 0 && Invalid(&certs[0]) != "" {
+		p.identity.doubted = true
+	}
+	return p.update(&p.identity)
 }
 
 // update reads a part again if that is due. It returns an error if the part was never good.
@@ -118,8 +126,12 @@ func (p *Provider) update(part *part) error {
 	return nil
 }
 
-// Close implements certprovider.Provider. It does nothing.
-func (p *Provider) Close() {}
+// Close implements certprovider.Provider. The certificate is none of the Identities any more.
+func (p *Provider) Close() {
+	inUse.Lock()
+	defer inUse.Unlock()
+	delete(inUse.files, p)
+}
 
 func (f file) bundleMap(into *certprovider.KeyMaterial) error {
 	text, err := f.read()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -101,6 +102,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	}
 	g.count(reports)
 	g.servers()
+	g.certificates()
 	clusters := g.ask(ctx)
 	for i := range s.Channels {
 		g.channel(&s.Channels[i])
@@ -112,6 +114,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 		g.cluster(clusterOf(others.target, &inspect.Cluster{Name: others.cluster, Phase: inspect.PhaseServing, State: inspect.Idle}, r))
 	}
 	sortClusters(g.Clusters)
+	g.splits()
 	for _, c := range g.Clusters {
 		g.facts.Clusters[c.Health]++
 		g.clusterProblem(c)
@@ -154,6 +157,35 @@ func (g *gathering) count(reports []*outcomes.Report) {
 			return cmp.Or(cmp.Compare(b.Minute.Started, a.Minute.Started), cmp.Compare(a.Route, b.Route))
 		})
 	}
+}
+
+// splits adds the routes that have sent RPCs to several clusters in the last minute.
+func (g *gathering) splits() {
+	byRoute := make(map[outcomes.Key][]SplitCluster)
+	for _, reports := range g.routes {
+		for _, r := range reports {
+			if r.Cluster != "" && r.Minute.Started > 0 {
+				k := outcomes.Key{Target: r.Target, Route: r.Route}
+				byRoute[k] = append(byRoute[k], SplitCluster{r.Cluster, rpcsOf(r).Minute})
+			}
+		}
+	}
+	for k, clusters := range byRoute {
+		if len(clusters) > 1 {
+			slices.SortFunc(clusters, func(a, b SplitCluster) int { return cmp.Compare(a.Name, b.Name) })
+			g.Splits = append(g.Splits, Split{k.Target, k.Route, clusters[:min(len(clusters), MaxSplit)]})
+		}
+	}
+	slices.SortFunc(g.Splits, func(a, b Split) int {
+		return cmp.Or(cmp.Compare(b.failed(), a.failed()), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Route, b.Route))
+	})
+}
+
+func (s *Split) failed() (n uint64) {
+	for i := range s.Clusters {
+		n += s.Clusters[i].Minute.Failed
+	}
+	return n
 }
 
 // ask describes the clusters of each channel. The channels are asked at the same time.
@@ -230,6 +262,30 @@ func (g *gathering) servers() {
 			g.Servers = append(g.Servers, one)
 		}
 	}
+}
+
+// certificates adds the certificates of the process, and tells of those whose end is near.
+func (g *gathering) certificates() {
+	identities := certfiles.Identities()
+	slices.SortStableFunc(identities, func(a, b certfiles.Identity) int { return a.NotAfter.Compare(b.NotAfter) })
+	for _, c := range identities {
+		g.Certificates = append(g.Certificates, Certificate{c.File, c.NotBefore, c.NotAfter})
+		if c.Ending() {
+			g.facts.Ending++
+			g.Problems = append(g.Problems, Problem{
+				Severity: Degraded, Kind: "certificate", Subject: "certificate " + text(c.File),
+				Text: CertificateEnd(c.Left()) + "; renew the file, which is read again without a restart",
+			})
+		}
+	}
+}
+
+// CertificateEnd says for how long a certificate is still valid.
+func CertificateEnd(left time.Duration) string {
+	if left < 0 {
+		return "expired " + Ago(-left) + " ago"
+	}
+	return "expires in " + Ago(left)
 }
 
 // behind returns since when servers, by URI, have said that their own control planes are unreachable: relays do, in place of

@@ -3,16 +3,20 @@ package livestate
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -142,6 +146,12 @@ func TestLargestState(t *testing.T) {
 			c.BadEndpoints = append(c.BadEndpoints, BadEndpoint{Address: long, Error: long})
 			c.Routes = append(c.Routes, Route{Route: long, RPCs: rpcs()})
 		}
+		split := Split{Target: long, Route: long}
+		for range MaxSplit {
+			split.Clusters = append(split.Clusters, SplitCluster{Name: long + long})
+		}
+		s.Splits = append(s.Splits, split)
+		s.Certificates = append(s.Certificates, Certificate{File: long + long})
 		s.Clusters = append(s.Clusters, c)
 		s.Problems = append(s.Problems, Problem{Subject: long, Text: long, Where: long, Target: long, Cluster: long, Server: long})
 		s.Servers = append(s.Servers, Server{URI: long, Error: long})
@@ -313,6 +323,63 @@ func TestFailedRPCs(t *testing.T) {
 		if len(s.Problems) != 1 || !strings.HasSuffix(s.Problems[0].Subject, strconv.Quote(tc.cluster)) || !strings.HasPrefix(s.Problems[0].Text, tc.want) || s.Verdict.State != Failing {
 			t.Errorf("%s: %q, %+v; want %q", tc.name, s.Verdict.Text, s.Problems, tc.want)
 		}
+	}
+}
+
+// The certificates that the process presents are told, those that end first in front, and as a problem when their end is near. The test is
+// not parallel: the certificates are those of all tests.
+func TestCertificates(t *testing.T) {
+	ca, now := testca.New(t), time.Now()
+	var files []testca.Files
+	for _, left := range []time.Duration{100 * time.Hour, 90 * time.Minute, -100 * time.Minute} {
+		f := testca.NewFiles(t)
+		f.IssueFor(ca, &x509.Certificate{NotBefore: now.Add(-100 * time.Hour), NotAfter: now.Add(left + time.Second)})
+		p := certfiles.NewProvider(certfiles.Config{Certificate: f.Cert, Key: f.Key, Refresh: time.Hour})
+		defer p.Close()
+		files = append(files, f)
+	}
+	s := Take(t.Context(), &Source{Channels: []inspect.Channel{configured("xds:///certified", serving("c", inspect.Ready, ""))}})
+	var listed, told []string
+	for _, c := range s.Certificates {
+		listed = append(listed, c.File)
+	}
+	for _, p := range s.Problems {
+		told = append(told, fmt.Sprintf("%s %s %s: %s", p.Severity, p.Kind, p.Subject, p.Text))
+	}
+	const renew = "; renew the file, which is read again without a restart"
+	want := []string{"degraded certificate certificate " + files[2].Cert + ": expired 99 min ago" + renew, "degraded certificate certificate " + files[1].Cert + ": expires in 90 min" + renew}
+	slices.Sort(want)
+	slices.Sort(told)
+	if !slices.Equal(listed, []string{files[2].Cert, files[1].Cert, files[0].Cert}) || !slices.Equal(told, want) || s.Verdict.State != Degraded {
+		t.Errorf("listed are %q; told %q, want %q; %q", listed, told, want, s.Verdict.Text)
+	}
+}
+
+// A route with several clusters is told with all of them, those with failures first; RPCs without a cluster, of clusters that get no
+// RPCs any more, and of other targets do not count.
+func TestSplits(t *testing.T) {
+	t.Parallel()
+	const target = "xds:///split"
+	report := func(target, route, cluster string, started, failed uint64) *outcomes.Report {
+		return &outcomes.Report{
+			Key: outcomes.Key{Target: target, Route: route, Cluster: cluster}, Started: 100, Measured: 10, Minute: outcomes.Sum{Started: started, Ended: started, Failed: failed},
+		}
+	}
+	s := take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, serving("v1", inspect.Ready, ""))}}, time.Now().Add(-time.Minute), []*outcomes.Report{
+		report(target, "/", "v2", 10, 5), report(target, "/", "v1", 90, 0), report(target, "/", "", 1, 1),
+		report(target, "/a", "v1", 1, 0), report(target, "/a", "v2", 1, 0),
+		report(target, "/past", "v1", 1, 0), report(target, "/past", "v2", 0, 0), report(target, "/one", "v1", 1, 1),
+		report("xds:///other", "/one", "v1", 1, 1), report("xds:///other", "/one", "v2", 1, 1),
+	})
+	var told []string
+	for i := range s.Splits {
+		for _, c := range s.Splits[i].Clusters {
+			told = append(told, fmt.Sprintf("%s %s %s: %.1f/s %s", s.Splits[i].Target, s.Splits[i].Route, c.Name, c.Minute.Rate(), Percent(c.Minute.Share())))
+		}
+	}
+	want := []string{target + " / v1: 9.0/s 0 %", target + " / v2: 1.0/s 50.0 %", target + " /a v1: 0.1/s 0 %", target + " /a v2: 0.1/s 0 %"}
+	if strings.Join(told, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s, want\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 	}
 }
 

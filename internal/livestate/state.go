@@ -49,11 +49,15 @@ const (
 	MaxClusters  = 200
 	MaxEndpoints = 20 // bad ones, of a cluster
 	MaxRoutes    = 20 // of a cluster
+	MaxSplits    = 10
+	MaxSplit     = 20 // clusters of a Split
 	// maxDetails is how many bad endpoints and routes all clusters have together: with texts of a peer's choice, they
 	// would make an answer larger than gRPC clients take.
 	maxDetails  = 300
 	maxChannels = 100
 	maxServers  = 100
+	// maxCertificates bounds what files a bootstrap names.
+	maxCertificates = 20
 )
 
 // State is how the process is, or the part of it that uses one xDS client. It encodes as JSON.
@@ -72,12 +76,18 @@ type State struct {
 	ChannelsLeftOut int        `json:"channels_left_out,omitempty"`
 	Clusters        []*Cluster `json:"clusters"`
 	ClustersLeftOut int        `json:"clusters_left_out,omitempty"`
+	// Splits are the routes that have sent RPCs to several clusters in the last minute, those with most failures first.
+	Splits        []Split `json:"splits,omitempty"`
+	SplitsLeftOut int     `json:"splits_left_out,omitempty"`
+	// Certificates are those that the process presents to its peers, those that end first in front.
+	Certificates        []Certificate `json:"certificates,omitempty"`
+	CertificatesLeftOut int           `json:"certificates_left_out,omitempty"`
 }
 
 // Problem is something that is wrong.
 type Problem struct {
 	Severity Health `json:"severity"` // Failing or Degraded
-	// Kind is what Subject is: "channel", "cluster", "rpcs" of a channel, "server" or "resource".
+	// Kind is what Subject is: "channel", "cluster", "rpcs" of a channel, "server", "resource" or "certificate".
 	Kind string `json:"kind"`
 	// Subject says in words what has the problem, and Text what it is.
 	Subject string    `json:"subject"`
@@ -106,6 +116,14 @@ type Server struct {
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	// BehindSince is when a relay said that its own control plane is unreachable, zero if that is not so.
 	BehindSince time.Time `json:"behind_unreachable_since,omitzero"`
+}
+
+// Certificate is one of a file.
+type Certificate struct {
+	File string `json:"file"`
+	// NotBefore and NotAfter are from when and until when it is valid, with its issuers in the file.
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
 }
 
 // Channel is an xDS channel.
@@ -175,6 +193,21 @@ type Route struct {
 	RPCs  *RPCs  `json:"rpcs"`
 }
 
+// Split is a route that has sent RPCs to several clusters, such as two versions of a service.
+type Split struct {
+	Target string `json:"target"`
+	// Route is the name of the route, or the paths that it matches. Routes of one name, or of the same paths without one, are one.
+	Route string `json:"route"`
+	// Clusters are in the order of their names, at most MaxSplit of them.
+	Clusters []SplitCluster `json:"clusters"`
+}
+
+// SplitCluster is what became of the RPCs that a route has sent to a cluster.
+type SplitCluster struct {
+	Name   string `json:"name"`
+	Minute Minute `json:"minute"`
+}
+
 // RPCs is what was counted, see package outcomes.
 type RPCs struct {
 	Started  uint64            `json:"started"`
@@ -196,6 +229,9 @@ type Minute struct {
 	P50    *float64 `json:"p50_ms,omitempty"`
 	P99    *float64 `json:"p99_ms,omitempty"`
 }
+
+// Rate is how many RPCs began in a second.
+func (m *Minute) Rate() float64 { return float64(m.Started) / float64(max(m.Seconds, 1)) }
 
 // Share is the share of RPCs that have failed, 0 if none has ended.
 func (m *Minute) Share() float64 {
@@ -219,6 +255,18 @@ func (s *State) Bound() {
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
 	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
 	s.Clusters, s.ClustersLeftOut = bound(s.Clusters, MaxClusters)
+	s.Splits, s.SplitsLeftOut = bound(s.Splits, MaxSplits)
+	for i := range s.Splits {
+		x := &s.Splits[i]
+		cut(&x.Target, &x.Route)
+		for j := range x.Clusters {
+			cut(&x.Clusters[j].Name)
+		}
+	}
+	s.Certificates, s.CertificatesLeftOut = bound(s.Certificates, maxCertificates)
+	for i := range s.Certificates {
+		cut(&s.Certificates[i].File)
+	}
 	room := maxDetails
 	for _, c := range s.Clusters {
 		c.BadEndpoints, _ = bound(c.BadEndpoints, room)

@@ -42,8 +42,8 @@ type Facts struct {
 	// Behind counts the control planes in use that are relays whose own is unreachable, since BehindSince.
 	Behind      int
 	BehindSince time.Time
-	// Faults counts the problems with resources.
-	Faults int
+	// Faults counts the problems with resources, Ending the certificates whose end is near.
+	Faults, Ending int
 	// LastChange is zero if there was none.
 	LastChange time.Time
 }
@@ -93,7 +93,7 @@ func (f *Facts) health() Health {
 	switch {
 	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
 		return Failing
-	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Bypassing > 0, f.Lost+f.Behind > 0, f.Faults > 0:
+	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Bypassing > 0, f.Lost+f.Behind > 0, f.Faults > 0, f.Ending > 0:
 		return Degraded
 	case f.uncounted(): // Connections alone do not say that RPCs work.
 		return Unknown
@@ -132,8 +132,10 @@ func (f *Facts) subject(h Health) Part {
 		return Part{About: "channels", Text: fmt.Sprintf("Degraded: %s of %s without a bootstrap", faults.Number(f.Bypassing), faults.Count(f.Channels, "channel"))}
 	case h == Degraded && f.Lost+f.Behind > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
-	case h == Degraded:
+	case h == Degraded && f.Faults > 0:
 		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with a fault"}
+	case h == Degraded:
+		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Ending, "certificate") + " at the end"}
 	case h == Well && f.Clusters[Well] == 0:
 		return Part{About: "rpcs", Text: "Well: RPCs"}
 	case h == Well && all == f.Clusters[Well]:

@@ -41,6 +41,8 @@ func TestJudge(t *testing.T) {
 			Degraded, "Degraded: no news from a control plane · no errors in 100 RPCs · relay connected; its control plane unreachable for 22 s · no change yet"},
 		{"a rejected version", Facts{Channels: 1, Clusters: map[Health]int{Well: 1}, Measured: 60, Ended: 1, Servers: 1, Connected: 1, Faults: 2},
 			Degraded, "Degraded: 2 resources with a fault · no errors in 1 RPC · control plane connected · no change yet"},
+		{"a certificate at its end", Facts{Channels: 1, Clusters: map[Health]int{Well: 1}, Measured: 60, Ended: 1, Servers: 1, Connected: 1, Ending: 1},
+			Degraded, "Degraded: 1 certificate at the end · no errors in 1 RPC · control plane connected · no change yet"},
 		{"few errors", Facts{Channels: 1, Clusters: map[Health]int{Well: 2}, Measured: 60, Ended: 10_000, Failed: 3, Servers: 1, Connected: 1},
 			Well, "Well: 2 clusters · under 0.1 % errors · control plane connected · no change yet"},
 		{"clusters that nobody uses", Facts{Channels: 1, Clusters: map[Health]int{Well: 1, Idle: 999}, Measured: 20, Servers: 1, Connected: 1},

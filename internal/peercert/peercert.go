@@ -114,7 +114,7 @@ func (r *Requirements) rootsFor(leaf *x509.Certificate) (*x509.CertPool, error) 
 	if r.Bundles == nil {
 		return r.Roots, nil
 	}
-	id, err := spiffeID(leaf)
+	id, err := SPIFFEID(leaf)
 	if err != nil {
 		return nil, fmt.Errorf("the server's certificate (%s) is not a SPIFFE certificate, and the trusted roots are SPIFFE bundles: %w",
 			describe(leaf), err)
@@ -131,9 +131,10 @@ func (r *Requirements) rootsFor(leaf *x509.Certificate) (*x509.CertPool, error) 
 	return roots, nil
 }
 
-// spiffeID returns the SPIFFE ID of a leaf certificate, which has to be well-formed: one URI
-// SAN, and no rights of a CA (X509-SVID, "Leaf Validation"). The case of its scheme means nothing (RFC 3986, section 3.1).
-func spiffeID(leaf *x509.Certificate) (spiffeid.ID, error) {
+// SPIFFEID returns the SPIFFE ID of a leaf certificate, which has to be well-formed: one URI SAN, and no rights of a CA (X509-SVID, "Leaf
+// Validation"). The URI is read as it is in the certificate: package url forgets an empty fragment. The case of its scheme means nothing
+// (RFC 3986, section 3.1).
+func SPIFFEID(leaf *x509.Certificate) (spiffeid.ID, error) {
 	found := uris(leaf)
 	switch {
 	case len(found) != 1:

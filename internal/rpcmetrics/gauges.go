@@ -8,10 +8,11 @@ import (
 
 	estats "google.golang.org/grpc/experimental/stats"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// gauges are what plugins read of a Recorder: the age of the channel's configuration, and the RPCs in flight.
+// gauges are what plugins read of a Recorder: the age of the channel's configuration, the RPCs in flight, and the certificates.
 type gauges struct {
 	since      atomic.Pointer[time.Time] // when the configuration came into use; nil: there is none
 	unregister func()
@@ -28,7 +29,7 @@ func (m *Recorder) startGauges() {
 	reporters.Lock()
 	reporters.byTarget[m.target] = append(reporters.byTarget[m.target], m)
 	reporters.Unlock()
-	m.gauges.unregister = m.to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), m.handles.age, m.handles.inFlight)
+	m.gauges.unregister = m.to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), m.handles.age, m.handles.inFlight, m.handles.left, m.handles.lifetime)
 }
 
 func (m *Recorder) stopGauges() {
@@ -61,8 +62,13 @@ func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
 	m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
 	record := func(k outcomes.Key, n int64) { m.handles.inFlight.Record(to, n, k.Target, k.Route, k.Cluster) }
 	outcomes.InFlight(m.target, record)
-	// Nobody knows the channels of these RPCs. So each channel reports all of them, with the same labels: they are one value.
+	// Nobody knows the channels of these RPCs, and certificates are the process's. So each channel reports all of them, with the same
+	// labels: they are one value.
 	outcomes.InFlight(outcomes.Others, record)
+	for _, c := range certfiles.Identities() {
+		m.handles.left.Record(to, int64(c.Left().Seconds()), c.File)
+		m.handles.lifetime.Record(to, int64(c.Lifetime().Seconds()), c.File)
+	}
 	return nil
 }
 

@@ -1,6 +1,6 @@
 // Package rpcmetrics records metrics of the RPCs of a channel: by route, cluster and priority of
-// the endpoint, by the reason of picks without an endpoint, and the age of the configuration. How many are
-// in flight is read from package outcomes.
+// the endpoint, by the reason of picks without an endpoint, the age of the configuration, and how long the process's certificates are
+// valid. How many are in flight is read from package outcomes.
 //
 // It is on for channels with a stats plugin that takes metrics, in programs that link the module's
 // package metrics, which registers the Descriptors with gRPC: plugins do not report which metrics
@@ -20,6 +20,7 @@ import (
 // The labels. Those of gRPC mean the same as on its own metrics (gRFC A66, A89).
 const (
 	labelTarget   = "grpc.target"
+	labelFile     = "dynxds.certificate"
 	labelStatus   = "grpc.status"
 	labelCluster  = "grpc.lb.backend_service"
 	labelRoute    = "dynxds.route"
@@ -34,6 +35,8 @@ const (
 	metricFailures = "dynxds.client.pick.failures"
 	metricInFlight = "dynxds.client.in_flight"
 	metricAge      = "dynxds.client.config.age"
+	metricLeft     = "dynxds.client.certificate.left"
+	metricLifetime = "dynxds.client.certificate.lifetime"
 )
 
 // latencyBounds are those of grpc.client.call.duration (gRFC A66), in seconds.
@@ -59,6 +62,10 @@ func Descriptors() []estats.MetricDescriptor {
 			Description: "RPCs that have been routed and have not ended, by route and the route's cluster."},
 		{Name: metricAge, Type: estats.MetricTypeIntAsyncGauge, Unit: "s", Labels: []string{labelTarget},
 			Description: "Time since the channel began to use its configuration: routes, clusters and endpoints."},
+		{Name: metricLeft, Type: estats.MetricTypeIntAsyncGauge, Unit: "s", Labels: []string{labelFile},
+			Description: "How long a certificate that the process presents is still valid; negative after its end."},
+		{Name: metricLifetime, Type: estats.MetricTypeIntAsyncGauge, Unit: "s", Labels: []string{labelFile},
+			Description: "How long a certificate that the process presents is valid in all."},
 	}
 }
 
@@ -67,6 +74,7 @@ type handles struct {
 	calls, retries, failures *estats.Int64CountHandle
 	duration                 *estats.Float64HistoHandle
 	inFlight, age            *estats.Int64AsyncGaugeHandle
+	left, lifetime           *estats.Int64AsyncGaugeHandle
 }
 
 // registered looks the metrics up in gRPC's registry. It reports false unless all are there. It
@@ -87,6 +95,8 @@ func registered() (handles, bool) {
 		duration: (*estats.Float64HistoHandle)(found[metricDuration]),
 		inFlight: (*estats.Int64AsyncGaugeHandle)(found[metricInFlight]),
 		age:      (*estats.Int64AsyncGaugeHandle)(found[metricAge]),
+		left:     (*estats.Int64AsyncGaugeHandle)(found[metricLeft]),
+		lifetime: (*estats.Int64AsyncGaugeHandle)(found[metricLifetime]),
 	}, true
 }
 

@@ -2,6 +2,7 @@ package rpcmetrics
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,9 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -212,6 +215,29 @@ func TestInFlight(t *testing.T) {
 	collect(`in_flight 1 ["(others)" "(others)" "(others)"]`)
 	late.End(nil)
 	collect()
+}
+
+// The certificates that the process presents are reported as long as they may be. The test is not parallel: they are those of all tests.
+func TestCertificates(t *testing.T) {
+	register()
+	files := testca.NewFiles(t)
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		files.IssueFor(testca.New(t), &x509.Certificate{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)})
+		provider := certfiles.NewProvider(certfiles.Config{Certificate: files.Cert, Key: files.Key, Refresh: time.Hour})
+		p := new(plugin)
+		m := New("certified", p)
+		defer m.Close()
+		m.Configured(true)
+		xdstest.NoError(t, m.report(p))
+		p.expect(t, `config.age 0 ["certified"]`, fmt.Sprintf("certificate.left 3600 [%q]", files.Cert), fmt.Sprintf("certificate.lifetime 7200 [%q]", files.Cert))
+		time.Sleep(2 * time.Hour)
+		xdstest.NoError(t, m.report(p))
+		p.expect(t, `config.age 7200 ["certified"]`, fmt.Sprintf("certificate.left -3600 [%q]", files.Cert), fmt.Sprintf("certificate.lifetime 7200 [%q]", files.Cert))
+		provider.Close()
+		xdstest.NoError(t, m.report(p))
+		p.expect(t, `config.age 7200 ["certified"]`)
+	})
 }
 
 // The memory for labels, ours and the plugin's, is bounded whatever the control plane sends.

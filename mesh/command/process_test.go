@@ -169,7 +169,7 @@ func TestExpect(t *testing.T) {
 		}
 	}
 	out := runOK(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1", "--name", "*v2", "--state", "UNHEALTHY")
-	if strings.Contains(out, "\ncluster \"backend;version=v1\"") || !strings.Contains(out, "\ncluster \"backend;version=v2\"") || strings.Contains(out, "  HEALTHY") {
+	if strings.Contains(out, "\ncluster \"backend;version=v1\"") || !strings.Contains(out, "\ncluster \"backend;version=v2\"") || strings.Contains(out, " HEALTHY  ") {
 		t.Errorf("with --name and --state:\n%s", out)
 	}
 }

@@ -69,7 +69,7 @@ var symptoms = []struct {
 		return serveShop(t, oneEndpoint(t)+canary)
 	}, []string{`header x-next = "yes"`, "no: header x-next is absent", "backendRefs"}},
 	{"A canary gets no traffic", onlyFolder, []string{"no: header x-next is absent", "no endpoint of service shop has the tags {version=v2}"}},
-	{"One endpoint gets no traffic", onlyFolder, []string{"10.0.0.2:8080 DRAINING"}},
+	{"One endpoint gets no traffic", onlyFolder, []string{"10.0.0.2:8080 would be DRAINING"}},
 	{"An endpoint is ejected", func(t *testing.T) scene {
 		good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
 		bad.Fail(status.Error(codes.Internal, "a fault"))

@@ -58,7 +58,7 @@ func TestExplainOnATerminal(t *testing.T) {
 	}
 	plain := runOK(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
 	coloured := explained()
-	for _, want := range []string{"\x1b[1moutcome ", " taken by 100% of the RPCs", "\x1b[32m            127.0.0.1:18051  HEALTHY  "} {
+	for _, want := range []string{"\x1b[1moutcome ", " taken by 100% of the RPCs", "\x1b[32m            127.0.0.1:18051  would be HEALTHY  "} {
 		if !strings.Contains(coloured, want) {
 			t.Errorf("the text lacks %q:\n%q", want, coloured)
 		}

@@ -78,6 +78,11 @@ func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
 	for i := range f.Clusters {
 		a.Destinations = append(a.Destinations, e.destination(a, &f.Clusters[i], i, total))
 	}
+	for _, c := range e.rawRoute().GetRoute().GetWeightedClusters().GetClusters() {
+		if c.GetWeight().GetValue() == 0 {
+			a.Destinations = append(a.Destinations, Destination{Cluster: c.GetName(), Header: c.GetClusterHeader(), At: e.at(provenance.BackendRefs)})
+		}
+	}
 	for i := range e.route.Mirrors {
 		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
 	}

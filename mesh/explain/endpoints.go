@@ -183,16 +183,17 @@ func (a *ClusterAssignment) usable() int {
 // choose sets the priority that is in use according to the resources alone: the first one with an
 // endpoint that may get RPCs.
 func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
+	usable := cmp.Or(c.wouldBe(), "is ") + "HEALTHY or UNKNOWN"
 	for i := range a.Priorities {
 		p := &a.Priorities[i]
 		switch n, all := p.usable(), p.endpoints(); {
 		case n == 0:
-			p.Reason = "no endpoint of it is HEALTHY or UNKNOWN"
+			p.Reason = "no endpoint of it " + usable
 		case a.InUse >= 0:
 			p.Reason = fmt.Sprintf("priority %d is preferred", a.InUse)
 		default:
 			p.InUse, a.InUse = true, i
-			p.Reason = fmt.Sprintf("the first with an endpoint that is HEALTHY or UNKNOWN: %d of %d", n, all)
+			p.Reason = fmt.Sprintf("the first with an endpoint that %s: %d of %d", usable, n, all)
 			if value.Kind.DNS() {
 				p.Reason = "DNS resolves its names, to addresses that only the process knows"
 			}
@@ -205,7 +206,7 @@ func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
 	case len(a.Priorities) == 0:
 		a.Reason = "there are no endpoints"
 	default:
-		a.Reason = "no endpoint is HEALTHY or UNKNOWN"
+		a.Reason = "no endpoint " + usable
 	}
 	c.Error, c.refused = a.Reason, ""
 }

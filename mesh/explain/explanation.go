@@ -64,8 +64,8 @@ type ResourceStatus struct {
 	// Type is the short name: "Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment".
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// State is as gRFC A88 writes it: "ACKED", "NACKED", "DOES_NOT_EXIST". It is empty if the
-	// source has no resource of that name.
+	// State is as gRFC A88 writes it: "ACKED", "NACKED", "DOES_NOT_EXIST"; of a folder, which no client has, it is
+	// WouldBeSent or WouldBeAnError. It is empty if the source has no resource of that name.
 	State string `json:"state,omitempty"`
 	// Cached is set if a version is in use, in any State.
 	Cached  bool       `json:"cached"`
@@ -89,6 +89,12 @@ type ResourceStatus struct {
 	// At is the "file:line" of the policy that the resource was made from.
 	At string `json:"at,omitempty"`
 }
+
+// The states of resources in a folder.
+const (
+	WouldBeSent    = "would be sent"
+	WouldBeAnError = "would be an error"
+)
 
 // IgnoredField is a populated field that the client does not act on.
 type IgnoredField struct {
@@ -176,7 +182,7 @@ type Destination struct {
 	// Header names the header that has the name of the cluster, or is empty.
 	Header string `json:"header,omitempty"`
 	// Weight is out of the sum of the weights of an Action, and Percent the share of the RPCs that
-	// take the route. Weight is 0 for a mirror.
+	// take the route. Weight is 0 for a mirror, and for a cluster that gets no RPC, of which nothing else is described.
 	Weight  uint32  `json:"weight,omitempty"`
 	Percent float64 `json:"percent"`
 	// Error is why RPCs that draw it fail, or are not mirrored.

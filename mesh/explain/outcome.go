@@ -76,6 +76,9 @@ func (all clustersByName) endings(a *Action) []ending {
 		filtered, rest := []ending(nil), make([]ending, 0, len(a.Destinations))
 		for i := range a.Destinations {
 			d := &a.Destinations[i]
+			if d.Weight == 0 {
+				continue
+			}
 			if d.Error != "" { // nor do these
 				rest = append(rest, ending{share: d.Percent, code: unavailable, text: unavailable + ": " + d.Error})
 				continue

@@ -63,7 +63,7 @@ func (all clustersByName) picture(name string, depth int) []branch {
 	for _, l := range c.Assignment.Priorities[c.Assignment.InUse].Localities {
 		for i := range l.Endpoints {
 			if e := &l.Endpoints[i]; e.Usable {
-				list = append(list, branch{text: strings.Join(strings.Fields(e.Address+" "+e.row().cells[3]), " ")})
+				list = append(list, branch{text: strings.Join(strings.Fields(e.Address+" "+e.row("").cells[3]), " ")})
 			}
 		}
 	}

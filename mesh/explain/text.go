@@ -222,7 +222,7 @@ func (s *ResourceStatus) summary() string {
 		switch {
 		case s.FromDisk != "":
 			parts = append(parts, "from disk, "+s.FromDisk)
-		case s.State != "ACKED":
+		case s.State != "ACKED" && s.State != WouldBeSent:
 			parts = append(parts, "an older version is in use")
 		}
 		if s.Version != "" {
@@ -355,12 +355,12 @@ func (r *Route) row() row {
 	case r.Later:
 		result = "matches too, but an earlier route takes all RPCs"
 	default:
-		style, result = styled.Good, "taken by "+formatPercent(r.Share)+" of the RPCs"+behind(r.At)
+		style, result = styled.Good, "taken by "+formatPercent(r.Share)+" of the RPCs"
 	}
 	if r.Unchecked != "" {
 		result += "; " + r.Unchecked
 	}
-	return row{style, []string{number, r.Match, result}}
+	return row{style, []string{number, r.Match, result + behind(r.At)}}
 }
 
 // String describes what the RPC has instead of what is wanted.

@@ -173,7 +173,7 @@ func (t *text) cluster(c *Cluster) {
 	}
 	t.settings(c.Settings)
 	if c.Assignment != nil {
-		t.assignment(c.Assignment)
+		t.assignment(c.Assignment, c.wouldBe())
 	}
 }
 
@@ -198,7 +198,15 @@ func (t *text) settings(s *ClusterSettings) {
 	t.field(1, "outliers", s.Outliers)
 }
 
-func (t *text) assignment(a *ClusterAssignment) {
+// wouldBe is put before what a client would have of a folder, and is otherwise empty.
+func (c *Cluster) wouldBe() string {
+	if c.Resource != nil && c.Resource.State == WouldBeSent {
+		return "would be "
+	}
+	return ""
+}
+
+func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
 	if s := a.Resource; s != nil {
 		t.fieldAs(styled.OfState(s.State), 1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
 		t.faults(s)
@@ -210,7 +218,7 @@ func (t *text) assignment(a *ClusterAssignment) {
 		p := &a.Priorities[i]
 		line := "not in use"
 		if p.InUse {
-			line = "in use"
+			line = wouldBe + "in use"
 		}
 		if p.State != "" {
 			line += ", " + p.State
@@ -220,12 +228,12 @@ func (t *text) assignment(a *ClusterAssignment) {
 		}
 		t.lineAs(styled.OfState(p.State), 1, "%-12s %s", fmt.Sprintf("priority %d", p.Priority), line)
 		for j := range p.Localities {
-			t.locality(&p.Localities[j])
+			t.locality(&p.Localities[j], wouldBe)
 		}
 	}
 }
 
-func (t *text) locality(l *Locality) {
+func (t *text) locality(l *Locality, wouldBe string) {
 	name := strings.Trim(l.Region+"/"+l.Zone+"/"+l.SubZone, "/")
 	if name == "" {
 		name = "no name"
@@ -237,13 +245,13 @@ func (t *text) locality(l *Locality) {
 			rows = append(rows, row{cells: []string{fmt.Sprintf("… and %d more", len(l.Endpoints)-i)}})
 			break
 		}
-		rows = append(rows, l.Endpoints[i].row())
+		rows = append(rows, l.Endpoints[i].row(wouldBe))
 	}
 	t.table(3, rows)
 }
 
 // row is an endpoint in the table of endpoints.
-func (e *Endpoint) row() row {
+func (e *Endpoint) row(wouldBe string) row {
 	style, state := styled.OfState(e.Health, e.State, e.HealthCheck), e.State
 	if e.Ejected {
 		style, state = styled.Bad, strings.TrimSpace(state+" ejected")
@@ -259,5 +267,5 @@ func (e *Endpoint) row() row {
 		address += " (" + strings.Join(e.Additional, ", ") + ")"
 	}
 	last := strings.TrimSpace(e.LastError + behind(e.At))
-	return row{style, []string{address, e.Health, fmt.Sprintf("weight %d", e.Weight), state, last}}
+	return row{style, []string{address, wouldBe + e.Health, fmt.Sprintf("weight %d", e.Weight), state, last}}
 }

@@ -194,7 +194,9 @@ func TestCertificates(t *testing.T) {
 	s.slice("greeter-1", "greeter", "", 8080, ready(ip))
 	for id, wants := range map[string][]string{
 		"spiffe://cluster.local/ns/" + s.namespace + "/sa/client": nil,
+		"SPIFFE://cluster.local/ns/" + s.namespace + "/sa/client": nil,
 		"spiffe://cluster.local/workload":                         {"Unauthenticated"},
+		"spiffe://cluster.local/ns/" + s.namespace + "/sa/%63":    {"Unauthenticated"},
 	} {
 		uri, err := url.Parse(id)
 		xdstest.NoError(t, err)

@@ -20,10 +20,15 @@ const validateHelp = `Reads a cluster as "dynxds-kubernetes serve" does, and pri
 routes and policies, and what in them clients cannot do, by kind of client. What would be
 served is decoded as clients of dynxds decode it. The exit status is 0 only if every route
 and policy is used, no client would get an error in the place of a resource, and no client
-of dynxds would reject one.`
+of dynxds would reject one.
+
+` + cmdline.ForCI
 
 func newValidate(setLog func(*slog.Logger)) *cobra.Command {
-	var f flags
+	var (
+		f          flags
+		validating cmdline.Validating
+	)
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check what a cluster has for gRPC clients",
@@ -35,15 +40,15 @@ func newValidate(setLog func(*slog.Logger)) *cobra.Command {
 				return err
 			}
 			v, err := site.ValidateContent(content, f.opts.Authority)
-			if err != nil {
-				return err
+			if err == nil {
+				v.Reports = slices.Concat(reports, v.Reports)
 			}
-			v.Reports = slices.Concat(reports, v.Reports)
-			return cmdline.PrintValidation(cmd.OutOrStdout(), v, where, "Service")
+			return validating.Print(cmd.OutOrStdout(), v, err, where, "Service")
 		},
 	}
 	f.clusterFlags(cmd)
 	cmd.Flags().StringVar(&f.opts.Authority, "authority", "", "as for dynxds-kubernetes serve")
+	validating.Add(cmd)
 	return cmd
 }
 

@@ -58,6 +58,29 @@ func TestValidate(t *testing.T) {
 			t.Errorf("validate prints\n%swant %s", out, line)
 		}
 	}
+	var result struct {
+		Valid   bool
+		Reports []struct{ Severity, File, Message string }
+	}
+	out, errs, status = k.command("validate", "-o", "json")
+	xdstest.NoError(t, json.Unmarshal([]byte(out), &result))
+	if status != 1 || errs != "" || result.Valid || len(result.Reports) < 5 || result.Reports[0].Severity != "error" || !strings.HasPrefix(result.Reports[0].File, ns+"/") {
+		t.Errorf("-o json: exit status %d, %q, %+v", status, errs, result)
+	}
+}
+
+// Warnings are faults for CI.
+func TestValidateStrictly(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	k.echo(pods, "greeter", 8080)
+	k.object(policy("nowhere", toService("greeter", `{backendRefs: [{kind: MeshService, name: greeter, port: 8080, weight: 0}]}`)))
+	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "warning: ") {
+		t.Errorf("exit status %d, want 0 and a warning: %s%s", status, out, errs)
+	}
+	if _, errs, status := k.command("validate", "--strict"); status != 1 || !strings.Contains(errs, "1 warning, which counts as a fault with --strict") {
+		t.Errorf("--strict: exit status %d, %s", status, errs)
+	}
 }
 
 // render prints what a client gets by each name of a Service, and with --explain the routes that it has come from.

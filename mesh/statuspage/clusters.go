@@ -17,6 +17,25 @@ type clustersView struct {
 	Targets bool `json:"targets,omitempty"`
 	// Since is since when RPCs are counted. It is zero if that has just begun.
 	Since time.Time `json:"since,omitzero"`
+	// Splits are the routes with several clusters that the search leaves, and MoreSplits counts those that are not shown.
+	Splits     []splitView `json:"splits,omitempty"`
+	MoreSplits int         `json:"more_splits,omitempty"`
+}
+
+// splitView compares the clusters of a route by their RPCs of the last minute.
+type splitView struct {
+	Route    string         `json:"route"`
+	Target   string         `json:"target"`
+	Clusters []splitCluster `json:"clusters"`
+}
+
+type splitCluster struct {
+	Name  string   `json:"name"`
+	Rate  float64  `json:"rate"` // RPCs in a second
+	Ended uint64   `json:"ended"`
+	Share string   `json:"share"` // that failed
+	P50   *float64 `json:"p50,omitempty"`
+	P99   *float64 `json:"p99,omitempty"`
 }
 
 // rowView is a cluster.
@@ -90,6 +109,25 @@ func (v *view) clusters() any {
 	view.States = counts(states)
 	view.list = listOf(len(p.Clusters), found, v.query.from(section), clustersShown, func(c *livestate.Cluster) rowView { return v.row(c, view.Targets) })
 	history(view.Items, found[view.From:])
+	for i := range p.Splits {
+		switch s := &p.Splits[i]; {
+		case !find.in(s.Route, s.Target) && !slices.ContainsFunc(s.Clusters, func(c livestate.SplitCluster) bool { return find.in(c.Name) }):
+		case len(view.Splits) == livestate.MaxSplits:
+			view.MoreSplits++
+		default:
+			view.Splits = append(view.Splits, viewSplit(s))
+		}
+	}
+	return view
+}
+
+func viewSplit(s *livestate.Split) splitView {
+	view := splitView{Route: name(s.Route), Target: name(s.Target)}
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		m := &c.Minute
+		view.Clusters = append(view.Clusters, splitCluster{name(c.Name), m.Rate(), m.Ended, livestate.Percent(m.Share()), m.P50, m.P99})
+	}
 	return view
 }
 

@@ -111,6 +111,8 @@ func TestPlaneVerdict(t *testing.T) {
 			"Degraded: a change waits · folder mesh valid · 2 services, 1 policy · published"},
 		{"errors for some clients", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1}}, inSync: 1},
 			livestate.Degraded, "Degraded: published with 1 fault · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
+		{"warnings", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Warnings: 3}}, inSync: 1},
+			livestate.Well, "Well: 1 client · folder mesh valid, 3 warnings · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"late", planeFacts{inSync: 1, behind: 2, late: 1}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
 		{"nobody", planeFacts{}, livestate.Unknown, "Unknown: no client is connected"},
 		{"ready", planeFacts{configuration: valid}, livestate.Well, "Well: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
@@ -139,7 +141,7 @@ func TestConfigurationOfAControlPlane(t *testing.T) {
 		o.Problems[0].Text != "the folder has 2 faults; nothing is published yet: mesh/a.yaml:12: no service x" || o.Plane.Configuration.Faults != 2 {
 		t.Errorf("overview %+v", o)
 	}
-	state = Configuration{Place: "folder", Name: "mesh", Published: &planestate.Published{At: since, Errors: 2, FirstError: "mesh/a.yaml:12: no service y"}}
+	state = Configuration{Place: "folder", Name: "mesh", Published: &planestate.Published{At: since, Errors: 2, Reports: []string{"mesh/a.yaml:12: no service y"}}}
 	o = section[overview](t, h, "overview")
 	if o.Plane.State != livestate.Degraded || len(o.Problems) != 1 || !strings.HasPrefix(o.Problems[0].Text, "2 faults in what is published; ") || !strings.HasSuffix(o.Problems[0].Text, ": mesh/a.yaml:12: no service y") {
 		t.Errorf("with faults in what is published: overview %+v", o)

@@ -105,6 +105,44 @@ func TestBrowserAnswersWhetherItIsWell(t *testing.T) {
 	}
 }
 
+// Two versions that a route splits RPCs between are side by side: the data, and the page.
+func TestBrowserComparesTheClustersOfARoute(t *testing.T) {
+	stable, canary := testutils.StartBackend(t, "stable"), testutils.StartBackend(t, "canary")
+	canary.Fail(status.Error(codes.Internal, "out of stock"))
+	service := "split-" + strings.ToLower(rand.Text()) // RPCs are counted by the target
+	plane := meshtest.StartServer(t)
+	plane.Set(t, xdsmsg.DefaultListener(service, "routes"),
+		xdsmsg.RouteConfig("routes", service, xdsmsg.WeightedRoute("/grpc.testing.TestService/", xdsmsg.Weighted{Cluster: "shop;version=v1", Weight: 1}, xdsmsg.Weighted{Cluster: "shop;version=v2", Weight: 1})),
+		xdsmsg.EDSCluster("shop;version=v1", ""), xdsmsg.EDSCluster("shop;version=v2", ""),
+		xdsmsg.SimpleEndpoints("shop;version=v1", stable.Addr()), xdsmsg.SimpleEndpoints("shop;version=v2", canary.Addr()))
+	conn := dialTo(t, plane, "split", service)
+	h := quick()
+	h.refresh = time.Second / 4
+	section[overview](t, h, "overview") // RPCs are counted from now on
+	for range 50 {
+		_ = call(t, conn)
+	}
+	got := await(t, h, "clusters", func(c clustersView) bool {
+		return len(c.Splits) == 1 && len(c.Splits[0].Clusters) == 2 && c.Splits[0].Clusters[0].P99 != nil && c.Splits[0].Clusters[0].Ended+c.Splits[0].Clusters[1].Ended == 50
+	})
+	s := got.Splits[0]
+	v1, v2 := s.Clusters[0], s.Clusters[1]
+	if s.Route != "/grpc.testing.TestService/*" || s.Target != "xds:///"+service || v1.Name != "shop;version=v1" || v1.Share != "0 %" || v2.Name != "shop;version=v2" || v2.Share != "100 %" || v2.P99 != nil {
+		t.Errorf("the route is %+v", s)
+	}
+	if found := section[clustersView](t, h, "clusters", "clusters.q", "nothing"); len(found.Splits) != 0 {
+		t.Errorf("a search for something else finds %+v", found.Splits)
+	}
+	c := startChromium(t, 1280, 900)
+	c.navigate(serve(t, h, nil).URL)
+	for _, text := range []string{"Route " + s.Route, "shop;version=v1", "100 %"} {
+		c.await(`document.querySelector(".split")?.innerText.includes(` + quote(text) + `)`)
+	}
+	c.pictures("split")
+	c.quiet()
+	conn.Close()
+}
+
 // A control plane with a faulty folder says so first.
 func TestBrowserShowsAFaultyFolder(t *testing.T) {
 	c := startChromium(t, 1280, 900)
@@ -114,12 +152,13 @@ func TestBrowserShowsAFaultyFolder(t *testing.T) {
 	h := Handler(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
 		return Configuration{
 			Place: "folder", Name: "examples/mesh/config", FaultySince: &since, Faults: 2,
-			First:     `examples/mesh/config/checkout.yaml:9: spec.to[0].rules[0]: unknown field "matchs"; did you mean "matches"?`,
-			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3},
+			First: `examples/mesh/config/checkout.yaml:9: spec.to[0].rules[0]: unknown field "matchs"; did you mean "matches"?`,
+			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3,
+				Warnings: 1, Reports: []string{"examples/mesh/config/catalog.yaml:14: warning: policy canary: no endpoint of catalog has the tag version=v9"}},
 		}
 	}))
 	c.navigate(serve(t, h, nil).URL)
-	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago"} {
+	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	c.pictures("folder-faulty")

@@ -73,6 +73,9 @@ func (f *planeFacts) judge() livestate.Verdict {
 		if !c.Valid() {
 			valid = "with " + faults.Count(c.Faults, "fault")
 		}
+		if c.Published != nil && c.Published.Warnings > 0 {
+			valid += ", " + faults.Count(c.Published.Warnings, "warning")
+		}
 		add("plane", fmt.Sprintf("%s %s %s", c.Place, name(c.Name), valid))
 	}
 	if f.clients() > 0 {

@@ -18,7 +18,9 @@
 //   - dynxds.client.call.retries: retries, by the same,
 //   - dynxds.client.pick.failures: picks that found no endpoint, by reason,
 //   - dynxds.client.in_flight: RPCs that have not ended, by route and cluster,
-//   - dynxds.client.config.age: the time since a channel's configuration last changed.
+//   - dynxds.client.config.age: the time since a channel's configuration last changed,
+//   - dynxds.client.certificate.left and dynxds.client.certificate.lifetime: how long the certificates that the process presents are
+//     still valid, and in all, by file.
 //
 // docs/reference/metrics.md has their labels and what they cost.
 package metrics

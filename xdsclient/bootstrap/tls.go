@@ -40,7 +40,8 @@ func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) 
 		return nil, err
 	}
 	return func() (credentials.Bundle, func(), error) {
-		return tlsBundle{&reloadingTLS{provider: certfiles.NewProvider(files), certificate: files.Certificate, accepted: accepted}}, nil, nil
+		provider := certfiles.NewProvider(files)
+		return tlsBundle{&reloadingTLS{provider: provider, certificate: files.Certificate, accepted: accepted}}, provider.Close, nil
 	}, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"net"
 	"net/url"
 	"strings"
@@ -99,17 +101,31 @@ func peerWith(t *testing.T, addr net.Addr, sans ...string) *peer.Peer {
 		return p
 	}
 	cert := new(x509.Certificate)
+	var names []byte // as they are in the certificate
 	for _, san := range sans {
-		if !strings.Contains(san, "/") {
+		const uriTag, dnsTag = 6, 2
+		name := asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: uriTag, Bytes: []byte(san)}
+		if strings.Contains(san, "/") {
+			uri, err := url.Parse(san)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert.URIs = append(cert.URIs, uri)
+		} else {
+			name.Tag = dnsTag
 			cert.DNSNames = append(cert.DNSNames, san)
-			continue
 		}
-		uri, err := url.Parse(san)
+		raw, err := asn1.Marshal(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cert.URIs = append(cert.URIs, uri)
+		names = append(names, raw...)
 	}
+	all, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert.Extensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: all}}
 	p.AuthInfo = credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}}
 	return p
 }
@@ -175,6 +191,9 @@ func TestGrant(t *testing.T) {
 		"another trust domain":    {sans: []string{"spiffe://other/ns/shop/sa/cart"}, node: full, want: full, not: "shop.a"},
 		"a name beside the ID":    {sans: []string{cart, "a.example.com"}, node: full, want: full, may: "shop.a"},
 		"two IDs":                 {sans: []string{cart, "spiffe://mesh/ns/bank/sa/x"}, node: full, want: full, not: "shop.a"},
+		"an empty fragment":       {sans: []string{cart + "#"}, node: full, want: full, not: "shop.a"},
+		"an empty query":          {sans: []string{cart + "?"}, node: full, want: full, not: "shop.a"},
+		"the scheme in capitals":  {sans: []string{"SPIFFE" + cart[len("spiffe"):]}, node: full, want: full, may: "shop.a"},
 		"no valid ID":             {sans: []string{"spiffe://mesh/ns/shop/sa/ca%72t"}, node: full, want: full, not: "shop.a"},
 		"no ID":                   {sans: []string{"a.example.com"}, node: full, want: full, not: "shop.a"},
 		"no certificate":          {node: full, want: full, not: "shop.a"},

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/peercert"
 )
 
 // Rules decide which client may subscribe to which names, and which node it may be. The zero value lets every client
@@ -124,17 +126,17 @@ func (r *rule) covers(name string) bool {
 	return slices.ContainsFunc(r.names, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// spiffeID returns the SPIFFE ID of a client's verified certificate. As SPIFFE has it, a certificate with several URIs has
-// none.
+// spiffeID returns the SPIFFE ID of a client's verified certificate. As SPIFFE has it, a certificate with several URIs, or with rights of
+// a CA, has none.
 func spiffeID(ctx context.Context) (id spiffeid.ID, ok bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return id, false
 	}
 	cert := verified(p)
-	if cert == nil || len(cert.URIs) != 1 {
+	if cert == nil {
 		return id, false
 	}
-	id, err := spiffeid.FromURI(cert.URIs[0])
+	id, err := peercert.SPIFFEID(cert)
 	return id, err == nil
 }

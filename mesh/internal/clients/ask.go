@@ -44,6 +44,8 @@ type Fleet struct {
 	// Configurations are what the replicas say about their documents, by the addresses that they were asked at. Relays
 	// are not in it.
 	Configurations map[string]planestate.State `json:"configurations,omitempty"`
+	// Upstreams are what relays whose control plane is unreachable say of that, by the addresses that they were asked at.
+	Upstreams map[string]string `json:"upstreams,omitempty"`
 	// Unreachable are the replicas that did not answer.
 	Unreachable []Unreachable `json:"unreachable,omitempty"`
 }
@@ -67,14 +69,17 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Durat
 		})
 	}
 	asking.Wait()
-	fleet := Fleet{Replicas: len(replicas), Clients: []Client{}}
+	fleet := Fleet{Replicas: len(replicas), Clients: []Client{}, Configurations: make(map[string]planestate.State), Upstreams: make(map[string]string)}
 	for i, r := range replicas {
 		if errs[i] != nil {
 			fleet.Unreachable = append(fleet.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
 			continue
 		}
 		if state := answers[i].Configuration; state != nil {
-			fleet.configuration(r.Admin, *state)
+			fleet.Configurations[r.Admin] = *state
+		}
+		if text := answers[i].Upstream; text != "" {
+			fleet.Upstreams[r.Admin] = text
 		}
 		for _, c := range answers[i].Clients {
 			c.Replica, c.asked = r.Admin, answers[i].Time
@@ -82,13 +87,6 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Durat
 		}
 	}
 	return fleet
-}
-
-func (f *Fleet) configuration(replica string, state planestate.State) {
-	if f.Configurations == nil {
-		f.Configurations = make(map[string]planestate.State)
-	}
-	f.Configurations[replica] = state
 }
 
 // Err returns an error that names the replicas that did not answer, or nil.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil))
+	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil, nil))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
@@ -179,7 +179,7 @@ func TestOthersAreAnswered(t *testing.T) {
 	h := Handler("x", func() []controlplane.ClientStatus {
 		made.Add(1)
 		return []controlplane.ClientStatus{client("a")}
-	}, nil)
+	}, nil, nil)
 	blocked := make(chan struct{})
 	var writing sync.WaitGroup
 	for range 2 {
@@ -221,6 +221,10 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy": {
 			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1},
 		},
+		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy\n  REPLICA: 2 faults in what is published; some clients get errors in place of resources, or their RPCs fail: a.yaml:1: error: no\n" +
+			"  REPLICA: a.yaml:2: warning: no effect\n  REPLICA: and 2 more reports": {
+			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1, Errors: 2, Warnings: 2, Reports: []string{"a.yaml:1: error: no", "a.yaml:2: warning: no effect"}},
+		},
 		"the folder has 2 faults since 2026-07-01T10:00:00Z; nothing is published yet: a.yaml:1: \\x1b[31mred": {
 			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
 		},
@@ -232,14 +236,32 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 	}
 	for want, state := range states {
 		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }))
+		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }, nil))
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
 		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
-		want = "Configuration:\n  " + admin + ": " + want + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
+		want = "Configuration:\n  " + admin + ": " + strings.ReplaceAll(want, "REPLICA", admin) + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
 		if got := fleet.Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
+	}
+}
+
+// Relays that do not reach their control plane say so, and since when.
+func TestPrintOfARelayAlone(t *testing.T) {
+	t.Parallel()
+	serve := func(text string) (admin string) {
+		mux := http.NewServeMux()
+		mux.Handle("/clients", Handler("r", func() []controlplane.ClientStatus { return nil }, nil, func() string { return text }))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		return strings.TrimPrefix(server.URL, "http://")
+	}
+	alone, other := serve("the control plane is unreachable since 2026-07-01T10:00:00Z\x1b[31m"), serve("")
+	fleet := Ask(t.Context(), []Replica{{Admin: alone}, {Admin: other}}, false, time.Minute)
+	want := "Relays without their control plane:\n  " + alone + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 rejecting, 0 behind\n"
+	if got := fleet.Lines().String(); got != want {
+		t.Errorf("got\n%q, want\n%q", got, want)
 	}
 }

@@ -20,6 +20,8 @@ type Answer struct {
 	Clients []Client  `json:"clients"`
 	// Configuration is what the replica says about its documents; nil for a relay, which has none.
 	Configuration *planestate.State `json:"configuration,omitempty"`
+	// Upstream says that the control plane of a relay is unreachable, and since when; empty if it is not.
+	Upstream string `json:"upstream,omitempty"`
 }
 
 // onlyNACKs is the parameter of the query that leaves out what no client refuses.
@@ -34,8 +36,9 @@ const (
 
 // Handler serves the Answer of a replica about its streams, those of controlplane.Server.Overview or
 // relay.Relay.Overview. One that was made in the last second is given to all that ask, so that the cost does not
-// depend on their number; and nobody waits for others to read theirs. configuration is nil for a relay.
-func Handler(id string, streams func() []controlplane.ClientStatus, configuration func() planestate.State) http.Handler {
+// depend on their number; and nobody waits for others to read theirs. configuration is nil for a relay, and upstream, which returns
+// Answer.Upstream, for what is none.
+func Handler(id string, streams func() []controlplane.ClientStatus, configuration func() planestate.State, upstream func() string) http.Handler {
 	var all, nacks answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of := &all
@@ -47,6 +50,9 @@ func Handler(id string, streams func() []controlplane.ClientStatus, configuratio
 			if configuration != nil {
 				state := configuration()
 				a.Configuration = &state
+			}
+			if upstream != nil {
+				a.Upstream = upstream()
 			}
 			content, err := json.Marshal(a)
 			return append(content, '\n'), err

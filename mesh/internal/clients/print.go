@@ -45,6 +45,7 @@ func (f *Fleet) Lines() styled.Text {
 		lines[i].Style = styles[i]
 	}
 	section(&lines, "Configuration:", f.configurations())
+	section(&lines, "Relays without their control plane:", f.upstreams())
 	section(&lines, "Refused:", nacks.String())
 	section(&lines, "Errors in place of resources:", errs.String())
 	if len(lines) > 0 {
@@ -65,7 +66,7 @@ func (f *Fleet) Lines() styled.Text {
 	return lines
 }
 
-// configurations says what each replica has published last, and what is wrong with its documents.
+// configurations says what each replica has published last, and what is wrong with its documents or has no effect.
 func (f *Fleet) configurations() string {
 	var b bytes.Buffer
 	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
@@ -77,6 +78,24 @@ func (f *Fleet) configurations() string {
 		for _, text := range state.Text(true) {
 			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
 		}
+		if p := state.Published; p != nil {
+			reports, more := p.Beside()
+			for _, text := range reports {
+				line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+			}
+			if more > 0 {
+				line(&b, "%s: and %s", replica, faults.Count(more, "more report"))
+			}
+		}
+	}
+	return b.String()
+}
+
+// upstreams says which relays do not reach their control plane.
+func (f *Fleet) upstreams() string {
+	var b bytes.Buffer
+	for _, relay := range slices.Sorted(maps.Keys(f.Upstreams)) {
+		line(&b, "%s: %s", relay, faults.Shorten(f.Upstreams[relay], maxError))
 	}
 	return b.String()
 }

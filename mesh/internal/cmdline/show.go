@@ -15,9 +15,34 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// PrintValidation writes the faults of a folder, or of another place whose contents the unit counts, and the features that clients
-// lack. It returns an error if clients would get errors.
-func PrintValidation(out io.Writer, v *site.Validation, place, unit string) error {
+// Validating is how a command that validates judges and prints the result.
+type Validating struct {
+	strict bool
+	format string
+}
+
+// ForCI is what the help says of the flags.
+const ForCI = `For CI: --strict makes every warning a fault, and -o json prints all reports as one
+list, whose entries have severity ("note", "warning", "error"), file, line, path and message.`
+
+// Add adds the flags.
+func (o *Validating) Add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also if there are warnings")
+	Output(cmd, &o.format, "print ", "text", "json")
+}
+
+// Print writes what is wrong with a folder, or with another place whose contents the unit counts, and the features that clients lack;
+// failed is why there is no result. It returns an error if clients would get errors.
+func (o *Validating) Print(out io.Writer, v *site.Validation, failed error, place, unit string) error {
+	if v != nil {
+		v.Strict = o.strict
+	}
+	if o.format == "json" {
+		return printValidationJSON(out, v, failed)
+	}
+	if failed != nil {
+		return failed
+	}
 	PrintReports(out, v)
 	if err := v.Err(); err != nil {
 		return err
@@ -65,9 +90,9 @@ type report struct {
 	Message string `json:"message"`
 }
 
-// PrintValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
+// printValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
 // status, if the result is not valid.
-func PrintValidationJSON(out io.Writer, v *site.Validation, failed error) error {
+func printValidationJSON(out io.Writer, v *site.Validation, failed error) error {
 	var result validation
 	if several, ok := errors.AsType[*faults.Faults](failed); ok {
 		for _, f := range several.List {
@@ -82,9 +107,6 @@ func PrintValidationJSON(out io.Writer, v *site.Validation, failed error) error 
 		return failed
 	}
 	if v != nil {
-		if warning := v.Warning(); warning != "" {
-			result.Reports = append(result.Reports, report{Severity: meshroute.Warning, File: v.Content.Dir, Message: warning})
-		}
 		for _, r := range v.Reports {
 			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message})
 		}

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -132,6 +134,10 @@ func TestStreams(t *testing.T) {
 // everyMetric returns metrics that all have a value: those with labels exist once they have one.
 func everyMetric(t *testing.T) *metrics.Plane {
 	of := metrics.New()
+	files := testca.NewFiles(t)
+	files.Issue(testca.New(t))
+	certificate := certfiles.NewProvider(certfiles.Config{Certificate: files.Cert, Key: files.Key, Refresh: time.Hour})
+	t.Cleanup(certificate.Close)
 	of.AddSource(func() planestate.State { return planestate.State{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })

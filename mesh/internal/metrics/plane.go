@@ -72,6 +72,7 @@ func New() *Plane {
 	}
 	p.registry.MustRegister(
 		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
+		certificates{},
 		gaugeFunc("clients", "Distinct node ids among the streams of clients.", func() float64 { return float64(p.nodes.count()) }),
 		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

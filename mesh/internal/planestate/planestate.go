@@ -54,16 +54,26 @@ type Published struct {
 	Services  int `json:"services"`
 	Policies  int `json:"policies"`
 	// Errors counts faults for which some clients get errors in place of resources, or routes whose RPCs fail, such as
-	// references to services that do not exist (yet). FirstError is the first one.
-	Errors     int    `json:"errors,omitempty"`
-	FirstError string `json:"first_error,omitempty"`
+	// references to services that do not exist (yet). Warnings counts what has no effect, or not on all clients.
+	Errors   int `json:"errors,omitempty"`
+	Warnings int `json:"warnings,omitempty"`
+	// Reports are the errors and then the warnings, "file:line: severity: what is wrong": at most MaxReports of them.
+	Reports []string `json:"reports,omitempty"`
 }
 
-// MaxWhat bounds Published.What.
-const MaxWhat = 20
+// Bounds of Published.
+const (
+	MaxWhat    = 20
+	MaxReports = 20
+)
 
 // Valid reports whether the newest documents have no fault.
 func (s *State) Valid() bool { return s.FaultySince == nil }
+
+// Beside returns the Reports beside the first error, which is the detail of a Problem, and counts those that are left out.
+func (p *Published) Beside() (reports []string, more int) {
+	return p.Reports[min(1, p.Errors):], p.Errors + p.Warnings - len(p.Reports)
+}
 
 // Problem is something that is wrong with a configuration.
 type Problem struct {
@@ -99,7 +109,7 @@ func (s *State) Problems() (all []Problem) {
 		all = append(all, Problem{What: what, Detail: s.Waiting})
 	}
 	if p := s.Published; p != nil && p.Errors > 0 {
-		all = append(all, Problem{faults.Count(p.Errors, "fault") + " in what is published", "some clients get errors in place of resources, or their RPCs fail", p.FirstError, time.Time{}})
+		all = append(all, Problem{faults.Count(p.Errors, "fault") + " in what is published", "some clients get errors in place of resources, or their RPCs fail", p.Reports[0], time.Time{}})
 	}
 	return all
 }

@@ -166,6 +166,12 @@ func TestPages(t *testing.T) {
 	if body := cmdtest.Get(t, url+"healthz"); !strings.HasPrefix(body, "SERVING\nthe control plane is unreachable since 2") {
 		t.Errorf("/healthz is %q without a control plane", body)
 	}
+	cmdtest.Await(t, func() string { // an answer of the page is as old as a second
+		if body := cmdtest.Get(t, url+"clients"); !strings.Contains(body, `"upstream":"the control plane is unreachable since 2`) {
+			return "the clients without a control plane are " + body
+		}
+		return ""
+	})
 	if s := livestate.Take(testutils.Context(t), livestate.OfClient(client.Dump())); !s.Servers[0].Connected || s.Servers[0].BehindSince.IsZero() {
 		t.Errorf("the client's servers are %+v", s.Servers)
 	}

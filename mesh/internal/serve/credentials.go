@@ -11,14 +11,15 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/tls/certprovider"
-	"google.golang.org/grpc/credentials/tls/certprovider/pemfile"
+
+	"github.com/dynxds/dynxds/internal/certfiles"
 )
 
 // DefaultRefresh is the interval at which certificate files are read again, so that renewed certificates need no
 // restart.
 const DefaultRefresh = time.Minute
 
-// transportCredentials returns the server's credentials, and a function that stops watching their files.
+// transportCredentials returns the server's credentials, and a function for when they are not used any more.
 // Invalid files are an error now, not at the first handshake.
 func (o *Options) transportCredentials() (credentials.TransportCredentials, func(), error) {
 	if o.Cert == "" {
@@ -32,11 +33,7 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 			return nil, nil, err
 		}
 	}
-	files := pemfile.Options{CertFile: o.Cert, KeyFile: o.Key, RootFile: o.ClientCA, RefreshDuration: cmp.Or(o.Refresh, DefaultRefresh)}
-	provider, err := pemfile.NewProvider(files)
-	if err != nil {
-		return nil, nil, fmt.Errorf("certificates: %w", err)
-	}
+	provider := certfiles.NewProvider(certfiles.Config{CA: o.ClientCA, Certificate: o.Cert, Key: o.Key, Refresh: cmp.Or(o.Refresh, DefaultRefresh)})
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -50,7 +50,7 @@ type Options struct {
 	Metrics *metrics.Plane
 	// Configuration is what the control plane says about its documents, for the pages; nil: it has none.
 	Configuration func() planestate.State
-	// Upstream says in a line that what the control plane gets its resources from is unreachable, and since when, for /healthz: "" if it
+	// Upstream says in a line that what the control plane gets its resources from is unreachable, and since when, for /healthz and /clients: "" if it
 	// is not; nil: it has nothing to say.
 	Upstream func() string
 	// Log is the log of connections and streams; it may be nil.

@@ -24,6 +24,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -205,6 +206,9 @@ func TestTLS(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA})
+			if !slices.ContainsFunc(certfiles.Identities(), func(i certfiles.Identity) bool { return i.File == files.Cert }) {
+				t.Error("the certificate is not among those whose time left is shown")
+			}
 			_, err := r.health(r.dial(credentials.NewTLS(test.client)), "")
 			if status.Code(err) != test.want {
 				t.Errorf("got %v, want %v", err, test.want)

@@ -27,8 +27,8 @@ import (
 type decoder struct {
 	// permissive lets pass what clients reject.
 	permissive bool
-	// last has the reports about what was checked last, and passed those of resources that clients reject, which passed.
-	last, passed map[*controlplane.Resource]meshroute.Report
+	// last has the reports about what was checked last, and stored those about what the store has.
+	last, stored map[*controlplane.Resource]meshroute.Report
 }
 
 type verdict struct {
@@ -69,17 +69,15 @@ func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
 	return errorsIn(d.last)
 }
 
-// rejected returns an error that has the resources of the store that clients reject, once what was checked is there; nil
-// if there are none.
-func (d *decoder) rejected(store *controlplane.Store) error {
-	if d.passed == nil {
-		d.passed = make(map[*controlplane.Resource]meshroute.Report)
+// keep keeps the reports about what the store has, once what was checked is there.
+func (d *decoder) keep(store *controlplane.Store) {
+	if d.stored == nil {
+		d.stored = make(map[*controlplane.Resource]meshroute.Report)
 	}
-	maps.Copy(d.passed, d.last)
-	maps.DeleteFunc(d.passed, func(r *controlplane.Resource, report meshroute.Report) bool {
-		return report.Severity != meshroute.Error || !slices.Contains(store.Variants(r.Any().GetTypeUrl(), r.Name()), r)
+	maps.Copy(d.stored, d.last)
+	maps.DeleteFunc(d.stored, func(r *controlplane.Resource, _ meshroute.Report) bool {
+		return !slices.Contains(store.Variants(r.Any().GetTypeUrl(), r.Name()), r)
 	})
-	return errorsIn(d.passed)
 }
 
 // errorsIn returns the errors among reports as one.

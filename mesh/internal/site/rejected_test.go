@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/testutils"
@@ -200,16 +201,34 @@ func TestTheStateOfAWithdrawal(t *testing.T) {
 	})
 }
 
-// A policy that names a service that does not exist is published, as the service may come later. The state counts it.
-func TestTheStateOfAMissingService(t *testing.T) {
+// A policy that names a service that does not exist is published, as the service may come later. The state has the error,
+// and the warnings about what is published, also after an update of other parts.
+func TestTheStateHasReports(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	lost := strings.NewReplacer("VERSION", "v2", "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost").Replace(consumer)
-	r := start(t, "", map[string]string{"services.yaml": m.services(), "consumer.yaml": lost}, withPages)
-	state := r.configuration().Configuration
-	if !state.Valid() || state.Published.Errors == 0 || !strings.Contains(state.Published.FirstError, "lost") {
-		t.Errorf("the state is %+v, want an error that names the service", state)
+	server := "kind: Resource\nresource: {\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener, name: server, address: {socket_address: {address: 10.0.0.1, port_value: 80}}}\n"
+	r := start(t, "", map[string]string{"services.yaml": m.services(), "consumer.yaml": lost, "server.yaml": server}, withPages)
+	check := func(version uint64) {
+		t.Helper()
+		var state *planestate.State
+		cmdtest.Await(t, func() string { // an answer of the pages is as old as a second
+			if state = r.configuration().Configuration; state.Published.Version == version {
+				return ""
+			}
+			return fmt.Sprint("no answer of version ", version)
+		})
+		p := state.Published
+		if !state.Valid() || p.Errors == 0 || p.Warnings != 1 || len(p.Reports) != p.Errors+1 ||
+			!strings.Contains(p.Reports[0], "error: ") || !strings.Contains(p.Reports[0], "lost") ||
+			!strings.Contains(p.Reports[p.Errors], "server.yaml:1: warning: Listener server: it has no api_listener") {
+			t.Errorf("version %d: the state is %+v, %+v, want an error that names the service, and a warning about the Listener", version, state, p)
+		}
 	}
+	check(1)
+	r.write("other.yaml", "kind: Service\nname: other\n")
+	r.reload()
+	check(2)
 	admin, _ := r.pages()
 	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "in what is published; some clients get errors") {
 		t.Errorf("/healthz is %q", health)

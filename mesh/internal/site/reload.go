@@ -104,8 +104,9 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	if wasFaulty {
 		r.log.Info("the " + r.place + " is valid again")
 	}
+	r.decoder.keep(r.store)
 	r.publishes(content, &summary, began)
-	r.note(r.decoder.rejected(r.store))
+	r.note(errorsIn(r.decoder.stored))
 	if r.onFirst != nil {
 		r.onFirst()
 		r.onFirst = nil
@@ -116,8 +117,18 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
 	r.published = content
 	r.absence.set(content, r.publisher.Mesh())
-	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary) })
+	reports := slices.Clone(summary.Reports)
+	if content.Files == 0 && !r.frequent {
+		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.place, 1)})
+	}
+	decoded := ordered(r.decoder.stored)
+	r.state.Set(func(s *planestate.State) {
+		// The errors among them are noted as faults of the documents.
+		warnings := slices.DeleteFunc(slices.Clone(decoded), func(r meshroute.Report) bool { return r.Severity == meshroute.Error })
+		s.Published = publishedOf(content, summary, slices.Concat(reports, warnings))
+	})
 	r.logPublished(content, summary, time.Since(began))
+	r.logReports(slices.Concat(reports, decoded))
 }
 
 // check returns why a valid content is not to be published.
@@ -147,14 +158,10 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
 		"took", took.Round(time.Microsecond))
-	if content.Files == 0 && !r.frequent {
-		r.log.Warn(strings.Replace(nothingToRead, "folder", r.place, 1))
-	}
 	if summary.Late > 0 {
 		r.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
 			"clients", summary.Late)
 	}
-	r.logReports(slices.Concat(summary.Reports, ordered(r.decoder.last)))
 }
 
 // refuse logs each new fault of documents that are not published.

@@ -35,11 +35,11 @@ func Source(v View) (source *explain.Source, notes []string, err error) {
 func (i *Item) held() *explain.Resource {
 	if i.Err != nil {
 		return &explain.Resource{
-			TypeURL: i.TypeURL, Name: i.Name, State: "RECEIVED_ERROR", Error: fmt.Sprintf("%s: %s", i.Err.Code(), i.Err.Message()),
+			TypeURL: i.TypeURL, Name: i.Name, State: explain.WouldBeAnError, Error: fmt.Sprintf("%s: %s", i.Err.Code(), i.Err.Message()),
 		}
 	}
 	return &explain.Resource{
-		TypeURL: i.TypeURL, Name: i.Name, State: "ACKED", Raw: i.Resource.Any(), Version: i.Resource.Version(),
+		TypeURL: i.TypeURL, Name: i.Name, State: explain.WouldBeSent, Raw: i.Resource.Any(), Version: i.Resource.Version(),
 		Variant: i.Resource.Parameters().String(),
 	}
 }

@@ -53,7 +53,7 @@ func TestSourceHoldsWhatTheClientGets(t *testing.T) {
 			xdstest.NoError(t, err)
 			listener, err := source.ListenerName("xds:///backend")
 			xdstest.NoError(t, err)
-			if got := resourceOf(t, source, meshroute.ListenerType, listener); got.State != "ACKED" || got.Raw == nil || got.Version == "" {
+			if got := resourceOf(t, source, meshroute.ListenerType, listener); got.State != explain.WouldBeSent || got.Raw == nil || got.Version == "" {
 				t.Errorf("the Listener is %+v", got)
 			}
 			name := "backend"
@@ -61,7 +61,7 @@ func TestSourceHoldsWhatTheClientGets(t *testing.T) {
 				name = xdsname.New(authority, "envoy.config.route.v3.RouteConfiguration", name)
 			}
 			routes := resourceOf(t, source, meshroute.RouteConfigurationType, name)
-			if routes.State != "ACKED" || routes.Error != "" || routes.Raw == nil {
+			if routes.State != explain.WouldBeSent || routes.Error != "" || routes.Raw == nil {
 				t.Errorf("the routes of %v are %+v", tags, routes)
 			}
 			if got := strings.Contains(string(routes.Raw.GetValue()), "version=v2"); got != leadsToV2 {
@@ -78,8 +78,8 @@ func TestSourceHasTheErrors(t *testing.T) {
 	source, _, err := site.Source(site.View{Dir: dir})
 	xdstest.NoError(t, err)
 	got := resourceOf(t, source, meshroute.ListenerType, "lost")
-	if want := `NotFound: the mesh has no service "lost", which is named by policy v2`; got.State != "RECEIVED_ERROR" || got.Error != want || got.Raw != nil {
-		t.Errorf("the Listener is %+v, want RECEIVED_ERROR with %s", got, want)
+	if want := `NotFound: the mesh has no service "lost", which is named by policy v2`; got.State != explain.WouldBeAnError || got.Error != want || got.Raw != nil {
+		t.Errorf("the Listener is %+v, want an error, %s", got, want)
 	}
 }
 

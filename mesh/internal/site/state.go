@@ -40,8 +40,8 @@ func (r *reloader) note(err error) {
 	})
 }
 
-// publishedOf is the state of an update.
-func publishedOf(content *folder.Content, summary *publish.Summary) *planestate.Published {
+// publishedOf is the state of an update, about which there are these reports.
+func publishedOf(content *folder.Content, summary *publish.Summary, reports []meshroute.Report) *planestate.Published {
 	p := &planestate.Published{
 		At: time.Now(), Version: summary.Version, Changed: summary.Changed, Removed: summary.Removed,
 		Documents: content.Documents(), Services: len(content.Services), Policies: len(content.Policies),
@@ -50,13 +50,18 @@ func publishedOf(content *folder.Content, summary *publish.Summary) *planestate.
 		p.What = append(p.What, faults.Shorten(name, maxNamed))
 	}
 	p.More = len(summary.What) - len(p.What)
-	for _, report := range summary.Reports {
-		if report.Severity != meshroute.Error {
-			continue
+	of := func(severity meshroute.Severity) (n int) {
+		for _, report := range reports {
+			if report.Severity != severity {
+				continue
+			}
+			if n++; len(p.Reports) < planestate.MaxReports {
+				p.Reports = append(p.Reports, faults.Printable(faults.Shorten(report.String(), faults.MaxProblem), ""))
+			}
 		}
-		if p.Errors++; p.Errors == 1 {
-			p.FirstError = faults.Printable(faults.Shorten(report.String(), faults.MaxProblem), "")
-		}
+		return n
 	}
+	p.Errors = of(meshroute.Error)
+	p.Warnings = of(meshroute.Warning)
 	return p
 }

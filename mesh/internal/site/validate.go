@@ -22,14 +22,6 @@ type Validation struct {
 	Strict bool
 }
 
-// Warning is Run's warning about the folder as a whole, or "".
-func (v *Validation) Warning() string {
-	if v.Content.Files == 0 {
-		return nothingToRead
-	}
-	return ""
-}
-
 // ByClients returns the kinds of clients in reports, in order, and the reports of each. Those about all
 // clients are first, under "".
 func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
@@ -45,9 +37,6 @@ func (v *Validation) Err() error {
 	number := make(map[meshroute.Severity]int)
 	for _, r := range v.Reports {
 		number[r.Severity]++
-	}
-	if v.Warning() != "" {
-		number[meshroute.Warning]++
 	}
 	switch warnings := number[meshroute.Warning]; {
 	case number[meshroute.Error] > 0:
@@ -68,7 +57,11 @@ func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ValidateContent(content, authority)
+	v, err := ValidateContent(content, authority)
+	if err == nil && content.Files == 0 {
+		v.Reports = append(v.Reports, meshroute.Report{Severity: meshroute.Warning, Source: meshroute.Source{File: dir}, Message: nothingToRead})
+	}
+	return v, err
 }
 
 // ValidateContent is Validate of what was read already.

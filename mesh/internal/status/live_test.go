@@ -56,7 +56,11 @@ func failing(s *livestate.State, c *livestate.Cluster) {
 	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
 	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
 	c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
+	other := c.RPCs.Minute
+	other.Started, other.Ended, other.P50, other.P99 = 3, 0, nil, nil
 	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &livestate.LastError{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
+	s.Certificates = []livestate.Certificate{{File: "a.pem", NotAfter: s.Time.Add(-3 * time.Hour)}, {File: "b.pem", NotAfter: s.Time.Add(77 * time.Hour)}}
+	s.Splits = []livestate.Split{{Target: "xds:///backend", Route: "/", Clusters: []livestate.SplitCluster{{Name: "c", Minute: c.RPCs.Minute}, {Name: "c2\n\t", Minute: other}}}}
 }
 
 // A process that says how it is: its verdict first, then what is wrong, then clusters by their connections and RPCs.
@@ -70,9 +74,14 @@ func TestTextOfState(t *testing.T) {
   control plane cp:443: connected
   control plane other:443: not connected: refused, since 1970-01-01 00:00:00 UTC, next attempt in about 12 s
   control plane relay:443: relay connected; its control plane unreachable for 22 s
+  certificate a.pem: expired 3 h ago, at 1969-12-31 21:01:00 UTC
+  certificate b.pem: expires in 3 days, at 1970-01-04 05:01:00 UTC
   channel 1 xds:///backend: READY, xDS
   cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
+  route / of xds:///backend:
+    c       20.0 RPCs/s  50.0 % failed  p50 30 ms  p99 1.5 s
+    c2\n\t  0.1 RPCs/s   0 % failed     p50 -      p99 -
   Listener backend: ACKED`
 	if !strings.HasPrefix(r.Lines().String(), want) || strings.Contains(r.Lines().String(), csds.StateName) {
 		t.Errorf("got\n%s\nwant\n%s…", r.Lines().String(), want)

@@ -173,6 +173,10 @@ func (r *Report) Apply(f Filter) {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
 				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))
 			})
+			s.Certificates = slices.DeleteFunc(s.Certificates, func(c livestate.Certificate) bool { return !f.Takes(c.File) })
+			s.Splits = slices.DeleteFunc(s.Splits, func(x livestate.Split) bool {
+				return !slices.ContainsFunc(x.Clusters, func(c livestate.SplitCluster) bool { return f.Takes(c.Name) })
+			})
 			s.Servers = slices.DeleteFunc(s.Servers, func(s livestate.Server) bool { return !f.Takes(s.URI) })
 			s.Channels = slices.DeleteFunc(s.Channels, func(c livestate.Channel) bool { return !f.Takes(c.Target, c.State, string(c.Health)) })
 			s.Clusters = slices.DeleteFunc(s.Clusters, func(c *livestate.Cluster) bool { return !f.Takes(c.Name, c.State, string(c.Health)) })

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -70,6 +71,10 @@ func (t *text) state(s *livestate.State) {
 		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, since(server.Since), next)
 	}
 	t.more(s.ServersLeftOut, "control plane")
+	for _, c := range s.Certificates {
+		t.line(styled.Plain, 1, "certificate %s: %s, at %s", c.File, livestate.CertificateEnd(c.NotAfter.Sub(s.Time)), clock(c.NotAfter))
+	}
+	t.more(s.CertificatesLeftOut, "certificate")
 	for i := range s.Channels {
 		c := &s.Channels[i]
 		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
@@ -79,6 +84,30 @@ func (t *text) state(s *livestate.State) {
 		t.cluster(c)
 	}
 	t.more(s.ClustersLeftOut, "cluster")
+	for i := range s.Splits {
+		t.split(&s.Splits[i])
+	}
+	t.more(s.SplitsLeftOut, "route with several clusters")
+}
+
+// split compares the clusters of a route.
+func (t *text) split(s *livestate.Split) {
+	t.line(styled.Plain, 1, "route %s of %s:", s.Route, s.Target)
+	var cells strings.Builder
+	table := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		m := &c.Minute
+		p50, p99 := "-", "-"
+		if m.P50 != nil && m.P99 != nil {
+			p50, p99 = latency(*m.P50), latency(*m.P99)
+		}
+		fmt.Fprintf(table, "%s\t%.1f RPCs/s\t%s failed\tp50 %s\tp99 %s\n", faults.Printable(c.Name, ""), m.Rate(), livestate.Percent(m.Share()), p50, p99)
+	}
+	_ = table.Flush() // a builder has no errors
+	for row := range strings.Lines(cells.String()) {
+		t.line(styled.Plain, 2, "%s", strings.TrimRight(row, "\n"))
+	}
 }
 
 func (t *text) more(n int, noun string) {

@@ -22,7 +22,16 @@ export function clusters(list, chosen) {
   ]});
   return [empty(list, "No channel has a cluster yet."),
     list.found > 0 && table("Clusters", ["State", "Cluster", "RPCs, 60 s", "RPC/s", "Errors", "p50 / p99", "Retries", "Endpoints"], list.items.map(row), [3, 4, 5, 6]),
-    pager("clusters", list)];
+    pager("clusters", list), (list.splits ?? []).map(s => split(s, list.targets)), list.more_splits > 0 && h("p.soft", null, `and ${plural(list.more_splits, "more route")} with several clusters`)];
+}
+
+// split compares the clusters of a route.
+function split(s, targets) {
+  const row = c => ({key: `s${s.target}\n${s.route}\n${c.name}`, cells: [
+    name(c.name), rate(c.rate), c.ended ? h(c.share === "0 %" ? "span" : "span.failed", null, c.share) : null,
+    c.p99 !== undefined && [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)]]});
+  return h(".split", {"data-key": `s${s.target}\n${s.route}`}, h("h3", null, "Route ", name(s.route), targets && h("span.meta", null, " of ", name(s.target))),
+    table("Clusters of the route", ["Cluster", "RPC/s", "Errors", "p50 / p99"], s.clusters.map(row), [1, 2, 3]));
 }
 
 // endpoints says how many are ready, and how many are not for a reason.

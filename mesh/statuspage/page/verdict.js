@@ -1,7 +1,7 @@
 // The answer to "is it well?": the verdict on the process, and on a control plane in it, and the problems.
 
 import {h, name, names as listed, show} from "./elements.js";
-import {error, number, plural, since} from "./words.js";
+import {error, hidden, number, plural, since} from "./words.js";
 
 const signs = {failing: "✕", degraded: "!", well: "✓", unknown: "?"};
 
@@ -48,5 +48,7 @@ export function plane(o) {
     c.gone_since && row("Store", "does not answer for ", since(c.gone_since)),
     p ? row("Published", since(p.at), " ago: ", plural(p.changed, "resource"), " changed, ", `${number(p.removed)} removed`,
       (p.what ?? []).length > 0 && [" (", listed(p.what), p.more > 0 && ` and ${number(p.more)} more`, ")"], h("span.meta", null, ` · version ${p.version}`)) : row("Published", "nothing yet"),
+    p?.reports && row("Reports", plural(p.errors ?? 0, "error"), ", ", plural(p.warnings ?? 0, "warning"),
+      h("ul", null, p.reports.map((r, i) => h("li", null, error(r, i < (p.errors ?? 0) ? "" : ".warn"))), hidden((p.errors ?? 0) + (p.warnings ?? 0) - p.reports.length, "report"))),
     p && row("Serves", `${plural(p.services, "service")}, ${plural(p.policies, "policy", "policies")} of ${plural(p.documents, "document")}`)));
 }

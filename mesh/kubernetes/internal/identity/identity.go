@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/peercert"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
@@ -97,11 +98,12 @@ func ofCertificate(p *peer.Peer) *Identity {
 	if !ok || len(info.State.VerifiedChains) == 0 {
 		return nil
 	}
-	for _, uri := range info.State.VerifiedChains[0][0].URIs {
-		parts := strings.Split(uri.Path, "/")
-		if uri.Scheme == "spiffe" && len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" && parts[2] != "" && parts[4] != "" {
-			return &Identity{Namespace: parts[2], Account: parts[4]}
-		}
+	id, err := peercert.SPIFFEID(info.State.VerifiedChains[0][0])
+	if err != nil {
+		return nil
+	}
+	if parts := strings.Split(id.Path(), "/"); len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" { // no part of a path is empty
+		return &Identity{Namespace: parts[2], Account: parts[4]}
 	}
 	return nil
 }
