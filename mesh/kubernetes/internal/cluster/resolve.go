@@ -16,12 +16,16 @@ import (
 
 // Verdict is what a route amounts to.
 type Verdict struct {
-	// Faults is why the route is not used at all, or nil.
-	Faults error
+	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no fault: requests for those
+	// that have one fail.
+	Faults  error
+	InForce bool
+	// Ignored are fields that have no effect, as this program does not know them.
+	Ignored []string
 	// Parents are those that are Services, in the order of the route.
 	Parents []ParentVerdict
-	// NotFound and NotPermitted are backends that there are not, or that no ReferenceGrant allows.
-	NotFound, NotPermitted []string
+	// NotFound, NotPermitted and InvalidKind are backends that there are not, that no ReferenceGrant allows, or that are no Services.
+	NotFound, NotPermitted, InvalidKind []string
 }
 
 // ParentVerdict is about one entry of parentRefs.
@@ -86,7 +90,7 @@ func (r *routes) resolve(of *route, grants map[grant]bool) {
 	if of.key == key {
 		return
 	}
-	of.key, of.resolved, of.verdict = key, nil, Verdict{Faults: of.faults}
+	of.key, of.resolved, of.verdict = key, nil, Verdict{Faults: of.faults, InForce: of.inForce(), Ignored: of.ignored}
 	of.verdict.Parents = res.parents()
 	for _, p := range of.written {
 		if p = res.policy(p); p != nil {
@@ -268,6 +272,10 @@ func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.R
 
 // backend returns the name of a backend in the mesh, one that no service has if it may not be used.
 func (r *resolver) backend(name string, parent named) string {
+	if what, isNone := strings.CutSuffix(name, meshpolicy.UnknownKind); isNone {
+		r.route.verdict.InvalidKind = appendOnce(r.route.verdict.InvalidKind, what+" is no Service, and backends of other kinds are not supported")
+		return name
+	}
 	of, port := splitName(name)
 	if !r.permitted(of, parent) {
 		r.route.verdict.NotPermitted = appendOnce(r.route.verdict.NotPermitted, of.String())

@@ -42,7 +42,7 @@ func eachFault(list []any, yield func(reason, message string)) {
 		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == Controller {
 			eachFault(nested, yield)
 		}
-		if c["status"] == "False" {
+		if c["status"] == "False" || c["type"] == partiallyInvalid {
 			reason, _ := c["reason"].(string)
 			message, _ := c["message"].(string)
 			yield(reason, message)

@@ -186,7 +186,7 @@ func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusal
 func ofOthers(condition any) bool {
 	of, _ := condition.(map[string]any)
 	switch of["type"] {
-	case "Accepted", "ResolvedRefs", Refused:
+	case "Accepted", "ResolvedRefs", partiallyInvalid, Refused:
 		return false
 	}
 	return true
@@ -222,6 +222,9 @@ func key(ref any) string {
 // maxText bounds the bytes of a message; the API allows 32 KiB.
 const maxText = 1024
 
+// partiallyInvalid is the condition of routes of which some rules have faults. Others do not have it.
+const partiallyInvalid = "PartiallyInvalid"
+
 // Refused is the condition of routes that clients refuse. Others do not have it.
 const Refused = "dynxds.io/RefusedByClients"
 
@@ -231,8 +234,11 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
 	}
 	accepted := condition("Accepted", "True", "Accepted", "the route is served")
+	if len(v.Ignored) > 0 {
+		accepted["message"] = bounds.Text("the route is served, without fields that have no effect: "+strings.Join(v.Ignored, "; "), maxText)
+	}
 	switch {
-	case v.Faults != nil:
+	case v.Faults != nil && !v.InForce:
 		accepted = condition("Accepted", "False", "UnsupportedValue", v.Faults.Error())
 	case p.Missing != "":
 		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
@@ -241,6 +247,8 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 	}
 	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
 	switch {
+	case len(v.InvalidKind) > 0:
+		resolved = condition("ResolvedRefs", "False", "InvalidKind", strings.Join(slices.Sorted(slices.Values(v.InvalidKind)), "; "))
 	case len(v.NotPermitted) > 0:
 		resolved = condition("ResolvedRefs", "False", "RefNotPermitted",
 			"no ReferenceGrant lets the route use "+strings.Join(slices.Sorted(slices.Values(v.NotPermitted)), ", "))
@@ -248,6 +256,9 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 		resolved = condition("ResolvedRefs", "False", "BackendNotFound", strings.Join(slices.Sorted(slices.Values(v.NotFound)), "; "))
 	}
 	list := []map[string]any{accepted, resolved}
+	if v.Faults != nil && accepted["status"] == "True" {
+		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with faults fail: "+v.Faults.Error()))
+	}
 	if refused != "" {
 		list = append(list, condition(Refused, "True", "Refused", refused))
 	}
