@@ -35,8 +35,8 @@ func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Pol
 	return policies
 }
 
-// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or, of a parent, may
-// be the port's name; empty: none was named.
+// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or the port's name,
+// or NUMBER:NAME if a reference has both, and both must be those of the port; empty: none was named.
 type ServiceNaming func(name, namespace, port string) string
 
 // inFolder is that of folders, whose services have no ports.
@@ -129,7 +129,7 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 	seen := make(map[string]bool)
 	for _, item := range v.Items() {
 		o := item.Object("group", "kind", "namespace", "name", "sectionName", "port")
-		if kind := o.Field("kind"); !isService(o) || !kind.Present() {
+		if kind := o.Field("kind"); !r.isService(o) || !kind.Present() {
 			r.note(item, "the parent is no Service, so the route is not for the mesh")
 			continue
 		}
@@ -137,7 +137,7 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 		if r.inFolder {
 			ReadServiceName(o.Field("name"))
 		}
-		home := r.serviceName(name, namespace, cmp.Or(readRoutePort(o), o.Field("sectionName").Text()))
+		home := r.serviceName(name, namespace, readPortAndSection(o))
 		if seen[home] {
 			r.note(item, "an earlier parent is the same service, and ports make no difference")
 			continue
@@ -164,10 +164,21 @@ func readRoutePort(o document.Object) string {
 	return ""
 }
 
-// isService reports whether group and kind are those of a Service, or absent.
-func isService(o document.Object) bool {
-	group, kind := o.Field("group"), o.Field("kind")
-	return (group.Text() == "" || group.Text() == "core") && (!kind.Present() || kind.Text() == "Service")
+// readPortAndSection reads the port of a reference for a ServiceNaming.
+func readPortAndSection(o document.Object) string {
+	return JoinPort(readRoutePort(o), o.Field("sectionName").Text())
+}
+
+// JoinPort returns the port for a ServiceNaming of a reference that has a number, the name of a section, both or none.
+func JoinPort(number, section string) string {
+	return strings.Trim(number+":"+section, ":")
+}
+
+// isService reports whether group and kind are those of a Service, or absent. The group is "" in Kubernetes; folders know it as
+// "core", too.
+func (r *routeReader) isService(o document.Object) bool {
+	group, kind := o.Field("group").Text(), o.Field("kind")
+	return (group == "" || r.inFolder && group == "core") && (!kind.Present() || kind.Text() == "Service")
 }
 
 // rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
@@ -433,7 +444,7 @@ func (r *routeReader) backend(v document.Value) BackendRef {
 	namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
 	ref := BackendRef{Name: r.serviceName(name, namespace, readRoutePort(o)), Weight: 1}
 	switch {
-	case isService(o):
+	case r.isService(o):
 	case r.inFolder:
 		v.Fault("name a Service", "a backend of the mesh is a Service")
 	default:

@@ -70,7 +70,7 @@ func (r *routes) readGrants() map[grant]bool {
 				}
 				for _, t := range to {
 					t, _ := t.(map[string]any)
-					if t["group"] != "" && t["group"] != "core" || t["kind"] != "Service" {
+					if t["group"] != "" || t["kind"] != "Service" {
 						continue
 					}
 					name, _ := t["name"].(string)
@@ -149,7 +149,7 @@ func (r *resolver) permitted(of, parent named) bool {
 	return of.namespace == from || of == parent || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
 }
 
-// services returns the services of a Service, or that of one port, by number or name. missing says why there are none.
+// services returns the services of a Service, or that of one port, by meshpolicy.JoinPort. missing says why there are none.
 func (r *resolver) services(of named, port string) (list []*meshroute.Service, missing string) {
 	e := r.routes.source.entries[of]
 	if e == nil {
@@ -161,31 +161,36 @@ func (r *resolver) services(of named, port string) (list []*meshroute.Service, m
 		}
 		return e.services, ""
 	}
+	parts := strings.Split(port, ":")
 	for _, s := range e.services {
-		if s.Name == of.host()+":"+port || slices.ContainsFunc(s.Aliases, func(a meshroute.Alias) bool { return a.Name == of.host()+":"+port }) {
+		isOther := func(part string) bool {
+			name := of.host() + ":" + part
+			return s.Name != name && !slices.ContainsFunc(s.Aliases, func(a meshroute.Alias) bool { return a.Name == name })
+		}
+		if !slices.ContainsFunc(parts, isOther) {
 			return []*meshroute.Service{s}, ""
 		}
 	}
-	return nil, fmt.Sprintf("the Service %s has no TCP port %s", of, port)
+	return nil, fmt.Sprintf("the Service %s has no TCP port %s", of, strings.Join(parts, " with the name "))
 }
 
 // parents returns the verdicts on the parents that are Services.
 func (r *resolver) parents() (list []ParentVerdict) {
 	parents, _, _ := unstructured.NestedSlice(r.route.object.Object, "spec", "parentRefs")
 	for _, p := range parents {
-		ref, _ := p.(map[string]any)
-		if ref["kind"] != "Service" {
+		if !isService(p) {
 			continue
 		}
+		ref := p.(map[string]any)
 		of := named{r.route.object.GetNamespace(), text(ref["name"])}
 		if namespace := text(ref["namespace"]); namespace != "" {
 			of.namespace = namespace
 		}
-		port := text(ref["sectionName"])
-		if number, ok := ref["port"].(int64); ok {
-			port = strconv.FormatInt(number, 10)
+		number := ""
+		if n, ok := ref["port"].(int64); ok {
+			number = strconv.FormatInt(n, 10)
 		}
-		services, missing := r.services(of, port)
+		services, missing := r.services(of, meshpolicy.JoinPort(number, text(ref["sectionName"])))
 		v := ParentVerdict{Ref: ref, Missing: missing}
 		for _, s := range services {
 			b := binding{service: s.Name}

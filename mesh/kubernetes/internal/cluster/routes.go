@@ -145,8 +145,9 @@ func (v RouteVerdict) Concerns(c meshroute.Client, service string) bool {
 	})
 }
 
-// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, as they were read last, and a channel that is closed when
-// there are newer ones. It is safe for concurrent use.
+// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, or with a status of this controller
+// from when they had some, as they were read last, and a channel that is closed when there are newer ones. It is safe for concurrent
+// use.
 func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +171,7 @@ func (r *routes) judge() {
 	}
 	var list []RouteVerdict
 	for _, of := range r.read {
-		if len(of.verdict.Parents) == 0 && !of.isPolicy() {
+		if len(of.verdict.Parents) == 0 && !of.isPolicy() && !hasStatus(of.object) {
 			continue
 		}
 		v := of.verdict
@@ -198,14 +199,29 @@ func conflicts(parents []ParentVerdict, grpc map[binding]string) []ParentVerdict
 	return parents
 }
 
+// Controller is the name under which the status of routes is written.
+const Controller = "dynxds.io/dynxds-kubernetes"
+
+// hasStatus reports whether a route has a status of this controller.
+func hasStatus(object *unstructured.Unstructured) bool {
+	parents, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "parents")
+	list, _ := parents.([]any)
+	return slices.ContainsFunc(list, func(p any) bool {
+		of, _ := p.(map[string]any)
+		return of["controllerName"] == Controller
+	})
+}
+
 // mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.
 func mayBeRoute(object *unstructured.Unstructured) bool {
 	parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs")
-	return slices.ContainsFunc(parents, func(p any) bool {
-		of, _ := p.(map[string]any)
-		group, hasGroup := of["group"]
-		return of["kind"] == "Service" && hasGroup && (group == "" || group == "core")
-	})
+	return slices.ContainsFunc(parents, isService)
+}
+
+// isService reports whether a parent is a Service. Without a group it is one of the Gateway API.
+func isService(parent any) bool {
+	of, _ := parent.(map[string]any)
+	return of["kind"] == "Service" && of["group"] == ""
 }
 
 // readRoute reads an object, whose lines nobody knows.

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -28,4 +29,18 @@ func TestUnknownFields(t *testing.T) {
 			t.Errorf("%s: the route is not used", kind)
 		}
 	}
+}
+
+// The core group has one name, the empty one: a grant for another group is none for Services.
+func TestGrantsOfGroups(t *testing.T) {
+	t.Parallel()
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
+	r := &routes{grants: []cache.SharedIndexInformer{informer}}
+	for _, group := range []string{"", "core", "serving.knative.dev"} {
+		object := &unstructured.Unstructured{}
+		xdstest.NoError(t, yaml.Unmarshal([]byte(`{kind: ReferenceGrant, metadata: {name: "of-`+group+`", namespace: shop}, spec: {
+			from: [{group: gateway.networking.k8s.io, kind: GRPCRoute, namespace: web}], to: [{group: "`+group+`", kind: Service, name: "in-`+group+`"}]}}`), object))
+		xdstest.NoError(t, informer.GetStore().Add(object))
+	}
+	xdstest.Equal(t, "grants", map[grant]bool{{"GRPCRoute", "web", "shop", "in-"}: true}, r.readGrants())
 }

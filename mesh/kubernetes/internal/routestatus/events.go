@@ -39,7 +39,7 @@ func (e *events) faults(object *unstructured.Unstructured, before, after []any) 
 func eachFault(list []any, yield func(reason, message string)) {
 	for _, item := range list {
 		c, _ := item.(map[string]any)
-		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == Controller {
+		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == cluster.Controller {
 			eachFault(nested, yield)
 		}
 		if c["status"] == "False" || c["type"] == partiallyInvalid {

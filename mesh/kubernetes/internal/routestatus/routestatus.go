@@ -25,11 +25,8 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
-// Controller is the name under which status is written, and manager that of the fields' manager.
-const (
-	Controller = "dynxds.io/dynxds-kubernetes"
-	manager    = "dynxds-kubernetes"
-)
+// manager is the name of the fields' manager.
+const manager = "dynxds-kubernetes"
 
 // LeaseName is the name of the Lease.
 const LeaseName = "dynxds"
@@ -155,11 +152,12 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []r
 
 // parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
 // its place.
-func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) (list []any) {
+func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
+	list := []any{} // the API does not take null
 	wanted := slices.Clone(v.Parents)
 	for _, entry := range before {
 		of, _ := entry.(map[string]any)
-		if of["controllerName"] != Controller {
+		if of["controllerName"] != cluster.Controller {
 			list = append(list, entry)
 			continue
 		}
@@ -179,7 +177,7 @@ func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.
 
 // entryOf returns the entry for one parent.
 func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusals []refusal, now time.Time) map[string]any {
-	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
+	return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
 }
 
 // ofOthers reports whether a condition of a MeshHTTPRoute is of another controller.
