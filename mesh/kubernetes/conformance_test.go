@@ -221,8 +221,11 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 		s.services("mesh/manifests.yaml")
 	} else {
 		s.services("base/manifests.yaml")
+		// It has an endpoint of its own, so that RPCs succeed that no route takes.
 		home.service(gatewayService, "80")
+		home.slice(gatewayService+"-1", gatewayService, "", 3000, ready(s.backend(gatewayService)))
 	}
+	var routes []*unstructured.Unstructured
 	for _, manifest := range c.manifests {
 		for _, object := range objectsOf(s.t, filepath.Join(s.dir, manifest)) {
 			if object.GetKind() == "Gateway" || object.GetKind() == "Namespace" {
@@ -239,7 +242,13 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 			}
 			s.move(object.Object)
 			home.apply(object)
+			if parents != nil {
+				routes = append(routes, object)
+			}
 		}
+	}
+	for _, route := range routes {
+		s.awaitStatus(route, how.unresolved)
 	}
 	conns := map[string]*grpc.ClientConn{}
 	for i, q := range c.requests {
@@ -288,6 +297,26 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 			how.after(s, conns[key], q)
 		}
 	}
+}
+
+// awaitStatus waits until a route is accepted for each of its parents, with all backends, or with the reason why not.
+func (s *suite) awaitStatus(route *unstructured.Unstructured, unresolved string) {
+	s.t.Helper()
+	resolved := served[1]
+	if unresolved != "" {
+		resolved = "ResolvedRefs=False/" + unresolved
+	}
+	parents, _, _ := unstructured.NestedSlice(route.Object, "spec", "parentRefs")
+	var want []string
+	for range parents {
+		want = append(want, served[0], resolved)
+	}
+	resource := cluster.HTTPRoutes
+	if route.GetKind() == "GRPCRoute" {
+		resource = cluster.GRPCRoutes
+	}
+	k := s.in("gateway-conformance-infra")
+	k.in(route.GetNamespace()).awaitConditionsOf(resource, route.GetName(), want...)
 }
 
 // send makes the RPC of a request.

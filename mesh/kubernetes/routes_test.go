@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,7 +32,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
-	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -209,7 +210,7 @@ func (k *kube) awaitConditionsOf(resource schema.GroupVersionResource, name stri
 		parents, _, _ := unstructured.NestedSlice(object.Object, "status", "parents")
 		for _, p := range parents {
 			p := p.(map[string]any)
-			if p["controllerName"] != routestatus.Controller {
+			if p["controllerName"] != cluster.Controller {
 				continue
 			}
 			conditions, _ := p["conditions"].([]any)
@@ -290,6 +291,50 @@ func TestRoutePorts(t *testing.T) {
 	k.object(route("all", "NS", "greeter", "{name: all, port: 8080}"))
 	awaitInvoke(t, a, echoMethod, nil, "all")
 	awaitInvoke(t, b, echoMethod, nil, "one")
+}
+
+// A parent with a number and a name of a port is the port that has both. Parents of other groups have no status of ours, nor has a
+// route whose parents have become others.
+func TestParents(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	k.echo(pods, "canary", 8080)
+	k.echo(pods, "greeter", 8080)
+	services := k.client.CoreV1().Services(k.namespace)
+	greeter, err := services.Get(testutils.Context(t), "greeter", metav1.GetOptions{})
+	xdstest.NoError(t, err)
+	greeter.Spec.Ports = []corev1.ServicePort{{Name: "grpc-api", Port: 8080}, {Name: "grpc-admin", Port: 9090}}
+	_, err = services.Update(testutils.Context(t), greeter, metav1.UpdateOptions{})
+	xdstest.NoError(t, err)
+	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) {
+		s.Ports = nil
+		for name, number := range map[string]int32{"grpc-api": 8080, "grpc-admin": 9090} {
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+		}
+	})
+	const service = `{group: "", kind: Service, name: greeter, port: `
+	parents := func(list string) string {
+		return strings.Replace(odd("GRPCRoute", "{backendRefs: [{name: canary, port: 8080}]}"), `{group: "", kind: Service, name: greeter}`, list, 1)
+	}
+	api, admin := pods.client(t, server, "xds:///greeter."+k.namespace+":8080"), pods.client(t, server, "xds:///greeter."+k.namespace+":9090")
+	for _, test := range []struct {
+		parents, api, admin string
+		want                []string
+	}{
+		{service + "9090, sectionName: grpc-api}", "greeter", "greeter", []string{"Accepted=False/NoMatchingParent", served[1]}},
+		{service + "9090, sectionName: grpc-admin}", "greeter", "canary", served},
+		{"{group: serving.knative.dev, kind: Service, name: greeter}, " + service + "8080}", "canary", "greeter", served},
+		{"{group: core, kind: Service, name: greeter}, " + service + "9090}", "greeter", "canary", served},
+		{"{group: serving.knative.dev, kind: Service, name: greeter}, {name: gateway}", "greeter", "greeter", nil},
+		{service + "8080}", "canary", "greeter", served},
+		{"{name: gateway}", "greeter", "greeter", nil},
+	} {
+		k.object(parents(test.parents))
+		k.awaitConditions("odd", test.want...)
+		awaitInvoke(t, api, echoMethod, nil, test.api)
+		awaitInvoke(t, admin, echoMethod, nil, test.admin)
+	}
 }
 
 // An HTTPRoute has timeouts and retries (GEP-1742, GEP-1731).

@@ -214,6 +214,9 @@ func (b *builder) reportService(s *Service) {
 
 func (b *builder) reportRule(p *Policy, to, rule int) {
 	r := &p.To[to].Rules[rule]
+	if r.Unsupported() != "" {
+		return // its fault is reported by who read it
+	}
 	add := func(s Severity, field, clients, message string) {
 		f := finding{severity: s, clients: clients, to: to, rule: rule, field: field, message: message}
 		b.mesh.reports = append(b.mesh.reports, f.at(p))

@@ -218,7 +218,9 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 		}
 	}
 	text := "no backend of the route has a weight above 0"
-	if r.NoBackends {
+	if problem := r.Unsupported(); problem != "" {
+		text = "the rule of the route is not supported: " + problem
+	} else if r.NoBackends {
 		text = "the rule of the route has no backendRefs"
 	}
 	switch {

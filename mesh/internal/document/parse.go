@@ -22,7 +22,13 @@ const (
 // reported in faults, and the others are still returned. A document that starts with "{" is
 // read as JSON if it is valid JSON. Faults show the name as that of the file.
 func Parse(name string, data []byte, faults *Faults) []Value {
-	file := &source{name: name, faults: faults}
+	return ParseOpen(name, data, faults, faults)
+}
+
+// ParseOpen is Parse for documents that may have fields that their readers do not know yet: these are not in faults, but in
+// unknown.
+func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
+	file := &source{name: name, faults: faults, unknown: unknown}
 	if len(data) > MaxSize {
 		faults.Add(Fault{File: name, Problem: fmt.Sprintf("the file has %d bytes, more than %d", len(data), MaxSize)})
 		return nil
@@ -47,8 +53,8 @@ func Parse(name string, data []byte, faults *Faults) []Value {
 
 // source is a file that is being read.
 type source struct {
-	name   string
-	faults *Faults
+	name            string
+	faults, unknown *Faults
 	// shapes are what readers expect of values, nil if nobody asks: see ShapeOf.
 	shapes map[*yaml.Node]*Shape
 }

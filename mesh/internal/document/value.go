@@ -102,6 +102,26 @@ func (v Value) Fault(suggestion, problem string, args ...any) {
 	}
 }
 
+// Try calls read, and returns the first fault that it reports, without file and line, or "" if there is none.
+func (v Value) Try(read func()) (problem string) {
+	if v.file == nil {
+		read()
+		return ""
+	}
+	of := v.file.faults
+	total, listed := of.Total(), len(of.List)
+	read()
+	switch {
+	case of.Total() == total:
+		return ""
+	case len(of.List) == listed:
+		return "it has one of many faults"
+	}
+	first := of.List[listed]
+	first.File, first.Line = "", 0
+	return first.String()
+}
+
 // Expected reports that the value is not what was expected.
 func (v Value) Expected(what string) {
 	kind := v.Kind()

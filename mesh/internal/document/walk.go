@@ -33,7 +33,10 @@ func (v Value) Object(known ...string) Object {
 		case key.Kind != yaml.ScalarNode:
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 		case len(known) > 0 && !slices.Contains(known, name):
-			Value{key, v.path, v.file}.Fault(faults.DidYouMean(name, known), "unknown field %s", faults.Quote(name))
+			v.file.unknown.Add(Fault{
+				File: v.file.name, Line: key.Line, Path: v.path,
+				Problem: "unknown field " + faults.Quote(name), Suggestion: faults.DidYouMean(name, known),
+			})
 		case twice:
 			v.field(key, name).Fault("", "expected the key once, found it again")
 		default:

@@ -17,9 +17,11 @@ const (
 	// RequestRedirect answers with a redirect. It excludes URLRewrite.
 	RequestRedirect
 	URLRewrite
+	// Unsupported fails the requests: the rule has a filter, or something else, that is not supported or wrong. It is in no document.
+	Unsupported
 )
 
-var filterTypeNames = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite"}
+var filterTypeNames = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite", "Unsupported"}
 
 // String returns the type as it is written in policies.
 func (t FilterType) String() string { return filterTypeNames[t] }
@@ -34,6 +36,8 @@ type Filter struct {
 	MirrorPerMillion *uint32   `json:",omitempty"`
 	Redirect         *Redirect `json:",omitempty"`
 	Rewrite          *Rewrite  `json:",omitempty"`
+	// Problem is what is wrong, for Unsupported.
+	Problem string `json:",omitempty"`
 }
 
 // HeaderModifier edits headers. Names are unique and in lower case.
@@ -94,6 +98,8 @@ func (f *Filter) String() string {
 		return words("RequestRedirect", fmt.Sprint(r.StatusCode), "scheme", r.Scheme, "hostname", r.Hostname, "port", port, "path", r.Path.String())
 	case URLRewrite:
 		return words("URLRewrite", "", "hostname", f.Rewrite.Hostname, "path", f.Rewrite.Path.String())
+	case Unsupported:
+		return "not supported: " + f.Problem
 	default:
 		return f.Type.String() + f.Headers.String()
 	}

@@ -26,35 +26,41 @@ const NamespaceTag = "namespace"
 // is for all clients; a consumer route is for those of its own namespace. One with parents of both kinds
 // becomes two policies. It adds to faults, and returns nothing if the document has any.
 func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Policy {
-	return ParseRouteNamed(doc, kind, inFolder, faults)
+	before := faults.Total()
+	r := routeReader{kind: kind, serviceName: inFolder, inFolder: true}
+	policies := r.read(doc)
+	if faults.Total() > before {
+		return nil
+	}
+	return policies
 }
 
-// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or, of a parent, may
-// be the port's name; empty: none was named.
+// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or the port's name,
+// or NUMBER:NAME if a reference has both, and both must be those of the port; empty: none was named.
 type ServiceNaming func(name, namespace, port string) string
 
 // inFolder is that of folders, whose services have no ports.
 func inFolder(name, namespace, _ string) string { return KubernetesName(name, namespace) }
 
-// ParseRouteNamed is ParseRoute with other names of services.
-func ParseRouteNamed(doc document.Value, kind string, naming ServiceNaming, faults *document.Faults) []*Policy {
-	before := faults.Total()
+// ParseRouteObject is ParseRoute with other names of services, for a cluster, where an object stays that has faults: a rule with a
+// fault fails its requests, and so does a backend that is no Service, whose name ends with UnknownKind. The other rules and backends
+// are used.
+func ParseRouteObject(doc document.Value, kind string, naming ServiceNaming) []*Policy {
 	r := routeReader{kind: kind, serviceName: naming}
-	policies := r.read(doc)
-	if faults.Total() > before {
-		return nil
-	}
-	for i := range policies {
-		policies[i] = New(*policies[i])
-	}
-	return policies
+	return r.read(doc)
 }
+
+// UnknownKind is what follows the name of a backend that is no Service, which begins with its kind. No service has such a name, so
+// that RPCs fail.
+const UnknownKind = ";unknown-kind"
 
 // routeReader reads one document.
 type routeReader struct {
 	kind, name, namespace string
 	serviceName           ServiceNaming
-	notes                 []Note
+	// inFolder says that nobody but the reader looks whether references are to Services that there can be.
+	inFolder bool
+	notes    []Note
 }
 
 func (r *routeReader) note(v document.Value, text string) {
@@ -63,19 +69,15 @@ func (r *routeReader) note(v document.Value, text string) {
 }
 
 func (r *routeReader) read(doc document.Value) []*Policy {
-	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
-	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
-	metadata := readMetadata(o.Require("metadata"))
-	r.name = readWord(metadata.Require("name"), "a name")
-	r.namespace = metadata.Field("namespace").Text()
-	spec := o.Require("spec").Object("parentRefs", "hostnames", "rules")
-	if hosts := spec.Field("hostnames"); len(hosts.Items()) > 0 {
-		r.note(hosts, "a route of the mesh is for its services under all names, so hostnames makes no difference")
-	}
+	var spec document.Object
+	problem := doc.Try(func() { spec = r.readHead(doc) })
 	rules := r.rules(spec.Field("rules"))
 	at := doc.Position()
 	all := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
 	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
+	if problem != "" {
+		return nil
+	}
 	var policies []*Policy
 	if len(producer) > 0 {
 		p := all
@@ -93,7 +95,24 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	if len(policies) > 0 {
 		policies[0].Notes = r.notes
 	}
+	for i := range policies {
+		policies[i] = New(*policies[i])
+	}
 	return policies
+}
+
+// readHead reads what stands before the spec, and the hostnames.
+func (r *routeReader) readHead(doc document.Value) (spec document.Object) {
+	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
+	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
+	metadata := readMetadata(o.Require("metadata"))
+	r.name = readWord(metadata.Require("name"), "a name")
+	r.namespace = metadata.Field("namespace").Text()
+	spec = o.Require("spec").Object("parentRefs", "hostnames", "rules")
+	if hosts := spec.Field("hostnames"); len(hosts.Items()) > 0 {
+		r.note(hosts, "a route of the mesh is for its services under all names, so hostnames makes no difference")
+	}
+	return spec
 }
 
 // routeName is the unique name of a route: that of a service of the same name. The names of routes may have dots, where those of
@@ -110,12 +129,15 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 	seen := make(map[string]bool)
 	for _, item := range v.Items() {
 		o := item.Object("group", "kind", "namespace", "name", "sectionName", "port")
-		if kind := o.Field("kind"); !isService(o) || !kind.Present() {
+		if kind := o.Field("kind"); !r.isService(o) || !kind.Present() {
 			r.note(item, "the parent is no Service, so the route is not for the mesh")
 			continue
 		}
-		namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
-		home := r.serviceName(name, namespace, cmp.Or(readRoutePort(o), o.Field("sectionName").Text()))
+		namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), o.Require("name").Text()
+		if r.inFolder {
+			ReadServiceName(o.Field("name"))
+		}
+		home := r.serviceName(name, namespace, readPortAndSection(o))
 		if seen[home] {
 			r.note(item, "an earlier parent is the same service, and ports make no difference")
 			continue
@@ -142,10 +164,21 @@ func readRoutePort(o document.Object) string {
 	return ""
 }
 
-// isService reports whether group and kind are those of a Service, or absent.
-func isService(o document.Object) bool {
-	group, kind := o.Field("group"), o.Field("kind")
-	return (group.Text() == "" || group.Text() == "core") && (!kind.Present() || kind.Text() == "Service")
+// readPortAndSection reads the port of a reference for a ServiceNaming.
+func readPortAndSection(o document.Object) string {
+	return JoinPort(readRoutePort(o), o.Field("sectionName").Text())
+}
+
+// JoinPort returns the port for a ServiceNaming of a reference that has a number, the name of a section, both or none.
+func JoinPort(number, section string) string {
+	return strings.Trim(number+":"+section, ":")
+}
+
+// isService reports whether group and kind are those of a Service, or absent. The group is "" in Kubernetes; folders know it as
+// "core", too.
+func (r *routeReader) isService(o document.Object) bool {
+	group, kind := o.Field("group").Text(), o.Field("kind")
+	return (group == "" || r.inFolder && group == "core") && (!kind.Present() || kind.Text() == "Service")
 }
 
 // rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
@@ -154,7 +187,10 @@ func (r *routeReader) rules(v document.Value) []Rule {
 	var rules []Rule
 	seen := make(map[string]bool)
 	for i, item := range v.Items() {
-		rule := r.rule(item, i)
+		rule, ok := guarded(item, func(item document.Value) (Rule, bool) { return r.rule(item, i) })
+		if !ok {
+			continue
+		}
 		if key := Key(rule.Matches); seen[key] {
 			r.note(item, "an earlier rule has the same matches, so this one has no effect")
 		} else {
@@ -162,20 +198,23 @@ func (r *routeReader) rules(v document.Value) []Rule {
 			rules = append(rules, rule)
 		}
 	}
-	if len(rules) == 0 {
-		rules = []Rule{{Matches: r.matches(document.Value{}), NoBackends: true}}
+	if len(v.Items()) == 0 {
+		matches, _ := r.matches(document.Value{})
+		rules = []Rule{{Matches: matches, NoBackends: true}}
 	}
 	return rules
 }
 
-func (r *routeReader) rule(v document.Value, index int) Rule {
+// rule reads a rule. ok is false if none of its matches can be read.
+func (r *routeReader) rule(v document.Value, index int) (rule Rule, ok bool) {
 	fields := []string{"name", "matches", "filters", "backendRefs", "sessionPersistence"}
 	if r.kind == HTTPRouteKind {
 		fields = append(fields, "timeouts", "retry")
 	}
 	o := v.Object(fields...)
 	o.Field("name").Text()
-	rule := Rule{Line: v.Position().Line, Matches: r.matches(o.Field("matches"))}
+	rule.Line = v.Position().Line
+	rule.Matches, ok = r.matches(o.Field("matches"))
 	if filters := o.Field("filters"); len(filters.Items()) > 0 {
 		rule.Filters, rule.Lines[FieldFilters] = r.filters(filters), filters.Position().Line
 	}
@@ -195,17 +234,17 @@ func (r *routeReader) rule(v document.Value, index int) Rule {
 	}
 	rule.NoBackends = len(rule.BackendRefs) == 0 && !rule.Redirects()
 	checkRule(o, &rule)
-	return rule
+	return rule, ok
 }
 
 // matches reads a list of matches. The API's default, which Kubernetes writes into an HTTPRoute, is the
-// prefix "/".
-func (r *routeReader) matches(v document.Value) []Match {
-	matches := readAll(v, r.match)
+// prefix "/". ok is false if it can read none.
+func (r *routeReader) matches(v document.Value) (matches []Match, ok bool) {
+	matches, ok = readSound(v.Items(), r.match)
 	if len(matches) == 0 && r.kind == HTTPRouteKind {
 		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
 	}
-	return NormalizeMatches(matches)
+	return NormalizeMatches(matches), ok
 }
 
 func (r *routeReader) match(v document.Value) Match {
@@ -402,11 +441,16 @@ func (r *routeReader) mirror(v document.Value, f *Filter) {
 // backend reads a backendRef.
 func (r *routeReader) backend(v document.Value) BackendRef {
 	o := v.Object("group", "kind", "name", "namespace", "port", "weight", "filters")
-	if !isService(o) {
+	namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
+	ref := BackendRef{Name: r.serviceName(name, namespace, readRoutePort(o)), Weight: 1}
+	switch {
+	case r.isService(o):
+	case r.inFolder:
 		v.Fault("name a Service", "a backend of the mesh is a Service")
+	default:
+		kind := strings.TrimSuffix(o.Field("kind").Text()+"."+o.Field("group").Text(), ".")
+		ref.Name = kind + "/" + name + "." + namespace + UnknownKind
 	}
-	namespace := cmp.Or(o.Field("namespace").Text(), r.namespace)
-	ref := BackendRef{Name: r.serviceName(ReadServiceName(o.Require("name")), namespace, readRoutePort(o)), Weight: 1}
 	if w := o.Field("weight"); w.Present() {
 		ref.Weight = uint32(w.Uint(0, 1_000_000))
 	}
@@ -414,7 +458,7 @@ func (r *routeReader) backend(v document.Value) BackendRef {
 		if f.Type == RequestHeaderModifier || f.Type == ResponseHeaderModifier {
 			ref.Filters = append(ref.Filters, f)
 		} else {
-			r.note(o.Field("filters"), fmt.Sprintf("a %s of a single backend has no effect; one of the rule does", f.Type))
+			o.Field("filters").Fault("write it as a filter of the rule", "a %s of a single backend is not supported", f.Type)
 		}
 	}
 	return ref

@@ -208,7 +208,7 @@ spec:
     sessionPersistence: {type: Cookie, absoluteTimeout: 1h, idleTimeout: 1h}
     filters: [{type: CORS, cors: {}}]
     backendRefs:
-    - {name: t, port: 1, filters: [{type: RequestMirror, requestMirror: {backendRef: {name: t}}}]}
+    - {name: t, port: 1}
   - {}
   - matches: [{path: {value: /h}}]
     sessionPersistence: {type: Header, sessionName: a, absoluteTimeout: 1h}
@@ -221,7 +221,6 @@ spec:
 	policytest.Equal(t, "notes", []string{
 		"6: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
 		"18: spec.rules[0].filters[0]: CORS is for browsers, and has no effect on RPCs",
-		"20: spec.rules[0].backendRefs[0].filters: a RequestMirror of a single backend has no effect; one of the rule does",
 		"16: spec.rules[0].retry.codes[0]: no status that gRPC retries corresponds to the HTTP status 418",
 		"16: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
 		"17: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
@@ -436,6 +435,8 @@ func TestGateway_Faults(t *testing.T) {
 		{route("HTTPRoute", "  - {matches: [{path: {value: a}}]}\n"), `a path starts with /, and "a" does not`},
 		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {percent: 1, fraction: {numerator: 1}, backendRef: {name: s}}}]}\n"), `percent and fraction say the same thing`},
 		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {fraction: {numerator: 101}, backendRef: {name: s}}}]}\n"), `the numerator is larger than the denominator, 100`},
+		{route("HTTPRoute", "  - {backendRefs: [{name: t, filters: [{type: RequestMirror, requestMirror: {backendRef: {name: t}}}]}]}\n"),
+			`f:7: spec.rules[0].backendRefs[0].filters: a RequestMirror of a single backend is not supported; write it as a filter of the rule`},
 		{route("HTTPRoute", "  - {backendRefs: [{kind: Bucket, group: storage, name: s}]}\n"), `f:7: spec.rules[0].backendRefs[0]: a backend of the mesh is a Service`},
 		{route("HTTPRoute", "  - {timeouts: {request: 1s, backendRequest: 2s}}\n"), `timeouts.backendRequest: an attempt, of 2s, cannot be longer than the request as a whole, of 1s`},
 		{route("HTTPRoute", "  - {timeouts: {request: 1.5s}}\n"), `timeouts.request: "1.5s" is no duration; write it like 1m30s or 500ms`},

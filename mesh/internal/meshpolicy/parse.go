@@ -31,22 +31,29 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 // ParseDocument is Parse for one document of a file. It adds to faults, and returns nil if the document
 // has any.
 func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
-	return ParseDocumentNamed(doc, inFolder, faults)
+	before := faults.Total()
+	p := ParseObject(doc, inFolder)
+	if faults.Total() > before {
+		return nil
+	}
+	return p
 }
 
-// ParseDocumentNamed is ParseDocument with other names of services.
-func ParseDocumentNamed(doc document.Value, naming ServiceNaming, faults *document.Faults) *Policy {
-	before := faults.Total()
-	p := naming.readPolicy(doc)
-	if faults.Total() > before {
+// ParseObject is ParseDocument with other names of services, for a cluster, where an object stays that has faults: a rule with a
+// fault fails its requests, and the other rules are used. It returns nil if nobody can say for which requests the policy is.
+func ParseObject(doc document.Value, naming ServiceNaming) *Policy {
+	var p Policy
+	var to []document.Value
+	problem := doc.Try(func() { p, to = naming.readHead(doc) })
+	if p.To = naming.readDestinations(to); problem != "" || len(p.To) == 0 {
 		return nil
 	}
 	return New(p)
 }
 
-// readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata. What Kuma
+// readHead reads a policy in either form of Kuma, but for its destinations: with its name at the top, or in metadata. What Kuma
 // and Kubernetes add when they print it is ignored.
-func (n ServiceNaming) readPolicy(doc document.Value) Policy {
+func (n ServiceNaming) readHead(doc document.Value) (p Policy, to []document.Value) {
 	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
@@ -59,23 +66,36 @@ func (n ServiceNaming) readPolicy(doc document.Value) Policy {
 	}
 	spec := o.Require("spec").Object("targetRef", "to")
 	at := doc.Position()
-	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}
+	p = Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = n.readClients(ref)
 	}
-	seen := make(map[string]int)
-	to := spec.Require("to")
-	for i, item := range to.NonEmpty("a list with at least one destination") {
-		t := n.readTo(item)
+	return p, spec.Require("to").NonEmpty("a list with at least one destination")
+}
+
+// readDestinations reads the destinations that have rules. One that is there twice has the rules of both, though it is a fault.
+func (n ServiceNaming) readDestinations(items []document.Value) (list []To) {
+	at := make(map[string]int)
+	for i, item := range items {
+		t, ok := n.readTo(item)
 		t.Index = i
 		key := Key(t.TargetRef)
-		if first, twice := seen[key]; twice {
-			item.Fault("join their rules", "the destination is that of to[%d]", first)
+		first, twice := at[key]
+		switch {
+		case !ok:
+		case twice:
+			item.Fault("join their rules", "the destination is that of to[%d]", list[first].Index)
+			for _, rule := range t.Rules {
+				if !slices.ContainsFunc(list[first].Rules, func(r Rule) bool { return Key(r.Matches) == Key(rule.Matches) }) {
+					list[first].Rules = append(list[first].Rules, rule)
+				}
+			}
+		default:
+			at[key] = len(list)
+			list = append(list, t)
 		}
-		seen[key] = len(p.To)
-		p.To = append(p.To, t)
 	}
-	return p
+	return list
 }
 
 // readName reads the name at the top or in metadata.
@@ -159,10 +179,10 @@ func readAll[T any](v document.Value, read func(document.Value) T) (all []T) {
 }
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
-// record.
-func (n ServiceNaming) readTo(v document.Value) To {
+// record. ok is false if it has no rule that can be used, or no destination that can be read.
+func (n ServiceNaming) readTo(v document.Value) (t To, ok bool) {
 	o := v.Object("targetRef", "rules", "default")
-	t := To{TargetRef: n.readDestination(o.Require("targetRef"))}
+	known := v.Try(func() { t.TargetRef = n.readDestination(o.Require("targetRef")) }) == ""
 	direct, inner := o.Field("rules"), o.Field("default")
 	rules := direct
 	switch {
@@ -175,13 +195,17 @@ func (n ServiceNaming) readTo(v document.Value) To {
 	}
 	seen := make(map[string]int)
 	for i, item := range rules.NonEmpty("a list with at least one rule") {
-		rule := n.readRule(item)
+		rule, ok := guarded(item, n.readRule)
+		if !ok {
+			continue
+		}
 		key := Key(rule.Matches)
 		if first, twice := seen[key]; twice {
 			item.Fault("join the two", "the matches are those of rules[%d]", first)
+			continue
 		}
 		seen[key] = i
 		t.Rules = append(t.Rules, rule)
 	}
-	return t
+	return t, known && len(t.Rules) > 0
 }

@@ -92,7 +92,7 @@ func perMillion(share float64) *uint32 {
 // checkFilterType compares the type of a filter with the field that was found.
 func checkFilterType(o document.Object, found FilterType, configured bool) bool {
 	t := o.Field("type")
-	name := t.OneOf(filterTypeNames...)
+	name := t.OneOf(filterTypeNames[:Unsupported]...)
 	switch {
 	case !configured && name != "":
 		for _, known := range filterFields {

@@ -8,12 +8,14 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// readMatches reads a list of matches, or a single match, as in the decision record's examples.
-func readMatches(v document.Value) []Match {
-	if v.IsObject() {
-		return NormalizeMatches([]Match{readMatch(v)})
+// readMatches reads a list of matches, or a single match, as in the decision record's examples. ok is false if it can read none.
+func readMatches(v document.Value) (matches []Match, ok bool) {
+	items := []document.Value{v}
+	if !v.IsObject() {
+		items = v.Items()
 	}
-	return NormalizeMatches(readAll(v, readMatch))
+	matches, ok = readSound(items, readMatch)
+	return NormalizeMatches(matches), ok
 }
 
 func readMatch(v document.Value) Match {

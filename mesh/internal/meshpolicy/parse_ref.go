@@ -1,7 +1,6 @@
 package meshpolicy
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 
@@ -50,7 +49,7 @@ func (n ServiceNaming) refFields(o document.Object, kinds ...kind) (ref TargetRe
 		ref.Tags = ReadTags(tags)
 	}
 	namespace := o.Field("namespace").Text()
-	port := cmp.Or(readRoutePort(o), o.Field("sectionName").Text())
+	port := readPortAndSection(o)
 	switch labels := o.Field("labels"); {
 	case !labels.Present():
 	case k.hasName():

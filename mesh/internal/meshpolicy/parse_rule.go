@@ -4,14 +4,39 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma.
-func (n ServiceNaming) readRule(v document.Value) Rule {
+// maxProblem bounds what the errors of RPCs say of a rule that is not supported, in bytes.
+const maxProblem = 300
+
+// guarded reads a rule. One that has a fault fails the requests that it is for, as far as its matches can be read: "the filter MUST
+// NOT be skipped" (HTTPRouteFilter.type). ok is false if nobody can say which requests these are.
+func guarded(v document.Value, read func(document.Value) (Rule, bool)) (r Rule, ok bool) {
+	if problem := v.Try(func() { r, ok = read(v) }); problem != "" {
+		filter := Filter{Type: Unsupported, Problem: faults.Shorten(problem, maxProblem)}
+		r = Rule{Line: r.Line, Matches: r.Matches, Filters: []Filter{filter}, NoBackends: true}
+	}
+	return r, ok
+}
+
+// readSound reads the items of a list, and returns those without a fault. ok is false if all have faults.
+func readSound[T any](items []document.Value, read func(document.Value) T) (all []T, ok bool) {
+	for _, item := range items {
+		var one T
+		if item.Try(func() { one = read(item) }) == "" {
+			all = append(all, one)
+		}
+	}
+	return all, len(all) > 0 || len(items) == 0
+}
+
+// readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma. ok is false if none of its matches can be read.
+func (n ServiceNaming) readRule(v document.Value) (r Rule, ok bool) {
 	outer := v.Object("matches", "filters", "backendRefs", "default")
-	r := Rule{Line: v.Position().Line}
-	r.Matches = readMatches(outer.Field("matches"))
+	r = Rule{Line: v.Position().Line}
+	r.Matches, ok = readMatches(outer.Field("matches"))
 	o := outer
 	if inner := outer.Field("default"); inner.Present() {
 		o = inner.Object("filters", "backendRefs")
@@ -28,7 +53,7 @@ func (n ServiceNaming) readRule(v document.Value) Rule {
 		r.BackendRefs, r.Lines[FieldBackendRefs] = n.readBackendRefs(refs), refs.Position().Line
 	}
 	checkRule(o, &r)
-	return r
+	return r, ok
 }
 
 // checkRule looks for contradictions between the fields of a rule.

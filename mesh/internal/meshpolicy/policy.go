@@ -79,7 +79,7 @@ type Note struct {
 type To struct {
 	// TargetRef is a service by name, or zero for all services.
 	TargetRef TargetRef
-	// Rules is not empty. Their matches differ.
+	// Rules have different matches. There may be none if Policy.Complete is set: then all requests are refused.
 	Rules []Rule
 	// Index is that of the entry in the document.
 	Index int
@@ -227,9 +227,19 @@ func (r *Rule) Redirects() bool {
 	return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == RequestRedirect })
 }
 
-// Nowhere reports whether the rule has no backends, or none with a weight above 0.
+// Unsupported is what is wrong with a rule that fails its requests therefore, or empty.
+func (r *Rule) Unsupported() (problem string) {
+	for i := range r.Filters {
+		if r.Filters[i].Type == Unsupported {
+			return r.Filters[i].Problem
+		}
+	}
+	return ""
+}
+
+// Nowhere reports whether the rule has no backends, or none with a weight above 0, or is not supported.
 func (r *Rule) Nowhere() bool {
-	return r.NoBackends || len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
+	return r.NoBackends || r.Unsupported() != "" || len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
 }
 
 // BackendRef is a destination of requests.

@@ -15,9 +15,9 @@ var MeshHTTPRoutes = schema.GroupVersionResource{Group: "dynxds.io", Version: "v
 
 // readPolicy reads a MeshHTTPRoute of a namespace. Its authors decide about the requests to the Services of their own namespace,
 // and about those of their own namespace's clients to others: these are a policy of their own, as with routes.
-func readPolicy(doc document.Value, namespace string, faults *document.Faults) []*meshpolicy.Policy {
+func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 	naming := func(name, in, port string) string { return hostName(name, cmp.Or(in, namespace), port) }
-	p := meshpolicy.ParseDocumentNamed(doc, naming, faults)
+	p := meshpolicy.ParseObject(doc, naming)
 	if p == nil {
 		return nil
 	}

@@ -16,11 +16,12 @@ func (s *Source) Reports() (list []meshroute.Report) {
 	verdicts, _ := s.Verdicts()
 	for _, v := range verdicts {
 		of := named{v.Object.GetNamespace(), v.Object.GetName()}.String()
-		report := func(path, message string) {
+		add := func(severity meshroute.Severity, path, message string) {
 			list = append(list, meshroute.Report{
-				Severity: meshroute.Error, Policy: v.Object.GetKind() + "/" + of, Source: meshroute.Source{File: of}, Path: path, Message: message,
+				Severity: severity, Policy: v.Object.GetKind() + "/" + of, Source: meshroute.Source{File: of}, Path: path, Message: message,
 			})
 		}
+		report := func(path, message string) { add(meshroute.Error, path, message) }
 		faults := &document.Faults{}
 		switch {
 		case errors.As(v.Faults, &faults):
@@ -33,6 +34,9 @@ func (s *Source) Reports() (list []meshroute.Report) {
 		case v.Faults != nil:
 			report("", v.Faults.Error())
 		}
+		for _, ignored := range v.Ignored {
+			add(meshroute.Warning, "", ignored+", which has no effect")
+		}
 		for _, p := range v.Parents {
 			if p.Missing != "" {
 				report("spec.parentRefs", p.Missing)
@@ -40,6 +44,9 @@ func (s *Source) Reports() (list []meshroute.Report) {
 		}
 		for _, backend := range v.NotPermitted {
 			report("", "no ReferenceGrant lets it use "+backend)
+		}
+		for _, text := range v.InvalidKind {
+			report("", text)
 		}
 		if v.Object.GetKind() == meshpolicy.DocumentKind {
 			for _, missing := range v.NotFound {

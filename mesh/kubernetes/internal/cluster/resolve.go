@@ -16,12 +16,16 @@ import (
 
 // Verdict is what a route amounts to.
 type Verdict struct {
-	// Faults is why the route is not used at all, or nil.
-	Faults error
+	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no fault: requests for those
+	// that have one fail.
+	Faults  error
+	InForce bool
+	// Ignored are fields that have no effect, as this program does not know them.
+	Ignored []string
 	// Parents are those that are Services, in the order of the route.
 	Parents []ParentVerdict
-	// NotFound and NotPermitted are backends that there are not, or that no ReferenceGrant allows.
-	NotFound, NotPermitted []string
+	// NotFound, NotPermitted and InvalidKind are backends that there are not, that no ReferenceGrant allows, or that are no Services.
+	NotFound, NotPermitted, InvalidKind []string
 }
 
 // ParentVerdict is about one entry of parentRefs.
@@ -66,7 +70,7 @@ func (r *routes) readGrants() map[grant]bool {
 				}
 				for _, t := range to {
 					t, _ := t.(map[string]any)
-					if t["group"] != "" && t["group"] != "core" || t["kind"] != "Service" {
+					if t["group"] != "" || t["kind"] != "Service" {
 						continue
 					}
 					name, _ := t["name"].(string)
@@ -86,7 +90,7 @@ func (r *routes) resolve(of *route, grants map[grant]bool) {
 	if of.key == key {
 		return
 	}
-	of.key, of.resolved, of.verdict = key, nil, Verdict{Faults: of.faults}
+	of.key, of.resolved, of.verdict = key, nil, Verdict{Faults: of.faults, InForce: of.inForce(), Ignored: of.ignored}
 	of.verdict.Parents = res.parents()
 	for _, p := range of.written {
 		if p = res.policy(p); p != nil {
@@ -145,7 +149,7 @@ func (r *resolver) permitted(of, parent named) bool {
 	return of.namespace == from || of == parent || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
 }
 
-// services returns the services of a Service, or that of one port, by number or name. missing says why there are none.
+// services returns the services of a Service, or that of one port, by meshpolicy.JoinPort. missing says why there are none.
 func (r *resolver) services(of named, port string) (list []*meshroute.Service, missing string) {
 	e := r.routes.source.entries[of]
 	if e == nil {
@@ -157,31 +161,36 @@ func (r *resolver) services(of named, port string) (list []*meshroute.Service, m
 		}
 		return e.services, ""
 	}
+	parts := strings.Split(port, ":")
 	for _, s := range e.services {
-		if s.Name == of.host()+":"+port || slices.ContainsFunc(s.Aliases, func(a meshroute.Alias) bool { return a.Name == of.host()+":"+port }) {
+		isOther := func(part string) bool {
+			name := of.host() + ":" + part
+			return s.Name != name && !slices.ContainsFunc(s.Aliases, func(a meshroute.Alias) bool { return a.Name == name })
+		}
+		if !slices.ContainsFunc(parts, isOther) {
 			return []*meshroute.Service{s}, ""
 		}
 	}
-	return nil, fmt.Sprintf("the Service %s has no TCP port %s", of, port)
+	return nil, fmt.Sprintf("the Service %s has no TCP port %s", of, strings.Join(parts, " with the name "))
 }
 
 // parents returns the verdicts on the parents that are Services.
 func (r *resolver) parents() (list []ParentVerdict) {
 	parents, _, _ := unstructured.NestedSlice(r.route.object.Object, "spec", "parentRefs")
 	for _, p := range parents {
-		ref, _ := p.(map[string]any)
-		if ref["kind"] != "Service" {
+		if !isService(p) {
 			continue
 		}
+		ref := p.(map[string]any)
 		of := named{r.route.object.GetNamespace(), text(ref["name"])}
 		if namespace := text(ref["namespace"]); namespace != "" {
 			of.namespace = namespace
 		}
-		port := text(ref["sectionName"])
-		if number, ok := ref["port"].(int64); ok {
-			port = strconv.FormatInt(number, 10)
+		number := ""
+		if n, ok := ref["port"].(int64); ok {
+			number = strconv.FormatInt(n, 10)
 		}
-		services, missing := r.services(of, port)
+		services, missing := r.services(of, meshpolicy.JoinPort(number, text(ref["sectionName"])))
 		v := ParentVerdict{Ref: ref, Missing: missing}
 		for _, s := range services {
 			b := binding{service: s.Name}
@@ -268,6 +277,10 @@ func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.R
 
 // backend returns the name of a backend in the mesh, one that no service has if it may not be used.
 func (r *resolver) backend(name string, parent named) string {
+	if what, isNone := strings.CutSuffix(name, meshpolicy.UnknownKind); isNone {
+		r.route.verdict.InvalidKind = appendOnce(r.route.verdict.InvalidKind, what+" is no Service, and backends of other kinds are not supported")
+		return name
+	}
 	of, port := splitName(name)
 	if !r.permitted(of, parent) {
 		r.route.verdict.NotPermitted = appendOnce(r.route.verdict.NotPermitted, of.String())

@@ -42,10 +42,12 @@ type routes struct {
 type route struct {
 	object *unstructured.Unstructured
 	kind   string
-	// written are the policies as the object says them: with names of Services, with or without ports. faults is set if
-	// there are none, as the object is wrong.
+	// written are the policies as the object says them: with names of Services, with or without ports. faults are what is wrong with
+	// the object: rules with a fault fail their requests, and there is no policy if nobody can say for which requests it is. ignored are
+	// fields that this program does not know.
 	written []*meshroute.Policy
 	faults  error
+	ignored []string
 	// resolved are the policies with names of services of the mesh, made when key was what the Services were like.
 	resolved []*meshroute.Policy
 	key      string
@@ -143,8 +145,9 @@ func (v RouteVerdict) Concerns(c meshroute.Client, service string) bool {
 	})
 }
 
-// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, as they were read last, and a channel that is closed when
-// there are newer ones. It is safe for concurrent use.
+// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, or with a status of this controller
+// from when they had some, as they were read last, and a channel that is closed when there are newer ones. It is safe for concurrent
+// use.
 func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,10 +160,10 @@ func (r *routes) judge() {
 	for _, of := range r.read {
 		for _, p := range of.verdict.Parents {
 			for _, b := range p.bound {
-				if b.consumer != "" && of.faults == nil {
+				if b.consumer != "" && len(of.resolved) > 0 {
 					consumers[b] = true
 				}
-				if of.kind == meshpolicy.GRPCRouteKind && of.faults == nil {
+				if of.kind == meshpolicy.GRPCRouteKind && len(of.resolved) > 0 {
 					grpc[b] = max(grpc[b], of.object.GetNamespace()+"/"+of.object.GetName()) // always the same one
 				}
 			}
@@ -168,7 +171,7 @@ func (r *routes) judge() {
 	}
 	var list []RouteVerdict
 	for _, of := range r.read {
-		if len(of.verdict.Parents) == 0 && !of.isPolicy() {
+		if len(of.verdict.Parents) == 0 && !of.isPolicy() && !hasStatus(of.object) {
 			continue
 		}
 		v := of.verdict
@@ -196,14 +199,29 @@ func conflicts(parents []ParentVerdict, grpc map[binding]string) []ParentVerdict
 	return parents
 }
 
+// Controller is the name under which the status of routes is written.
+const Controller = "dynxds.io/dynxds-kubernetes"
+
+// hasStatus reports whether a route has a status of this controller.
+func hasStatus(object *unstructured.Unstructured) bool {
+	parents, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "parents")
+	list, _ := parents.([]any)
+	return slices.ContainsFunc(list, func(p any) bool {
+		of, _ := p.(map[string]any)
+		return of["controllerName"] == Controller
+	})
+}
+
 // mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.
 func mayBeRoute(object *unstructured.Unstructured) bool {
 	parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs")
-	return slices.ContainsFunc(parents, func(p any) bool {
-		of, _ := p.(map[string]any)
-		group, hasGroup := of["group"]
-		return of["kind"] == "Service" && hasGroup && (group == "" || group == "core")
-	})
+	return slices.ContainsFunc(parents, isService)
+}
+
+// isService reports whether a parent is a Service. Without a group it is one of the Gateway API.
+func isService(parent any) bool {
+	of, _ := parent.(map[string]any)
+	return of["kind"] == "Service" && of["group"] == ""
 }
 
 // readRoute reads an object, whose lines nobody knows.
@@ -218,21 +236,36 @@ func readRoute(kind string, object *unstructured.Unstructured) *route {
 		r.faults = err
 		return r
 	}
-	var faults document.Faults
-	for _, doc := range document.Parse(file, text, &faults) {
+	var faults, unknown document.Faults
+	for _, doc := range document.ParseOpen(file, text, &faults, &unknown) {
 		if r.isPolicy() {
-			r.written = append(r.written, readPolicy(doc, object.GetNamespace(), &faults)...)
+			r.written = append(r.written, readPolicy(doc, object.GetNamespace())...)
 		} else {
-			r.written = append(r.written, meshpolicy.ParseRouteNamed(doc, kind, hostName, &faults)...)
+			r.written = append(r.written, meshpolicy.ParseRouteObject(doc, kind, hostName)...)
 		}
 	}
 	for i := range faults.List {
 		faults.List[i].Line = 0
 	}
-	if r.faults = faults.Err(); r.faults != nil {
-		r.written = nil
+	r.faults = faults.Err()
+	for _, f := range unknown.List {
+		r.ignored = append(r.ignored, faultIn(f))
 	}
 	return r
+}
+
+// faultIn is a fault without the file and line, and without what else the field may be called.
+func faultIn(f document.Fault) string {
+	return document.Fault{Path: f.Path, Problem: f.Problem}.String()
+}
+
+// inForce reports whether a rule is used that has no fault.
+func (r *route) inForce() bool {
+	return slices.ContainsFunc(r.written, func(p *meshroute.Policy) bool {
+		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
+			return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Unsupported() == "" })
+		})
+	})
 }
 
 // hostName is the ServiceNaming of routes: that by which clients dial, with a port if one is named.

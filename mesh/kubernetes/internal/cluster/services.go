@@ -163,17 +163,23 @@ func instanceOf(e *discoveryv1.Endpoint, port int32) (i instance, ok bool) {
 // healths orders health from best to worst.
 var healths = []corepb.HealthStatus{corepb.HealthStatus_UNKNOWN, corepb.HealthStatus_DRAINING, corepb.HealthStatus_UNHEALTHY}
 
+// compareHealth is negative if the first endpoint is healthier.
+func compareHealth(a, b instance) int {
+	return slices.Index(healths, a.Health) - slices.Index(healths, b.Health)
+}
+
 // unique orders endpoints by address, each once, with the best health: while an endpoint moves from one slice to another, it may be
 // in both.
 func unique(list []instance) []instance {
 	slices.SortStableFunc(list, func(a, b instance) int {
-		return cmp.Or(strings.Compare(a.Address, b.Address), slices.Index(healths, a.Health)-slices.Index(healths, b.Health))
+		return cmp.Or(strings.Compare(a.Address, b.Address), compareHealth(a, b))
 	})
 	return slices.CompactFunc(list, func(a, b instance) bool { return a.Address == b.Address })
 }
 
-// joinFamilies adds the addresses of the second IP family to the pods of the first, and pods that have only these. Endpoints
-// without a pod cannot be told apart, so those of the second family only count if there are no others.
+// joinFamilies adds the addresses of the second IP family to the pods of the first, and pods that have only these. A pod has the best
+// health of its addresses, as the slices of the families are written one after the other. Endpoints without a pod cannot be told apart,
+// so those of the second family only count if there are no others.
 func joinFamilies(first, second []instance) []instance {
 	if len(first) == 0 || len(second) == 0 {
 		return append(first, second...)
@@ -186,7 +192,12 @@ func joinFamilies(first, second []instance) []instance {
 	}
 	for _, e := range second {
 		if i, known := at[e.target]; known {
-			first[i].AdditionalAddresses = append(first[i].AdditionalAddresses, e.Address)
+			joined := first[i]
+			if compareHealth(e, joined) < 0 {
+				joined = e
+			}
+			joined.Address, joined.AdditionalAddresses = first[i].Address, append(first[i].AdditionalAddresses, e.Address)
+			first[i] = joined
 		} else if e.target != "" {
 			first = append(first, e)
 		}

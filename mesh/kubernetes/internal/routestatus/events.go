@@ -39,10 +39,10 @@ func (e *events) faults(object *unstructured.Unstructured, before, after []any) 
 func eachFault(list []any, yield func(reason, message string)) {
 	for _, item := range list {
 		c, _ := item.(map[string]any)
-		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == Controller {
+		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == cluster.Controller {
 			eachFault(nested, yield)
 		}
-		if c["status"] == "False" {
+		if c["status"] == "False" || c["type"] == partiallyInvalid {
 			reason, _ := c["reason"].(string)
 			message, _ := c["message"].(string)
 			yield(reason, message)

@@ -25,11 +25,8 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
-// Controller is the name under which status is written, and manager that of the fields' manager.
-const (
-	Controller = "dynxds.io/dynxds-kubernetes"
-	manager    = "dynxds-kubernetes"
-)
+// manager is the name of the fields' manager.
+const manager = "dynxds-kubernetes"
 
 // LeaseName is the name of the Lease.
 const LeaseName = "dynxds"
@@ -155,11 +152,12 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []r
 
 // parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
 // its place.
-func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) (list []any) {
+func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
+	list := []any{} // the API does not take null
 	wanted := slices.Clone(v.Parents)
 	for _, entry := range before {
 		of, _ := entry.(map[string]any)
-		if of["controllerName"] != Controller {
+		if of["controllerName"] != cluster.Controller {
 			list = append(list, entry)
 			continue
 		}
@@ -179,14 +177,14 @@ func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.
 
 // entryOf returns the entry for one parent.
 func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusals []refusal, now time.Time) map[string]any {
-	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
+	return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
 }
 
 // ofOthers reports whether a condition of a MeshHTTPRoute is of another controller.
 func ofOthers(condition any) bool {
 	of, _ := condition.(map[string]any)
 	switch of["type"] {
-	case "Accepted", "ResolvedRefs", Refused:
+	case "Accepted", "ResolvedRefs", partiallyInvalid, Refused:
 		return false
 	}
 	return true
@@ -222,6 +220,9 @@ func key(ref any) string {
 // maxText bounds the bytes of a message; the API allows 32 KiB.
 const maxText = 1024
 
+// partiallyInvalid is the condition of routes of which some rules have faults. Others do not have it.
+const partiallyInvalid = "PartiallyInvalid"
+
 // Refused is the condition of routes that clients refuse. Others do not have it.
 const Refused = "dynxds.io/RefusedByClients"
 
@@ -231,8 +232,11 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
 	}
 	accepted := condition("Accepted", "True", "Accepted", "the route is served")
+	if len(v.Ignored) > 0 {
+		accepted["message"] = bounds.Text("the route is served, without fields that have no effect: "+strings.Join(v.Ignored, "; "), maxText)
+	}
 	switch {
-	case v.Faults != nil:
+	case v.Faults != nil && !v.InForce:
 		accepted = condition("Accepted", "False", "UnsupportedValue", v.Faults.Error())
 	case p.Missing != "":
 		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
@@ -241,6 +245,8 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 	}
 	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
 	switch {
+	case len(v.InvalidKind) > 0:
+		resolved = condition("ResolvedRefs", "False", "InvalidKind", strings.Join(slices.Sorted(slices.Values(v.InvalidKind)), "; "))
 	case len(v.NotPermitted) > 0:
 		resolved = condition("ResolvedRefs", "False", "RefNotPermitted",
 			"no ReferenceGrant lets the route use "+strings.Join(slices.Sorted(slices.Values(v.NotPermitted)), ", "))
@@ -248,6 +254,9 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 		resolved = condition("ResolvedRefs", "False", "BackendNotFound", strings.Join(slices.Sorted(slices.Values(v.NotFound)), "; "))
 	}
 	list := []map[string]any{accepted, resolved}
+	if v.Faults != nil && accepted["status"] == "True" {
+		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with faults fail: "+v.Faults.Error()))
+	}
 	if refused != "" {
 		list = append(list, condition(Refused, "True", "Refused", refused))
 	}
