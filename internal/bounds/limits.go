@@ -109,10 +109,27 @@ const (
 	// RequestBytes is the size of one request, 16 MiB being about 200,000 names.
 	RequestBytes = 16 << 20
 
+	// Connections is the number of connections, if the process may open more descriptors.
+	Connections = Streams
+	// PageConnections is the number of connections to one address with pages for operators and Prometheus.
+	PageConnections = 100
+	// HeaderBytes is the size of the headers of one RPC. Tokens of clients are among them.
+	HeaderBytes = 16 << 10
+
 	// NodeSize is the size of one node on the wire.
 	NodeSize = 512 << 10
 	// NodeValue is what a value in the metadata of a node takes in memory, beside its bytes.
 	NodeValue = 128
+)
+
+// Times of connections to a control plane or a relay.
+const (
+	// HandshakeTime is the longest time from the beginning of a connection to its first frame.
+	HandshakeTime = 20 * time.Second
+	// IdleTime is how long a connection without streams stays open.
+	IdleTime = time.Minute
+	// MessageTime is how long a message may take to arrive, from its first byte to its last one: RequestBytes at 2.2 Mbit/s.
+	MessageTime = time.Minute
 )
 
 // LoadBytes is about what the load reports that a server or relay sums up take in memory, a cluster at least 2.5 KiB, a locality, metric or

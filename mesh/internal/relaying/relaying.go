@@ -3,6 +3,7 @@
 package relaying
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
@@ -47,6 +50,10 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	r.Access, err = o.Serve.Access()
 	r.Log, r.Server.WrapResources = o.Serve.Log, true
 	r.Server.MaxSubscriptions, r.Server.MaxStreams = o.Serve.MaxSubscriptions, o.Serve.MaxStreams
+	// Each stream upstream has a connection of its own; some descriptors are left for pages and files.
+	descriptors := admission.Descriptors()
+	o.Serve.Connections = min(bounds.Connections, descriptors/2)
+	r.MaxGroups = min(cmp.Or(r.MaxGroups, relay.DefaultMaxGroups), descriptors/4)
 	return r, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
@@ -37,6 +38,9 @@ type Options struct {
 	MaxSubscriptions int
 	// RequestBytes bounds the size of a request; zero stands for bounds.RequestBytes.
 	RequestBytes int
+	// Connections bounds how many connections all clients have together; zero stands for bounds.Connections, or three
+	// quarters of the descriptors that the process may open, if these are fewer. The rest is for pages, files and connections upstream.
+	Connections int
 	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
 	AccessFile string
 	// NoChannelz and NoReflection leave out these services.
@@ -102,5 +106,6 @@ func (o Options) withDefaults() Options {
 	}
 	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
+	o.Connections = cmp.Or(o.Connections, min(bounds.Connections, admission.Descriptors()/4*3))
 	return o
 }

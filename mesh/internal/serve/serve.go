@@ -20,6 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 	"github.com/dynxds/dynxds/mesh/internal/webpage"
@@ -72,6 +73,10 @@ func New(ads Service, opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), release: release}
 	s.others = newOthers(opts)
+	gate := admission.New(admission.Options{
+		Connections: opts.Connections, MessageBytes: opts.RequestBytes, MessageTime: bounds.MessageTime, OnRefused: s.refusedConnection,
+	})
+	s.listener = gate.Listen(listener)
 	if err := s.openPages(); err != nil {
 		listener.Close()
 		release()
@@ -82,13 +87,17 @@ func New(ads Service, opts Options) (*Server, error) {
 		watched = append(watched, grpc.StatsHandler(opts.Metrics.StatsHandler()))
 	}
 	s.grpc = grpc.NewServer(append(watched,
-		grpc.Creds(creds),
+		grpc.Creds(gate.Credentials(creds)),
+		grpc.ConnectionTimeout(bounds.HandshakeTime),
+		grpc.MaxHeaderListSize(bounds.HeaderBytes),
 		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
 		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
 		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.others.intercept),
 		// Detect clients that vanish, and tolerate clients that ping more often than most.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 30 * time.Second, Timeout: 20 * time.Second, MaxConnectionIdle: bounds.IdleTime,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)...)
 	s.register()

@@ -1,10 +1,15 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,12 +20,15 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
@@ -29,6 +37,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -256,6 +265,66 @@ func TestFaultyOptions(t *testing.T) {
 			}
 			cmdtest.ErrorHas(t, "New", err, test.want...)
 		})
+	}
+}
+
+// What a client has before its first request is limited: the size of its headers, the bytes of messages that have arrived in part
+// (package admission), and its connections. Others are served.
+func TestLimitsOfClientsBeforeTheirFirstRequest(t *testing.T) {
+	t.Parallel()
+	plane := metrics.New()
+	r := start(t, serve.Options{Connections: 6, RequestBytes: 1 << 10, Metrics: plane})
+	first := r.dial(insecure.NewCredentials())
+	for size, want := range map[int]codes.Code{8 << 10: codes.OK, 17 << 10: codes.Internal} {
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "authorization", strings.Repeat("x", size))
+		if _, err := healthpb.NewHealthClient(first).Check(ctx, &healthpb.HealthCheckRequest{}); status.Code(err) != want {
+			t.Errorf("an RPC with headers of %d bytes ended with %v, want %v", size, err, want)
+		}
+	}
+	begin := func() net.Conn {
+		c, err := net.Dial("tcp", r.Addr().String())
+		xdstest.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	awaitEnd := func(c net.Conn) {
+		t.Helper()
+		xdstest.NoError(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a connection beyond a limit stays open")
+		}
+	}
+	half := begin()
+	framer := http2.NewFramer(half, nil)
+	_, err := half.Write([]byte(http2.ClientPreface))
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, framer.WriteSettings())
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"},
+		{Name: ":path", Value: "/" + serve.ADSService + "/StreamAggregatedResources"}, {Name: "content-type", Value: "application/grpc"},
+	} {
+		xdstest.NoError(t, encoder.WriteField(f))
+	}
+	for stream := uint32(1); stream < 100; stream += 2 {
+		if framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}) != nil ||
+			framer.WriteData(stream, false, append([]byte{0, 0, 0, 4, 0}, make([]byte, 1000)...)) != nil {
+			break // closed already
+		}
+	}
+	awaitEnd(half)
+	begin()
+	begin()
+	awaitEnd(begin())
+	_, err = healthpb.NewHealthClient(first).Check(testutils.Context(t), &healthpb.HealthCheckRequest{})
+	xdstest.NoError(t, err)
+	page := httptest.NewRecorder()
+	plane.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, limit := range []string{"connections", "received_bytes"} {
+		if want := `dynxds_controlplane_refused_total{limit="` + limit + `"} 1`; !strings.Contains(page.Body.String(), want) {
+			t.Errorf("no %s in the metrics", want)
+		}
 	}
 }
 

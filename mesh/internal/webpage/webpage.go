@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/statuspage"
 )
 
@@ -73,8 +75,9 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 		Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: writeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 	}
+	gate := admission.New(admission.Options{Connections: bounds.PageConnections})
 	p.serving.Go(func() {
-		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.server.Serve(gate.Listen(listener)); !errors.Is(err, http.ErrServerClosed) {
 			_ = p.server.Close() // The listener failed: the page cannot be opened any more.
 		}
 	})

@@ -1,0 +1,150 @@
+// Package admission bounds what the peers of a server make it hold before the server counts their streams and messages:
+// connections, and the bytes of messages that have arrived in part.
+//
+// It stands between a listener and the server, and reads along:
+//
+//	net.Listener → Gate.Listen: a connection, or a refusal → Gate.Credentials: the frames of HTTP/2 → grpc.Server
+//
+// gRPC-Go has options for the rest (MaxHeaderListSize, MaxConnectionIdle, MaxConcurrentStreams, ConnectionTimeout). It has none for
+// these two: it lets a client send a message as soon as it knows the message's length, on each stream, and waits for
+// the end of the message as long as the client likes.
+//
+// A peer is a host, as package access defines it. Who that is by certificate is not known yet.
+package admission
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
+)
+
+// Options are the limits of a Gate. A host has at most half of those of all, see [bounds.Quota].
+type Options struct {
+	// Connections is the number of connections of all.
+	Connections int
+	// MessageBytes is the size of one message, which grpc.MaxRecvMsgSize sets. The messages of all that have arrived in
+	// part have 16 times as much.
+	MessageBytes int
+	// MessageTime is how long a message may take from its first byte to its last one.
+	MessageTime time.Duration
+	// OnRefused is called when a connection is refused or closed, with the name of the limit that was reached, "connections" or
+	// "received_bytes", the client's address, and why. Several goroutines call it, without locks. It may be nil.
+	OnRefused func(limit string, from net.Addr, why error)
+}
+
+// Gate counts the connections of a server, and what arrives on them. It is safe for concurrent use.
+type Gate struct {
+	opts                   Options
+	connections, receiving *bounds.Quota
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+// host is what one host holds.
+type host struct {
+	name                   string
+	connections, receiving *bounds.Share
+	// turn is full while one connection of the host may receive although the host has no room left: the others wait for
+	// it, so that not all of them wait for each other.
+	turn chan struct{}
+}
+
+// New returns a Gate without connections.
+func New(opts Options) *Gate {
+	if opts.OnRefused == nil {
+		opts.OnRefused = func(string, net.Addr, error) {}
+	}
+	return &Gate{
+		opts:        opts,
+		connections: bounds.NewQuota("connections", int64(opts.Connections)),
+		receiving:   bounds.NewQuota("bytes of messages that have not arrived as a whole", 16*int64(opts.MessageBytes)),
+		hosts:       map[string]*host{},
+	}
+}
+
+// Listen returns a listener that closes connections beyond the limits at once.
+func (g *Gate) Listen(l net.Listener) net.Listener { return &listener{l, g} }
+
+type listener struct {
+	net.Listener
+	gate *Gate
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		h, err := l.gate.admit(c.RemoteAddr())
+		if err == nil {
+			return &connection{Conn: c, gate: l.gate, host: h}, nil
+		}
+		l.gate.opts.OnRefused("connections", c.RemoteAddr(), err)
+		c.Close()
+	}
+}
+
+func (g *Gate) admit(from net.Addr) (*host, error) {
+	name := access.Peer(&peer.Peer{Addr: from})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.hosts[name]
+	if h == nil {
+		h = &host{name, g.connections.Share(), g.receiving.Share(), make(chan struct{}, 1)}
+	}
+	if err := h.connections.Take(1); err != nil {
+		return nil, err
+	}
+	g.hosts[name] = h
+	return h, nil
+}
+
+// connection is a connection that counts until it is closed.
+type connection struct {
+	net.Conn
+	gate   *Gate
+	host   *host
+	closed sync.Once
+}
+
+func (c *connection) Close() error {
+	c.closed.Do(func() {
+		c.gate.mu.Lock()
+		defer c.gate.mu.Unlock()
+		if c.host.connections.Give(1); c.host.connections.Held() == 0 {
+			delete(c.gate.hosts, c.host.name)
+		}
+	})
+	return c.Conn.Close()
+}
+
+// Credentials returns credentials that follow the frames of a connection, from its handshake on.
+func (g *Gate) Credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
+	return &follower{c}
+}
+
+type follower struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (f *follower) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	clear, info, err := f.TransportCredentials.ServerHandshake(raw)
+	if c, ok := raw.(*connection); ok && err == nil {
+		clear = newReceiver(clear, c.gate, c.host)
+	}
+	return clear, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (f *follower) Clone() credentials.TransportCredentials {
+	return &follower{f.TransportCredentials.Clone()}
+}
