@@ -34,7 +34,7 @@ func newCheckEncoder() *explore.Encoder {
 			"serverChannel.levels": true, "serverChannel.saidSoon": true, "serverChannel.sending": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
-			"subscription.found": true, "resource.level": true, "resource.saidIgnored": true, "authority.client": true,
+			"subscription.found": true, "resource.level": true, "authority.client": true,
 			"authority.wait": true, "level.server": true, "level.authority": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.ofTarget": true, "watch.called": true, "targetWatches.authority": true,

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -75,13 +74,13 @@ func (t *ResourceType) ignoredIn(raw []byte, value any, done <-chan struct{}) (l
 // cost does not grow with the rate of pushes.
 const ignoredRest = 10 * time.Second
 
-// ignoredLog logs which fields of the resources in use are ignored: at warning level fields
-// that matter, at info level others; once for each resource, when it is first accepted,
-// and again only when other fields are ignored than before. Resources with the same fields
-// share a line. It works beside the updates, on a goroutine that runs while there is something
-// to examine, and keeps one number for each cache entry.
+// ignoredLog logs which fields of the resources in use are ignored: each field of a type once, with the first resource that
+// has it; at warning level fields that matter, at info level others. It works beside the updates, on a goroutine
+// that runs while there is something to examine.
 type ignoredLog struct {
 	client *XDSClient
+	// said has the fields that were logged. Only the goroutine uses it.
+	said map[ignoredField]struct{}
 
 	// The fields below are guarded by XDSClient.mu.
 
@@ -90,6 +89,15 @@ type ignoredLog struct {
 	// queue has the cache entries with a new version.
 	queue map[*resource]struct{}
 }
+
+// ignoredField is a path without indexes in resources of a type.
+type ignoredField struct {
+	typ  *ResourceType
+	path string
+}
+
+// maxIgnoredFields bounds the fields that are logged: a path may have keys, which a peer chooses.
+const maxIgnoredFields = 1000
 
 // add queues a resource with a new version. The caller holds XDSClient.mu.
 func (l *ignoredLog) add(r *resource) {
@@ -121,7 +129,9 @@ func (l *ignoredLog) run() {
 		if len(batch) == 0 {
 			return
 		}
-		l.report(batch)
+		for _, version := range batch {
+			l.report(version)
+		}
 		rest := time.NewTimer(ignoredRest)
 		select {
 		case <-rest.C:
@@ -134,8 +144,8 @@ func (l *ignoredLog) run() {
 
 // examined is a version of a resource that the ignoredLog examines.
 type examined struct {
-	resource *resource
-	payload  *payload
+	key     resourceKey
+	payload *payload // nil: the resource was removed
 }
 
 // takeQueue empties the queue. If it was empty, the goroutine has to end.
@@ -144,109 +154,49 @@ func (l *ignoredLog) takeQueue() []examined {
 	defer l.client.mu.Unlock()
 	batch := make([]examined, 0, len(l.queue))
 	for r := range l.queue {
-		batch = append(batch, examined{r, r.payload})
+		batch = append(batch, examined{r.key, r.payload})
 	}
 	l.queue = nil
 	if len(batch) == 0 {
 		l.running = false
 	}
 	slices.SortFunc(batch, func(a, b examined) int {
-		x, y := &a.resource.key, &b.resource.key
-		return cmp.Or(strings.Compare(x.name, y.name), strings.Compare(x.typ.Name, y.typ.Name), strings.Compare(x.variant, y.variant))
+		return cmp.Or(strings.Compare(a.key.name, b.key.name), strings.Compare(a.key.typ.Name, b.key.typ.Name), strings.Compare(a.key.variant, b.key.variant))
 	})
 	return batch
-}
-
-// ignoredGroup has the resources of a type that the same fields are ignored in.
-type ignoredGroup struct {
-	typ   *ResourceType
-	first string // the name of one of them
-	count int
-	list  []Ignored
-}
-
-// report examines resources, without the lock, and logs ignored fields that it has not logged yet.
-func (l *ignoredLog) report(batch []examined) {
-	type key struct {
-		typ  *ResourceType
-		said uint32
-	}
-	groups := make(map[key]*ignoredGroup)
-	var order []*ignoredGroup
-	for _, version := range batch {
-		if version.payload == nil {
-			continue // The resource was removed.
-		}
-		typ := version.resource.key.typ
-		list := typ.ignoredIn(version.payload.raw, version.payload.value, l.client.ctx.Done())
-		if l.client.ctx.Err() != nil {
-			return // The list may not be complete.
-		}
-		said := l.fieldsOf(list)
-		if !l.markSaid(version.resource, said) {
-			continue
-		}
-		g := groups[key{typ, said}]
-		if g == nil {
-			g = &ignoredGroup{typ: typ, first: version.resource.key.name, list: list}
-			groups[key{typ, said}] = g
-			order = append(order, g)
-		}
-		g.count++
-	}
-	for _, g := range order {
-		g.log()
-	}
-}
-
-// markSaid notes what the log says of a resource, and reports whether there is something to
-// log that it has not said before.
-func (l *ignoredLog) markSaid(r *resource, said uint32) bool {
-	l.client.mu.Lock()
-	defer l.client.mu.Unlock()
-	isNew := said != 0 && r.saidIgnored != said
-	r.saidIgnored = said
-	return isNew
-}
-
-func (g *ignoredGroup) log() {
-	const format = "xDS %s %q%s is in use without: %s"
-	others := ""
-	if g.count > 1 {
-		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
-	}
-	if text := g.text(SeverityWarning); text != "" {
-		logger.Warningf(format, g.typ.Name, g.first, others, text)
-	}
-	if text := g.text(SeverityInfo); text != "" {
-		logger.Infof(format, g.typ.Name, g.first, others, text)
-	}
-}
-
-// text returns "" if there is nothing of this severity.
-func (g *ignoredGroup) text(severity Severity) string {
-	var parts []string
-	for _, part := range g.list {
-		if part.Severity == severity {
-			parts = append(parts, part.String())
-		}
-	}
-	return strings.Join(parts, "; ")
 }
 
 // index is a position in a list, in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// fieldsOf returns a hash that is equal for lists of the same fields, wherever in the resource
-// they are, and 0 for no fields.
-func (l *ignoredLog) fieldsOf(list []Ignored) uint32 {
-	if len(list) == 0 {
-		return 0
+// report examines a resource, without the lock, and logs ignored fields that it has not logged yet.
+func (l *ignoredLog) report(version examined) {
+	typ := version.key.typ
+	if version.payload == nil {
+		return
 	}
-	fields := make([]string, len(list))
-	for i, part := range list {
-		fields[i] = index.ReplaceAllString(part.Path, "")
+	var warnings, others []string
+	list := typ.ignoredIn(version.payload.raw, version.payload.value, l.client.ctx.Done())
+	for _, part := range list {
+		field := ignoredField{typ, index.ReplaceAllString(part.Path, "")}
+		if _, said := l.said[field]; said || len(l.said) == maxIgnoredFields {
+			continue
+		}
+		if l.said == nil {
+			l.said = make(map[ignoredField]struct{})
+		}
+		l.said[field] = struct{}{}
+		if part.Severity == SeverityWarning {
+			warnings = append(warnings, part.String())
+		} else {
+			others = append(others, part.String())
+		}
 	}
-	slices.Sort(fields)
-	return max(1, uint32(maphash.String(l.client.seed, strings.Join(slices.Compact(fields), "\n"))))
+	const format = "xDS %s %q is in use without: %s"
+	if len(warnings) > 0 {
+		logger.Warningf(format, typ.Name, version.key.name, strings.Join(warnings, "; "))
+	}
+	if len(others) > 0 {
+		logger.Infof(format, typ.Name, version.key.name, strings.Join(others, "; "))
+	}
 }

@@ -41,8 +41,7 @@ func ignoringTypes(asked *int) *testTypes {
 	return types
 }
 
-// What of a resource is ignored is said once, and again when that changes; resources
-// of which the same is said share a line, and pushes in a row one look.
+// Of a type each ignored field is said once, and pushes in a row share a look.
 func TestLogOfWhatIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked := 0
@@ -62,20 +61,17 @@ func TestLogOfWhatIsIgnored(t *testing.T) {
 		}{
 			{
 				when: "resources are taken for the first time", a: "x[1].y,z", b: "x[2].y,z", d: "-", wait: time.Second, asked: 3,
-				want: []string{`-a" (and 1 more likewise) is in use without: x[1].y: why not; z: why not`},
+				want: []string{`-a" is in use without: x[1].y: why not; z: why not`},
 			},
 			{when: "another push comes soon", a: "x[1].y", b: "x[2].y,z", d: "-", wait: time.Second},
 			{
 				when: "yet another one comes and it is time", a: "x[1].y,q", b: "x[2].y,z", d: "w", wait: 10 * time.Second, asked: 2,
-				want: []string{`-a" is in use without: x[1].y: why not; q: why not`, `-d" is in use without: w: why not`},
+				want: []string{`-a" is in use without: q: why not`, `-d" is in use without: w: why not`},
 			},
 			{when: "the same is ignored elsewhere in a resource", a: "q,x[7].y", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
 			{when: "nothing is ignored any more", a: "q,x[7].y", b: "x[2].y,z", d: "-", wait: time.Minute, asked: 1},
 			{when: "the same bytes come again", a: "q,x[7].y", b: "x[2].y,z", d: "-", wait: time.Minute},
-			{
-				when: "it is ignored again", a: "q,x[7].y", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1,
-				want: []string{`-d" is in use without: w: why not`},
-			},
+			{when: "it is ignored again", a: "q,x[7].y", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
 			{when: "the type panics", a: "mad", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
 		} {
 			before := len(logged.After(t.Name()))

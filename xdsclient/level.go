@@ -224,7 +224,7 @@ func (r *resource) inheritLastAnswer(s *subscription, from *resource) bool {
 	if answered && (s.payload != nil || s.lastError.drop) {
 		return false
 	}
-	r.payload, r.taken, r.saidIgnored = from.payload, from.taken, from.saidIgnored
+	r.payload, r.taken = from.payload, from.taken
 	return r.payload != nil
 }
 

@@ -114,8 +114,6 @@ type resource struct {
 	// entry of a level below. standby counts the latter.
 	watches []*watch
 	standby int32
-	// saidIgnored identifies the last line of the ignoredLog about the resource; 0: none.
-	saidIgnored uint32
 	// asCollection is the collection that the entry stands for, or nil.
 	asCollection *collection
 	// memberOf is the collection that the resource is a member of, or nil. A member is
