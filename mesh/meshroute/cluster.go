@@ -252,9 +252,11 @@ func (e *Endpoint) isIP() bool {
 // assignment returns the endpoints of a subset. rank says for each how many priorities lower it is than by itself, and whether
 // it is wanted at all; nil wants all as they are. The weight of a locality, unless it is given, is the
 // sum of those of its endpoints that get RPCs, so that these are relative to each other across localities; it is at
-// least 1, as clients do not read localities of weight 0.
+// least 1, as clients do not read localities of weight 0. For a hash policy there is one locality in place of such: clients without
+// gRFC A113 multiply the weights of localities and endpoints. It has no name, so that it stays the same whatever zones there are.
 func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
+	oneLocality := len(s.LocalityWeights) == 0 && s.hashes()
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		lower, wanted := uint32(0), true
@@ -264,11 +266,15 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, ran
 		if !e.has(sub.Tags) || !wanted {
 			continue
 		}
-		key := group{e.Locality, (maxRank+1)*e.Priority + lower}
+		locality := e.Locality
+		if oneLocality {
+			locality = Locality{}
+		}
+		key := group{locality, (maxRank+1)*e.Priority + lower}
 		g := groups[key]
 		if g == nil {
 			g = &endpointpb.LocalityLbEndpoints{
-				Locality:            &corepb.Locality{Region: e.Locality.Region, Zone: e.Locality.Zone, SubZone: e.Locality.SubZone},
+				Locality:            &corepb.Locality{Region: locality.Region, Zone: locality.Zone, SubZone: locality.SubZone},
 				LoadBalancingWeight: &wrapperspb.UInt32Value{},
 			}
 			groups[key] = g
@@ -288,6 +294,9 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, ran
 		last = key.priority
 		weight := groups[key].LoadBalancingWeight
 		weight.Value = max(cmp.Or(s.LocalityWeights[key.locality], weight.Value), 1)
+		if oneLocality {
+			weight.Value = 1
+		}
 		groups[key].Priority = priority
 		a.Endpoints = append(a.Endpoints, groups[key])
 	}

@@ -33,7 +33,8 @@ type Service struct {
 	// channels of the clients do by themselves.
 	TLS *TLS
 	// LocalityWeights are the weights of localities, from 1. One that is not there has the sum of the weights of
-	// its endpoints that get RPCs: those that are HEALTHY or UNKNOWN.
+	// its endpoints that get RPCs: those that are HEALTHY or UNKNOWN. Without any, clients are not told the localities of endpoints
+	// that ring hash or Maglev picks from.
 	LocalityWeights map[Locality]uint32
 	// Cluster has settings of the Clusters of the service and its subsets: lb_policy and its configuration,
 	// load_balancing_policy, common_lb_config, outlier_detection, circuit_breakers, health_checks and

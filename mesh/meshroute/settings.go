@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"slices"
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -38,6 +39,21 @@ func (s *Service) beyondSettings() (extra protoreflect.FullName) {
 	s.Cluster.ProtoReflect().Range(find)
 	s.Route.ProtoReflect().Range(find)
 	return extra
+}
+
+// hashes reports whether a policy that clients may use picks from the endpoints of all localities by a hash: ring hash or Maglev.
+func (s *Service) hashes() bool {
+	switch s.Cluster.GetLbPolicy() {
+	case clusterpb.Cluster_RING_HASH, clusterpb.Cluster_MAGLEV:
+		return true
+	}
+	return slices.ContainsFunc(s.Cluster.GetLoadBalancingPolicy().GetPolicies(), func(p *clusterpb.LoadBalancingPolicy_Policy) bool {
+		switch p.GetTypedExtensionConfig().GetTypedConfig().MessageName() {
+		case "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash", "envoy.extensions.load_balancing_policies.maglev.v3.Maglev":
+			return true
+		}
+		return false
+	})
 }
 
 // settingsBeyondGRPC calls add for the settings that not every client obeys, with their places in a document.
