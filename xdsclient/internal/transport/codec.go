@@ -40,10 +40,10 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&message, buffers)}, nil
 }
 
-// Marshal serializes a message to be sent. The bytes must not be used after they were sent, as
-// their memory is used again.
-func Marshal(m proto.Message) ([]byte, error) {
-	buffer := buffers.Get(proto.Size(m))
+// Marshal serializes a message to be sent, with room for so many more bytes: memory that append allocates would be of no
+// size that is used again. The bytes must not be used after they were sent, as their memory is used again.
+func Marshal(m proto.Message, more int) ([]byte, error) {
+	buffer := buffers.Get(proto.Size(m) + more)
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buffer)[:0], m)
 }
 

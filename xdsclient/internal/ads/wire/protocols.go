@@ -34,7 +34,7 @@ func (SotW) Encode(r *Request) ([]byte, error) {
 		TypeUrl:       r.TypeURL,
 		ResponseNonce: r.Nonce,
 		ErrorDetail:   r.errorDetail(),
-	})
+	}, sizeOfLocators(locatorsInSotW, r.All.Locators))
 	return appendLocators(b, locatorsInSotW, r.All.Locators), err
 }
 
@@ -87,7 +87,7 @@ func (Delta) Encode(r *Request) ([]byte, error) {
 		InitialResourceVersions:  r.Cached,
 		ResponseNonce:            r.Nonce,
 		ErrorDetail:              r.errorDetail(),
-	})
+	}, sizeOfLocators(locatorsSubscribe, r.Subscribe.Locators)+sizeOfLocators(locatorsUnsubscribe, r.Unsubscribe.Locators))
 	b = appendLocators(b, locatorsSubscribe, r.Subscribe.Locators)
 	return appendLocators(b, locatorsUnsubscribe, r.Unsubscribe.Locators), err
 }
