@@ -3,11 +3,14 @@ package main
 import (
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -131,6 +135,123 @@ func TestWatchGone(t *testing.T) {
 			xdstest.Equal(t, "outages that are logged", 0, k.log.Count("does not answer"))
 		})
 	}
+}
+
+// An API server that does not know WatchList, or has it turned off, is one that answers.
+func TestWatchListOff(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	proxy := newAPIProxy(t, k.cluster, "services")
+	proxy.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("sendInitialEvents") == "" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
+			"message": "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}`)
+		return true
+	})
+	k.log = &xdstest.Log{}
+	server := k.serving(proxy.use)
+	k.service("greeter", "8080")
+	a, _ := pods.start(t, "a")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	awaitIDs(t, pods.client(t, server, "xds:///greeter."+k.namespace), "a")
+	if k.log.Count("does not answer") > 0 {
+		t.Errorf("an outage is logged:\n%s", k.log)
+	}
+}
+
+// gate stands before an API server. While it is shut, it accepts connections, and nothing passes.
+type gate struct {
+	url    string
+	mu     sync.Mutex
+	opened chan struct{}
+}
+
+func newGate(t testing.TB, cluster *kubetest.Cluster) *gate {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	g := &gate{url: "https://" + listener.Addr().String()}
+	g.open()
+	target := strings.TrimPrefix(cluster.URL(), "https://")
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go g.pass(server, client)
+			go g.pass(client, server)
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		g.open()
+	})
+	return g
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.opened = make(chan struct{})
+	close(g.opened)
+}
+
+// shut returns a function that opens the gate again.
+func (g *gate) shut() (open func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	opened := make(chan struct{})
+	g.opened = opened
+	return func() { close(opened) }
+}
+
+func (g *gate) pass(to, from net.Conn) {
+	defer to.Close()
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := from.Read(buffer)
+		g.mu.Lock()
+		opened := g.opened
+		g.mu.Unlock()
+		<-opened
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// An API server that accepts connections and answers nothing is noticed. RPCs go on, and changes that were made meanwhile arrive.
+func TestAPIServerSilent(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	before := newGate(t, k.cluster)
+	k.log = &xdstest.Log{}
+	server := k.serving(func(f *flags) {
+		xdstest.NoError(t, k.cluster.KubeconfigOf(f.kubeconfig, k.cluster.AdminToken(), before.url))
+	})
+	k.service("greeter", "8080")
+	a, _ := pods.start(t, "a")
+	b, _ := pods.start(t, "b")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitIDs(t, conn, "a")
+	l := startLoad(conn, 2)
+	open := before.shut()
+	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
+	xdstest.NoError(t, k.log.Wait(testutils.Context(t), "level=ERROR", "the API server does not answer", "since="))
+	open()
+	awaitIDs(t, conn, "b")
+	xdstest.NoError(t, k.log.Wait(testutils.Context(t), "the API server answers again"))
+	l.end(t)
 }
 
 // volume is a folder of files as the kubelet makes it for a Secret or a projected token: each is a link into a folder that a link

@@ -51,6 +51,7 @@ type flags struct {
 	startTimeout        time.Duration
 	moving              time.Duration // for tests on busy machines
 	audience            string
+	tokenReviews        int
 	leaseNamespace      string
 	leaseDuration       time.Duration
 	anonymous           bool
@@ -73,6 +74,7 @@ func newServe(setLog func(*slog.Logger)) *cobra.Command {
 	f.clusterFlags(cmd)
 	set := cmd.Flags()
 	set.StringVar(&f.audience, "audience", "dynxds", "the audience that clients' tokens have to have")
+	cmdline.Limit(cmd, &f.tokenReviews, "token-reviews", identity.DefaultRate, "how many TokenReviews a second the API server is asked for; the clients of one host may have a quarter of them")
 	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
 	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
 	cmdline.Period(cmd, &f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
@@ -144,7 +146,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	// No client is served before there is a source.
 	opts.Identify = identity.New(identity.Options{
-		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience), Anonymous: f.anonymous,
+		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous,
 		ZoneOf: func(node string) string { return places.Load().ZoneOf(node) },
 	}).Identify
 	opts.Authorize = func(ctx context.Context, node *corepb.Node, typeURL, name string) error {

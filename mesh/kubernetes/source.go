@@ -35,7 +35,7 @@ func (f *flags) clients() (clients *cluster.Clients, where string, err error) {
 	}
 	config.UserAgent = "dynxds-kubernetes"
 	// client-go's own limit is 5 requests a second. After a restart, the tokens of all clients are reviewed at once: package
-	// identity bounds how many requests are under way, and the API server has its own limits.
+	// identity has a rate for these, and the API server has its own limits.
 	config.QPS = -1
 	clients, err = cluster.NewClients(config)
 	return clients, config.Host, err

@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +39,16 @@ func NewClients(config *rest.Config) (c *Clients, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// answers returns an error unless the API server answers a request for its version. That it does not allow the request is an answer.
+func (c *Clients) answers(ctx context.Context) error {
+	_, err := c.Typed.Discovery().RESTClient().Get().AbsPath("/version").MaxRetries(0).DoRaw(ctx)
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError {
+		return nil
+	}
+	return err
 }
 
 func (c *Clients) services(namespace string) *cache.ListWatch {

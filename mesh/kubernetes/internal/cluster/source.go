@@ -79,7 +79,7 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
-	s.watch = newWatching(opts.Log)
+	s.watch = newWatching(opts.Log, opts.Clients.answers)
 	for _, namespace := range opts.Namespaces {
 		services := s.watch.informer("services", opts.Clients.services(namespace), &corev1.Service{}, nil)
 		s.services = append(s.services, services)

@@ -21,15 +21,22 @@ import (
 )
 
 // watching runs informers, and knows whether the API server answers them. It is safe for concurrent use once it is started.
+//
+// What informers are answered does not say whether it does: client-go waits for a watch for minutes, and takes one that timed out for
+// one without events. So the API server is also asked for its version, at intervals.
 type watching struct {
-	log     *slog.Logger
+	log *slog.Logger
+	// ask asks the API server for something that costs nothing.
+	ask     func(context.Context) error
 	all     []*informer
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	// changed is closed and replaced when the state of an informer changes.
 	mu      sync.Mutex
 	changed chan struct{}
-	// logged is when an outage was logged last.
+	// silent is the error of the last question, nil if it was answered.
+	silent error
+	// since is when an outage began, and logged is when it was logged last.
 	since, logged time.Time
 }
 
@@ -49,8 +56,11 @@ type informer struct {
 // reminder is the interval at which an outage is logged again.
 const reminder = 5 * time.Minute
 
-func newWatching(log *slog.Logger) *watching {
-	return &watching{log: log, changed: make(chan struct{})}
+// askEvery is the interval at which the API server is asked, and answerTime bounds an answer. An outage is known within both.
+const askEvery, answerTime = 5 * time.Second, 10 * time.Second
+
+func newWatching(log *slog.Logger, ask func(context.Context) error) *watching {
+	return &watching{log: log, ask: ask, changed: make(chan struct{})}
 }
 
 // informer adds an informer of a resource that has to exist.
@@ -80,6 +90,9 @@ func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Obj
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			events, err := of.WatchWithContext(ctx, o)
+			if o.SendInitialEvents != nil && apierrors.IsInvalid(err) {
+				return events, err // an API server without WatchList, of which the informer lists instead
+			}
 			w.note(ctx, i, err)
 			return events, err
 		},
@@ -130,21 +143,49 @@ func (w *watching) note(ctx context.Context, i *informer, err error) {
 		err = nil // it does answer: the informer has to list again
 	}
 	i.err, i.absent = err, absent
+	w.judge(i.resource, err, time.Now())
+}
+
+// judge decides whether there is an outage, after a request that was made at a time. The caller holds the lock.
+func (w *watching) judge(resource string, err error, at time.Time) {
 	close(w.changed)
 	w.changed = make(chan struct{})
 	now := time.Now()
-	failing := slices.DeleteFunc(slices.Clone(w.all), func(i *informer) bool { return i.err == nil })
+	failing := w.silent != nil || slices.ContainsFunc(w.all, func(i *informer) bool { return i.err != nil })
 	switch {
-	case len(failing) == 0 && !w.since.IsZero():
+	case !failing && !w.since.IsZero():
 		w.log.Info("the API server answers again", "after", now.Sub(w.since).Round(time.Millisecond))
 		w.since, w.logged = time.Time{}, time.Time{}
-	case len(failing) > 0:
+	case failing:
 		if w.since.IsZero() {
-			w.since = now
+			w.since = at
 		}
-		if now.Sub(w.logged) >= reminder {
+		if err != nil && now.Sub(w.logged) >= reminder {
 			w.logged = now
-			w.log.Error("the API server does not answer; serving what is known", "resource", i.resource, "error", err)
+			w.log.Error("the API server does not answer; serving what is known", "since", w.since.Round(time.Millisecond), "resource", resource, "error", err)
+		}
+	}
+}
+
+// keepAsking asks the API server, until the context ends.
+func (w *watching) keepAsking(ctx context.Context) {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		asked := time.Now()
+		asking, cancel := context.WithTimeout(ctx, answerTime)
+		err := w.ask(asking)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		w.silent = err
+		w.judge("version", err, asked)
+		w.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
 		}
 	}
 }
@@ -162,6 +203,7 @@ func (w *watching) start(ctx context.Context) error {
 	for _, i := range w.all {
 		w.running.Go(func() { i.RunWithContext(running) })
 	}
+	w.running.Go(func() { w.keepAsking(running) })
 	tick := time.NewTicker(20 * time.Millisecond) // HasSynced has no event
 	defer tick.Stop()
 	for {
@@ -200,6 +242,9 @@ func (w *watching) lastError(ctx context.Context) error {
 		if i.err != nil {
 			return i.err
 		}
+	}
+	if w.silent != nil {
+		return w.silent
 	}
 	return ctx.Err()
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/peercert"
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
@@ -80,7 +79,7 @@ func (v *Verifier) identity(ctx context.Context) (*Identity, error) {
 			if !strings.EqualFold(scheme, "Bearer") {
 				return nil, status.Error(codes.Unauthenticated, "the client's authorization is no bearer token")
 			}
-			return v.opts.Tokens.Review(ctx, access.Peer(from), token)
+			return v.opts.Tokens.Review(ctx, from, token)
 		default:
 			return nil, status.Error(codes.Unauthenticated, "the client presents several tokens")
 		}

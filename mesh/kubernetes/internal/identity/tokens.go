@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 )
@@ -21,13 +24,13 @@ import (
 const (
 	// maxToken bounds the bytes of a token; those of service accounts have about 1,000.
 	maxToken = 16 << 10
-	// maxVerdicts bounds the tokens that are remembered.
-	maxVerdicts = 10_000
+	// maxGood and maxBad bound the tokens that are remembered. Bad ones take no room from good ones, which are as many as there are
+	// clients, and as many again while tokens are rotated.
+	maxGood, maxBad = 2 * bounds.Streams, 10_000
 	// goodFor and badFor are how long a verdict counts. A token whose pod or account is deleted counts so much longer.
 	goodFor, badFor = time.Minute, 10 * time.Second
-	// maxReviews bounds the requests to the API server that are under way, and maxOfPeer those for one peer: another's bad tokens
-	// must not keep good ones waiting.
-	maxReviews, maxOfPeer = 16, 4
+	// maxReviews bounds the requests to the API server that are under way.
+	maxReviews = 16
 	// reviewTime bounds one request.
 	reviewTime = 10 * time.Second
 )
@@ -41,103 +44,120 @@ type Reviewer interface {
 type Tokens struct {
 	reviewer Reviewer
 	audience string
+	turns    *turns
 	slots    chan struct{}
 
-	mu       sync.Mutex
-	verdicts map[[sha256.Size]byte]*verdict
-	ofPeer   map[string]int
+	mu sync.Mutex
+	// good has an accepted for each token until the token expires, and bad an error for badFor.
+	good, bad *cache.LRUExpireCache
+	// reviews are those that wait for their turn, or are under way.
+	reviews map[[sha256.Size]byte]*review
 }
 
-// verdict is what is known of a token. Its fields but known are set before known is closed.
-type verdict struct {
-	known chan struct{}
-	// at is when it was found; id and err are the outcome.
-	at  time.Time
-	id  *Identity
-	err error
-	// stays says that it counts, for a while; else only those get it who waited for it.
-	stays bool
+// accepted is a good verdict, and when the API server gave it.
+type accepted struct {
+	at time.Time
+	id *Identity
 }
 
-// NewTokens returns Tokens for tokens with an audience.
-func NewTokens(reviewer Reviewer, audience string) *Tokens {
+// review is one, for all streams that have the token. Its other fields are set before done is closed.
+type review struct {
+	done chan struct{}
+	id   *Identity
+	err  error
+	// left says that the stream that waited for the turn has ended before it came.
+	left bool
+}
+
+// NewTokens returns Tokens for tokens with an audience, which make at most so many reviews a second; zero stands for DefaultRate.
+func NewTokens(reviewer Reviewer, audience string, perSecond int) *Tokens {
 	return &Tokens{
-		reviewer: reviewer, audience: audience, slots: make(chan struct{}, maxReviews),
-		verdicts: map[[sha256.Size]byte]*verdict{}, ofPeer: map[string]int{},
+		reviewer: reviewer, audience: audience, turns: newTurns(cmp.Or(perSecond, DefaultRate)), slots: make(chan struct{}, maxReviews),
+		good: cache.NewLRUExpireCache(maxGood), bad: cache.NewLRUExpireCache(maxBad), reviews: map[[sha256.Size]byte]*review{},
 	}
 }
 
-// Review returns who a token is for. The errors are those of a stream.
-func (t *Tokens) Review(ctx context.Context, peer, token string) (*Identity, error) {
+// Review returns who a token is for that a client presents. It may wait for the turn of the client; ctx is that of the client's
+// stream. The errors are those of a stream.
+func (t *Tokens) Review(ctx context.Context, from *peer.Peer, token string) (*Identity, error) {
 	if token == "" || len(token) > maxToken {
 		return nil, status.Errorf(codes.Unauthenticated, "the client's token has %d bytes, want 1 to %d", len(token), maxToken)
 	}
 	key := sha256.Sum256([]byte(token))
-	t.mu.Lock()
-	v := t.verdicts[key]
-	if v == nil || v.over(time.Now()) {
-		if t.ofPeer[peer] == maxOfPeer {
+	for {
+		t.mu.Lock()
+		if id, err := t.known(key); id != nil || err != nil {
 			t.mu.Unlock()
-			return nil, status.Error(codes.ResourceExhausted, "too many tokens of this client are being reviewed")
+			return id, err
 		}
-		t.ofPeer[peer]++
-		v = &verdict{known: make(chan struct{})}
-		last := t.verdicts[key]
-		t.remember(key, v)
-		go t.review(key, peer, token, v, last)
-	}
-	t.mu.Unlock()
-	select {
-	case <-v.known:
-		return v.id, v.err
-	case <-ctx.Done():
+		r, others := t.reviews[key]
+		if !others {
+			r = &review{done: make(chan struct{})}
+			t.reviews[key] = r
+		}
+		t.mu.Unlock()
+		if !others {
+			if turn, err := t.turns.wait(ctx, from); err == nil {
+				go t.review(key, token, turn, r)
+			} else {
+				t.finish(key, r, func() { r.left = true })
+			}
+		}
+		select {
+		case <-r.done:
+			if !r.left {
+				return r.id, r.err
+			}
+			if ctx.Err() == nil {
+				continue
+			}
+		case <-ctx.Done():
+		}
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-// over reports whether a verdict counts no more.
-func (v *verdict) over(now time.Time) bool {
-	select {
-	case <-v.known:
-	default:
-		return false
+// known returns a verdict that counts, if there is one. The caller holds the lock.
+func (t *Tokens) known(key [sha256.Size]byte) (*Identity, error) {
+	now := time.Now()
+	if last := t.accepted(key, now); last != nil && now.Sub(last.at) <= goodFor {
+		return last.id, nil
 	}
-	if v.err != nil {
-		return !v.stays || now.Sub(v.at) > badFor
+	if err, is := t.bad.Get(key); is {
+		return nil, err.(error)
 	}
-	return now.Sub(v.at) > goodFor || !now.Before(v.id.Until)
+	return nil, nil
 }
 
-// remember makes room for a verdict: what is over goes first, then any. The caller holds the lock.
-func (t *Tokens) remember(key [sha256.Size]byte, v *verdict) {
-	if len(t.verdicts) >= maxVerdicts {
-		now := time.Now()
-		for other, old := range t.verdicts {
-			if old.over(now) {
-				delete(t.verdicts, other)
-			}
-		}
-		for other := range t.verdicts {
-			if len(t.verdicts) < maxVerdicts {
-				break
-			}
-			delete(t.verdicts, other)
-		}
+// accepted returns the good verdict on a token that has not expired, or nil. The caller holds the lock.
+func (t *Tokens) accepted(key [sha256.Size]byte, now time.Time) *accepted {
+	last, is := t.good.Get(key)
+	if !is || !now.Before(last.(*accepted).id.Until) {
+		return nil
 	}
-	t.verdicts[key] = v
+	return last.(*accepted)
 }
 
-// review asks the API server. last is the verdict before, or nil: while the API server does not answer, a good one counts until
-// the token expires.
-func (t *Tokens) review(key [sha256.Size]byte, peer, token string, v, last *verdict) {
+// finish sets the outcome of a review, with the lock, and tells all who wait for it.
+func (t *Tokens) finish(key [sha256.Size]byte, r *review, set func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	set()
+	delete(t.reviews, key)
+	close(r.done)
+}
+
+// review asks the API server, in the turn of a connection. While the API server does not answer, a good verdict counts until the
+// token expires.
+func (t *Tokens) review(key [sha256.Size]byte, token string, turn *turn, r *review) {
 	// Others may wait for the verdict too, so no stream's context bounds it.
 	ctx, cancel := context.WithTimeout(context.Background(), reviewTime)
 	defer cancel()
-	var review *authenticationv1.TokenReview
+	var answer *authenticationv1.TokenReview
 	var err error
 	select {
 	case t.slots <- struct{}{}:
-		review, err = t.reviewer.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
+		answer, err = t.reviewer.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
 			Token: token, Audiences: []string{t.audience},
 		}}, metav1.CreateOptions{})
 		<-t.slots
@@ -145,22 +165,29 @@ func (t *Tokens) review(key [sha256.Size]byte, peer, token string, v, last *verd
 		err = ctx.Err()
 	}
 	now := time.Now()
-	switch {
-	case err == nil:
-		v.id, v.err = t.judge(review, token)
-		v.stays = true
-	case last != nil && last.id != nil && now.Before(last.id.Until):
-		v.id = last.id
-	default:
-		v.err = status.Errorf(codes.Unavailable, "the API server does not review the client's token: %v", err)
+	if err != nil {
+		turn.end()
+		t.finish(key, r, func() {
+			if last := t.accepted(key, now); last != nil {
+				r.id = last.id
+				return
+			}
+			r.err = status.Errorf(codes.Unavailable, "the API server does not review the client's token: %v", err)
+		})
+		return
 	}
-	v.at = now
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	close(v.known)
-	if t.ofPeer[peer]--; t.ofPeer[peer] == 0 {
-		delete(t.ofPeer, peer)
-	}
+	id, refused := t.judge(answer, token)
+	turn.judged(refused == nil)
+	turn.end()
+	t.finish(key, r, func() {
+		r.id, r.err = id, refused
+		if refused == nil {
+			t.good.Add(key, &accepted{at: now, id: id}, id.Until.Sub(now))
+			return
+		}
+		t.good.Remove(key)
+		t.bad.Add(key, refused, badFor)
+	})
 }
 
 // The names of what a TokenReview says of a pod.

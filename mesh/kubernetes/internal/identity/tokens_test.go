@@ -5,12 +5,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,9 +71,14 @@ func token(name string, after time.Duration) string {
 	return "header." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".signature"
 }
 
-// codeOf reviews a token.
-func codeOf(t *Tokens, peer, token string) codes.Code {
-	_, err := t.Review(context.Background(), peer, token)
+// from is a connection of a host.
+func from(host, port int) *peer.Peer {
+	return &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, byte(host>>8), byte(host)), Port: port}}
+}
+
+// codeOf reviews a token that a client presents.
+func codeOf(t *Tokens, from *peer.Peer, token string) codes.Code {
+	_, err := t.Review(context.Background(), from, token)
 	return status.Code(err)
 }
 
@@ -79,10 +87,10 @@ func codeOf(t *Tokens, peer, token string) codes.Code {
 func TestVerdictsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reviewer{answer: good}
-		tokens, one := NewTokens(r, "dynxds"), token("one", 5*time.Minute)
+		tokens, one := NewTokens(r, "dynxds", 0), token("one", 5*time.Minute)
 		check := func(what string, want codes.Code, reviews int) {
 			t.Helper()
-			xdstest.Equal(t, what, want, codeOf(tokens, "peer", one))
+			xdstest.Equal(t, what, want, codeOf(tokens, from(1, 1), one))
 			xdstest.Equal(t, what+": reviews", reviews, r.count())
 		}
 		check("first", codes.OK, 1)
@@ -108,17 +116,17 @@ func TestVerdictsAreRemembered(t *testing.T) {
 func TestVerdictsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reviewer{answer: good}
-		tokens, one := NewTokens(r, "dynxds"), token("one", 20*time.Second)
-		xdstest.Equal(t, "code", codes.OK, codeOf(tokens, "peer", one))
+		tokens, one := NewTokens(r, "dynxds", 0), token("one", 20*time.Second)
+		xdstest.Equal(t, "code", codes.OK, codeOf(tokens, from(1, 1), one))
 		r.set(bad)
 		time.Sleep(21 * time.Second)
-		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, "peer", one))
+		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, from(1, 1), one))
 		synctest.Wait()
 	})
 }
 
-// Streams with one token share a review, and a peer with many bad ones neither keeps others waiting nor fills the memory.
-func TestReviewsAreBounded(t *testing.T) {
+// Streams with one token share a review, whichever of them ends.
+func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reviewer{}
 		r.set(func(token string) (authenticationv1.TokenReviewStatus, error) {
@@ -128,46 +136,116 @@ func TestReviewsAreBounded(t *testing.T) {
 			}
 			return good(token)
 		})
-		tokens, shared := NewTokens(r, "dynxds"), token("shared", time.Hour)
+		tokens, shared := NewTokens(r, "dynxds", 0), token("shared", time.Hour)
 		var running sync.WaitGroup
 		for range 100 {
-			running.Go(func() { xdstest.Equal(t, "code", codes.OK, codeOf(tokens, "peer", shared)) })
+			running.Go(func() { xdstest.Equal(t, "code", codes.OK, codeOf(tokens, from(1, 1), shared)) })
 		}
 		running.Wait()
 		xdstest.Equal(t, "reviews of a token that many streams have", 1, r.count())
 
-		refused := 0
-		var mu sync.Mutex
-		for i := range 100 {
+		xdstest.Equal(t, "code of a bad token", codes.Unauthenticated, codeOf(tokens, from(1, 1), "bad"))
+		ctx, end := context.WithCancel(t.Context())
+		other := token("other", time.Hour)
+		running.Go(func() {
+			_, err := tokens.Review(ctx, from(1, 1), other)
+			xdstest.Equal(t, "code of a stream that ends before its turn", codes.Canceled, status.Code(err))
+		})
+		synctest.Wait()
+		running.Go(func() {
+			xdstest.Equal(t, "code of another stream with the token", codes.OK, codeOf(tokens, from(1, 2), other))
+		})
+		synctest.Wait()
+		end()
+		running.Wait()
+		xdstest.Equal(t, "reviews", 3, r.count())
+		xdstest.Equal(t, "reviews under way", 0, len(tokens.reviews))
+		xdstest.Equal(t, "code of a large token", codes.Unauthenticated, codeOf(tokens, from(1, 1), string(make([]byte, maxToken+1))))
+	})
+}
+
+// A host with many connections that present bad tokens at a stretch costs the API server little, and its good tokens, and those of
+// other hosts, wait for a short time. None is refused because of others.
+func TestReviewsHaveARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reviewer{answer: func(token string) (authenticationv1.TokenReviewStatus, error) {
+			time.Sleep(5 * time.Millisecond)
+			if strings.HasPrefix(token, "bad") {
+				return bad(token)
+			}
+			return good(token)
+		}}
+		tokens := NewTokens(r, "dynxds", 0)
+		ctx, stop := context.WithCancel(t.Context())
+		var running, waiting sync.WaitGroup
+		flood := func(host, port int) {
 			running.Go(func() {
-				if codeOf(tokens, "hostile", token(fmt.Sprint(i), time.Hour)) == codes.ResourceExhausted {
-					mu.Lock()
-					defer mu.Unlock()
-					refused++
+				for i := 0; ctx.Err() == nil; i++ {
+					_, err := tokens.Review(ctx, from(host, port), fmt.Sprintf("bad %d %d %d", host, port, i))
+					if code := status.Code(err); code != codes.Unauthenticated && ctx.Err() == nil {
+						t.Errorf("a bad token is %s", code)
+						return
+					}
 				}
 			})
 		}
-		synctest.Wait()
+		for connection := range 16 {
+			flood(1, connection)
+		}
+		time.Sleep(10 * time.Second)
+		if n := r.count(); n > 16*5 {
+			t.Errorf("16 connections with bad tokens cause %d reviews in 10 s", n)
+		}
 		began := time.Now()
-		xdstest.Equal(t, "another peer's code", codes.OK, codeOf(tokens, "peer", token("other", time.Hour)))
-		xdstest.Equal(t, "its wait", time.Second, time.Since(began))
-		running.Wait()
-		xdstest.Equal(t, "tokens of one peer that are refused", 100-maxOfPeer, refused)
+		for i := range 20 {
+			waiting.Go(func() {
+				for host := range 2 {
+					xdstest.Equal(t, "code of a good token beside bad ones", codes.OK, codeOf(tokens, from(1+host, 100+i), token(fmt.Sprint(i, host), time.Hour)))
+				}
+			})
+		}
+		waiting.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("good tokens wait for %s", took)
+		}
 
+		// Connections of which each presents one, of a host and of many, have a rate too.
+		for _, c := range []struct{ hosts, most int }{{1, DefaultRate / ofSource}, {1000, DefaultRate}} {
+			before := r.count()
+			for i := range 2000 {
+				running.Go(func() {
+					_, _ = tokens.Review(ctx, from(10+i%c.hosts, 1000+i), fmt.Sprintf("bad %d of %d", i, c.hosts))
+				})
+			}
+			time.Sleep(4 * time.Second)
+			// What the first second may have at once is counted beside the rate.
+			if n := r.count() - before; n > 6*c.most {
+				t.Errorf("%d hosts cause %d reviews in 4 s", c.hosts, n)
+			}
+		}
+		stop()
+		running.Wait()
+		time.Sleep(reviewTime) // reviews that are under way end
+	})
+}
+
+// Bad tokens take no room from good ones: these count until they expire while the API server is gone, however many bad ones there
+// were before.
+func TestGoodVerdictsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reviewer{answer: good}
+		tokens, one := NewTokens(r, "dynxds", 1_000_000), token("one", time.Hour)
+		xdstest.Equal(t, "code", codes.OK, codeOf(tokens, from(1, 1), one))
 		r.set(bad)
-		for i := range maxVerdicts + 100 {
-			codeOf(tokens, "hostile", fmt.Sprintf("token %d", i))
+		time.Sleep(2 * goodFor)
+		for i := range maxBad + 100 {
+			codeOf(tokens, from(2, i), fmt.Sprintf("token %d", i))
 		}
-		synctest.Wait()
-		tokens.mu.Lock()
-		remembered, under := len(tokens.verdicts), len(tokens.ofPeer)
-		tokens.mu.Unlock()
-		if remembered > maxVerdicts {
-			t.Errorf("%d tokens are remembered", remembered)
-		}
-		xdstest.Equal(t, "peers with reviews under way", 0, under)
-		xdstest.Equal(t, "code of a large token", codes.Unauthenticated, codeOf(tokens, "peer", string(make([]byte, maxToken+1))))
-		synctest.Wait()
+		r.set(gone)
+		time.Sleep(50 * time.Minute)
+		xdstest.Equal(t, "code without an API server", codes.OK, codeOf(tokens, from(1, 1), one))
+		time.Sleep(10 * time.Minute)
+		xdstest.Equal(t, "code of an expired token", codes.Unavailable, codeOf(tokens, from(1, 1), one))
 	})
 }
 
@@ -191,7 +269,7 @@ func TestTokensThatAreNone(t *testing.T) {
 				c.change(&s)
 				return s, err
 			}}
-			xdstest.Equal(t, name, c.want, codeOf(NewTokens(r, "dynxds"), "peer", c.token))
+			xdstest.Equal(t, name, c.want, codeOf(NewTokens(r, "dynxds", 0), from(1, 1), c.token))
 		}
 		synctest.Wait()
 	})

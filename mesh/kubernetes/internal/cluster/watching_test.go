@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// An API server that accepts requests and does not answer them is an outage since the first of these, which is known and logged within
+// 30 s.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		log := &xdstest.Log{}
+		w := newWatching(slog.New(slog.NewTextHandler(log, nil)), func(ctx context.Context) error {
+			if !silent.Load() {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		xdstest.NoError(t, w.start(t.Context()))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		xdstest.Equal(t, "gone before", time.Time{}, w.goneSince())
+		silent.Store(true)
+		began := time.Now()
+		time.Sleep(30 * time.Second)
+		if late := w.goneSince().Sub(began); w.goneSince().IsZero() || late > askEvery {
+			t.Errorf("it is gone since %s, %s after it is", w.goneSince(), late)
+		}
+		if !strings.Contains(log.String(), "since="+w.goneSince().Format(time.RFC3339)[:19]) {
+			t.Errorf("the log does not say since when:\n%s", log)
+		}
+		silent.Store(false)
+		time.Sleep(answerTime + askEvery)
+		synctest.Wait()
+		xdstest.Equal(t, "gone after", time.Time{}, w.goneSince())
+		w.close()
+	})
+}
