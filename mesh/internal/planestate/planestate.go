@@ -57,6 +57,8 @@ type Published struct {
 	// references to services that do not exist (yet). FirstError is the first one.
 	Errors     int    `json:"errors,omitempty"`
 	FirstError string `json:"first_error,omitempty"`
+	// LeftOut counts those among them for which endpoints, services or policies are left out.
+	LeftOut int `json:"left_out,omitempty"`
 }
 
 // MaxWhat bounds Published.What.

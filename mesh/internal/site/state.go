@@ -51,6 +51,9 @@ func publishedOf(content *folder.Content, summary *publish.Summary) *planestate.
 	}
 	p.More = len(summary.What) - len(p.What)
 	for _, report := range summary.Reports {
+		if report.LeftOut {
+			p.LeftOut++
+		}
 		if report.Severity != meshroute.Error {
 			continue
 		}
