@@ -23,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a Kubernetes cluster: Services and
@@ -117,6 +118,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
 	access := make(chan struct{}, 1)
 	opts.BindLocators, opts.Reauthorize = true, access
+	opts.OnLeftOut = func(reports []meshroute.Report) { places.Load().SetLeftOut(reports) }
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		source, err := f.open(ctx, cluster.Options{
 			Clients: clients, Moving: f.moving, Reload: hangups, Log: log,

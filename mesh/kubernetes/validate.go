@@ -35,14 +35,11 @@ func newValidate(setLog func(*slog.Logger)) *cobra.Command {
 		Long:  validateHelp,
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, reports, where, err := f.read(cmd, setLog)
+			content, where, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
 			v, err := site.ValidateContent(content, f.opts.Authority)
-			if err == nil {
-				v.Reports = slices.Concat(reports, v.Reports)
-			}
 			return validating.Print(cmd.OutOrStdout(), v, err, where, "Service")
 		},
 	}
@@ -72,7 +69,7 @@ func newRender(setLog func(*slog.Logger)) *cobra.Command {
 		Example: "  dynxds-kubernetes render --service backend.shop --client namespace=shop,service=frontend.shop --explain",
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, _, _, err := f.read(cmd, setLog)
+			content, _, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
@@ -116,7 +113,7 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 			if err := rpc.Check(); err != nil {
 				return err
 			}
-			content, _, where, err := f.read(cmd, setLog)
+			content, where, err := f.read(cmd, setLog)
 			if err != nil {
 				return err
 			}
@@ -145,22 +142,20 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 }
 
 // read reads the cluster once. where names it.
-func (f *flags) read(cmd *cobra.Command, setLog func(*slog.Logger)) (content *folder.Content, reports []meshroute.Report, where string, err error) {
+func (f *flags) read(cmd *cobra.Command, setLog func(*slog.Logger)) (content *folder.Content, where string, err error) {
 	log := cmdline.NewLog(cmd.ErrOrStderr(), "text", "warn")
 	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say
 	clients, where, err := f.clients()
 	if err != nil {
-		return nil, nil, "", err
+		return nil, "", err
 	}
 	source, err := f.open(cmd.Context(), cluster.Options{Clients: clients, Log: log})
 	if err != nil {
-		return nil, nil, "", err
+		return nil, "", err
 	}
 	defer source.Close()
-	if content, err = source.Read(cmd.Context()); err != nil {
-		return nil, nil, "", err
-	}
-	return content, source.Reports(), where, nil
+	content, err = source.Read(cmd.Context())
+	return content, where, err
 }
 
 // serviceNamed returns the name of the service that clients of a namespace dial by a name, or the name itself.

@@ -36,9 +36,8 @@ func (b *builder) again() *Mesh {
 	for _, s := range changed {
 		old := p.resources[s.Name]
 		b.sessions = map[string]bool{s.Name: old.sessions}
-		r, err := b.service(s)
-		if err != nil || b.faults.Err() != nil || len(r.servers) > 0 || !slices.Equal(r.keys, old.keys) {
-			b.faults = Faults{}
+		r, faults := b.service(s)
+		if len(faults) > 0 || len(r.servers) > 0 || !slices.Equal(r.keys, old.keys) {
 			return nil
 		}
 		m.services[s.Name] = s
@@ -60,6 +59,9 @@ func (in Input) clone() Input {
 // alone reports whether nothing but the resources of a service differs with it: no routes, no reports, and no Listeners that
 // services share.
 func (b *builder) alone(s, old *Service) bool {
+	if b.previous.services[s.Name] != old {
+		return false // which was left out
+	}
 	was := b.previous.resources[s.Name]
 	return len(was.subsets) == 0 && len(was.servers) == 0 && proto.Equal(s.Route, old.Route) &&
 		proto.Equal(s.ownSessions(), old.ownSessions()) && slices.Equal(reportsOf(s), reportsOf(old))

@@ -29,16 +29,20 @@ type Input struct {
 	// It makes no difference to variants. If clients share one, the places are those of all rules
 	// that decide for some of them.
 	SourceDir string
+	// Separate says that services and policies have authors of their own, of whom none may harm another. A service or policy
+	// that is wrong is then left out, and a Report says so (Report.LeftOut), where Build fails otherwise. The policies of one
+	// namespace may tell apart 256 kinds of clients of a service; newer ones are left out for the service.
+	Separate bool
 }
 
 // Build builds a Mesh. The order of the input does not matter. The error is a *[Faults]: duplicate names
-// and invalid services.
+// and invalid services, unless these are left out (Input.Separate), and too many tags.
 //
 // previous is an earlier Mesh, or nil. The new one shares with it, by pointer, everything that does not
 // depend on changed input.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
 	b := &builder{in: in, mesh: &Mesh{in: in.clone(), generation: new(generation), naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}}
-	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places {
+	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places && previous.in.Separate == in.Separate {
 		b.previous = previous
 	}
 	if m := b.again(); m != nil {
@@ -80,20 +84,22 @@ func (b *builder) index() {
 	b.mesh.services = make(map[string]*Service, len(b.in.Services))
 	for _, s := range b.in.Services {
 		if first, twice := b.mesh.services[s.Name]; twice {
-			b.fault(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source)
+			b.leaveOut("", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source))
 			continue
 		}
 		b.mesh.services[s.Name] = s
 	}
 	b.policies = make(map[string]*Policy, len(b.in.Policies))
+	counting := make([]*Policy, 0, len(b.in.Policies))
 	b.parts = make(map[string][]meshpolicy.Part)
 	b.subsets, b.sessions = make(map[string]map[string]meshpolicy.Subset), make(map[string]bool)
 	for _, p := range b.in.Policies {
 		if first, twice := b.policies[p.Name]; twice {
-			b.fault(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source)
+			b.leaveOut(p.Name, faultAt(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source))
 			continue
 		}
 		b.policies[p.Name] = p
+		counting = append(counting, p)
 		for i := range p.To {
 			name := p.To[i].TargetRef.Name
 			b.parts[name] = append(b.parts[name], meshpolicy.Part{Policy: p, To: i})
@@ -103,10 +109,23 @@ func (b *builder) index() {
 			}
 		}
 	}
+	b.in.Policies = counting
 }
 
-func (b *builder) fault(at Source, problem string, args ...any) {
-	b.faults.Add(document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
+// faultAt returns a fault of a service or policy.
+func faultAt(at Source, problem string, args ...any) document.Fault {
+	return document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)}
+}
+
+// leaveOut notes why a service or policy cannot be used: policy is the name of a policy, or empty.
+func (b *builder) leaveOut(policy string, f document.Fault) {
+	if !b.in.Separate {
+		b.faults.Add(f)
+		return
+	}
+	b.mesh.reports = append(b.mesh.reports, Report{
+		Severity: Error, LeftOut: true, Policy: policy, Source: Source{File: f.File, Line: f.Line}, Path: f.Path, Message: f.Problem,
+	})
 }
 
 func (b *builder) indexSubsets(t *meshpolicy.To) {
@@ -121,18 +140,20 @@ func (b *builder) indexSubsets(t *meshpolicy.To) {
 func (b *builder) compileServices() {
 	b.mesh.resources = make(map[string]*serviceResources, len(b.mesh.services))
 	for _, name := range slices.Sorted(maps.Keys(b.mesh.services)) {
-		s := b.mesh.services[name]
-		r, err := b.service(s)
-		if err != nil {
-			b.fault(s.Source, "service %s: %v", name, err)
+		r, faults := b.service(b.mesh.services[name])
+		for _, f := range faults {
+			b.leaveOut("", f)
+		}
+		if len(faults) > 0 {
+			delete(b.mesh.services, name)
 			continue
 		}
 		b.mesh.resources[name] = r
 	}
 }
 
-// service returns the resources of a service. Those that have not changed are the ones of the previous build.
-func (b *builder) service(s *Service) (*serviceResources, error) {
+// service returns the resources of a service, or its faults. Resources that have not changed are those of the previous build.
+func (b *builder) service(s *Service) (*serviceResources, []document.Fault) {
 	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
 	var old *serviceResources
 	if b.previous != nil {
@@ -143,10 +164,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 		return old, nil
 	}
 	if faults := s.check(); len(faults) > 0 {
-		for _, fault := range faults {
-			b.faults.Add(fault)
-		}
-		return &serviceResources{}, nil
+		return nil, faults
 	}
 	subsets := make([]meshpolicy.Subset, len(ids))
 	for i, id := range ids {
@@ -154,7 +172,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	}
 	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets, sessions)
 	if err != nil {
-		return nil, err
+		return nil, []document.Fault{faultAt(s.Source, "service %s: %v", s.Name, err)}
 	}
 	r.subsets, r.sessions = ids, sessions
 	if old != nil {

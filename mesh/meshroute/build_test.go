@@ -335,3 +335,45 @@ func TestClientFromNode(t *testing.T) {
 		}
 	}
 }
+
+// Where authors are not to harm each other, what is wrong is left out, and all else is as without it.
+func TestBuild_Separate(t *testing.T) {
+	t.Parallel()
+	rule := func(path string) meshpolicy.Rule {
+		return meshpolicy.Rule{Matches: policytest.On(policytest.Exact(path))}
+	}
+	good := Input{Services: services("s", "t"), Policies: []*Policy{policytest.New("p", TargetRef{}, policytest.To("s", rule("/a/b")))}, Separate: true}
+	want := mustBuild(t, good, nil)
+	bad := good.clone()
+	odd := &Service{Name: "u", Source: Source{File: "u.yaml", Line: 1}, Endpoints: []Endpoint{{Address: "a"}}}
+	bad.Services = append(bad.Services, odd, service("s", map[string]string{"a": "b"}))
+	bad.Policies = append(bad.Policies, policytest.New("p", TargetRef{}, policytest.To("t", rule("/c/d"))))
+	got := mustBuild(t, bad, nil)
+	if changed, removed := mustBuild(t, bad, want).Changes(want); len(changed)+len(removed) > 0 {
+		t.Errorf("beside what is left out %v changed and %v are removed", changed, removed)
+	}
+	reports := []string{
+		`p.yaml:1: error: policy p: policy p is defined twice; the other definition is at p.yaml:1`,
+		`services.yaml:1: error: service s is defined twice; the other definition is at services.yaml:1`,
+		`u.yaml:1: error: endpoints[0].address: service u: "a" is not host:port`,
+	}
+	var said []string
+	for _, r := range got.Reports() {
+		if said = append(said, r.String()); !r.LeftOut {
+			t.Errorf("%v does not say that something is left out", r)
+		}
+	}
+	policytest.Equal(t, "reports", reports, said)
+	// What is left out may change, and be corrected.
+	for _, addresses := range [][]Endpoint{{{Address: "b"}}, {{Address: "10.0.0.1:80"}}, {{Address: "c"}}} {
+		next := *odd
+		next.Endpoints = addresses
+		in := bad.clone()
+		in.Services[2] = &next
+		from := mustBuild(t, in, got)
+		alone := mustBuild(t, in, nil)
+		policytest.Equal(t, "reports", alone.Reports(), from.Reports())
+		policytest.Equal(t, "names", alone.names, from.names)
+		got = from
+	}
+}

@@ -31,6 +31,8 @@ type Report struct {
 	// Path is the place in the policy, such as "spec.to[0].rules[1].filters[0]", or empty.
 	Path    string
 	Message string
+	// LeftOut says that the policy, service or endpoint counts for nothing, or the policy for nothing at one service.
+	LeftOut bool
 }
 
 // String returns the report on one line.
@@ -58,12 +60,13 @@ type finding struct {
 	to, rule int
 	// field is the path below the rule.
 	field, message string
+	leftOut        bool
 }
 
 // at returns the report on a policy.
 func (f *finding) at(p *Policy) Report {
 	if f.rule < 0 {
-		return Report{f.severity, f.clients, p.Name, p.Source, p.Path(f.to, -1), f.message}
+		return Report{f.severity, f.clients, p.Name, p.Source, p.Path(f.to, -1), f.message, f.leftOut}
 	}
 	path := p.Path(f.to, f.rule)
 	if f.field != "" {

@@ -89,13 +89,13 @@ func (b *builder) compileServers() {
 	owners := make(map[string]*Service)
 	for _, name := range slices.Sorted(maps.Keys(m.services)) {
 		s := m.services[name]
-		for _, of := range m.resources[name].serverList() {
+		for _, of := range m.resources[name].servers {
 			l := of.listener
 			if first := m.shared[l.key()]; first == nil {
 				b.addShared(l)
 				owners[l.Name] = s
 			} else if !proto.Equal(first.Message, l.Message) {
-				b.faults.Add(document.Fault{
+				b.leaveOut("", document.Fault{
 					File: s.Source.File, Line: s.Source.Line, Other: owners[l.Name].Source.File, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
 					Problem: fmt.Sprintf("service %s: the server at %s has another tls by service %s (%s)",
 						s.Name, s.Endpoints[of.endpoint].Address, owners[l.Name].Name, owners[l.Name].Source),
@@ -104,12 +104,4 @@ func (b *builder) compileServers() {
 			}
 		}
 	}
-}
-
-// serverList is empty for a service with faults.
-func (r *serviceResources) serverList() []server {
-	if r == nil {
-		return nil
-	}
-	return r.servers
 }

@@ -21,6 +21,10 @@ type Content struct {
 	Services  []*meshroute.Service
 	Policies  []*meshroute.Policy
 	Resources []*Resource
+	// Separate is meshroute.Input.Separate. Without it nothing of a content with an error is published.
+	Separate bool
+	// Reports are on what the reader left out, if it is Separate.
+	Reports []meshroute.Report
 	// Dir is the folder's path, and Files the number of its files.
 	Dir   string
 	Files int

@@ -38,6 +38,13 @@ func (p *Plane) Published(took time.Duration, documents int) {
 
 func (s *source) faults() float64 { return float64(s.state().Faults) }
 
+func (s *source) leftOut() float64 {
+	if p := s.state().Published; p != nil {
+		return float64(p.LeftOut)
+	}
+	return 0
+}
+
 func (s *source) lag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,6 +57,8 @@ type Published struct {
 	// references to services that do not exist (yet). Warnings counts what has no effect, or not on all clients.
 	Errors   int `json:"errors,omitempty"`
 	Warnings int `json:"warnings,omitempty"`
+	// LeftOut counts the errors for which endpoints, services or policies are left out.
+	LeftOut int `json:"left_out,omitempty"`
 	// Reports are the errors and then the warnings, "file:line: severity: what is wrong": at most MaxReports of them.
 	Reports []string `json:"reports,omitempty"`
 }

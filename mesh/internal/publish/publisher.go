@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,8 +38,9 @@ type Options struct {
 	Authority string
 	// NoSources leaves out of the resources where their parts were written.
 	NoSources bool
-	// Check is asked about the resources that an update would store, of which it may refuse all by an error. It may be nil.
-	Check func(*folder.Content, []Put) error
+	// Check is asked about the resources that an update would store. It may refuse all by an error, or some by reports on
+	// them. It may be nil.
+	Check func(*folder.Content, []Put) (refused map[*controlplane.Resource]meshroute.Report, err error)
 }
 
 // Put is a resource that an update stores.
@@ -66,7 +68,10 @@ type state struct {
 	made       generated
 	written    map[key]*meshroute.Resource
 	overridden map[named]*folder.Resource
-	tags       tags
+	// withheld are those of the meshes that are not in the store, as clients would reject them, and why. In the store is
+	// what they had before, or an error.
+	withheld map[key]meshroute.Report
+	tags     tags
 }
 
 // Summary is the result of an update.
@@ -110,13 +115,15 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	if err := next.check(); err != nil {
 		return Summary{}, err
 	}
-	if err := u.pack(); err != nil {
+	if err := u.pack(content); err != nil {
 		return Summary{}, err
 	}
 	if p.opts.Check != nil {
-		if err := p.opts.Check(content, u.puts()); err != nil {
+		refused, err := p.opts.Check(content, u.puts())
+		if err != nil {
 			return Summary{}, err
 		}
+		u.withholdAll(refused)
 	}
 
 	// New constraints are sent before the variants that need them, and old ones removed after: a
@@ -138,7 +145,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	p.state.meshes, p.state.tags = meshes, next
 	return Summary{
 		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: what,
-		Late: late, Reports: append(meshes[0].Reports(), p.state.reports()...),
+		Late: late, Reports: slices.Concat(content.Reports, meshes[0].Reports(), p.state.reports()),
 	}, nil
 }
 
@@ -154,7 +161,7 @@ func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 	}
 	for i, authority := range authorities {
 		in := meshroute.Input{
-			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir,
+			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir, Separate: content.Separate,
 		}
 		var err error
 		if meshes[i], err = meshroute.Build(in, p.before(i)); err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -79,6 +81,8 @@ type update struct {
 	put, deleted map[key]*meshroute.Resource
 	// packed are the resources of put, without those that are errors.
 	packed map[key]*controlplane.Resource
+	// withheld are those of set that are not stored.
+	withheld map[key]meshroute.Report
 }
 
 // addWritten adds the folder's resources. The error has those that conflict with the resources of
@@ -90,7 +94,7 @@ func (u *update) addWritten(content *folder.Content) error {
 	if u.deleted == nil {
 		u.deleted = map[key]*meshroute.Resource{}
 	}
-	u.overridden = make(map[named]*folder.Resource)
+	u.overridden, u.withheld = make(map[named]*folder.Resource), make(map[key]meshroute.Report)
 	for _, r := range content.Resources {
 		if r.Override {
 			u.overridden[nameOf(r)] = r
@@ -214,27 +218,69 @@ func isUnchanged(old, new *meshroute.Resource) bool {
 	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
 }
 
-// pack serializes what the meshes have in put. Variants with equal contents share their bytes.
-func (u *update) pack() error {
+// pack serializes what the meshes have in put. Variants with equal contents share their bytes. What cannot be serialized is
+// withheld if the content is Separate.
+func (u *update) pack(content *folder.Content) error {
 	shared := make(map[proto.Message]*anypb.Any)
 	for k, r := range u.put {
 		if r.Err != nil || u.packed[k] != nil {
 			continue
 		}
-		bytes := shared[r.Message]
-		if bytes == nil {
-			bytes = new(anypb.Any)
-			if err := anypb.MarshalFrom(bytes, r.Message, proto.MarshalOptions{Deterministic: true}); err != nil {
-				return fmt.Errorf("serializing %s %s: %w", typeurl.ShortName(r.TypeURL), r.Name, err)
-			}
-			shared[r.Message] = bytes
+		made, err := packShared(r, shared)
+		if err == nil {
+			u.packed[k] = made
+			continue
 		}
-		var err error
-		if u.packed[k], err = packed(r, bytes); err != nil {
+		if !content.Separate {
 			return err
 		}
+		report := meshroute.Report{Severity: meshroute.Error, Message: err.Error()}
+		if i := slices.IndexFunc(content.Services, func(s *meshroute.Service) bool { return s.Name == r.Service }); i >= 0 {
+			report.Source = content.Services[i].Source
+		}
+		u.withhold(k, report)
 	}
 	return nil
+}
+
+func packShared(r *meshroute.Resource, shared map[proto.Message]*anypb.Any) (*controlplane.Resource, error) {
+	bytes := shared[r.Message]
+	if bytes == nil {
+		bytes = new(anypb.Any)
+		if err := anypb.MarshalFrom(bytes, r.Message, proto.MarshalOptions{Deterministic: true}); err != nil {
+			return nil, fmt.Errorf("serializing %s %s: %w", typeurl.ShortName(r.TypeURL), r.Name, err)
+		}
+		shared[r.Message] = bytes
+	}
+	return packed(r, bytes)
+}
+
+// withhold leaves a resource of the meshes out of the store. Clients keep what they have under its name; if there was nothing,
+// they get an error.
+func (u *update) withhold(k key, why meshroute.Report) {
+	why.LeftOut = true
+	u.withheld[k] = why
+	r := u.put[k]
+	delete(u.put, k)
+	delete(u.packed, k)
+	if u.from.made.get(k) == nil {
+		u.put[k] = &meshroute.Resource{
+			TypeURL: r.TypeURL, Name: r.Name, Service: r.Service, Parameters: r.Parameters,
+			Err: status.New(codes.Internal, "the control plane does not send this, as clients would reject it: "+why.Message),
+		}
+	}
+}
+
+// withholdAll withholds what Options.Check refused.
+func (u *update) withholdAll(refused map[*controlplane.Resource]meshroute.Report) {
+	if len(refused) == 0 {
+		return
+	}
+	for k, r := range maps.Clone(u.packed) {
+		if why, ok := refused[r]; ok {
+			u.withhold(k, why)
+		}
+	}
 }
 
 func packed(r *meshroute.Resource, bytes *anypb.Any) (*controlplane.Resource, error) {
@@ -292,11 +338,20 @@ func (u *update) keep(s *state) {
 		s.made.set(k, r)
 	}
 	s.written, s.overridden = u.written, u.overridden
+	for _, done := range []map[key]*meshroute.Resource{u.removed, u.set} {
+		for k := range done {
+			delete(s.withheld, k)
+		}
+	}
+	if s.withheld == nil {
+		s.withheld = make(map[key]meshroute.Report, len(u.withheld))
+	}
+	maps.Copy(s.withheld, u.withheld)
 }
 
-// reports are about overrides of nothing.
+// reports are about overrides of nothing, and about what is withheld.
 func (s *state) reports() []meshroute.Report {
-	var reports []meshroute.Report
+	reports := slices.Collect(maps.Values(s.withheld))
 	for name, r := range s.overridden {
 		if len(s.made[name]) == 0 {
 			reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",

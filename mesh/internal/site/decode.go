@@ -46,8 +46,9 @@ var clientTypes = map[string]*xdsclient.ResourceType{
 	dynparam.MapTypeURL:              xdsresource.DynamicParameterConstraintsType,
 }
 
-// check decodes the resources of an update. Unless the decoder is permissive, the error has those that clients reject.
-func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
+// check decodes the resources of an update. Unless the decoder is permissive, the error has those that clients reject, or, if
+// the content is Separate, refused has them.
+func (d *decoder) check(content *folder.Content, puts []publish.Put) (refused map[*controlplane.Resource]meshroute.Report, err error) {
 	d.last = make(map[*controlplane.Resource]meshroute.Report)
 	from := sync.OnceValue(func() origins { return originsOf(content) }) // seldom needed
 	verdicts := judgeAll(puts)
@@ -63,10 +64,20 @@ func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
 		name := clientTypes[r.Any().GetTypeUrl()].Name
 		d.last[r.Resource] = meshroute.Report{Severity: v.severity, Source: source, Message: describe(name, r.Resource) + ": " + v.message}
 	}
-	if d.permissive {
-		return nil
+	switch {
+	case d.permissive:
+		return nil, nil
+	case !content.Separate:
+		return nil, errorsIn(d.last)
 	}
-	return errorsIn(d.last)
+	refused = make(map[*controlplane.Resource]meshroute.Report)
+	for r, report := range d.last {
+		if report.Severity == meshroute.Error {
+			refused[r] = report
+			delete(d.last, r) // which the publisher reports as long as it is so
+		}
+	}
+	return refused, nil
 }
 
 // keep keeps the reports about what the store has, once what was checked is there.

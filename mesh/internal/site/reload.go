@@ -58,6 +58,8 @@ type reloader struct {
 	// faults are those of the last content, and reports those of the last published one, which were logged.
 	faults  map[string]bool
 	reports map[meshroute.Report]bool
+	// onLeftOut is Options.OnLeftOut.
+	onLeftOut func([]meshroute.Report)
 	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
 	onFirst func()
 }
@@ -129,6 +131,9 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	})
 	r.logPublished(content, summary, time.Since(began))
 	r.logReports(slices.Concat(reports, decoded))
+	if r.onLeftOut != nil {
+		r.onLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
+	}
 }
 
 // check returns why a valid content is not to be published.

@@ -44,6 +44,9 @@ type Options struct {
 	OnNACK    func(controlplane.Rejection)
 	// OnServer is called with the server, by a goroutine of its own, and has to return when the context ends. It may be nil.
 	OnServer func(context.Context, *controlplane.Server)
+	// OnLeftOut is called after each update with the reports on what it leaves out, if the documents have authors of their own
+	// (folder.Content.Separate). It must not wait. It may be nil.
+	OnLeftOut func([]meshroute.Report)
 	// BindLocators is controlplane.Options.BindLocators.
 	BindLocators bool
 	// Reauthorize has a value when Authorize may decide otherwise than before. It may be nil.
@@ -218,7 +221,7 @@ func newPlane(opts Options) *plane {
 	p.metrics.AddLoads(p.knownLoads)
 	files := newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log)
 	p.reload = &reloader{
-		documents: files, place: "folder", dir: opts.Dir, state: planestate.NewKeeper("folder", opts.Dir, files.GoneSince), store: p.store, decoder: decoder{permissive: opts.Permissive}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
+		documents: files, place: "folder", dir: opts.Dir, state: planestate.NewKeeper("folder", opts.Dir, files.GoneSince), store: p.store, decoder: decoder{permissive: opts.Permissive}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut,
 	}
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: p.reload.decoder.check}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },

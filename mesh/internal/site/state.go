@@ -63,5 +63,10 @@ func publishedOf(content *folder.Content, summary *publish.Summary, reports []me
 	}
 	p.Errors = of(meshroute.Error)
 	p.Warnings = of(meshroute.Warning)
+	for _, report := range reports {
+		if report.LeftOut {
+			p.LeftOut++
+		}
+	}
 	return p
 }

@@ -83,7 +83,7 @@ type loaded struct {
 }
 
 // loadContent needs no check.
-func loadContent(content *folder.Content, authority string, check func(*folder.Content, []publish.Put) error) (*loaded, error) {
+func loadContent(content *folder.Content, authority string, check func(*folder.Content, []publish.Put) (map[*controlplane.Resource]meshroute.Report, error)) (*loaded, error) {
 	l := &loaded{store: controlplane.NewStore(), content: content}
 	l.publisher = publish.New(l.store, publish.Options{Authority: authority, Check: check}, publish.Streams{})
 	var err error

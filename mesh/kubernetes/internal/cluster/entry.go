@@ -19,6 +19,8 @@ type entry struct {
 	services []*meshroute.Service
 	// lists are the endpoints of the services.
 	lists [][]instance
+	// problems are why endpoints are left out.
+	problems []string
 	// moving is Options.Moving.
 	moving time.Duration
 	// held has the endpoints that no slice has any more, by service and address, and until when they are kept.
@@ -36,8 +38,8 @@ const Moving = 300 * time.Millisecond
 // update makes the services from a Service and its slices. It reports whether they changed, and when to call it again
 // because of endpoints that are kept, zero if there are none. s is nil if the Service is gone.
 func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, now time.Time) (changed bool, again time.Time) {
-	before, lists := e.services, e.lists
-	e.services, e.lists = nil, nil
+	before, lists, problems := e.services, e.lists, e.problems
+	e.services, e.lists, e.problems = nil, nil, nil
 	if s != nil {
 		byName := make(map[string][]instance, len(before))
 		for i, service := range before {
@@ -52,7 +54,7 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 			e.services[i] = before[j]
 		}
 	}
-	return !same, again
+	return !same || !slices.Equal(problems, e.problems), again
 }
 
 // build makes the services. before has the endpoints that they had.
@@ -67,8 +69,11 @@ func (e *entry) build(of named, s *corev1.Service, slicesOf []*discoveryv1.Endpo
 		if s.Spec.Type == corev1.ServiceTypeExternalName {
 			service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strings.TrimPrefix(service.Name, of.host()+":"))
 		} else {
-			list = e.keep(service.Name, instances(s, slicesOf, p), before[service.Name], held, now)
-			service.Endpoints = endpoints(list)
+			var problems []string
+			list, problems = instances(s, slicesOf, p)
+			e.problems = append(e.problems, problems...)
+			list = e.keep(service.Name, list, before[service.Name], held, now)
+			service.Endpoints = distinct(endpoints(list))
 		}
 		e.services, e.lists = append(e.services, service), append(e.lists, list)
 	}

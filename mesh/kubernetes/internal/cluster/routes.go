@@ -183,6 +183,11 @@ func (r *routes) judge() {
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
 	r.verdicts = list
+	r.changedVerdicts()
+}
+
+// changedVerdicts wakes those who wait for newer verdicts. Source.mu is held.
+func (r *routes) changedVerdicts() {
 	close(r.verdictsChanged)
 	r.verdictsChanged = make(chan struct{})
 }

@@ -2,15 +2,22 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -81,8 +88,9 @@ type instance struct {
 	terminating bool
 }
 
-// instances returns the endpoints for a port of a Service, ordered by address.
-func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort) []instance {
+// instances returns the endpoints for a port of a Service, ordered by address, and what is wrong with those that are left out: the
+// API accepts ports and addresses that nobody can connect to.
+func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort) (list []instance, problems []string) {
 	primary := discoveryv1.AddressTypeIPv4
 	if len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] == corev1.IPv6Protocol {
 		primary = discoveryv1.AddressTypeIPv6
@@ -93,18 +101,71 @@ func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev
 		if !ok {
 			continue
 		}
+		if number < 1 || number > math.MaxUint16 {
+			problems = append(problems, fmt.Sprintf("the endpoints of EndpointSlice %s are left out, as its port %q is %d", slice.Name, p.Name, number))
+			continue
+		}
+		refused, firstRefused := 0, ""
 		for i := range slice.Endpoints {
 			e, ok := instanceOf(&slice.Endpoints[i], number)
 			switch {
 			case !ok:
+			case !canonical(&e, slice.AddressType):
+				if refused++; refused == 1 {
+					firstRefused = e.Address
+				}
 			case slice.AddressType == primary || slice.AddressType == discoveryv1.AddressTypeFQDN:
 				first = append(first, e)
 			default:
 				second = append(second, e)
 			}
 		}
+		if refused > 0 {
+			problems = append(problems, fmt.Sprintf("%s of EndpointSlice %s are left out; the first one has the address %s, to which clients cannot connect, or a zone that is not UTF-8",
+				faults.Count(refused, "endpoint"), slice.Name, faults.Quote(firstRefused)))
+		}
 	}
-	return joinFamilies(unique(first), unique(second))
+	slices.Sort(problems)
+	return joinFamilies(unique(first), unique(second)), problems
+}
+
+// canonical gives an endpoint its address in the form in which each has one, and reports whether clients can use it. The API accepts
+// IPv4 addresses with zeros before numbers.
+func canonical(e *instance, kind discoveryv1.AddressType) bool {
+	if !utf8.ValidString(e.Locality.Zone) {
+		return false
+	}
+	host, port, err := net.SplitHostPort(e.Address)
+	if err != nil {
+		return false
+	}
+	if kind == discoveryv1.AddressTypeFQDN {
+		return len(validation.IsDNS1123Subdomain(strings.TrimSuffix(host, "."))) == 0
+	}
+	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(host))
+	if ok {
+		e.Address = net.JoinHostPort(ip.Unmap().String(), port)
+	}
+	return ok
+}
+
+// distinct drops additional addresses that an endpoint has already: clients reject all endpoints if one address is there twice.
+func distinct(list []meshroute.Endpoint) []meshroute.Endpoint {
+	taken := make(map[string]bool, len(list))
+	for i := range list {
+		taken[list[i].Address] = true
+	}
+	for i := range list {
+		var additional []string
+		for _, address := range list[i].AdditionalAddresses {
+			if !taken[address] {
+				taken[address] = true
+				additional = append(additional, address)
+			}
+		}
+		list[i].AdditionalAddresses = additional
+	}
+	return list
 }
 
 // targetPort returns the number that a port of a Service has at the endpoints of a slice. Pods that have other numbers for the

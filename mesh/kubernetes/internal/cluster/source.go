@@ -8,14 +8,17 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // Options are those of Open.
@@ -51,6 +54,8 @@ type Source struct {
 	// marked are the Services that may have changed, and routesMarked says that routes may have.
 	marked       map[named]bool
 	routesMarked bool
+	// leftOut is that of SetLeftOut.
+	leftOut map[string]string
 
 	// The following is for the goroutine that reads.
 
@@ -60,6 +65,8 @@ type Source struct {
 	// again has when Services are to be marked again.
 	again   map[named]time.Time
 	content *folder.Content
+	// reports are those on routes and policies.
+	reports []meshroute.Report
 }
 
 // byService is the index of EndpointSlices by their Service.
@@ -68,11 +75,27 @@ const byService = "service"
 // Open starts the informers, and waits until they have everything. It fails at once if the API server forbids what is needed, and
 // when the context ends.
 func Open(ctx context.Context, opts Options) (*Source, error) {
+	s := newSource(opts)
+	if err := s.watch.start(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	// The informers have everything, though they may not have called the handlers yet.
+	for _, services := range s.services {
+		for _, object := range services.GetStore().List() {
+			s.mark(serviceOf(object))
+		}
+	}
+	return s, nil
+}
+
+// newSource makes the informers.
+func newSource(opts Options) *Source {
 	opts.Domain, opts.Moving = cmp.Or(opts.Domain, "cluster.local"), cmp.Or(opts.Moving, Moving)
 	if opts.AccessChanged == nil {
 		opts.AccessChanged = func() {}
 	}
-	if len(opts.Namespaces) == 0 {
+	if opts.Namespaces = slices.Compact(slices.Sorted(slices.Values(opts.Namespaces))); len(opts.Namespaces) == 0 {
 		opts.Namespaces = []string{""}
 	}
 	s := &Source{
@@ -93,17 +116,7 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		s.onChange(list, func(object any) { s.mark(sliceService(object.(*discoveryv1.EndpointSlice))) })
 	}
 	s.routes, s.places = newRoutes(s), newPlaces(s)
-	if err := s.watch.start(ctx); err != nil {
-		s.Close()
-		return nil, err
-	}
-	// The informers have everything, though they may not have called the handlers yet.
-	for _, services := range s.services {
-		for _, object := range services.GetStore().List() {
-			s.mark(serviceOf(object))
-		}
-	}
-	return s, nil
+	return s
 }
 
 // onChange calls a function with each object that is added, updated or deleted, of updates with the old one too: a slice may be
@@ -177,6 +190,9 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	}
 	if routesMarked || s.content == nil {
 		changed = s.routes.update() || changed
+		reports := s.routeReports()
+		changed = changed || !slices.Equal(reports, s.reports)
+		s.reports = reports
 	}
 	if changed {
 		s.content = s.join()
@@ -239,6 +255,16 @@ func (s *Source) service(of named) *corev1.Service {
 	return nil
 }
 
+// ServiceUID returns the UID of a Service, NAMESPACE/NAME, empty if there is none. It is safe for concurrent use.
+func (s *Source) ServiceUID(name string) types.UID {
+	var of named
+	of.namespace, of.name, _ = strings.Cut(name, "/")
+	if object := s.service(of); object != nil {
+		return object.UID
+	}
+	return ""
+}
+
 // slicesOf returns the EndpointSlices of a Service.
 func (s *Source) slicesOf(of named) (list []*discoveryv1.EndpointSlice) {
 	for _, informer := range s.endpointSlices {
@@ -253,9 +279,13 @@ func (s *Source) slicesOf(of named) (list []*discoveryv1.EndpointSlice) {
 // join returns the content of all entries.
 func (s *Source) join() *folder.Content {
 	// Resources say where they come from by a path relative to Dir.
-	c := &folder.Content{Dir: ".", Files: len(s.order), Policies: s.routes.policies}
+	c := &folder.Content{Dir: ".", Files: len(s.order), Policies: s.routes.policies, Separate: true, Reports: slices.Clone(s.reports)}
 	for _, of := range s.order {
-		c.Services = append(c.Services, s.entries[of].services...)
+		e := s.entries[of]
+		c.Services = append(c.Services, e.services...)
+		for _, problem := range e.problems {
+			c.Reports = append(c.Reports, meshroute.Report{Severity: meshroute.Error, Source: meshroute.Source{File: of.String()}, Message: problem, LeftOut: true})
+		}
 	}
 	return c
 }

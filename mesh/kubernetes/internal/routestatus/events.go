@@ -2,6 +2,7 @@ package routestatus
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -10,17 +11,22 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
 // events are those of routes. The recorder joins equal and similar ones, and bounds how many there are for one object.
-type events struct{ recorder record.EventRecorder }
+type events struct {
+	recorder record.EventRecorder
+	// leftOut is what the last call of services was given.
+	leftOut map[string]string
+}
 
 func newEvents(ctx context.Context, opts Options) (e *events, stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: opts.Typed.CoreV1().Events("")})
 	source := corev1.EventSource{Component: manager, Host: opts.Identity}
-	return &events{broadcaster.NewRecorder(runtime.NewScheme(), source)}, broadcaster.Shutdown
+	return &events{recorder: broadcaster.NewRecorder(runtime.NewScheme(), source)}, broadcaster.Shutdown
 }
 
 // faults makes events of the faults in a status that were not in the one before.
@@ -33,6 +39,20 @@ func (e *events) faults(object *unstructured.Unstructured, before, after []any) 
 			e.recorder.Event(object, corev1.EventTypeWarning, reason, message)
 		}
 	})
+}
+
+// services makes events of why Services, or endpoints of theirs, are left out, unless that was so at the last call.
+func (e *events) services(source *cluster.Source, leftOut map[string]string) {
+	for object, why := range leftOut {
+		name, isService := strings.CutPrefix(object, "Service/")
+		if !isService || e.leftOut[object] == why {
+			continue
+		}
+		of := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", UID: source.ServiceUID(name)}
+		of.Namespace, of.Name, _ = strings.Cut(name, "/")
+		e.recorder.Event(of, corev1.EventTypeWarning, "LeftOut", bounds.Text(why, maxText))
+	}
+	e.leftOut = leftOut
 }
 
 // eachFault calls yield with the faults in a list of conditions, or of parents with conditions.

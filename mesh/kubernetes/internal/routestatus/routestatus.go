@@ -5,6 +5,7 @@ package routestatus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -97,8 +98,13 @@ func (w *writer) run(ctx context.Context) {
 	for wait(ctx) {
 		verdicts, changed := w.Source.Verdicts()
 		refusals, answered := w.Refusals.current()
+		leftOut := w.Source.LeftOut()
+		w.events.services(w.Source, leftOut)
 		var retry <-chan time.Time
 		for _, v := range verdicts {
+			if why := leftOut[v.Object.GetKind()+"/"+v.Object.GetNamespace()+"/"+v.Object.GetName()]; why != "" && v.Faults == nil {
+				v.Faults = errors.New(why)
+			}
 			if err := w.write(ctx, v, refusals); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 				w.Log.Warn("cannot write the status of a route", "route", v.Object.GetNamespace()+"/"+v.Object.GetName(), "error", err)
 				retry = time.After(retryAfter)
