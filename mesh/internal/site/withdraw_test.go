@@ -46,11 +46,12 @@ func TestAFolderThatIsFilledAgainWithdrawsNothing(t *testing.T) {
 // all the time.
 func TestALargeWithdrawalWaits(t *testing.T) {
 	t.Parallel()
-	all := named("a") + "---\n" + named("b") + "---\n" + named("c")
+	stays := named("a") + "---\n" + named("y")
+	all := stays + "---\n" + named("b") + "---\n" + named("c") + "---\n" + named("x")
 	r := start(t, "", map[string]string{"all.yaml": all, "other.yaml": named("d")}, func(o *site.Options) { o.WithdrawalDelay = 300 * time.Millisecond })
-	r.write("all.yaml", named("a"))
+	r.write("all.yaml", stays)
 	r.reload()
-	r.logged("level=WARN", "withdrawn=2", "of=4", "services=\"b, c\"")
+	r.logged("level=WARN", "withdrawn=3", "of=6", "services=\"b, c, x\"")
 	for ctx := testutils.Context(t); r.log.Count("withdrawing services") == 0; {
 		for _, text := range []string{"", named("d")} {
 			r.write("other.yaml", text)
@@ -62,7 +63,7 @@ func TestALargeWithdrawalWaits(t *testing.T) {
 	}
 	r.write("other.yaml", named("d")+"---\n"+named("e"))
 	r.reload()
-	r.logged("msg=published", "services=3")
+	r.logged("msg=published", "services=4")
 	if n := r.log.Count("the change may be incomplete"); n != 1 {
 		t.Errorf("the log says %d times that a withdrawal waits, want once", n)
 	}
