@@ -6,7 +6,7 @@
 // what is built from them can be reused. Packages meshroute and publish interpret the content.
 //
 // A file counts once it is no longer being written: Read takes looks, and the change of a file is settled if
-// two of them find the same (settle.go).
+// two of them find the same (settle.go). Files that a swapped link replaces count together (place.go).
 //
 // Files of the folder whose names end in .yaml, .yml or .json are read, symbolic
 // links followed; hidden files, other files and subfolders are not.

@@ -21,10 +21,15 @@ func checkNames(c *Content, faults *document.Faults) {
 		seen.add("policy "+p.Name, p.Source)
 	}
 	for _, r := range c.Resources {
-		canonical := *r // the same name may be spelled in several ways
-		canonical.Name = xdsname.Canonical(r.Name)
-		seen.add(canonical.String(), r.Source)
+		seen.add(r.Key(), r.Source)
 	}
+}
+
+// Key is the same for resources of which a folder can have only one.
+func (r *Resource) Key() string {
+	canonical := *r // the same name may be spelled in several ways
+	canonical.Name = xdsname.Canonical(r.Name)
+	return canonical.String()
 }
 
 // String names the resource with its type and parameters.

@@ -1,16 +1,12 @@
 package folder
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
@@ -24,8 +20,12 @@ type Reader struct {
 	files map[string]*read
 	// unsettled are the changes that do not count yet, by the names of files.
 	unsettled map[string]*change
-	// looked says that this is not the first look.
-	looked bool
+	// looked says that this is not the first look, and place is where the last one without an error found the files. swapped
+	// says that this look finds them elsewhere, and began is when it began.
+	looked  bool
+	place   place
+	swapped bool
+	began   time.Time
 	// content and err are the last result.
 	content *Content
 	err     error
@@ -52,25 +52,12 @@ func New(dir string) *Reader {
 //
 // A change that may be half of one does not count yet; Again says when to look again.
 func (r *Reader) Read() (*Content, error) {
-	names, err := r.list()
+	changed, err := r.look()
 	if err != nil {
 		return r.failed(err)
 	}
-	changed := r.content == nil && r.err == nil
-	for _, name := range names {
-		fresh, err := r.look(name)
-		if err != nil {
-			return r.failed(err)
-		}
-		changed = changed || fresh
-	}
-	changed = r.forget(names) || changed
-	r.looked = true
-	// The last result was an error of the file system: the files need not have changed.
-	if _, ok := r.err.(*document.Faults); r.err != nil && !ok {
-		changed = true
-	}
-	if changed {
+	// After an error of the file system the files need not have changed.
+	if _, isFaulty := r.err.(*document.Faults); changed || r.content == nil && !isFaulty {
 		r.content, r.err = r.join()
 	}
 	return r.content, r.err
@@ -94,47 +81,45 @@ func (r *Reader) failed(err error) (*Content, error) {
 	return nil, r.err
 }
 
-// list returns the names of the files to read, in order.
-func (r *Reader) list() ([]string, error) {
-	entries, err := os.ReadDir(r.dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no folder %s", r.dir)
-	case errors.Is(err, syscall.ENOTDIR):
-		return nil, fmt.Errorf("%s is not a folder; name the folder that has the files", r.dir)
-	case err != nil:
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		name := e.Name()
-		if IsName(name) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-// IsName reports whether a file of this name is read: its extension is .yaml, .yml or .json, and it is
-// neither hidden nor in a folder.
-func IsName(name string) bool {
-	if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
-		return false
-	}
-	switch filepath.Ext(name) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return false
-}
-
 // ticks is the time after which a further change of a file has another modification time: the clocks of file
 // systems have ticks of up to 2 s.
 const ticks = 2 * time.Second
 
-// look updates a file, and reports whether its text changed.
-func (r *Reader) look(name string) (changed bool, err error) {
-	now, err := stateOf(filepath.Join(r.dir, name))
+// look updates all files, and reports whether the text of one changed.
+func (r *Reader) look() (changed bool, err error) {
+	for range maxSwaps {
+		at, files, unsettled := placeOf(r.dir), maps.Clone(r.files), maps.Clone(r.unsettled)
+		changed, err = r.lookAt(at)
+		if placeOf(r.dir) == at {
+			return changed, err
+		}
+		r.files, r.unsettled = files, unsettled // as some of what was found may be of the former place
+	}
+	return false, fmt.Errorf("the folder %s is another one at each look: a link that leads to it changes all the time", r.dir)
+}
+
+func (r *Reader) lookAt(at place) (changed bool, err error) {
+	paths, err := at.list(r.dir)
+	if err != nil {
+		return false, err
+	}
+	r.began = r.now()
+	r.swapped = at.isSwapped(r.place)
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		fresh, err := r.lookAtFile(name, paths[name])
+		if err != nil {
+			return false, err
+		}
+		changed = changed || fresh
+	}
+	changed = r.forget(paths) || changed
+	r.looked, r.place = true, at
+	return changed, nil
+}
+
+// lookAtFile updates a file, and reports whether its text changed.
+func (r *Reader) lookAtFile(name, path string) (changed bool, err error) {
+	now, err := stateOf(path)
 	if err != nil {
 		return false, err
 	}
@@ -144,7 +129,7 @@ func (r *Reader) look(name string) (changed bool, err error) {
 		if f.at.Sub(f.info.ModTime()) > ticks {
 			return false, nil
 		}
-		return r.take(name, now)
+		return r.take(name, path, now)
 	}
 	if f == nil && now.absent() {
 		delete(r.unsettled, name)
@@ -153,22 +138,21 @@ func (r *Reader) look(name string) (changed bool, err error) {
 	if !r.settled(name, now) {
 		return false, nil
 	}
-	return r.take(name, now)
+	return r.take(name, path, now)
 }
 
 // take makes the present state of a file count, and reports whether its text changed.
-func (r *Reader) take(name string, now state) (changed bool, err error) {
-	path := filepath.Join(r.dir, name)
-	f := r.files[name]
+func (r *Reader) take(name, path string, now state) (changed bool, err error) {
+	f, shown := r.files[name], filepath.Join(r.dir, name)
 	switch {
 	case now.dangling != "":
-		return false, fmt.Errorf("%s is a link to %s, which does not exist: put the file there, or delete the link", path, now.dangling)
+		return false, fmt.Errorf("%s is a link to %s, which does not exist: put the file there, or delete the link", shown, now.dangling)
 	case now.absent():
 		delete(r.unsettled, name)
 		delete(r.files, name)
 		return f != nil, nil
 	case !now.info.Mode().IsRegular():
-		return false, fmt.Errorf("%s is not a regular file", path) // a pipe may never end
+		return false, fmt.Errorf("%s is not a regular file", shown) // a pipe may never end
 	}
 	at := r.now()
 	data, after, err := readBounded(path)
@@ -182,10 +166,10 @@ func (r *Reader) take(name string, now state) (changed bool, err error) {
 	}
 	delete(r.unsettled, name)
 	if f != nil && slices.Equal(f.data, data) {
-		f.state, f.at = now, at
+		r.files[name] = &read{File: f.File, state: now, data: data, at: at}
 		return false, nil
 	}
-	r.files[name] = &read{File: Parse(path, data), state: now, data: data, at: at}
+	r.files[name] = &read{File: Parse(shown, data), state: now, data: data, at: at}
 	return true, nil
 }
 
@@ -199,18 +183,14 @@ func (r *Reader) unfinished(name string, at time.Time) {
 }
 
 // forget drops the files that are no longer in the folder, and reports whether there were any.
-func (r *Reader) forget(names []string) (changed bool) {
-	isListed := func(name string) bool {
-		_, listed := slices.BinarySearch(names, name)
-		return listed
-	}
+func (r *Reader) forget(paths map[string]string) (changed bool) {
 	for name := range r.unsettled {
-		if r.files[name] == nil && !isListed(name) {
+		if r.files[name] == nil && paths[name] == "" {
 			delete(r.unsettled, name)
 		}
 	}
 	for name, f := range r.files {
-		if isListed(name) || !r.renamed(f, names) && !r.settled(name, state{}) {
+		if paths[name] != "" || !r.renamed(f, paths) && !r.settled(name, state{}) {
 			continue
 		}
 		delete(r.files, name)
@@ -221,11 +201,13 @@ func (r *Reader) forget(names []string) (changed bool) {
 }
 
 // renamed reports whether a file that is gone counts under another name.
-func (r *Reader) renamed(gone *read, names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		f := r.files[name]
-		return f != nil && os.SameFile(f.info, gone.info)
-	})
+func (r *Reader) renamed(gone *read, paths map[string]string) bool {
+	for name := range paths {
+		if f := r.files[name]; f != nil && os.SameFile(f.info, gone.info) {
+			return true
+		}
+	}
+	return false
 }
 
 // readBounded reads at most one byte more than parse accepts: the file may have grown since Stat. It also returns

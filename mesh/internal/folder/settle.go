@@ -17,8 +17,8 @@ import (
 //	look at 0.5 s   it has 1 MB                                                          not settled
 //	look at 1.0 s   it has 1 MB and the same time                                        it is read, and counts
 //
-// A change that nobody can see half of counts at once: a file that was renamed to this name, and a symbolic
-// link that leads to another file, as those of a ConfigMap do.
+// A change that nobody can see half of counts at once: a file that was renamed to this name, a symbolic
+// link that leads to another file, and all files of a folder whose link was swapped (place.go).
 
 // settling is the time between two looks that find a file unchanged.
 const settling = 500 * time.Millisecond
@@ -85,10 +85,13 @@ func sameFile(a, b os.FileInfo) bool {
 
 // settled reports whether a changed state of a file counts, and notes it if it does not yet.
 func (r *Reader) settled(name string, now state) bool {
+	if r.swapped {
+		return true
+	}
 	if now.info != nil && (movedHere(now.info) || now.target != "" && (r.files[name] == nil || r.files[name].target != now.target)) {
 		return true
 	}
-	at := r.now()
+	at := r.began // so that what is found at one look counts at one look
 	c := r.unsettled[name]
 	if c == nil || !c.same(now) {
 		first := at

@@ -27,8 +27,8 @@ type State struct {
 	// Permissive says that the documents are served though clients reject parts of them ("dynxds serve --permissive").
 	// Otherwise clients keep what was published last while the documents are faulty.
 	Permissive bool `json:"permissive,omitempty"`
-	// Waiting says why valid documents are not published yet, such as "the change withdraws 2 of 3 services (a, b)"; they
-	// are at WaitingUntil.
+	// Waiting says why documents that were removed are still published, such as "the change withdraws 2 services (a, b)";
+	// they go at WaitingUntil.
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingUntil *time.Time `json:"waiting_until,omitempty"`
 	// GoneSince is when the store ceased to answer, nil if it answers.

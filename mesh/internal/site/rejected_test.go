@@ -191,10 +191,10 @@ func TestTheStateOfAWithdrawal(t *testing.T) {
 	cmdtest.Await(t, func() string {
 		r.reload()
 		state := r.configuration().Configuration
-		if state.Waiting == "" && state.Published.Version == 1 {
+		if state.Waiting == "" {
 			return "the withdrawal does not wait"
 		}
-		if !state.Valid() || state.Published.Version == 1 && !strings.Contains(state.Waiting, "withdraws 2 services (backend, shadow)") {
+		if !state.Valid() || state.Published.Services != 3 || !strings.Contains(state.Waiting, "withdraws 2 services (backend, shadow)") {
 			t.Errorf("the state is %+v", state)
 		}
 		return ""

@@ -52,9 +52,9 @@ type reloader struct {
 	readErr error
 	// err is the error of reading or publishing it.
 	err error
-	// withdrawal is that of the content, if it waits; delay is how long it waits.
-	withdrawal *withdrawal
-	delay      time.Duration
+	// withheld is what is not published yet of the content, or nil; delay is how long it waits.
+	withheld *withheld
+	delay    time.Duration
 	// faults are those of the last content, and reports those of the last published one, which were logged.
 	faults  map[string]bool
 	reports map[meshroute.Report]bool
@@ -69,7 +69,7 @@ type reloader struct {
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.documents.Read(ctx)
-	if content != r.content || err != r.readErr || r.withdrawal != nil {
+	if content != r.content || err != r.readErr || r.isDue(began) {
 		r.take(ctx, content, err, began)
 	}
 	if r.published == nil {
@@ -81,20 +81,23 @@ func (r *reloader) load(ctx context.Context) error {
 // take publishes what was read, or notes why not.
 func (r *reloader) take(ctx context.Context, content *folder.Content, err error, began time.Time) {
 	r.metrics.Seen()
-	wasFaulty := r.err != nil && r.withdrawal == nil
+	wasFaulty := r.err != nil
 	r.content, r.readErr = content, err
+	if err == nil {
+		err = r.check(content)
+	}
+	var next *folder.Content
 	var summary publish.Summary
 	if err != nil {
-		r.withdrawal = nil
-	} else if err = r.check(content); err == nil {
-		summary, err = r.publisher.Publish(ctx, content)
+		r.withheld = nil
+	} else if next = r.decide(content, began); next != nil {
+		summary, err = r.publisher.Publish(ctx, next)
+	}
+	if err != nil && r.withheld != nil {
+		next, err = nil, nil // what stays may conflict with what is new, which waits then
 	}
 	r.err = err
-	switch {
-	case r.withdrawal != nil:
-		r.note(nil)
-		return
-	case err != nil:
+	if err != nil {
 		r.note(err)
 		if r.published != nil || r.onFirst != nil {
 			r.refuse(err)
@@ -102,12 +105,14 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 		return
 	}
 	r.faults = nil
-	r.metrics.Published(time.Since(began), content.Documents())
 	if wasFaulty {
 		r.log.Info("the " + r.place + " is valid again")
 	}
-	r.decoder.keep(r.store)
-	r.publishes(content, &summary, began)
+	if next != nil {
+		r.decoder.keep(r.store)
+		r.metrics.Published(time.Since(began), next.Documents())
+		r.publishes(next, &summary, began)
+	}
 	r.note(errorsIn(r.decoder.stored))
 	if r.onFirst != nil {
 		r.onFirst()
@@ -139,10 +144,9 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 // check returns why a valid content is not to be published.
 func (r *reloader) check(content *folder.Content) error {
 	if content.Documents() == 0 && r.published.Documents() > 0 {
-		r.withdrawal = nil
 		return r.emptied()
 	}
-	return r.hold(content)
+	return nil
 }
 
 // emptied is the error of a folder that lost all its documents: it is more likely that a mount

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/folder/foldertest"
+	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -177,6 +179,44 @@ func TestAFileWrittenInPlaceWithdrawsNothing(t *testing.T) {
 	r.logged("msg=published", "services=54")
 	if strings.Contains(r.log.String(), "level=ERROR") || strings.Contains(r.log.String(), "level=WARN") {
 		t.Errorf("the log has faults of a half-written file:\n%s", r.log)
+	}
+}
+
+// Files that a ConfigMap or git-sync replaces together, with a look and RPCs after each step: one update for each revision, no
+// faults, and no RPC fails, though the service moves from one file to another.
+func TestSwappedFilesArePublishedTogether(t *testing.T) {
+	t.Parallel()
+	for name, swap := range map[string]func(testing.TB, string, map[string]string, func()){
+		"a ConfigMap": foldertest.WriteConfigMap, "git-sync": foldertest.Sync,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			policy := strings.NewReplacer("VERSION", "v1").Replace(consumer)
+			r := start(t, "", nil, func(o *site.Options) {
+				o.Dir = filepath.Join(o.Dir, "mesh")
+				swap(t, o.Dir, map[string]string{"a.yaml": m.services(), "policy.yaml": policy}, func() {})
+			})
+			client := r.dial(plain, "frontend", "v1")
+			client.reaches("v1")
+			step := func() {
+				r.reload()
+				client.reaches("v1")
+			}
+			for i, revision := range []map[string]string{
+				{"a.yaml": named("other"), "b.yaml": m.services(), "policy.yaml": policy},
+				{"a.yaml": m.services(), "policy.yaml": policy + "---\n" + named("other")},
+				{"policy.yaml": policy, "z.yaml": m.services() + "---\n" + named("last")},
+			} {
+				swap(t, filepath.Join(r.dir, "mesh"), revision, step)
+				step()
+				r.logged("msg=published", fmt.Sprintf("version=%d", i+2), fmt.Sprintf("files=%d", len(revision)))
+			}
+			r.dial(plain, "batch", "v1").reaches("v1")
+			if n := r.log.Count("msg=published"); n != 4 || strings.Contains(r.log.String(), "level=ERROR") {
+				t.Errorf("the log has %d updates, want 4, and no errors:\n%s", n, r.log)
+			}
+		})
 	}
 }
 

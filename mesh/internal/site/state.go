@@ -14,14 +14,14 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// note keeps what the newest documents are: waiting, as r.withdrawal says, faulty, or neither.
+// note keeps what the newest documents are: waiting, as r.withheld has it, faulty, or neither.
 func (r *reloader) note(err error) {
 	r.state.Set(func(s *planestate.State) {
 		s.Permissive, s.Waiting, s.WaitingUntil = r.decoder.permissive, "", nil
-		if w := r.withdrawal; w != nil {
-			until := w.until
+		if w := r.withheld; w != nil {
+			until := w.due
 			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all",
-				faults.Count(len(w.services), "service"), faults.Shorten(strings.Join(w.services, ", "), maxNamed))
+				faults.Count(len(w.Services), "service"), faults.Shorten(strings.Join(w.Services, ", "), maxNamed))
 			s.WaitingUntil = &until
 		}
 		if err == nil {

@@ -1,7 +1,6 @@
 package site
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,14 +19,14 @@ const DefaultWithdrawalDelay = 10 * time.Second
 type Withdrawal struct {
 	// Services are the names, in order.
 	Services []string
-	// Of is how many there were before.
-	Of int
+	// Of is how many there were before, and Left how many there are then, new ones among them.
+	Of, Left int
 }
 
 // Withdrawn compares two contents.
-func Withdrawn(before, after *folder.Content) (w Withdrawal) {
+func Withdrawn(before, after *folder.Content) Withdrawal {
 	old, now := reachableIn(before), reachableIn(after)
-	w.Of = len(old)
+	w := Withdrawal{Of: len(old), Left: len(now)}
 	if slices.Equal(old, now) {
 		return w // which costs least, and is most frequent
 	}
@@ -63,9 +62,9 @@ func reachableIn(c *folder.Content) []string {
 	return names
 }
 
-// IsLarge reports whether more than a third is withdrawn: a change that is more likely to be half of one, or a mistake,
-// than other changes are.
-func (w Withdrawal) IsLarge() bool { return 3*len(w.Services) > w.Of }
+// IsLarge reports whether clients can reach fewer services by more than a third: such a change is more likely to be half of
+// one, or a mistake, than other changes are. A service that comes makes up for one that goes.
+func (w Withdrawal) IsLarge() bool { return 3*(w.Of-w.Left) > w.Of }
 
 // maxNamed bounds the bytes of the names in a text.
 const maxNamed = 500
@@ -75,48 +74,102 @@ func (w Withdrawal) String() string {
 	return fmt.Sprintf("%d of %s (%s)", len(w.Services), faults.Count(w.Of, "service"), faults.Shorten(strings.Join(w.Services, ", "), maxNamed))
 }
 
-// withdrawal is a content that waits, because it withdraws much.
+// withheld is a large withdrawal that waits.
 //
-//	0 s    rm -r mesh/*; cp -r new/* mesh/     the first files are deleted: 3 of 4 services would be withdrawn; it waits
+//	0 s    rm -r mesh/*; cp -r new/* mesh/     the first files are deleted: 3 of 4 services would be withdrawn; they stay
 //	1 s    the copy is complete                nothing is withdrawn; what was copied is published
 //
-// Without the copy the three services are withdrawn after the delay. While it waits, other changes of services do not begin
-// the delay again.
-type withdrawal struct {
-	services []string
-	until    time.Time
+// Without the copy the three services are withdrawn when they are due. Until then whatever is new or changed is published.
+type withheld struct {
+	Withdrawal
+	// due is when it is published all the same: the delay after the first of the withdrawals that wait without a break.
+	due time.Time
 }
 
-// errWaits is the error of a content that waits.
-var errWaits = errors.New("the change withdraws more than a third of the services; waiting in case it is half of one")
-
-// hold returns errWaits for a content that is not to be published yet.
-func (r *reloader) hold(content *folder.Content) error {
-	w := Withdrawn(r.published, content)
-	last := r.withdrawal
-	r.withdrawal = nil
-	if !w.IsLarge() || r.delay <= 0 {
-		if last != nil {
-			r.log.Info("the waiting change was replaced")
-		}
-		return nil
+// decide says what to publish of valid documents, nil for nothing new, and what to withhold of them, nil for nothing. before
+// is what was withheld until now.
+func decide(published, desired *folder.Content, before *withheld, now time.Time, delay time.Duration) (*folder.Content, *withheld) {
+	w := Withdrawn(published, desired)
+	due := now.Add(delay)
+	if before != nil {
+		due = before.due
 	}
-	if last == nil || !slices.Equal(last.services, w.Services) {
-		last = &withdrawal{w.Services, time.Now().Add(r.delay)}
-		r.log.Warn("the "+r.place+" withdraws more than a third of the services; waiting, as the change may be incomplete",
+	if !w.IsLarge() || !now.Before(due) {
+		return desired, nil
+	}
+	kept := keepRemoved(published, desired)
+	if areSame(kept, published) {
+		kept = nil
+	}
+	return kept, &withheld{w, due}
+}
+
+// keepRemoved returns the desired documents, with all published ones that they withdraw or no longer have: routes lead to
+// services, so neither goes without the other.
+func keepRemoved(published, desired *folder.Content) *folder.Content {
+	emptied := make(map[string]bool)
+	for _, s := range desired.Services {
+		emptied[s.Name] = len(s.Endpoints) == 0
+	}
+	had := make(map[string]bool)
+	for _, s := range published.Services {
+		had[s.Name] = len(s.Endpoints) > 0
+	}
+	next := *desired
+	next.Services = slices.DeleteFunc(slices.Clone(desired.Services), func(s *meshroute.Service) bool { return emptied[s.Name] && had[s.Name] })
+	next.Services = union(next.Services, published.Services, func(s *meshroute.Service) string { return s.Name })
+	next.Policies = union(desired.Policies, published.Policies, func(p *meshroute.Policy) string { return p.Name })
+	next.Resources = union(desired.Resources, published.Resources, (*folder.Resource).Key)
+	return &next
+}
+
+// union returns the documents of a list, and those of another whose keys the list does not have.
+func union[T any](list, others []T, key func(T) string) []T {
+	there := make(map[string]bool, len(list))
+	for _, document := range list {
+		there[key(document)] = true
+	}
+	return slices.Concat(list, slices.DeleteFunc(slices.Clone(others), func(document T) bool { return there[key(document)] }))
+}
+
+// areSame reports whether two contents have the same documents.
+func areSame(a, b *folder.Content) bool {
+	return areSameSet(a.Services, b.Services) && areSameSet(a.Policies, b.Policies) && areSameSet(a.Resources, b.Resources)
+}
+
+func areSameSet[T comparable](a, b []T) bool {
+	there := make(map[T]bool, len(b))
+	for _, document := range b {
+		there[document] = true
+	}
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(document T) bool { return !there[document] })
+}
+
+// decide is the function decide, for the content, and logs what begins and ends.
+func (r *reloader) decide(content *folder.Content, now time.Time) (next *folder.Content) {
+	before := r.withheld
+	next, r.withheld = decide(r.published, content, before, now, r.delay)
+	switch w := r.withheld; {
+	case before == nil && w != nil:
+		r.log.Warn("the "+r.place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
 			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.delay)
-	} else if !time.Now().Before(last.until) {
-		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
-		return nil
+	case before != nil && w == nil:
+		if w := Withdrawn(r.published, content); w.IsLarge() {
+			r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
+			break
+		}
+		r.log.Info("the withdrawal that waited was replaced")
 	}
-	r.withdrawal = last
-	return errWaits
+	return next
 }
+
+// isDue reports whether what is withheld is to be published.
+func (r *reloader) isDue(now time.Time) bool { return r.withheld != nil && !now.Before(r.withheld.due) }
 
 // waitsUntil returns when a withdrawal that waits is due, the zero time if there is none.
 func (r *reloader) waitsUntil() time.Time {
-	if r.withdrawal == nil {
+	if r.withheld == nil {
 		return time.Time{}
 	}
-	return r.withdrawal.until
+	return r.withheld.due
 }
