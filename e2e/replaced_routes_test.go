@@ -62,10 +62,11 @@ func TestReplacedRoutesLeaveNothingBehind(t *testing.T) {
 			t.Errorf("the heap has grown by %d bytes", grown)
 		}
 		l.await(t, before)
-		m.set(clusterOf("kept", before))
+		newest := []any{clusterOf("kept", before)}
 		for i := range clusters {
-			m.set(clusterOf(name(versions, i), after))
+			newest = append(newest, clusterOf(name(versions, i), after))
 		}
+		m.set(newest...)
 		l.await(t, after)
 		l.stop(t)
 	})
