@@ -1,9 +1,8 @@
 // Package repeatlog limits the lines of a log that clients can cause at any rate, such as repeated NACKs, or streams
 // opened in a loop. The first of several equal lines is logged at once, and its repetitions are counted: the line comes
 // again with "repeated", their number, at growing intervals. Lines that clients make different, by nodes, types or texts
-// that they invent, are limited for each host and in all, so that no hosts use up the lines of others, and so are other lines for each message;
-// what is left out of a message is counted,
-// and said. Memory is bounded, whatever clients do.
+// that they invent, are limited for each host and in all, so that no hosts use up the lines of others, and so are other
+// lines for each message; what is left out of a message is counted, and said. Memory is bounded, whatever clients do.
 package repeatlog
 
 import (
