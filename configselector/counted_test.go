@@ -74,10 +74,15 @@ func TestOutcomes(t *testing.T) {
 				w.pick = func(context.Context) error { return tc.pick }
 			}
 			for range 2 {
-				w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+				w.makeRPC(t.Context(), k, "/s/m", []string{"x"}, grpc.OnFinish(func(error) {
+					// Metrics of streams are recorded then. Those of unary RPCs are when the RPC returns.
+					if n := outcomesOf(route).InFlight; k.desc != nil && n != 0 {
+						t.Errorf("route %q: %d RPCs are in flight when OnFinish is called", route, n)
+					}
+				}))
 			}
 			r := outcomesOf(route)
-			if len(r.Codes) != 1 || r.Codes[tc.code] != 2 || r.Started != 2 || r.Retries != tc.retries || r.Cluster != tc.cluster {
+			if r.InFlight != 0 || len(r.Codes) != 1 || r.Codes[tc.code] != 2 || r.Started != 2 || r.Retries != tc.retries || r.Cluster != tc.cluster {
 				t.Errorf("route %q: %+v, want 2 of %s", route, r, tc.code)
 			}
 		})

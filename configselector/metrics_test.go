@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,6 +75,9 @@ func TestMetricsOfRetries(t *testing.T) {
 			want: map[string]float64{"retries other": 1, "retry_delay other": 1.5}},
 		{name: "a retry that is refused", route: retried(xdsresource.RetryPolicy{}), answers: []answer{fails}, refuse: true},
 		{name: "hedges", route: hedged(3), opts: static, answers: []answer{hangs, hangs, {}}, want: map[string]float64{"hedges s/m": 2}},
+		{name: "a hedge that an answer to the first attempt forestalls", route: retried(xdsresource.RetryPolicy{
+			PerTryTimeout: time.Second, Hedges: true, BaseBackoff: time.Second, MaxBackoff: time.Second,
+		}), answers: []answer{{after: 1500 * ms}}},
 		{name: "a wait in which nothing is under way", route: hedged(3), opts: static, answers: []answer{waits, hangs, {}},
 			want: map[string]float64{"hedges s/m": 2, "retry_delay s/m": 1.5}},
 	} {
@@ -88,15 +92,22 @@ func TestMetricsOfRetries(t *testing.T) {
 					}
 					return nil
 				}
-				w.makeRPC(t.Context(), k, "/s/m", []string{"x"}, test.opts...)
+				var counted atomic.Int64 // in dynxds's own metrics
+				ctx := rpctrace.Observe(t.Context(), new(rpctrace.Trace), func() func() { return func() { counted.Add(1) } })
+				w.makeRPC(ctx, k, "/s/m", []string{"x"}, test.opts...)
 				time.Sleep(time.Minute)
+				sent := 0.0
 				var want map[string]float64
 				for name, n := range test.want {
 					if want == nil {
 						want = map[string]float64{}
 					}
 					want["grpc.client.call."+name+" passthrough:///bufconn"] = n
+					if !strings.HasPrefix(name, "retry_delay ") {
+						sent += n
+					}
 				}
+				xdstest.Equal(t, "attempts counted one by one", int64(sent), counted.Load())
 				m.expect(t, want)
 			})
 		})

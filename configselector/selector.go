@@ -150,7 +150,8 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	err = outcomes.ErrPanic // unless the streamer returns
 	if rpc.Counted != (outcomes.RPC{}) {
 		counted = rpc.Counted.Once()
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(counted))
+		// It comes first, so that nobody hears of the end of an RPC that is in flight.
+		opts = append([]grpc.CallOption{grpc.OnFinish(counted)}, opts...)
 	}
 	if timeout > 0 {
 		limited, stop := context.WithTimeout(ctx, timeout)

@@ -58,7 +58,7 @@ func (m *Recorder) start() *call {
 
 // observe returns the context for the Runner that carries out the RPC.
 func (c *call) observe(ctx context.Context) context.Context {
-	return rpctrace.Observe(ctx, &rpctrace.Trace{Routed: c.routed, Picked: c.picked, Retried: c.retried})
+	return rpctrace.Observe(ctx, &rpctrace.Trace{Routed: c.routed, Picked: c.picked}, c.resending)
 }
 
 func (c *call) routed(r rpctrace.Route) {
@@ -77,8 +77,9 @@ func (c *call) picked(p rpctrace.Pick) {
 	}
 }
 
-func (c *call) retried(rpctrace.Retry) {
-	c.metrics.retries.Record(c.metrics.to, 1, c.labels.Load().byRoute...)
+func (c *call) resending() (count func()) {
+	before := c.labels.Load()
+	return func() { c.metrics.retries.Record(c.metrics.to, 1, before.byRoute...) }
 }
 
 func (c *call) ended(err error) {

@@ -22,6 +22,8 @@ type Trace struct {
 
 	// filters, in a Trace of a context: one of its hooks for filters does something.
 	filters bool
+	// resending, of an observer, may be nil; see Resending.
+	resending func() (count func())
 }
 
 // SeesFilters reports whether a Trace of a context has hooks for HTTP filters, which are
@@ -90,7 +92,7 @@ type Attempt struct {
 type Retry struct {
 	Attempt int           // the number of the next attempt; 2 is the first retry
 	Delay   time.Duration // until it begins
-	Err     error         // the status of the attempt before
+	Err     error         // the status of the attempt before; nil: it goes on
 }
 
 // Mirror is a mirror of an RPC.
@@ -131,9 +133,21 @@ func joined(t, old *Trace) *Trace {
 
 // Observe returns ctx with the hooks of t for one RPC alone, whose carrier takes them off again by
 // Take. Unlike those of With, RPCs that something makes on the way of this one, with its
-// context, do not call them.
-func Observe(ctx context.Context, t *Trace) context.Context {
-	return &observed{ctx, joined(t, FromContext(ctx))}
+// context, do not call them. resending, which may be nil, is called by Resending.
+func Observe(ctx context.Context, t *Trace, resending func() (count func())) context.Context {
+	all := joined(t, FromContext(ctx))
+	all.resending = resending
+	return &observed{ctx, all}
+}
+
+// Resending is called when a retry or a hedge of an RPC with the trace t, which may be nil, is about to begin.
+// count is called once the RPC is decided, if the attempt was sent by then. (Retried tells of attempts that may
+// never begin.)
+func Resending(t *Trace) (count func()) {
+	if t == nil || t.resending == nil {
+		return func() {}
+	}
+	return t.resending()
 }
 
 type observed struct {

@@ -92,7 +92,7 @@ func TestObserve(t *testing.T) {
 	t.Parallel()
 	var log []string
 	outer := With(t.Context(), &Trace{Routed: func(Route) { log = append(log, "application") }})
-	observed := Observe(outer, &Trace{Routed: func(Route) { log = append(log, "observer") }})
+	observed := Observe(outer, &Trace{Routed: func(Route) { log = append(log, "observer") }}, nil)
 	ctx, trace := Take(observed)
 	fire(trace)
 	fire(FromContext(ctx)) // as an RPC on the way of the first one does
@@ -116,7 +116,7 @@ func TestSeesFilters(t *testing.T) {
 		"FilterStarted":         {started, true},
 		"FilterEnded":           {With(without, &Trace{FilterEnded: func(Filter) {}}), true},
 		"other hooks on top":    {With(started, &Trace{Routed: func(Route) {}}), true},
-		"other hooks, observed": {Observe(started, &Trace{Routed: func(Route) {}}), true},
+		"other hooks, observed": {Observe(started, &Trace{Routed: func(Route) {}}, nil), true},
 	} {
 		if _, trace := Take(test.ctx); SeesFilters(trace) != test.want {
 			t.Errorf("%s: %v, want %v", name, !test.want, test.want)

@@ -236,8 +236,8 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 // end is called when a streaming RPC has ended, maybe more than once.
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
+		c.counted.End(err) // before anybody hears of the end
 		c.streaming.outcome.finished(err)
-		c.counted.End(err)
 		c.ownMirrors().originalEnded()
 		c.streaming.cancel()
 	})

@@ -33,7 +33,7 @@ type replay struct {
 	latest    *attempt      // the last that has begun, or is about to begin
 	launching bool          // an attempt is about to begin
 	failed    *attempt      // the last that failed
-	refused   error         // from the picker that refused an attempt
+	refused   *attempt      // the attempt, the last, that the picker refused
 	winner    *attempt      // the attempt that is the RPC; nil: not decided
 	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
 }
@@ -45,6 +45,7 @@ type attempt struct {
 	decision *decision.Decision
 	timer    *tryTimer   // or nil
 	ended    func(error) // reports the end to the trace
+	count    func()      // counts the attempt in the metrics of the trace's observer; of an attempt after the first
 
 	// replay.mu guards these.
 	begun bool
@@ -113,8 +114,7 @@ func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched
 func (p *replay) goesOn(a *attempt) bool {
 	switch d := a.decision; {
 	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.decided != nil && d.Dropped()):
-		p.refused = a.err
-		p.retry.sent--
+		p.refused = a
 		return false
 	case p.request.decision.Err() != nil || d.Dropped() || !p.retry.retriable(d, a.err, a.trailer):
 		p.decideLocked(a)
@@ -168,8 +168,7 @@ func (p *replay) launch(cause error) *attempt {
 		}
 		return nil
 	}
-	p.retry.sent++
-	a := &attempt{number: p.retry.made, earlier: p.latest}
+	a := &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
 	p.add(a)
 	if p.begin != nil {
 		p.mu.Unlock()
@@ -195,7 +194,7 @@ func (p *replay) end() *attempt {
 	if p.refused == nil {
 		return p.failed
 	}
-	return p.endWith(notRetried(p.failed.err, p.refused))
+	return p.endWith(notRetried(p.failed.err, p.refused.err))
 }
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
@@ -218,7 +217,7 @@ func (p *replay) decideLocked(a *attempt) {
 			}
 		}
 	}
-	p.request.call.recordRetries(&p.retry)
+	p.recordRetries()
 	p.changed.Broadcast()
 }
 

@@ -45,7 +45,6 @@ type retrier struct {
 	made   int                      // retries
 	steps  int                      // retries since the last pushback
 	delay  time.Duration            // before the next attempt
-	sent   int                      // retries that were sent
 	waited time.Duration            // for them, so far
 	hosts  *decision.Hosts          // to which attempts were sent; nil: not needed
 }

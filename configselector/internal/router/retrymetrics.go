@@ -66,13 +66,22 @@ func retryMetric(name string, kind estats.MetricType) *estats.MetricDescriptor {
 	return d
 }
 
-// recordRetries records the retries or hedges of an RPC that is not sent again.
-func (c *call) recordRetries(retry *retrier) {
-	recorder := c.routes.Channel.Metrics
-	if retry.sent == 0 {
+// recordRetries counts the retries or hedges of an RPC that is decided, in all metrics that have them. An attempt
+// that the picker has refused was not sent.
+func (p *replay) recordRetries() {
+	sent := 0
+	for a := p.latest; a.number > 0; a = a.earlier {
+		if a != p.refused {
+			sent++
+			a.count()
+		}
+	}
+	if sent == 0 {
 		return
 	}
-	c.counted.Resent(retry.sent, retry.hedges())
+	c, hedges := p.request.call, p.retry.hedges()
+	c.counted.Resent(sent, hedges)
+	recorder := c.routes.Channel.Metrics
 	if recorder == nil {
 		return
 	}
@@ -83,14 +92,14 @@ func (c *call) recordRetries(retry *retrier) {
 	}
 	metrics := retryMetrics()
 	count := metrics.retries
-	if retry.hedges() {
+	if hedges {
 		count = metrics.hedges
 	}
 	if count != nil {
-		count.Record(recorder, int64(retry.sent), method, c.routes.Channel.Target())
+		count.Record(recorder, int64(sent), method, c.routes.Channel.Target())
 	}
-	if metrics.delay != nil && (!retry.hedges() || retry.waited > 0) {
-		metrics.delay.Record(recorder, retry.waited.Seconds(), method, c.routes.Channel.Target())
+	if metrics.delay != nil && (!hedges || p.retry.waited > 0) {
+		metrics.delay.Record(recorder, p.retry.waited.Seconds(), method, c.routes.Channel.Target())
 	}
 }
 

@@ -1,8 +1,8 @@
 // Package repeatlog limits the lines of a log that clients can cause at any rate, such as repeated NACKs, or streams
 // opened in a loop. The first of several equal lines is logged at once, and its repetitions are counted: the line comes
 // again with "repeated", their number, at growing intervals. Lines that clients make different, by nodes, types or texts
-// that they invent, are limited for each host and in all, and so are other lines for each message; what is left out of a message is counted,
-// and said. Memory is bounded, whatever clients do.
+// that they invent, are limited for each host and in all, so that no hosts use up the lines of others, and so are other
+// lines for each message; what is left out of a message is counted, and said. Memory is bounded, whatever clients do.
 package repeatlog
 
 import (
@@ -125,12 +125,21 @@ func (l *lines) allow(to slog.Handler, r slog.Record) bool {
 	if !caused && l.limit(r.Message, bounds.OtherLines).Allow() {
 		return true
 	}
-	if caused && l.limit("host "+by.host, bounds.HostLines).Allow() && l.all.Allow() {
+	if caused && l.allowHost(by.host) {
 		l.seen[key] = &seen{to: to, next: time.Now().Add(firstWait), wait: firstWait}
 		return true
 	}
 	l.leftOut[r.Message]++
 	return false
+}
+
+// allowHost reports whether a line that a client at a host has caused may be logged now. The more of its own budget a host
+// has used, the more has to be left of the budget of all, up to half: hosts that log a lot share that half, and leave the other
+// one to hosts that log little.
+func (l *lines) allowHost(host string) bool {
+	own := l.limit("host "+host, bounds.HostLines)
+	used := 1 - own.Tokens()/bounds.HostLines.Burst
+	return l.all.Tokens() >= max(1, used*bounds.AllHostLines.Burst/2) && own.Allow() && l.all.Allow()
 }
 
 func (l *lines) limit(key string, of bounds.Rate) *rate.Limiter {
@@ -163,13 +172,14 @@ func (l *lines) say(all bool) {
 	leftOut := map[string]int{}
 	l.mu.Lock()
 	for key, of := range l.seen {
+		by, _ := causeOf(of.repeated)
 		switch {
 		case !all && now.Before(of.next):
 			continue
 		case of.times == 0:
 			delete(l.seen, key)
 			continue
-		case l.all.Allow():
+		case l.allowHost(by.host):
 			again = append(again, *of)
 		default:
 			l.leftOut[of.repeated.Message] += of.times

@@ -195,6 +195,42 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// However many lines some hosts cause, with repetitions and for as long as they like, the first lines of others are logged, and
+// the count of their repetitions is.
+func TestOtherHostsHaveTheirShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := record(t)
+		const others = 15
+		logged, invented := 0, 0
+		for second := range 60 {
+			for i := range 100 {
+				invented++
+				for host := range 10 {
+					r.nack(fmt.Sprint("hostile ", host), "a", fmt.Sprint("invented ", invented))
+					r.nack(fmt.Sprint("hostile ", host), "a", fmt.Sprint("text ", i))
+				}
+			}
+			if second%20 == 0 {
+				for host := range others {
+					r.nack(fmt.Sprint("host ", host), "b", fmt.Sprint("honest ", second))
+					r.nack(fmt.Sprint("host ", host), "b", fmt.Sprint("honest ", second))
+				}
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			text := r.since()
+			logged += strings.Count(text, "\n")
+			if n := strings.Count(text, "honest"); second%20 == 0 && n < 2*others {
+				t.Errorf("second %d: %d lines of %d other hosts, want each and how often it is repeated", second, n, others)
+			}
+		}
+		if most := int(bounds.AllHostLines.Burst) + 61*int(bounds.AllHostLines.PerSecond); logged > most {
+			t.Errorf("%d lines were logged, want at most %d", logged, most)
+		}
+	})
+}
+
 // Lines that no client caused have a budget for each message, and are not taken for repetitions.
 func TestOtherLines(t *testing.T) {
 	t.Parallel()
