@@ -110,6 +110,9 @@ func (b *builder) index() {
 		}
 	}
 	b.in.Policies = counting
+	if b.in.Separate {
+		b.admitWide()
+	}
 }
 
 // faultAt returns a fault of a service or policy.
@@ -213,12 +216,16 @@ func (b *builder) compileDestinations() {
 
 // destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
-	parts := slices.Concat(b.parts[""], b.parts[name])
-	slices.SortFunc(parts, meshpolicy.Part.Compare)
-	if old := b.unchanged(name, parts); old != nil {
+	given := slices.Concat(b.parts[""], b.parts[name])
+	slices.SortFunc(given, meshpolicy.Part.Compare)
+	if old := b.unchanged(name, given); old != nil {
 		return old
 	}
-	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts}
+	parts, leftOut := b.admitAt(b.parts[""], b.parts[name])
+	slices.SortFunc(parts, meshpolicy.Part.Compare)
+	c := compiler{
+		naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts, leftOut: leftOut, unbounded: b.in.Separate,
+	}
 	if s := b.mesh.services[name]; s != nil {
 		c.settings, c.sessions = s.Route, sessionFilter
 		if own := s.ownSessions(); own != nil {
@@ -228,12 +235,12 @@ func (b *builder) destination(name string) *destination {
 	digest := c.digest()
 	if b.previous != nil {
 		if d := b.previous.destinations[name]; d != nil && d.digest == digest {
-			return b.place(&destination{compiled: d.compiled, parts: c.parts}, name)
+			return b.place(&destination{compiled: d.compiled, given: given, parts: c.parts}, name)
 		}
 	}
 	compiled := c.compile()
 	compiled.digest = digest
-	return b.place(&destination{compiled: compiled, parts: c.parts}, name)
+	return b.place(&destination{compiled: compiled, given: given, parts: c.parts}, name)
 }
 
 // unchanged returns the destination of the previous mesh, if nothing that it depends on is another value than then.
@@ -243,7 +250,7 @@ func (b *builder) unchanged(name string, parts []meshpolicy.Part) *destination {
 		return nil
 	}
 	old := p.destinations[name]
-	if old == nil || !slices.Equal(old.parts, parts) {
+	if old == nil || !slices.Equal(old.given, parts) {
 		return nil
 	}
 	for _, part := range parts {

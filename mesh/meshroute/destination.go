@@ -3,6 +3,7 @@ package meshroute
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -19,8 +20,8 @@ type destination struct {
 	*compiled
 	// placed has the routes with the places of their parts, nil if places are not written.
 	placed *placedRoutes
-	// parts are the policies' parts for it, from least to most specific.
-	parts []meshpolicy.Part
+	// parts are the policies' parts for it that count, from least to most specific; given are all of them.
+	parts, given []meshpolicy.Part
 }
 
 // compiled depends only on the digest, and is shared by builds.
@@ -53,6 +54,10 @@ type compiler struct {
 	service string
 	exists  bool
 	parts   []meshpolicy.Part
+	// leftOut are further parts, which do not count.
+	leftOut []meshpolicy.Part
+	// unbounded says that the parts are bounded already.
+	unbounded bool
 	// settings are those of the service, or nil, and sessions is the name of its filter for sessions.
 	settings *routepb.RouteAction
 	sessions string
@@ -72,6 +77,9 @@ func (c *compiler) digest() [sha256.Size]byte {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}
 	}
+	for _, p := range c.leftOut {
+		fmt.Fprintf(h, "left out %q %d\n", p.Policy.Name, p.To)
+	}
 	fmt.Fprintf(h, "\n%q", c.sessions)
 	if c.settings != nil {
 		// Text and names of a valid message are UTF-8; a service with others is a fault.
@@ -87,7 +95,10 @@ func (c *compiler) compile() *compiled {
 		return c.absent(name)
 	}
 	r := &compiled{}
-	b := treeBuilder{leaf: c.leaf}
+	b := treeBuilder{leaf: c.leaf, variants: maxVariants, rules: maxRules}
+	if c.unbounded {
+		b.variants, b.rules = math.MaxInt, math.MaxInt
+	}
 	for _, p := range c.parts {
 		b.conditions = append(b.conditions, conditionOf(p.Policy.TargetRef))
 	}
@@ -96,10 +107,10 @@ func (c *compiler) compile() *compiled {
 	}
 	root, ok := b.build()
 	if ok {
-		r.variants, ok = unfold(name, c.service, root)
+		r.variants, ok = unfold(name, c.service, root, b.variants)
 	}
 	if !ok {
-		r.variants, _ = unfold(name, c.service, &node{outcome: tooMany()})
+		r.variants, _ = unfold(name, c.service, &node{outcome: tooMany()}, 1)
 	}
 	r.findings = c.findings(!ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
@@ -127,7 +138,7 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
 	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
-	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}})
+	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}}, 1)
 	for _, p := range c.named() {
 		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,
 			message: fmt.Sprintf("the mesh has no service %q", c.service)})

@@ -40,6 +40,10 @@ func (c *compiler) findings(tooMany bool) []finding {
 			}
 		}
 	}
+	for _, p := range c.leftOut {
+		all = append(all, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1, leftOut: true,
+			message: fmt.Sprintf("this has no effect for the service %s: with the older policies of the same namespace for it, it tells apart %s", c.service, perService)})
+	}
 	all = append(all, c.outranked()...)
 	return append(all, c.unreachable()...)
 }

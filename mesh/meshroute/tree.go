@@ -34,13 +34,12 @@ type region struct {
 	others map[string]map[string]*node
 }
 
-// unfold makes a resource for each leaf of a diagram. It returns false if there are more than
-// maxVariants.
-func unfold(name, service string, root *node) (*variants, bool) {
+// unfold makes a resource for each leaf of a diagram. It returns false if there are more than most.
+func unfold(name, service string, root *node, most int) (*variants, bool) {
 	used := make(map[string]bool)
 	root.collectKeys(used, make(map[*node]bool))
 	v := &variants{keys: slices.SortedFunc(maps.Keys(used), compareKeys)}
-	u := unfolding{bits: make(map[string]uint64, len(v.keys))}
+	u := unfolding{most: most, bits: make(map[string]uint64, len(v.keys))}
 	for i, key := range v.keys {
 		u.bits[key] = 1 << (len(v.keys) - 1 - i)
 	}
@@ -77,6 +76,7 @@ func (n *node) collectKeys(keys map[string]bool, seen map[*node]bool) {
 }
 
 type unfolding struct {
+	most   int
 	bits   map[string]uint64
 	leaves []leaf
 }
@@ -84,7 +84,7 @@ type unfolding struct {
 // node copies the tree below a node, or returns nil if it is too large.
 func (u *unfolding) node(n *node, at region, specificity uint64) *node {
 	if n.outcome != nil {
-		if len(u.leaves) == maxVariants {
+		if len(u.leaves) == u.most {
 			return nil
 		}
 		end := &node{outcome: n.outcome}
@@ -131,27 +131,40 @@ func (l *leaf) newResource(name, service string, variants bool) (*Resource, erro
 // every more specific one that fits some of them must have that outcome too. (These may be absorbed as
 // well: then the same holds for all clients that they fit.)
 func absorb(leaves []leaf) {
-	byService := make(map[string][]*leaf)
+	groups := make(map[firstTags][]*leaf)
 	for i := range leaves {
-		service := leaves[i].values[meshpolicy.ServiceKey]
-		byService[service] = append(byService[service], &leaves[i])
+		of := leaves[i].firstTags()
+		groups[of] = append(groups[of], &leaves[i])
 	}
-	for _, list := range byService {
+	for _, list := range groups {
 		slices.SortStableFunc(list, func(a, b *leaf) int { return cmp.Compare(b.specificity, a.specificity) })
 	}
 	for i := range leaves {
 		l := &leaves[i]
-		// The service has the highest bit, so leaves without one are last.
-		below := byService[l.values[meshpolicy.ServiceKey]]
-		if l.values[meshpolicy.ServiceKey] != "" {
-			below = slices.Concat(below, byService[""])
+		// These tags have the highest bits, so that the order of the groups is that of specificity.
+		of := l.firstTags()
+		below := slices.Clip(groups[of])
+		if of.service != "" {
+			below = append(below, groups[firstTags{of.namespace, ""}]...)
+		}
+		if of.namespace != "" {
+			if of.service != "" {
+				below = append(below, groups[firstTags{"", of.service}]...)
+			}
+			below = append(below, groups[firstTags{}]...)
 		}
 		l.absorbedBy = l.coveredBy(below)
 	}
 }
 
-// coveredBy returns the leaf that absorbs l, or nil. The others are those of the same service or of
-// any, the most specific first.
+// firstTags are the values of the tags that are tested first, empty for others and where they are not tested.
+type firstTags struct{ namespace, service string }
+
+func (l *leaf) firstTags() firstTags {
+	return firstTags{l.values[meshpolicy.NamespaceTag], l.values[meshpolicy.ServiceKey]}
+}
+
+// coveredBy returns the leaf that absorbs l, or nil. The others are those that may fit its clients, the most specific first.
 func (l *leaf) coveredBy(others []*leaf) *node {
 	for _, o := range others {
 		if o.specificity >= l.specificity {

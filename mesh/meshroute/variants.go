@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 // The variants of a RouteConfiguration are the leaves of a decision diagram over the tags of clients: a
 // node tests one tag, and has a branch for each value in a policy and one for all other values. All
-// paths test tags in one order, the service first. Nodes with equal branches are omitted, and equal
+// paths test tags in one order, the namespace and the service first. Nodes with equal branches are omitted, and equal
 // nodes are shared. Such a diagram is canonical: it is equal for equal functions of the tags, and tests
 // only tags that make a difference, so its tags are the smallest set that distinguishes the variants.
 //
@@ -102,8 +103,9 @@ type treeBuilder struct {
 	memo   map[string]*node
 	leaves map[string]*node
 	nodes  map[string]*node
-	// made and rules are compared with maxVariants and maxRules.
-	made, rules int
+	// made counts leaves, and ruled the rules in them: at most variants and rules.
+	made, ruled     int
+	variants, rules int
 }
 
 // build returns the diagram, or false if it would be too large.
@@ -125,15 +127,19 @@ func (b *treeBuilder) build() (*node, bool) {
 	return root, root != nil
 }
 
-// compareKeys puts the service first.
+// compareKeys puts the namespace first, so that the policies for the clients of one make no leaves for those of others, and then
+// the service.
 func compareKeys(a, b string) int {
-	if (a == meshpolicy.ServiceKey) != (b == meshpolicy.ServiceKey) {
-		if a == meshpolicy.ServiceKey {
-			return -1
+	rank := func(key string) int {
+		switch key {
+		case meshpolicy.NamespaceTag:
+			return 0
+		case meshpolicy.ServiceKey:
+			return 1
 		}
-		return 1
+		return 2
 	}
-	return strings.Compare(a, b)
+	return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 }
 
 // node returns the node for clients whose tags before the level were tested, and which may still
@@ -163,11 +169,11 @@ func (b *treeBuilder) asks(key string, holding []int) bool {
 }
 
 func (b *treeBuilder) end(holding []int) *node {
-	if b.made++; b.made > maxVariants {
+	if b.made++; b.made > b.variants {
 		return nil
 	}
 	o, key, rules := b.leaf(holding)
-	if b.rules += rules; b.rules > maxRules {
+	if b.ruled += rules; b.ruled > b.rules {
 		return nil
 	}
 	n, ok := b.leaves[key]

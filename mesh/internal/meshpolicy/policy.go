@@ -40,6 +40,8 @@ type Policy struct {
 	Kind   string
 	Name   string
 	Source Source
+	// Author is whom the policies with the same one are of: a namespace of Kubernetes. Empty: not known.
+	Author string
 	// Created is when it was made, in seconds since 1970; 0: not known. Of two that are equally specific the older one wins.
 	Created int64
 	// Complete says that requests to its destinations that no rule of any policy applies to are refused, as the Gateway API

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -162,7 +163,7 @@ func (m *memory) rendered() string {
 
 // Whatever objects there are in a namespace, clients of another one get of its Service what they got without.
 func FuzzOddObjects(f *testing.F) {
-	for seed := range uint64(60) {
+	for seed := range uint64(25) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
@@ -233,7 +234,7 @@ func TestOddObjects(t *testing.T) {
 	}
 	address := m.serve(nil)
 	conn := cmdtest.DialXDS(t, "xds:///greeter", testutils.Bootstrap("client", address, testutils.NodeField("metadata", map[string]any{"namespace": "ours"})))
-	for i := range 60 {
+	for i := range 30 {
 		for range 5 {
 			m.odd(r)
 		}
@@ -278,17 +279,15 @@ func TestOddPorts(t *testing.T) {
 	}
 }
 
-// A Service with text that cannot be sent costs its own clients alone an update: they keep what they have, and new ones get the reason.
-func TestUnsendable(t *testing.T) {
+// A Service with a name that nobody can dial is left out, and others are not.
+func TestUndialable(t *testing.T) {
 	t.Parallel()
 	m := newMemory(t)
 	backend := testutils.StartBackend(t, "backend")
 	m.greeter("ours")
 	m.endpoint("ours", backend.Addr())
-	m.greeter("theirs")
-	name := "p\xff"
 	m.store(m.source.services[0], &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "odd", Namespace: "theirs"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: name, Port: 8080}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "odd", Namespace: "theirs"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "p\xff", Port: 8080}}},
 	})
 	reports := make(chan []meshroute.Report, 10)
 	address := m.serve(func(list []meshroute.Report) { reports <- list })
@@ -300,5 +299,78 @@ func TestUnsendable(t *testing.T) {
 	_, err := testgrpc.NewTestServiceClient(odd).UnaryCall(testutils.Context(t), &testgrpc.SimpleRequest{})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("the RPC to the odd Service: got %v", err)
+	}
+}
+
+// tagged makes a policy of the namespace theirs for its clients with a tag, and all Services or one.
+func (m *memory) tagged(name, tag, value string, to map[string]any) {
+	m.t.Helper()
+	m.put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "dynxds.io/v1alpha1", "kind": "MeshHTTPRoute", "metadata": map[string]any{"name": name, "namespace": "theirs"},
+		"spec": map[string]any{
+			"targetRef": map[string]any{"kind": "MeshSubset", "tags": map[string]any{tag: value}},
+			"to": []any{map[string]any{"targetRef": to, "rules": []any{map[string]any{"filters": []any{map[string]any{
+				"type": "RequestHeaderModifier", "requestHeaderModifier": map[string]any{"set": []any{map[string]any{"name": name, "value": value}}},
+			}}}}}},
+		},
+	}})
+}
+
+// Policies that tell apart too many kinds of clients cost those of their own namespace: its newest ones do not count. Tags that
+// clients in Kubernetes do not have are errors.
+func TestTooManyKinds(t *testing.T) {
+	t.Parallel()
+	all, one := map[string]any{"kind": "Mesh"}, map[string]any{"kind": "MeshService", "name": "greeter", "namespace": "ours"}
+	for name, test := range map[string]struct {
+		write func(m *memory)
+		// leftOut is the least number of reports, said what the first of them says, and reached the header that a client of their
+		// oldest policy gets, if any.
+		leftOut       int
+		said, reached string
+	}{
+		"unknown tags": {func(m *memory) {
+			for i := range 13 {
+				m.tagged(fmt.Sprint("p", i), fmt.Sprint("t", i), "x", all)
+			}
+		}, 13, "clients in Kubernetes have no tag \"t0\"; use namespace, service_account, pod, node, zone", ""},
+		"all Services": {func(m *memory) {
+			for i := range 8 {
+				for _, tag := range []string{"pod", "node", "zone", "service_account"} {
+					m.tagged(fmt.Sprint(tag, i), tag, fmt.Sprint("x", i), all)
+				}
+			}
+		}, 10, "this has no effect: with the older policies of the same namespace for all Services it tells apart more than 32 kinds of clients", "node0"},
+		"one Service": {func(m *memory) {
+			for i := range 8 {
+				for _, tag := range []string{"pod", "node", "zone", "service_account"} {
+					m.tagged(fmt.Sprint(tag, i), tag, fmt.Sprint("x", i), one)
+				}
+			}
+		}, 1, "this has no effect for the service greeter.ours:8080: with the older policies of the same namespace for it, it tells apart more than 256 kinds of clients", "node0"},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			m := newMemory(t)
+			m.greeter("ours")
+			m.endpoint("ours", "10.0.0.1:8080")
+			want := m.rendered()
+			test.write(m)
+			xdstest.Equal(t, "what clients get beside the policies", want, m.rendered())
+			content, err := m.source.Read(t.Context())
+			xdstest.NoError(t, err)
+			v, err := site.ValidateContent(content, "")
+			xdstest.NoError(t, err)
+			leftOut := slices.DeleteFunc(v.Reports, func(r meshroute.Report) bool { return !r.LeftOut })
+			if len(leftOut) < test.leftOut || !strings.Contains(leftOut[0].Message, test.said) {
+				t.Errorf("reports on what is left out are %v, want %d that begin with %q", leftOut, test.leftOut, test.said)
+			}
+			tags := map[string]string{"namespace": "theirs", "node": "x0"}
+			items, err := site.Resources(site.View{Content: content, Service: "greeter.ours:8080", Tags: tags})
+			xdstest.NoError(t, err)
+			var text strings.Builder
+			xdstest.NoError(t, site.PrintJSON(&text, items))
+			if !strings.Contains(text.String(), test.reached) {
+				t.Errorf("the oldest policy has no effect: %s", &text)
+			}
+		})
 	}
 }

@@ -3,15 +3,21 @@ package cluster
 import (
 	"cmp"
 	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 )
 
 // MeshHTTPRoutes are policies as resources of Kubernetes. They are routes as those of the Gateway API are, without parents.
 var MeshHTTPRoutes = schema.GroupVersionResource{Group: "dynxds.io", Version: "v1alpha1", Resource: "meshhttproutes"}
+
+// clientTags are the tags of clients, beside their service, which is the service account.
+var clientTags = []string{meshpolicy.NamespaceTag, identity.AccountTag, identity.PodTag, meshpolicy.NodeTag, meshpolicy.ZoneTag}
 
 // readPolicy reads a MeshHTTPRoute of a namespace. Its authors decide about the requests to the Services of their own namespace,
 // and about those of their own namespace's clients to others: these are a policy of their own, as with routes.
@@ -20,6 +26,12 @@ func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 	p := meshpolicy.ParseObject(doc, naming)
 	if p == nil {
 		return nil
+	}
+	for _, tag := range slices.Sorted(maps.Keys(p.TargetRef.Tags)) {
+		if !slices.Contains(clientTags, tag) {
+			doc.Fault("use "+strings.Join(clientTags, ", "), "clients in Kubernetes have no tag %q", tag)
+			return nil
+		}
 	}
 	producer, consumer := *p, *p
 	producer.To, consumer.To = nil, nil

@@ -216,7 +216,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	if strings.HasSuffix(written.Name, "/consumer") {
 		p.Name += "/consumer"
 	}
-	p.Source = meshroute.Source{File: written.Source.File}
+	p.Source, p.Author = meshroute.Source{File: written.Source.File}, r.route.object.GetNamespace()
 	p.Complete = !r.route.isPolicy()
 	p.Created = r.route.object.GetCreationTimestamp().Unix()
 	p.Notes = slices.Clone(p.Notes)
