@@ -63,9 +63,9 @@ type Streams struct {
 type state struct {
 	// meshes are that of plain names and, if there is an authority, that of its names.
 	meshes []*meshroute.Mesh
-	// made are the resources of the meshes, written those of the folder, which override some of the
-	// former.
-	made       generated
+	// made are the resources of the meshes, also those that are not in the store as written ones, of the folder, override
+	// them.
+	made       map[key]*meshroute.Resource
 	written    map[key]*meshroute.Resource
 	overridden map[named]*folder.Resource
 	// withheld are those of the meshes that are not in the store, as clients would reject them, and why. In the store is
@@ -185,7 +185,7 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 	for i, mesh := range meshes {
 		changed, removed := mesh.Changes(p.before(i))
 		for _, r := range changed {
-			if k := keyOf(r); !isUnchanged(p.state.made.get(k), r) {
+			if k := keyOf(r); !isUnchanged(p.state.made[k], r) {
 				u.set[k] = r
 			}
 		}
@@ -221,14 +221,9 @@ func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes)
 // publishes.
 func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
 	var list []*meshroute.Resource
-	for n, variants := range p.state.made {
-		if n.typeURL != typeURL || p.state.overridden[n] != nil {
-			continue
-		}
-		for _, r := range variants {
-			if r.Err != nil {
-				list = append(list, r)
-			}
+	for k, r := range p.state.made {
+		if k.typeURL == typeURL && r.Err != nil && p.state.overridden[k.named] == nil {
+			list = append(list, r)
 		}
 	}
 	return list

@@ -35,40 +35,6 @@ func keyOf(r *meshroute.Resource) key {
 	return key{named{r.TypeURL, r.Name}, r.Parameters.Key()}
 }
 
-// generated are the resources of the meshes by their names, the variants of each ordered by their
-// parameters. It has those that the folder overrides too, though they are not in the store.
-type generated map[named][]*meshroute.Resource
-
-func compareKey(r *meshroute.Resource, parameters string) int {
-	return strings.Compare(r.Parameters.Key(), parameters)
-}
-
-// get returns a variant, or nil.
-func (g generated) get(k key) *meshroute.Resource {
-	list := g[k.named]
-	if i, found := slices.BinarySearchFunc(list, k.parameters, compareKey); found {
-		return list[i]
-	}
-	return nil
-}
-
-func (g generated) set(k key, r *meshroute.Resource) {
-	list := g[k.named]
-	i, found := slices.BinarySearchFunc(list, k.parameters, compareKey)
-	if found {
-		list[i] = r
-		return
-	}
-	g[k.named] = slices.Insert(list, i, r)
-}
-
-func (g generated) remove(k key) {
-	g[k.named] = slices.DeleteFunc(g[k.named], func(r *meshroute.Resource) bool { return r.Parameters.Key() == k.parameters })
-	if len(g[k.named]) == 0 {
-		delete(g, k.named)
-	}
-}
-
 // update is the difference between two states.
 type update struct {
 	from *state
@@ -172,7 +138,7 @@ func (u *update) now(k key) *meshroute.Resource {
 	if r := u.set[k]; r != nil || u.removed[k] != nil {
 		return r
 	}
-	return u.from.made.get(k)
+	return u.from.made[k]
 }
 
 // addMade adds what changes in the store of the meshes: what differs and is not overridden, and the variants
@@ -188,21 +154,16 @@ func (u *update) addMade() {
 			u.deleted[k] = r
 		}
 	}
-	for name := range u.overridden {
-		if u.from.overridden[name] == nil {
-			for _, r := range u.from.made[name] {
-				u.deleted[keyOf(r)] = r
-			}
-		}
+	if len(u.overridden) == 0 && len(u.from.overridden) == 0 {
+		return
 	}
-	for name := range u.from.overridden {
-		if u.overridden[name] != nil {
-			continue
-		}
-		for _, r := range u.from.made[name] {
-			if k := keyOf(r); u.set[k] == nil && u.removed[k] == nil {
-				u.put[k] = r
-			}
+	for k, r := range u.from.made {
+		is, was := u.overridden[k.named] != nil, u.from.overridden[k.named] != nil
+		switch {
+		case is && !was:
+			u.deleted[k] = r
+		case was && !is && u.set[k] == nil && u.removed[k] == nil:
+			u.put[k] = r
 		}
 	}
 }
@@ -329,14 +290,12 @@ func (u *update) apply(tx *controlplane.Tx) {
 // keep applies the update to the state.
 func (u *update) keep(s *state) {
 	if s.made == nil {
-		s.made = make(generated, len(u.set))
+		s.made = make(map[key]*meshroute.Resource, len(u.set))
 	}
 	for k := range u.removed {
-		s.made.remove(k)
+		delete(s.made, k)
 	}
-	for k, r := range u.set {
-		s.made.set(k, r)
-	}
+	maps.Copy(s.made, u.set)
 	s.written, s.overridden = u.written, u.overridden
 	for _, done := range []map[key]*meshroute.Resource{u.removed, u.set} {
 		for k := range done {
@@ -352,11 +311,15 @@ func (u *update) keep(s *state) {
 // reports are about overrides of nothing, and about what is withheld.
 func (s *state) reports() []meshroute.Report {
 	reports := slices.Collect(maps.Values(s.withheld))
-	for name, r := range s.overridden {
-		if len(s.made[name]) == 0 {
-			reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",
-				Message: fmt.Sprintf("no service has the %s, so there is nothing to replace", r)})
+	idle := maps.Clone(s.overridden)
+	if len(idle) > 0 {
+		for k := range s.made {
+			delete(idle, k.named)
 		}
+	}
+	for _, r := range idle {
+		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",
+			Message: fmt.Sprintf("no service has the %s, so there is nothing to replace", r)})
 	}
 	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
 	return reports

@@ -93,7 +93,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	} else if next = r.decide(content, began); next != nil {
 		summary, err = r.publisher.Publish(ctx, next)
 	}
-	if err != nil && r.withheld != nil {
+	if err != nil && r.withheld != nil && !wasFaulty {
 		next, err = nil, nil // what stays may conflict with what is new, which waits then
 	}
 	r.err = err

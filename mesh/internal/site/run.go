@@ -64,8 +64,8 @@ type Options struct {
 	Permissive bool
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
-	// WithdrawalDelay is how long a change waits that withdraws more than a third of the services; zero or less: it does
-	// not.
+	// WithdrawalDelay is how long the removals of a change wait that leaves less than two thirds of the services; zero or
+	// less: they do not.
 	WithdrawalDelay time.Duration
 	// Page is the address of a status page, see package webpage; empty: there is none.
 	Page string
