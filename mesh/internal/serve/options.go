@@ -18,6 +18,9 @@ import (
 // DefaultGrace is the default of Options.Grace.
 const DefaultGrace = 10 * time.Second
 
+// DefaultMaxConnectionAge is the default of Options.MaxConnectionAge.
+const DefaultMaxConnectionAge = 30 * time.Minute
+
 // Options configure a Server.
 type Options struct {
 	// Listen is the TCP address, host:port, where port 0 takes a free one; or "unix:" and the path
@@ -37,6 +40,9 @@ type Options struct {
 	MaxSubscriptions int
 	// RequestBytes bounds the size of a request; zero stands for bounds.RequestBytes.
 	RequestBytes int
+	// MaxConnectionAge is how long a connection lasts, give or take a tenth, so that clients come to use replicas that were added.
+	// Its streams end with UNAVAILABLE after Grace. Zero stands for DefaultMaxConnectionAge.
+	MaxConnectionAge time.Duration
 	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
 	AccessFile string
 	// NoChannelz and NoReflection leave out these services.
@@ -100,6 +106,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, DefaultMaxConnectionAge)
 	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
 	return o
