@@ -112,4 +112,6 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen, admin string) 
 	cmdline.Delay(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
 	cmdline.File(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
 	cmdline.LimitFlags(cmd, opts)
+	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
+	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
 }

@@ -2,10 +2,10 @@ package controlplane
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/internal/access"
@@ -50,11 +50,36 @@ func grant(ctx context.Context, identify func(context.Context, *corepb.Node) (*c
 	return g, is, until, err
 }
 
-// errExpired ends a stream.
-var errExpired = status.Error(codes.Unauthenticated, "the credentials that this stream began with have expired; open another")
+// recheck calls Options.Identify again for a stream whenever what it said holds no longer, until it fails or the recheck ends. The
+// zero value is one that has nothing to do.
+type recheck struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool
+}
 
-// expires ends the stream at a time, unless its context ends before.
-func (s *stream) expires(ctx context.Context, at time.Time) {
-	timer := time.AfterFunc(time.Until(at), func() { s.fail(errExpired) })
-	context.AfterFunc(ctx, func() { timer.Stop() })
+// at calls identify at a time that is not zero, and fail with its error.
+func (r *recheck) at(until time.Time, identify func() (until time.Time, err error), fail func(error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended || until.IsZero() {
+		return
+	}
+	r.timer = time.AfterFunc(time.Until(until), func() {
+		until, err := identify()
+		if err != nil {
+			fail(err)
+			return
+		}
+		r.at(until, identify, fail)
+	})
+}
+
+func (r *recheck) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 }

@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,22 +54,40 @@ func TestOptions_Identify(t *testing.T) {
 	}
 }
 
-// A stream ends when the credentials that it began with expire.
-func TestOptions_IdentifyExpires(t *testing.T) {
+// deletedPod is an Identify that knows a client for a while.
+func deletedPod(calls *atomic.Int64) func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error) {
+	return func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
+		if calls.Add(1) == 3 {
+			return nil, time.Time{}, status.Error(codes.Unauthenticated, "the pod is deleted")
+		}
+		return node, time.Now().Add(50 * time.Millisecond), nil
+	}
+}
+
+// Identify is called again when what it said holds no longer, and ends the stream once it has an error.
+func TestOptions_IdentifyAgain(t *testing.T) {
 	t.Parallel()
-	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{
-		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
-			return node, time.Now().Add(100 * time.Millisecond), nil
-		},
-	}))
+	var calls atomic.Int64
+	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{Identify: deletedPod(&calls)}))
 	stream := openDelta(t, server)
 	xdstest.NoError(t, stream.Send(&deltaRequest{Node: &corepb.Node{Id: "n"}, TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}}))
 	for {
 		if _, err := stream.Recv(); err != nil {
 			xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(err))
+			xdstest.Equal(t, "calls", int64(3), calls.Load())
 			return
 		}
 	}
+}
+
+// So it is for the streams of load reports.
+func TestLoadStreamsAreIdentifiedAgain(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	client := newLoadWorld(t, controlplane.LoadOptions{Identify: deletedPod(&calls)}).join()
+	_, err := client.stream.Recv()
+	xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(err))
+	xdstest.Equal(t, "calls", int64(3), calls.Load())
 }
 
 // openDelta opens a delta stream.

@@ -28,7 +28,7 @@ type LoadOptions struct {
 	// Interval is the reporting interval that clients are asked for; the default is 10 s.
 	// gRPC clients report at most once a second.
 	Interval time.Duration
-	// Identify is [Options.Identify], but that streams do not end when credentials expire.
+	// Identify is [Options.Identify].
 	Identify func(ctx context.Context, node *corepb.Node) (is *corepb.Node, until time.Time, err error)
 	// Access decides which node a client may be, and of which clusters it may report the load. OnDenied, unless it is
 	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
@@ -138,11 +138,14 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 		return errClosed
 	}
 	defer st.end()
+	defer st.recheck.end()
 	received := make(chan error, 1)
 	// It ends with the stream, at the latest when this handler has returned.
 	l.running.Go(func() { received <- st.receive(wire) })
 	select {
 	case err := <-received:
+		return err
+	case err := <-st.refused:
 		return err
 	case <-l.closing.Done():
 		return errClosed
@@ -154,6 +157,9 @@ type loadStream struct {
 	reports *LoadReports
 	// grant is what LoadOptions.Access gives the client. Only the reader uses it.
 	grant access.Grant
+	// recheck calls LoadOptions.Identify again, and refused has its error.
+	recheck recheck
+	refused chan error
 	// inProgress is the client's last report for each locality that has RPCs in progress, which is subtracted
 	// when the stream ends. It and ended are guarded by LoadReports.mu.
 	inProgress map[*LocalityLoad]uint64
@@ -171,7 +177,7 @@ func (l *LoadReports) begin() *loadStream {
 	l.open++
 	l.opened++
 	l.news = true
-	return &loadStream{reports: l, inProgress: make(map[*LocalityLoad]uint64)}
+	return &loadStream{reports: l, refused: make(chan error, 1), inProgress: make(map[*LocalityLoad]uint64)}
 }
 
 func (st *loadStream) end() {
@@ -202,9 +208,14 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			if r.GetNode() == nil {
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
-			if st.grant, _, _, err = grant(wire.Context(), opts.Identify, opts.Access, r.GetNode()); err != nil {
+			node, until := r.GetNode(), time.Time{}
+			if st.grant, _, until, err = grant(wire.Context(), opts.Identify, opts.Access, node); err != nil {
 				return err
 			}
+			st.recheck.at(until, func() (time.Time, error) {
+				_, _, until, err := grant(wire.Context(), opts.Identify, opts.Access, node)
+				return until, err
+			}, func(err error) { st.refused <- err })
 			if err := wire.Send(&loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(opts.Interval)}); err != nil {
 				return err
 			}

@@ -90,9 +90,9 @@ type Options struct {
 	BindLocators bool
 
 	// Identify returns the node that a client is, in place of the one that it says it is, or the error with which its stream
-	// ends. until is when its credentials expire, zero for never: the stream ends then with UNAUTHENTICATED, and the client may
-	// open another. It is called once for each stream, before any other function of the options and without locks, by several
-	// goroutines at a time. ctx is the stream's, as for StoreFor. It must not change the node, which may be nil. Without it,
+	// ends. until is how long that holds, zero for ever: Identify is then called again with the same arguments, and its error
+	// ends the stream; the node stays that of the first call. It is called for each stream, before any other function of the
+	// options and without locks, by several goroutines at a time. ctx is the stream's, as for StoreFor. It must not change the node, which may be nil. Without it,
 	// clients are who they say.
 	Identify func(ctx context.Context, node *corepb.Node) (is *corepb.Node, until time.Time, err error)
 

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"sync"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -145,8 +146,11 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	st.withdrawals.delay = s.opts.RemovalDelay
 	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) {
 		g, is, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
-		if err == nil && !until.IsZero() {
-			st.expires(ctx, until)
+		if err == nil {
+			st.recheck.at(until, func() (time.Time, error) {
+				_, _, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
+				return until, err
+			}, st.fail)
 		}
 		return g, is, err
 	}
@@ -165,6 +169,7 @@ func (s *Server) end(st *stream) {
 	delete(s.streams, st.id)
 	s.mu.Unlock()
 	st.end().release(st)
+	st.recheck.end()
 	st.tab.close()
 	s.waits.drop(st)
 	s.running.Done()

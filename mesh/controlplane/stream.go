@@ -42,6 +42,9 @@ type stream struct {
 	// Store.mu.
 	changing sync.Mutex
 
+	// recheck calls Options.Identify again.
+	recheck recheck
+
 	// released is set, under Store.mu, when the stream has ended; the reader may still be
 	// processing a last request.
 	released bool

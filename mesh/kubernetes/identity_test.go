@@ -10,7 +10,13 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,6 +169,26 @@ func TestTokens(t *testing.T) {
 	xdstest.Parallel(t, "not bound to a pod", func(t *testing.T) {
 		awaitIDs(t, dial(t, "xds:///greeter", writeToken(t, k.token("frontend", "dynxds", nil)), testutils.NodeField("metadata", map[string]any{"zone": "zone-1"})), "far", "near")
 	})
+}
+
+// Of the services beside xDS only health is for clients without a token.
+func TestNoServicesForStrangers(t *testing.T) {
+	t.Parallel()
+	s := newSecure(t)
+	creds, err := credentials.NewClientTLSFromFile(s.caFile, "")
+	xdstest.NoError(t, err)
+	conn, err := grpc.NewClient(s.server, grpc.WithTransportCredentials(creds))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	ctx := testutils.Context(t)
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	xdstest.NoError(t, err)
+	_, err = channelzpb.NewChannelzClient(conn).GetServers(ctx, &channelzpb.GetServersRequest{})
+	xdstest.Equal(t, "code of channelz", codes.Unimplemented, status.Code(err))
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	xdstest.NoError(t, err)
+	_, err = stream.Recv()
+	xdstest.Equal(t, "code of reflection", codes.Unimplemented, status.Code(err))
 }
 
 // Services of a closed namespace are for its own clients alone.

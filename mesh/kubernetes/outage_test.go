@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +90,62 @@ func TestNamespaceDeleted(t *testing.T) {
 		}
 		return ""
 	})
+	l.end(t)
+}
+
+// The last Service of all namespaces that are read can be deleted: clients that dial it afterwards have none, as with any other
+// Service, until it is made again.
+func TestLastService(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving(func(f *flags) { f.namespaces = []string{k.namespace} })
+	a, _ := pods.start(t, "a")
+	k.service("greeter", "8080")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	tries := 0
+	// client is one that knows nothing of the others: a process that has the Service in use keeps it.
+	client := func() *grpc.ClientConn {
+		tries++
+		return pods.client(t, server, "xds:///greeter."+k.namespace, testutils.NodeField("metadata", map[string]any{"try": tries}))
+	}
+	awaitIDs(t, client(), "a")
+	xdstest.NoError(t, k.client.CoreV1().Services(k.namespace).Delete(testutils.Context(t), "greeter", metav1.DeleteOptions{}))
+	cmdtest.Await(t, func() string {
+		late := client()
+		defer late.Close()
+		_, err := testgrpc.NewTestServiceClient(late).UnaryCall(testutils.Context(t), &testgrpc.SimpleRequest{})
+		if err == nil || !strings.Contains(err.Error(), "there is no service") {
+			return fmt.Sprintf("a client of the Service that was deleted gets %v", err)
+		}
+		return ""
+	})
+	k.service("greeter", "8080")
+	awaitIDs(t, client(), "a")
+}
+
+// Clients whose connections end at their age open others, and no RPC notices.
+func TestConnectionAge(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	k.log = &xdstest.Log{}
+	server := k.serving(func(f *flags) {
+		f.opts.Serve.MaxConnectionAge, f.opts.Serve.Grace = 200*time.Millisecond, time.Millisecond
+	})
+	k.service("greeter", "8080")
+	a, _ := pods.start(t, "a")
+	b, _ := pods.start(t, "b")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitIDs(t, conn, "a")
+	l := startLoad(conn, 2)
+	cmdtest.Await(t, func() string {
+		if n := k.log.Count("stream ended"); n < 5 {
+			return fmt.Sprintf("%d streams have ended", n)
+		}
+		return ""
+	})
+	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
+	awaitIDs(t, conn, "b")
 	l.end(t)
 }
 

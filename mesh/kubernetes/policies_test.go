@@ -164,4 +164,16 @@ func TestMeshHTTPRouteForClients(t *testing.T) {
 	awaitInvoke(t, conn("frontend", "a"), echoMethod, nil, "canary")
 	awaitInvoke(t, conn("frontend", "b"), echoMethod, nil, "greeter")
 	awaitInvoke(t, conn("batch", "a"), echoMethod, nil, "greeter")
+
+	// The name of an account may have dots in it, and the destination may be another namespace's.
+	other := k.in(k.addNamespace())
+	other.echo(pods, "far", 8080)
+	k.object(policy("dots", `{targetRef: {kind: MeshService, name: team.frontend}, to: [{targetRef: {kind: MeshService, name: far, namespace: `+other.namespace+`},
+		rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
+	far := func(account string) *grpc.ClientConn {
+		metadata := testutils.NodeField("metadata", map[string]any{"namespace": k.namespace, "service": account + "." + k.namespace})
+		return pods.client(t, server, "xds:///far."+other.namespace, metadata)
+	}
+	awaitInvoke(t, far("team.frontend"), echoMethod, nil, "canary")
+	awaitInvoke(t, far("frontend"), echoMethod, nil, "far")
 }

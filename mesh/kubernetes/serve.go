@@ -116,6 +116,8 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
+	// They need no token, and tell about other clients' connections.
+	opts.Serve.NoChannelz, opts.Serve.NoReflection = true, true
 	access := make(chan struct{}, 1)
 	opts.BindLocators, opts.Reauthorize = true, access
 	opts.OnLeftOut = func(reports []meshroute.Report) { places.Load().SetLeftOut(reports) }

@@ -14,12 +14,9 @@ import (
 
 // LimitFlags adds the flags of what clients may have.
 func LimitFlags(cmd *cobra.Command, opts *serve.Options) {
-	f := cmd.Flags()
 	Limit(cmd, &opts.MaxStreams, "max-streams", bounds.Streams, "how many streams clients may have together; the clients of one host with one certificate identity may have half of them")
 	Limit(cmd, &opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
 	Limit(cmd, &opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
-	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
-	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
 }
 
 // LogFlags adds the flags of a log.

@@ -224,7 +224,7 @@ func (u *update) withhold(k key, why meshroute.Report) {
 	r := u.put[k]
 	delete(u.put, k)
 	delete(u.packed, k)
-	if u.from.made.get(k) == nil {
+	if u.from.made[k] == nil {
 		u.put[k] = &meshroute.Resource{
 			TypeURL: r.TypeURL, Name: r.Name, Service: r.Service, Parameters: r.Parameters,
 			Err: status.New(codes.Internal, "the control plane does not send this, as clients would reject it: "+why.Message),

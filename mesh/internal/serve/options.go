@@ -19,6 +19,9 @@ import (
 // DefaultGrace is the default of Options.Grace.
 const DefaultGrace = 10 * time.Second
 
+// DefaultMaxConnectionAge is the default of Options.MaxConnectionAge.
+const DefaultMaxConnectionAge = 30 * time.Minute
+
 // Options configure a Server.
 type Options struct {
 	// Listen is the TCP address, host:port, where port 0 takes a free one; or "unix:" and the path
@@ -41,6 +44,9 @@ type Options struct {
 	// Connections bounds how many connections all clients have together; zero stands for bounds.Connections, or three
 	// quarters of the descriptors that the process may open, if these are fewer. The rest is for pages, files and connections upstream.
 	Connections int
+	// MaxConnectionAge is how long a connection lasts, give or take a tenth, so that clients come to use replicas that were added.
+	// Its streams end with UNAVAILABLE after Grace. Zero stands for DefaultMaxConnectionAge.
+	MaxConnectionAge time.Duration
 	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
 	AccessFile string
 	// NoChannelz and NoReflection leave out these services.
@@ -104,6 +110,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, DefaultMaxConnectionAge)
 	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
 	o.Connections = cmp.Or(o.Connections, min(bounds.Connections, admission.Descriptors()/4*3))

@@ -94,9 +94,11 @@ func New(ads Service, opts Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
 		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
 		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.others.intercept),
-		// Detect clients that vanish, and tolerate clients that ping more often than most.
+		// Detect clients that vanish, and tolerate clients that ping more often than most. gRPC adds a tenth to the age, or takes
+		// it away, at random for each connection.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 30 * time.Second, Timeout: 20 * time.Second, MaxConnectionIdle: bounds.IdleTime,
+			MaxConnectionAge: opts.MaxConnectionAge, MaxConnectionAgeGrace: opts.Grace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)...)

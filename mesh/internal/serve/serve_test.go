@@ -175,6 +175,17 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	}
 }
 
+// A connection ends at its age, with its streams, so that the client opens another, perhaps to another replica.
+func TestConnectionsEndAtTheirAge(t *testing.T) {
+	t.Parallel()
+	r := start(t, serve.Options{MaxConnectionAge: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
+	conn := r.dial(insecure.NewCredentials())
+	stream := cmdtest.Delta(t, conn)
+	stream.Exchange(&discoverypb.DeltaDiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}, TypeUrl: clusterType})
+	xdstest.Equal(t, "code of the stream", codes.Unavailable, status.Code(stream.Err()))
+	cmdtest.Delta(t, conn).Exchange(&discoverypb.DeltaDiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}, TypeUrl: clusterType})
+}
+
 func TestDrainCutsOffAfterGrace(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{Grace: time.Millisecond})

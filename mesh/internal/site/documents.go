@@ -76,7 +76,7 @@ func (r *reloader) open(ctx context.Context, opts Options) (err error) {
 		if r.documents, err = opts.Open(ctx, r.log); err != nil {
 			return err
 		}
-		r.place, r.dir, r.frequent = opts.Place, opts.Dir, true
+		r.place, r.dir, r.live = opts.Place, opts.Dir, true
 		r.state = planestate.NewKeeper(r.place, r.dir, r.documents.GoneSince)
 		return nil
 	}

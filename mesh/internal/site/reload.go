@@ -36,8 +36,9 @@ type reloader struct {
 	documents Documents
 	// place is what the documents are in, dir its name.
 	place, dir string
-	// frequent says that changes come all the time, so that only the first is logged.
-	frequent  bool
+	// live says that the documents are the objects of an API server: they change all the time, so that only the first change is
+	// logged, and none of them is half written or not mounted yet, so that there may be none.
+	live      bool
 	publisher *publish.Publisher
 	store     *controlplane.Store
 	decoder   decoder
@@ -125,7 +126,7 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	r.published = content
 	r.absence.set(content, r.publisher.Mesh())
 	reports := slices.Clone(summary.Reports)
-	if content.Files == 0 && !r.frequent {
+	if content.Files == 0 && !r.live {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.place, 1)})
 	}
 	decoded := ordered(r.decoder.stored)
@@ -143,7 +144,7 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 
 // check returns why a valid content is not to be published.
 func (r *reloader) check(content *folder.Content) error {
-	if content.Documents() == 0 && r.published.Documents() > 0 {
+	if content.Documents() == 0 && r.published.Documents() > 0 && !r.live {
 		return r.emptied()
 	}
 	return nil
@@ -161,7 +162,7 @@ const nothingToRead = "the folder has no .yaml, .yml or .json file"
 // logPublished logs what was published.
 func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
 	level := slog.LevelInfo
-	if r.frequent && r.reports != nil {
+	if r.live && r.reports != nil {
 		level = slog.LevelDebug
 	}
 	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,

@@ -281,9 +281,11 @@ func hostName(name, namespace, port string) string {
 	return named{namespace, name}.host() + port
 }
 
-// splitName is the inverse of hostName.
+// splitName is the inverse of hostName. Names of service accounts may have dots in them, and those of namespaces have none.
 func splitName(text string) (of named, port string) {
 	host, port, _ := strings.Cut(text, ":")
-	of.name, of.namespace, _ = strings.Cut(host, ".")
-	return of, port
+	if dot := strings.LastIndexByte(host, '.'); dot >= 0 {
+		return named{host[dot+1:], host[:dot]}, port
+	}
+	return named{name: host}, port
 }

@@ -36,6 +36,10 @@ type Identity struct {
 	Until time.Time
 }
 
+// reviewAgain is the interval at which the token of an open stream is reviewed again. The stream of a pod or account that was deleted
+// ends within it and goodFor, for which a verdict may have been known before.
+const reviewAgain = 5 * time.Minute
+
 // Options are those of New.
 type Options struct {
 	Tokens *Tokens
@@ -65,7 +69,11 @@ func (v *Verifier) Identify(ctx context.Context, node *corepb.Node) (*corepb.Nod
 		return v.located(node), time.Time{}, nil
 	}
 	is, err := v.is(id, node)
-	return is, id.Until, err
+	until := id.Until
+	if again := time.Now().Add(reviewAgain); again.Before(until) {
+		until = again
+	}
+	return is, until, err
 }
 
 // identity returns who a client is by its credentials, nil if it has none.

@@ -83,6 +83,9 @@ func (t *Tokens) Review(ctx context.Context, from *peer.Peer, token string) (*Id
 	if token == "" || len(token) > maxToken {
 		return nil, status.Errorf(codes.Unauthenticated, "the client's token has %d bytes, want 1 to %d", len(token), maxToken)
 	}
+	if until, ok := expiry(token); ok && !time.Now().Before(until) {
+		return nil, status.Errorf(codes.Unauthenticated, "the client's token has expired, at %s; open another stream with its successor", until.UTC().Format(time.RFC3339))
+	}
 	key := sha256.Sum256([]byte(token))
 	for {
 		t.mu.Lock()
@@ -97,23 +100,22 @@ func (t *Tokens) Review(ctx context.Context, from *peer.Peer, token string) (*Id
 		}
 		t.mu.Unlock()
 		if !others {
-			if turn, err := t.turns.wait(ctx, from); err == nil {
-				go t.review(key, token, turn, r)
-			} else {
+			turn, err := t.turns.wait(ctx, from)
+			if err != nil {
 				t.finish(key, r, func() { r.left = true })
+				// Without the context's error, its deadline is before the turn.
+				return nil, status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
 			}
+			go t.review(key, token, turn, r)
 		}
 		select {
 		case <-r.done:
 			if !r.left {
 				return r.id, r.err
 			}
-			if ctx.Err() == nil {
-				continue
-			}
 		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -101,7 +102,9 @@ func TestVerdictsAreRemembered(t *testing.T) {
 		time.Sleep(goodFor + time.Second)
 		check("without an API server", codes.OK, 3)
 		time.Sleep(4 * time.Minute)
-		check("without an API server, expired", codes.Unavailable, 4)
+		check("without an API server, expired", codes.Unauthenticated, 3)
+		one = token("two", time.Hour)
+		check("another without an API server", codes.Unavailable, 4)
 		check("a failure is not remembered", codes.Unavailable, 5)
 		r.set(bad)
 		check("bad", codes.Unauthenticated, 6)
@@ -159,6 +162,16 @@ func TestReviewsAreShared(t *testing.T) {
 		end()
 		running.Wait()
 		xdstest.Equal(t, "reviews", 3, r.count())
+
+		for i := range 2 * DefaultRate / ofSource {
+			running.Go(func() { codeOf(tokens, from(1, 10+i), token(fmt.Sprint(i), time.Hour)) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := tokens.Review(ctx, from(1, 3), token("in a hurry", time.Hour))
+		xdstest.Equal(t, "code of a stream whose deadline is before its turn", codes.DeadlineExceeded, status.Code(err))
+		running.Wait()
 		xdstest.Equal(t, "reviews under way", 0, len(tokens.reviews))
 		xdstest.Equal(t, "code of a large token", codes.Unauthenticated, codeOf(tokens, from(1, 1), string(make([]byte, maxToken+1))))
 	})
@@ -245,7 +258,39 @@ func TestGoodVerdictsStay(t *testing.T) {
 		time.Sleep(50 * time.Minute)
 		xdstest.Equal(t, "code without an API server", codes.OK, codeOf(tokens, from(1, 1), one))
 		time.Sleep(10 * time.Minute)
-		xdstest.Equal(t, "code of an expired token", codes.Unavailable, codeOf(tokens, from(1, 1), one))
+		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, from(1, 1), one))
+	})
+}
+
+// The token of an open stream is reviewed again, so that the stream of a deleted pod or account ends within six minutes, and that of
+// another one when its token expires.
+func TestOpenStreamsAreReviewedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reviewer{answer: good}
+		v, one := New(Options{Tokens: NewTokens(r, "dynxds", 0)}), token("one", 12*time.Minute)
+		ctx := metadata.NewIncomingContext(peer.NewContext(t.Context(), from(1, 1)), metadata.Pairs("authorization", "Bearer "+one))
+		began := time.Now()
+		for _, want := range []time.Duration{5 * time.Minute, 10 * time.Minute, 12 * time.Minute} {
+			_, until, err := v.Identify(ctx, nil)
+			xdstest.NoError(t, err)
+			if after := until.Sub(began); after.Round(time.Second) != want {
+				t.Errorf("the client is known for %s, want %s", after, want)
+			}
+			time.Sleep(time.Until(until))
+		}
+		_, _, err := v.Identify(ctx, nil)
+		xdstest.Equal(t, "code when the token has expired", codes.Unauthenticated, status.Code(err))
+		xdstest.Equal(t, "reviews", 3, r.count())
+		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token("two", time.Hour)))
+		_, until, err := v.Identify(ctx, nil)
+		xdstest.NoError(t, err)
+		if again := time.Until(until) + goodFor; again > 6*time.Minute {
+			t.Errorf("a client is known for %s after its pod is deleted", again)
+		}
+		r.set(bad)
+		time.Sleep(time.Until(until))
+		_, _, err = v.Identify(ctx, nil)
+		xdstest.Equal(t, "code when the account is deleted", codes.Unauthenticated, status.Code(err))
 	})
 }
 
