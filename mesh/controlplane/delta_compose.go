@@ -298,8 +298,12 @@ func (w *composer) compose(tp topic, again bool) {
 		if again || named && old != absence || !named && known {
 			w.composeRemoval(tp, old, named)
 		}
-	case known && !again && old.sameVersion(now):
+	case known && !again && old.sameVersion(now) && !sub.recovers(tp, now):
 		sub.sent.setOf(tp, a, now)
+		if named && now.beside != nil {
+			sub.knows(tp, now.resource)
+			w.batch.errors = sub.beside(tp, now, w.batch.errors)
+		}
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -335,6 +339,9 @@ func (w *composer) addError(tp topic, e *entry) {
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {
 	w.sub.sent.setOf(tp, a, e)
+	if a != nil {
+		w.sub.sending(tp, e)
+	}
 	w.batch.noMembers = w.batch.noMembers && !w.sub.inWildcard(tp, e, true)
 	next := namedResource{name: e.name(), resource: e.resource}
 	if a != nil {

@@ -251,6 +251,54 @@ func TestOnDemand_CompleteResponsesOfARelayThatReachesNobody(t *testing.T) {
 	}
 }
 
+// A client is sent the error beside a resource once it has the resource, and the resource again when the error is over.
+func TestOnDemand_ErrorBesideAResource(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		away := status.New(codes.Unavailable, "away")
+		one, other := given(t, "1", "a", assignment("a")), given(t, "2", "a", assignment("a"))
+		early, late := open(s), open(s)
+		want := func(c *client, responses ...string) {
+			t.Helper()
+			for _, content := range responses {
+				c.ack(c.want(eds, content), "a")
+			}
+			c.fence()
+		}
+		early.subscribe(eds, "a")
+		d := src.wantBegun("a")[0]
+		src.answer(d, one)
+		want(early, "a")
+
+		const failed = "!a: Unavailable"
+		beside := func(r *controlplane.Resource) {
+			t.Helper()
+			src.update(func(tx *controlplane.Tx) { tx.AnswerBeside(d, r, away) })
+		}
+		beside(one)
+		want(early, failed)
+		late.subscribe(eds, "a")
+		want(late, "a", failed)
+		beside(one)
+		want(early)
+		beside(other)
+		want(early, "a", failed)
+		want(late, "a", failed)
+		src.answer(d, other)
+		want(early, "a")
+		want(late, "a")
+		src.answer(d, other)
+		want(late)
+		beside(other)
+		want(early, failed)
+		want(late, failed)
+		src.answer(d, one)
+		want(early, "a")
+		want(late, "a")
+	})
+}
+
 func TestOnDemand_Wildcard(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)

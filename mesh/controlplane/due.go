@@ -59,6 +59,13 @@ func (p *pending) drop(tp topic) {
 // requested reports whether the topic is due even if the client knows it.
 func (p *pending) requested(tp topic) bool { return p.topics[tp] || p.later[tp] }
 
+// has reports whether the topic is due by itself.
+func (p *pending) has(tp topic) bool {
+	_, now := p.topics[tp]
+	_, later := p.later[tp]
+	return now || later
+}
+
 // promote moves some of later to topics, so that these are at least some, if there are as many.
 func (p *pending) promote(some int) {
 	for tp, again := range p.later {

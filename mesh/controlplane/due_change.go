@@ -17,6 +17,7 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 		}
 		sub.answers.forget(tp.name)
 		sub.sent.forget(tp)
+		delete(sub.besides, tp)
 		sub.pending.drop(tp)
 	}
 	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })

@@ -21,6 +21,8 @@ import (
 type entry struct {
 	resource *Resource
 	err      *resourceError
+	// beside is an error that goes with a resource, which stays in use. nil: there is none.
+	beside *resourceError
 	// whole is set for an error in place of all variants.
 	whole    bool
 	computed *computed
@@ -34,7 +36,7 @@ func (e *entry) sameBytes(o *entry) bool {
 	case e == nil || o == nil:
 		return false
 	case e.resource != nil:
-		return e.resource.sameBytes(o.resource)
+		return e.resource.sameBytes(o.resource) && e.beside.same(o.beside)
 	case e.err != nil:
 		return o.err != nil && e.err.version == o.err.version && e.whole == o.whole
 	default:
@@ -107,6 +109,11 @@ type resourceError struct {
 	unreachable bool
 	// absent is set for an error of Options.NotFoundErrors.
 	absent bool
+}
+
+// same reports whether two errors are equal; each may be nil.
+func (e *resourceError) same(o *resourceError) bool {
+	return e == o || e != nil && o != nil && e.version == o.version
 }
 
 // newResourceError returns an error if st cannot be sent.

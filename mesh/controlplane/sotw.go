@@ -251,6 +251,7 @@ func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
 // changed adds to b the existing resources that are due, and the errors.
 func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	topics := maps.Keys(due.pending.topics)
+	var besides []namedError
 	p.mu.Lock()
 	for tp, again := range due.pending.topics {
 		if !due.sub.named(tp) {
@@ -261,14 +262,18 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 			due.sub.postpone(tp, again)
 		case now == awaited:
 			due.sub.sent.awaits(tp, again)
+		case now.asResource() != nil && !again && due.sub.hasBeside(tp, now):
+			besides = due.sub.beside(tp, now, besides)
 		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
+			due.sub.sending(tp, now)
 		}
 	}
 	p.mu.Unlock()
 	b.resources = inOrder(b.resources)
 	b.heartbeats = p.heartbeats(t, due)
-	b.errors = p.newErrors(t, due.sub, topics)
+	b.errors = append(p.newErrors(t, due.sub, topics), besides...)
+	sortErrors(b.errors)
 	p.addRivals(t, b)
 }
 

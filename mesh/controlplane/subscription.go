@@ -29,6 +29,7 @@ type subscription struct {
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
 	sent     sent
+	besides  besides
 	kept     keptEntries
 	answers  answers
 	delivery delivery
@@ -84,7 +85,11 @@ func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
 	sub.sent.replaced(a, old)
-	sub.differs(sub.topicOf(a), now != nil, old)
+	tp := sub.topicOf(a)
+	if r := old.asResource(); r != nil && now != nil && now.beside != nil && r.sameBytes(now.resource) && !sub.pending.has(tp) {
+		sub.knows(tp, r)
+	}
+	sub.differs(tp, now != nil, old)
 }
 
 // changed records that a subscribed topic differs from what the client knows. The store calls it.

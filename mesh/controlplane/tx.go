@@ -118,6 +118,21 @@ func (tx *Tx) Answer(d *Demand, r *Resource) {
 	}
 }
 
+// AnswerBeside answers a demand with a resource, and with an error that the subscribers are sent once they have it: something is wrong
+// with it, and they keep it (gRFC A88, "ambient errors"). Once it is answered without the error, they are sent the resource again. Clients
+// of SotW are not told of errors beside Listeners and Clusters: a response has all of these, and one that it has is not in error.
+func (tx *Tx) AnswerBeside(d *Demand, r *Resource, st *status.Status) {
+	tx.Answer(d, r)
+	e := tx.answers[d]
+	if e == nil { // which Answer has found wrong
+		return
+	}
+	var err error
+	if e.beside, err = newResourceError(d.Name, st); err != nil {
+		tx.fail(fmt.Errorf("answer %q: %w", d.Name, err))
+	}
+}
+
 // AnswerError answers a demand with an error in place of the resource, or of the members of a glob
 // collection (xRFC TP3); see [Tx.SetError]. TP3 has no errors for wildcards: for one, it ends the
 // streams of the subscribers, with st. Unless they should come back at once, do not answer.

@@ -37,5 +37,6 @@
 // # When the control plane is away
 //
 // Clients get the resources of the relay, with unchanged versions, new clients too. For a resource that
-// it does not have, a client gets the error UNAVAILABLE (xRFC TP3), and keeps using the one it has.
+// it does not have, a client gets the error UNAVAILABLE (xRFC TP3), and keeps using the one it has. Beside each RouteConfiguration that
+// it does have, a client gets that error, too: it uses what it is served, and knows that it may be old (gRFC A88, "ambient errors").
 package relay

@@ -3,10 +3,21 @@ package relay
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/dialect"
 )
 
 // errClosed ends streams when the relay closes. Clients go to another one.
 var errClosed = status.Error(codes.Unavailable, "the xDS relay is shutting down")
+
+// errAlone goes with resources while the management servers are unreachable.
+var errAlone = func() *status.Status {
+	st := status.New(codes.Unavailable, "the control plane of the xDS relay is unreachable: the relay serves what it had")
+	if detailed, err := st.WithDetails(dialect.Unreachable()); err == nil {
+		return detailed
+	}
+	return st
+}()
 
 func errInvalidNode(err error) error {
 	return status.Errorf(codes.InvalidArgument, "the node of the first request is invalid: %v", err)

@@ -20,9 +20,11 @@ func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
 		return
 	}
 	if s.away = away; !away {
+		stopTimer(&s.late)
 		g.isBack("the control plane answers again")
 		return
 	}
+	s.awaySince = time.Now()
 	if g.away.subs++; g.away.subs > 1 {
 		return
 	}

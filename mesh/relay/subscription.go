@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -42,8 +43,9 @@ type subscription struct {
 	late  *time.Timer
 	// renewed is set if upstream has sent the same resource again, and nothing else.
 	renewed bool
-	// away is set while the management servers are unreachable.
-	away bool
+	// away is set while the management servers are unreachable, since awaySince.
+	away      bool
+	awaySince time.Time
 }
 
 // newSubscription subscribes to the resource of a demand. A subscription that cannot begin has an error.
@@ -224,9 +226,9 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	case absent:
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
 	case renewed, present:
-		m, parameters := s.raw.as(d.Name), s.raw.Parameters.Map()
+		m, parameters, beside := s.raw.as(d.Name), s.raw.Parameters.Map(), s.beside()
 		return func(tx *controlplane.Tx) {
-			if answerResource(tx, d, m); what == renewed {
+			if answerResource(tx, d, m, beside); what == renewed {
 				tx.Renew(d.TypeURL, d.Name, parameters)
 			}
 		}
@@ -242,17 +244,34 @@ func (s *subscription) waits() bool {
 	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
 		return false
 	}
-	left := s.group.relay.opts.AwayDelay - time.Since(s.begun)
+	return s.isEarly(s.begun)
+}
+
+// isEarly reports whether the relay has not waited long enough, since some time, for management servers that are unreachable. It looks
+// again when it has.
+func (s *subscription) isEarly(since time.Time) bool {
+	left := s.group.relay.opts.AwayDelay - time.Since(since)
 	if left <= 0 {
 		return false
 	}
 	if s.late == nil {
 		s.group.after(&s.late, left, func() {
+			s.late = nil
 			s.group.dirty[s] = struct{}{}
 			s.group.flushLater()
 		})
 	}
 	return true
+}
+
+// beside returns the error that the subscribers get beside the resource, so that they know that it may be old: that the management
+// servers are unreachable. It is nil if there is none. A RouteConfiguration is enough: each client has few of them, and over SotW a
+// response may leave others out.
+func (s *subscription) beside() *status.Status {
+	if !s.away || s.key.typeURL != typeurl.RouteConfiguration || s.isEarly(s.awaySince) {
+		return nil
+	}
+	return errAlone
 }
 
 // removed reports whether upstream no longer has the resource that is still in use. Clients decide
@@ -270,6 +289,8 @@ func (s *subscription) errorToPass() *status.Status {
 	}
 	st, sent := s.err.Status()
 	switch {
+	case s.raw != nil && s.err.Kind == xdsclient.KindUnreachable: // it goes beside the resource
+		return nil
 	case sent:
 		return st
 	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.collection != nil && s.collection.complete:
@@ -283,9 +304,9 @@ func (s *subscription) errorToPass() *status.Status {
 	}
 }
 
-// answerResource answers a demand with a resource. One that the store cannot hold is an error for
-// the subscribers.
-func answerResource(tx *controlplane.Tx, d *controlplane.Demand, m *discoverypb.Resource) {
+// answerResource answers a demand with a resource, and an error beside it unless that is nil. A resource that the store cannot hold is
+// an error for the subscribers.
+func answerResource(tx *controlplane.Tx, d *controlplane.Demand, m *discoverypb.Resource, beside *status.Status) {
 	r, err := controlplane.NewResource(m)
 	if err == nil && !d.Constraints.Match(r.Parameters()) {
 		err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
@@ -294,5 +315,9 @@ func answerResource(tx *controlplane.Tx, d *controlplane.Demand, m *discoverypb.
 		tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot forward the response of its control plane: %v", err))
 		return
 	}
-	tx.Answer(d, r)
+	if beside == nil {
+		tx.Answer(d, r)
+	} else {
+		tx.AnswerBeside(d, r, beside)
+	}
 }
