@@ -28,7 +28,8 @@ type Options struct {
 	//
 	// Other limits of what all clients make the server hold together are fixed, for 10,000 clients in 2 GiB:
 	// 16,000,000 subscriptions, 1,000,000 distinct names, 256 MiB of nodes (512 KiB a node on the wire), 500,000
-	// initial_resource_versions that wait to be compared, and 512 MiB of responses that are not read.
+	// initial_resource_versions that wait to be compared, 512 MiB of responses that are not read, and 256 MiB of requests that
+	// wait for others of their peer.
 	MaxStreams int
 
 	// OnRefused is called when one of these limits is reached, with its name, such as "streams", for metrics. It is
