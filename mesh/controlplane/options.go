@@ -105,8 +105,8 @@ type Options struct {
 	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
 	// are those of StoreFor, the type of the resources, and the name in canonical form (xRFC TP1),
 	// whatever the client's spelling. It is called by several
-	// goroutines at a time, and the client's requests wait for it, as do [Server.RefreshNodeConstraints] and
-	// [Server.RefreshAuthorization]. It must not call functions of the server.
+	// goroutines at a time, and the client's requests wait for it, as do its peer's other requests of 64 KiB and more,
+	// [Server.RefreshNodeConstraints] and [Server.RefreshAuthorization]. It must not call functions of the server.
 	//
 	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
 	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.
