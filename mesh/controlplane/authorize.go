@@ -135,7 +135,9 @@ func (s *stream) decided() (list []decided) {
 	s.mu.Lock()
 	subs := slices.Collect(maps.Values(s.subs))
 	s.mu.Unlock()
-	turn := s.store.reading(s)
+	s.tab.enter()
+	defer s.tab.leave()
+	turn := s.store.reading(s.tab)
 	turn.resume = func() bool { return !s.released }
 	turn.lock()
 	defer turn.unlock()

@@ -80,7 +80,7 @@ func (sub comparison) sotwChange(wanted map[topic]locator) subscriptionChange {
 func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
 	for {
 		unwanted := map[topic]locator{}
-		whole := sub.eachAsk(func(a *ask) {
+		whole := sub.eachAsk(sub.stream.yielding(), func(a *ask) {
 			if tp := sub.topicOf(a); !isIn(wanted, tp) {
 				unwanted[tp] = sub.locator(a)
 			}
@@ -91,10 +91,10 @@ func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
 	}
 }
 
-// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns. It returns
+// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns with this tab. It returns
 // false if the asks changed meanwhile.
-func (sub comparison) eachAsk(f func(*ask)) (whole bool) {
-	turn := sub.stream.store.reading(sub.stream)
+func (sub comparison) eachAsk(tab *tab, f func(*ask)) (whole bool) {
+	turn := sub.stream.store.reading(tab)
 	turn.lock()
 	defer turn.unlock()
 	names, version := sub.names.numbers, sub.namesVersion
@@ -110,7 +110,7 @@ func (sub comparison) eachAsk(f func(*ask)) (whole bool) {
 
 // deleteNamed deletes what is subscribed by name from a set, and appends it to the list, unless that is nil.
 func (sub comparison) deleteNamed(set map[topic]locator, to *[]topic) {
-	turn := sub.stream.store.reading(sub.stream)
+	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	defer turn.unlock()
 	for tp := range set {
@@ -150,7 +150,7 @@ func (sub comparison) deltaChange(asked, dropped map[topic]locator, versions map
 		delete(asked, wildcardTopic)
 		delete(dropped, wildcardTopic)
 	}
-	turn := sub.stream.store.reading(sub.stream)
+	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {
 		turn.next()

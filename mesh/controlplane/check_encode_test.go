@@ -18,7 +18,7 @@ func newCheckEncoder() *explore.Encoder {
 		Skipped: skippedFields(
 			"Time", "origin", "lastOverview", "nodeConstraints", "hooks", "NACK", "pace", "tab", "limits", "usage", "replies", "payer",
 			"Mutex", "RWMutex", "waits", "listings", "Timer", "nonces.prefix",
-			"stream.constraints", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "allowance.tab", "stream.withdrawals.timer",
+			"stream.constraints", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "allowance.tab", "stream.withdrawals.timer",
 			"selection.namesVersion", "selection.inOrder", "selection.byName", "selection.listed",
 			"withdrawals.timer", "withdrawals.bytes", "withdrawals.delay", "withdrawal.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "pending.changed",

@@ -112,7 +112,9 @@ func (sub *subscription) collectionAnswered(a *ask, old, answer *entry) {
 
 // acceptDeferred accepts the claims that waited for the members of the collections. Only the stream's sender calls it.
 func (p *delta) acceptDeferred() error {
-	turn := p.store.recording(p.stream)
+	p.tab.enter()
+	defer p.tab.leave()
+	turn := p.store.recording(p.stream, p.tab)
 	turn.lock()
 	defer turn.unlock()
 	for _, sub := range slices.Clone(p.dueSubs) {

@@ -2,8 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -93,17 +91,7 @@ type computation struct {
 // change may reach the client before the constraints that it must subscribe with.
 func (s *stream) collectComputed(collect func()) {
 	for {
-		locks := s.toCollect()
-		for _, l := range locks {
-			l.Lock()
-		}
-		todo := s.computations()
-		if len(todo) == 0 {
-			collect()
-		}
-		for _, l := range slices.Backward(locks) {
-			l.Unlock()
-		}
+		todo := s.collectIfComputed(collect)
 		if len(todo) == 0 {
 			return
 		}
@@ -116,19 +104,17 @@ func (s *stream) collectComputed(collect func()) {
 	}
 }
 
-// toCollect returns the locks for collecting what is due: of streams of one peer with many topics, one collects at a time.
-func (s *stream) toCollect() []sync.Locker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	due := 0
-	for _, sub := range s.dueSubs {
-		due += len(sub.pending.topics) + len(sub.pending.later)
+// collectIfComputed calls collect, in the turn of the stream, unless there is something to compute first, which it returns.
+func (s *stream) collectIfComputed(collect func()) []computation {
+	s.tab.enter()
+	defer s.tab.leave()
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	todo := s.computations()
+	if len(todo) == 0 {
+		collect()
 	}
-	reading := s.store.mu.RLocker()
-	if due < s.store.pace.alone {
-		return []sync.Locker{reading}
-	}
-	return append(s.tab.queue(), reading)
+	return todo
 }
 
 // computations returns what is due and not computed yet. The caller holds Store.mu.

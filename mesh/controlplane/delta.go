@@ -20,6 +20,7 @@ func newDelta(s *stream, maxSize int) *delta {
 // handleRequest processes one request. Its changes of the subscription apply whatever its
 // nonce (Envoy, "Incremental xDS").
 func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
+	defer p.leave()
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
@@ -31,13 +32,15 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	got := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
 	p.report(sub, got, req.GetErrorDetail())
-	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
-	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
-	silent := len(asked)+len(dropped) == 0
+	silent := len(req.GetResourceNamesSubscribe())+len(req.GetResourceLocatorsSubscribe())+
+		len(req.GetResourceNamesUnsubscribe())+len(req.GetResourceLocatorsUnsubscribe()) == 0
 	if silent && sub.interest != interestUnknown {
 		return nil // as most ACKs are
 	}
-	return p.resubscribe(sub, asked, silent, func() subscriptionChange {
+	p.enter()
+	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
+	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
+	return p.resubscribe(sub, asked, len(asked)+len(dropped) == 0, func() subscriptionChange {
 		return comparison{sub}.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
 }
@@ -50,9 +53,15 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 		return err
 	}
 	p.collectComputed(func() { all, version = p.collect() })
-	for _, n := range all {
-		for !n.empty() {
-			if err := send(p.response(&n, version)); err != nil {
+	for i := range all {
+		for n := &all[i]; !n.empty(); {
+			p.tab.enter()
+			resp := p.response(n, version)
+			p.tab.leave()
+			if n.empty() {
+				*n = deltaBatch{} // the client may not read for long
+			}
+			if err := send(resp); err != nil {
 				return err
 			}
 		}

@@ -186,7 +186,7 @@ func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 // divide records that the source is notified of demands. Those that ended are dropped. The caller holds Store.mu,
 // which is held in turns: a demand may begin, end or be dropped meanwhile.
 func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
-	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queues: []sync.Locker{&s.queue}, began: time.Now()}
+	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queue: &s.queue, began: time.Now()}
 	for d := range pending {
 		turn.next()
 		switch {
@@ -200,7 +200,7 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 			s.dropIfUnused(d.table)
 		}
 	}
-	turn.leaveQueues()
+	turn.leaveQueue()
 	return begun, ended
 }
 

@@ -4,7 +4,7 @@ import "maps"
 
 // makeDue records what the change makes due. It reports whether the stream goes on.
 func (r *resubscription) makeDue(before interest) (bool, error) {
-	r.turns = r.store.recording(r.sub.stream)
+	r.turns = r.store.recording(r.sub.stream, r.sub.stream.yielding())
 	r.lock()
 	defer r.unlock()
 	if r.sub.stream.released {

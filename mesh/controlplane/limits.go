@@ -31,6 +31,8 @@ const (
 	ofVersions
 	// ofReplies is the size of the responses that clients have not read yet.
 	ofReplies
+	// ofRequests is the size of the requests that have arrived, and are not carried out yet.
+	ofRequests
 	kinds
 )
 
@@ -47,6 +49,7 @@ var limitsOfAll = [kinds]struct {
 	ofNodes:         {"bytes of nodes", "node_bytes", bounds.NodeBytes, "shorten the metadata of the node"},
 	ofVersions:      {"initial resource versions", "versions", bounds.Versions, "subscribe without them"},
 	ofReplies:       {"bytes of responses that are not read", "reply_bytes", bounds.ReplyBytes, "read them"},
+	ofRequests:      {"bytes of requests that are not carried out", "request_bytes", bounds.WaitingRequestBytes, "send fewer large ones at a time"},
 }
 
 // quotas are the limits of a server, and what its peers hold of them. It is safe for concurrent use.
@@ -61,8 +64,10 @@ type quotas struct {
 // account is what one peer holds.
 type account struct {
 	shares [kinds]*bounds.Share
-	// queue lets the peer have one turn at a time for work of a size that it chose.
+	// queue lets the peer have one turn at a time for work of a size that it chose: see turns.
 	queue sync.Mutex
+	// large lets one large request of the peer be decoded and carried out at a time. It is locked before queue.
+	large sync.Mutex
 	// streams counts the users; quotas.mu guards it.
 	streams int
 }
@@ -167,12 +172,17 @@ func (t *tab) give(of kind, n int64) {
 	}
 }
 
-// queue returns the queue of the peer.
-func (t *tab) queue() []sync.Locker {
-	if t == nil {
-		return nil
+// enter waits for the turn of the stream among those of its peer, which leave ends.
+func (t *tab) enter() {
+	if t != nil {
+		t.account.queue.Lock()
 	}
-	return []sync.Locker{&t.account.queue}
+}
+
+func (t *tab) leave() {
+	if t != nil {
+		t.account.queue.Unlock()
+	}
 }
 
 // names returns the share that pays for distinct names; nil: there is no limit.

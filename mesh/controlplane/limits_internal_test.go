@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -187,9 +188,11 @@ func TestOneLongWorkAtATime(t *testing.T) {
 	var waiting, most atomic.Int64
 	var all sync.WaitGroup
 	for i := range byte(8) {
-		turn := store.writing(limited(t, store, q, i%2).stream)
+		turn := store.writing(limited(t, store, q, i%2).tab)
 		turn.locks = []sync.Locker{&waiter{of: turn.locks[0], waiting: &waiting, most: &most}}
 		all.Go(func() {
+			turn.tab.enter()
+			defer turn.tab.leave()
 			turn.lock()
 			defer turn.unlock()
 			for range 500 {
@@ -224,6 +227,53 @@ func (w *waiter) Unlock() {
 		w.waiting.Add(-1)
 	}
 	w.of.Unlock()
+}
+
+// Requests of one peer, however many and small, are carried out one at a time: they do not wait for the store in the way of others,
+// which are served meanwhile.
+func TestRequestsOfOnePeerWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	store, q := NewStore(), newQuotas(bounds.Streams, nil)
+	var inside, most atomic.Int64
+	var first sync.Once
+	begun, served := make(chan struct{}), make(chan struct{})
+	compare := func() subscriptionChange {
+		n := inside.Add(1)
+		defer inside.Add(-1)
+		if n > most.Load() {
+			most.Store(n)
+		}
+		first.Do(func() {
+			close(begun)
+			<-served
+		})
+		runtime.Gosched()
+		return subscriptionChange{interest: interestNamed}
+	}
+	var all sync.WaitGroup
+	for range 1000 {
+		p := limited(t, store, q, 1)
+		all.Go(func() {
+			sub, err := p.subscription(typeurl.Endpoints, pushDifference, nil)
+			if err == nil {
+				err = p.resubscribe(sub, nil, false, compare)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			p.leave()
+		})
+	}
+	<-begun
+	request := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{"a"}}
+	if err := limited(t, store, q, 2).handleRequest(request); err != nil {
+		t.Error(err)
+	}
+	close(served)
+	all.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d requests of one peer were carried out at a time", n)
+	}
 }
 
 // A stream may end in any turn of a request. The rest of the work on it is given up, and nothing is left of it.

@@ -58,6 +58,7 @@ func (s *stream) constrain() {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	s.yields = true
 	for {
 		epoch := s.constraints.epoch.Load()
 		s.store.constrain(s, s.constraints.forNode(s.node))
@@ -82,7 +83,9 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 			st.fail(errRebound)
 			return
 		default:
+			st.tab.enter()
 			s.resubscription(sub).constrain(now)
+			st.tab.leave()
 		}
 	}
 }
@@ -116,12 +119,12 @@ func (s *stream) bind(sub *subscription, asked map[topic]locator) {
 // constrain moves a subscription to other constraints, and records what that changes.
 func (r *resubscription) constrain(now dynparam.Constraints) {
 	var asks []*ask
-	comparison{r.sub}.eachAsk(func(a *ask) { asks = append(asks, a) })
+	comparison{r.sub}.eachAsk(r.sub.stream.yielding(), func(a *ask) { asks = append(asks, a) })
 	if !r.move(asks, now) {
 		return
 	}
 	// What the client has of the new asks is only marked.
-	r.turns = r.store.recording(r.sub.stream)
+	r.turns = r.store.recording(r.sub.stream, r.sub.stream.yielding())
 	r.lock()
 	defer r.unlock()
 	for tp, e := range r.sub.sent.entries {

@@ -28,7 +28,8 @@ type Options struct {
 	//
 	// Other limits of what all clients make the server hold together are fixed, for 10,000 clients in 2 GiB:
 	// 16,000,000 subscriptions, 1,000,000 distinct names, 256 MiB of nodes (512 KiB a node on the wire), 500,000
-	// initial_resource_versions that wait to be compared, and 512 MiB of responses that are not read.
+	// initial_resource_versions that wait to be compared, 512 MiB of responses that are not read, and 256 MiB of requests that
+	// wait for others of their peer.
 	MaxStreams int
 
 	// OnRefused is called when one of these limits is reached, with its name, such as "streams", for metrics. It is
@@ -104,8 +105,8 @@ type Options struct {
 	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
 	// are those of StoreFor, the type of the resources, and the name in canonical form (xRFC TP1),
 	// whatever the client's spelling. It is called by several
-	// goroutines at a time, and the client's requests wait for it, as do [Server.RefreshNodeConstraints] and
-	// [Server.RefreshAuthorization]. It must not call functions of the server.
+	// goroutines at a time, and the client's requests wait for it, as do its peer's other requests of 64 KiB and more,
+	// [Server.RefreshNodeConstraints] and [Server.RefreshAuthorization]. It must not call functions of the server.
 	//
 	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
 	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.

@@ -65,12 +65,14 @@ func (p *sotw) unsorted() (subs []*subscription) {
 
 // namesOf returns the names of a subscription, and their version.
 func (p *sotw) namesOf(sub *subscription) (version uint64, named []namedAsk) {
+	p.tab.enter()
+	defer p.tab.leave()
 	for {
 		p.store.mu.RLock()
 		version = sub.namesVersion
 		p.store.mu.RUnlock()
 		named = named[:0]
-		if (comparison{sub}).eachAsk(func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
+		if (comparison{sub}).eachAsk(p.tab, func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
 			return version, named
 		}
 	}

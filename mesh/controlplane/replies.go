@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // patience is how long a response waits for others to be read, if they have reached their limit.
@@ -20,6 +22,8 @@ type replies struct {
 	// nonce and size are those of the last response that was sent; size is 0 if it was read.
 	nonce string
 	size  int64
+	// reserved is what the next response has already. Only push uses it.
+	reserved int64
 }
 
 // sent replaces the last response.
@@ -44,6 +48,48 @@ func (r *replies) answered(t *tab, nonce string) {
 type reply interface {
 	proto.Message
 	GetNonce() string
+	GetResourceErrors() []*discoverypb.ResourceError
+}
+
+// errorBytes is about what an error of a response takes beside its bytes, and so what is reserved for a topic that is due: if it has
+// a resource, that is there anyway.
+const errorBytes = 400
+
+// reserve waits for room for a response, before it is made: many that are made and wait for room would take the memory that they wait for.
+func (s *stream) reserve(ctx context.Context) error {
+	if s.tab == nil {
+		return nil
+	}
+	size := s.atMost(int64(s.topicsDue()) * errorBytes)
+	if err := s.awaitRoom(ctx, size); err != nil {
+		return err
+	}
+	s.replies.reserved = size
+	return nil
+}
+
+// topicsDue returns about how many topics the next responses have.
+func (s *stream) topicsDue() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.dueSubs {
+		n += len(sub.pending.topics) + min(len(sub.pending.later), s.store.pace.due)
+	}
+	return n
+}
+
+// atMost returns the size for which a response counts. One must be possible, whatever its size.
+func (s *allowance) atMost(size int64) int64 { return min(size, s.tab.quotas.of[ofReplies].Limit()/16) }
+
+// unreserve returns what is reserved beyond a size, and what is left to take for it.
+func (s *allowance) unreserve(size int64) (more int64) {
+	if s.tab == nil {
+		return 0
+	}
+	reserved := s.replies.reserved
+	s.replies.reserved = 0
+	s.tab.give(ofReplies, max(0, reserved-size))
+	return max(0, size-reserved)
 }
 
 // send sends a response when there is room for it.
@@ -51,10 +97,11 @@ func (s *allowance) send(wire grpc.ServerStream, r reply) error {
 	if s.tab == nil {
 		return wire.SendMsg(r)
 	}
-	// One response must be possible, whatever its size.
-	size := min(int64(proto.Size(r)), s.tab.quotas.of[ofReplies].Limit()/16)
-	if err := s.awaitRoom(wire.Context(), size); err != nil {
-		return err
+	size := s.atMost(int64(proto.Size(r) + errorBytes*len(r.GetResourceErrors())))
+	if more := s.unreserve(size); more > 0 {
+		if err := s.awaitRoom(wire.Context(), more); err != nil {
+			return err // with which the stream ends, and all that it holds
+		}
 	}
 	err := wire.SendMsg(r)
 	s.replies.sent(s.tab, r.GetNonce(), size)

@@ -23,7 +23,7 @@ type resubscription struct {
 
 // resubscription returns a change of a subscription.
 func (s *Store) resubscription(sub *subscription) *resubscription {
-	r := &resubscription{turns: s.writing(sub.stream), store: s, sub: sub}
+	r := &resubscription{turns: s.writing(sub.stream.yielding()), store: s, sub: sub}
 	r.pause, r.resume = r.note, r.find
 	return r
 }
@@ -162,10 +162,15 @@ func (s *stream) settle(sub *subscription, more int) {
 
 // release removes all subscriptions of a stream that has ended.
 func (s *Store) release(st *stream) {
-	turn := s.writing(st)
+	// What is under way for the stream ends.
+	s.mu.Lock()
+	st.released = true
+	s.mu.Unlock()
+	st.tab.enter()
+	defer st.tab.leave()
+	turn := s.writing(st.tab)
 	turn.lock()
 	defer turn.unlock()
-	st.released = true
 	st.mu.Lock()
 	subs := slices.Collect(maps.Values(st.subs))
 	st.dropWithdrawals()

@@ -154,6 +154,7 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 		}
 		return g, is, err
 	}
+	st.hooks.identifies = s.opts.Identify != nil
 	if allow := s.opts.Authorize; allow != nil {
 		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }
 	}

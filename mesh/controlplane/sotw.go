@@ -46,6 +46,7 @@ func newSotW(s *stream, mayWrap, reportAbsence bool) *sotw {
 
 // handleRequest processes one request.
 func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
+	defer p.leave()
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
@@ -67,6 +68,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 		return nil
 	}
 	defer p.settle(sub, -1)
+	p.enter()
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
 	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return comparison{sub}.sotwChange(wanted) })
 	if err != nil {
@@ -117,7 +119,10 @@ func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	p.sortNames()
 	p.collectComputed(func() { batches = p.number() })
 	for i := range batches {
-		if err := send(p.response(&batches[i])); err != nil {
+		p.tab.enter()
+		resp := p.response(&batches[i])
+		p.tab.leave()
+		if err := send(resp); err != nil {
 			return err
 		}
 	}

@@ -39,8 +39,12 @@ type stream struct {
 	wake chan struct{}
 
 	// changing lets one change of the subscriptions run at a time: a request's, constrain or reauthorize. It is locked before
-	// Store.mu.
+	// the turn of the stream among those of its peer, and that before Store.mu.
 	changing sync.Mutex
+	// yields says that the change, which is large, gives other streams of the peer their turns. changing guards it.
+	yields bool
+	// request is the present one. Only the reader uses it.
+	request carriedOut
 
 	// recheck calls Options.Identify again.
 	recheck recheck
@@ -85,6 +89,8 @@ type hooks struct {
 	allow    func(node *corepb.Node, typeURL, name string) error
 	grant    func(node *corepb.Node) (access.Grant, *corepb.Node, error)
 	absence  func(typeURL, name string, allowed func(name string) bool) string
+	// identifies says that grant may take some time.
+	identifies bool
 }
 
 // phase is how far a stream has come. It is 0 before the first request.
@@ -116,6 +122,11 @@ func (s *stream) greet(node *corepb.Node) error {
 	}
 	if err := s.tab.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
+	}
+	if s.hooks.identifies {
+		if err := s.stepAside(); err != nil {
+			return err
+		}
 	}
 	return onOtherStack(func() error {
 		if err := s.move(node); err != nil {
@@ -220,12 +231,23 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 // legacy is that of authorize.
 func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy bool, compare func() subscriptionChange) error {
 	return onOtherStack(func() error {
-		s.changing.Lock()
 		defer s.changing.Unlock()
+		if !s.changing.TryLock() {
+			s.leaveTurn()
+			s.changing.Lock()
+			s.enter()
+		}
+		s.yields = s.request.large
 		s.bind(sub, asked)
+		if s.hooks.allow != nil {
+			if err := s.stepAside(); err != nil {
+				return err
+			}
+		}
 		if err := s.authorize(sub, asked, legacy); err != nil {
 			return err
 		}
+		s.enter()
 		change := compare()
 		if change.isNone(sub.interest) {
 			return nil
@@ -286,13 +308,19 @@ func exchange[Req, Resp any](
 			s.endWithdrawals()
 		case <-wake:
 			group.Go(func() {
-				pushed <- v.push(func(r *Resp) error {
+				if err := s.reserve(wire.Context()); err != nil {
+					pushed <- err
+					return
+				}
+				err := v.push(func(r *Resp) error {
 					if err := s.failed(); err != nil {
 						return err // the rest was composed before
 					}
 					s.last.changes.Add(1)
 					return s.send(wire, any(r).(reply))
 				})
+				s.unreserve(0)
+				pushed <- err
 			})
 			wake = nil
 		case err := <-pushed:
@@ -312,6 +340,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.ServerStream, v protocolHand
 			return nil
 		}
 		if err != nil {
+			s.leave()
 			return err
 		}
 		s.replies.answered(s.tab, any(req).(interface{ GetResponseNonce() string }).GetResponseNonce())

@@ -26,13 +26,15 @@ var usualPace = pace{turn: 2 * time.Millisecond, alone: 64, due: 1000}
 //	the next of the 200,000                  Store.mu is held for 2 ms
 //
 // Many such works would all wait for Store.mu, and others behind them. So they wait in queues first: those of one
-// peer for each other, and then its first one for those of other peers.
+// peer for each other, from the beginning, and then its first one, if it is long, for those of other peers.
 type turns struct {
 	// locks are taken in this order.
 	locks []sync.Locker
 	pace  pace
-	// queues are locked before the locks, in this order, but for the first items of the work.
-	queues []sync.Locker
+	// tab is that of a stream whose turn it is (tab.enter), if its peer's other streams have theirs between two pieces; else nil.
+	tab *tab
+	// queue is locked before the locks, but for the first items of the work; it may be nil.
+	queue sync.Locker
 	// pause is called before the locks are released between two pieces; it may be nil.
 	pause func()
 	// resume is called after they are taken again, and reports whether the work is to go on; it may be nil.
@@ -54,13 +56,13 @@ func (t *turns) unlock() {
 	for i := len(t.locks) - 1; i >= 0; i-- {
 		t.locks[i].Unlock()
 	}
-	t.leaveQueues()
+	t.leaveQueue()
 }
 
-// leaveQueues lets the next work wait for the locks.
-func (t *turns) leaveQueues() {
-	for i := len(t.queues) - 1; t.queued && i >= 0; i-- {
-		t.queues[i].Unlock()
+// leaveQueue lets the next work wait for the locks.
+func (t *turns) leaveQueue() {
+	if t.queued {
+		t.queue.Unlock()
 	}
 	t.queued = false
 }
@@ -80,32 +82,43 @@ func (t *turns) next() bool {
 		t.pause()
 	}
 	t.unlock()
+	t.tab.leave()
 	if t.pace.between != nil {
 		t.pace.between()
 	}
-	for _, q := range t.queues {
-		q.Lock()
+	t.tab.enter()
+	if t.queue != nil {
+		t.queue.Lock()
+		t.queued = true
 	}
-	t.queued = true
 	t.lock()
 	return t.resume == nil || t.resume()
 }
 
-// reading returns turns of Store.mu, held for reading, for work of a stream.
-func (s *Store) reading(st *stream) *turns {
-	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace, queues: st.tab.queue()}
+// yielding returns the tab for turns of a change of the stream's subscriptions: a request that is not large is carried out
+// in one turn among those of its peer, so that there are not many that are carried out in part. The caller holds changing.
+func (s *stream) yielding() *tab {
+	if s.yields {
+		return s.tab
+	}
+	return nil
 }
 
-// writing returns turns of Store.mu for work of a stream.
-func (s *Store) writing(st *stream) turns {
-	return turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queues: append(st.tab.queue(), &s.queue)}
+// reading returns turns of Store.mu, held for reading.
+func (s *Store) reading(tab *tab) *turns {
+	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace, tab: tab}
+}
+
+// writing returns turns of Store.mu.
+func (s *Store) writing(tab *tab) turns {
+	return turns{locks: []sync.Locker{&s.mu}, pace: s.pace, tab: tab, queue: &s.queue}
 }
 
 // recording returns turns for work on what is due to a stream and what it was sent, for which Store.mu is held for
 // reading: others may read meanwhile. The work ends with the stream.
-func (s *Store) recording(st *stream) turns {
+func (s *Store) recording(st *stream, tab *tab) turns {
 	return turns{
-		locks: []sync.Locker{s.mu.RLocker(), &st.mu}, pace: s.pace, queues: st.tab.queue(),
+		locks: []sync.Locker{s.mu.RLocker(), &st.mu}, pace: s.pace, tab: tab,
 		resume: func() bool { return !st.released },
 	}
 }
