@@ -110,4 +110,6 @@ func (k *knownRoutes) key(raw []byte) []byte {
 
 // mayReplace reports whether a version that was decoded with the help of the last one is what decoding it alone gives:
 // what is ignored is listed in order of the whole, and routes with equal overrides share one.
-func (l *lastRoutes) mayReplace(rc *RouteConfiguration) bool { return len(rc.Ignored) == 0 && !l.overridden }
+func (l *lastRoutes) mayReplace(rc *RouteConfiguration) bool {
+	return len(rc.Ignored) == 0 && !l.overridden
+}
