@@ -235,8 +235,8 @@ func (w *world) apply() string {
 }
 
 // settle ends all faults of the network, starts all replicas, and waits until all of them serve the newest documents if
-// these are good. Otherwise those that have served go on with documents that were good, and those that were started are not
-// ready.
+// these are good. Otherwise those that have served go on with documents that were good, as wereGood says, and those that were
+// started are not ready.
 func (w *world) settle() {
 	w.Helper()
 	for _, r := range w.replicas {
@@ -249,13 +249,29 @@ func (w *world) settle() {
 	for _, r := range w.replicas {
 		cmdtest.Await(w, func() string {
 			names, err := w.serves(r)
-			if names == newest && good || err == nil && !good && (w.good[names] || names == notReady && !r.ready) {
+			if names == newest && good || err == nil && !good && (w.wereGood(names) || names == notReady && !r.ready) {
 				r.ready = r.ready || names != notReady
 				return ""
 			}
 			return fmt.Sprintf("a replica serves %q (%v), the newest are %q, good: %t. Steps: %s\nIts log:\n%s", names, err, newest, good, strings.Join(w.done, "; "), r.log)
 		})
 	}
+}
+
+// wereGood reports whether services are those of documents that were good: once together, or of several such states, since services
+// whose large withdrawal waits stay beside those that came meanwhile.
+func (w *world) wereGood(names string) bool {
+	served, covered := strings.Fields(names), map[string]bool{}
+	for state := range w.good {
+		together := strings.Fields(state)
+		if slices.ContainsFunc(together, func(name string) bool { return !slices.Contains(served, name) }) {
+			continue
+		}
+		for _, name := range together {
+			covered[name] = true
+		}
+	}
+	return len(served) > 0 && len(covered) == len(served)
 }
 
 // Whatever is written, in whatever order replicas stop, start and are cut off, and whatever etcd compacts: in the end all
