@@ -264,7 +264,7 @@ func (m *rpcMeter) RecordFloat64Histo(h *estats.Float64HistoHandle, v float64, l
 func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
 	t.Parallel()
 	names := metrics.All().Metrics()
-	if len(names) != 15 {
+	if len(names) != 17 {
 		t.Errorf("%d metrics: %v", len(names), names)
 	}
 	for name := range names {
