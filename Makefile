@@ -106,7 +106,7 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 SIZE_PLUGIN := 36809
 SIZE_OTHER := 46541
 SIZE_TESTS := 112955
-SIZE_WORDS := 65856
+SIZE_WORDS := 65901
 
 .PHONY: size
 size: ## Print the lines of Go by module and room, without comments and generated code, and the sums; fails above their ceilings
