@@ -317,7 +317,8 @@ func TestMetricsOfRPCs(t *testing.T) {
 	} {
 		for _, k := range kinds {
 			t.Run(test.name+"/"+string(k), func(t *testing.T) {
-				name := strings.ReplaceAll(test.name, " ", "-")
+				// The gauges are of all channels of the process with the target.
+				name := "metrics-" + strings.ReplaceAll(test.name, " ", "-")
 				route := proto.Clone(test.route).(*routepb.Route)
 				route.Name = test.named
 				m.set(chain(name, route))
