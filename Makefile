@@ -105,7 +105,7 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 # The ceilings of "make size". They only ever go down: who deletes lowers them.
 SIZE_PLUGIN := 36809
 SIZE_OTHER := 46541
-SIZE_TESTS := 112955
+SIZE_TESTS := 112935
 SIZE_WORDS := 65901
 
 .PHONY: size

@@ -242,7 +242,7 @@ func newRPCMeter() *rpcMeter {
 	m := new(rpcMeter)
 	m.meter = newMeter(func(d *estats.MetricDescriptor, labels []string) string {
 		name, ok := strings.CutPrefix(d.Name, "dynxds.client.")
-		// Certificates are those of the process, and so of other tests.
+		// The process has the certificates of other tests, too.
 		if !ok || strings.HasPrefix(name, "certificate.") {
 			return ""
 		}

@@ -106,8 +106,8 @@ const (
 	Versions = 500_000
 	// ReplyBytes is the size of the responses that clients have not read yet.
 	ReplyBytes = 512 << 20
-	// WaitingRequestBytes is the size of the requests that have arrived, and are not carried out yet, but for those of less than
-	// 64 KiB on a stream.
+	// WaitingRequestBytes is the size of the requests that have arrived and are not carried out yet. Requests below 64 KiB do not
+	// count.
 	WaitingRequestBytes = 16 * RequestBytes
 	// RequestBytes is the size of one request, 16 MiB being about 200,000 names.
 	RequestBytes = 16 << 20

@@ -102,7 +102,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	}
 }
 
-// A relay that says in place of resources that its own control plane is unreachable is one problem, that of the server. What else is
+// If a relay says, in place of resources, that its control plane is unreachable, the server has one problem. What else is
 // wrong with resources is told as ever.
 func TestBehindARelay(t *testing.T) {
 	t.Parallel()
@@ -297,7 +297,7 @@ func TestOtherRPCs(t *testing.T) {
 	}
 }
 
-// What RPCs do now is told apart from what they did, and a verdict about RPCs has a problem beside it, whatever became of their cluster.
+// The verdict distinguishes RPCs that fail now from RPCs that failed before. A verdict about RPCs names a problem, even if their cluster is gone.
 func TestFailedRPCs(t *testing.T) {
 	t.Parallel()
 	const target = "xds:///failed"
@@ -326,7 +326,7 @@ func TestFailedRPCs(t *testing.T) {
 	}
 }
 
-// The certificates that the process presents are told, those that end first in front, and as a problem when their end is near. The test is
+// The state lists the certificates that the process presents, the one that ends first in front. One that ends soon is a problem. The test is
 // not parallel: the certificates are those of all tests.
 func TestCertificates(t *testing.T) {
 	ca, now := testca.New(t), time.Now()

@@ -76,7 +76,7 @@ func equalEnds(a, b [][]byte) (start, end int) {
 	return start, end
 }
 
-// between returns the routes but the first and the last ones, of which raw has the bytes.
+// between returns the routes without so many at the start and at the end. raw has the bytes of all.
 func (h lastHost) between(raw [][]byte, first, last int) *knownRoutes {
 	known := &knownRoutes{routes: make(map[string]*Route, len(raw)-first-last)}
 	for i := first; i < len(raw)-last; i++ {
@@ -98,7 +98,7 @@ func (k *knownRoutes) key(raw []byte) []byte {
 	k.buffer = k.buffer[:0]
 	f := fields(raw)
 	for found := f.next(); found.number != 0; found = f.next() {
-		if found.number != fieldRouteMetadata {
+		if found.number != fieldMetadata {
 			k.buffer = append(k.buffer, found.whole...)
 		}
 	}

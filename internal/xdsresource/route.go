@@ -28,7 +28,8 @@ type RouteConfiguration struct {
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// regexCost is the total cost of its regular expressions, and at most of those that updates have removed since.
+	// regexCost is the total cost of its regular expressions. It may count some that an update has removed, until the whole is
+	// decoded again.
 	regexCost int
 }
 

@@ -14,8 +14,7 @@ const (
 	fieldEndpoints    = 2 // LocalityLbEndpoints.lb_endpoints
 	fieldRoutes       = 3 // VirtualHost.routes
 	fieldMatch        = 1 // Route.match
-
-	fieldRouteMetadata = 4 // Route.metadata
+	fieldMetadata     = 4 // Route.metadata
 )
 
 // fieldsOf goes through the fields of a message on the wire.

@@ -99,13 +99,7 @@ func TestWatchGone(t *testing.T) {
 			proxy := newAPIProxy(t, k.cluster, "endpointslices")
 			k.log = &xdstest.Log{}
 			server := k.serving(proxy.use)
-			k.service("greeter", "8080")
-			a, _ := pods.start(t, "a")
-			b, _ := pods.start(t, "b")
-			k.slice("greeter-1", "greeter", "", 8080, ready(a))
-			conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-			awaitIDs(t, conn, "a")
-			l := startLoad(conn, 2)
+			a, b, conn, l := k.loaded(t, pods, server)
 			asked, changed := make(chan struct{}, 1), make(chan struct{})
 			proxy.set(func(w http.ResponseWriter, r *http.Request) bool {
 				if !resumes(r) {
@@ -238,13 +232,7 @@ func TestAPIServerSilent(t *testing.T) {
 	server := k.serving(func(f *flags) {
 		xdstest.NoError(t, k.cluster.KubeconfigOf(f.kubeconfig, k.cluster.AdminToken(), before.url))
 	})
-	k.service("greeter", "8080")
-	a, _ := pods.start(t, "a")
-	b, _ := pods.start(t, "b")
-	k.slice("greeter-1", "greeter", "", 8080, ready(a))
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitIDs(t, conn, "a")
-	l := startLoad(conn, 2)
+	_, b, conn, l := k.loaded(t, pods, server)
 	open := before.shut()
 	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
 	xdstest.NoError(t, k.log.Wait(testutils.Context(t), "level=ERROR", "the API server does not answer", "since="))

@@ -79,3 +79,16 @@ func (l *load) end(t testing.TB) (sent int) {
 	}
 	return l.sent
 }
+
+// loaded makes a service greeter of two pods, of which only the first has an endpoint, and RPCs to it. a and b are the addresses
+// of the pods.
+func (k *kube) loaded(t testing.TB, pods *pods, server string) (a, b string, conn *grpc.ClientConn, l *load) {
+	t.Helper()
+	k.service("greeter", "8080")
+	a, _ = pods.start(t, "a")
+	b, _ = pods.start(t, "b")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	conn = pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitIDs(t, conn, "a")
+	return a, b, conn, startLoad(conn, 2)
+}

@@ -28,13 +28,7 @@ func TestOddObjects(t *testing.T) {
 		f.opts.Serve.MetricsAddress, f.namespaces = at.String(), []string{k.namespace, theirs.namespace}
 		f.leaseNamespace = k.namespace
 	})
-	k.service("greeter", "8080")
-	a, _ := pods.start(t, "a")
-	b, _ := pods.start(t, "b")
-	k.slice("greeter-1", "greeter", "", 8080, ready(a))
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitIDs(t, conn, "a")
-	l := startLoad(conn, 2)
+	a, b, conn, l := k.loaded(t, pods, server)
 
 	theirs.service("odd", "8080")
 	for _, port := range []int32{0, 70000, -1} {

@@ -28,13 +28,7 @@ func TestOutages(t *testing.T) {
 	t.Cleanup(own.Stop)
 	k, pods := newKubeIn(t, own), &pods{}
 	server := k.serving()
-	k.service("greeter", "8080")
-	a, _ := pods.start(t, "a")
-	b, _ := pods.start(t, "b")
-	k.slice("greeter-1", "greeter", "", 8080, ready(a))
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitIDs(t, conn, "a")
-	l := startLoad(conn, 2)
+	a, b, conn, l := k.loaded(t, pods, server)
 
 	own.KillAPIServer()
 	late := pods.client(t, server, "xds:///greeter."+k.namespace+":8080")
@@ -131,13 +125,7 @@ func TestConnectionAge(t *testing.T) {
 	server := k.serving(func(f *flags) {
 		f.opts.Serve.MaxConnectionAge, f.opts.Serve.Grace = 200*time.Millisecond, time.Millisecond
 	})
-	k.service("greeter", "8080")
-	a, _ := pods.start(t, "a")
-	b, _ := pods.start(t, "b")
-	k.slice("greeter-1", "greeter", "", 8080, ready(a))
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitIDs(t, conn, "a")
-	l := startLoad(conn, 2)
+	_, b, conn, l := k.loaded(t, pods, server)
 	cmdtest.Await(t, func() string {
 		if n := k.log.Count("stream ended"); n < 5 {
 			return fmt.Sprintf("%d streams have ended", n)

@@ -9,9 +9,9 @@ const (
 		"or dial with fallback credentials that the server accepts"
 )
 
-// Advise returns the error of a connection with what it says of the server, by package tlsadvice, and with advice. said may be "".
-// bundle is that of the connection; nil: the channel's own credentials. Both p and bundle may be nil. The errors of
-// connections that the Cluster has secured are returned as they are.
+// Advise adds to the error of a connection what the error says of the server (said, made by package tlsadvice; "" for nothing), and
+// advice. bundle has the credentials of the connection; nil: the channel's own. The Pool may be nil. Errors of connections
+// that the Cluster has secured are returned unchanged.
 func (p *Pool) Advise(err error, said string, bundle *Bundle) error {
 	if said == "" || p == nil || bundle != nil && bundle.security != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// The error of a pick names the endpoint, once, whatever gRPC's own error says: that of a handshake has no address.
+// The error of a pick names the endpoint, once, whatever gRPC's own error says: the error of a handshake has no address.
 func TestErrorsNameTheEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, reach := range map[string]lbtest.Reach{"an error with the address": lbtest.Refused, "one without": lbtest.Mute} {

@@ -175,7 +175,7 @@ func (r *receiver) await() error {
 		select {
 		case r.host.turn <- struct{}{}:
 			r.mu.Lock()
-			if r.closed {
+			if r.closed || r.held == 0 { // its messages have ended meanwhile: the turn is for others
 				<-r.host.turn
 			} else {
 				r.hasTurn = true
