@@ -15,11 +15,11 @@ import (
 // A control plane changes the routes again and again, and answers for none of the clusters that they add: the client asks for
 // the clusters of the routes in use and of the newest ones, keeps nothing of the others, and asks for a cluster that all of
 // them name without a break. The newest routes are used once their clusters are there. The test is not parallel to others, as
-// it measures the process.
+// it measures the process. A client that kept the clusters would grow by 57 MB and more; other tests leave up to 5 MB behind.
 func TestReplacedRoutesLeaveNothingBehind(t *testing.T) {
 	everyWay(t)
 	directly(t, "a relay stays subscribed for a while")
-	const versions, clusters, grows = 300, 100, 4 << 20
+	const versions, clusters, grows = 300, 100, 20 << 20
 	overLinksInTurn(t, func(t *testing.T) {
 		m := newMesh(t)
 		m.keepSilent()
