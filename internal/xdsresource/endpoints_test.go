@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 	"unsafe"
 
@@ -45,162 +44,13 @@ func assignment(localities ...*endpointpb.LocalityLbEndpoints) *endpointpb.Clust
 	return &endpointpb.ClusterLoadAssignment{ClusterName: "svc", Endpoints: localities}
 }
 
-func TestEndpoints(t *testing.T) {
-	t.Parallel()
-	draining := withWeight(host("::1"), 7)
-	draining.HealthStatus = corepb.HealthStatus_DRAINING
-	healthy := lbEndpoint(tcp("backend.example.com", 65535))
-	healthy.HealthStatus = corepb.HealthStatus_HEALTHY
-	id := func(zone string) LocalityID { return LocalityID{Region: "r", Zone: zone, SubZone: "s"} }
-	one := func(h string) []Endpoint { return []Endpoint{{Address: h + ":80", Weight: 1}} }
-	unweighted := locality("none", 0, 0, host("9.9.9.9"))
-	unweighted.LoadBalancingWeight = nil
-	nameless := locality("", 0, 1, host("1"))
-	nameless.Locality = nil
-	for _, tc := range []struct {
-		given    string
-		resource *endpointpb.ClusterLoadAssignment
-		want     []Locality
-	}{
-		{"nothing", assignment(), []Locality{}},
-		{
-			"addresses, weights, health",
-			assignment(locality("z", 0, 3, host("10.0.0.1"), draining, healthy)),
-			[]Locality{{ID: id("z"), Weight: 3, Endpoints: []Endpoint{
-				{Address: "10.0.0.1:80", Weight: 1, Health: HealthUnknown},
-				{Address: "[::1]:80", Weight: 7, Health: HealthDraining},
-				{Address: "backend.example.com:65535", Weight: 1, Health: HealthHealthy},
-			}}},
-		}, {
-			"priorities in any order, and one locality in two of them",
-			assignment(locality("a", 1, 1, host("1")), locality("a", 0, 2, host("2")), locality("b", 1, math.MaxUint32-1, host("3"))),
-			[]Locality{
-				{ID: id("a"), Priority: 1, Weight: 1, Endpoints: one("1")},
-				{ID: id("a"), Priority: 0, Weight: 2, Endpoints: one("2")},
-				{ID: id("b"), Priority: 1, Weight: math.MaxUint32 - 1, Endpoints: one("3")},
-			},
-		}, {
-			"localities without weight, however wrong else (gRFC A27)",
-			assignment(unweighted, locality("a", 9, 0, &endpointpb.LbEndpoint{}), locality("a", 0, 1, host("9.9.9.9"))),
-			[]Locality{{ID: id("a"), Weight: 1, Endpoints: one("9.9.9.9")}},
-		}, {
-			"a priority without an endpoint",
-			assignment(locality("a", 0, 1), locality("b", 1, 1, host("1")), locality("c", 2, 1), locality("d", 3, 1, host("2"))),
-			[]Locality{
-				{ID: id("b"), Priority: 0, Weight: 1, Endpoints: one("1")},
-				{ID: id("d"), Priority: 1, Weight: 1, Endpoints: one("2")},
-			},
-		}, {
-			"a locality without a name, as Istio, Kuma, Consul and Envoy Gateway send it",
-			assignment(nameless, locality("a", 0, 1, host("2"))),
-			[]Locality{{Weight: 1, Endpoints: one("1")}, {ID: id("a"), Weight: 1, Endpoints: one("2")}},
-		}, {
-			"an empty locality beside another of its priority",
-			assignment(locality("a", 0, 1), locality("b", 0, 1, host("1"))),
-			[]Locality{{ID: id("b"), Weight: 1, Endpoints: one("1")}},
-		},
-	} {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			got := mustDecode[Endpoints](t, EndpointsType, tc.resource)
-			for _, i := range got.Ignored { // A locality that is left out is reported.
-				xdstest.Equal(t, "Ignored", "warning endpoints[0].load_balancing_weight: is not set, so the locality is not used (gRFC A27)", i.Severity.String()+" "+i.String())
-			}
-			if reported := len(got.Ignored) > 0; reported != slices.Contains(tc.resource.Endpoints, unweighted) {
-				t.Errorf("ignored: %v", got.Ignored)
-			}
-			got.Ignored = nil
-			xdstest.Equal(t, "Endpoints", &Endpoints{Name: "svc", Localities: tc.want}, got)
-		})
-	}
-}
-
 // gRFC A27: HEALTHY and UNKNOWN get RPCs.
-func TestHealthStatus(t *testing.T) {
+func TestUsable(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		pb     corepb.HealthStatus
-		want   HealthStatus
-		usable bool
-	}{
-		{corepb.HealthStatus_UNKNOWN, HealthUnknown, true},
-		{corepb.HealthStatus_HEALTHY, HealthHealthy, true},
-		{corepb.HealthStatus_UNHEALTHY, HealthUnhealthy, false},
-		{corepb.HealthStatus_DRAINING, HealthDraining, false},
-		{corepb.HealthStatus_TIMEOUT, HealthTimeout, false},
-		{corepb.HealthStatus_DEGRADED, HealthDegraded, false},
-		{99, 99, false},
-	} {
-		xdstest.Parallel(t, tc.pb.String(), func(t *testing.T) {
-			e := host("a")
-			e.HealthStatus = tc.pb
-			got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0].Health
-			if got != tc.want || got.Usable() != tc.usable {
-				t.Errorf("Health, Usable = %v, %v, want %v, %v", got, got.Usable(), tc.want, tc.usable)
-			}
-		})
-	}
-}
-
-func TestEndpointsFaults(t *testing.T) {
-	t.Parallel()
-	const priority0 = "is the same as that of endpoints[0], in the same priority 0"
-	whole := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
-		return withText(t, assignment(), fields)
-	}
-	weighing := func(zone string, priority, weight uint32) string {
-		return fmt.Sprintf(`endpoints{locality{zone:%q} priority:%d load_balancing_weight{value:%d}}`, zone, priority, weight)
-	}
-	checkTextFaults(t, EndpointsType, "", whole, []textCase{
-		{"localities without an ID",
-			`endpoints{load_balancing_weight{value:1}} endpoints{load_balancing_weight{value:1}} endpoints{load_balancing_weight{}}`,
-			"endpoints[1].locality: " + priority0},
-		{"one locality twice in a priority", weighing("a", 0, 1) + weighing("b", 0, 1) + weighing("a", 0, 1),
-			"endpoints[2].locality: " + priority0},
-		{"locality weights that overflow",
-			weighing("a", 0, math.MaxUint32) + weighing("b", 0, 1) + weighing("c", 0, 1) + weighing("d", 1, 1),
-			"endpoints[1].load_balancing_weight: the localities of priority 0 have a weight of more than 4294967295 together"},
-		{"a gap in the priorities", weighing("a", 0, 1) + weighing("b", 3, 1) + weighing("c", 5, 1),
-			"endpoints: no locality has priority 1 although one has priority 3; priorities must have no gaps"},
-		{"no priority 0", weighing("a", math.MaxUint32, 1),
-			"endpoints: no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"},
-	})
-	one := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
-		return assignment(locality("z", 0, 1, withText(t, &endpointpb.LbEndpoint{}, fields)))
-	}
-	const socket = "@.endpoint.address.socket_address"
-	badHost := func(host string) textCase {
-		return textCase{"the host " + host, `endpoint{address{socket_address{address:"` + host + `" port_value:80}}}`,
-			socket + `.address: "` + host + `" is neither an IP address nor a host name`}
-	}
-	checkTextFaults(t, EndpointsType, "endpoints[0].lb_endpoints[0]", one, []textCase{
-		{"an endpoint of weight 0", `endpoint{address{socket_address{address:"a" port_value:80}}} load_balancing_weight{}`,
-			"@.load_balancing_weight: must be at least 1"},
-		{"no endpoint", ``, "@: host_identifier must be endpoint, is not set"},
-		{"a named endpoint", `endpoint_name:"n"`, "@: host_identifier must be endpoint, is endpoint_name"},
-		{"no address", `endpoint{}`, "@.endpoint.address: must be socket_address, is not set"},
-		{"a pipe", `endpoint{address{pipe{path:"/p"}}}`, "@.endpoint.address: must be socket_address, is pipe"},
-		{"a named port and no host", `endpoint{address{socket_address{named_port:"http"}}}`,
-			socket + ".address: must not be empty; " + socket + ": port_specifier must be port_value, is named_port"},
-		{"port 0", `endpoint{address{socket_address{address:"a" port_value:0}}}`,
-			socket + ".port_value: must be from 1 to 65535, is 0"},
-		{"a port out of range", `endpoint{address{socket_address{address:"a" port_value:65536}}}`,
-			socket + ".port_value: must be from 1 to 65535, is 65536"},
-		badHost("a:80"), badHost("[::1]"), badHost("http://a"),
-	})
-	for given, tc := range map[string]struct {
-		resource *endpointpb.ClusterLoadAssignment
-		want     string
-	}{
-		"endpoint weights that overflow": {assignment(locality("a", 0, 1, withWeight(host("1"), math.MaxUint32), host("2"))),
-			"endpoints[0].lb_endpoints: the endpoints have a weight of 4294967296 together, more than 4294967295"},
-		"one address twice, also across localities": {
-			assignment(locality("a", 0, 1, host("1"), host("2"), host("1")), locality("b", 1, 1, host("2"))),
-			`endpoints[0].lb_endpoints[2].endpoint.address: "1:80" is already the address of endpoints[0].lb_endpoints[0]; ` +
-				`endpoints[1].lb_endpoints[0].endpoint.address: "2:80" is already the address of endpoints[0].lb_endpoints[1]`},
-	} {
-		xdstest.Parallel(t, given, func(t *testing.T) {
-			xdstest.Equal(t, "faults", tc.want, faultText(t, EndpointsType, tc.resource))
-		})
+	for h := HealthUnknown; h <= 99; h++ {
+		if want := h == HealthUnknown || h == HealthHealthy; h.Usable() != want {
+			t.Errorf("%v gets RPCs: %v, want %v", h, h.Usable(), want)
+		}
 	}
 }
 
@@ -211,26 +61,6 @@ func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {
 	if unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Error("two localities of one zone keep its name twice")
 	}
-}
-
-// gRFC A61, "Support Multiple Addresses Per Endpoint in xDS", and A76.
-func TestAdditionalAddressesAndHashKey(t *testing.T) {
-	t.Parallel()
-	type additional = endpointpb.Endpoint_AdditionalAddress
-	e := host("10.0.0.1")
-	e.GetEndpoint().AdditionalAddresses = []*additional{{Address: tcp("::1", 80)}, {Address: tcp("10.0.0.2", 81)}}
-	withText(t, e, `metadata{filter_metadata{key:"envoy.lb" value{fields{key:"hash_key" value{string_value:"stateful-0"}}}}}`)
-	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
-	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
-	want.Metadata = got.Metadata
-	xdstest.Equal(t, "Endpoint", want, got)
-	e.GetEndpoint().AdditionalAddresses = []*additional{{}, {Address: tcp("10.0.0.1", 80)}, {Address: tcp("a b", 80)}}
-	const at = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
-	checkFaults(t, EndpointsType, assignment(locality("z", 0, 1, e)), []fault{
-		{at + "[0].address", "must be socket_address, is not set"},
-		{at + "[1].address", `"10.0.0.1:80" is already the address of endpoints[0].lb_endpoints[0]`},
-		{at + "[2].address.socket_address.address", `"a b" is neither an IP address nor a host name`},
-	})
 }
 
 func TestEndpointEqualSeesEveryField(t *testing.T) {

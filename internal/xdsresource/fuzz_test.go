@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/grpc/codes"
@@ -240,4 +241,17 @@ func metadataOf(rpc *matching.RPC) metadata.MD {
 		return rpc.Metadata()
 	}
 	return nil
+}
+
+// nestedWRR is round robin, at the given depth of policies.
+func nestedWRR(depth int) string {
+	if depth == 1 {
+		return `[RoundRobin]{}`
+	}
+	return wrrLocality(nestedWRR(depth - 1))
+}
+
+// inlineCluster is a Cluster with its endpoints in it.
+func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.ClusterLoadAssignment) *clusterpb.Cluster {
+	return &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: kind}, LoadAssignment: load}
 }

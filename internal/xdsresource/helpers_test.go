@@ -106,9 +106,6 @@ func wrrLocality(messages ...string) string {
 	return `[WrrLocality]{endpoint_picking_policy{` + policies(messages...) + `}}`
 }
 
-// unknownMessage is a message of an unknown type.
-const unknownMessage = `type_url:"` + unknownURL + `"`
-
 // picking is the cluster blue with the policies as its load_balancing_policy.
 func picking(t testing.TB, messages ...string) *clusterpb.Cluster {
 	t.Helper()
@@ -145,28 +142,11 @@ var anyTypes = map[string]string{
 	"WrrLocality":                  "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
 }
 
-// textCase is a resource, as the fields that are set in a valid one, and the faults that it then has.
-type textCase struct{ given, fields, want string }
-
-// checkTextFaults decodes the resource of each case, and compares the faults, written on one line as
-// in a NACK. In want, @ stands for the path at.
-func checkTextFaults[M proto.Message](
-	t *testing.T, rt *xdsclient.ResourceType, at string, resource func(t testing.TB, fields string) M, cases []textCase,
-	options ...xdsclient.DecodeOptions,
-) {
-	t.Helper()
-	for _, tc := range cases {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			xdstest.Equal(t, "faults", strings.ReplaceAll(tc.want, "@", at), faultText(t, rt, resource(t, tc.fields), options...))
-		})
-	}
-}
-
 // faultText decodes a resource and returns its faults on one line.
-func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) string {
+func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) string {
 	t.Helper()
 	var lines []string
-	for _, f := range decodeFaults(t, rt, m, options...) {
+	for _, f := range decodeFaults(t, rt, m) {
 		lines = append(lines, f.Path+": "+f.Problem)
 	}
 	return strings.Join(lines, "; ")
@@ -206,23 +186,4 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, opt
 func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
 	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
-}
-
-// row is a case of a table: an input and the wanted result.
-type row[G, W any] struct {
-	name  string
-	given G
-	want  W
-}
-
-type rows[G, W any] []row[G, W]
-
-// checkEach runs a test for each row, which compares the result of got with the wanted one.
-func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given G) W, table rows[G, W]) {
-	t.Helper()
-	for _, r := range table {
-		xdstest.Parallel(t, r.name, func(t *testing.T) {
-			xdstest.Equal(t, what, r.want, got(t, r.given), cmpopts.IgnoreUnexported(Forward{}))
-		})
-	}
 }

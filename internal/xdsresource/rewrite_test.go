@@ -4,7 +4,6 @@ package xdsresource
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -58,27 +57,6 @@ func TestRewritePath(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestRewriteFaults(t *testing.T) {
-	t.Parallel()
-	const at = firstRoute + ".route"
-	rewriting := func(pattern, substitution string) string {
-		return fmt.Sprintf(`regex_rewrite{pattern{regex:%q} substitution:%q}`, pattern, substitution)
-	}
-	checkTextFaults(t, RouteConfigurationType, at, acting, []textCase{
-		{"two rewrites of the path", `prefix_rewrite:"/"` + rewriting("a", "b"), "@: prefix_rewrite and regex_rewrite are both set"},
-		{"an invalid pattern", rewriting("(", ""), "@.regex_rewrite.pattern.regex: " + badParenthesis},
-		{"no pattern", `regex_rewrite{}`, "@.regex_rewrite.pattern.regex: must not be empty"},
-		{"a group that is not there", rewriting("(a)", `\2`), `@.regex_rewrite.substitution: "\\2": the pattern has no group for \2`},
-		{"half an escape", rewriting("a", `b\`),
-			`@.regex_rewrite.substitution: "b\\": a \ must be followed by a digit or another \`},
-		{"a long substitution", rewriting("a", strings.Repeat("b", 1025)),
-			"@.regex_rewrite.substitution: has 1025 bytes, more than 1024"},
-	})
-	checkTextFaults(t, RouteConfigurationType, at, acting, []textCase{
-		{"an authority with a blank", `host_rewrite_literal:"a b"`, `@.host_rewrite_literal: "a b" is not an authority`},
-	}, trusted)
 }
 
 // RouteAction.host_rewrite_specifier, and gRFC A81, "xDS Resource Validation":
@@ -138,19 +116,6 @@ func TestRewriteAuthority(t *testing.T) {
 			xdstest.Equal(t, "left out because the server is not trusted", want, paths)
 		})
 	}
-}
-
-func TestHostnameOfEndpoint(t *testing.T) {
-	t.Parallel()
-	named, broken := host("1.1.1.1"), host("1.1.1.2")
-	named.GetEndpoint().Hostname = "backend.example.com:443"
-	e := mustDecode[Endpoints](t, EndpointsType, assignment(locality("a", 0, 1, named)))
-	xdstest.Equal(t, "Hostname (gRFC A81)",
-		"backend.example.com:443", e.Localities[0].Endpoints[0].Hostname)
-	broken.GetEndpoint().Hostname = "a b"
-	checkFaults(t, EndpointsType, assignment(locality("a", 0, 1, broken)), []fault{{
-		"endpoints[0].lb_endpoints[0].endpoint.hostname", `"a b" has a blank or control character in it`,
-	}})
 }
 
 const (
@@ -299,70 +264,6 @@ func TestLevelsWithoutEditsShareThoseAbove(t *testing.T) {
 	if m := decodeRoutes(t, xdsmsg.PrefixRoute("/", "a")).Routes[0].HeadersFor(nil); m != nil {
 		t.Errorf("HeadersFor = %v without any edits, want nil", m)
 	}
-}
-
-func TestIgnoredHeaderEdits(t *testing.T) {
-	t.Parallel()
-	const route0 = "virtual_hosts[0].routes[0]"
-	both := option("h", "v", overwrite)
-	both.Append = wrapperspb.Bool(true)
-	for _, tc := range []struct {
-		given   string
-		option  *corepb.HeaderValueOption
-		path    string
-		reason  string
-		request bool // only requests
-	}{
-		{"a pseudo header", option(":path", "v", appendOrAdd), ".header.key", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`, false},
-		{"host", option("Host", "v", appendOrAdd), ".header.key", `header "Host": pseudo headers cannot be edited; routes have rewrites for path and host`, false},
-		{"grpc-", option("grpc-timeout", "v", appendOrAdd), ".header.key", `header "grpc-timeout": headers of the gRPC protocol cannot be edited`, false},
-		{"no name", option("", "v", appendOrAdd), ".header.key", `header "": a header needs a name`, false},
-		{"no header", &corepb.HeaderValueOption{KeepEmptyValue: true}, ".header.key", `header "": a header needs a name`, false},
-		{"an invalid name", option("a b", "v", appendOrAdd), ".header.key", `header "a b": gRPC does not allow a character in the name`, false},
-		{"a header of HTTP/1", option("connection", "v", appendOrAdd), ".header.key", `header "connection": HTTP/2 does not have this header`, false},
-		{"what gRPC fills in", option("user-agent", "v", appendOrAdd), ".header.key", `header "user-agent": gRPC fills this header in`, true},
-		{"an operator", option("h", "a %REQ(x)% b", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
-		{"two operators", option("h", "%A%%B%", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
-		{"half an operator", option("h", "100%", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
-		{"an invalid value", option("h", "a\nb", appendOrAdd), ".header", `header "h": gRPC does not allow a character in the value`, false},
-		{"not base64", option("h-bin", "!", appendOrAdd), ".header", `header "h-bin": the value of a -bin header must be in base64`, false},
-		{"an unknown action", option("h", "v", 9), ".append_action", "the action 9 is unknown", false},
-		{"append and append_action", both, "", "append and append_action are both set", false},
-	} {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			route := xdsmsg.PrefixRoute("/", "a")
-			route.RequestHeadersToAdd = options{tc.option, option("good", "v", appendOrAdd)}
-			route.ResponseHeadersToAdd = route.RequestHeadersToAdd
-			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(route))
-			want := []note{{route0 + ".request_headers_to_add[0]" + tc.path, tc.reason}}
-			if !tc.request {
-				want = append(want, note{route0 + ".response_headers_to_add[0]" + tc.path, tc.reason})
-			}
-			checkIgnored(t, rc.Ignored, want...)
-			md := metadata.MD{}
-			rc.VirtualHosts[0].Routes[0].Headers.Request.Apply(md)
-			xdstest.Equal(t, "after the edits that are left", metadata.MD{"good": {"v"}}, md)
-		})
-	}
-	xdstest.Parallel(t, "removals", func(t *testing.T) {
-		config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
-		config.VirtualHosts[0].RequestHeadersToRemove = []string{":path", "te"}
-		config.ResponseHeadersToRemove = []string{"grpc-status"}
-		checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-			note{"response_headers_to_remove[0]", `header "grpc-status": headers of the gRPC protocol cannot be edited`},
-			note{"virtual_hosts[0].request_headers_to_remove[0]", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
-			note{"virtual_hosts[0].request_headers_to_remove[1]", `header "te": gRPC fills this header in`},
-		)
-	})
-}
-
-func TestBinaryHeaderEditsAreDecoded(t *testing.T) {
-	t.Parallel()
-	route := xdsmsg.PrefixRoute("/", "a")
-	route.RequestHeadersToAdd = options{option("a-bin", "AP8=", appendOrAdd), option("b-bin", "AP8", appendOrAdd)}
-	md := metadata.MD{}
-	decodeRoutes(t, route).Routes[0].Headers.Request.Apply(md)
-	xdstest.Equal(t, "metadata", metadata.MD{"a-bin": {"\x00\xff"}, "b-bin": {"\x00\xff"}}, md)
 }
 
 func TestIgnoredIsBounded(t *testing.T) {

@@ -4,10 +4,8 @@ package xdsresource
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
-	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -44,38 +42,6 @@ func routeConfig(routes ...*routepb.Route) *routepb.RouteConfiguration {
 func decodeRoutes(t testing.TB, routes ...*routepb.Route) *VirtualHost {
 	t.Helper()
 	return mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(routes...)).VirtualHosts[0]
-}
-
-func TestRouteConfigurationWithoutVirtualHosts(t *testing.T) {
-	t.Parallel()
-	rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, &routepb.RouteConfiguration{Name: "r"})
-	if rc.Name != "r" || rc.VirtualHost("a") != nil || len(rc.Clusters()) != 0 {
-		t.Errorf("got %+v, want an empty RouteConfiguration (gRFC A27: zero or more virtual hosts)", rc)
-	}
-}
-
-func TestRouteActions(t *testing.T) {
-	t.Parallel()
-	const refused = ", which a gRPC client does not carry out"
-	checkEach(t, "Action", func(t *testing.T, action string) Action {
-		vh := decodeRoutes(t, withText(t, &routepb.Route{}, `name:"n" match{prefix:"/"} `+action))
-		if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
-			t.Fatalf("routes = %v, want one called n", vh.Routes)
-		}
-		return vh.Routes[0].Action
-	}, rows[string, Action]{
-		{"one cluster", `route{cluster:"a"}`, &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}},
-		{"weighted clusters, some of weight 0, and the deprecated total_weight", `route{weighted_clusters{
-			clusters{name:"a" weight{value:1}} clusters{name:"none" weight{}} clusters{name:"b" weight{value:4294967294}}
-			total_weight{value:7}}}`,
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}}},
-		{"a weighted cluster without weight or name",
-			`route{weighted_clusters{clusters{name:"a" weight{value:3}} clusters{}}}`,
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}}},
-		{"filter_action", `filter_action{}`, &Unroutable{"the route's action is filter_action" + refused}},
-		{"non_forwarding_action", `non_forwarding_action{}`, &Unroutable{"the route's action is non_forwarding_action" + refused}},
-		{"no action", ``, &Unroutable{"the route has no action"}},
-	})
 }
 
 // RouteAction.cluster_header and ClusterWeight.cluster_header: the first value
@@ -184,114 +150,16 @@ func TestMirrorHeaders(t *testing.T) {
 	xdstest.Equal(t, "metadata", metadata.MD{"a": {"1"}}, md)
 }
 
-// gRFC A28, "Response validation": these routes are ignored.
-func TestIgnoredRoutes(t *testing.T) {
+// gRFC A28, "Response validation": routes without a cluster_specifier that gRPC knows are left out.
+func TestLeftOut(t *testing.T) {
 	t.Parallel()
-	for given, action := range map[string]string{
-		"no cluster_specifier":              ``,
-		"inline_cluster_specifier_plugin":   `inline_cluster_specifier_plugin{}`,
-		"optional cluster_specifier_plugin": `cluster_specifier_plugin:"p"`,
+	for action, want := range map[string]bool{
+		``: true, `inline_cluster_specifier_plugin{}`: true, `cluster_specifier_plugin:"p"`: true, `cluster:"a"`: false,
 	} {
-		xdstest.Parallel(t, given, func(t *testing.T) {
-			route := withText(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, `route{`+action+`}`)
-			config := withText(t, routeConfig(route, xdsmsg.PrefixRoute("/", "fallback")),
-				`cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}`)
-			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, config)
-			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
-				t.Errorf("Ignored = %v, want the route", rc.Ignored)
-			}
-			if routes := config.VirtualHosts[0].Routes; !LeftOut(routes[0]) || LeftOut(routes[1]) {
-				t.Errorf("LeftOut is %t, %t for the two routes, want the first", LeftOut(routes[0]), LeftOut(routes[1]))
-			}
-			vh := rc.VirtualHosts[0]
-			xdstest.Equal(t, "Clusters", []string{"fallback"}, vh.Clusters())
-			if got := vh.Route(matching.RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
-				t.Errorf("Route = %v of %d routes, want the fallback alone", got, len(vh.Routes))
-			}
-		})
+		if got := LeftOut(withText(t, &routepb.Route{}, `match{prefix:"/"} route{`+action+`}`)); got != want {
+			t.Errorf("a route with %q: left out: %v, want %v", action, got, want)
+		}
 	}
-}
-
-// gRFC A31, "Supported Fields".
-func TestMaxStreamDuration(t *testing.T) {
-	t.Parallel()
-	is := func(n int64) *time.Duration { d := time.Duration(n) * time.Second; return &d }
-	checkEach(t, "MaxStreamDuration", func(t *testing.T, fields string) *time.Duration {
-		return mustDecodeRoutes(t, acting(t, fields)).VirtualHosts[0].Routes[0].MaxStreamDuration
-	}, rows[string, *time.Duration]{
-		{"unset", ``, nil},
-		{"both unset", `max_stream_duration{}`, nil},
-		{"only an offset", `max_stream_duration{grpc_timeout_header_offset{seconds:1}}`, nil},
-		{"max_stream_duration", `max_stream_duration{max_stream_duration{seconds:2}}`, is(2)},
-		{"max_stream_duration 0", `max_stream_duration{max_stream_duration{}}`, is(0)},
-		{"grpc_timeout_header_max", `max_stream_duration{grpc_timeout_header_max{seconds:3}}`, is(3)},
-		{"both", `max_stream_duration{max_stream_duration{seconds:2} grpc_timeout_header_max{seconds:3}}`, is(3)},
-		{"both, header 0", `max_stream_duration{max_stream_duration{seconds:2} grpc_timeout_header_max{}}`, is(0)},
-	})
-}
-
-func TestRouteConfigurationFaults(t *testing.T) {
-	t.Parallel()
-	const noRuntime = "runtime_fraction.default_value: must be set; this client has no runtime to look up runtime_key in"
-	const large = "((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"
-	const noPath = "@: path_specifier must be prefix, path, path_separated_prefix or safe_regex, is "
-	matched := func(t testing.TB, match string) *routepb.RouteConfiguration {
-		route := xdsmsg.Route(withText(t, &routepb.RouteMatch{}, match), xdsmsg.ToCluster("a"))
-		return routeConfig(xdsmsg.Route(regexMatch("(abcdefghij){1000}"), xdsmsg.ToCluster("a")), route)
-	}
-	checkTextFaults(t, RouteConfigurationType, "virtual_hosts[0].routes[1].match", matched, []textCase{
-		{"no path_specifier", ``, noPath + "not set"},
-		{"an unsupported path_specifier", `path_match_policy{}`, noPath + "path_match_policy"},
-		{"an invalid regex", `safe_regex{regex:"a)|(b"}`, "@.safe_regex.regex: \"a)|(b\" is not a valid regular expression " +
-			"(RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"},
-		{"an empty regex", `safe_regex{}`, "@.safe_regex.regex: must not be empty"},
-		{"a regex that explodes", `safe_regex{regex:"` + large + `"}`,
-			`@.safe_regex.regex: "` + large + `" is too large a regular expression; repetitions multiply`},
-		{"a regex of many bytes", `safe_regex{regex:"` + strings.Repeat("a", 8193) + `"}`,
-			"@.safe_regex.regex: has 8193 bytes, more than 8192"},
-		{"a runtime_fraction without default_value", `prefix:"/" runtime_fraction{runtime_key:"k"}`, "@." + noRuntime},
-		{"a runtime_fraction of unknown denominator", `prefix:"/" runtime_fraction{default_value{denominator:9}}`,
-			"@.runtime_fraction.default_value.denominator: is the unknown value 9"},
-	})
-	const noWeight = "@.weighted_clusters.clusters: must have an entry with a weight above 0"
-	checkTextFaults(t, RouteConfigurationType, firstRoute+".route", acting, []textCase{
-		{"a cluster_header without name", `cluster_header:""`, "@.cluster_header: must not be empty"},
-		{"a weighted cluster with a name and a header",
-			`weighted_clusters{clusters{name:"a" cluster_header:"h" weight{value:1}}}`,
-			"@.weighted_clusters.clusters[0]: name and cluster_header are both set"},
-		{"mirrors that go nowhere, or never",
-			`request_mirror_policies{} request_mirror_policies{cluster:"a" cluster_header:"b" runtime_fraction{}}`,
-			"@.request_mirror_policies[0].cluster: must not be empty; " +
-				"@.request_mirror_policies[1]: cluster and cluster_header are both set; " +
-				"@.request_mirror_policies[1]." + noRuntime},
-		{"a cluster without name", `cluster:""`, "@.cluster: must not be empty"},
-		{"no weighted cluster", `weighted_clusters{}`, noWeight},
-		{"weighted clusters of weight 0",
-			`weighted_clusters{clusters{name:"a" weight{}} clusters{name:"b" weight{}}}`, noWeight},
-		{"weighted clusters that overflow, one without name",
-			`weighted_clusters{clusters{name:"a" weight{value:4294967295}} clusters{weight{value:1}}}`,
-			"@.weighted_clusters.clusters[1].name: must not be empty; " +
-				"@.weighted_clusters.clusters: the weights add up to 4294967296, more than 4294967295"},
-		{"a plugin that is nowhere", `cluster_specifier_plugin:"p"`,
-			`@.cluster_specifier_plugin: "p" is not in cluster_specifier_plugins of the RouteConfiguration`},
-		{"durations", `max_stream_duration{max_stream_duration{seconds:-1} grpc_timeout_header_max{seconds:-60}}`,
-			"@.max_stream_duration.max_stream_duration: is negative: -1s; " +
-				"@.max_stream_duration.grpc_timeout_header_max: is negative: -1m0s"},
-	})
-	whole := func(t testing.TB, fields string) *routepb.RouteConfiguration {
-		return withText(t, &routepb.RouteConfiguration{}, fields)
-	}
-	checkTextFaults(t, RouteConfigurationType, "virtual_hosts", whole, []textCase{
-		{"no match", `name:"r" virtual_hosts{domains:"*" routes{route{cluster:"a"}}}`, "@[0].routes[0].match: must be set"},
-		{"a plugin that is not optional",
-			`name:"r" cluster_specifier_plugins{extension{name:"p" typed_config{` + unknownMessage + `}}}`,
-			`cluster_specifier_plugins[0]: plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`},
-		{"faults in several virtual hosts and routes", `virtual_hosts{
-				routes{} routes{match{prefix:"/"} route{cluster:"a"}} routes{match{prefix:"/"} route{cluster:""}}}
-			virtual_hosts{domains:"a"} virtual_hosts{domains:"A"}`,
-			"name: must not be empty; @[0].domains: must have at least one domain; @[0].routes[0].match: must be set; " +
-				`@[0].routes[2].route.cluster: must not be empty; @[2].domains[0]: "A" is already a domain of virtual_hosts[1]`},
-	})
 }
 
 func TestRegexesAreBoundedTogether(t *testing.T) {

@@ -63,36 +63,6 @@ func TestVirtualHostByAuthority(t *testing.T) {
 	}
 }
 
-func TestDomainFaults(t *testing.T) {
-	t.Parallel()
-	const stars = " must have at most one *, as its first or last character"
-	const second = "virtual_hosts[1].domains[0]"
-	checkEach(t, "faults", func(t *testing.T, domains []string) []fault {
-		pb := &routepb.RouteConfiguration{Name: "r"}
-		for _, d := range domains {
-			pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Domains: []string{d}})
-		}
-		return decodeFaults(t, RouteConfigurationType, pb)
-	}, rows[[]string, []fault]{
-		{"an empty domain", []string{"a", ""}, []fault{{second, "must not be empty"}}},
-		{"a wildcard inside", []string{"a", "a.*.b"}, []fault{{second, `"a.*.b"` + stars}}},
-		{"a wildcard at both ends", []string{"a", "*.b.*"}, []fault{{second, `"*.b.*"` + stars}}},
-		{"two wildcards", []string{"a", "**"}, []fault{{second, `"**"` + stars}}},
-		{"two wildcards at the start", []string{"a", "**.b"}, []fault{{second, `"**.b"` + stars}}},
-		{"a duplicate", []string{"a.b", "a.b"}, []fault{{second, `"a.b" is already a domain of virtual_hosts[0]`}}},
-		{"a duplicate in another case", []string{"a.b", "A.B"}, []fault{{second, `"A.B" is already a domain of virtual_hosts[0]`}}},
-		{"two catch-alls", []string{"*", "*"}, []fault{{second, `"*" is already a domain of virtual_hosts[0]`}}},
-		{"different wildcards of one text", []string{"*a", "a*", "a"}, nil},
-	})
-}
-
-func TestDuplicateDomainWithinOneVirtualHost(t *testing.T) {
-	t.Parallel()
-	checkFaults(t, RouteConfigurationType,
-		&routepb.RouteConfiguration{Name: "r", VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"a", "b", "a"}}}},
-		[]fault{{"virtual_hosts[0].domains[2]", `"a" is already a domain of virtual_hosts[0]`}})
-}
-
 // linearVirtualHost compares an authority with one domain after the other.
 func linearVirtualHost(domains []string, authority string) string {
 	rank := func(domain string) int {
