@@ -230,7 +230,7 @@ func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	case c.Kind == ClusterLogicalDNS:
 		c.Inline = d.logicalDNS(at, assignment)
 	default:
-		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind)
+		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind, marshal(assignment))
 	}
 	c.Inline.Name = c.Name
 }

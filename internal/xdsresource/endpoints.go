@@ -3,7 +3,6 @@ package xdsresource
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"math"
 	"net"
@@ -120,23 +119,19 @@ func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error
 	raw := resource.GetValue()
 	head, count := without(raw, fieldLocalities)
 	if count < 0 {
-		head, count = raw, 0 // It cannot be read, which is found there.
+		head, raw = raw, nil // It cannot be read, which is found there.
 	}
 	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
 		(*endpointpb.ClusterLoadAssignment).GetClusterName, func(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-			e := assignmentAt(v, nil, pb, ClusterEDS, count, v.localitiesOnWire(raw))
+			e := assignmentOf(v, nil, pb, ClusterEDS, raw)
 			e.Ignored = v.ignored.list()
 			return e
 		})
 }
 
-// assignmentOf decodes the ClusterLoadAssignment in a cluster of the given type.
-func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind) *Endpoints {
-	return assignmentAt(v, at, pb, kind, len(pb.GetEndpoints()), localitiesOf(pb))
-}
-
-// assignmentAt decodes a ClusterLoadAssignment with count localities.
-func assignmentAt(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind, count int, localities iter.Seq[localityPart]) *Endpoints {
+// assignmentOf decodes a ClusterLoadAssignment, which is a resource of its own or part of a cluster of the given type, with
+// the localities in raw.
+func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind, raw []byte) *Endpoints {
 	d := endpointDecoder{
 		validator:  v,
 		at:         at,
@@ -145,10 +140,10 @@ func assignmentAt(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssig
 		weights:    make(map[uint32]uint64),
 		ids:        make(map[localityKey]int),
 		addresses:  make(map[string]position),
-		localities: make([]Locality, 0, count),
+		localities: []Locality{},
 	}
 	i := 0
-	for locality := range localities {
+	for locality := range v.localities(at, raw) {
 		if v.abandoned() {
 			break
 		}

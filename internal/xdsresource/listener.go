@@ -151,12 +151,10 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 		}
 	case *hcmpb.HttpConnectionManager_RouteConfig:
 		in := at.Field("route_config")
-		count, hosts := len(routes.RouteConfig.GetVirtualHosts()), hostsOf(routes.RouteConfig)
-		if d.routes != nil {
-			_, count = without(d.routes, fieldVirtualHosts)
-			hosts = d.hostsOnWire(in, d.routes)
+		if d.routes == nil {
+			d.routes = marshal(routes.RouteConfig)
 		}
-		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, count, hosts, nil)
+		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, d.routes, nil)
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

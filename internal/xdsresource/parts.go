@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"unicode/utf8"
 	"unsafe"
 
@@ -18,61 +17,36 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
-// A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment are read in parts. As a message of its own each takes ten times the
+// A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment, also one in a Cluster, are read in parts. As a message of its own each takes ten times the
 // memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes
 // that of its own.
 
-// hostPart is a virtual host without its routes, and the routes.
+// hostPart is a virtual host without its routes, and the routes on the wire.
 type hostPart struct {
 	pb     *routepb.VirtualHost
 	count  int
-	routes iter.Seq[routePart]
-	// raw is the whole on the wire, and rest that without the routes. nil: it was read as a message.
+	routes iter.Seq[[]byte]
+	// raw is the whole on the wire, and rest is raw without the routes.
 	raw, rest []byte
 }
 
-// routePart is a route, as a message or on the wire.
-type routePart struct {
-	pb *routepb.Route
-	// raw is used if pb is nil.
-	raw []byte
-}
-
-// hostsOf returns the virtual hosts of a RouteConfiguration that has been read as a message.
-func hostsOf(pb *routepb.RouteConfiguration) iter.Seq[hostPart] {
-	return func(yield func(hostPart) bool) {
-		for _, vh := range pb.GetVirtualHosts() {
-			routes := func(yield func(routePart) bool) {
-				for _, route := range vh.GetRoutes() {
-					if !yield(routePart{pb: route}) {
-						return
-					}
-				}
-			}
-			if !yield(hostPart{pb: vh, count: len(vh.GetRoutes()), routes: routes}) {
-				return
-			}
-		}
-	}
-}
-
-// hostsOnWire returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
+// hosts returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
 // yielded without its routes.
-func (v *validator) hostsOnWire(at *faults.Path, raw []byte) iter.Seq[hostPart] {
+func (v *validator) hosts(at *faults.Path, raw []byte) iter.Seq[hostPart] {
 	return func(yield func(hostPart) bool) {
-		hosts := fields(raw)
+		list := fields(raw)
 		for i := 0; ; i++ {
-			host := hosts.nextOf(fieldVirtualHosts)
+			host := list.nextOf(fieldVirtualHosts)
 			if host.number == 0 {
 				return
 			}
 			rest, count := without(host.value, fieldRoutes)
 			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0), raw: host.value, rest: rest}
 			v.readPart(at.Item("virtual_hosts", i), rest, count >= 0, part.pb)
-			part.routes = func(yield func(routePart) bool) {
+			part.routes = func(yield func([]byte) bool) {
 				routes := fields(host.value)
 				for range part.count {
-					if !yield(routePart{raw: routes.nextOf(fieldRoutes).value}) {
+					if !yield(routes.nextOf(fieldRoutes).value) {
 						return
 					}
 				}
@@ -92,28 +66,17 @@ type localityPart struct {
 	endpoints iter.Seq2[int, *endpointpb.LbEndpoint]
 }
 
-// localitiesOf returns the localities of a ClusterLoadAssignment that is a part of another message.
-func localitiesOf(pb *endpointpb.ClusterLoadAssignment) iter.Seq[localityPart] {
-	return func(yield func(localityPart) bool) {
-		for _, l := range pb.GetEndpoints() {
-			if !yield(localityPart{l, len(l.GetLbEndpoints()), slices.All(l.GetLbEndpoints())}) {
-				return
-			}
-		}
-	}
-}
-
-// localitiesOnWire returns the localities of a ClusterLoadAssignment. What is malformed is a fault; a locality is yielded
+// localities returns the localities of a ClusterLoadAssignment. What is malformed is a fault; a locality is yielded
 // without its endpoints then, and an endpoint is not.
-func (v *validator) localitiesOnWire(raw []byte) iter.Seq[localityPart] {
+func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPart] {
 	return func(yield func(localityPart) bool) {
-		localities := fields(raw)
+		list := fields(raw)
 		for i := 0; ; i++ {
-			locality := localities.nextOf(fieldLocalities)
+			locality := list.nextOf(fieldLocalities)
 			if locality.number == 0 {
 				return
 			}
-			at := faults.Item("endpoints", i)
+			at := at.Item("endpoints", i)
 			rest, count := without(locality.value, fieldEndpoints)
 			part := localityPart{pb: new(endpointpb.LocalityLbEndpoints), count: max(count, 0)}
 			v.readPart(at, rest, count >= 0, part.pb)
@@ -168,16 +131,13 @@ const (
 )
 
 // routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28).
-func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) bool {
-	if part.pb != nil {
-		return d.route(at, part.pb, route)
-	}
-	name, match, ok := d.wire.split(part.raw)
+func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
+	name, match, ok := d.wire.split(raw)
 	if shared := d.wire.shared[string(d.wire.others)]; ok && shared != nil {
 		*route = Route{textIn(name), d.wireMatch(at.Field("match"), match), shared}
 		return true
 	}
-	if !d.readPart(at, part.raw, true, &d.wire.route) {
+	if !d.readPart(at, raw, true, &d.wire.route) {
 		return true
 	}
 	isUsed := d.route(at, &d.wire.route, route)

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/matching"
@@ -52,7 +52,7 @@ func TestDecodingRoutesTakesAFewTimesTheirBytes(t *testing.T) {
 }
 
 // Routes that differ only in name and match share all else, and are what they are one by one.
-func TestRoutesInPartsAreAsInAMessage(t *testing.T) {
+func TestRoutesTogetherAreAsAlone(t *testing.T) {
 	t.Parallel()
 	route := func(name, more string) *routepb.Route {
 		return withText(t, &routepb.Route{Name: name}, more)
@@ -70,16 +70,24 @@ func TestRoutesInPartsAreAsInAMessage(t *testing.T) {
 	config.VirtualHosts[1].RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal"}
 	config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{
 		withText(t, new(routepb.ClusterSpecifierPlugin), `extension{name:"p"} is_optional:true`)}
-	v := newValidator(xdsclient.DecodeOptions{})
-	want := routeConfigurationAt(v, nil, config, len(config.GetVirtualHosts()), hostsOf(config), nil)
-	xdstest.NoError(t, v.err())
+	// alone is what a route is without the others.
+	alone := func(vh *routepb.VirtualHost, route *routepb.Route) []*Route {
+		single, host := proto.CloneOf(config), proto.CloneOf(vh)
+		host.Routes = []*routepb.Route{route}
+		single.VirtualHosts = []*routepb.VirtualHost{host}
+		return mustDecode[RouteConfiguration](t, RouteConfigurationType, single).VirtualHosts[0].Routes
+	}
 	for where, got := range map[string]*RouteConfiguration{
 		"a resource": mustDecode[RouteConfiguration](t, RouteConfigurationType, config),
 		"a Listener": mustDecode[Listener](t, ListenerType, xdsmsg.InlineListener("l", config)).RouteConfig,
 	} {
-		xdstest.Equal(t, "virtual hosts of "+where, len(want.VirtualHosts), len(got.VirtualHosts))
-		for i, vh := range got.VirtualHosts {
-			xdstest.Equal(t, where+", "+vh.Name, want.VirtualHosts[i].Routes, vh.Routes, cmpopts.IgnoreUnexported(Forward{}), cmpopts.IgnoreUnexported(matching.Regex{}))
+		xdstest.Equal(t, "virtual hosts of "+where, len(config.VirtualHosts), len(got.VirtualHosts))
+		for i, vh := range config.VirtualHosts {
+			var want []*Route
+			for _, route := range vh.Routes {
+				want = append(want, alone(vh, route)...)
+			}
+			xdstest.Equal(t, where+", "+vh.Name, want, got.VirtualHosts[i].Routes, cmpopts.IgnoreUnexported(Forward{}), cmpopts.IgnoreUnexported(matching.Regex{}))
 		}
 	}
 }
@@ -196,26 +204,6 @@ func TestMalformedPartsOfARouteConfiguration(t *testing.T) {
 			t.Errorf("%s: its ignored fields are listed", name)
 		}
 	}
-}
-
-// Endpoints that are read one by one are what they are in a message.
-func TestEndpointsInPartsAreAsInAMessage(t *testing.T) {
-	t.Parallel()
-	pb := withText(t, &endpointpb.ClusterLoadAssignment{ClusterName: "c"}, `
-		endpoints { locality { zone: "a" } load_balancing_weight { value: 1 }
-			lb_endpoints { load_balancing_weight { value: 3 } health_status: DRAINING endpoint {
-				hostname: "h" address { socket_address { address: "10.0.0.1" port_value: 1 } }
-				additional_addresses { address { socket_address { address: "10.0.0.2" port_value: 1 } } } }
-				metadata { filter_metadata { key: "envoy.lb" value { fields { key: "hash_key" value { string_value: "k" } } } } } }
-			lb_endpoints { endpoint { address { socket_address { address: "10.0.0.3" port_value: 1 } } } } }
-		endpoints { locality { zone: "b" } lb_endpoints { endpoint { address { socket_address { address: "10.0.0.4" port_value: 1 } } } } }
-		endpoints { locality { zone: "c" } load_balancing_weight { value: 2 } priority: 1
-			lb_endpoints { endpoint { address { socket_address { address: "10.0.0.5" port_value: 1 } } } } }`)
-	v := newValidator(xdsclient.DecodeOptions{})
-	want := assignmentOf(v, nil, pb, ClusterEDS)
-	want.Ignored = v.ignored.list()
-	xdstest.NoError(t, v.err())
-	xdstest.Equal(t, "the endpoints", want, mustDecode[Endpoints](t, EndpointsType, pb))
 }
 
 // A locality or an endpoint that cannot be read is a fault, also where it is not used.

@@ -2,7 +2,6 @@ package xdsresource
 
 import (
 	"bytes"
-	"iter"
 	"strings"
 	"time"
 
@@ -93,14 +92,14 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (a
 	raw := resource.GetValue()
 	head, hosts := without(raw, fieldVirtualHosts)
 	if hosts < 0 {
-		head, hosts = raw, 0 // It cannot be read, which is found there.
+		head, raw = raw, nil // It cannot be read, which is found there.
 	}
 	last := lastRoutesOf(o, head)
 	o.Last = nil // The rest of its bytes is another one.
 	decodeAfter := func(last *lastRoutes) (any, error) {
 		return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
 			(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-				rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(nil, raw), last)
+				rc := routeConfigurationAt(v, nil, pb, raw, last)
 				rc.Ignored = v.ignored.list()
 				return rc
 			})
@@ -114,19 +113,14 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (a
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
-// own (at is nil) or part of a Listener, with count virtual hosts. last is the version before, or nil.
-func routeConfigurationAt(
-	v *validator, at *faults.Path, pb *routepb.RouteConfiguration, count int, hosts iter.Seq[hostPart], last *lastRoutes,
-) *RouteConfiguration {
-	rc := &RouteConfiguration{
-		Name:         pb.GetName(),
-		VirtualHosts: make([]*VirtualHost, 0, count),
-	}
+// own (at is nil) or part of a Listener, with the virtual hosts in raw. last is the version before, or nil.
+func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, raw []byte, last *lastRoutes) *RouteConfiguration {
+	rc := &RouteConfiguration{Name: pb.GetName()}
 	d := newRouteDecoder(v, at, pb)
 	if last != nil {
 		d.last, d.match.cost = last, last.regexCost
 	}
-	for host := range hosts {
+	for host := range v.hosts(at, raw) {
 		if v.abandoned() {
 			break
 		}
@@ -240,11 +234,11 @@ func (d *routeDecoder) routesAnew(at *faults.Path, part hostPart, vh *VirtualHos
 	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, part.count)
 	next := 0
-	for part := range part.routes {
+	for raw := range part.routes {
 		if d.abandoned() {
 			break
 		}
-		if d.routePart(at.Item("routes", next), part, &all[next]) {
+		if d.routePart(at.Item("routes", next), raw, &all[next]) {
 			vh.Routes = append(vh.Routes, &all[next])
 		}
 		next++
@@ -263,7 +257,7 @@ func (d *routeDecoder) routesAfter(at *faults.Path, part hostPart, vh *VirtualHo
 		}
 		if route := known.find(raw); route != nil {
 			vh.Routes = append(vh.Routes, route)
-		} else if route := new(Route); d.routePart(at.Item("routes", start+i), routePart{raw: raw}, route) {
+		} else if route := new(Route); d.routePart(at.Item("routes", start+i), raw, route) {
 			vh.Routes = append(vh.Routes, route)
 		}
 	}

@@ -93,3 +93,10 @@ func has(b []byte, number protowire.Number) bool {
 func unmarshal(pb proto.Message, b []byte) bool {
 	return (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, pb) == nil
 }
+
+// marshal returns a message that was read as bytes. It returns nil if the message has text that is not UTF-8, which no reader lets
+// pass.
+func marshal(pb proto.Message) []byte {
+	b, _ := proto.Marshal(pb)
+	return b
+}
