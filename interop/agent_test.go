@@ -169,16 +169,14 @@ func TestAgentOfOneStreamEvicts(t *testing.T) {
 }
 
 // A relay for several processes of a pod has one stream too, whoever they are.
-func TestRelayOfEverythingHasOneStream(t *testing.T) {
+func TestRelayOfOneGroupHasOneStream(t *testing.T) {
 	t.Parallel()
 	for _, features := range [][]string{nil, {"delta"}} {
 		xdstest.Parallel(t, fmt.Sprint("upstream with ", features), func(t *testing.T) {
 			a := startAgent(t)
-			everything, err := relay.ParseFold("everything")
-			xdstest.NoError(t, err)
 			cfg, err := bootstrap.Parse("the pod's", a.Bootstrap("pod", testutils.ServerFeatures(features...)))
 			xdstest.NoError(t, err)
-			r, err := relay.New(relay.Options{Bootstrap: cfg, FoldBy: everything})
+			r, err := relay.New(relay.Options{Bootstrap: cfg, OneGroup: true})
 			xdstest.NoError(t, err)
 			addr := serveUntilEnd(t, r.Register, r.Close)
 			_, channels := a.startProcess(t, testutils.Bootstrap("process", addr, testutils.NodeField("locality", map[string]any{}),

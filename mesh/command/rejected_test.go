@@ -33,7 +33,6 @@ func TestRejectedCommandLines(t *testing.T) {
 		{"serve " + exampleMesh + " --grace -1s", `"--grace" flag: want a duration that is not negative`},
 		{"serve " + exampleMesh + " --max-streams 0", `invalid argument "0" for "--max-streams" flag: want a positive number`},
 		{"relay", "--bootstrap is missing"},
-		{"relay --bootstrap b.json --fold-by nonsense", `for "--fold-by" flag: fold by "nonsense"`},
 		{"relay --bootstrap b.json --linger -1s", `"--linger" flag: want a duration that is not negative`},
 		{"relay --bootstrap b.json --max-upstreams -1", `"--max-upstreams" flag: want a positive number`},
 		{"apply", "want one argument, got 0: dynxds apply DIR [flags]"},

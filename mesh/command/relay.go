@@ -21,14 +21,8 @@ world or delta), and it subscribes to the management servers of its bootstrap, o
 for all clients that want the same resource. docs/tasks/relay.md describes it, and shows
 it in a pod.
 
---fold-by says which clients are one node for the control plane:
-
-  all-but-id   those whose nodes differ only in their ids (the default)
-  everything   all, as in a pod: one stream, whoever asks
-  none         each is a node of its own, with a stream of its own
-  node.cluster,node.metadata.APP
-               those that are equal in these fields; also node.id, node.locality
-               and node.metadata
+Clients whose nodes differ only in their ids are one node for the control plane. With
+--one-group all clients are, as in a pod: one stream, whoever asks.
 
 While the control plane is unreachable, clients get what the relay has. --admin and
 --metrics are those of "dynxds serve".
@@ -45,7 +39,7 @@ func newRelay() *cobra.Command {
 		Use:     "relay --bootstrap FILE",
 		Short:   "Run a caching xDS proxy between clients and their control plane",
 		Long:    relayHelp,
-		Example: "  dynxds relay --listen unix:/run/xds/relay.sock --bootstrap /etc/xds/bootstrap.json --fold-by everything",
+		Example: "  dynxds relay --listen unix:/run/xds/relay.sock --bootstrap /etc/xds/bootstrap.json --one-group",
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLog(cmd.ErrOrStderr(), format, level)
@@ -61,10 +55,7 @@ func newRelay() *cobra.Command {
 	f := cmd.Flags()
 	r := &opts.Relay
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
-	f.Var(cmdline.Checked("string", func(text string) (err error) {
-		r.FoldBy, err = relay.ParseFold(text)
-		return err
-	}, func() string { return r.FoldBy.String() }), "fold-by", "which clients are one node for the control plane")
+	f.BoolVar(&r.OneGroup, "one-group", false, "have all clients be one node for the control plane, that of the bootstrap, on one stream")
 	// Zero means the default in the options, and less than zero none.
 	const none = -1
 	cmdline.Delay(cmd, &r.AwayDelay, "away-delay", relay.DefaultAwayDelay, none, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
@@ -77,7 +68,6 @@ func newRelay() *cobra.Command {
 	opts.Serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2
 	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(opts.Serve.MaxSubscriptions)
 	cmdline.LogFlags(cmd, &format, &level)
-	cmdline.CompleteWith(cmd, "fold-by", "all-but-id", "everything", "none")
 	return cmd
 }
 

@@ -85,7 +85,7 @@ func (c *collection) change(m xdsclient.Member, raw *resource, err *xdsclient.Er
 			denial = st
 		}
 	}
-	if raw != nil && raw.DoNotCache && !c.sub.group.relay.opts.FoldBy.private() {
+	if raw != nil && raw.DoNotCache {
 		raw, denial = nil, errNotShared(m.Name)
 	}
 	all := c.sub.group.members

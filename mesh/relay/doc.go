@@ -18,8 +18,10 @@
 // # Whose node
 //
 // A control plane may answer by the node of a client. The relay therefore keeps clients apart whose
-// nodes differ in more than their id, unless [Options.FoldBy] is set: each group of clients
-// has a cache, and a node, of its own. See [Fold].
+// nodes differ in more than their id, unless [Options.OneGroup] is set: each group of clients
+// has a cache, and a node, of its own. What a client can understand, its user agent and client features, keeps clients apart as well,
+// as a control plane must not send one what another does not understand. A control plane that distinguishes the clients of a group
+// must do so by dynamic parameters (xRFC TP2) or by resources that must not be cached.
 //
 // # What is not shared
 //

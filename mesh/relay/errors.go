@@ -25,12 +25,7 @@ func errInvalidNode(err error) error {
 
 func errTooMany(err error) error {
 	return status.Errorf(codes.ResourceExhausted,
-		"the xDS relay has %v: fold more clients into one node (--fold-by), or raise the limit (--max-upstreams)", err)
-}
-
-func errTooManyNodes(err error) error {
-	return status.Errorf(codes.ResourceExhausted,
-		"the xDS relay has %v: shorten the metadata of the node", err)
+		"the xDS relay has %v: have one group of clients (--one-group), or raise the limit (--max-upstreams)", err)
 }
 
 func errTooManyNames(err error) error {
@@ -46,7 +41,7 @@ func errTooManyTypes() error {
 // asked for under the node of the relay, and the resource is that node's.
 func errNotShared(name string) *status.Status {
 	return status.Newf(codes.FailedPrecondition,
-		"%q must not be cached, so the xDS relay cannot pass it on as a member of a collection: subscribe to it by its name, or fold by none (--fold-by)", name)
+		"%q must not be cached, so the xDS relay cannot pass it on as a member of a collection: subscribe to it by its name", name)
 }
 
 // errNoWildcards ends the streams of clients that ask for a wildcard: TP3 has no errors for it, and

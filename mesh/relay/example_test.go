@@ -19,11 +19,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	everything, err := relay.ParseFold("everything")
-	if err != nil {
-		log.Fatal(err)
-	}
-	r, err := relay.New(relay.Options{Bootstrap: cfg, FoldBy: everything})
+	r, err := relay.New(relay.Options{Bootstrap: cfg, OneGroup: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -53,8 +53,9 @@ type use struct {
 	clients   int
 	idle      *time.Timer
 	idleSince time.Time
-	// by is who joined first, and pays nodeBytes for the node.
-	by        *groupPeer
+	// by is who joined first, and has the upstreams of the group.
+	by *groupPeer
+	// nodeBytes is the size of the node in memory.
 	nodeBytes int64
 }
 
@@ -81,13 +82,8 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, 
 		found:     make(map[memberKey]*subscription),
 		dirty:     make(map[*subscription]struct{}),
 	}
-	if err := by.take(g.nodeBytes); err != nil {
-		r.forgetPeer(by)
-		return nil, err
-	}
 	var err error
-	if g.shared, err = r.newUpstream(g.upstreams, node, !r.opts.FoldBy.private()); err != nil {
-		by.give(g.nodeBytes)
+	if g.shared, err = r.newUpstream(by, node, true); err != nil {
 		r.forgetPeer(by)
 		return nil, err
 	}
@@ -95,18 +91,24 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, 
 	return g, nil
 }
 
-// leave removes a client. With the last one, the group ends after a while.
+// leave removes a client. With the last one, the group ends after a while, or others do, if the nodes of those that linger are too
+// large together.
 func (g *group) leave() {
 	r := g.relay
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if g.clients--; g.clients > 0 || r.closed {
+		r.mu.Unlock()
 		return
 	}
 	g.idleSince = time.Now()
 	g.idle = time.AfterFunc(max(r.opts.Linger, 0), g.end)
-	if r.opts.FoldBy.private() { // no client can join it again
-		g.idle.Reset(0)
+	r.idleNodes += g.nodeBytes
+	tooLarge := r.idleNodes > r.maxIdleNodes
+	r.mu.Unlock()
+	for tooLarge && r.endIdlest() {
+		r.mu.Lock()
+		tooLarge = r.idleNodes > r.maxIdleNodes
+		r.mu.Unlock()
 	}
 }
 
@@ -118,9 +120,8 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		delete(r.waiting, g)
-		g.by.give(g.nodeBytes)
-		r.forgetPeer(g.by)
 		g.idle.Stop()
+		r.idleNodes -= g.nodeBytes
 		r.running.Add(1)
 	}
 	r.mu.Unlock()
@@ -142,8 +143,8 @@ func (g *group) close() {
 	for _, e := range g.members {
 		e.expiry.stop()
 	}
-	g.lingers.GiveAll()
-	g.relay.closeUpstream(g, g.shared)
+	g.relay.lingering.Add(-int64(len(g.lingering)))
+	g.relay.closeUpstream(g.by, g.shared)
 	for _, done := range g.done {
 		done()
 	}
@@ -278,11 +279,12 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	s.demand = nil
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
-	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering || g.lingers.Take(1) != nil {
+	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering || g.relay.lingering.Load() >= maxAllLingering {
 		s.drop()
 		return
 	}
 	g.lingering[s] = struct{}{}
+	g.relay.lingering.Add(1)
 	g.after(&s.linger, wait, func() {
 		s.drop()
 		g.retryNames()

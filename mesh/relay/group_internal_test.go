@@ -9,7 +9,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -99,39 +98,35 @@ func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
 	}
 }
 
-// What lingers is limited for all groups together, with a share for each, and given back. (The limit is fixed.)
+// What lingers is limited for all groups together, and given back.
 func TestAllThatLingersIsBounded(t *testing.T) {
 	t.Parallel()
-	r, _ := newTestGroup(t)
-	r.lingers = bounds.NewQuota("subscriptions that linger", 30)
-	demands := make([]*controlplane.Demand, 30)
+	r, g := newTestGroup(t)
+	const room = 15
+	r.lingering.Store(maxAllLingering - room)
+	demands := make([]*controlplane.Demand, 2*room)
 	for i := range demands {
 		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
 	}
-	groups := make([]*group, 2)
-	for i, want := range []int{15, 7} {
-		g, err := r.join(context.Background(), fmt.Sprint("lingers", i), new(corepb.Node))
-		if err != nil {
-			t.Fatal(err)
+	check := func(when string, want int64) {
+		if got := r.lingering.Load() - (maxAllLingering - room); got != want {
+			t.Errorf("%s %d subscriptions linger, want %d", when, got, want)
 		}
-		groups[i] = g
+	}
+	linger := func() {
 		g.demand(demands, nil)
 		g.mu.Lock()
+		defer g.mu.Unlock()
 		for _, d := range demands {
 			g.subs[keyOf(d)].raw = &resource{Envelope: xdsclient.Envelope{Name: d.Name, Version: "1"}, message: &anypb.Any{TypeUrl: typeurl.Cluster}}
 			g.endDemand(d)
 		}
-		if len(g.lingering) != want {
-			t.Errorf("%d subscriptions of group %d linger, want %d", len(g.lingering), i, want)
-		}
-		g.mu.Unlock()
 	}
-	groups[0].demand(demands, nil)
-	if used := r.lingers.Used(); used != 7 {
-		t.Errorf("%d subscriptions linger after those of one group are in use again, want 7", used)
-	}
+	linger()
+	check("without demands", room)
+	g.demand(demands, nil)
+	check("in use again", 0)
+	linger()
 	r.Close()
-	if used := r.lingers.Used(); used != 0 {
-		t.Errorf("%d subscriptions linger after the group has ended, want none", used)
-	}
+	check("after the end of the group", 0)
 }

@@ -23,7 +23,7 @@ import (
 //	server, err := xds.NewGRPCServer(xds.BootstrapContentsForTesting(bootstrap))
 //	cc, err := grpc.NewClient("xds:///echo", dynxds.DialOptions(dynxds.WithBootstrap(bootstrap))...)
 //
-// A zero Bootstrap is that of the environment. FoldBy is always "everything". The socket is in a directory that
+// A zero Bootstrap is that of the environment. OneGroup is always set. The socket is in a directory that
 // only the user of the process can read. stop ends the streams of the clients, closes the relay, waits
 // for its goroutines and removes the socket; it may be called again. The errors are those of [New], of the
 // environment's bootstrap, and of the socket.
@@ -33,7 +33,7 @@ func InProcess(opts Options) (clientBootstrap []byte, stop func(), err error) {
 			return nil, nil, fmt.Errorf("relay: %w", err)
 		}
 	}
-	opts.FoldBy = Fold{mode: foldEverything}
+	opts.OneGroup = true
 	r, err := New(opts)
 	if err != nil {
 		return nil, nil, err

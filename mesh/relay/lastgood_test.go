@@ -1,7 +1,9 @@
 package relay_test
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -97,14 +99,18 @@ func TestNothingIsKeptForSingleClients(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, func(o *relay.Options) {
 		o.Bootstrap.ResourceCache.Directory, o.Bootstrap.ResourceCache.MaxAge = dir, time.Hour
-		fold, err := relay.ParseFold("none")
-		xdstest.NoError(t, err)
-		o.FoldBy = fold
-	}, "delta")
-	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	r.subscriber("a", "c")
+	}, "delta", variants)
+	r.rewrap(func(m *discoverypb.Resource) { m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true} })
+	r.up.Set(t, xdsmsg.EDSCluster("secret", ""))
+	wantOnly(r.client(node("a"), "secret"), "secret")
 	r.Close()
-	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("the directory has %v, %v", files, err)
+	files, err := os.ReadDir(dir)
+	xdstest.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		xdstest.NoError(t, err)
+		if bytes.Contains(text, []byte("secret")) {
+			t.Errorf("the file %s has the resource", file.Name())
+		}
 	}
 }

@@ -49,8 +49,10 @@ type Options struct {
 	// the relay. With its resource_cache, a relay that starts while they are away serves what it had,
 	// but for single clients.
 	Bootstrap *bootstrap.Config
-	// FoldBy decides which clients share a node upstream. The default is all of the node but its id.
-	FoldBy Fold
+	// OneGroup has all clients be the node of the bootstrap upstream, on one stream, whatever their user agents and features, of
+	// which only those that all gRPC clients have are announced: for agents that serve one stream in a pod, as Istio's.
+	// By default clients whose nodes differ in more than the id are apart, as are clients that understand different things.
+	OneGroup bool
 	// Access decides which node a client may be and what it may subscribe to, and of which clusters it may report the
 	// load, in place of Server.Access and Loads.Access. The default is everything, as any node.
 	Access controlplane.Access
@@ -65,9 +67,8 @@ type Options struct {
 	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
 	// one for each client that subscribes to what is not shared. Groups that linger end first;
-	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. A group has at
-	// most as many as are left for all others, and so has a peer of the groups that it began: the
-	// clients at one address with one certificate. The default is [DefaultMaxGroups].
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. The groups that a peer began, which
+	// is the clients at one address with one certificate, have at most as many as are left for all others. The default is [DefaultMaxGroups].
 	MaxGroups int
 	// MaxGroupSubscriptions bounds how many names and constraints the clients of a group subscribe to
 	// together, as they share a stream upstream: a control plane that allows fewer on a stream would
@@ -105,10 +106,12 @@ type Relay struct {
 	// running has the goroutines.
 	running sync.WaitGroup
 
-	// upstreams limits the clients of the management servers and lingers the subscriptions that linger, with a share for
-	// each group, and perPeer and nodes the groups and the bytes of their nodes, with a share for each peer. warned is when the log last said that a limit is reached.
-	upstreams, lingers, perPeer, nodes *bounds.Quota
-	warned                             atomic.Pointer[time.Time]
+	// upstreams limits the clients of the management servers, with a share for each peer.
+	upstreams *bounds.Quota
+	// lingering counts the subscriptions that linger.
+	lingering atomic.Int64
+	// warned is when the log last said that a limit is reached.
+	warned atomic.Pointer[time.Time]
 
 	mu     sync.Mutex
 	closed bool
@@ -121,8 +124,8 @@ type Relay struct {
 	awayGroups int
 	// warnWildcards makes a log of one line.
 	warnWildcards sync.Once
-	// private numbers the groups of one client.
-	private uint64
+	// idleNodes is the size of the nodes of groups without clients, and maxIdleNodes its limit: the nodes of clients are limited by server.
+	idleNodes, maxIdleNodes int64
 }
 
 // New returns a relay. It connects to the management servers when clients subscribe. The caller
@@ -131,8 +134,8 @@ func New(opts Options) (*Relay, error) {
 	if opts.Bootstrap == nil {
 		return nil, errors.New("relay: it needs a bootstrap")
 	}
-	if err := opts.FoldBy.check(opts.Bootstrap.Node); err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+	if opts.Bootstrap.Node.GetId() == "" {
+		return nil, errors.New("relay: all clients go by the id of the relay, and node.id of its bootstrap is empty: set it")
 	}
 	for name, limit := range map[string]int{"MaxGroups": opts.MaxGroups, "MaxGroupSubscriptions": opts.MaxGroupSubscriptions} {
 		if limit < 0 {
@@ -154,9 +157,8 @@ func New(opts Options) (*Relay, error) {
 		waiting:   make(map[*group]struct{}),
 		peers:     make(map[string]*groupPeer),
 		upstreams: bounds.NewQuota("streams to its control plane", int64(opts.MaxGroups)),
-		lingers:   bounds.NewQuota("subscriptions that linger", maxAllLingering),
-		perPeer:   bounds.NewQuota("groups of clients", int64(opts.MaxGroups)),
-		nodes:     bounds.NewQuota("bytes of nodes of groups", bounds.NodeBytes),
+
+		maxIdleNodes: bounds.NodeBytes,
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
@@ -269,14 +271,14 @@ func (r *Relay) rejected(n controlplane.Rejection) {
 
 // storeFor is the controlplane's Options.StoreFor: the store of the client's group.
 func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.Store, error) {
-	folded := r.opts.FoldBy.node(node, r.opts.Bootstrap.Node)
-	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(folded)
+	shared := r.opts.nodeFor(node)
+	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(shared)
 	if err != nil {
 		return nil, errInvalidNode(err)
 	}
-	g, err := r.join(ctx, string(key), folded)
+	g, err := r.join(ctx, string(key), shared)
 	for status.Code(err) == codes.ResourceExhausted && r.endIdlest() {
-		g, err = r.join(ctx, string(key), folded)
+		g, err = r.join(ctx, string(key), shared)
 	}
 	if err != nil {
 		return nil, err
@@ -295,10 +297,6 @@ func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group
 	if r.closed {
 		return nil, errClosed
 	}
-	if r.opts.FoldBy.private() {
-		r.private++
-		key = fmt.Sprint(r.private)
-	}
 	g := r.groups[key]
 	if g == nil {
 		var err error
@@ -311,6 +309,7 @@ func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group
 	if g.idle != nil {
 		g.idle.Stop()
 		g.idle = nil
+		r.idleNodes -= g.nodeBytes
 	}
 	return g, nil
 }

@@ -75,29 +75,23 @@ func TestClientsShareASubscription(t *testing.T) {
 	})
 }
 
-// Nodes that differ in more than the id are not folded, unless told so. What a client can understand is folded by
-// "everything" only.
+// Nodes that differ in more than the id are not one, or in what the client can understand, unless told so.
 func TestNodesAreKeptApart(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		fold   string
-		groups int
-	}{{"all-but-id", 3}, {"none", 4}, {"everything", 1}, {"node.metadata.ENV", 3}, {"node.cluster", 2}, {"node.id", 4}} {
-		xdstest.Parallel(t, test.fold, func(t *testing.T) {
-			fold, err := relay.ParseFold(test.fold)
-			xdstest.NoError(t, err)
-			r := newRig(t, func(o *relay.Options) { o.FoldBy = fold }, "delta")
+	for one, groups := range map[bool]int{false: 3, true: 1} {
+		xdstest.Parallel(t, fmt.Sprint("one group: ", one), func(t *testing.T) {
+			r := newRig(t, func(o *relay.Options) { o.OneGroup = one }, "delta")
 			r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 			old := node("d", "ENV", "prod")
 			old.ClientFeatures = []string{"old"}
 			for _, n := range []*corepb.Node{node("a", "ENV", "prod"), node("b", "ENV", "test"), node("c", "ENV", "prod"), old} {
 				wantOnly(r.client(n, "c"), "c")
 			}
-			if got := r.Stats().Groups; got != test.groups {
-				t.Errorf("got %d groups, want %d", got, test.groups)
+			if got := r.Stats().Groups; got != groups {
+				t.Errorf("got %d groups, want %d", got, groups)
 			}
-			if got := r.up.Attempts(); got != test.groups {
-				t.Errorf("got %d streams upstream, want %d", got, test.groups)
+			if got := r.up.Attempts(); got != groups {
+				t.Errorf("got %d streams upstream, want %d", got, groups)
 			}
 		})
 	}
@@ -245,13 +239,11 @@ func TestClientLeavesWhileTheControlPlaneIsAway(t *testing.T) {
 // The control plane is one, however many groups of clients there are: it is lost once, and found once.
 func TestGroupsLoseTheControlPlaneOnce(t *testing.T) {
 	t.Parallel()
-	fold, err := relay.ParseFold("none")
-	xdstest.NoError(t, err)
-	r := newRig(t, func(o *relay.Options) { o.FoldBy = fold }, "delta")
+	r := newRig(t, nil, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	const groups = 5
 	for i := range groups {
-		r.subscriber(fmt.Sprint(i), "c")
+		wantOnly(r.client(node("a", "ENV", fmt.Sprint(i)), "c"), "c")
 	}
 	r.up.Stop()
 	r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == groups })

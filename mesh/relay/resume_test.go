@@ -25,7 +25,7 @@ func TestClientsThatComeBackKeepWhatTheyHave(t *testing.T) {
 			n := node("a")
 			n.UserAgentName = userAgent
 			if userAgent == "relay" {
-				n.ClientFeatures = relay.Fold{}.Node(n, n).GetClientFeatures()
+				n.ClientFeatures = relay.NodeFor(n, n).GetClientFeatures()
 			}
 			s.send(&discoverypb.DiscoveryRequest{Node: n, TypeUrl: typeURL, VersionInfo: version, ResourceNames: names})
 		}

@@ -14,19 +14,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// Five limits have a share for each of those who use them up, which shrinks as the limit is approached
+// Two limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (bounds.Quota), so that there is room for one more whatever the present ones take:
 //
 //   - a client, of the subscriptions on the upstream that its group shares;
-//   - a group, of the upstreams, and of the subscriptions that linger;
-//   - a peer, which is an address or a certificate, of the groups, and of the memory of their nodes, which
-//     linger as groups do.
+//   - a peer, which is an address or a certificate, of the upstreams, by the groups that it began.
 //
 // A refused subscription is an error for the clients that asked for it. Upstream is asked when there is room.
 
 // shares are a group's shares of the limits. Guarded by group.mu.
 type shares struct {
-	upstreams, lingers *bounds.Share
 	// names limits the subscriptions on the upstream that the group shares, and payers are the clients that
 	// pay for them, by the ID of their stream.
 	names  *bounds.Quota
@@ -39,12 +36,10 @@ type shares struct {
 
 func newShares(r *Relay) shares {
 	return shares{
-		upstreams: r.upstreams.Share(),
-		lingers:   r.lingers.Share(),
-		names:     bounds.NewQuota("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
-		payers:    make(map[uint64]*payer),
-		short:     make(map[*payer]struct{}),
-		waiting:   make(map[*subscription]struct{}),
+		names:   bounds.NewQuota("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
+		payers:  make(map[uint64]*payer),
+		short:   make(map[*payer]struct{}),
+		waiting: make(map[*subscription]struct{}),
 	}
 }
 
@@ -119,8 +114,8 @@ func (g *group) retry(s *subscription) bool {
 
 // newUpstream makes an upstream. If cached is set, its resources are kept on disk, if the bootstrap has a
 // resource_cache: those of single clients are not. The caller holds r.mu.
-func (r *Relay) newUpstream(share *bounds.Share, node *corepb.Node, cached bool) (*upstream, error) {
-	if err := share.Take(1); err != nil {
+func (r *Relay) newUpstream(by *groupPeer, node *corepb.Node, cached bool) (*upstream, error) {
+	if err := by.upstreams.Take(1); err != nil {
 		return nil, errTooMany(err)
 	}
 	cfg := r.opts.Bootstrap.WithNode(node)
@@ -129,7 +124,7 @@ func (r *Relay) newUpstream(share *bounds.Share, node *corepb.Node, cached bool)
 	}
 	client, err := xdsclient.New(cfg, r.opts.Client...)
 	if err != nil {
-		share.Give(1)
+		by.upstreams.Give(1)
 		return nil, err
 	}
 	return &upstream{client: client, types: make(map[string]*upstreamType)}, nil
@@ -143,7 +138,7 @@ func (r *Relay) newOwnUpstream(g *group, node *corepb.Node) (*upstream, error) {
 	if r.closed {
 		return nil, errClosed
 	}
-	u, err := r.newUpstream(g.upstreams, node, false)
+	u, err := r.newUpstream(g.by, node, false)
 	if err != nil {
 		r.waiting[g] = struct{}{}
 		r.running.Go(func() { r.endIdlest() })
@@ -152,19 +147,20 @@ func (r *Relay) newOwnUpstream(g *group, node *corepb.Node) (*upstream, error) {
 }
 
 // closeUpstream closes an upstream, without waiting for it.
-func (r *Relay) closeUpstream(g *group, u *upstream) {
+func (r *Relay) closeUpstream(by *groupPeer, u *upstream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g.upstreams.Give(1)
+	by.upstreams.Give(1)
+	r.forgetPeer(by)
 	r.running.Go(u.client.Close)
 	r.admit()
 }
 
-// admit has the group with the fewest upstreams try again, of those that wait for more. The caller holds r.mu.
+// admit has a group try again, of those that wait for more upstreams, whose peer has the fewest. The caller holds r.mu.
 func (r *Relay) admit() {
 	var next *group
 	for g := range r.waiting {
-		if next == nil || g.upstreams.Held() < next.upstreams.Held() {
+		if next == nil || g.by.upstreams.Held() < next.by.upstreams.Held() {
 			next = g
 		}
 	}
@@ -194,27 +190,10 @@ func (g *group) retryUpstreams() {
 	}
 }
 
-// groupPeer is what a peer has of the groups: those that it was the first to join. Guarded by Relay.mu.
+// groupPeer is what a peer has of the upstreams: those of the groups that it was the first to join. Guarded by Relay.mu.
 type groupPeer struct {
-	key           string
-	groups, nodes *bounds.Share
-}
-
-// take takes the shares of a group. give gives them back.
-func (p *groupPeer) take(nodeBytes int64) error {
-	if err := p.groups.Take(1); err != nil {
-		return errTooMany(err)
-	}
-	if err := p.nodes.Take(nodeBytes); err != nil {
-		p.groups.Give(1)
-		return errTooManyNodes(err)
-	}
-	return nil
-}
-
-func (p *groupPeer) give(nodeBytes int64) {
-	p.groups.Give(1)
-	p.nodes.Give(nodeBytes)
+	key       string
+	upstreams *bounds.Share
 }
 
 // peerOf returns the peer of a client. The caller holds r.mu.
@@ -223,15 +202,15 @@ func (r *Relay) peerOf(ctx context.Context) *groupPeer {
 	key := access.Peer(from)
 	p := r.peers[key]
 	if p == nil {
-		p = &groupPeer{key, r.perPeer.Share(), r.nodes.Share()}
+		p = &groupPeer{key, r.upstreams.Share()}
 		r.peers[key] = p
 	}
 	return p
 }
 
-// forgetPeer forgets a peer that has no group. The caller holds r.mu.
+// forgetPeer forgets a peer that has no upstream. The caller holds r.mu.
 func (r *Relay) forgetPeer(p *groupPeer) {
-	if p.groups.Held() == 0 {
+	if p.upstreams.Held() == 0 && r.peers[p.key] == p {
 		delete(r.peers, p.key)
 	}
 }

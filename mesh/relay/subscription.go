@@ -108,7 +108,7 @@ func (s *subscription) endLinger() {
 	g := s.group
 	if _, lingers := g.lingering[s]; lingers {
 		delete(g.lingering, s)
-		g.lingers.Give(1)
+		g.relay.lingering.Add(-1)
 	}
 }
 

@@ -70,7 +70,7 @@ var moreTypes = ownKey{types: true}
 // upstreamFor returns the upstream and the type for a demand, and what gives back what the demand uses of
 // them. The error is RESOURCE_EXHAUSTED. The caller holds g.mu.
 func (g *group) upstreamFor(s *subscription, d *controlplane.Demand) (*upstream, *xdsclient.ResourceType, error) {
-	if g.apart(d) {
+	if d.Stream != 0 { // under the client's own node
 		return g.ownUpstream(s, d, ownKey{stream: d.Stream})
 	}
 	typ := g.shared.typeOf(d.TypeURL)
@@ -133,14 +133,8 @@ func (g *group) ownUpstream(s *subscription, d *controlplane.Demand, key ownKey)
 		free()
 		if u.users--; u.users == 0 {
 			delete(g.own, key)
-			g.relay.closeUpstream(g, u)
+			g.relay.closeUpstream(g.by, u)
 		}
 	}
 	return u, typ.ResourceType, nil
-}
-
-// apart reports whether a demand is asked for under the client's own node, on a stream of its own.
-// A client that is alone in its group has these anyway.
-func (g *group) apart(d *controlplane.Demand) bool {
-	return d.Stream != 0 && !g.relay.opts.FoldBy.private()
 }

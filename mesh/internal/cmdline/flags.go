@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // flagValue is a flag whose text is checked where it is read, so that a faulty one is an error about the command line.
@@ -20,11 +19,6 @@ type flagValue struct {
 	set  func(text string) error
 	// text is the value as set reads it.
 	text func() string
-}
-
-// Checked returns a flag's value that set reads, whose error is one about the command line.
-func Checked(kind string, set func(text string) error, text func() string) pflag.Value {
-	return &flagValue{kind, set, text}
 }
 
 func (v *flagValue) Type() string          { return v.kind }

@@ -93,7 +93,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	server.SetReady(true)
-	opts.Serve.Log.Info("relaying", "address", server.Addr().String(), "bootstrap", opts.Bootstrap, "fold_by", o.FoldBy.String())
+	opts.Serve.Log.Info("relaying", "address", server.Addr().String(), "bootstrap", opts.Bootstrap, "one_group", o.OneGroup)
 	if opts.Ready != nil {
 		opts.Ready(server.Addr())
 	}

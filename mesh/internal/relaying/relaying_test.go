@@ -32,10 +32,8 @@ func options(t *testing.T, content []byte) relaying.Options {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bootstrap.json")
 	xdstest.NoError(t, os.WriteFile(path, content, 0o600))
-	everything, err := relay.ParseFold("everything")
-	xdstest.NoError(t, err)
 	return relaying.Options{
-		Bootstrap: path, Relay: relay.Options{FoldBy: everything, MaxGroups: 10, MaxGroupSubscriptions: 10},
+		Bootstrap: path, Relay: relay.Options{OneGroup: true, MaxGroups: 10, MaxGroupSubscriptions: 10},
 		Serve: serve.Options{Listen: "localhost:0", MaxSubscriptions: 10},
 	}
 }
