@@ -95,23 +95,15 @@ func (c *compiler) compile() *compiled {
 		return c.absent(name)
 	}
 	r := &compiled{}
-	b := treeBuilder{leaf: c.leaf, variants: maxVariants, rules: maxRules}
+	kinds, rules := maxVariants, maxRules
 	if c.unbounded {
-		b.variants, b.rules = math.MaxInt, math.MaxInt
+		kinds, rules = math.MaxInt, math.MaxInt
 	}
-	for _, p := range c.parts {
-		b.conditions = append(b.conditions, conditionOf(p.Policy.TargetRef))
-	}
-	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) {
-		b.conditions = append(b.conditions, map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes})
-	}
-	root, ok := b.build()
-	if ok {
-		r.variants, ok = unfold(name, c.service, root, b.variants)
-	}
+	variants, ok := c.variants(name, kinds, rules)
 	if !ok {
-		r.variants, _ = unfold(name, c.service, &node{outcome: tooMany()}, 1)
+		variants = single(name, c.service, tooMany())
 	}
+	r.variants = variants
 	r.findings = c.findings(!ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
 		r.dead = c.naming.deadCluster(c.service)
@@ -138,7 +130,7 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
 	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
-	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}}, 1)
+	r.variants = single(name, c.service, &outcome{err: err})
 	for _, p := range c.named() {
 		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,
 			message: fmt.Sprintf("the mesh has no service %q", c.service)})
@@ -162,16 +154,34 @@ func (c *compiler) policyNames() string {
 	return strings.Join(names, ", ")
 }
 
-// leaf is for treeBuilder.leaf, whose conditions are the parts, then that of beyondGRPC and misses.
-func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
-	var parts []meshpolicy.Part
+// conditions are the tags of the clients of the parts. If routes have what clients of gRFC A28 cannot use, theirs follow.
+func (c *compiler) conditions() []map[string]string {
+	list := conditionsOf(c.parts)
+	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) {
+		list = append(list, map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes})
+	}
+	return list
+}
+
+func conditionsOf(parts []meshpolicy.Part) []map[string]string {
+	list := make([]map[string]string, len(parts))
+	for i, p := range parts {
+		list[i] = conditionOf(p.Policy.TargetRef)
+	}
+	return list
+}
+
+// outcome returns what clients with these of the conditions get, a key that is equal for equal outcomes, and the number of
+// rules.
+func (c *compiler) outcome(holding []int) (o *outcome, key string, size int) {
 	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings, sessions: c.sessions}
-	for _, i := range holding {
-		if i == len(c.parts) {
-			table.grpc = true
-		} else {
-			parts = append(parts, c.parts[i])
-		}
+	slices.Sort(holding)
+	if last := len(holding) - 1; last >= 0 && holding[last] == len(c.parts) {
+		table.grpc, holding = true, holding[:last]
+	}
+	parts := make([]meshpolicy.Part, len(holding))
+	for i, part := range holding {
+		parts[i] = c.parts[part]
 	}
 	merged := meshpolicy.MergeParts(parts)
 	// Rules may differ in what makes no difference to routes.

@@ -86,16 +86,6 @@ func (k *kinds) with(condition map[string]string) *kinds {
 	return next
 }
 
-// implies reports whether clients with the tags have a condition.
-func implies(tags, condition map[string]string) bool {
-	for key, value := range condition {
-		if own, ok := tags[key]; !ok || own != value {
-			return false
-		}
-	}
-	return true
-}
-
 // admit returns the parts with which each author keeps the bound, and the others.
 func admit(parts []meshpolicy.Part, most bound) (admitted, others []meshpolicy.Part) {
 	byAuthor := make(map[string]*kinds)

@@ -132,7 +132,7 @@ func (m *Mesh) Routes(c Client, service string) *Resource {
 	if d == nil {
 		return nil
 	}
-	return d.placed.of(d.variants.root.find(c))
+	return d.placed.of(d.variants.of(c))
 }
 
 // ConstraintsFor returns the constraints with which a client must subscribe to get its variants from a

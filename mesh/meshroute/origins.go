@@ -1,7 +1,6 @@
 package meshroute
 
 import (
-	"maps"
 	"slices"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,20 +17,11 @@ type origins struct {
 	fields  [meshpolicy.NumFields][]Source
 }
 
-// rankedPart is a part of a policy.
-type rankedPart struct {
-	meshpolicy.Part
-	// rank is 0 for the most specific one.
-	rank int
-	// condition is the tags of its clients.
-	condition map[string]string
-}
-
 func newPlaceWriter(p places, parts []meshpolicy.Part) *placeWriter {
-	w := &placeWriter{places: p, byService: make(map[string][]*rankedPart), made: make(map[string]*corepb.Metadata)}
-	for rank, part := range slices.Backward(parts) {
-		name := part.Policy.TargetRef.Name
-		w.byService[name] = append(w.byService[name], &rankedPart{part, len(parts) - 1 - rank, conditionOf(part.Policy.TargetRef)})
+	conditions := conditionsOf(parts)
+	w := &placeWriter{places: p, parts: parts, holding: newTagIndex[int](keysOf(conditions)), made: make(map[string]*corepb.Metadata)}
+	for i, c := range conditions {
+		w.holding.add(c, i)
 	}
 	return w
 }
@@ -49,128 +39,48 @@ func samePlaces(a, b []meshpolicy.Part) bool {
 	})
 }
 
-// candidate is a rule in a part that selects some clients of a region.
-type candidate struct {
-	*rankedPart
-	rule int
-	// displaced is set if another part displaces it for some of its clients, for whom it hides no rules of parts below.
-	displaced bool
-}
+// deciding has the merged rules for each of some kinds of clients, the most specific one first, by the key of their matches.
+type deciding []map[string]*meshpolicy.MergedRule
 
-func (c candidate) origin() meshpolicy.Origin {
-	return meshpolicy.Origin{Policy: c.Policy, To: c.To, Rule: c.rule}
-}
-
-// deciding has, for each region, the candidates by the key of their matches, with the most specific first.
-type deciding struct {
-	regions []region
-	byKey   []map[string][]candidate
-}
-
-func (w *placeWriter) decidingIn(regions []region) deciding {
-	d := deciding{regions: regions}
-	for _, r := range regions {
-		byKey := make(map[string][]candidate)
-		for _, c := range w.candidates(r) {
-			for i := range c.Rules() {
-				key := c.Rules()[i].MatchesKey()
-				c.rule = i
-				if !slices.ContainsFunc(byKey[key], func(above candidate) bool {
-					return c.origin().IsRoute() && above.origin().IsRoute() && r.hides(above, c)
-				}) {
-					byKey[key] = append(byKey[key], c)
-				}
-			}
+func (w *placeWriter) decidingFor(kinds []map[string]string) deciding {
+	var d deciding
+	for _, tags := range slices.Backward(kinds) {
+		holding := w.holding.within(tags)
+		slices.Sort(holding)
+		parts := make([]meshpolicy.Part, len(holding))
+		for i, part := range holding {
+			parts[i] = w.parts[part]
 		}
-		d.byKey = append(d.byKey, byKey)
+		merged, byKey := meshpolicy.MergeParts(parts), make(map[string]*meshpolicy.MergedRule)
+		for i := range merged.Rules {
+			byKey[merged.Rules[i].MatchesKey()] = &merged.Rules[i]
+		}
+		d = append(d, byKey)
 	}
 	return d
-}
-
-// candidates returns the parts that select some clients of a region, and count for some of these, without a rule.
-func (w *placeWriter) candidates(r region) (list []candidate) {
-	parts := slices.DeleteFunc(w.partsFor(r), func(p *rankedPart) bool { return !r.selectsSome(p.condition) })
-	groups := make(map[meshpolicy.Group]map[string]string) // the condition of each
-	for _, p := range parts {
-		if g := p.Group(); g != (meshpolicy.Group{}) {
-			groups[g] = p.condition
-		}
-	}
-	for _, p := range parts {
-		c, counts := candidate{rankedPart: p}, true
-		for g, condition := range groups {
-			if g.Displaces(p.Group()) {
-				counts = counts && !r.implies(p.condition, condition)
-				c.displaced = c.displaced || !disjoint(p.condition, condition)
-			}
-		}
-		if counts {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-// disjoint reports whether no client has both conditions.
-func disjoint(a, b map[string]string) bool {
-	for key, value := range a {
-		if other, ok := b[key]; ok && other != value {
-			return true
-		}
-	}
-	return false
-}
-
-// partsFor returns the parts for the clients of the service of a region, or for all.
-func (w *placeWriter) partsFor(r region) []*rankedPart {
-	service, known := r.values[meshpolicy.ServiceKey]
-	var parts []*rankedPart
-	if known {
-		parts = slices.Concat(w.byService[service], w.byService[""])
-	} else {
-		for list := range maps.Values(w.byService) {
-			parts = append(parts, list...)
-		}
-	}
-	slices.SortFunc(parts, func(a, b *rankedPart) int { return a.rank - b.rank })
-	return parts
-}
-
-// selectsSome reports whether some clients of the region have a condition.
-func (r region) selectsSome(condition map[string]string) bool {
-	for key, value := range condition {
-		if own, ok := r.values[key]; ok {
-			if own != value {
-				return false
-			}
-			continue
-		}
-		if _, excluded := r.others[key][value]; excluded {
-			return false
-		}
-	}
-	return true
 }
 
 // of returns the origins of a route by its rules.
 func (d deciding) of(rules []ruleRef) origins {
 	var o origins
-	for i, byKey := range d.byKey {
+	for _, byKey := range d {
 		for _, ref := range rules {
-			o.add(d.regions[i], byKey[ref.matches], ref.match)
+			if rule := byKey[ref.matches]; rule != nil {
+				o.add(rule, ref.match)
+			}
 		}
 	}
 	return o
 }
 
-// add adds the places for one region and rule.
-func (o *origins) add(r region, candidates []candidate, match int) {
-	for _, c := range candidates {
-		o.matches = addSource(o.matches, c.origin().MatchSource(match))
+// add adds the places of a rule.
+func (o *origins) add(rule *meshpolicy.MergedRule, match int) {
+	for _, from := range rule.MatchesFrom {
+		o.matches = addSource(o.matches, from.MatchSource(match))
 	}
-	for f := range meshpolicy.NumFields {
-		for _, c := range r.winners(candidates, f) {
-			o.fields[f] = addSource(o.fields[f], c.origin().FieldSource(f))
+	for f, from := range rule.From {
+		if from.Policy != nil {
+			o.fields[f] = addSource(o.fields[f], from.FieldSource(meshpolicy.Field(f)))
 		}
 	}
 }
@@ -180,33 +90,4 @@ func addSource(list []Source, s Source) []Source {
 		return list
 	}
 	return append(list, s)
-}
-
-// winners returns the rules that are, for some clients of the region, the most specific one with a field.
-func (r region) winners(candidates []candidate, f meshpolicy.Field) []candidate {
-	var found []candidate
-	for _, c := range candidates {
-		if c.Rules()[c.rule].Has(f) && !slices.ContainsFunc(found, func(above candidate) bool { return r.hides(above, c) }) {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
-// hides reports whether a candidate counts for all clients of the region that one below it selects.
-func (r region) hides(above, below candidate) bool {
-	return !above.displaced && r.implies(below.condition, above.condition)
-}
-
-// implies reports whether all clients of the region that have a condition have the other one, too.
-func (r region) implies(condition, other map[string]string) bool {
-	for key, value := range other {
-		if own, ok := r.values[key]; ok && own == value {
-			continue
-		}
-		if own, ok := condition[key]; !ok || own != value {
-			return false
-		}
-	}
-	return true
 }

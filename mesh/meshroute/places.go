@@ -108,7 +108,7 @@ func (b *builder) place(d *destination, name string) *destination {
 		placed := r
 		if r.Err == nil {
 			copied := *r
-			copied.Message = w.configuration(d.variants.leaves[i])
+			copied.Message = w.configuration(d.variants.all[i])
 			placed = &copied
 		}
 		d.placed.list = append(d.placed.list, placed)
@@ -120,22 +120,22 @@ func (b *builder) place(d *destination, name string) *destination {
 // placeWriter writes the places into the routes to one service.
 type placeWriter struct {
 	places places
-	// byService has the parts of policies by the service of their clients, "" for all, with the most
-	// specific first.
-	byService map[string][]*rankedPart
+	// parts are those of policies, and holding their indexes by the tags of their clients.
+	parts   []meshpolicy.Part
+	holding tagIndex[int]
 	// made has the metadata of routes, which equal ones share.
 	made map[string]*corepb.Metadata
 }
 
-// configuration returns the routes of a leaf with their places.
-func (w *placeWriter) configuration(l *node) *routepb.RouteConfiguration {
-	plain := l.outcome.routes
+// configuration returns the routes of a variant with their places.
+func (w *placeWriter) configuration(v *variant) *routepb.RouteConfiguration {
+	plain := v.outcome.routes
 	host := shallowCopy(plain.GetVirtualHosts()[0])
 	host.Routes = nil
-	parts := w.decidingIn(l.regions)
+	parts := w.decidingFor(v.kinds)
 	for i, route := range plain.GetVirtualHosts()[0].GetRoutes() {
 		placed := shallowCopy(route)
-		placed.Metadata = w.metadata(parts.of(l.outcome.rules[i]))
+		placed.Metadata = w.metadata(parts.of(v.outcome.rules[i]))
 		host.Routes = append(host.Routes, placed)
 	}
 	config := shallowCopy(plain)

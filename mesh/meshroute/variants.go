@@ -2,9 +2,9 @@ package meshroute
 
 import (
 	"cmp"
-	"encoding/binary"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -12,18 +12,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// The variants of a RouteConfiguration are the leaves of a decision diagram over the tags of clients: a
-// node tests one tag, and has a branch for each value in a policy and one for all other values. All
-// paths test tags in one order, the namespace and the service first. Nodes with equal branches are omitted, and equal
-// nodes are shared. Such a diagram is canonical: it is equal for equal functions of the tags, and tests
-// only tags that make a difference, so its tags are the smallest set that distinguishes the variants.
+// A RouteConfiguration has variants for the kinds of clients that the policies tell apart. A policy is for clients with some tags,
+// and a kind is the tags of one policy, or of several together:
 //
-// A path is described by its values, without "all other values". Several paths may then fit one client:
-// {service=frontend}, {version=v1} and {} all fit frontend v1. The right one prefers a value to "all
-// others" at each node. It has the largest number if each tag is a bit, higher for tags tested earlier.
-// This number is the parameter specificity.
+//	policies for clients with       kinds of clients
+//	version=v1                      {}, {version=v1}
+//	and service=frontend            and {service=frontend}, {service=frontend,version=v1}
+//	and service=backend             and {service=backend}, {service=backend,version=v1}
+//
+// A client is of the kind with the most tags that it has. The kinds with fewer of these tags seem to fit, too: {service=frontend},
+// {version=v1} and {} all fit frontend v1. So each variant has the parameter specificity: a number with a bit for each tag, higher for
+// tags that come first. A kind with all tags of another one, and more, has the larger number.
+//
+// Kinds with the smaller numbers are looked at first. If clients of a kind get the same from the variant that they would choose without
+// one of their own, they have none. So only tags that make a difference are in the parameters.
 
 const (
 	// maxVariants bounds the variants of one RouteConfiguration, and so its time and memory.
@@ -35,7 +40,7 @@ const (
 	maxTags, maxAllTags = 60, 120
 )
 
-// outcome is a leaf's result: routes or an error.
+// outcome is what clients get: routes or an error.
 type outcome struct {
 	routes *routepb.RouteConfiguration
 	// rules are the rules of the routes, in their order. A route has several if it is made of one
@@ -44,39 +49,93 @@ type outcome struct {
 	err   *status.Status
 }
 
-// node is a leaf if outcome is set.
-type node struct {
-	id      int
-	outcome *outcome
-	// key is the tag to test.
-	key      string
-	branches map[string]*node
-	other    *node
-	// Leaves of the unfolded tree, which are not shared, have a resource or are absorbed by
-	// another leaf with the same outcome. regions are the clients that get the resource.
-	resource   *Resource
-	absorbedBy *node
-	regions    []region
+// variants are the variants of one RouteConfiguration.
+type variants struct {
+	// keys are the tags in the parameters, in the order of their bits.
+	keys []string
+	// all are from the least to the most specific one, and list has their resources.
+	all  []*variant
+	list []*Resource
 }
 
-// find returns the resource for a client.
-func (n *node) find(c Client) *Resource {
-	for n.outcome == nil {
-		next, ok := n.branches[c.Tag(n.key)]
-		if !ok {
-			next = n.other
+// variant is what clients of some kinds get.
+type variant struct {
+	*kind
+	outcome  *outcome
+	resource *Resource
+	// kinds are the tags of the kinds that get the variant: its own, and those without a variant.
+	kinds []map[string]string
+}
+
+// kind is the clients with some tags.
+type kind struct {
+	tags   map[string]string
+	number uint64
+}
+
+func newKind(tags map[string]string, keys []string) *kind {
+	k := &kind{tags: tags}
+	for i, key := range keys {
+		if _, ok := tags[key]; ok {
+			k.number |= 1 << (len(keys) - 1 - i)
 		}
-		n = next
 	}
-	return n.owner().resource
+	return k
 }
 
-// owner returns the leaf whose resource the clients of a leaf get.
-func (n *node) owner() *node {
-	for n.absorbedBy != nil {
-		n = n.absorbedBy
+// single is a variant for all clients.
+func single(name, service string, o *outcome) *variants {
+	v := &variants{all: []*variant{{kind: new(kind), outcome: o, kinds: []map[string]string{nil}}}}
+	v.name(name, service) // cannot fail without parameters
+	return v
+}
+
+// of returns the resource for a client.
+func (v *variants) of(c Client) *Resource {
+	for _, one := range slices.Backward(v.all) {
+		if one.fits(c) {
+			return one.resource
+		}
 	}
-	return n
+	return nil // not reached: the first one fits all
+}
+
+func (k *kind) fits(c Client) bool {
+	for key, value := range k.tags {
+		if c.Tag(key) != value {
+			return false
+		}
+	}
+	return true
+}
+
+// name makes the resources.
+func (v *variants) name(name, service string) error {
+	used := make(map[string]bool)
+	for _, one := range v.all {
+		for key := range one.tags {
+			used[key] = true
+		}
+	}
+	v.keys = slices.SortedFunc(maps.Keys(used), compareKeys)
+	for _, one := range v.all {
+		r := &Resource{TypeURL: RouteConfigurationType, Name: name, Service: service, Err: one.outcome.err}
+		if one.outcome.routes != nil {
+			r.Message = one.outcome.routes
+		}
+		if len(v.all) > 1 {
+			parameters := map[string]string{}
+			maps.Copy(parameters, one.tags)
+			parameters[meshpolicy.SpecificityKey] = strconv.FormatUint(newKind(one.tags, v.keys).number, 10)
+			var err error
+			if r.Parameters, err = dynparam.NewParameters(parameters); err != nil {
+				return err
+			}
+		}
+		one.resource = r
+		v.list = append(v.list, r)
+	}
+	return nil
 }
 
 // conditionOf returns the tags that a policy requires of clients.
@@ -91,44 +150,18 @@ func conditionOf(r TargetRef) map[string]string {
 	return tags
 }
 
-// treeBuilder makes the diagram for one service.
-type treeBuilder struct {
-	conditions []map[string]string
-	// keys are the tags in the order of testing.
-	keys []string
-	// leaf returns the outcome for clients that satisfy these conditions, a key that is equal for
-	// equal outcomes, and the number of its rules.
-	leaf func(holding []int) (o *outcome, key string, rules int)
-
-	memo   map[string]*node
-	leaves map[string]*node
-	nodes  map[string]*node
-	// made counts leaves, and ruled the rules in them: at most variants and rules.
-	made, ruled     int
-	variants, rules int
-}
-
-// build returns the diagram, or false if it would be too large.
-func (b *treeBuilder) build() (*node, bool) {
-	b.memo, b.leaves, b.nodes = make(map[string]*node), make(map[string]*node), make(map[string]*node)
-	tags := make(map[string]bool)
-	holding := make([]int, len(b.conditions))
-	for i, c := range b.conditions {
-		holding[i] = i
+// keysOf returns the tags of conditions, in the order of their bits.
+func keysOf(conditions []map[string]string) []string {
+	keys := make(map[string]bool)
+	for _, c := range conditions {
 		for key := range c {
-			tags[key] = true
+			keys[key] = true
 		}
 	}
-	b.keys = slices.SortedFunc(maps.Keys(tags), compareKeys)
-	if len(b.keys) > maxTags {
-		return nil, false
-	}
-	root := b.node(0, holding)
-	return root, root != nil
+	return slices.SortedFunc(maps.Keys(keys), compareKeys)
 }
 
-// compareKeys puts the namespace first, so that the policies for the clients of one make no leaves for those of others, and then
-// the service.
+// compareKeys puts the namespace first, and then the service.
 func compareKeys(a, b string) int {
 	rank := func(key string) int {
 		switch key {
@@ -142,116 +175,94 @@ func compareKeys(a, b string) int {
 	return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 }
 
-// node returns the node for clients whose tags before the level were tested, and which may still
-// satisfy these conditions. It returns nil if a bound is exceeded.
-func (b *treeBuilder) node(level int, holding []int) *node {
-	for level < len(b.keys) && !b.asks(b.keys[level], holding) {
-		level++
+// kindsOf returns the kinds of clients that conditions tell apart, those with smaller numbers first, or false if there are more
+// than most.
+func kindsOf(conditions []map[string]string, keys []string, most int) ([]*kind, bool) {
+	all, index := []*kind{new(kind)}, newTagIndex[*kind](keys)
+	index.add(nil, all[0])
+	known := map[string]bool{"": true}
+	for _, c := range conditions {
+		if known["only "+meshpolicy.FormatTags(c)] {
+			continue
+		}
+		known["only "+meshpolicy.FormatTags(c)] = true
+		for _, k := range index.beside(c) {
+			both := maps.Clone(c)
+			if both == nil {
+				break // a condition of all clients
+			}
+			maps.Copy(both, k.tags)
+			name := meshpolicy.FormatTags(both)
+			if known[name] {
+				continue
+			}
+			if len(all) == most {
+				return nil, false
+			}
+			known[name] = true
+			joined := newKind(both, keys)
+			all = append(all, joined)
+			index.add(both, joined)
+		}
 	}
-	if level == len(b.keys) {
-		return b.end(holding)
-	}
-	memo := stateKey(level, holding)
-	if n, ok := b.memo[memo]; ok {
-		return n
-	}
-	n := b.split(level, holding)
-	b.memo[memo] = n
-	return n
-}
-
-// asks reports whether one of the conditions has the tag.
-func (b *treeBuilder) asks(key string, holding []int) bool {
-	return slices.ContainsFunc(holding, func(i int) bool {
-		_, ok := b.conditions[i][key]
-		return ok
+	slices.SortFunc(all, func(a, b *kind) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(meshpolicy.FormatTags(a.tags), meshpolicy.FormatTags(b.tags)))
 	})
+	return all, true
 }
 
-func (b *treeBuilder) end(holding []int) *node {
-	if b.made++; b.made > b.variants {
-		return nil
+// variants returns the variants of the routes, or false if there are too many.
+func (c *compiler) variants(name string, maxKinds, maxRules int) (*variants, bool) {
+	conditions := c.conditions()
+	keys := keysOf(conditions)
+	if len(keys) > maxTags {
+		return nil, false
 	}
-	o, key, rules := b.leaf(holding)
-	if b.ruled += rules; b.ruled > b.rules {
-		return nil
-	}
-	n, ok := b.leaves[key]
+	kinds, ok := kindsOf(conditions, keys, maxKinds)
 	if !ok {
-		n = &node{id: len(b.leaves) + len(b.nodes), outcome: o}
-		b.leaves[key] = n
-		return n
+		return nil, false
 	}
-	for i, refs := range o.rules {
+	holding := newTagIndex[int](keys)
+	for i, condition := range conditions {
+		holding.add(condition, i)
+	}
+	v, made, outcomes := new(variants), newTagIndex[*variant](keys), make(map[string]*outcome)
+	for _, k := range kinds {
+		o, key, rules := c.outcome(holding.within(k.tags))
+		if maxRules -= rules; maxRules < 0 {
+			return nil, false
+		}
+		if same := outcomes[key]; same != nil {
+			same.addRules(o.rules)
+			o = same
+		}
+		outcomes[key] = o
+		var other *variant // what clients of the kind get without a variant of their own
+		for _, below := range made.within(k.tags) {
+			if other == nil || below.number > other.number {
+				other = below
+			}
+		}
+		if other != nil && other.outcome == o {
+			other.kinds = append(other.kinds, k.tags)
+			continue
+		}
+		one := &variant{kind: k, outcome: o, kinds: []map[string]string{k.tags}}
+		made.add(k.tags, one)
+		v.all = append(v.all, one)
+	}
+	return v, v.name(name, c.service) == nil
+}
+
+// addRules adds the rules of which equal routes are made for other clients.
+func (o *outcome) addRules(rules [][]ruleRef) {
+	for i, refs := range rules {
 		for _, ref := range refs {
-			if !slices.Contains(n.outcome.rules[i], ref) {
-				n.outcome.rules[i] = append(n.outcome.rules[i], ref)
+			if !slices.Contains(o.rules[i], ref) {
+				o.rules[i] = append(o.rules[i], ref)
 			}
 		}
 	}
-	return n
-}
-
-func (b *treeBuilder) split(level int, holding []int) *node {
-	key := b.keys[level]
-	var neutral []int
-	byValue := make(map[string][]int)
-	for _, i := range holding {
-		if value, ok := b.conditions[i][key]; ok {
-			byValue[value] = append(byValue[value], i)
-		} else {
-			neutral = append(neutral, i)
-		}
-	}
-	n := &node{key: key, branches: make(map[string]*node, len(byValue))}
-	if n.other = b.node(level+1, neutral); n.other == nil {
-		return nil
-	}
-	for _, value := range slices.Sorted(maps.Keys(byValue)) {
-		branch := b.node(level+1, mergeSorted(neutral, byValue[value]))
-		if branch == nil {
-			return nil
-		}
-		if branch != n.other {
-			n.branches[value] = branch
-		}
-	}
-	if len(n.branches) == 0 {
-		return n.other
-	}
-	return b.share(n)
-}
-
-// share returns an existing node that is equal to n, or n.
-func (b *treeBuilder) share(n *node) *node {
-	var key strings.Builder
-	key.WriteString(n.key)
-	number := func(id int) { key.Write(binary.AppendUvarint([]byte{0}, uint64(id))) }
-	number(n.other.id)
-	for _, value := range slices.Sorted(maps.Keys(n.branches)) {
-		key.WriteString("\x00" + value)
-		number(n.branches[value].id)
-	}
-	if same, ok := b.nodes[key.String()]; ok {
-		return same
-	}
-	n.id = len(b.leaves) + len(b.nodes)
-	b.nodes[key.String()] = n
-	return n
-}
-
-func stateKey(level int, holding []int) string {
-	key := binary.AppendUvarint(make([]byte, 0, 2+2*len(holding)), uint64(level))
-	for _, i := range holding {
-		key = binary.AppendUvarint(key, uint64(i))
-	}
-	return string(key)
-}
-
-func mergeSorted(a, b []int) []int {
-	merged := slices.Concat(a, b)
-	slices.Sort(merged)
-	return merged
 }
 
 // tooMany is the outcome for a service with more than maxVariants variants. It is transient: clients
