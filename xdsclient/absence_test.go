@@ -11,56 +11,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-func TestErrorsInPlaceOfResources(t *testing.T) {
-	failOnDataErrors := []string{"fail_on_data_errors"}
-	runTranscripts(t, []transcriptTest{
-		// xRFC TP3, "Protocol Behavior": "The client is expected to remember the error message until either a
-		// new error message is returned or the resource is returned. This includes LDS and CDS".
-		{name: "is remembered", servers: failOnDataErrors, steps: `
-			watch cached fresh other -> stream; req +cached +fresh +other
-			send 1 cached=x other=x  -> ack 1; cached = x; other = x
-			send 2 other=x cached?Internal/first fresh?Internal/first -> ack 2
-			    -> cached ambient: server error first; fresh: server error first
-			# Later responses do not repeat it, and delete nothing by that.
-			send 3 other=y           -> ack 3; other = y
-			# The same again is no news, another is.
-			send 4 other=y cached?Internal/first  -> ack 4
-			send 5 other=y cached?Internal/second -> ack 5; cached ambient: server error second
-			# A stream that breaks and comes back forgets nothing.
-			break
-			wait 1s                  -> stream; req +cached +fresh +other
-			break -> cached ambient: unreachable; fresh: unreachable; other ambient: unreachable
-			wait 2s                  -> stream; req +cached +fresh +other
-			send 6 other=y -> ack 6; cached ambient: server error second; fresh: server error first
-			    -> other = y
-			watch late=fresh         -> late: server error first
-			wait 1m
-			send 7 other=y fresh=z cached=x -> ack 7; fresh = z; late = z; cached = x
-			# From then on the full state counts again.
-			sotw send 8 other=y -> ack 8; fresh: does not exist; late: does not exist
-			    -> cached: does not exist
-		`},
-		// xRFC TP3: "The set of resources with errors and the set of valid resources must not intersect." If
-		// they do, the resource counts.
-		{name: "beside the resource", servers: failOnDataErrors, steps: `
-			watch a bad                               -> stream; req +a +bad
-			send 1 a=x bad!no a?NotFound bad?NotFound -> nack 1; a = x; bad: invalid
-			# And so it is when it is unchanged.
-			send 2 a=x a?NotFound                     -> ack 2; sotw bad: does not exist
-		`},
-		{name: "twice, of which the first counts", steps: `
-			watch a                              -> stream; req +a
-			send 1 a?Internal/first a?NotFound   -> ack 1; a: server error first
-		`},
-		// Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for clients that do not
-		// know of errors. The error says more.
-		{name: "beside a removal", over: "delta", steps: `
-			watch a                       -> stream; req +a
-			send 1 -a a?PermissionDenied/mine -> ack 1; a: server error mine
-		`},
-	})
-}
-
 // xRFC TP3, "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS
 // server" and "Summary of Behavior Changes".
 func TestErrorInPlaceOfAResource(t *testing.T) {

@@ -10,73 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-func TestCacheOverSotW(t *testing.T) {
-	failOnDataErrors := []string{"fail_on_data_errors"}
-	// A deletion leaves the cached resource in use.
-	const deletion = `
-		watch a      -> stream; req a
-		send 1 a=x   -> ack 1 a; a = x
-		send 2       -> ack 2 a; a ambient: does not exist
-		watch late=a -> late = x; late ambient: does not exist
-		same a late
-		send 3       -> ack 3 a
-		# That it is back clears the error.
-		send 4 a=x   -> ack 4 a; a = x; late = x
-		decoded 1
-		# What never was there has nothing to stay in use.
-		watch never  -> ack 4 a never
-		send 5 a=x   -> ack 5 a never
-		wait 15s     -> never: does not exist
-	`
-	runTranscripts(t, []transcriptTest{
-		// gRFC A88: ResourceChanged clears an ambient error, also if it brings the same value.
-		{name: "unchanged resource clears a NACK", over: "SotW", steps: `
-			watch a    -> stream; req a
-			send 1 a=x -> ack 1 a; a = x
-			send 2 a!y -> nack 2 a @1; a ambient: invalid
-			# The same error again is no news.
-			send 3 a!y -> nack 3 a @1
-			send 4 a!z -> nack 4 a @1; a ambient: invalid
-			decoded 4
-			send 5 a=x -> ack 5 a; a = x
-			decoded 4
-		`},
-		// gRFC A88, "Handling Data Errors": with fail_on_data_errors a NACK withdraws the cached resource.
-		{name: "NACK with fail_on_data_errors", over: "SotW", servers: failOnDataErrors, steps: `
-			watch a      -> stream; req a
-			send 1 a=x   -> ack 1 a; a = x
-			send 2 a!y   -> nack 2 a @1; a: invalid
-			watch late=a -> late: invalid
-			send 3 a=x   -> ack 3 a; a = x; late = x
-		`},
-		// Envoy, xDS protocol, "Deleting Resources"; gRFC A88, "Handling Data Errors": with
-		// fail_on_data_errors a deletion withdraws the cached resource.
-		{name: "omitted resource", over: "SotW", servers: failOnDataErrors, steps: `
-			watch a b bad e:e      -> stream; req a b bad; e.req e
-			send 1 a=x b=x bad!y   -> nack 1 a b bad @; a = x; b = x; bad: invalid
-			send e:1 e             -> e.ack 1 e; e:e =
-			# A resource that is watched from now on may be later than the response.
-			watch late             -> ack 1 a b bad late @
-			send 2 b=x             -> ack 2 a b bad late; a: does not exist; bad: does not exist
-			# Types without full state are never deleted by omission.
-			send e:2               -> e.ack 2 e
-			send 3                 -> ack 3 a b bad late; b: does not exist
-			watch gone=a           -> gone: does not exist
-			send 4 a=x             -> ack 4 a b bad late; a = x; gone = x
-		`},
-		// gRFC A88, "Handling Data Errors" and "Deprecating ignore_resource_deletion": with or without the
-		// feature of gRFC A53.
-		{name: "deletion", over: "SotW", steps: deletion},
-		{name: "deletion with ignore_resource_deletion", over: "SotW", servers: []string{"ignore_resource_deletion"}, steps: deletion},
-		// gRFC A53 yields to the feature that A88 replaces it by.
-		{name: "deletion with both features", over: "SotW", servers: []string{"ignore_resource_deletion fail_on_data_errors"}, steps: `
-			watch a    -> stream; req a
-			send 1 a=x -> ack 1 a; a = x
-			send 2     -> ack 2 a; a: does not exist
-		`},
-	})
-}
-
 // The same bytes keep the same value, are not decoded, cause no call to a watcher, and are ACKed.
 func TestUnchangedResourceCostsNothing(t *testing.T) {
 	for name, form := range map[string]func(proto.Message) proto.Message{
@@ -207,33 +140,6 @@ func TestVersionOfTheSameValueIsNoNews(t *testing.T) {
 		}
 		s.send(types.clusters, "5", "n5", version("changed", "third"))
 		a.cluster("changed")
-	})
-}
-
-// Envoy, xDS protocol, "TTL": a resource without a body and with a name and a version only says that
-// the server still has it.
-func TestHeartbeats(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		{name: "over delta", over: "delta", steps: `
-			watch a b               -> stream; req +a +b
-			# Nothing is known of b, and its timer goes on.
-			send 1 a@1=x b@1~       -> ack 1; a = x
-			send 2 a@1~ unasked@1~  -> ack 2
-			# A heartbeat of another version, as after a NACK, says nothing of the one in use; one of
-			# the version in use ends the error.
-			send 3 a@2!no           -> nack 3; a ambient: invalid
-			send 4 a@2~             -> ack 4
-			send 5 a@1~             -> ack 5; a = x
-			wait 15s                -> b: timeout
-			# Without a version it is no heartbeat.
-			send 6 a@~              -> nack 6; a ambient: invalid
-		`},
-		// A heartbeat is a resource that is there.
-		{name: "over SotW", over: "SotW", steps: `
-			watch a b               -> stream; req a b
-			send 1 a@7=x b@7=x      -> ack 1 a b; a = x; b = x
-			send 2 a@7~             -> ack 2 a b; b ambient: does not exist
-		`},
 	})
 }
 

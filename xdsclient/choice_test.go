@@ -33,25 +33,6 @@ func TestChoiceOfVariants(t *testing.T) {
 	}
 	bothCounted := stats(func(s Stats) bool { return s.Ambiguous == 2 })
 	runTranscripts(t, []transcriptTest{
-		// TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the resource to determine
-		// which of its subscriptions the resource is associated with". Watchers with different constraints on
-		// one name see different resources on one stream.
-		{name: "side by side", servers: variants, steps: `
-			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
-			send 1 a{env=test}=t1 a{env=prod}=p1    -> ack 1; prod = p1; test = t1
-			send 2 a{env=test}=t1 a{env=prod}=p2    -> ack 2; prod = p2
-			decoded 3
-		`},
-		// A resource goes to all subscriptions that it matches, and is decoded once. TP2, "Matching
-		// Ambiguity": constraints on a key "match any resource variant that does not specify that key at all".
-		{name: "all that match", servers: variants, steps: `
-			watch a{env=prod} v1=a{env=prod,v=1} v2=a{v!=2} all=a{} a{env=test} -> stream
-			    -> req +a{env=prod,v=1} +a{env=prod} +a{env=test} +a{v!=2} +a{}
-			send 1 a{env=prod}=x     -> ack 1; a{env=prod} = x; v1 = x; v2 = x; all = x
-			watch b{env=prod} b{env=test} -> req +b{env=prod} +b{env=test}
-			send 2 a{env=prod}=x b{}=y -> ack 2; b{env=prod} = y; b{env=test} = y
-			decoded 2
-		`},
 		// TP2, "Matching Behavior and Best Practices": "the largest possible matching value is preferred",
 		// whatever the order in which a response has the variants. None of the others is decoded.
 		{name: "largest matching value", servers: variants, steps: `
@@ -86,47 +67,6 @@ func TestChoiceOfVariants(t *testing.T) {
 		{name: "invalid preferred variant", servers: variants, steps: `
 			watch x=a{shard=0-5}              -> stream; req +a{shard=0-5}
 			send 1 a{shard=5}!no a{shard=3}=3 -> nack 1; x: invalid
-		`},
-		// A server that has lost the preferred variant, and changed the one that takes its place, is asked
-		// again.
-		{name: "lesser variant that is new to two", over: "delta", servers: variants, steps: `
-			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req +a{shard=0-5} +a{shard=3}
-			send 1 a{shard=5}=5 a{shard=3}=old -> ack 1; wide = 5; narrow = old
-			send 2 a{shard=3}=new              -> ack 2; req +a{shard=0-5}; narrow = new
-			send 3 a{shard=3}=new              -> ack 3; wide = new
-			# The server may also say at once that the better one was removed.
-			send 4 a{shard=5}=5                -> ack 4; wide = 5
-			send 5 -a{shard=0-5} a{shard=3}=newer -> ack 5; wide = newer; narrow = newer
-			# A question is no reason to forget that the server knows of the subscription.
-			send 6 a{shard=5}=5                -> ack 6; wide = 5
-			batch send 7 a{shard=3}=newest, stop wide -> ack 7; req -a{shard=0-5}; narrow = newest
-		`},
-		// What a server sends for one subscription may match another one that has a better variant. A response
-		// with changes only (delta, and SotW of a type without full state) does not say for which it is.
-		{name: "lesser variant after a preferred one", servers: variants, changes: true, steps: `
-			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req +a{shard=0-5} +a{shard=3}
-			send 1 a{shard=5}=5 -> ack 1; wide = 5
-			# It is for the other one, as it turns out when this one asks again.
-			send 2 a{shard=3}=3 -> ack 2; again a{shard=0-5}; narrow = 3
-			send 3 a{shard=5}=5 -> ack 3
-			# The other one has it, so it may be for this one.
-			send 4 a{shard=3}=3 -> ack 4; again a{shard=0-5}
-			send 5 a{shard=3}=3 -> ack 5; wide = 3
-			# And a better one is better at once.
-			send 6 a{shard=4}=4 -> ack 6; wide = 4
-		`},
-		// The full state has all that there is.
-		{name: "full state without the preferred variant", over: "SotW", servers: variants, steps: `
-			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req a{shard=0-5} a{shard=3}
-			send 1 a{shard=5}=5 a{shard=3}=3 -> ack 1 a{shard=0-5} a{shard=3}; wide = 5; narrow = 3
-			send 2 a{shard=3}=4              -> ack 2 a{shard=0-5} a{shard=3}; wide = 4; narrow = 4
-		`},
-		// Two subscriptions that both had the preferred variant both ask again, and take the next one.
-		{name: "preferred variant of two was removed", over: "delta", servers: variants, steps: `
-			watch one=a{shard=0-5} two=a{shard=2-6} -> stream; req +a{shard=0-5} +a{shard=2-6}
-			send 1 a{shard=5}=5 -> ack 1; one = 5; two = 5
-			send 2 a{shard=3}=3 -> ack 2; req +a{shard=0-5} +a{shard=2-6}
-			send 3 a{shard=3}=3 -> ack 3; one = 3; two = 3
 		`},
 	})
 }

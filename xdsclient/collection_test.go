@@ -108,112 +108,6 @@ func member(name, version, text string) part {
 	return has(collectionDir+name, version, cluster(collectionDir+name, text))
 }
 
-func TestCollections(t *testing.T) {
-	// xRFC TP3, "Wildcard Subscriptions and Glob Collections": an error may name the collection or one
-	// member.
-	const failing = `
-		watch c=dir/*                       -> stream; req +dir/*
-		send 1 dir/*?PermissionDenied       -> ack 1; c collection: server error
-		send 2 dir/a=x dir/b=x dir/c?Internal dir/d?NotFound -> ack 2; c member a = x; c member b = x
-		    -> c member c: server error; c collection
-		send 3 dir/a?Internal dir/b?NotFound dir/c?Internal -> ack 3; c ambient a: server error
-		    -> c member b: does not exist
-		send 4 dir/new!no                   -> nack 4; c member new: invalid
-		watch late=dir/* -> late member a = x; late ambient a: server error; late member c: server error
-		    -> late member new: invalid; late collection
-		stop late
-		send 5 dir/*?Unavailable            -> ack 5; c ambient: server error
-		send 6 dir/a=x                      -> ack 6; c member a = x; c collection
-	`
-	runTranscripts(t, []transcriptTest{
-		// xRFC TP1, "Glob".
-		{name: "members are added, changed and removed", over: "delta", steps: `
-			watch c=dir/*                   -> stream; req +dir/*
-			send 1 dir/a=x dir/b=x          -> ack 1; c member a = x; c member b = x; c collection
-			send 2 dir/a=y dir/b=x          -> ack 2; c member a = y
-			send 3 -dir/b -dir/never dir/c=x -> ack 3; c member b: does not exist; c member c = x
-			watch late=dir/*                -> late member a = y; late member c = x; late collection
-			send 4 dir/b=z                  -> ack 4; c member b = z; late member b = z
-			stop late
-			# The versions of members are given on the next stream.
-			break
-			wait 1s                         -> stream; req +dir/* has dir/a@2 dir/b@4 dir/c@3
-			send 1 -dir/a                   -> ack 1; c member a: does not exist
-			decoded 5
-		`},
-		// xRFC TP1, "Glob": a server that has no member of a collection names it among the removed
-		// resources.
-		{name: "empty", over: "delta", steps: `
-			watch c=dir/*          -> stream; req +dir/*
-			send 1 -dir/*          -> ack 1; c collection
-			send 2 dir/a=x dir/b=x -> ack 2; c member a = x; c member b = x
-			send 3 -dir/*          -> ack 3; c member a: does not exist; c member b: does not exist
-			wait 1h
-		`},
-		{name: "errors", over: "delta", steps: failing + `
-			send 7 dir/*?PermissionDenied -> ack 7; c ambient: server error
-		`},
-		{name: "errors with fail_on_data_errors", over: "delta", servers: []string{"fail_on_data_errors"}, steps: failing + `
-			send 7 dir/*?PermissionDenied -> ack 7; c member a: server error; c member c: server error
-			    -> c member new: server error; c collection: server error
-		`},
-		// A resource may be watched by its name and as a member. Each watcher gets it in its way.
-		{name: "resource that is a member", over: "delta", steps: `
-			watch c=dir/* a=dir/a  -> stream; req +dir/* +dir/a
-			send 1 dir/a=x         -> ack 1; a = x; c member a = x; c collection
-			decoded 1
-			send 2 -dir/a          -> ack 2; a ambient: does not exist; c member a: does not exist
-			send 3 dir/a=x         -> ack 3; a = x; c member a = x
-			stop c                 -> req -dir/*
-			send 4 dir/a=y dir/b=y -> ack 4; a = y
-		`},
-		// The watcher of a collection is notified once.
-		{name: "unreachable server", over: "delta", steps: `
-			watch c=dir/*          -> stream; req +dir/*
-			break                  -> c collection: unreachable
-			wait 1s                -> stream; req +dir/*
-			send 1 dir/a=x dir/b=x -> ack 1; c member a = x; c member b = x; c collection
-			break
-			wait 1s                -> stream; req +dir/* has dir/a@1 dir/b@1
-			break                  -> c ambient: unreachable
-		`},
-		{name: "timer", over: "delta", steps: `
-			watch c=dir/* -> stream; req +dir/*
-			wait 14999ms
-			wait 1ms      -> c collection: timeout
-		`},
-		// Only delta has collections.
-		{name: "server without delta", over: "SotW", steps: `
-			watch a c=dir/* -> stream; req a; c collection: configuration
-			stop c
-			send 1 a=x      -> ack 1 a; a = x
-		`},
-		// The wildcard is the collection of all resources with old-style names.
-		{name: "wildcard", over: "delta", steps: `
-			watch c=*                -> stream; req +*
-			send 1 a=x b=y dir/c=z   -> ack 1; c member a = x; c member b = y; c collection
-			send 2 -a                -> ack 2; c member a: does not exist
-		`},
-		// A client that has claimed no members knows by an empty response that there are none. To one that has claimed
-		// members the response says that all of them are still there.
-		{name: "empty wildcard", over: "delta", steps: `
-			watch c=*  -> stream; req +*
-			send 1     -> ack 1; c collection
-			send 2 a=x -> ack 2; c member a = x
-			break
-			wait 1s    -> stream; req +* has a@2
-			send 3     -> ack 3
-		`},
-		// An empty response that may have crossed the request for the wildcard says nothing of it.
-		{name: "empty response before the wildcard", over: "delta", steps: `
-			watch a    -> stream; req +a
-			watch c=*  -> req +*
-			send 1     -> ack 1
-			send 2 b=x -> ack 2; c member b = x; c collection
-		`},
-	})
-}
-
 // xRFC TP1, "Glob": a member shares the directory and the context parameters.
 func TestCollectionMembership(t *testing.T) {
 	t.Parallel()
@@ -379,12 +273,6 @@ func TestErrorsForMembers(t *testing.T) {
 		send 3 dir/a=x          -> ack 3; c member a = x; c collection
 	`
 	tests := []transcriptTest{
-		// An error for a member ends what the resource timer said of its collection.
-		{name: "after the timer of the collection", over: "delta", steps: `
-			watch c=dir/*         -> stream; req +dir/*
-			wait 15s              -> c collection: timeout
-			send 1 dir/a?Internal -> ack 1; c member a: server error; c collection
-		`},
 		{name: "before one for the collection", over: "delta", steps: fmt.Sprintf(wins, "dir/a?Internal dir/*?PermissionDenied")},
 		{name: "after one for the collection", over: "delta", steps: fmt.Sprintf(wins, "dir/*?PermissionDenied dir/a?Internal")},
 	}

@@ -33,50 +33,9 @@ func TestResponseThatCrossesARequest(t *testing.T) {
 		`, step, n)
 	}
 	runTranscripts(t, []transcriptTest{
-		{name: "to ask for it again", over: "SotW", steps: leftOut + `
-			watch e:b   -> e.ack 1 a b
-			send e:2 a  -> e.ack 2 a b; e.ack 2 a; e.ack 2 a b
-			send e:3 b  -> e.ack 3 a b; e:b =
-			send e:4 a  -> e.ack 4 a b
-		`},
-		{name: "to leave it out", over: "SotW", steps: leftOut + `
-			batch send e:2 a, watch e:b -> e.ack 2 a; e.ack 2 a b
-		`},
-		{name: "of two before either is answered", over: "SotW", steps: leftOut + `
-			batch send e:2 a, send e:3 a, watch e:b -> e.ack 3 a; e.ack 3 a b
-		`},
-		{name: "and another one its answer", over: "SotW", steps: leftOut + `
-			send e:2 a  -> e.ack 2 a
-			watch e:b   -> e.ack 2 a b
-			send e:3 a  -> e.ack 3 a b; e.ack 3 a; e.ack 3 a b
-		`},
-		{name: "and answers it", over: "SotW", steps: leftOut + `
-			watch e:b   -> e.ack 1 a b
-			send e:2 b  -> e.ack 2 a b; e:b =
-		`},
-		{name: "for another name", over: "SotW", steps: received + `
-			batch stop e:b, watch e:c -> e.ack 1 a c
-			send e:2 a  -> e.ack 2 a c
-		`},
-		{name: "that leaves nothing out", over: "SotW", steps: received + `
-			watch e:c   -> e.ack 1 a b c
-			send e:2 a  -> e.ack 2 a b c
-		`},
 		{name: "of a server that does not have it", over: "SotW", steps: leftOut + repeated + `
 			send e:9 a  -> e.ack 9 a b
 			wait 7500ms -> e:b: does not exist
-		`},
-		// The full state omits the resource, and may be that of the list without it.
-		{name: "with the full state", over: "SotW", servers: []string{"fail_on_data_errors"}, steps: `
-			watch kept old=a           -> stream; req a kept
-			batch watch b, stop old    -> req b kept
-			batch watch a, stop b      -> req a kept
-			send 1 a=x kept=x          -> ack 1 a kept; a = x; kept = x
-			send 2 b=x kept=x          -> ack 2 a kept; ack 2 a kept
-			send 3 a=x kept=x          -> ack 3 a kept
-			send 4 kept=x              -> ack 4 a kept
-			# It cannot have crossed any more.
-			send 5 kept=x              -> ack 5 a kept; a: does not exist
 		`},
 	})
 }

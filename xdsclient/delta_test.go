@@ -16,74 +16,10 @@ import (
 
 func TestDeltaTranscripts(t *testing.T) {
 	runTranscripts(t, []transcriptTest{
-		// Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added and removed, and
-		// the nonce of a response only if they answer it.
-		{name: "subscriptions by difference", over: "delta", steps: `
-			watch a b e:e  -> stream; req +a +b; e.req +e
-			send 1 a=x b=x -> ack 1; a = x; b = x
-			watch c        -> req +c
-			stop b         -> req -b
-			# What the server sent before it read that is dropped, and acknowledged.
-			send 2 b=y a=y -> ack 2; a = y
-			watch b        -> req +b
-			send 3 b=y     -> ack 3; b = y
-		`},
-		// A watch that stops and starts again between two requests changes nothing for the server, and
-		// what is cached stays.
-		{name: "watch that starts again between two requests", over: "delta", steps: `
-			watch busy! a     -> stream; req +a +busy
-			send 1 a=x busy=x -> ack 1; a = x; busy = x
-			stop a
-			watch second=a    -> second = x
-			watch new
-			stop new
-			done busy
-			# One request subscribes and unsubscribes.
-			send 2 busy=y     -> ack 2; busy = y
-			stop second
-			watch other
-			watch another
-			done busy         -> req +another +other -a
-		`},
-		// Envoy, DeltaDiscoveryRequest.initial_resource_versions: the first request of each type on a new
-		// stream has the versions of everything that is cached.
-		{name: "versions after a reconnect", over: "delta", steps: `
-			watch a b missing e:e     -> stream; req +a +b +missing; e.req +e
-			send 1 a@1=x b@7=x -missing -> ack 1; a = x; b = x; missing: does not exist
-			send e:2 e@5              -> e.ack 2; e:e =
-			# The same bytes under another version are no change, but have that version.
-			send 3 a@2=x              -> ack 3
-			# A version that was rejected is not the client's, and it does not vouch for the one
-			# before, which the server may go back to.
-			send 4 b@8!bad            -> nack 4; b ambient: invalid
-			break
-			wait 1s                   -> stream; req +a +b +missing has a@2 b@; e.req +e has e@5
-			send 1 b@7=x -missing     -> ack 1; b = x
-			wait 1h
-			decoded 4
-			streams 2
-		`},
-		// A server that has nothing to send, because the client has everything, would never end the error
-		// that it was unreachable. So one version is kept back.
-		{name: "server that answers again", over: "delta", steps: `
-			watch a b e:e  -> stream; req +a +b; e.req +e
-			send 1 a=x b=x -> ack 1; a = x; b = x
-			send e:1 e     -> e.ack 1; e:e =
-			break
-			wait 1s        -> stream; req +a +b has a@1 b@1; e.req +e has e@1
-			break          -> a ambient: unreachable; b ambient: unreachable; e:e ambient: unreachable
-			wait 2s        -> stream; req +a +b has a@ b@1; e.req +e has e@1
-			send 1 a=x     -> ack 1; a = x; b = x; e:e =
-			decoded 3
-		`},
 		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental), for a type
 		// that has no full state in SotW; gRFC A88, "Handling Data Errors".
 		{name: "removed resources", over: "delta", steps: removedResources(" ambient")},
 		{name: "removed resources, fail_on_data_errors", over: "delta", servers: []string{"fail_on_data_errors"}, steps: removedResources("")},
-		{name: "resource that is also removed", over: "delta", servers: []string{"fail_on_data_errors"}, steps: `
-			watch a       -> stream; req +a
-			send 1 -a a=x -> ack 1; a = x
-		`},
 		// Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to its name or to one
 		// of its aliases.
 		{name: "aliases", over: "delta", steps: `
@@ -132,19 +68,6 @@ func TestDeltaTranscripts(t *testing.T) {
 			break         -> stream; req +a +late +soon has a@1 soon@2; e.req +e +other
 			watch fresh   -> req +fresh
 			wait 15s      -> fresh: timeout
-		`},
-		// No request of the first subscription of a type may be empty, which would ask for every resource
-		// (Envoy, xDS protocol, "Incremental xDS").
-		{name: "never asks for everything", over: "delta", steps: `
-			watch e:e a   -> stream; e.req +e; req +a
-			send 1 a=x    -> ack 1; a = x
-			stop a        -> req -a
-			send 2 -a     -> ack 2
-			break
-			wait 1s       -> stream; e.req +e
-			# Nothing is subscribed to, so there is nothing to answer.
-			send 1 a=x
-			wait 15s      -> e:e: timeout
 		`},
 	})
 }

@@ -154,19 +154,6 @@ func TestEnvelopesExpireWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-func TestBareAndEnveloped(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		// Resources that are not wrapped have their name in field 1, and no version of their own: that of the
-		// response says nothing of one of them. What has no name is rejected.
-		{name: "bare and wrapped", over: "SotW", enveloped: true, steps: `
-			watch a b         -> stream; req a b
-			send 1 a=x b@7=x  -> ack 1 a b; a = x; b = x v7
-			send 2 a=x b@7=y  -> ack 2 a b; b = y v7
-			send 3 =z         -> nack 3 a b @2
-		`},
-	})
-}
-
 // A server's error has its status, with the details.
 func TestStatusOfAnError(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {

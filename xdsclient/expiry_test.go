@@ -8,58 +8,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-func TestResourceTimer(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist": 15 s after it was asked
-		// for.
-		{name: "resource that does not come", over: "SotW", steps: `
-			watch a e:b  -> stream; req a; e.req b
-			wait 10s
-			watch e:d    -> e.req b d
-			send e:1 b   -> e.ack 1 b d; e:b =
-			wait 4999ms
-			wait 1ms     -> a: timeout
-			wait 9999ms
-			wait 1ms     -> e:d: does not exist
-			wait 1m
-			# "such a resource may be created at any time"
-			send 1 a=x   -> ack 1 a; a = x
-		`},
-		// While the client itself does not read, the server is not late.
-		{name: "busy watcher", over: "SotW", steps: `
-			watch busy! e:a e:b -> stream; req busy; e.req a b
-			wait 5s
-			send 1 busy=x       -> ack 1 busy; busy = x
-			send e:1 a
-			wait 1h
-			done busy           -> e.ack 1 a b; e:a =
-			wait 9999ms
-			wait 1ms            -> e:b: does not exist
-		`},
-		// gRFC A88, "Changes to Resource Timer Behavior".
-		{name: "resource_timer_is_transient_error", over: "SotW", servers: []string{"resource_timer_is_transient_error"}, steps: `
-			watch a      -> stream; req a
-			wait 29999ms
-			wait 1ms     -> a: timeout
-		`},
-		// A resource that was there has no timer: not after a reconnect either.
-		{name: "cached resource", over: "SotW", steps: `
-			watch a      -> stream; req a
-			send 1 a=x   -> ack 1 a; a = x
-			break
-			wait 1h      -> stream; req a @1
-		`},
-		// A server that is back and sends nothing is late. What the watcher got last stays true when the server does answer.
-		{name: "stream without an answer", over: "SotW", steps: `
-			watch a      -> stream; req a
-			break        -> a: unreachable
-			wait 1s      -> stream; req a
-			wait 15s     -> a: timeout
-			send e:1
-		`},
-	})
-}
-
 // heardAt returns how long after start the next call came.
 func heardAt(e *ear, start time.Time, kind ErrorKind) time.Duration {
 	e.t.Helper()

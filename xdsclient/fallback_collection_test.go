@@ -68,15 +68,5 @@ func TestFallbackOfCollections(t *testing.T) {
 			high: send 1 dir/a=x dir/c=x -> high: ack 1; low: closed; c member b: does not exist
 			    -> c member c = x; c collection
 		`},
-		// A higher server without collections does not take over with that, and when it takes over with
-		// something else, says so.
-		{name: "higher server without collections", over: "SotW, delta", servers: ofTwo, steps: `
-			high: refuse
-			watch c=dir/* e=` + endpointsInAuth + ` -> low: stream; low: req +dir/*; low: e.req +` + missing + `; c collection: configuration
-			low: send 1 dir/a=x              -> low: ack 1; c member a = x; c collection
-			high: accept
-			wait 1s                          -> high: stream; high: e.req ` + missing + `
-			high: send e:1 ` + missing + `   -> high: e.ack 1 ` + missing + `; low: closed; e =; c ambient: configuration
-		`},
 	})
 }

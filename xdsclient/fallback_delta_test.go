@@ -60,25 +60,6 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 
 func TestAnswersOfServersOverDelta(t *testing.T) {
 	runTranscripts(t, []transcriptTest{
-		// A server is given the versions that it sent, and not those that another one sent under the same
-		// name.
-		{name: "versions are the server's own", over: "delta", servers: ofTwo, steps: `
-			watch a b                      -> high: stream; high: req +a +b
-			high: send 1 a=high b=high     -> high: ack 1; a = high; b = high
-			high: refuse
-			high: break
-			wait 1s
-			watch n                        -> low: stream; low: req +a +b +n
-			low: send 7 a=low n=low        -> low: ack 7; a = low; n = low
-			low: break
-			wait 1s                        -> low: stream; low: req +a +b +n has a@7 n@7
-			# The higher server has not sent what the cache took over from the other one.
-			high: accept
-			wait 8s                        -> high: stream; high: req +a +b +n
-			high: send 1 a=high            -> high: ack 1; low: closed; a = high
-			high: send 2 b@1=high          -> high: ack 2
-			high: break                    -> high: stream; high: req +a +b +n has a@1 b@1
-		`},
 		// A server that was unreachable, while all was cached, is given the versions that are in use, except
 		// one: its answer to that ends the unreachability.
 		{name: "answer after an outage", over: "delta", servers: ofTwo, steps: `

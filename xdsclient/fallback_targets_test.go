@@ -20,7 +20,6 @@ func splitSteps(plus string) string {
 }
 
 func TestFallbackOfTargets(t *testing.T) {
-	missing := func(name string) string { return "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/" + name }
 	runTranscripts(t, []transcriptTest{
 		// gRFC A71: "gRPC will use a shared XdsClient instance for each data plane target", so that one which
 		// needs something new does not take along one that has all it needs. The name that both watch is of
@@ -98,44 +97,6 @@ func TestFallbackOfTargets(t *testing.T) {
 			wait 8s                    -> high: stream; high: req a b n s
 			high: send 9 n=high        -> high: ack 9 a b n s; low: ack 1 a b s; n = high
 			high: send 10 n=high b=high -> high: ack 10 a b n s; b = high; low: closed
-		`},
-		// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even that of a
-		// target that follows another server.
-		{name: "variant of another target", over: "SotW", servers: []string{"dynamic_parameter_constraints", "dynamic_parameter_constraints"}, steps: `
-			watch three=A>a{shard=3}     -> high: stream; high: req a{shard=3}
-			high: send 1 a{shard=3}=3    -> high: ack 1 a{shard=3}; three = 3
-			high: refuse
-			low: refuse
-			high: break
-			wait 1s
-			watch several=B>a{shard=0-5} -> several = 3; several ambient: unreachable
-			watch four=B>a{shard=4}      -> four: unreachable
-			low: accept
-			wait 8s                      -> low: stream; low: req a{shard=0-5} a{shard=4}
-			low: send 1 a{shard=4}=4 -> low: ack 1 a{shard=0-5} a{shard=4}; ?several = 3; several = 4
-			    -> four = 4
-		`},
-		// A collection has other members for a target that fell back. On the way down and on the way up a
-		// watcher gets the differences.
-		{name: "collection", over: "delta", servers: ofTwo, steps: `
-			watch cA=A>dir/*              -> high: stream; high: req +dir/*
-			high: send 1 dir/a=x dir/b=x  -> high: ack 1; cA member a = x; cA member b = x; cA collection
-			high: refuse
-			high: break
-			wait 1s
-			watch cB=B>dir/*              -> cB member a = x; cB member b = x; cB collection
-			low: streams 0
-			watch eB=B>e:` + missing("e") + ` -> low: stream; low: req +dir/*; low: e.req +` + missing("e") + `
-			low: send 1 dir/a=low dir/c=low -> low: ack 1; cB member a = low; cB member b: does not exist
-			    -> cB member c = low
-			# A second target, which has been notified of members that the lower server does not have.
-			watch cC=C>dir/*              -> cC member a = x; cC member b = x; cC collection
-			watch eC=C>e:` + missing("f") + ` -> low: e.req +` + missing("f") + `; cC member a = low; cC member b: does not exist; cC member c = low
-			high: accept
-			wait 2s                       -> high: stream; high: req +dir/*; high: e.req +` + missing("e") + ` +` + missing("f") + `
-			high: send 2 dir/a=x dir/d=x -> high: ack 2; low: closed; cA member b: does not exist
-			    -> cA member d = x; cB member a = x; cB member c: does not exist; cB member d = x
-			    -> cC member a = x; cC member c: does not exist; cC member d = x
 		`},
 	})
 }

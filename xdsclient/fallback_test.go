@@ -23,66 +23,7 @@ const fallenBackSteps = `
 `
 
 func TestFallback(t *testing.T) {
-	tests := []transcriptTest{
-		// gRFC A71: a server that is reachable is not left, whatever it does not send. gRFC A57: a stream
-		// that ends after an answer is no failure.
-		{name: "not from a server that is reachable", over: "SotW", servers: ofTwo, steps: `
-			watch a b             -> high: stream; high: req a b
-			high: send 1 a!no     -> high: nack 1 a b @; a: invalid of high
-			wait 15s              -> b: does not exist of high
-			high: break           -> high: stream; high: req a b
-			low: streams 0
-		`},
-		// gRFC A71: what is cached starts no fallback, and what is known not to exist is cached. As the
-		// servers below were not tried, no failure is reported.
-		{name: "not while everything is cached", over: "SotW", servers: ofTwo, steps: `
-			watch a missing       -> high: stream; high: req a missing
-			high: send 1 a=x      -> high: ack 1 a missing; a = x
-			wait 15s              -> missing: does not exist of high
-			high: refuse
-			high: break
-			wait 1m
-			watch late=a          -> late = x
-			stop late
-			low: streams 0
-			# A watch of something else changes that, for all that is watched (mid-config update).
-			watch b               -> low: stream; low: req a b missing
-			low: send 1 a=low b=low -> low: ack 1 a b missing; a = low; b = low
-		`},
-		// gRFC A71: cached is what can be used. A resource that was never valid is not.
-		{name: "an invalid resource is not cached", over: "SotW", servers: ofTwo, steps: `
-			watch a               -> high: stream; high: req a
-			high: send 1 a!no     -> high: nack 1 a @; a: invalid of high
-			high: refuse
-			high: break
-			wait 1s               -> low: stream; low: req a
-			low: send 1 a=low     -> low: ack 1 a; a = low
-		`},
-		// gRFC A71: the client keeps trying the higher server. Once that sends a resource it is used, and the
-		// lower one is left.
-		{name: "higher server takes over with a resource", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
-			high: accept
-			wait 1s               -> high: stream; high: req a b
-			# It is silent: no resource timer counts against it.
-			wait 1m
-			low: send 2 a=low2 b=low -> low: ack 2 a b; a = low2
-			# An answer, but no resource.
-			high: send e:1
-			high: send 1 a=high   -> high: ack 1 a b; low: closed; a = high
-			# What it did not send stays in use.
-			high: send 2 a=high b=high -> high: ack 2 a b; b = high
-			low: streams 1
-		`},
-		// What a higher server sends that is of no use is held until it sends something that is: then it
-		// counts.
-		{name: "higher server with invalid resources", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
-			high: accept
-			wait 1s               -> high: stream; high: req a b
-			high: send 1 a!no     -> high: nack 1 a b @
-			low: send 2 a=low2 b=low -> low: ack 2 a b; a = low2
-			high: send 2 a!nor b=high -> high: nack 2 a b @; low: closed; b = high; a ambient: invalid of high
-		`},
-	}
+	var tests []transcriptTest
 	// A higher server that reports that a resource is not there, or not for this client, is believed.
 	for code, follows := range map[string]string{
 		"NotFound":         "; low: closed; a ambient: does not exist of high",

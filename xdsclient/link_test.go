@@ -24,58 +24,6 @@ import (
 
 var errTest = errors.New("test")
 
-func TestLostServer(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		// gRFC A57: a stream that ends after an answer is no error. gRFC A88: an error beside a cached
-		// resource is ambient, and cleared by ResourceChanged.
-		{name: "cached resource", over: "SotW", steps: `
-			watch a           -> stream; req a
-			send 1 a=x        -> ack 1 a; a = x
-			break
-			wait 1s           -> stream; req a @1
-			break             -> a ambient: unreachable
-			watch late=a      -> late = x; late ambient: unreachable
-			# It is known before an attempt of its own.
-			watch fresh=b     -> fresh: unreachable
-			wait 2s           -> stream; req a b
-			# The same failure is reported once.
-			break
-			wait 10s          -> stream; req a b
-			# Any response is an answer, but of b nothing is known.
-			send e:1          -> a = x; late = x
-			send 2 a=x b=x    -> ack 2 a b; fresh = x
-		`},
-		// A server need not answer a request that has its version (Envoy, xDS protocol, "ACK/NACK and
-		// resource type instance version"), and the error would never end. So the version of one type is
-		// left out.
-		{name: "server that has nothing new", over: "SotW", steps: `
-			watch a e:e       -> stream; req a; e.req e
-			send 1 a=x        -> ack 1 a; a = x
-			send e:1 e        -> e.ack 1 e; e:e =
-			break
-			wait 1s           -> stream; req a @1; e.req e @1
-			break             -> a ambient: unreachable; e:e ambient: unreachable
-			wait 2s           -> stream; req a; e.req e @1
-			send 1 a=x        -> ack 1 a; a = x; e:e =
-			send e:1 e        -> e.ack 1 e
-			decoded 2
-			break
-			wait 1s           -> stream; req a @1; e.req e @1
-		`},
-		// What held before the connection was lost holds again when it is back.
-		{name: "standing errors", over: "SotW", steps: `
-			watch bad cached e:gone     -> stream; req bad cached; e.req gone
-			send 1 bad!no cached=x      -> nack 1 bad cached @; bad: invalid; cached = x
-			send 2 bad!no cached!no     -> nack 2 bad cached @; cached ambient: invalid
-			wait 15s                    -> e:gone: timeout
-			break                       -> stream; req bad cached; e.req gone
-			break                       -> bad: unreachable; cached ambient: unreachable; e:gone: unreachable
-			wait 2s                     -> stream; req bad cached; e.req gone
-			send e:1 -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: timeout
-		`},
-	})
-}
-
 // gRFC A57, "Handling ADS Stream Termination": a stream that ends without an
 // answer is a connectivity error. gRFC A88, "Handling Transient Errors": it takes
 // the place of a resource that is not cached.

@@ -21,7 +21,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// transcript is a test of the protocol as text. Each line is a step and, behind "->", all that
+// transcript is a test of the protocol as text, in testdata/transcripts or in a test. Each line is a step and, behind "->", all that
 // follows from it until nothing more happens, separated by semicolons; a line that begins with "->" goes
 // on with that. What is not listed must not happen. The order counts among the calls to one watcher, and among the requests of one type to one
 // server.
@@ -81,6 +81,7 @@ type transcript struct {
 	protocol string
 	// direct is the client if it has no connection.
 	direct *trial
+	got    *transcriptEvents // of the transcriptTest
 }
 
 // transcriptTest is one test.
@@ -98,6 +99,8 @@ type transcriptTest struct {
 	steps   string
 	// then, if not nil, checks what a transcript cannot say.
 	then func(x *transcript)
+	// got gets what is wrong, for -transcripts.rewrite. nil: it fails the test.
+	got *transcriptEvents
 }
 
 func runTranscripts(t *testing.T, tests []transcriptTest) {
@@ -111,6 +114,7 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 						x.types.clusters = envelopedClusters()
 					}
 					x.types.clusters.FullStateInSotW = !test.changes
+					x.got = test.got
 					if x.run(test.steps); test.then != nil {
 						test.then(x)
 					}
@@ -162,7 +166,7 @@ var continued = regexp.MustCompile(`\n\s*-> `)
 // run does the steps of a text, and compares what follows from each.
 func (x *transcript) run(text string) {
 	x.t.Helper()
-	for line := range strings.Lines(continued.ReplaceAllString(text, "; ")) {
+	for i, line := range strings.Split(continued.ReplaceAllString(text, "; "), "\n") {
 		line = x.forProtocol(strings.TrimSpace(line))
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -188,7 +192,11 @@ func (x *transcript) run(text string) {
 		}
 		slices.SortStableFunc(want, bySource)
 		slices.SortStableFunc(got, bySource)
-		if !follow(want, got) {
+		switch {
+		case follow(want, got):
+		case x.got != nil:
+			x.got.add(i, x.protocol, got)
+		default:
 			x.t.Fatalf("step %q: got\n\t%s\nwant\n\t%s", step, strings.Join(got, "; "), strings.Join(want, "; "))
 		}
 	}

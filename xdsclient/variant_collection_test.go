@@ -44,50 +44,6 @@ func TestCollectionsOfVariants(t *testing.T) {
 			send 9 -dir/*{shard=0-9} -> ack 9; c member a{shard=1}: does not exist
 			    -> c member b{shard=1}: does not exist
 		`},
-		// xRFC TP3, "Wildcard Subscriptions and Glob Collections", of variants.
-		{name: "errors", over: "delta", servers: variants, steps: `
-			watch c=dir/*{shard=0-9} other=dir/*{shard=20-29} -> stream
-			    -> req +dir/*{shard=0-9} +dir/*{shard=20-29}
-			send 1 dir/a{shard=1}=x dir/a{shard=2}=x dir/a{shard=3}?Internal dir/a{shard=42}?Internal -> ack 1
-			    -> c member a{shard=1} = x; c member a{shard=2} = x; c member a{shard=3}: server error
-			    -> c collection
-			send 2 dir/a{shard=2}?Internal -> ack 2; c ambient a{shard=2}: server error
-			send 3 dir/*{shard=20-29}?PermissionDenied -> ack 3; other collection: server error
-		`},
-		// An error for a subscription to one resource is for the variant that it prefers. A collection with the
-		// same constraints has the others as well.
-		{name: "error for a resource", over: "delta", servers: variants, steps: `
-			watch c=dir/*{shard=0-9} one=dir/a{shard=0-9} -> stream; req +dir/*{shard=0-9} +dir/a{shard=0-9}
-			send 1 dir/a{shard=1}=x dir/a{shard=2}=x -> ack 1; c member a{shard=1} = x
-			    -> c member a{shard=2} = x; c collection; one = x
-			send 2 dir/a{shard=0-9}?PermissionDenied -> ack 2; one ambient: server error
-			send 3 dir/a{shard=0-9}?NotFound         -> ack 3; one ambient: does not exist
-			# If the resource is not watched by itself, the error is for all variants of it.
-			stop one                   -> req -dir/a{shard=0-9}
-			send 4 dir/a{shard=0-9}?PermissionDenied -> ack 4; c ambient a{shard=1}: server error
-			    -> c ambient a{shard=2}: server error
-		`},
-		// A new stream cannot say by name which variants the client has. So the server sends all, none of which
-		// is decoded again, and what it does not send has left.
-		{name: "reconnect", over: "delta", servers: variants, steps: `
-			watch c=dir/*{shard=0-9}   -> stream; req +dir/*{shard=0-9}
-			send 1 dir/a{shard=1}=x dir/b{shard=1}=x dir/c{shard=1}=x -> ack 1; c member a{shard=1} = x
-			    -> c member b{shard=1} = x; c member c{shard=1} = x; c collection
-			break
-			wait 1s                    -> stream; req +dir/*{shard=0-9}
-			send 2 dir/a{shard=1}=x dir/b{shard=2}=x -> ack 2; c member b{shard=1}: does not exist
-			    -> c member b{shard=2} = x; c member c{shard=1}: does not exist
-			decoded 4
-		`},
-		// The same of an error by the parameters of a variant: it answers the collections whose constraints these
-		// satisfy, and no others (xRFC TP3, "Wildcard Subscriptions and Glob Collections").
-		{name: "answer by errors for variants", over: "delta", servers: variants, steps: `
-			watch low=dir/*{shard=0-9} high=dir/*{shard=20-29} -> stream
-			    -> req +dir/*{shard=0-9} +dir/*{shard=20-29}
-			send 1 dir/a{shard=3}?Internal dir/b{shard=4}?NotFound -> ack 1
-			    -> low member a{shard=3}: server error; low collection
-			send 2 dir/a?NotFound      -> ack 2; low member a{shard=3}: does not exist; high collection
-		`},
 	})
 }
 

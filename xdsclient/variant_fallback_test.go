@@ -48,43 +48,6 @@ func TestFallbackToAServerWithoutVariants(t *testing.T) {
 			stop early
 			stop test                -> low: req -a
 		`},
-		// Members of a collection hold for every watch.
-		{name: "collection", over: "delta", servers: higherHasVariants, steps: `
-			high: refuse
-			watch prod=dir/*{env=prod}  -> low: stream; low: req +dir/*
-			low: send 1 dir/x=x         -> low: ack 1; prod member x = x; prod collection
-			watch test=dir/*{env=test}  -> test member x = x; test collection
-			low: send 2 dir/x=y dir/z=z -> low: ack 2; prod member x = y; prod member z = z
-			    -> test member x = y; test member z = z
-		`},
-	})
-}
-
-// gRFC A71: what is missing is asked of the next server first. A cached variant is for when none can be
-// reached, or the one in use does not answer.
-func TestFallbackServerBeforeACachedVariant(t *testing.T) {
-	const before = `
-		watch three=e:a{shard=3}  -> high: stream; high: e.req a{shard=3}
-		high: send e:1 a{shard=3} -> high: e.ack 1 a{shard=3}; three =
-		high: refuse
-		high: break
-		watch some=e:a{shard=0-5}
-	`
-	const asksLow = before + `
-		wait 1s                   -> low: stream; low: e.req a{shard=0-5} a{shard=3}
-	`
-	bothHaveVariants := []string{"dynamic_parameter_constraints", "dynamic_parameter_constraints"}
-	runTranscripts(t, []transcriptTest{
-		{name: "it answers", over: "SotW", servers: bothHaveVariants, steps: asksLow + `
-			low: send e:1 a{shard=5} -> low: e.ack 1 a{shard=0-5} a{shard=3}; some =
-		`},
-		{name: "it does not answer", over: "SotW", servers: bothHaveVariants, steps: asksLow + `
-			wait 15s                 -> some =
-		`},
-		{name: "it is unreachable", over: "SotW", servers: bothHaveVariants, steps: `
-			low: refuse` + before + `
-			wait 1s                  -> some =; some ambient: unreachable; three ambient: unreachable
-		`},
 	})
 }
 

@@ -6,26 +6,6 @@ import (
 	"testing/synctest"
 )
 
-// gRFC A88, "New Watchers Started After Ambient Errors".
-func TestLateWatchers(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		{name: "value, and then the standing error", over: "SotW", steps: `
-			watch a       -> stream; req a
-			send 1 a=x    -> ack 1 a; a = x
-			watch late=a  -> late = x
-			same a late
-			send 2 a!no   -> nack 2 a @1; a ambient: invalid; late ambient: invalid
-			# One subscription is enough for all.
-			watch later=a -> later = x; later ambient: invalid
-		`},
-		{name: "standing error without a value", over: "SotW", steps: `
-			watch a       -> stream; req a
-			wait 15s      -> a: timeout
-			watch late=a  -> late: timeout
-		`},
-	})
-}
-
 // gRFC A88 and the Watcher contract: the next response of a stream is read only
 // when every watcher is done with the last one.
 func TestNextResponseWaitsForDone(t *testing.T) {

@@ -1,0 +1,172 @@
+package xdsclient
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+var rewriteTranscripts = flag.Bool("transcripts.rewrite", false, "write what follows from each step into testdata/transcripts, where it is something else")
+
+// TestTranscripts follows the transcripts of testdata/transcripts. A file has tests and beginnings, each of which ends at the next one
+// or at a comment after an empty line:
+//
+//	=: started               a beginning, for tests with "@ after started"
+//	watch a -> stream; req a
+//
+//	== name of a test
+//	@ over SotW              what transcriptTest.over is; over both protocols if there is none
+//	@ servers x y | none     transcriptTest.servers: two, of which the second has no features
+//	@ enveloped              transcriptTest.enveloped; likewise changes
+//	@ after started
+//	send 1 a=x -> ack 1 a; a = x
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/transcripts/*.txt")
+	xdstest.NoError(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no transcripts")
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			xdstest.NoError(t, err)
+			f := readTranscripts(t, string(text))
+			if *rewriteTranscripts {
+				t.Cleanup(func() { xdstest.NoError(t, os.WriteFile(file, []byte(f.rewritten()), 0o644)) }) // after the subtests
+			}
+			runTranscripts(t, f.tests)
+		})
+	}
+}
+
+// transcriptFile is a file of transcripts.
+type transcriptFile struct {
+	lines []string
+	tests []transcriptTest
+	// from is the line of the first step of each test, and begun how many steps are in its beginning.
+	from, begun []int
+}
+
+func readTranscripts(t *testing.T, text string) *transcriptFile {
+	t.Helper()
+	f := &transcriptFile{lines: strings.Split(text, "\n")}
+	beginnings := make(map[string]string)
+	beginning := "" // that is being read
+	for i, line := range f.lines {
+		last := len(f.tests) - 1
+		name, isBeginning := strings.CutPrefix(line, "=: ")
+		test, isTest := strings.CutPrefix(line, "== ")
+		attribute, isAttribute := strings.CutPrefix(line, "@ ")
+		switch {
+		case isBeginning:
+			beginning = name
+		case isTest:
+			beginning = ""
+			f.tests, f.from, f.begun = append(f.tests, transcriptTest{name: test}), append(f.from, i+1), append(f.begun, 0)
+			if *rewriteTranscripts {
+				f.tests[last+1].got = &transcriptEvents{steps: make(map[int]map[string][]string)}
+			}
+		case isAttribute:
+			f.from[last]++
+			if kind, value, _ := strings.Cut(attribute, " "); kind == "after" {
+				f.tests[last].steps = beginnings[value]
+				f.begun[last] = strings.Count(continued.ReplaceAllString(beginnings[value], "; "), "\n")
+			} else if !f.tests[last].set(kind, value) {
+				t.Fatalf("line %d has an unknown attribute: %s", i+1, line)
+			}
+		case beginning != "":
+			beginnings[beginning] += line + "\n"
+		case last >= 0:
+			f.tests[last].steps += line + "\n"
+		}
+	}
+	return f
+}
+
+// set sets a field by its name, and reports whether there is one.
+func (x *transcriptTest) set(name, value string) bool {
+	switch name {
+	case "over":
+		x.over = value
+	case "servers":
+		for features := range strings.SplitSeq(value, "|") {
+			x.servers = append(x.servers, strings.TrimPrefix(strings.TrimSpace(features), "none"))
+		}
+	case "enveloped":
+		x.enveloped = true
+	case "changes":
+		x.changes = true
+	default:
+		return false
+	}
+	return true
+}
+
+// transcriptEvents are what followed from steps from which something else should have, by their lines and the protocol.
+type transcriptEvents struct {
+	mu    sync.Mutex
+	steps map[int]map[string][]string
+}
+
+func (e *transcriptEvents) add(step int, protocol string, got []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.steps[step] == nil {
+		e.steps[step] = make(map[string][]string)
+	}
+	e.steps[step][protocol] = got
+}
+
+// dropped is in place of a line that goes on with what followed before.
+const dropped = "\x00"
+
+// rewritten is the file with what followed from the steps from which something else should have.
+func (f *transcriptFile) rewritten() string {
+	lines := slices.Clone(f.lines)
+	goesOn := func(line int) bool { return strings.HasPrefix(strings.TrimSpace(f.lines[line]), "-> ") }
+	for i, test := range f.tests {
+		for at, got := range test.got.steps {
+			if at < f.begun[i] {
+				continue // the step is in a beginning, and stays
+			}
+			line := f.from[i]
+			for range at - f.begun[i] {
+				for line++; goesOn(line); line++ {
+				}
+			}
+			step, _, _ := strings.Cut(lines[line], "->")
+			lines[line] = strings.TrimSpace(step) + " -> " + strings.Join(overBoth(got), "; ")
+			for line++; goesOn(line); line++ {
+				lines[line] = dropped
+			}
+		}
+	}
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return line == dropped }), "\n")
+}
+
+// overBoth joins what followed over the protocols.
+func overBoth(got map[string][]string) []string {
+	if len(got) == 1 {
+		for _, events := range got {
+			return events
+		}
+	}
+	var all []string
+	for _, protocol := range []string{"sotw", "delta"} {
+		for _, event := range got[protocol] {
+			switch {
+			case !slices.Contains(got["sotw"], event), !slices.Contains(got["delta"], event):
+				all = append(all, protocol+" "+event)
+			case !slices.Contains(all, event):
+				all = append(all, event)
+			}
+		}
+	}
+	return all
+}
