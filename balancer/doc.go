@@ -11,7 +11,7 @@
 // slow start, which are ours. Package aggregate is between the root and the clusters under an
 // aggregate one, package switchover replaces policies, package outlier ejects
 // endpoints of a cluster, and package endpoints holds what is known of them by address. A
-// cluster is only a small cell until an RPC, or ClientConn.Connect, needs it; only then does it
+// cluster is only a small lazyCluster until an RPC, or ClientConn.Connect, needs it; only then does it
 // get policies and connections.
 //
 // # Concurrency

@@ -23,7 +23,7 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 	var d inspect.Cluster
 	known := false
 	asked := r.loop.Ask(ctx, func() {
-		c, ok := r.cells.Get(name)
+		c, ok := r.clusters.Get(name)
 		if ok {
 			d, known = c.inspect(), true
 		}
@@ -34,7 +34,7 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 	return d, known
 }
 
-func (c *cell) inspect() inspect.Cluster {
+func (c *lazyCluster) inspect() inspect.Cluster {
 	if c.phase != active {
 		config := c.config.Load()
 		if known := config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {

@@ -17,10 +17,10 @@ import (
 var errNotRouted = status.Error(codes.Unavailable, "dynxds: this RPC has no route: "+
 	"the dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions")
 
-// picker is the root's picker, which finds the RPC's cluster. It is immutable, but the cells
+// picker is the root's picker, which finds the RPC's cluster. It is immutable, but the clusters
 // are not.
 type picker struct {
-	cells    pmap.Map[*cell]
+	clusters pmap.Map[*lazyCluster]
 	version  uint64
 	reselect func(*decision.Decision) (string, error)
 	// err, if not nil, is why there is no configuration. It is not a status error, as RPCs that
@@ -34,7 +34,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 	if d == nil {
 		return grpcbalancer.PickResult{}, errNotRouted
 	}
-	if c, ok := p.cells.Get(d.Cluster); ok {
+	if c, ok := p.clusters.Get(d.Cluster); ok {
 		return c.pick(info)
 	}
 	if d.Version > p.version {
@@ -58,7 +58,7 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 			return grpcbalancer.PickResult{}, err
 		}
 	}
-	if c, ok := p.cells.Get(name); ok {
+	if c, ok := p.clusters.Get(name); ok {
 		return c.pick(info)
 	}
 	err := fmt.Errorf(

@@ -60,9 +60,9 @@ type root struct {
 	loop *tree.Loop
 	env  *tree.Env
 
-	state *State // nil until the first update
-	cells pmap.Map[*cell]
-	tally tally
+	state    *State // nil until the first update
+	clusters pmap.Map[*lazyCluster]
+	tally    tally
 	// refused is why there is no state yet.
 	refused error
 	// pickerOutdated is set while the channel's picker is out of date.
@@ -103,10 +103,10 @@ func (r *root) Close() {
 	r.loop.Do(func() {
 		r.unregister()
 		r.env.Conns.Close()
-		for _, c := range r.cells.All {
+		for _, c := range r.clusters.All {
 			c.close()
 		}
-		r.cells, r.pickerOutdated = pmap.Map[*cell]{}, false
+		r.clusters, r.pickerOutdated = pmap.Map[*lazyCluster]{}, false
 		r.loop.Close()
 	})
 }
@@ -120,24 +120,24 @@ func (r *root) update(state *State) {
 	r.state, r.refused = state, nil
 	r.env.NoHealthChecks = state.NoHealthChecks
 	r.register(state.Live)
-	cells := r.cells.Edit()
-	var removed []*cell
+	clusters := r.clusters.Edit()
+	var removed []*lazyCluster
 	state.Clusters.Diff(before, func(name string, _, now *ClusterState, had, has bool) {
-		c, _ := r.cells.Get(name)
+		c, _ := r.clusters.Get(name)
 		switch {
 		case !has:
-			cells.Delete(name)
+			clusters.Delete(name)
 			r.tally.remove(c.connectivity)
 			removed = append(removed, c)
 		case !had:
-			c = newCell(r, name, now)
-			cells.Set(name, c)
+			c = newLazyCluster(r, name, now)
+			clusters.Set(name, c)
 			r.tally.add(c.connectivity)
 		default:
 			c.update(now)
 		}
 	})
-	r.cells = cells.Map()
+	r.clusters = clusters.Map()
 	if state.Connect {
 		r.connectDefault()
 	}
@@ -160,22 +160,22 @@ func (r *root) exitIdle() {
 		return
 	}
 	r.connectDefault()
-	for _, c := range r.cells.All {
+	for _, c := range r.clusters.All {
 		c.exitIdle()
 	}
 }
 
 func (r *root) connectDefault() {
 	for _, name := range r.state.Default {
-		if c, ok := r.cells.Get(name); ok {
+		if c, ok := r.clusters.Get(name); ok {
 			c.activate()
 		}
 	}
 }
 
-// cellChanged records that a cell has a new picker. RPCs that wait are picked for again when
+// clusterChanged records that a lazyCluster has a new picker. RPCs that wait are picked for again when
 // the channel's picker is replaced.
-func (r *root) cellChanged() { r.pickerOutdated = true }
+func (r *root) clusterChanged() { r.pickerOutdated = true }
 
 // settle runs when the loop has worked off a burst of events.
 func (r *root) settle() {
@@ -186,7 +186,7 @@ func (r *root) settle() {
 
 func (r *root) push() {
 	r.pickerOutdated = false
-	p := &picker{cells: r.cells}
+	p := &picker{clusters: r.clusters}
 	switch {
 	case r.state == nil:
 		p.err = plain(r.refused)

@@ -110,7 +110,7 @@ func (*builder) BridgedToDynxds() {}
 
 // Build implements resolver.Builder. It starts to watch the target's Listener and returns. A
 // fault of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
-// of the environment may be fixed while the channel is open, see pending. Without a
+// of the environment may be fixed while the channel is open, see awaitingBootstrap. Without a
 // bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	channel, err := grpcbridge.Attach(cc)
@@ -123,7 +123,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	case err == nil:
 		return r, nil
 	case b.environment:
-		return newPending(q, err), nil
+		return newAwaitingBootstrap(q, err), nil
 	default:
 		err = q.failure(err)
 		grpcbridge.AttachFailed(cc, err)

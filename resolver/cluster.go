@@ -84,7 +84,7 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // many members there are: the graph is walked again only if the clusters under a member
 // have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	n.graph.endTooLax(before.Cluster, m.state.Cluster)
+	n.graph.endUnderSecured(before.Cluster, m.state.Cluster)
 	urgent := n.graph.getsStricter(n.served(m), m.state.Cluster)
 	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
 		n.stale = append(n.stale, m)

@@ -383,7 +383,7 @@ func (g *graph) publishes(n *clusterNode) bool {
 		// The control plane has deleted the cluster along with its last route. RPCs still go there until the
 		// clusters of the new routes have answered, unless the cluster asks for stricter security than its
 		// connections have.
-		return g.tooLax(n.name, published)
+		return g.underSecured(n.name, published)
 	default:
 		return true
 	}

@@ -18,9 +18,9 @@ func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
 	return before == nil || before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
 }
 
-// tooLax reports whether a published state of a cluster sends RPCs over connections that are less secure
+// underSecured reports whether a published state of a cluster sends RPCs over connections that are less secure
 // than another part of the graph knows that the cluster, or the one under it that serves, asks for.
-func (g *graph) tooLax(name string, published *balancer.ClusterState) bool {
+func (g *graph) underSecured(name string, published *balancer.ClusterState) bool {
 	if !g.usesXDS {
 		return false
 	}
@@ -28,7 +28,7 @@ func (g *graph) tooLax(name string, published *balancer.ClusterState) bool {
 		return published.Cluster != nil && g.knownStricter(name, published.Cluster)
 	}
 	for under, s := range published.Underlying.States.All {
-		if g.tooLax(under, s) {
+		if g.underSecured(under, s) {
 			return true
 		}
 	}
@@ -45,15 +45,15 @@ func (g *graph) knownStricter(name string, than *xdsresource.Cluster) bool {
 	return false
 }
 
-// endTooLax ends the use of outgoing clusters that have failed, and so do not follow the clusters
+// endUnderSecured ends the use of outgoing clusters that have failed, and so do not follow the clusters
 // under them any more, if one of these gets stricter: before and now are its versions, which may be nil.
-func (g *graph) endTooLax(before, now *xdsresource.Cluster) {
+func (g *graph) endUnderSecured(before, now *xdsresource.Cluster) {
 	if !g.usesXDS || g.next == nil || g.current == nil || now == nil || now.Security == nil || before != nil && !g.getsStricter(before, now) {
 		return
 	}
 	for _, n := range g.clusters {
 		published, ok := g.edit().Get(n.name)
-		if ok && n.state.Err != nil && published.Err == nil && g.tooLax(n.name, published) {
+		if ok && n.state.Err != nil && published.Err == nil && g.underSecured(n.name, published) {
 			g.edit().Set(n.name, n.state)
 			g.changed()
 		}

@@ -226,14 +226,14 @@ func (u *update) reportAnswered() {
 }
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
-func (ch *serverChannel) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
+func (ch *managementServer) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
 	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
 	s.admit()
 	s.resource.accept(s.payload, taken, d)
 }
 
 // failResource notes that the last answer of the server for a resource is an error.
-func (ch *serverChannel) failResource(s *subscription, e lastError, d *delivery) {
+func (ch *managementServer) failResource(s *subscription, e lastError, d *delivery) {
 	s.lastError = &e
 	s.admit()
 	if e.drop {

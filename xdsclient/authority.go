@@ -64,7 +64,7 @@ type authority struct {
 	// that a resource from disk is in use, and that no server has answered. See stored.go.
 	wait             *time.Timer
 	waited, fromDisk bool
-	// changed is when a server last sent a version of a resource. Only the keeper uses it.
+	// changed is when a server last sent a version of a resource. Only the diskWriter uses it.
 	changed time.Time
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// serverChannel is a client's side of one management server: an ADS stream, and the subscriptions
+// managementServer is a client's side of one management server: an ADS stream, and the subscriptions
 // on it. It exists while a resource of the server is watched. Guarded by
 // XDSClient.mu.
-type serverChannel struct {
+type managementServer struct {
 	client *XDSClient
 	server *bootstrap.Server
 	// loads counts the load that is reported to the server.
@@ -44,8 +44,8 @@ type serverChannel struct {
 	saidSoon bool
 }
 
-func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
-	ch := &serverChannel{
+func newManagementServer(c *XDSClient, server *bootstrap.Server) *managementServer {
+	ch := &managementServer{
 		client:   c,
 		server:   server,
 		loads:    c.loadsFor(server),
@@ -62,7 +62,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 }
 
 // typeState returns the state of a type, which it makes unless there is one.
-func (ch *serverChannel) typeState(t *ResourceType) *typeState {
+func (ch *managementServer) typeState(t *ResourceType) *typeState {
 	for _, ts := range ch.types {
 		if ts.typ == t {
 			return ts
@@ -74,7 +74,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 }
 
 // typeStateOf returns the state of a type by its URL, or nil.
-func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
+func (ch *managementServer) typeStateOf(typeURL string) *typeState {
 	for _, ts := range ch.types {
 		if ts.typ.TypeURL == typeURL {
 			return ts
@@ -85,7 +85,7 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 
 // subscribe asks the server for a resource. If the server still has the subscription of an
 // earlier watch, that one goes on.
-func (ch *serverChannel) subscribe(r *resource) {
+func (ch *managementServer) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
 	if ts.subs.get(r.key) == nil {
@@ -98,13 +98,13 @@ func (ch *serverChannel) subscribe(r *resource) {
 }
 
 // subscriptionTo returns the subscription to a resource, or nil.
-func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
+func (ch *managementServer) subscriptionTo(r *resource) *subscription {
 	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
 // unsubscribe notes that a resource is no longer watched from this server. A subscription that
 // the server knows of stays until a request has ended it. With the last one the channel closes.
-func (ch *serverChannel) unsubscribe(r *resource) {
+func (ch *managementServer) unsubscribe(r *resource) {
 	if ch.watched--; ch.watched == 0 {
 		ch.close()
 		return
@@ -122,7 +122,7 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 
 // close ends all subscriptions, the stream and the connection. The goroutines end soon after; a
 // watch that starts before that gets a new channel.
-func (ch *serverChannel) close() {
+func (ch *managementServer) close() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
 			ts.Drop(s)
@@ -137,7 +137,7 @@ func (ch *serverChannel) close() {
 
 // reinstate gives the cache entry of a resource that is about to be watched the server's last answer,
 // from other watches of the resource or from another subscription to the name.
-func (ch *serverChannel) reinstate(r *resource) {
+func (ch *managementServer) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.restate(s)
 	for m := range s.resource.asCollection.members().all() {
@@ -147,7 +147,7 @@ func (ch *serverChannel) reinstate(r *resource) {
 }
 
 // restate gives a cache entry the server's last answer for the resource.
-func (ch *serverChannel) restate(s *subscription) {
+func (ch *managementServer) restate(s *subscription) {
 	if s.payload != nil {
 		s.admit()
 		s.resource.accept(s.payload, s.taken, nil)
@@ -159,7 +159,7 @@ func (ch *serverChannel) restate(s *subscription) {
 
 // follow prepares for watches that get a resource from this server from now on: members leave
 // that the server does not have, and the resource timer starts over if it expired before.
-func (ch *serverChannel) follow(r *resource) {
+func (ch *managementServer) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
 	r.asCollection.cullMembers(ch, nil)
@@ -172,7 +172,7 @@ func (ch *serverChannel) follow(r *resource) {
 }
 
 // expire is called by the timer of the resources that the server did not send in time.
-func (ch *serverChannel) expire() {
+func (ch *managementServer) expire() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.expiry.armed = false
@@ -186,7 +186,7 @@ func (ch *serverChannel) expire() {
 }
 
 // fault makes an Error about a resource.
-func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
+func (ch *managementServer) fault(kind ErrorKind, r *resource, err error) *Error {
 	return &Error{
 		Kind:        kind,
 		Code:        kind.code(),

@@ -17,7 +17,7 @@ func newCheckEncoder() *explore.Encoder {
 		// "response" numbers the responses of a channel, "of type" those of a type on a stream.
 		Counters: map[string]string{
 			"Progress.asked": "response", "Progress.Seen": "response", "Progress.ignoredDenialIn": "response",
-			"crossings.lastResponse": "response", "serverChannel.responses": "response",
+			"crossings.lastResponse": "response", "managementServer.responses": "response",
 			"offer.response": "response", "offer.retracted": "response", "offer.denied": "response",
 			"Requests.responses": "of type", "Progress.older": "of type",
 			"Progress.request": "request", "Progress.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
@@ -29,9 +29,9 @@ func newCheckEncoder() *explore.Encoder {
 		Distances: map[string]uint64{"of type": 8},
 		// Caches of what can be found otherwise, statistics, times, and what is of no use in a check.
 		Skipped: map[string]bool{
-			"XDSClient": true, "serverChannel.client": true, "serverChannel.server": true, "serverChannel.loads": true,
-			"serverChannel.stream": true, "serverChannel.protocol": true, "serverChannel.finds": true, "serverChannel.ignored": true,
-			"serverChannel.levels": true, "serverChannel.saidSoon": true, "serverChannel.sending": true, "typeState.channel": true,
+			"XDSClient": true, "managementServer.client": true, "managementServer.server": true, "managementServer.loads": true,
+			"managementServer.stream": true, "managementServer.protocol": true, "managementServer.finds": true, "managementServer.ignored": true,
+			"managementServer.levels": true, "managementServer.saidSoon": true, "managementServer.sending": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
 			"subscription.found": true, "resource.level": true, "authority.client": true,

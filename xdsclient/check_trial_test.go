@@ -82,7 +82,7 @@ type trial struct {
 // checkSide is a server, with the client's channel to it.
 type checkSide struct {
 	index  int
-	ch     *serverChannel
+	ch     *managementServer
 	world  checkWorld
 	server checkServer
 	memory [checkKinds]checkMemory
@@ -148,7 +148,7 @@ func (env *checkEnv) newBareTrial() *trial {
 func (x *trial) connect() {
 	server := x.c.config.Servers[x.index]
 	x.c.mu.Lock()
-	x.ch = newServerChannel(x.c, server)
+	x.ch = newManagementServer(x.c, server)
 	x.c.channels[server.Key()] = x.ch
 	x.c.mu.Unlock()
 	x.lose()

@@ -134,7 +134,7 @@ func (c *collection) disband(e lastError, d *delivery) {
 }
 
 // cullMembers expels the members that the server, having answered for the collection, has not sent.
-func (c *collection) cullMembers(ch *serverChannel, d *delivery) {
+func (c *collection) cullMembers(ch *managementServer, d *delivery) {
 	if c == nil || c.sub.payload == nil || len(c.cached) == c.size {
 		return
 	}

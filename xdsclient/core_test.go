@@ -20,7 +20,7 @@ import (
 type core struct {
 	t       testing.TB
 	c       *XDSClient
-	channel *serverChannel
+	channel *managementServer
 }
 
 func newCore(t testing.TB, features ...string) *core {
@@ -33,7 +33,7 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...))
 	xdstest.NoError(t, err)
 	server := c.config.Servers[0]
-	ch := newServerChannel(c, server)
+	ch := newManagementServer(c, server)
 	c.channels[server.Key()] = ch
 	t.Cleanup(c.Close)
 	ch.Opened()

@@ -12,7 +12,7 @@ import (
 
 // resourceDecoder has the type decode the resources of a response. The lock is not held.
 type resourceDecoder struct {
-	ch    *serverChannel
+	ch    *managementServer
 	types *typeState
 	// size is that of the response, in bytes.
 	size int

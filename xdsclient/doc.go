@@ -13,7 +13,7 @@
 //	internal/ads/wire  the messages: SotW and delta behind one interface
 //	internal/ads       one stream: what is due to be sent, ACK and NACK, backoff, repetitions
 //	   ▼ ads.Handler
-//	serverChannel      one server: its stream, its subscriptions by type (typeState), and its
+//	managementServer      one server: its stream, its subscriptions by type (typeState), and its
 //	   │               resource timers; shared by all authorities that name the server
 //	update             the work on one response
 //	   ▼
@@ -107,7 +107,7 @@
 //
 // # On disk
 //
-// With resource_cache in the bootstrap, a keeper writes the resources in use to a file
+// With resource_cache in the bootstrap, a diskWriter writes the resources in use to a file
 // (internal/diskcache), on a goroutine of its own. The resources in the file stand in for resources that no
 // server has answered for: once all servers of an authority are unreachable, or silent for as long as
 // a resource timer runs. The first response of any of these servers ends that. An entry from disk is

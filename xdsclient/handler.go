@@ -15,10 +15,10 @@ import (
 
 // The methods that the channel's stream calls; Receive is in update.go. The lock is not held.
 
-var _ ads.Handler = (*serverChannel)(nil)
+var _ ads.Handler = (*managementServer)(nil)
 
 // Protocol implements ads.Handler.
-func (ch *serverChannel) Protocol() wire.Protocol {
+func (ch *managementServer) Protocol() wire.Protocol {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if !ch.link.Closed() {
@@ -29,7 +29,7 @@ func (ch *serverChannel) Protocol() wire.Protocol {
 
 // Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
 // versions where the cache still has them. Types without watches are forgotten.
-func (ch *serverChannel) Opened() {
+func (ch *managementServer) Opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Streams++
@@ -59,7 +59,7 @@ func (ch *serverChannel) Opened() {
 // server. The watch has the other server's versions by now, so this server has to send its own again, and
 // must not be told the other's versions. Nor is it told the versions of the variants in a collection (xRFC
 // TP2): versions are by name, and the server could not report which variant of a name was removed.
-func (ch *serverChannel) forgetReplaced() {
+func (ch *managementServer) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
 			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.asCollection != nil) {
@@ -71,7 +71,7 @@ func (ch *serverChannel) forgetReplaced() {
 }
 
 // NextRequest implements ads.Handler.
-func (ch *serverChannel) NextRequest() (r *wire.Request, at time.Time) {
+func (ch *managementServer) NextRequest() (r *wire.Request, at time.Time) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.client.batches > 0 {
@@ -97,7 +97,7 @@ type sending struct {
 }
 
 // Sent implements ads.Handler: the resource timers of the new subscriptions start (gRFC A57).
-func (ch *serverChannel) Sent() {
+func (ch *managementServer) Sent() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Requests++
@@ -115,8 +115,8 @@ func (ch *serverChannel) Sent() {
 
 // answered notes that the server sent a response on the stream. That ends every connectivity error, but
 // watchers are notified by restored: the response may have another version of a resource in use.
-func (ch *serverChannel) answered(resp *wire.Response) {
-	ch.client.keeper.answered(ch.server, resp)
+func (ch *managementServer) answered(resp *wire.Response) {
+	ch.client.diskWriter.answered(ch.server, resp)
 	if ch.link.Unanswered() {
 		ch.implements()
 	}
@@ -131,7 +131,7 @@ func (ch *serverChannel) answered(resp *wire.Response) {
 }
 
 // restored follows answered when the answer has been applied.
-func (ch *serverChannel) restored() {
+func (ch *managementServer) restored() {
 	if ch.link.Closed() {
 		return
 	}
@@ -141,7 +141,7 @@ func (ch *serverChannel) restored() {
 }
 
 // Delivered implements ads.Handler: requests that were held back during a delivery may go out.
-func (ch *serverChannel) Delivered() {
+func (ch *managementServer) Delivered() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.delivery = nil
@@ -151,7 +151,7 @@ func (ch *serverChannel) Delivered() {
 }
 
 // Reading implements ads.Handler: resource timers run again.
-func (ch *serverChannel) Reading() {
+func (ch *managementServer) Reading() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.link.Closed() {
@@ -162,7 +162,7 @@ func (ch *serverChannel) Reading() {
 }
 
 // Ended implements ads.Handler.
-func (ch *serverChannel) Ended(err error) (atOnce bool) {
+func (ch *managementServer) Ended(err error) (atOnce bool) {
 	switch {
 	case status.Code(err) == codes.Unimplemented && ch.downgrade(), errors.Is(err, ads.ErrBetter) && ch.upgrade():
 		return true
@@ -174,7 +174,7 @@ func (ch *serverChannel) Ended(err error) (atOnce bool) {
 }
 
 // noteEnd notes that a stream ended, and why.
-func (ch *serverChannel) noteEnd(err error) ads.End {
+func (ch *managementServer) noteEnd(err error) ads.End {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.link.Closed() {
@@ -210,7 +210,7 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 }
 
 // reset forgets the state of a stream that ended.
-func (ch *serverChannel) reset() {
+func (ch *managementServer) reset() {
 	ch.delivery = nil
 	ch.expiry.stop()
 	ch.expiry.clear()

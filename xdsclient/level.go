@@ -17,7 +17,7 @@ type level struct {
 	// index is the place in authority.levels.
 	index int
 	// channel leads to the server. It is nil while nothing is watched.
-	channel *serverChannel
+	channel *managementServer
 	// resources are the watched ones, and resources that the server has not been asked yet
 	// to stop sending.
 	resources map[resourceKey]*resource
@@ -53,15 +53,15 @@ func (l *level) entryToWatch(key resourceKey, constraints dynparam.Constraints, 
 		l.resources[key] = r
 	}
 	first := len(r.watches) == 0
-	keeper := l.authority.client.keeper
+	diskWriter := l.authority.client.diskWriter
 	if first {
-		keeper.enters()
+		diskWriter.enters()
 		l.subscribe(r)
 	}
 	if from != nil {
 		r.inheritFrom(from, nil)
 	}
-	if first && (l.lost || l.authority.waited) && keeper.restore(r) {
+	if first && (l.lost || l.authority.waited) && diskWriter.restore(r) {
 		return r
 	}
 	if first && l.lost {
@@ -88,7 +88,7 @@ func (l *level) removeWatch(r *resource, w *watch) {
 		r.standby--
 	}
 	if len(r.watches) == 1 {
-		l.authority.client.keeper.leaves(r)
+		l.authority.client.diskWriter.leaves(r)
 	}
 	if r.removeWatch(w); len(r.watches) > 0 {
 		return
@@ -155,7 +155,7 @@ func (l *level) reportLoss() {
 	failure := l.failure()
 	for _, r := range l.resources {
 		if len(r.watches) > 0 {
-			if l.authority.client.keeper.restore(r) {
+			if l.authority.client.diskWriter.restore(r) {
 				continue
 			}
 			l.useOtherVariant(r)

@@ -37,7 +37,7 @@ func (c *XDSClient) protocolFor(server *bootstrap.Server) wire.Protocol {
 }
 
 // refused returns the refusal because of which the server is spoken to in SotW, or nil.
-func (ch *serverChannel) refused() *refusal {
+func (ch *managementServer) refused() *refusal {
 	if ch.protocol == (wire.Delta{}) {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (ch *serverChannel) refused() *refusal {
 
 // downgrade changes to SotW after the server said that it does not implement delta. It is no error
 // that a watcher needs to know of, and no reason to wait.
-func (ch *serverChannel) downgrade() bool {
+func (ch *managementServer) downgrade() bool {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if !ch.link.Unanswered() || ch.protocol != (wire.Delta{}) {
@@ -66,7 +66,7 @@ func (ch *serverChannel) downgrade() bool {
 }
 
 // upgrade ends the use of a SotW stream, as the server seems to implement delta by now.
-func (ch *serverChannel) upgrade() bool {
+func (ch *managementServer) upgrade() bool {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.link.Closed() {
@@ -79,7 +79,7 @@ func (ch *serverChannel) upgrade() bool {
 
 // speak has the next stream be of a protocol. Versions of one mean nothing in another, so the server has to send again
 // what it has sent.
-func (ch *serverChannel) speak(next wire.Protocol) {
+func (ch *managementServer) speak(next wire.Protocol) {
 	if next == ch.protocol {
 		return
 	}
@@ -93,7 +93,7 @@ func (ch *serverChannel) speak(next wire.Protocol) {
 }
 
 // implements notes that the server answers in the protocol in use.
-func (ch *serverChannel) implements() {
+func (ch *managementServer) implements() {
 	if ch.protocol != (wire.Delta{}) || ch.client.refusals[ch.server.Key()] == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (ch *serverChannel) implements() {
 }
 
 // Better implements ads.Handler.
-func (ch *serverChannel) Better() (p wire.Protocol, at time.Time) {
+func (ch *managementServer) Better() (p wire.Protocol, at time.Time) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	r := ch.refused()
@@ -113,7 +113,7 @@ func (ch *serverChannel) Better() (p wire.Protocol, at time.Time) {
 }
 
 // Tried implements ads.Handler.
-func (ch *serverChannel) Tried(implemented bool) {
+func (ch *managementServer) Tried(implemented bool) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	switch r := ch.refused(); {

@@ -42,7 +42,7 @@ func (stats *Stats) add(t *tally, fault string) {
 }
 
 // identify returns the hash of a response that resembles the last one for its type, or 0.
-func (ch *serverChannel) identify(r *wire.Response) uint64 {
+func (ch *managementServer) identify(r *wire.Response) uint64 {
 	ch.client.mu.Lock()
 	ts := ch.typeStateOf(r.TypeURL)
 	similar := ts != nil && !ts.last.timed && ts.Resembles(r)
@@ -55,7 +55,7 @@ func (ch *serverChannel) identify(r *wire.Response) uint64 {
 
 // repeated counts and answers a response if it is a repetition, and reports whether it is. See
 // ads.Requests.Repeats.
-func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (v ads.Verdict, ok bool, err error) {
+func (ch *managementServer) repeated(r *wire.Response, hash uint64) (v ads.Verdict, ok bool, err error) {
 	if hash == 0 {
 		return ads.VerdictNone, false, nil
 	}
@@ -73,7 +73,7 @@ func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (v ads.Verdict,
 
 // answerAgain counts and answers a repetition, and returns the state of its type, or nil if it
 // is none.
-func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*typeState, error) {
+func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeState, error) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ts := ch.typeStateOf(r.TypeURL)

@@ -204,7 +204,7 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 		if err != nil {
 			w.queueAmbientError(r, err, d)
 		}
-	case err != nil && !r.client().keeper.restores(r):
+	case err != nil && !r.client().diskWriter.restores(r):
 		w.queueChange(r, err, d)
 	default:
 		return false
@@ -220,7 +220,7 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 		r.recordAccepted(taken)
 	}
 	if !same || r.state != StateACKed || taken.volatile != r.taken.volatile {
-		r.client().keeper.changed(r, taken)
+		r.client().diskWriter.changed(r, taken)
 	}
 	r.payload, r.taken = p, taken
 	if !same {
@@ -249,11 +249,11 @@ func (r *resource) fail(e lastError, d *delivery) {
 		r.recordFailure(e)
 	}
 	r.state, r.fault, r.link = e.state, e.fault, nil
-	r.client().keeper.refused(r, &e)
+	r.client().diskWriter.refused(r, &e)
 	if e.drop {
 		r.payload, r.taken = nil, stamp{}
 	}
-	if e.fault.Kind.tellsOfNoAnswer() && r.client().keeper.restore(r) {
+	if e.fault.Kind.tellsOfNoAnswer() && r.client().diskWriter.restore(r) {
 		return // the error is told after the version on disk
 	}
 	if !known || withdrawn {

@@ -156,7 +156,7 @@ func BenchmarkSwitch(b *testing.B) {
 			a.addLevel(&lower)
 			b.ReportAllocs()
 			for b.Loop() {
-				ch := newServerChannel(k.c, &lower)
+				ch := newManagementServer(k.c, &lower)
 				k.c.channels[lower.Key()] = ch
 				k.channel.link.Restart()
 				k.channel.link.Ended(errTest, "")

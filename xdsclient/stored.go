@@ -52,7 +52,7 @@ func newStoredResources() storedResources {
 }
 
 // load reads the file.
-func (k *keeper) load() {
+func (k *diskWriter) load() {
 	dirErr := k.file.MakeDir()
 	contents, faults := k.file.Load(time.Now())
 	c := k.client
@@ -95,7 +95,7 @@ func (k *keeper) load() {
 }
 
 // endLoading reports losses of servers that were held back.
-func (k *keeper) endLoading() {
+func (k *diskWriter) endLoading() {
 	if !k.loading {
 		return
 	}
@@ -108,10 +108,10 @@ func (k *keeper) endLoading() {
 }
 
 // isLoading reports whether the file is being read.
-func (k *keeper) isLoading() bool { return k != nil && k.loading }
+func (k *diskWriter) isLoading() bool { return k != nil && k.loading }
 
 // usable reports whether no server of the authority has answered.
-func (k *keeper) usable(a *authority) bool {
+func (k *diskWriter) usable(a *authority) bool {
 	return k != nil && !slices.ContainsFunc(a.levels, func(l *level) bool {
 		_, answered := k.answers[l.server.Key()]
 		return answered
@@ -125,7 +125,7 @@ func (a *authority) beginWait() {
 	for _, other := range c.authorities {
 		a.waited = a.waited || other.waited && other.levels[0].server.Key() == a.levels[0].server.Key()
 	}
-	if !a.waited && c.keeper.usable(a) {
+	if !a.waited && c.diskWriter.usable(a) {
 		a.wait = time.AfterFunc(c.options.resourceTimeout, func() {
 			c.mu.Lock()
 			defer c.unlock()
@@ -133,7 +133,7 @@ func (a *authority) beginWait() {
 				return
 			}
 			a.waited = true
-			c.keeper.endLoading()
+			c.diskWriter.endLoading()
 			a.useStored()
 		})
 	}
@@ -149,7 +149,7 @@ func (a *authority) endWait() {
 // useStored has all watched resources use the versions on disk. For a resource that has none the resource timer ends too, though it
 // may be longer (gRFC A88): DPDS is never on disk, and all resources wait for its answer.
 func (a *authority) useStored() {
-	k := a.client.keeper
+	k := a.client.diskWriter
 	if !k.usable(a) {
 		return
 	}
@@ -168,7 +168,7 @@ func (a *authority) useStored() {
 // restore has an entry use the version on disk, unless the entry has a version or the server has answered for
 // it. It reports whether there may be a version on disk. That is read and decoded first: until then watchers hear
 // nothing of the entry.
-func (k *keeper) restore(r *resource) bool {
+func (k *diskWriter) restore(r *resource) bool {
 	if k == nil {
 		return false
 	}
@@ -184,12 +184,12 @@ func (k *keeper) restore(r *resource) bool {
 }
 
 // mayRestore reports whether an entry has no version, and no server has answered for it.
-func (k *keeper) mayRestore(r *resource) bool {
+func (k *diskWriter) mayRestore(r *resource) bool {
 	return r.payload == nil && (r.fault == nil || r.fault.Kind.tellsOfNoAnswer()) && k.usable(r.level.authority)
 }
 
 // restores reports whether the version on disk of an entry is being read.
-func (k *keeper) restores(r *resource) bool {
+func (k *diskWriter) restores(r *resource) bool {
 	if k == nil {
 		return false
 	}
@@ -200,7 +200,7 @@ func (k *keeper) restores(r *resource) bool {
 // find returns the records of an entry: of a resource one record; of a collection its own record and those of its members.
 // Constraints for which servers said nothing last time, as those of a client that starts without DPDS, choose among
 // the variants of other constraints.
-func (k *keeper) find(r *resource) []*diskcache.Record {
+func (k *diskWriter) find(r *resource) []*diskcache.Record {
 	all := k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}]
 	if found, answered := recordsFor(r.key.variant, all); answered {
 		return found
@@ -266,7 +266,7 @@ type restored struct {
 }
 
 // restoreNext restores the first entry of the queue. It reports false if the queue is empty.
-func (k *keeper) restoreNext() bool {
+func (k *diskWriter) restoreNext() bool {
 	c := k.client
 	c.mu.Lock()
 	if len(k.queue) == 0 {
@@ -322,7 +322,7 @@ func (k *keeper) restoreNext() bool {
 func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.watched() }
 
 // channelOf returns the channel to a server of the authority, or the channel of a level if the server has none.
-func (a *authority) channelOf(uri string, otherwise *level) *serverChannel {
+func (a *authority) channelOf(uri string, otherwise *level) *managementServer {
 	for _, l := range a.levels {
 		if l.server.URI == uri && l.channel != nil {
 			return l.channel
@@ -347,7 +347,7 @@ func (x *restored) read(d *resourceDecoder) {
 }
 
 // apply has an entry use the records that were read. Records that cannot be decoded are left out.
-func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) {
+func (k *diskWriter) apply(r *resource, all []restored, decoders []resourceDecoder) {
 	for i := range all {
 		x := &all[i]
 		switch rec := x.record; {
@@ -368,7 +368,7 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 }
 
 // drop forgets a record of an entry.
-func (k *keeper) drop(r *resource, rec *diskcache.Record) {
+func (k *diskWriter) drop(r *resource, rec *diskcache.Record) {
 	records, name := k.stored[r.level.authority.key], storedName{r.key.typ.TypeURL, r.key.name}
 	if all := records[name]; all != nil {
 		records[name] = slices.DeleteFunc(slices.Clone(all), func(x *diskcache.Record) bool { return x == rec })
@@ -376,7 +376,7 @@ func (k *keeper) drop(r *resource, rec *diskcache.Record) {
 }
 
 // use has an entry use a version from disk.
-func (k *keeper) use(r *resource, p *payload, taken stamp) {
+func (k *diskWriter) use(r *resource, p *payload, taken stamp) {
 	r.payload, r.taken = p, taken
 	age := taken.age()
 	if a := r.level.authority; !a.fromDisk {

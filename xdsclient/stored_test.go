@@ -508,9 +508,9 @@ func TestSlowDisk(t *testing.T) {
 		there := server.cachingClient(dir)
 		there.Close()
 		c.mu.Lock()
-		c.keeper.file = there.keeper.file
+		c.diskWriter.file = there.diskWriter.file
 		c.mu.Unlock()
-		c.keeper.load()
+		c.diskWriter.load()
 		a.cluster("old")
 		a.ambient(KindUnreachable)
 	})

@@ -69,7 +69,7 @@ func (p *targetWatches) reconsider() {
 			}
 		}
 		if p.level.last() {
-			if !p.level.lost && !p.authority.client.keeper.isLoading() {
+			if !p.level.lost && !p.authority.client.diskWriter.isLoading() {
 				p.level.reportLoss()
 			}
 			return

@@ -18,7 +18,7 @@ import (
 // several ways, and the requests that are due for them. Guarded by XDSClient.mu.
 type typeState struct {
 	ads.Requests[*subscription]
-	channel *serverChannel
+	channel *managementServer
 	typ     *ResourceType
 	subs    subscriptions
 	// collections counts the subscriptions to collections.
@@ -31,7 +31,7 @@ type typeState struct {
 	last outcome
 }
 
-func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
+func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 	ts := &typeState{
 		channel:         ch,
 		typ:             t,
@@ -93,7 +93,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 			return
 		}
 	}
-	if k := ts.channel.client.keeper; k.usable(s.resource.level.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
+	if k := ts.channel.client.diskWriter; k.usable(s.resource.level.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
 		return
 	}
 	if s.resource.level.useOtherVariant(s.resource) {

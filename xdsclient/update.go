@@ -27,7 +27,7 @@ import (
 
 // Receive implements ads.Handler: it works on a response. An error means that the server does not
 // speak the protocol.
-func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
+func (ch *managementServer) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return ads.VerdictNone, nil, err
@@ -57,7 +57,7 @@ func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, 
 // update is the work on one response. The lock is held to recognize unchanged resources and to
 // apply decoded ones, and not while resources are decoded.
 type update struct {
-	ch       *serverChannel
+	ch       *managementServer
 	types    *typeState
 	resp     *wire.Response
 	size     int // of the response, in bytes
@@ -88,7 +88,7 @@ type update struct {
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
 // as the client then has no decoder for it.
-func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
+func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered(resp)

@@ -36,7 +36,7 @@ type XDSClient struct {
 	mu          sync.Mutex
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
-	channels map[string]*serverChannel
+	channels map[string]*managementServer
 	// reporters holds the load reports to each server, by bootstrap.Server.Key. The bootstrap
 	// bounds it.
 	reporters map[string]*lrs.Reporter
@@ -52,8 +52,8 @@ type XDSClient struct {
 	log     []boundlog.Line
 	census  census
 	ignored ignoredLog
-	// keeper is nil without a resource_cache.
-	keeper *keeper
+	// diskWriter is nil without a resource_cache.
+	diskWriter *diskWriter
 }
 
 // lifetime ends with a client.
@@ -82,7 +82,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		options:     o,
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
-		channels:    make(map[string]*serverChannel),
+		channels:    make(map[string]*managementServer),
 		conns:       transport.NewConns(o.backoff, o.dial),
 		reporters:   make(map[string]*lrs.Reporter),
 		types:       make(map[string]*ResourceType),
@@ -93,8 +93,8 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	c.ignored.client = c
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
-	if c.keeper = newKeeper(c); c.keeper != nil {
-		c.running.Go(func() { c.keeper.run(c.ctx) })
+	if c.diskWriter = newDiskWriter(c); c.diskWriter != nil {
+		c.running.Go(func() { c.diskWriter.run(c.ctx) })
 	}
 	addClient(c)
 	return c, nil
@@ -180,10 +180,10 @@ func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Erro
 
 // channelTo returns the channel to a server, which authorities that name the same
 // server share (gRFC A47).
-func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
+func (c *XDSClient) channelTo(server *bootstrap.Server) *managementServer {
 	ch, ok := c.channels[server.Key()]
 	if !ok {
-		ch = newServerChannel(c, server)
+		ch = newManagementServer(c, server)
 		c.channels[server.Key()] = ch
 		conn := c.conns.Use(server)
 		c.running.Go(func() { ch.stream.Run(conn) })
@@ -237,7 +237,7 @@ func (c *XDSClient) shutDown() {
 	removeClient(c)
 	c.mu.Lock()
 	defer c.unlock()
-	c.keeper.collect()
+	c.diskWriter.collect()
 	c.cancel()
 	for _, a := range c.authorities {
 		a.abandon()

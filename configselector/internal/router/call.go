@@ -30,7 +30,7 @@ import (
 // A unary RPC costs one allocation, however many filters it meets, if it is sent once:
 //
 //	call { first }                              no retry policy
-//	call { first }, rare, retryRoom { exchange }    retry policy: three parts of one object
+//	call { first }, optional, retryRoom { exchange }    retry policy: three parts of one object
 //
 // A streaming RPC has a streaming besides, and if it has a retry policy, a replayStream and its attempts.
 type call struct {
@@ -40,7 +40,7 @@ type call struct {
 	origin    context.Context              // as the application gave it
 	invoker   grpc.UnaryInvoker            // unary RPCs
 	streaming *streaming                   // streaming RPCs
-	rare      *rare                        // nil: nothing
+	optional  *optional                    // nil: nothing
 	counted   outcomes.RPC
 	rpc       httpfilter.RPC // for the first filter
 
@@ -48,8 +48,8 @@ type call struct {
 	taken bool        // first is in use
 }
 
-// rare has the fields that only few calls need.
-type rare struct {
+// optional has the fields that only few calls need.
+type optional struct {
 	headers    Headers     // if they are special
 	cluster    string      // that was drawn, if a header of the RPC names the cluster
 	ownMirrors *ownMirrors // if the route has mirrors
@@ -73,15 +73,15 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	switch {
 	case desc == nil && rpc.Route.Retry != nil:
 		all := new(struct {
-			call call
-			rare rare
-			room retryRoom
+			call     call
+			optional optional
+			room     retryRoom
 		})
 		c = &all.call
-		c.rare = &all.rare
-		c.rare.retryRoom = &all.room
+		c.optional = &all.optional
+		c.optional.retryRoom = &all.room
 	case rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0:
-		c = &call{rare: new(rare)}
+		c = &call{optional: new(optional)}
 	default:
 		c = new(call)
 	}
@@ -91,10 +91,10 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	c.first.extra.Trace = rpc.Trace
-	if c.rare != nil {
-		c.rare.headers, c.rare.cluster = rpc.Headers, rpc.Cluster
+	if c.optional != nil {
+		c.optional.headers, c.optional.cluster = rpc.Headers, rpc.Cluster
 		if len(rpc.Route.Mirrors) > 0 {
-			c.rare.ownMirrors = new(ownMirrors)
+			c.optional.ownMirrors = new(ownMirrors)
 		}
 	}
 	return c
@@ -104,8 +104,8 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 func (c *call) method() string { return c.first.decision.Method }
 
 func (c *call) headers() Headers {
-	if c.rare != nil {
-		return c.rare.headers
+	if c.optional != nil {
+		return c.optional.headers
 	}
 	return Headers{authority: c.routes.Channel.Authority}
 }
@@ -113,17 +113,17 @@ func (c *call) headers() Headers {
 // cluster returns the cluster that was drawn.
 func (c *call) cluster() string {
 	if c.weighted.Header != "" {
-		return c.rare.cluster
+		return c.optional.cluster
 	}
 	return c.weighted.Name
 }
 
 // ownMirrors returns nil if the route has no mirrors.
 func (c *call) ownMirrors() *ownMirrors {
-	if c.rare == nil {
+	if c.optional == nil {
 		return nil
 	}
-	return c.rare.ownMirrors
+	return c.optional.ownMirrors
 }
 
 // destination returns the route's entry for the cluster that the RPC goes to, or the one

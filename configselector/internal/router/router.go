@@ -152,8 +152,8 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 // server's certificate, so a rewrite cannot bypass TLS.
 func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
 	own := c.routes.Channel.Authority
-	if c.rare != nil && c.rare.headers.chosen {
-		r.extra.Authority = c.rare.headers.authority
+	if c.optional != nil && c.optional.headers.chosen {
+		r.extra.Authority = c.optional.headers.authority
 		return
 	}
 	authority := r.rpc.Authority

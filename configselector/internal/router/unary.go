@@ -119,7 +119,7 @@ type retryRoom struct {
 // the application and to the router, but its end to neither, so that an RPC that is not
 // retried costs next to nothing more.
 func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry retrier) error {
-	try := u.call.rare.retryRoom
+	try := u.call.optional.retryRoom
 	u.last = &try.exchange
 	u.last.req, u.last.sent = req, true
 	options := try.options[:0]

@@ -29,7 +29,7 @@ const (
 	minRefresh, maxRefresh = writePause, time.Hour
 )
 
-// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. It writes
+// diskWriter keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. It writes
 // views: a view has all resources in use at one moment, and no others. A view takes the place of the last one only if it is
 // whole, that is, if no resource that it leads to is missing:
 //
@@ -41,9 +41,9 @@ const (
 // Resources that servers refuse are taken out of the file meanwhile. A view that is not whole replaces a view that is to be
 // written again because of its age, if a server is connected: resources that are missing are better than a file that expires.
 //
-// The resources that the keeper has read from disk are in stored.go. A nil keeper does nothing. file belongs to the keeper's
+// The resources that the diskWriter has read from disk are in stored.go. A nil diskWriter does nothing. file belongs to the diskWriter's
 // goroutine; the fields that change are guarded by XDSClient.mu.
-type keeper struct {
+type diskWriter struct {
 	client *XDSClient
 	file   *diskcache.Cache
 	// lastError is the last error of writing that was logged.
@@ -78,12 +78,12 @@ type view struct {
 	unanswered, current bool
 }
 
-// newKeeper returns the keeper of a client, or nil if its bootstrap has no resource_cache.
-func newKeeper(c *XDSClient) *keeper {
+// newDiskWriter returns the diskWriter of a client, or nil if its bootstrap has no resource_cache.
+func newDiskWriter(c *XDSClient) *diskWriter {
 	if c.config.ResourceCache.Directory == "" {
 		return nil
 	}
-	return &keeper{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{}), storedResources: newStoredResources()}
+	return &diskWriter{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{}), storedResources: newStoredResources()}
 }
 
 // cacheOf returns the files of the process for a bootstrap.
@@ -98,7 +98,7 @@ func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
 }
 
 // run reads the file, and then writes and restores until the context ends.
-func (k *keeper) run(ctx context.Context) {
+func (k *diskWriter) run(ctx context.Context) {
 	defer k.file.Close()
 	k.load()
 	timer := time.NewTimer(0)
@@ -120,11 +120,11 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-func (k *keeper) refresh() time.Duration {
+func (k *diskWriter) refresh() time.Duration {
 	return min(max(k.client.config.ResourceCache.MaxAge/8, minRefresh), maxRefresh)
 }
 
-func (k *keeper) untilDue() time.Duration {
+func (k *diskWriter) untilDue() time.Duration {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
 	if k.due.IsZero() {
@@ -134,7 +134,7 @@ func (k *keeper) untilDue() time.Duration {
 }
 
 // notify wakes the goroutine.
-func (k *keeper) notify() {
+func (k *diskWriter) notify() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -142,7 +142,7 @@ func (k *keeper) notify() {
 }
 
 // schedule has the file written at a time, or before.
-func (k *keeper) schedule(at time.Time) {
+func (k *diskWriter) schedule(at time.Time) {
 	k.unwritten = true
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
@@ -151,7 +151,7 @@ func (k *keeper) schedule(at time.Time) {
 }
 
 // changed notes that a version is in use from now on.
-func (k *keeper) changed(r *resource, taken stamp) {
+func (k *diskWriter) changed(r *resource, taken stamp) {
 	if k == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // refused notes that a server refuses a resource that it may have sent before.
-func (k *keeper) refused(r *resource, e *lastError) {
+func (k *diskWriter) refused(r *resource, e *lastError) {
 	if k != nil && e.refusal() && r.watchedEntry().watched() {
 		k.takeOut(r)
 	}
@@ -185,7 +185,7 @@ func (k *keeper) refused(r *resource, e *lastError) {
 func (e *lastError) refusal() bool { return e.state == StateNACKed || e.fault.final() }
 
 // takeOut has a resource taken out of the file, if that has it or another variant of it.
-func (k *keeper) takeOut(r *resource) {
+func (k *diskWriter) takeOut(r *resource) {
 	key := storedKey(r)
 	if _, kept := k.onDisk[k.hash(&key)]; kept {
 		k.refusals[key], k.left = struct{}{}, nil
@@ -193,12 +193,12 @@ func (k *keeper) takeOut(r *resource) {
 	}
 }
 
-func (k *keeper) hash(key *diskcache.Key) uint64 {
+func (k *diskWriter) hash(key *diskcache.Key) uint64 {
 	return maphash.Comparable(k.client.seed, storedName{key.TypeURL, key.Name})
 }
 
 // enters notes that a resource is about to be watched that was not watched. So the client is not being closed.
-func (k *keeper) enters() {
+func (k *diskWriter) enters() {
 	if k != nil {
 		k.left = nil
 	}
@@ -206,7 +206,7 @@ func (k *keeper) enters() {
 
 // leaves notes that a resource is about to be no longer watched. While nothing can be written, nothing is
 // remembered.
-func (k *keeper) leaves(r *resource) {
+func (k *diskWriter) leaves(r *resource) {
 	if k == nil || !k.unwritten || k.failed {
 		return
 	}
@@ -221,7 +221,7 @@ func (k *keeper) leaves(r *resource) {
 }
 
 // collect remembers the resources in use for the last writing of a client that is about to be closed.
-func (k *keeper) collect() {
+func (k *diskWriter) collect() {
 	if k == nil || !k.unwritten || k.client.ctx.Err() != nil {
 		return
 	}
@@ -236,7 +236,7 @@ func (k *keeper) collect() {
 func newView() *view { return &view{names: make(nameSet)} }
 
 // view returns the resources in use.
-func (k *keeper) view() *view {
+func (k *diskWriter) view() *view {
 	v, now := newView(), time.Now()
 	for r := range k.client.entries() {
 		k.include(v, r, now)
@@ -245,7 +245,7 @@ func (k *keeper) view() *view {
 }
 
 // viewOfFile returns the resources that a start would find, without those that servers refused.
-func (k *keeper) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
+func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 	v, now := newView(), time.Now()
 	contents, _ := k.file.Load(now) // a file that cannot be read is replaced
 	for _, r := range contents.Records {
@@ -261,7 +261,7 @@ func (k *keeper) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 }
 
 // include adds a resource to a view.
-func (k *keeper) include(v *view, r *resource, now time.Time) {
+func (k *diskWriter) include(v *view, r *resource, now time.Time) {
 	switch e, s := k.entryOf(r, now); s {
 	case unanswered:
 		v.unanswered = true
@@ -271,7 +271,7 @@ func (k *keeper) include(v *view, r *resource, now time.Time) {
 	}
 }
 
-func (k *keeper) add(v *view, e diskcache.Entry) {
+func (k *diskWriter) add(v *view, e diskcache.Entry) {
 	v.entries = append(v.entries, e)
 	if !e.Refused {
 		v.names[k.hash(&e.Key)] = struct{}{}
@@ -279,7 +279,7 @@ func (k *keeper) add(v *view, e diskcache.Entry) {
 }
 
 // dropLoneRefusals leaves resources out that are refused, unless another variant might be taken for them.
-func (k *keeper) dropLoneRefusals(v *view) {
+func (k *diskWriter) dropLoneRefusals(v *view) {
 	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
 		_, variants := v.names[k.hash(&e.Key)]
 		return e.Refused && !variants
@@ -300,7 +300,7 @@ const (
 
 // entryOf returns the record of a resource that is written. A resource that was last sent under a TTL or must not be cached is
 // not kept, and neither is an older version.
-func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
+func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
 	e.Key, e.Server, e.Time = storedKey(r), r.level.server.URI, r.taken.time()
 	last := lastError{r.state, r.fault, false}
 	switch {
@@ -357,7 +357,7 @@ type secured interface{ Secured() bool }
 
 // takeView returns the view that is to be written, or nil if the file keeps its own for now; and what is refused,
 // which the file must lose in any case.
-func (k *keeper) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
+func (k *diskWriter) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
 	if v = k.last; k.client.ctx.Err() == nil {
@@ -384,7 +384,7 @@ func (k *keeper) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 }
 
 // write writes the resources in use.
-func (k *keeper) write() {
+func (k *diskWriter) write() {
 	v, refusals := k.takeView()
 	if v == nil && len(refusals) == 0 {
 		return
@@ -430,7 +430,7 @@ func (k *keeper) write() {
 }
 
 // complain logs a problem of the file unless it was the last to be logged.
-func (k *keeper) complain(format string, args ...any) {
+func (k *diskWriter) complain(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); text != k.lastError {
 		k.lastError = text
 		k.client.warningf("xDS resource cache %s: %s", k.file.Path(), text)
@@ -439,7 +439,7 @@ func (k *keeper) complain(format string, args ...any) {
 
 // answered notes that a server has sent a response. The resources on disk of the server's authorities are not used from now
 // on, unless a relay sent the response for want of an answer of its own servers.
-func (k *keeper) answered(server *bootstrap.Server, resp *wire.Response) {
+func (k *diskWriter) answered(server *bootstrap.Server, resp *wire.Response) {
 	if k == nil {
 		return
 	}

@@ -21,10 +21,10 @@ const (
 	maxReread = 10 * time.Second
 )
 
-// pending is the resolver of a channel for which the environment has no valid bootstrap. DNS
+// awaitingBootstrap is the resolver of a channel for which the environment has no valid bootstrap. DNS
 // resolves the target, or RPCs fail, until there is one; then it delegates to an
 // xdsResolver. Until then it only runs a timer, which Close ends.
-type pending struct {
+type awaitingBootstrap struct {
 	*request
 
 	// mu is held while the environment is read and the result applied, including calls of
@@ -39,9 +39,9 @@ type pending struct {
 	lastError string // reported last
 }
 
-// newPending returns the resolver for a request that failed with err.
-func newPending(q *request, err error) *pending {
-	p := &pending{request: q, interval: minReread, read: time.Now()}
+// newAwaitingBootstrap returns the resolver for a request that failed with err.
+func newAwaitingBootstrap(q *request, err error) *awaitingBootstrap {
+	p := &awaitingBootstrap{request: q, interval: minReread, read: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.withoutBootstrap(err)
@@ -49,7 +49,7 @@ func newPending(q *request, err error) *pending {
 	return p
 }
 
-func (p *pending) reread() {
+func (p *awaitingBootstrap) reread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.resolver != nil {
@@ -68,7 +68,7 @@ func (p *pending) reread() {
 
 // withoutBootstrap starts DNS, or fails RPCs, because of err. If DNS runs, it continues when
 // the environment gets a faulty bootstrap.
-func (p *pending) withoutBootstrap(err error) {
+func (p *awaitingBootstrap) withoutBootstrap(err error) {
 	if errors.Is(err, bootstrap.ErrNotConfigured) {
 		if err = p.startDNS(err); err == nil {
 			p.byDNS, p.lastError = true, ""
@@ -96,7 +96,7 @@ func (p *pending) withoutBootstrap(err error) {
 // startDNS starts DNS because there is no bootstrap, for which notConfigured is the error. A
 // channel that xDS configured before, or that leaves its security to the control plane, does
 // not use DNS.
-func (p *pending) startDNS(notConfigured error) error {
+func (p *awaitingBootstrap) startDNS(notConfigured error) error {
 	switch {
 	case p.record.Mode() == channels.XDS:
 		return notConfigured
@@ -118,7 +118,7 @@ func (p *pending) startDNS(notConfigured error) error {
 var noBootstrap sync.Once
 
 // ResolveNow implements resolver.Resolver.
-func (p *pending) ResolveNow(o grpcresolver.ResolveNowOptions) {
+func (p *awaitingBootstrap) ResolveNow(o grpcresolver.ResolveNowOptions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -134,7 +134,7 @@ func (p *pending) ResolveNow(o grpcresolver.ResolveNowOptions) {
 }
 
 // Close implements resolver.Resolver.
-func (p *pending) Close() {
+func (p *awaitingBootstrap) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.timer.Stop()

@@ -521,7 +521,7 @@ func TestMemoryWhileTheFileCannotBeWritten(t *testing.T) {
 			s.request()
 		}
 		c.mu.Lock()
-		if c.keeper.left != nil {
+		if c.diskWriter.left != nil {
 			t.Error("what is not in use is held")
 		}
 		c.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// cell is one cluster's place in the tree. Until an RPC needs the cluster there is only the
-// cell, which counts as IDLE.
-type cell struct {
+// lazyCluster is one cluster's place in the tree. Until an RPC needs the cluster there is only the
+// lazyCluster, which counts as IDLE.
+type lazyCluster struct {
 	root *root
 	name string
 
@@ -48,15 +48,15 @@ const (
 	removed                  // it is no longer in the State
 )
 
-func newCell(r *root, name string, config *ClusterState) *cell {
-	c := &cell{root: r, name: name, connectivity: connectivity.Idle}
+func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
+	c := &lazyCluster{root: r, name: name, connectivity: connectivity.Idle}
 	c.config.Store(config)
 	return c
 }
 
 // pick picks an endpoint of the cluster. The first pick activates the cluster; picks before it
 // is active wait.
-func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+func (c *lazyCluster) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	if p := c.picker.Load(); p != nil {
 		result, err := (*p).Pick(info)
 		if err != nil && err != grpcbalancer.ErrNoSubConnAvailable {
@@ -88,7 +88,7 @@ func bounded(err error) error {
 
 // label sets the labels of an RPC that waits for the cluster to become active, as far as they are
 // known (gRFC A89). Which of the clusters under an aggregate one serves it is not.
-func (c *cell) label(ctx context.Context) {
+func (c *lazyCluster) label(ctx context.Context) {
 	if !grpcbridge.TakesLabels(ctx) {
 		return
 	}
@@ -97,7 +97,7 @@ func (c *cell) label(ctx context.Context) {
 	}
 }
 
-func (c *cell) activate() {
+func (c *lazyCluster) activate() {
 	if c.phase != dormant {
 		return
 	}
@@ -106,25 +106,25 @@ func (c *cell) activate() {
 	c.apply()
 }
 
-func (c *cell) newPolicy() *policy {
+func (c *lazyCluster) newPolicy() *policy {
 	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.build, c.publish)
 }
 
-func (c *cell) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
+func (c *lazyCluster) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
 	if c.aggregated {
 		return aggregate.New(c.root.env, c.name, changed)
 	}
 	return cluster.NewSecured(c.root.env, c.name, changed)
 }
 
-func (c *cell) update(config *ClusterState) {
+func (c *lazyCluster) update(config *ClusterState) {
 	c.config.Store(config)
 	if c.phase == active {
 		c.apply()
 	}
 }
 
-func (c *cell) apply() {
+func (c *lazyCluster) apply() {
 	config := c.config.Load()
 	if cluster := config.Cluster; cluster != nil {
 		c.aggregated = cluster.Kind == xdsresource.ClusterAggregate
@@ -156,22 +156,22 @@ func secured(s *ClusterState) bool {
 }
 
 // publish passes the policy's state on to picks and to the channel.
-func (c *cell) publish() {
+func (c *lazyCluster) publish() {
 	s := c.policy.State()
 	c.picker.Store(&s.Picker)
 	c.root.tally.remove(c.connectivity)
 	c.connectivity = s.ConnectivityState
 	c.root.tally.add(c.connectivity)
-	c.root.cellChanged()
+	c.root.clusterChanged()
 }
 
-func (c *cell) exitIdle() {
+func (c *lazyCluster) exitIdle() {
 	if c.phase == active {
 		c.policy.ExitIdle()
 	}
 }
 
-func (c *cell) close() {
+func (c *lazyCluster) close() {
 	if c.phase == active {
 		c.policy.Close()
 		c.policy = nil
