@@ -103,10 +103,10 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 	cd mesh/kubernetes && $(GO) run ./internal/crdgen -o ../../deploy/kubernetes/crd.yaml
 
 # The ceilings of "make size". They only ever go down: who deletes lowers them.
-SIZE_PLUGIN := 36809
-SIZE_OTHER := 46541
-SIZE_TESTS := 112935
-SIZE_WORDS := 65901
+SIZE_PLUGIN := 36768
+SIZE_OTHER := 46212
+SIZE_TESTS := 109931
+SIZE_WORDS := 65879
 
 .PHONY: size
 size: ## Print the lines of Go by module and room, without comments and generated code, and the sums; fails above their ceilings
