@@ -2,8 +2,12 @@ package priority_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,139 +142,82 @@ func (f *fixture) passedOn() (n int) {
 
 func (f *fixture) close() { f.loop.Do(f.policy.Close) }
 
-// step is something that happens, and what is in use after it.
-type step struct {
-	when    string
-	child   string             // the child that reports …
-	reports connectivity.State // … this state
-	names   []string           // or an update, with these names
-	wait    time.Duration      // or time that passes
-	current string
-	state   connectivity.State
-	exist   []string
-}
-
-// gRFC A56, by heading, and gRFC A115, "Proposal".
-func TestPriority(t *testing.T) {
+// TestScripts carries out the scripts of testdata, each line of which is a step and, behind "->", what is the case after it. Run with
+// -rewrite to write what is the case now.
+func TestScripts(t *testing.T) {
 	t.Parallel()
-	abc := []string{"a", "b", "c"}
-	start := step{when: "at first", names: abc, current: "a", state: connecting, exist: []string{"a"}}
-	for _, tc := range []struct {
-		name    string
-		initial map[string]connectivity.State
-		steps   []step
-	}{
-		{name: "Child Lifetime Management: a lower priority is created only when needed", steps: []step{
-			start,
-			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "time passes", wait: time.Hour, current: "a", state: ready, exist: []string{"a"}},
-		}},
-		{name: "Algorithm: a failed child gives way to the next", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-		}},
-		{name: "Connectivity State Tracking: a child has 10 s to connect", steps: []step{
-			start,
-			{when: "9.9 s later", wait: 9900 * time.Millisecond, current: "a", state: connecting, exist: []string{"a"}},
-			{when: "10.1 s later", wait: 200 * time.Millisecond, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "20.1 s later", wait: 10 * time.Second, current: "c", state: connecting, exist: abc},
-			{when: "30.1 s later", wait: 10 * time.Second, current: "a", state: connecting, exist: abc},
-		}},
-		{name: "Algorithm: the first child that is ready is used, and the others wait", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
-		}},
-		{name: "Child Lifetime Management: a deactivated child that is needed again stays", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
-			{when: "14 min later", wait: 14 * time.Minute, current: "a", state: ready, exist: []string{"a", "b"}},
-			{when: "a failed again", child: "a", reports: failed, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "an hour later", wait: time.Hour, current: "b", state: ready, exist: []string{"a", "b"}},
-		}},
-		{name: "Algorithm: IDLE is as good as READY", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "a is idle", child: "a", reports: idle, current: "a", state: idle, exist: []string{"a", "b"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: idle, exist: []string{"a"}},
-		}},
-		{name: "Connectivity State Tracking: a child that worked has 10 s again", steps: []step{
-			start,
-			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "a connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
-			{when: "9 s later", wait: 9 * time.Second, current: "a", state: connecting, exist: []string{"a"}},
-			{when: "a reports that it still connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
-			{when: "11 s after it began", wait: 2 * time.Second, current: "b", state: connecting, exist: []string{"a", "b"}},
-		}},
-		{name: "Connectivity State Tracking: a child that failed has no time again", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "a connects", child: "a", reports: connecting, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b failed", child: "b", reports: failed, current: "c", state: connecting, exist: abc},
-			{when: "c failed", child: "c", reports: failed, current: "a", state: connecting, exist: abc},
-		}},
-		{name: "Algorithm: all failed, the last one's errors are seen", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b failed", child: "b", reports: failed, current: "c", state: connecting, exist: abc},
-			{when: "c failed", child: "c", reports: failed, current: "c", state: failed, exist: abc},
-			{when: "b is back", child: "b", reports: ready, current: "b", state: ready, exist: abc},
-		}},
-		{name: "Algorithm: a child that fails when created is passed over at once",
-			initial: map[string]connectivity.State{"a": failed, "b": failed}, steps: []step{
-				{when: "at first", names: abc, current: "c", state: connecting, exist: abc},
-			}},
-		{name: "Algorithm: an empty list fails", steps: []step{
-			start,
-			{when: "nothing is left", names: []string{}, current: "no priority is configured", state: failed},
-		}},
-		{name: "Configuration: a child that moves up keeps its state", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "b is the first", names: []string{"b", "d"}, current: "b", state: ready, exist: []string{"b"}},
-		}},
-		{name: "Configuration: a new child before the one in use gets its time", steps: []step{
-			start,
-			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "z is first", names: []string{"z", "a"}, current: "z", state: connecting, exist: []string{"a", "z"}},
-			{when: "z failed", child: "z", reports: failed, current: "a", state: ready, exist: []string{"a", "z"}},
-		}},
-		{name: "A115: a child that is removed is closed at once, also the one in use", steps: []step{
-			start,
-			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"b"}},
-			{when: "a is added", names: []string{"a", "b"}, current: "a", state: connecting, exist: []string{"a", "b"}},
-		}},
-		{name: "A115: a deactivated child that is removed is closed at once", steps: []step{
-			start,
-			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
-			{when: "b is removed", names: []string{"a", "c"}, current: "a", state: ready, exist: []string{"a"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
-		}},
-	} {
-		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
-			f.initial = tc.initial
-			for _, s := range tc.steps {
-				switch {
-				case s.child != "":
-					f.set(s.child, s.reports)
-				case s.names != nil:
-					f.update(s.names...)
-				default:
-					time.Sleep(s.wait)
+	const file = "testdata/priority.txt"
+	text, err := os.ReadFile(file)
+	xdstest.NoError(t, err)
+	lines := strings.Split(string(text), "\n")
+	got := slices.Clone(lines)
+	t.Cleanup(func() {
+		if *rewrite {
+			xdstest.NoError(t, os.WriteFile(file, []byte(strings.Join(got, "\n")), 0o644))
+		} else {
+			xdstest.Equal(t, file, lines, got)
+		}
+	})
+	for i, line := range lines {
+		name, ok := strings.CutPrefix(line, "== ")
+		if !ok {
+			continue
+		}
+		t.Run(name, subtest(func(_ *testing.T, f *fixture) {
+			for j := i + 1; j < len(lines) && lines[j] != ""; j++ {
+				step, _, _ := strings.Cut(lines[j], "->")
+				step = strings.TrimSpace(step)
+				if after := f.step(step); after != "" {
+					got[j] = fmt.Sprintf("%-20s -> %s", step, after)
 				}
-				f.expect(s.when, s.current, s.state, s.exist...)
 			}
 		}))
 	}
+}
+
+var rewrite = flag.Bool("rewrite", false, "write what is the case after the steps into testdata")
+
+// states are the states by name.
+var states = map[string]connectivity.State{"CONNECTING": connecting, "READY": ready, "IDLE": idle, "TRANSIENT_FAILURE": failed}
+
+// step carries out a step of a script, and returns what is the case then.
+func (f *fixture) step(step string) (after string) {
+	f.t.Helper()
+	verb, rest, _ := strings.Cut(step, " ")
+	words := strings.Fields(rest)
+	switch verb {
+	case "initially":
+		for _, word := range words {
+			name, state, _ := strings.Cut(word, "=")
+			f.initial[name] = states[state]
+		}
+		return ""
+	case "update":
+		f.update(words...)
+	case "refresh":
+		name, config, _ := strings.Cut(rest, "=")
+		f.loop.Do(func() { f.policy.Refresh([]priority.Entry[string]{{Name: name, Config: config}}) })
+	case "wait":
+		d, err := time.ParseDuration(rest)
+		xdstest.NoError(f.t, err)
+		time.Sleep(d)
+	case "inspect":
+		synctest.Wait()
+		return strings.Join(f.uses(), "; ")
+	default:
+		state, ok := states[rest]
+		if !ok {
+			f.t.Fatalf("unknown step %q", step)
+		}
+		f.set(verb, state)
+	}
+	synctest.Wait()
+	f.loop.Do(func() {
+		s := f.policy.State()
+		_, err := s.Picker.Pick(balancer.PickInfo{})
+		after = fmt.Sprintf("%v %v: %s", err, s.ConnectivityState, strings.Join(slices.Sorted(maps.Keys(f.children)), " "))
+	})
+	return strings.TrimSpace(after)
 }
 
 // gRFC A56, "Configuration Updates": existing children are updated, also those
@@ -393,64 +340,16 @@ func (f *fixture) uses() (all []string) {
 	return all
 }
 
-// The facts about each priority, through a failover and back (gRFC A56).
-func TestInspect(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		expect := func(when string, want ...string) {
-			t.Helper()
-			synctest.Wait()
-			xdstest.Equal(t, when, want, f.uses())
-		}
-		f.update("a", "b")
-		expect("at first", "* a connecting CONNECTING since 0 failover 10", "b not started IDLE")
-		time.Sleep(10 * time.Second)
-		expect("a timed out", "a connecting CONNECTING since 0 failover 10 timed out", "* b connecting CONNECTING since 10 failover 20")
-		time.Sleep(time.Second)
-		f.set("b", ready)
-		f.set("a", failed)
-		expect("a failed", "a failed TRANSIENT_FAILURE since 11", "* b ready READY since 11")
-		time.Sleep(time.Second)
-		f.set("a", connecting)
-		f.set("a", connecting)
-		expect("a connects again", "a connecting CONNECTING since 12", "* b ready READY since 11")
-		f.set("a", idle)
-		expect("a is idle", "* a idle IDLE since 12", "b ready READY since 11 deactivated 12 until 912")
-		time.Sleep(time.Second)
-		f.update("a", "b", "c")
-		expect("c is new", "* a idle IDLE since 12", "b ready READY since 11 deactivated 12 until 912", "c not started IDLE")
-		f.set("a", connecting)
-		expect("a that worked has time to connect again",
-			"* a connecting CONNECTING since 13 failover 23", "b ready READY since 11 deactivated 12 until 912", "c not started IDLE")
-		time.Sleep(10 * time.Second)
-		expect("b is activated", "a connecting CONNECTING since 13 failover 23 timed out", "* b ready READY since 11", "c not started IDLE")
-		f.set("a", ready)
-		time.Sleep(priority.RetentionTime)
-		expect("b is gone", "* a ready READY since 23", "b not started IDLE", "c not started IDLE")
-		f.loop.Do(func() { f.policy.Refresh([]priority.Entry[string]{{Name: "b", Config: "new"}}) })
-		expect("another configuration", "* a ready READY since 23", "new not started IDLE", "c not started IDLE")
-	})
-}
-
-// A child that worked in between has all of its time to connect again. What changes the choice is
-// passed on, whichever child it is about.
-func TestFailoverTimerBeginsAnew(t *testing.T) {
+// What changes the choice is passed on, whichever child it is about.
+func TestChangesOfTheChoiceArePassedOn(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b")
-		time.Sleep(5 * time.Second)
-		f.set("a", ready)
-		time.Sleep(3 * time.Second)
-		f.set("a", connecting)
-		time.Sleep(5 * time.Second)
-		f.set("a", connecting) // It says so again, and gets no more time.
-		time.Sleep(4 * time.Second)
-		f.expect("17 s after the start", "a", connecting, "a")
 		changes := f.passedOn()
-		time.Sleep(time.Second)
-		f.expect("10 s after it was connected", "b", connecting, "a", "b")
+		time.Sleep(priority.FailoverTimeout)
+		synctest.Wait()
 		f.set("b", ready)
 		changed := f.passedOn()
 		f.set("b", failed)
-		f.expect("b fails", "a", connecting, "a", "b")
 		if last := f.passedOn(); changed == changes || last == changed {
 			t.Errorf("changes were passed on %d, %d and %d times", changes, changed, last)
 		}
