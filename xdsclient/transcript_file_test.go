@@ -1,8 +1,6 @@
 package xdsclient
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
-
-var rewriteTranscripts = flag.Bool("transcripts.rewrite", false, "write what follows from each step into testdata/transcripts, where it is something else")
 
 // TestTranscripts follows the transcripts of testdata/transcripts. A file has tests and beginnings, each of which ends at the next one
 // or at a comment after an empty line:
@@ -34,12 +31,8 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			xdstest.NoError(t, err)
-			f := readTranscripts(t, string(text))
-			if *rewriteTranscripts {
-				t.Cleanup(func() { xdstest.NoError(t, os.WriteFile(file, []byte(f.rewritten()), 0o644)) }) // after the subtests
-			}
+			f := readTranscripts(t, golden.Read(t, file))
+			t.Cleanup(func() { golden.Check(t, file, f.rewritten()) }) // after the subtests
 			runTranscripts(t, f.tests)
 		})
 	}
@@ -69,7 +62,7 @@ func readTranscripts(t *testing.T, text string) *transcriptFile {
 		case isTest:
 			beginning = ""
 			f.tests, f.from, f.begun = append(f.tests, transcriptTest{name: test}), append(f.from, i+1), append(f.begun, 0)
-			if *rewriteTranscripts {
+			if golden.Updating() {
 				f.tests[last+1].got = &transcriptEvents{steps: make(map[int]map[string][]string)}
 			}
 		case isAttribute:
@@ -131,6 +124,9 @@ func (f *transcriptFile) rewritten() string {
 	lines := slices.Clone(f.lines)
 	goesOn := func(line int) bool { return strings.HasPrefix(strings.TrimSpace(f.lines[line]), "-> ") }
 	for i, test := range f.tests {
+		if test.got == nil {
+			continue
+		}
 		for at, got := range test.got.steps {
 			if at < f.begun[i] {
 				continue // the step is in a beginning, and stays

@@ -99,7 +99,7 @@ type transcriptTest struct {
 	steps   string
 	// then, if not nil, checks what a transcript cannot say.
 	then func(x *transcript)
-	// got gets what is wrong, for -transcripts.rewrite. nil: it fails the test.
+	// got gets what is wrong, for -update. nil: it fails the test.
 	got *transcriptEvents
 }
 

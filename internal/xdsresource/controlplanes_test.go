@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,11 +28,10 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/builtin"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
-
-var updateControlPlanes = flag.Bool("update", false, "write the outcomes to testdata/controlplanes")
 
 // controlPlaneCase is a resource as a control plane writes it, and what becomes of it.
 type controlPlaneCase struct {
@@ -68,7 +66,7 @@ func TestWhatControlPlanesSend(t *testing.T) {
 		for i := range cases {
 			c := &cases[i]
 			refused, ignored := outcomeOf(t, c)
-			if *updateControlPlanes {
+			if golden.Updating() {
 				c.Refused, c.Ignored = refused, ignored
 				continue
 			}
@@ -82,7 +80,7 @@ func TestWhatControlPlanesSend(t *testing.T) {
 				}
 			})
 		}
-		if *updateControlPlanes {
+		if golden.Updating() {
 			writeCases(t, file, cases)
 		}
 	}

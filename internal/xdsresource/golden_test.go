@@ -1,9 +1,7 @@
 package xdsresource
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -20,10 +18,9 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what resources decode to into testdata")
 
 // TestGolden decodes the resources of testdata/*.txt and compares what it prints about them. A file has blocks with an
 // empty line between them:
@@ -45,21 +42,14 @@ var rewrite = flag.Bool("rewrite", false, "write what resources decode to into t
 // A header "base NAME TYPE at PATH" is for cases whose fields are set at a place within the resource: the last item of each list
 // on the path. A case may have the name of a type in place of a base, and a base the name of another one in place of a type;
 // a base that is rejected is compared with that. Options follow after a comma, as in "blue, trusted: title". [Name] is the URL of
-// a message in anyTypes. Run with -rewrite to write what is printed now.
+// a message in anyTypes. Run with -update to write what is printed now.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
 	xdstest.NoError(t, err)
 	for _, file := range files {
 		xdstest.Parallel(t, strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			xdstest.NoError(t, err)
-			got := goldenFile{t, map[string]goldenBase{}}.run(string(text))
-			if *rewrite {
-				xdstest.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			xdstest.Equal(t, file, strings.Split(string(text), "\n"), strings.Split(got, "\n"))
+			golden.Check(t, file, goldenFile{t, map[string]goldenBase{}}.run(golden.Read(t, file)))
 		})
 	}
 }

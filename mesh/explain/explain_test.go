@@ -2,9 +2,6 @@ package explain
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,9 +21,8 @@ import (
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
-
-var update = flag.Bool("update", false, "write the files in testdata that the tests compare with")
 
 var received = time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
 
@@ -69,18 +65,6 @@ func mustExplain(t *testing.T, s *Source, request Request) *Explanation {
 	e, err := Explain(s, request)
 	xdstest.NoError(t, err)
 	return e
-}
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		xdstest.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	xdstest.NoError(t, err)
-	xdstest.Equal(t, name+" (write it with -update)", string(want), got)
 }
 
 // header is a condition on one value of a header.
@@ -163,9 +147,9 @@ func shop() *Source {
 func TestShop(t *testing.T) {
 	t.Parallel()
 	e := mustExplain(t, shop(), Request{Headers: map[string][]string{"X-User": {"7"}}})
-	golden(t, "shop.txt", e.Text())
-	golden(t, "shop-picture.txt", e.Picture())
+	golden.Check(t, "testdata/shop.txt", e.Text())
+	golden.Check(t, "testdata/shop-picture.txt", e.Picture())
 	text, err := json.MarshalIndent(e, "", "  ")
 	xdstest.NoError(t, err)
-	golden(t, "shop.json", string(text)+"\n")
+	golden.Check(t, "testdata/shop.json", string(text)+"\n")
 }

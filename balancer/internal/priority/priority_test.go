@@ -2,10 +2,8 @@ package priority_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,21 +142,13 @@ func (f *fixture) passedOn() (n int) {
 func (f *fixture) close() { f.loop.Do(f.policy.Close) }
 
 // TestScripts carries out the scripts of testdata, each line of which is a step and, behind "->", what is the case after it. Run with
-// -rewrite to write what is the case now.
+// -update to write what is the case now.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/priority.txt"
-	text, err := os.ReadFile(file)
-	xdstest.NoError(t, err)
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(golden.Read(t, file), "\n")
 	got := slices.Clone(lines)
-	t.Cleanup(func() {
-		if *rewrite {
-			xdstest.NoError(t, os.WriteFile(file, []byte(strings.Join(got, "\n")), 0o644))
-		} else {
-			xdstest.Equal(t, file, lines, got)
-		}
-	})
+	t.Cleanup(func() { golden.Check(t, file, strings.Join(got, "\n")) }) // after the subtests
 	for i, line := range lines {
 		name, ok := strings.CutPrefix(line, "== ")
 		if !ok {
@@ -174,8 +165,6 @@ func TestScripts(t *testing.T) {
 		}))
 	}
 }
-
-var rewrite = flag.Bool("rewrite", false, "write what is the case after the steps into testdata")
 
 // states are the states by name.
 var states = map[string]connectivity.State{"CONNECTING": connecting, "READY": ready, "IDLE": idle, "TRANSIENT_FAILURE": failed}
