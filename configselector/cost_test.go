@@ -45,14 +45,19 @@ func TestAllocationsOfFilters(t *testing.T) {
 	}
 }
 
-// A retry policy adds no allocation to a unary RPC that succeeds at once.
+// A retry policy adds three allocations to a unary RPC that succeeds at once: what it would be sent again by, its options
+// without those for the outcome, and the options of the attempt.
 func TestAllocationsOfARetryPolicy(t *testing.T) {
-	for name, policy := range map[string]*routepb.RetryPolicy{"no policy": nil, "policy": {RetryOn: "unavailable"}} {
+	for _, test := range []struct {
+		name   string
+		policy *routepb.RetryPolicy
+		want   float64
+	}{{"no policy", nil, 1}, {"policy", &routepb.RetryPolicy{RetryOn: "unavailable"}, 4}} {
 		route := xdsmsg.PrefixRoute("/", "c")
-		route.GetRoute().RetryPolicy = policy
+		route.GetRoute().RetryPolicy = test.policy
 		var header metadata.MD
-		if got := allocations(newSelector(t, &xdsresource.Listener{}, route), grpc.Header(&header), grpc.WaitForReady(true)); got != 1 {
-			t.Errorf("%s: %v allocations, want 1", name, got)
+		if got := allocations(newSelector(t, &xdsresource.Listener{}, route), grpc.Header(&header), grpc.WaitForReady(true)); got != test.want {
+			t.Errorf("%s: %v allocations, want %v", test.name, got, test.want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -418,6 +419,22 @@ func TestPeer(t *testing.T) {
 					t.Errorf("the application gets no peer; the RPC ended with %v", r.err)
 				}
 			})
+		})
+	}
+}
+
+// The peer of the RPC that the application serves is not that of an RPC which reaches nobody.
+func TestNoPeer(t *testing.T) {
+	t.Parallel()
+	for _, test := range sentTwice {
+		eachKind(t, func(t *testing.T, k kind) {
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, listener: chainOf(filterOf("f", pass))})
+			w.pick = func(context.Context) error { return status.Error(codes.NotFound, "no endpoint") }
+			ctx := peer.NewContext(testutils.Context(t), &peer.Peer{Addr: &net.TCPAddr{Port: 1}})
+			var p peer.Peer
+			if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}, grpc.Peer(&p)); status.Code(r.err) != codes.NotFound || p.Addr != nil {
+				t.Errorf("%s: %v, peer %v", test.name, r.err, p.Addr)
+			}
 		})
 	}
 }

@@ -25,27 +25,23 @@ import (
 //	call      the RPC, as the application makes it
 //	request   the RPC, as the last filter has passed it on; a filter may pass it on several times
 //	attempt   a request, as gRPC gets it; there are several if the route has a retry policy
-//	exchange  the request message of a unary attempt, and the parts of the response that gRPC reports
 //
-// A unary RPC costs one allocation, however many filters it meets, if it is sent once:
-//
-//	call { first }                              no retry policy
-//	call { first }, optional, retryRoom { exchange }    retry policy: three parts of one object
-//
-// A streaming RPC has a streaming besides, and if it has a retry policy, a replayStream and its attempts.
+// Without a retry policy a unary RPC costs one allocation, however many filters it meets: the call, which has the
+// first request. A streaming RPC has an appStream besides. If the route has a retry policy, a replayUnary or a
+// replayStream makes the attempts.
 type call struct {
 	routes    *Routes
 	route     *xdsresource.Route
 	weighted  *xdsresource.WeightedCluster // as drawn; nil if the route forwards nothing
 	origin    context.Context              // as the application gave it
 	invoker   grpc.UnaryInvoker            // unary RPCs
-	streaming *streaming                   // streaming RPCs
+	streaming *appStream                   // streaming RPCs
 	optional  *optional                    // nil: nothing
 	counted   outcomes.RPC
 	rpc       httpfilter.RPC // for the first filter
 
-	first unaryStream // the request that the last filter makes of rpc
-	taken bool        // first is in use
+	first request // that the last filter makes of rpc
+	taken bool    // first is in use
 }
 
 // optional has the fields that only few calls need.
@@ -53,37 +49,15 @@ type optional struct {
 	headers    Headers     // if they are special
 	cluster    string      // that was drawn, if a header of the RPC names the cluster
 	ownMirrors *ownMirrors // if the route has mirrors
-	retryRoom  *retryRoom  // unary RPCs of routes with a retry policy
-}
-
-// streaming has the fields that a streaming RPC needs when it ends.
-type streaming struct {
-	streamer grpc.Streamer
-	chain    *Chain
-	outcome  outcome
-	cancel   context.CancelFunc
-	ended    sync.Once
 }
 
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
 // unary RPC.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
-	var c *call
+	c := new(call)
 	byHeader := rpc.Weighted != nil && rpc.Weighted.Header != ""
-	switch {
-	case desc == nil && rpc.Route.Retry != nil:
-		all := new(struct {
-			call     call
-			optional optional
-			room     retryRoom
-		})
-		c = &all.call
-		c.optional = &all.optional
-		c.optional.retryRoom = &all.room
-	case rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0:
-		c = &call{optional: new(optional)}
-	default:
-		c = new(call)
+	if rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0 {
+		c.optional = new(optional)
 	}
 	c.routes, c.route, c.weighted, c.origin, c.counted = r, rpc.Route, rpc.Weighted, rpc.Origin, rpc.Counted
 	own := &c.rpc
@@ -197,9 +171,8 @@ func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 		return c.first.invoke(req, reply, opts)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
-	var o outcome
-	o.split(opts)
-	o.report(top)
+	o := outcome(opts)
+	o.report(top, c.origin)
 	o.finished(err)
 	return err
 }
@@ -211,7 +184,8 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 	} else {
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
-	c.rpc.Options = c.streaming.outcome.split(c.rpc.Options)
+	c.streaming.outcome = c.rpc.Options
+	c.rpc.Options = c.streaming.outcome.others()
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
@@ -228,7 +202,8 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 	if err != nil {
 		return nil, err
 	}
-	s := &appStream{ClientStream: top, call: c, desc: c.rpc.StreamDesc}
+	s := c.streaming
+	s.ClientStream = top
 	s.stop = context.AfterFunc(ctx, func() { c.end(status.FromContextError(ctx.Err()).Err()) })
 	return s, nil
 }
@@ -246,10 +221,14 @@ func (c *call) end(err error) {
 // appStream is the stream that the application gets. It detects the end of the RPC without
 // relying on the filters.
 type appStream struct {
-	grpc.ClientStream
-	call *call
-	desc *grpc.StreamDesc
-	stop func() bool
+	grpc.ClientStream // of the first filter; nil: the filters have not returned it yet
+	call              *call
+	streamer          grpc.Streamer
+	chain             *Chain
+	outcome           outcome
+	cancel            context.CancelFunc
+	stop              func() bool // ends the wait for the end of the context
+	ended             sync.Once
 }
 
 func (s *appStream) SendMsg(m any) error {
@@ -258,7 +237,7 @@ func (s *appStream) SendMsg(m any) error {
 	case err == nil:
 		return nil
 	case err == io.EOF:
-		if s.desc.ClientStreams {
+		if s.call.rpc.StreamDesc.ClientStreams {
 			return err
 		}
 		return nil // As in gRPC, RecvMsg returns the status.
@@ -271,14 +250,14 @@ func (s *appStream) SendMsg(m any) error {
 func (s *appStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	switch {
-	case err == nil && s.desc.ServerStreams:
+	case err == nil && s.call.rpc.StreamDesc.ServerStreams:
 		return nil
-	case err == io.EOF && !s.desc.ServerStreams:
+	case err == io.EOF && !s.call.rpc.StreamDesc.ServerStreams:
 		err = status.Error(codes.Internal, "the RPC ended with status OK and no response message")
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	s.call.streaming.outcome.report(s.ClientStream)
+	s.outcome.report(s.ClientStream, s.call.origin)
 	s.end(err)
 	return err
 }

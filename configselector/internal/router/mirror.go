@@ -135,8 +135,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
-	var o outcome
-	opts := o.split(r.options())
+	opts := outcome(r.options()).others()
 	opts = append(opts, resending(opts, codecOf(opts)))
 	authority := r.authority()
 	switch {

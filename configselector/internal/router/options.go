@@ -1,12 +1,14 @@
 package router
 
 import (
+	"context"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // Headers are the headers of an RPC that come from its call options and not from its
@@ -65,72 +67,60 @@ func contentSubtype(opts []grpc.CallOption) string {
 	return strings.ToLower(subtype)
 }
 
-// outcome is where the application asked for the outcome of an RPC to be reported.
-type outcome struct {
-	headers, trailers []*metadata.MD
-	peers             []*peer.Peer
-	finish            []func(error)
+// outcome is the options of an RPC, some of which say where its outcome is to be reported.
+type outcome []grpc.CallOption
+
+// others returns the options that do not report the outcome, with room for three more.
+func (o outcome) others() []grpc.CallOption {
+	return o.without(func(opt grpc.CallOption) bool {
+		_, finish := opt.(grpc.OnFinishCallOption)
+		return finish || writes(opt)
+	})
 }
 
-// split moves the options that report the outcome from opts to o, and returns the others,
-// with room for three more.
-func (o *outcome) split(opts []grpc.CallOption) []grpc.CallOption {
-	rest := make([]grpc.CallOption, 0, len(opts)+3)
-	for _, opt := range opts {
-		switch opt := opt.(type) {
-		case grpc.HeaderCallOption:
-			o.headers = append(o.headers, opt.HeaderAddr)
-		case grpc.TrailerCallOption:
-			o.trailers = append(o.trailers, opt.TrailerAddr)
-		case grpc.PeerCallOption:
-			o.peers = append(o.peers, opt.PeerAddr)
-		case grpc.OnFinishCallOption:
-			o.finish = append(o.finish, opt.OnFinish)
-		default:
+// shared returns the options that concurrent attempts may share. Each attempt would write to the same variables, so
+// options that name variables are left out; callbacks stay.
+func (o outcome) shared() []grpc.CallOption { return o.without(writes) }
+
+func (o outcome) without(left func(grpc.CallOption) bool) []grpc.CallOption {
+	rest := make([]grpc.CallOption, 0, len(o)+3)
+	for _, opt := range o {
+		if !left(opt) {
 			rest = append(rest, opt)
 		}
 	}
 	return rest
 }
 
-// splitShared is split for the options that concurrent attempts share: each attempt would write to the same
-// variables. Options that are callbacks stay.
-func (o *outcome) splitShared(opts []grpc.CallOption) []grpc.CallOption {
-	rest := o.split(opts)
-	for _, f := range o.finish {
-		rest = append(rest, grpc.OnFinish(f))
+// writes reports whether an option names a variable that the outcome is written to.
+func writes(opt grpc.CallOption) bool {
+	switch opt.(type) {
+	case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption:
+		return true
 	}
-	return rest
+	return false
 }
 
-// report reports headers, trailers and peer of an RPC that has ended.
-func (o *outcome) report(s grpc.ClientStream) {
-	if len(o.headers) > 0 {
-		md, _ := s.Header()
-		for _, addr := range o.headers {
-			*addr = md
-		}
-	}
-	if len(o.trailers) > 0 {
-		md := s.Trailer()
-		for _, addr := range o.trailers {
-			*addr = md
-		}
-	}
-	if len(o.peers) > 0 {
-		if p, ok := peer.FromContext(s.Context()); ok {
-			for _, addr := range o.peers {
-				*addr = *p
+// report reports headers, trailers and peer of an RPC that has ended. origin is the context of the application, which may
+// have the peer of an RPC that the application serves.
+func (o outcome) report(s grpc.ClientStream, origin context.Context) {
+	for _, opt := range o {
+		switch opt := opt.(type) {
+		case grpc.HeaderCallOption:
+			*opt.HeaderAddr, _ = s.Header()
+		case grpc.TrailerCallOption:
+			*opt.TrailerAddr = s.Trailer()
+		case grpc.PeerCallOption:
+			served, _ := peer.FromContext(origin)
+			if p, ok := peer.FromContext(s.Context()); ok && p != served {
+				*opt.PeerAddr = *p
 			}
 		}
 	}
 }
 
-func (o *outcome) finished(err error) {
-	for _, f := range o.finish {
-		f(err)
-	}
-}
+// finished calls the callbacks for the end of the RPC.
+func (o outcome) finished(err error) { grpcbridge.Finish(o, err) }
 
 // codecOf returns the codec that gRPC will use for the messages of an RPC, or nil if it has
 // none.

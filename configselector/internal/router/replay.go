@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -21,11 +23,7 @@ import (
 //	answered(2)                  → 2 is the RPC
 type replay struct {
 	request *request
-	// begin, which may be nil, opens an attempt that is not the first. follow is called on the goroutine of a
-	// hedge until the RPC is decided.
-	begin, follow func(*attempt)
-	// fits reports whether the RPC can be sent again; nil: always.
-	fits func() bool
+	sender  sender
 
 	mu        sync.Mutex
 	changed   sync.Cond // of any field below
@@ -38,7 +36,17 @@ type replay struct {
 	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
 }
 
-// attempt is one attempt of an RPC that has a retry policy.
+// sender sends the attempts of a unary or of a streaming RPC.
+type sender interface {
+	// begin opens an attempt that is not the first.
+	begin(*attempt)
+	// follow is called on the goroutine of a hedge until the RPC is decided.
+	follow(*attempt)
+	// fits reports whether the RPC can be sent again.
+	fits() bool
+}
+
+// attempt is one attempt of an RPC: a request as gRPC gets it.
 type attempt struct {
 	number   int      // 0 is the first
 	earlier  *attempt // nil: none
@@ -54,14 +62,23 @@ type attempt struct {
 	err     error       // that it has ended with
 	trailer metadata.MD // replay.mu guards it
 
-	exchange *exchange // of a unary RPC
-	reply    received  // of a hedged unary RPC
-	stream             // of a streaming RPC
+	// A unary RPC has these.
+	message any  // the request
+	sent    bool // gRPC has got it
+	header  metadata.MD
+	peer    peer.Peer
+	reply   received // if the RPC is hedged
+
+	// A streaming RPC has these.
+	grpc.ClientStream
+	unopened bool          // gRPC has no stream
+	finished chan struct{} // closed when gRPC has finished the stream, with err
+	once     sync.Once
 }
 
 // init prepares the first attempt.
-func (p *replay) init(r *request, retry retrier, first *attempt) {
-	p.request, p.retry, p.changed.L = r, retry, &p.mu
+func (p *replay) init(r *request, retry retrier, first *attempt, s sender) {
+	p.request, p.sender, p.retry, p.changed.L = r, s, retry, &p.mu
 	if retry.hedges() {
 		p.decided = make(chan struct{})
 	}
@@ -71,10 +88,8 @@ func (p *replay) init(r *request, retry retrier, first *attempt) {
 // add prepares an attempt.
 func (p *replay) add(a *attempt) {
 	p.latest = a
-	if a.err == nil {
-		a.decision, a.timer = p.request.attempt(a.number, p.retry.hosts)
-		a.ended = p.request.endReporter(a.number+1, a.timer)
-	}
+	a.decision, a.timer = p.request.attempt(a.number, p.retry.hosts)
+	a.ended = p.request.endReporter(a.number+1, a.timer)
 	if p.decided != nil {
 		a.decision.Attempt().Hedged = true
 		a.timer.late = func() { p.late(a) }
@@ -127,19 +142,19 @@ func (p *replay) goesOn(a *attempt) bool {
 		}
 		return false
 	}
-	return (p.fits == nil || p.fits()) && p.retry.decideRetry(a.trailer)
+	return p.sender.fits() && p.retry.decideRetry(a.trailer)
 }
 
 // late is called when attempt a has taken per_try_timeout, or received nothing for per_try_idle_timeout.
 func (p *replay) late(a *attempt) {
 	p.mu.Lock()
 	var hedge *attempt
-	if p.winner == nil && p.latest == a && !a.over && !p.launching && (p.fits == nil || p.fits()) && p.retry.decideRetry(nil) {
+	if p.winner == nil && p.latest == a && !a.over && !p.launching && p.sender.fits() && p.retry.decideRetry(nil) {
 		hedge = p.launch(nil)
 	}
 	p.mu.Unlock()
 	if hedge != nil {
-		p.follow(hedge)
+		p.sender.follow(hedge)
 	}
 }
 
@@ -170,11 +185,9 @@ func (p *replay) launch(cause error) *attempt {
 	}
 	a := &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
 	p.add(a)
-	if p.begin != nil {
-		p.mu.Unlock()
-		p.begin(a)
-		p.mu.Lock()
-	}
+	p.mu.Unlock()
+	p.sender.begin(a)
+	p.mu.Lock()
 	a.begun = true
 	return a
 }
@@ -199,9 +212,10 @@ func (p *replay) end() *attempt {
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
-	a := &attempt{decision: &p.request.decision, over: true, exchange: p.failed.exchange}
+	f := p.failed
+	a := &attempt{decision: &p.request.decision, over: true, trailer: f.trailer, sent: true, header: f.header, peer: f.peer}
 	a.finished = make(chan struct{})
-	a.end(err, p.failed.trailer)
+	a.end(err, f.trailer)
 	return a
 }
 

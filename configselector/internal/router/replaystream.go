@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -51,15 +50,6 @@ type replayStream struct {
 	complete bool      // the application sends no more messages
 }
 
-// stream is the part of an attempt of a streaming RPC.
-type stream struct {
-	grpc.ClientStream
-	unopened bool // gRPC has no stream
-	// finished is closed when gRPC has finished the stream, with err.
-	finished chan struct{}
-	once     sync.Once
-}
-
 func (a *attempt) finish(err error) {
 	a.once.Do(func() {
 		a.err = a.timer.explain(err)
@@ -100,13 +90,13 @@ func (a *attempt) RecvMsg(m any) error {
 
 func newReplayStream(r *request, retry retrier, opts []grpc.CallOption) (*replayStream, error) {
 	s := &replayStream{codec: codecOf(opts), limit: bufferSize(opts)}
-	s.begin, s.follow = s.resend, func(a *attempt) { s.followed(a) }
 	if retry.hedges() {
-		opts = s.outcome.splitShared(opts)
+		s.outcome = opts
+		opts = s.outcome.shared()
 	}
 	s.opts = slices.Clip(opts)
 	first := new(attempt)
-	s.init(r, retry, first)
+	s.init(r, retry, first, s)
 	if retry.max <= 1 {
 		s.answered(first)
 	}
@@ -137,9 +127,9 @@ func (s *replayStream) open(a *attempt) {
 	}
 }
 
-// resend opens a further attempt, and sends the buffer. If that fails, the attempt has ended, which its followers
-// find.
-func (s *replayStream) resend(a *attempt) {
+// begin implements sender: it opens the attempt, and sends the buffer. If that fails, the attempt has ended, which its
+// followers find.
+func (s *replayStream) begin(a *attempt) {
 	s.open(a)
 	s.mu.Lock()
 	messages, closed, complete := s.buffer, s.closed, s.complete
@@ -156,6 +146,12 @@ func (s *replayStream) resend(a *attempt) {
 		a.requestSent()
 	}
 }
+
+// follow implements sender.
+func (s *replayStream) follow(a *attempt) { s.followed(a) }
+
+// fits implements sender: what does not fit the buffer decides the RPC.
+func (s *replayStream) fits() bool { return true }
 
 // requestSent is called when all messages of the request have been sent on an attempt. Its timeouts begin, and
 // requestSent reports whether they begin now.
@@ -281,7 +277,7 @@ func (s *replayStream) RecvMsg(m any) error {
 			s.answered(a)
 		}
 		if err != nil || !s.request.rpc.StreamDesc.ServerStreams {
-			s.outcome.report(a)
+			s.outcome.report(a, s.request.call.origin)
 		}
 		return err
 	}

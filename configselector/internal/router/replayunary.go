@@ -12,37 +12,30 @@ import (
 // replayUnary is a unary RPC that is sent again, or may be sent to several endpoints at a time.
 type replayUnary struct {
 	replay
-	unary *unaryStream
-	req   any
+	first attempt
 	reply any // of the application
 	opts  []grpc.CallOption
 	codec encoding.CodecV2
 
-	// replay.mu guards these. The request is encoded for the second attempt, as hedges outlive the RPC.
-	message encoded
+	// The request is encoded for the second attempt, as hedges outlive the RPC.
 	encode  sync.Once
+	message encoded
 	fit     bool // it can be encoded, and fits the buffer
 }
 
-// replayed makes the RPC by first, which may have failed already, and by further attempts, and returns how it
-// ends.
-func (u *unaryStream) replayed(first *attempt, retry retrier, reply any, opts []grpc.CallOption) error {
-	p := &replayUnary{unary: u, req: first.exchange.req, reply: reply, codec: codecOf(u.options())}
-	p.replay.fits = p.fits
-	p.replay.follow = p.run
-	var ofFilters outcome
+// replayed makes the RPC by as many attempts as it needs, and returns how it ends.
+func (r *request) replayed(message, reply any, retry retrier, opts []grpc.CallOption) error {
+	p := &replayUnary{reply: reply, opts: opts, codec: codecOf(r.options())}
+	p.first.message = message
 	if retry.hedges() {
-		opts = ofFilters.splitShared(opts)
-		defer ofFilters.report(u)
+		ofFilters := outcome(opts)
+		p.opts = ofFilters.shared()
+		defer ofFilters.report(r, r.call.origin)
 	}
-	p.opts = opts
-	if p.codec != nil {
-		p.opts = append(p.opts, resending(opts, p.codec))
-	}
-	p.init(&u.request, retry, first)
-	p.run(first)
+	p.init(r, retry, &p.first, p)
+	p.follow(&p.first)
 	winner := p.await()
-	u.last = winner.exchange
+	r.last = winner
 	if winner.err != nil || winner.reply.data == nil {
 		return winner.err
 	}
@@ -53,43 +46,46 @@ func (u *unaryStream) replayed(first *attempt, retry retrier, reply any, opts []
 	return nil
 }
 
-// run makes attempt a, unless it has failed, and the attempts that follow, on this goroutine.
-func (p *replayUnary) run(a *attempt) {
+// begin implements sender: follow sends the attempt.
+func (p *replayUnary) begin(*attempt) {}
+
+// follow implements sender. It makes attempt a, and the attempts that follow, on this goroutine.
+func (p *replayUnary) follow(a *attempt) {
 	for launched := true; launched; {
-		if a.err == nil {
-			p.send(a)
-		}
-		if a.err == nil || a.exchange.header != nil {
+		p.send(a)
+		if a.err == nil || a.header != nil {
 			p.answered(a)
 			return
 		}
-		a, launched = p.after(a, a.exchange.trailer)
+		a, launched = p.after(a, a.trailer)
 	}
 }
 
 // send makes an attempt. Attempts of a hedged RPC have replies of their own.
 func (p *replayUnary) send(a *attempt) {
-	message := p.req
+	r, reply, opts, message := p.request, p.reply, p.opts, p.first.message
 	if a.number > 0 {
-		p.mu.Lock()
 		message = p.message
-		p.mu.Unlock()
-		a.exchange = &exchange{req: p.req}
 	}
-	reply := p.reply
-	if p.decided != nil {
+	hedged := p.decided != nil
+	if hedged {
 		reply = &a.reply
 	}
-	a.err = p.unary.send(a.decision, a.timer, a.ended, message, reply, a.exchange.reporting(p.opts))
+	if p.codec != nil && (a.number > 0 || hedged) {
+		opts = append(opts[:len(opts):len(opts)], resending(opts, p.codec))
+	}
+	err := a.timer.explain(r.call.invoker(a.decision, r.extra.WireMethod, message, reply, r.call.routes.Channel.ClientConn, a.reporting(opts)...))
+	a.timer.end()
+	a.ended(err)
+	a.err = err
 }
 
-// fits reports whether the request can be encoded, and fits the buffer (gRFC A6, "Memory Management
-// (Buffering)").
+// fits implements sender (gRFC A6, "Memory Management (Buffering)").
 func (p *replayUnary) fits() bool {
 	p.encode.Do(func() {
 		var ok bool
-		p.message, ok = encode(p.codec, p.req)
-		p.fit = ok && len(p.message)+frameHeader <= bufferSize(p.unary.options())
+		p.message, ok = encode(p.codec, p.first.message)
+		p.fit = ok && len(p.message)+frameHeader <= bufferSize(p.request.options())
 	})
 	return p.fit
 }

@@ -18,13 +18,15 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// request is an RPC as the router sends it to gRPC.
+// request is an RPC as the router sends it to gRPC. Filters get a unary one as a stream of one message, see unary.go.
 type request struct {
 	call *call
 	// rpc is the RPC as the last filter passed it on. Only the router changes it from then on.
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
+	// last is the attempt of a unary RPC whose response filters see; nil: no request message was sent yet.
+	last *attempt
 }
 
 // authority returns the ":authority", unless the picker replaces it.
@@ -47,19 +49,19 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 	if c.weighted == nil {
 		return c.reply(ctx, rpc), nil
 	}
-	u := &c.first
+	r := &c.first
 	// A filter that sends the RPC more than once has to hand on clones. If it hands on the original again, the streams are separate all
 	// the same.
 	if rpc != &c.rpc || c.taken {
-		u = new(unaryStream)
+		r = new(request)
 	} else {
 		c.taken = true
 	}
-	r, to := &u.request, c.destination(rpc.Cluster)
+	to := c.destination(rpc.Cluster)
 	if err := c.prepare(r, ctx, rpc, to); err != nil {
 		return nil, err
 	}
-	var s grpc.ClientStream = u
+	var s grpc.ClientStream = r
 	if rpc.StreamDesc != nil {
 		var err error
 		if s, err = r.stream(); err != nil {
@@ -133,7 +135,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	}
 	r.call, r.rpc = c, rpc
 	c.rewriteAuthority(r, ctx, to)
-	if d := &r.decision; r != &c.first.request {
+	if d := &r.decision; r != &c.first {
 		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.method()
 		r.extra.Trace = c.trace()
 	}

@@ -209,6 +209,6 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 // Stream starts a streaming RPC, which timeout bounds if it is above 0.
 func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc)
-	c.streaming = &streaming{streamer: streamer, chain: rpc.Chain}
+	c.streaming = &appStream{call: c, streamer: streamer, chain: rpc.Chain}
 	return c.stream(rpc.Origin, timeout)
 }
