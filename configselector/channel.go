@@ -1,6 +1,7 @@
 package configselector
 
 import (
+	"context"
 	"runtime"
 	"sync"
 
@@ -9,12 +10,16 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Channel is what the successive Selectors of one channel share: the instances of filters,
 // and the router's state of the channel. It is safe for concurrent use.
 type Channel struct {
+	// Observe, if it is set before there is a Selector, is called when an RPC begins.
+	Observe func() rpctrace.Observer
+
 	rpcs       *router.Channel
 	mismatched mismatched
 
@@ -31,6 +36,15 @@ func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics esta
 
 // Close ends what outlives the RPCs: their mirrors.
 func (ch *Channel) Close() { ch.rpcs.Close() }
+
+// trace returns the hooks for an RPC of the application that begins, or nil.
+func (ch *Channel) trace(ctx context.Context) *rpctrace.Trace {
+	t := rpctrace.FromContext(ctx)
+	if ch.Observe == nil {
+		return t
+	}
+	return rpctrace.Observed(ch.Observe(), t)
+}
 
 // Forget is called when RPCs are given to no Selector any more: the next one gets new instances of the filters.
 func (ch *Channel) Forget() {

@@ -52,6 +52,14 @@ func (m *meter) expect(t *testing.T, want map[string]float64) {
 	m.Change(func() { xdstest.Equal(t, "recorded", want, maps.Clone(m.sums)) })
 }
 
+// observer counts the attempts after the first of RPCs, and their ends.
+type observer struct{ retries, ended *atomic.Int64 }
+
+func (*observer) Routed(rpctrace.Route) {}
+func (*observer) Picked(rpctrace.Pick)  {}
+func (o *observer) Resending() func()   { return func() { o.retries.Add(1) } }
+func (o *observer) Ended(error)         { o.ended.Add(1) }
+
 // TestMetricsOfRetries: gRFC A96: "grpc.client.call.retries", "grpc.client.call.hedges", "grpc.client.call.retry_delay"; gRFC A66: methods
 // of generated code have their names.
 func TestMetricsOfRetries(t *testing.T) {
@@ -92,9 +100,9 @@ func TestMetricsOfRetries(t *testing.T) {
 					}
 					return nil
 				}
-				var counted atomic.Int64 // in dynxds's own metrics
-				ctx := rpctrace.Observe(t.Context(), new(rpctrace.Trace), func() func() { return func() { counted.Add(1) } })
-				w.makeRPC(ctx, k, "/s/m", []string{"x"}, test.opts...)
+				var counted, ended atomic.Int64 // in dynxds's own metrics
+				w.ch.Observe = func() rpctrace.Observer { return &observer{retries: &counted, ended: &ended} }
+				w.makeRPC(t.Context(), k, "/s/m", []string{"x"}, test.opts...)
 				time.Sleep(time.Minute)
 				sent := 0.0
 				var want map[string]float64
@@ -108,6 +116,7 @@ func TestMetricsOfRetries(t *testing.T) {
 					}
 				}
 				xdstest.Equal(t, "attempts counted one by one", int64(sent), counted.Load())
+				xdstest.Equal(t, "ends of RPCs", 1, ended.Load())
 				m.expect(t, want)
 			})
 		})

@@ -22,7 +22,6 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -104,9 +103,8 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
-	ctx, trace := rpctrace.Take(ctx)
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
-	defer func() { rpc.Counted.End(err) }()
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: s.ch.trace(ctx)}
+	defer func() { rpc.End(err) }()
 	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
@@ -125,10 +123,9 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
-	ctx, trace := rpctrace.Take(ctx)
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: s.ch.trace(ctx)}
 	if err := s.begin(&rpc); err != nil {
-		rpc.Counted.End(err)
+		rpc.End(err)
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}

@@ -73,6 +73,9 @@ func newResolver(c resolverConfig) *xdsResolver {
 		noHealthChecks: grpcbridge.DisablesHealthChecks(c.channel.ClientConn()),
 		metrics:        rpcmetrics.New(c.channel.ClientConn().CanonicalTarget(), c.opts.MetricsRecorder),
 	}
+	if r.metrics != nil {
+		r.rpcs.Observe = r.metrics.Begin
+	}
 	r.graph = newGraph(c.client, c.listener, c.opts.Authority, r.changed)
 	r.graph.usesXDS = c.usesXDS
 	r.unregister = r.record.SetSource(r)
@@ -193,7 +196,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 		r.forget()
 	case s.config != nil:
 		r.metrics.Configured(true)
-		r.channel.Publish(r.metrics.Runner(r.selector))
+		r.channel.Publish(r.selector)
 	}
 }
 

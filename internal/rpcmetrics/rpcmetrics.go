@@ -4,9 +4,8 @@
 //
 // It is on for channels with a stats plugin that takes metrics, in programs that link the module's
 // package metrics, which registers the Descriptors with gRPC: plugins do not report which metrics
-// they are going to record. A Recorder then stands between the
-// channel's interceptors and its Selector and observes RPCs by the hooks of package rpctrace;
-// nothing else on the way of an RPC depends on it. Plugins do the aggregation.
+// they are going to record. The channel's Selectors then begin an rpctrace.Observer for each RPC, which is told where the RPC goes and
+// how it ends; nothing else on the way of an RPC depends on it. Plugins do the aggregation.
 package rpcmetrics
 
 import (

@@ -1,7 +1,6 @@
 package rpcmetrics
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
@@ -79,17 +77,6 @@ var register = sync.OnceValue(func() *Recorder {
 	return before
 })
 
-// runnerFunc is a Runner for either kind of RPC.
-type runnerFunc func(ctx context.Context, opts []grpc.CallOption) error
-
-func (f runnerFunc) Unary(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	return f(ctx, opts)
-}
-
-func (f runnerFunc) Stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, f(ctx, opts)
-}
-
 func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 	t.Parallel()
 	if register() != nil {
@@ -99,10 +86,6 @@ func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 		t.Error("there is a Recorder although there is no plugin")
 	}
 	var off *Recorder
-	next := &runner{}
-	if off.Runner(next) != grpcbridge.Runner(next) {
-		t.Error("a nil Recorder puts something into the way of RPCs")
-	}
 	off.Configured(true)
 	off.Close()
 }
@@ -114,35 +97,19 @@ func TestRPC(t *testing.T) {
 		p := new(plugin)
 		m := New("rpcs", p)
 		defer m.Close()
-		failure := errors.New("not reached")
-		r := m.Runner(runnerFunc(func(ctx context.Context, opts []grpc.CallOption) error {
-			inner, trace := rpctrace.Take(ctx)
-			if rpctrace.FromContext(inner) != nil {
-				t.Error("RPCs on the way of this one would be taken for it")
-			}
-			trace.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "all"})
-			trace.Picked(rpctrace.Pick{Cluster: "a", Reason: rpctrace.Unreachable, Err: failure})
-			trace.Picked(rpctrace.Pick{Cluster: "b", Priority: 1})
-			trace.Retried(rpctrace.Retry{})
-			count := rpctrace.Resending(trace)
-			trace.Picked(rpctrace.Pick{Cluster: "b", Priority: 12})
-			count()
-			time.Sleep(1500 * time.Millisecond)
-			err := status.Error(codes.DeadlineExceeded, "")
-			grpcbridge.Finish(opts, err)
-			return err
-		}))
-		want := []string{
-			`pick.failures 1 ["rpcs" "a" "unreachable"]`, `call.retries 1 ["rpcs" "r" "b" "1"]`,
-			`calls 1 ["rpcs" "r" "b" "12" "DEADLINE_EXCEEDED"]`, `call.duration 1.5 ["rpcs" "r" "b" "12"]`,
-		}
-		r.Unary(t.Context(), "", nil, nil, nil, nil, nil)
-		p.expect(t, want...)
-		r.Stream(t.Context(), nil, nil, "", nil, nil)
-		p.expect(t, want...)
+		c := m.Begin()
+		c.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "all"})
+		c.Picked(rpctrace.Pick{Cluster: "a", Reason: rpctrace.Unreachable, Err: errors.New("not reached")})
+		c.Picked(rpctrace.Pick{Cluster: "b", Priority: 1})
+		count := c.Resending()
+		c.Picked(rpctrace.Pick{Cluster: "b", Priority: 12})
+		count()
+		time.Sleep(1500 * time.Millisecond)
+		c.Ended(status.Error(codes.DeadlineExceeded, ""))
+		p.expect(t, `pick.failures 1 ["rpcs" "a" "unreachable"]`, `call.retries 1 ["rpcs" "r" "b" "1"]`,
+			`calls 1 ["rpcs" "r" "b" "12" "DEADLINE_EXCEEDED"]`, `call.duration 1.5 ["rpcs" "r" "b" "12"]`)
 
-		strange := m.Runner(runnerFunc(func(context.Context, []grpc.CallOption) error { return status.Error(77, "") }))
-		strange.Unary(t.Context(), "", nil, nil, nil, nil, nil)
+		m.Begin().Ended(status.Error(77, ""))
 		p.expect(t, `calls 1 ["rpcs" "" "" "" "other"]`, `call.duration 0 ["rpcs" "" "" ""]`)
 	})
 }
@@ -284,16 +251,13 @@ func BenchmarkRPC(b *testing.B) {
 	register()
 	m := New("bench", discard{})
 	defer m.Close()
-	ctx := context.Background()
-	r := m.Runner(runnerFunc(func(ctx context.Context, _ []grpc.CallOption) error {
-		_, trace := rpctrace.Take(ctx)
-		trace.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "c"})
-		trace.Picked(rpctrace.Pick{Cluster: "c"})
-		return nil
-	}))
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Unary(ctx, "", nil, nil, nil, nil, nil)
+		c := m.Begin()
+		trace := rpctrace.Observed(c, nil)
+		trace.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "c"})
+		trace.Picked(rpctrace.Pick{Cluster: "c"})
+		c.Ended(nil)
 	}
 }
 

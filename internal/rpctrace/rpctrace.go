@@ -22,8 +22,8 @@ type Trace struct {
 
 	// filters, in a Trace of a context: one of its hooks for filters does something.
 	filters bool
-	// resending, of an observer, may be nil; see Resending.
-	resending func() (count func())
+	// observer of the RPC, or nil; see Observed.
+	observer Observer
 }
 
 // SeesFilters reports whether a Trace of a context has hooks for HTTP filters, which are
@@ -131,37 +131,38 @@ func joined(t, old *Trace) *Trace {
 	}
 }
 
-// Observe returns ctx with the hooks of t for one RPC alone, whose carrier takes them off again by
-// Take. Unlike those of With, RPCs that something makes on the way of this one, with its
-// context, do not call them. resending, which may be nil, is called by Resending.
-func Observe(ctx context.Context, t *Trace, resending func() (count func())) context.Context {
-	all := joined(t, FromContext(ctx))
-	all.resending = resending
-	return &observed{ctx, all}
+// Observer counts one RPC for the metrics of its channel. Unlike a Trace it is told of the RPC's end. Its methods are safe
+// for concurrent use.
+type Observer interface {
+	Routed(Route)
+	Picked(Pick)
+	// Resending is called when a retry or a hedge is about to begin. count is called once the RPC is decided, if the
+	// attempt was sent by then. (Trace.Retried tells of attempts that may never begin.)
+	Resending() (count func())
+	// Ended is called once, before the application learns of the end of a stream.
+	Ended(err error)
 }
 
-// Resending is called when a retry or a hedge of an RPC with the trace t, which may be nil, is about to begin.
-// count is called once the RPC is decided, if the attempt was sent by then. (Retried tells of attempts that may
-// never begin.)
+// Observed returns the hooks for an RPC that o observes: those of o, and then those of t, which may be nil.
+func Observed(o Observer, t *Trace) *Trace {
+	all := joined(&Trace{Routed: o.Routed, Picked: o.Picked}, t)
+	all.observer = o
+	return all
+}
+
+// Resending calls Observer.Resending of the RPC with the hooks t, which may be nil.
 func Resending(t *Trace) (count func()) {
-	if t == nil || t.resending == nil {
+	if t == nil || t.observer == nil {
 		return func() {}
 	}
-	return t.resending()
+	return t.observer.Resending()
 }
 
-type observed struct {
-	context.Context
-	trace *Trace
-}
-
-// Take returns the hooks for an RPC that is about to be carried out, nil for none, and its
-// context.
-func Take(ctx context.Context) (context.Context, *Trace) {
-	if o, ok := ctx.(*observed); ok {
-		return o.Context, o.trace
+// Ended calls Observer.Ended of the RPC with the hooks t, which may be nil.
+func Ended(t *Trace, err error) {
+	if t != nil && t.observer != nil {
+		t.observer.Ended(err)
 	}
-	return ctx, FromContext(ctx)
 }
 
 // both returns a hook, never nil, that calls those of first and second that are not nil.

@@ -92,17 +92,28 @@ func TestObserve(t *testing.T) {
 	t.Parallel()
 	var log []string
 	outer := With(t.Context(), &Trace{Routed: func(Route) { log = append(log, "application") }})
-	observed := Observe(outer, &Trace{Routed: func(Route) { log = append(log, "observer") }}, nil)
-	ctx, trace := Take(observed)
+	trace := Observed(observer{&log}, FromContext(outer))
 	fire(trace)
-	fire(FromContext(ctx)) // as an RPC on the way of the first one does
-	if want := []string{"observer", "application", "application"}; ctx != outer || !slices.Equal(log, want) {
+	fire(FromContext(outer)) // as an RPC on the way of the first one does
+	Resending(trace)()
+	Ended(trace, nil)
+	for _, other := range []*Trace{nil, FromContext(outer)} {
+		Resending(other)()
+		Ended(other, nil)
+	}
+	if want := []string{"routed", "application", "picked", "application", "resent", "ended"}; !slices.Equal(log, want) {
 		t.Errorf("hooks called: %q, want %q", log, want)
 	}
-	if ctx, trace = Take(t.Context()); ctx != t.Context() || trace != nil {
-		t.Error("a context without hooks has some")
-	}
 }
+
+// observer is an Observer that logs what it is told.
+type observer struct{ log *[]string }
+
+func (o observer) add(text string)   { *o.log = append(*o.log, text) }
+func (o observer) Routed(Route)      { o.add("routed") }
+func (o observer) Picked(Pick)       { o.add("picked") }
+func (o observer) Resending() func() { return func() { o.add("resent") } }
+func (o observer) Ended(error)       { o.add("ended") }
 
 func TestSeesFilters(t *testing.T) {
 	t.Parallel()
@@ -112,14 +123,14 @@ func TestSeesFilters(t *testing.T) {
 		ctx  context.Context
 		want bool
 	}{
-		"other hooks":           {without, false},
-		"FilterStarted":         {started, true},
-		"FilterEnded":           {With(without, &Trace{FilterEnded: func(Filter) {}}), true},
-		"other hooks on top":    {With(started, &Trace{Routed: func(Route) {}}), true},
-		"other hooks, observed": {Observe(started, &Trace{Routed: func(Route) {}}, nil), true},
+		"other hooks":        {without, false},
+		"FilterStarted":      {started, true},
+		"FilterEnded":        {With(without, &Trace{FilterEnded: func(Filter) {}}), true},
+		"other hooks on top": {With(started, &Trace{Routed: func(Route) {}}), true},
 	} {
-		if _, trace := Take(test.ctx); SeesFilters(trace) != test.want {
-			t.Errorf("%s: %v, want %v", name, !test.want, test.want)
+		trace := FromContext(test.ctx)
+		if got := []bool{SeesFilters(trace), SeesFilters(Observed(observer{new([]string)}, trace))}; !slices.Equal(got, []bool{test.want, test.want}) {
+			t.Errorf("%s, alone and observed: %v, want %v", name, got, test.want)
 		}
 	}
 }

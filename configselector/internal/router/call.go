@@ -211,7 +211,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 // end is called when a streaming RPC has ended, maybe more than once.
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
-		c.counted.End(err) // before anybody hears of the end
+		ended(c.counted, c.trace(), err) // before the application hears of the end
 		c.streaming.outcome.finished(err)
 		c.ownMirrors().originalEnded()
 		c.streaming.cancel()

@@ -189,6 +189,14 @@ type RPC struct {
 	Chain *Chain
 }
 
+// End is called once, when the RPC has ended, unless it is a plain stream: whoever counts RPCs is told.
+func (rpc *RPC) End(err error) { ended(rpc.Counted, rpc.Trace, err) }
+
+func ended(counted outcomes.RPC, t *rpctrace.Trace, err error) {
+	counted.End(err)
+	rpctrace.Ended(t, err)
+}
+
 // Plain reports whether nothing happens to the RPC on its way to gRPC. Nothing would report a
 // plain RPC to its trace.
 func (rpc *RPC) Plain() bool {
