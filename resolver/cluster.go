@@ -3,43 +3,50 @@ package resolver
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// clusterNode watches one cluster that RPCs are routed to, and the clusters under it if it is
-// an aggregate one. Guarded by the graph's lock.
-//
-// Nodes do not share members, even for the same cluster: xdsclient requests each resource
-// once anyway, and a cycle or fault under one aggregate cluster does not affect others.
+// clusterNode is one cluster that RPCs are routed to, with the clusters under it if it is an aggregate
+// one. Guarded by the graph's lock.
 type clusterNode struct {
 	graph      *graph
 	name       string
 	generation uint64 // of the latest config that routes to the cluster
-	awaited    bool   // that config waits for the first answer of the cluster
 
-	self   *member            // of the cluster itself
-	others map[string]*member // of the clusters under it, by name; nil: there were none yet
+	self    *member            // of the cluster itself
+	others  map[string]*member // of the clusters under it, by name; nil: there were none yet
+	changed []*member          // since the last build
+	relist  bool               // so have the clusters under it
 	// list has the clusters in state.Underlying, if there are any. next, if not nil,
 	// replaces it when all of its clusters have answered. others has what they need.
 	list, next *leaves
 	partial    bool // some of list have not answered since it is in use
-	// stale are the members under which the clusters have changed since the last walk. See relist.
-	stale []*member
 
 	state *balancer.ClusterState // for the balancer
 }
 
+// leaves are the clusters with endpoints under an aggregate cluster. It may be nil.
+type leaves struct {
+	names []string        // in order of preference
+	waits map[string]bool // those of names that have not answered
+	seen  map[string]int  // all clusters that the walk visited, and their heights: 1 for those of names
+}
+
 func newClusterNode(g *graph, name string) *clusterNode {
-	n := &clusterNode{graph: g, name: name, state: new(balancer.ClusterState)}
-	n.self = newMember(g, name, n.memberChanged)
+	n := &clusterNode{graph: g, name: name}
+	n.self = g.acquire(name, n)
+	n.state = n.self.state
+	n.memberChanged(n.self, true)
 	return n
 }
 
-func (n *clusterNode) start() { n.self.start() }
+func (n *clusterNode) stop() {
+	n.setLists(nil, nil)
+	n.self.release(n)
+}
 
 // member returns the member of the given name, or nil.
 func (n *clusterNode) member(name string) *member {
@@ -49,80 +56,32 @@ func (n *clusterNode) member(name string) *member {
 	return n.others[name]
 }
 
-// startedMember returns the member of the given name, and starts it if it is new.
-func (n *clusterNode) startedMember(name string) *member {
+// acquire returns the member of the given name, which the node watches from then on.
+func (n *clusterNode) acquire(name string) *member {
 	m := n.member(name)
 	if m == nil {
-		m = newMember(n.graph, name, n.memberChanged)
+		m = n.graph.acquire(name, n)
 		if n.others == nil {
 			n.others = make(map[string]*member)
 		}
 		n.others[name] = m
-		m.start()
 	}
 	return m
 }
 
-func (n *clusterNode) stop() {
-	n.self.stop()
-	for _, m := range n.others {
-		m.stop()
-	}
-}
-
-// answered reports whether the outcome of RPCs to the cluster is known.
-func (n *clusterNode) answered() bool {
-	return n.graph.isKnown(n.state) || n.state.Underlying != nil && !n.partial
-}
-
-// isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
-func (g *graph) isKnown(s *balancer.ClusterState) bool {
-	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
-}
-
-// memberChanged handles a new state of a member. A change of endpoints costs the same however
-// many members there are: the graph is walked again only if the clusters under a member
-// have changed.
-func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	n.graph.endUnderSecured(before.Cluster, m.state.Cluster)
-	urgent := n.graph.getsStricter(n.served(m), m.state.Cluster)
-	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
-		n.stale = append(n.stale, m)
-		if m.name == n.name || urgent {
-			n.relist(urgent)
-			return
-		}
-		// The requests for what is new under m leave at once. The list is made when the next
-		// snapshot is: a thousand aggregate clusters under another one come one by one, and a walk
-		// for each of them would cost the square of their number.
+// memberChanged records that a member has a new state. The requests for the clusters under the member leave at
+// once; the list is made again by the next build, once for all of a thousand aggregate clusters that come one by one.
+func (n *clusterNode) memberChanged(m *member, relist bool) {
+	if relist {
+		n.relist = true
 		for _, name := range under(m.state) {
-			n.startedMember(name)
-		}
-		n.graph.relistLater(n)
-		return
-	}
-	known := n.graph.isKnown(m.state)
-	n.list.answer(m.name, known)
-	n.next.answer(m.name, known)
-	if n.next.complete() {
-		n.use(n.next)
-		return
-	}
-	n.refresh(m, urgent)
-}
-
-// served returns the version of a member's Cluster that the node's state has, or nil. An error
-// that the state does not have may have followed it.
-func (n *clusterNode) served(m *member) *xdsresource.Cluster {
-	if m.name == n.name {
-		return n.state.Cluster
-	}
-	if n.state.Underlying != nil {
-		if s, ok := n.state.Underlying.States.Get(m.name); ok {
-			return s.Cluster
+			n.acquire(name)
 		}
 	}
-	return nil
+	n.changed = append(n.changed, m)
+	if len(n.changed) == 1 {
+		n.graph.dirty = append(n.graph.dirty, n)
+	}
 }
 
 // under returns the clusters under an aggregate cluster, else nil.
@@ -133,59 +92,91 @@ func under(s *balancer.ClusterState) []string {
 	return s.Cluster.Underlying
 }
 
-// relist walks the clusters again if those under a member have changed. The old list stays in
-// use, and up to date, until all clusters of the new one have answered. The first list does
-// not wait, as its first cluster may do without the last one, nor does an urgent change.
-func (n *clusterNode) relist(urgent bool) {
-	stale, root := n.stale, n.self.state
-	if n.stale = nil; len(stale) == 0 {
-		return
-	}
-	if under(root) == nil {
-		if n.inUse() && !n.graph.isKnown(root) && !urgent {
-			n.setLists(n.list, nil)
-			return
-		}
-		n.setLists(nil, nil)
-		n.setState(*root, false)
-		return
-	}
-	w := newWalk(n)
-	if err := w.Visit(n.name); err != nil {
-		n.setLists(&leaves{seen: w.Heights}, nil)
-		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes,
-			Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}, false)
-		return
-	}
-	l := n.leavesOf(w)
-	if n.inUse() && !l.complete() && !urgent {
-		n.setLists(n.list, l)
-		for _, m := range stale {
-			if n.member(m.name) == m {
-				n.refresh(m, urgent)
-			}
-		}
-		return
-	}
-	n.use(l)
+// answered reports whether the outcome of RPCs to the cluster is known.
+func (n *clusterNode) answered() bool {
+	return n.graph.isKnown(n.state) || n.state.Underlying != nil && !n.partial
 }
 
 // inUse reports whether the current state can serve RPCs until there is a new one.
 func (n *clusterNode) inUse() bool { return n.answered() && n.state.Err == nil }
 
+// build computes the state from the members that have changed. What can serve RPCs is replaced, as a whole and in
+// each of its parts, by what is known, unless its security is too weak. The first list of clusters does not
+// wait, as its first cluster may do without the last one. A change of endpoints costs the same however many
+// members there are: only another list is a reason to look at all of them.
+func (n *clusterNode) build() {
+	changed, relist := n.changed, n.relist
+	n.changed, n.relist = nil, false
+	root := n.self.state
+	switch {
+	case under(root) == nil:
+		if n.replaces(n.state, root) {
+			n.setLists(nil, nil)
+			n.state, n.partial = root, false
+			return
+		}
+		n.setLists(n.list, nil)
+	case relist:
+		w := newWalk(n)
+		if err := w.Visit(n.name); err != nil {
+			n.setLists(&leaves{waits: make(map[string]bool), seen: w.Heights}, nil)
+			n.state = &balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes,
+				Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}
+			return
+		}
+		n.setLists(n.list, n.newLeaves(w))
+	}
+	for _, m := range changed {
+		known := n.graph.isKnown(m.state)
+		n.list.answer(m.name, known)
+		n.next.answer(m.name, known)
+	}
+	if n.next != nil && (len(n.next.waits) == 0 || !n.inUse()) {
+		n.use(n.next)
+		return
+	}
+	n.refresh(changed)
+}
+
+// replaces reports whether a new state of a cluster takes the place of the old one, of the node or of a cluster in
+// its list.
+func (n *clusterNode) replaces(before, now *balancer.ClusterState) bool {
+	return !n.inUse() || n.graph.isKnown(now) || n.graph.getsStricter(before.Cluster, now.Cluster)
+}
+
 // use makes l the list in use.
 func (n *clusterNode) use(l *leaves) {
 	n.setLists(l, nil)
-	var none pmap.Map[*balancer.ClusterState]
-	states := none.Edit()
+	states := pmap.Map[*balancer.ClusterState]{}.Edit()
 	for _, name := range l.names {
 		states.Set(name, n.member(name).state)
 	}
-	n.setState(balancer.ClusterState{
+	n.partial = len(l.waits) > 0
+	n.state = &balancer.ClusterState{
 		Cluster:    n.self.state.Cluster,
 		Notes:      (*aggregateNotes)(n.self.notes),
 		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
-	}, !l.complete())
+	}
+}
+
+// refresh updates the clusters of the list in use.
+func (n *clusterNode) refresh(changed []*member) {
+	before := n.state.Underlying
+	if before == nil {
+		return
+	}
+	states := before.States.Edit()
+	for _, m := range changed {
+		if s, ok := states.Get(m.name); ok && n.replaces(s, m.state) {
+			states.Set(m.name, m.state)
+		}
+	}
+	n.partial = n.partial && len(n.list.waits) > 0
+	if now := states.Map(); !now.Same(before.States) {
+		s := *n.state
+		s.Underlying = &balancer.Underlying{Names: before.Names, States: now}
+		n.state = &s
+	}
 }
 
 // setLists sets the list in use and the next one, and ends the watches of the clusters that neither needs.
@@ -193,39 +184,42 @@ func (n *clusterNode) setLists(list, next *leaves) {
 	n.list, n.next = list, next
 	for name, m := range n.others {
 		if !list.needs(name) && !next.needs(name) {
-			m.stop()
 			delete(n.others, name)
+			m.release(n)
 		}
 	}
 }
 
-// refresh updates the state of a cluster of the list in use. If it becomes unknown, the old
-// state stays, unless the change is urgent.
-func (n *clusterNode) refresh(m *member, urgent bool) {
-	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.graph.isKnown(m.state) && !urgent {
-		return
-	}
-	s := *n.state
-	states := s.Underlying.States.Edit()
-	states.Set(m.name, m.state)
-	s.Underlying = &balancer.Underlying{Names: s.Underlying.Names, States: states.Map()}
-	n.setState(s, n.partial && !n.list.complete())
+// newWalk returns a walk through the clusters under n. It starts members that are missing.
+func newWalk(n *clusterNode) *xdsresource.UnderlyingWalk {
+	return &xdsresource.UnderlyingWalk{Under: func(name string) []string { return under(n.acquire(name).state) }}
 }
 
-func (n *clusterNode) setState(s balancer.ClusterState, partial bool) {
-	before := n.answered()
-	changed := !equalStates(&s, n.state)
-	n.partial = partial
-	if changed {
-		n.state = &s
+// newLeaves returns the leaves that a walk has found.
+func (n *clusterNode) newLeaves(w *xdsresource.UnderlyingWalk) *leaves {
+	l := &leaves{names: w.Leaves, waits: make(map[string]bool), seen: w.Heights}
+	for _, name := range l.names {
+		l.answer(name, n.graph.isKnown(n.member(name).state))
 	}
-	if changed || n.answered() != before {
-		n.graph.clusterChanged(n)
+	return l
+}
+
+// answer records whether a cluster has answered, if it is one of l.
+func (l *leaves) answer(name string, answered bool) {
+	switch {
+	case l == nil || l.seen[name] != 1:
+	case answered:
+		delete(l.waits, name)
+	default:
+		l.waits[name] = true
 	}
 }
 
-// equalStates ignores ResolveNow and Notes, which belong to the Cluster.
-func equalStates(a, b *balancer.ClusterState) bool {
-	return a.Cluster == b.Cluster && a.Endpoints == b.Endpoints && a.Underlying.Same(b.Underlying) &&
-		(a.Err == b.Err || a.Err != nil && b.Err != nil && a.Err.Error() == b.Err.Error())
+// needs reports whether the list depends on a cluster, which may be an aggregate one.
+func (l *leaves) needs(name string) bool {
+	if l == nil {
+		return false
+	}
+	_, seen := l.seen[name]
+	return seen
 }

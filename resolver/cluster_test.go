@@ -37,7 +37,7 @@ const (
 func routed(t *testing.T, clusters ...string) *fixture {
 	f := newFixture(t)
 	f.route(clusters...)
-	f.seen = f.changes
+	f.see()
 	t.Cleanup(f.graph.close)
 	return f
 }
@@ -140,7 +140,7 @@ func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes atomic.Int32
 		c := inlined("a", strictDNS)
-		m := &member{graph: new(graph), changed: func(*member, *balancer.ClusterState) { changes.Add(1) }, state: &balancer.ClusterState{Cluster: c}}
+		m := &member{graph: &graph{changed: func() { changes.Add(1) }}, state: &balancer.ClusterState{Cluster: c}}
 		d := &dnsEndpoints{member: m, cluster: c, names: map[string]*dnsName{}}
 		m.source = d
 		for i := range 2 * fewNames {
@@ -230,7 +230,7 @@ func TestLookUpsEndWithTheGraph(t *testing.T) {
 	f := routed(t, "a")
 	f.answer("Cluster a", inlined("a", logicalDNS, "end.fake:80"))
 	cc := names.watcher(t, "end.fake:80")
-	f.seen = f.changes
+	f.see()
 	f.graph.close()
 	names.expectEnd(t, "end.fake:80")
 	cc.ReportError(errors.New("too late"))

@@ -14,18 +14,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// graph watches the resources that one channel depends on. Watchers change it under its lock
-// and start the watches that a change requires before they call done, so that their requests
-// go out together.
-//
-// A working configuration is replaced only by one that works: a new RouteConfiguration, and
-// routes to clusters that have not answered yet, wait beside those in use. Only the first
-// configuration does not wait; RPCs to its clusters wait one by one in the balancer.
+// graph watches the resources that one channel depends on. A watcher records its answer under the
+// graph's lock, and starts the watches that the answer requires before it calls done, so that their
+// requests go out together. What the answers mean for RPCs is computed later, once for all answers
+// since the last time, by build.
 type graph struct {
 	client    xdsclient.Client
 	authority string
 	usesXDS   bool   // the channel leaves the security of connections to the control plane
-	changed   func() // is called with mu held when the next snapshot would differ
+	changed   func() // is called with mu held when the next snapshot may differ
 
 	mu     sync.Mutex
 	closed bool
@@ -37,23 +34,24 @@ type graph struct {
 	listener *xdsresource.Listener
 	// rds provides the routes in use. nextRDS, if not nil, is the RouteConfiguration that
 	// a newer Listener names and that has not answered yet.
-	rds, nextRDS *routeSource
-	// routes is that of rds, for notes.
-	routes atomic.Pointer[watch[*xdsresource.RouteConfiguration]]
+	rds, nextRDS *routesWatch
+	routes       atomic.Pointer[routesWatch] // rds, for notes
+
+	members  map[string]*member      // every Cluster that is watched
+	clusters map[string]*clusterNode // those that current and next route to
+	dirty    []*clusterNode          // what build has to compute again
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
 	current, next *config
 	err           error
-
-	// clusters has the clusters of current and next, table the states of those of current as last
-	// published, edits the changes since.
-	clusters   map[string]*clusterNode
-	stale      []*clusterNode // whose lists of clusters the next snapshot makes again
-	table      pmap.Map[*balancer.ClusterState]
-	edits      *pmap.Builder[*balancer.ClusterState]
-	generation uint64 // of the latest config
+	generation    uint64 // of the latest config
+	// table has the states of the clusters of current, as of the last build.
+	table pmap.Map[*balancer.ClusterState]
+	last  *snapshot
 }
+
+type routesWatch = watch[*xdsresource.RouteConfiguration]
 
 // config is a set of resources to route by.
 type config struct {
@@ -62,13 +60,7 @@ type config struct {
 	routes          *xdsresource.RouteConfiguration
 	virtualHost     *xdsresource.VirtualHost
 	defaultClusters []string
-	unanswered      int // clusters that it waits for
-}
-
-// routeSource is a RouteConfiguration that a Listener names.
-type routeSource struct {
-	name  string
-	watch *watch[*xdsresource.RouteConfiguration]
+	waits           map[string]bool // the clusters that have to answer first
 }
 
 // snapshot is the state of a graph at one moment.
@@ -76,7 +68,7 @@ type snapshot struct {
 	version  uint64
 	config   *config // nil: none yet, or see err
 	accepted bool
-	clusters pmap.Map[*balancer.ClusterState]
+	clusters pmap.Map[*balancer.ClusterState] // of config
 	err      error
 }
 
@@ -85,7 +77,9 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		client:    client,
 		authority: authority,
 		changed:   changed,
+		members:   make(map[string]*member),
 		clusters:  make(map[string]*clusterNode),
+		last:      new(snapshot),
 	}
 	g.lds = newWatch(g, xdsresource.ListenerType, listener, g.onListener)
 	return g
@@ -102,16 +96,9 @@ func (g *graph) close() {
 	defer g.mu.Unlock()
 	g.closed = true
 	g.lds.stop()
-	g.rds.stop()
-	g.nextRDS.stop()
-	for _, n := range g.clusters {
-		n.stop()
-	}
-}
-
-func (s *routeSource) stop() {
-	if s != nil && s.watch != nil {
-		s.watch.stop()
+	g.useRoutes(nil, nil)
+	for _, m := range g.members {
+		m.stop()
 	}
 }
 
@@ -121,89 +108,50 @@ func (g *graph) setPatient(patient bool) {
 	g.patient = patient
 }
 
-// snapshot returns the current state of the graph, under a new version.
-func (g *graph) snapshot() *snapshot {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.relistAll()
-	if g.edits != nil {
-		g.table = g.edits.Map()
-		g.edits = nil
-	}
-	return &snapshot{version: versions.Add(1), config: g.current, accepted: g.accepted, clusters: g.table, err: g.err}
-}
-
 func (g *graph) onListener(l *xdsresource.Listener, err error) {
 	if err != nil {
 		g.listener = nil
-		g.rds.stop()
-		g.nextRDS.stop()
-		g.useRoutes(nil)
+		g.useRoutes(nil, nil)
 		g.withdraw(err)
 		return
 	}
 	g.listener, g.accepted = l, true
-	switch {
+	switch name := l.RouteConfigName; {
 	case l.RouteConfig != nil:
-		g.rds.stop()
-		g.nextRDS.stop()
-		g.useRoutes(nil)
-		g.route(l.RouteConfig)
-	case g.rds != nil && g.rds.name == l.RouteConfigName:
-		g.nextRDS.stop()
-		g.nextRDS = nil
-		if value, ok := g.rds.watch.value(); ok {
-			g.route(value)
+		g.useRoutes(nil, nil)
+	case g.rds != nil && g.rds.name == name:
+		g.useRoutes(g.rds, nil)
+	case g.nextRDS == nil || g.nextRDS.name != name:
+		next := newWatch[*xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, nil)
+		next.changed = func(_ *xdsresource.RouteConfiguration, err error) { g.onRoutes(next, err) }
+		g.useRoutes(g.rds, next)
+		next.start()
+	}
+	g.configure()
+}
+
+// useRoutes makes the watches rds and nextRDS, each of which may be nil, and ends others.
+func (g *graph) useRoutes(rds, next *routesWatch) {
+	for _, w := range []*routesWatch{g.rds, g.nextRDS} {
+		if w != nil && w != rds && w != next {
+			w.stop()
 		}
-	case g.nextRDS != nil && g.nextRDS.name == l.RouteConfigName:
-		// It has not answered yet.
-	default:
-		g.nextRDS.stop()
-		g.nextRDS = g.newRouteSource(l.RouteConfigName)
 	}
+	g.rds, g.nextRDS = rds, next
+	g.routes.Store(rds)
 }
 
-// useRoutes makes s, which may be nil, the source of the routes.
-func (g *graph) useRoutes(s *routeSource) {
-	g.rds, g.nextRDS = s, nil
-	if s == nil {
-		g.routes.Store(nil)
-	} else {
-		g.routes.Store(s.watch)
-	}
-}
-
-func (g *graph) newRouteSource(name string) *routeSource {
-	s := &routeSource{name: name}
-	s.watch = newWatch(g, xdsresource.RouteConfigurationType, name,
-		func(rc *xdsresource.RouteConfiguration, err error) { g.onRoutes(s, rc, err) })
-	s.watch.start()
-	return s
-}
-
-// onRoutes handles the answer of a RouteConfiguration.
-func (g *graph) onRoutes(s *routeSource, rc *xdsresource.RouteConfiguration, err error) {
-	if s == g.nextRDS {
+// onRoutes handles the answer of a RouteConfiguration. The one that a newer Listener names takes over with its
+// first answer. Until then, routes in use stay after an error that does not say that it is missing.
+func (g *graph) onRoutes(w *routesWatch, err error) {
+	if w == g.nextRDS {
 		if err != nil && g.current != nil && !doesNotExist(err) {
-			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.listener.Name, s.name, err)
+			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.listener.Name, w.name, err)
 			return
 		}
-		g.rds.stop()
-		g.useRoutes(s)
+		g.useRoutes(w, nil)
 	}
-	if g.nextRDS != nil {
-		// The Listener names another RouteConfiguration. Until that answers, changes of
-		// the old one apply, but with the old Listener.
-		if err == nil && g.current != nil {
-			g.configure(g.current.listener, rc)
-		}
-		return
-	}
-	if err != nil {
-		g.withdraw(err)
-		return
-	}
-	g.route(rc)
+	g.configure()
 }
 
 func doesNotExist(err error) bool {
@@ -219,16 +167,53 @@ func (g *graph) isTransient(err error) bool {
 	return errors.As(err, &e) && e.Transient && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
-// route configures the graph by the Listener and the given routes.
-func (g *graph) route(rc *xdsresource.RouteConfiguration) { g.configure(g.listener, rc) }
+// isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
+func (g *graph) isKnown(s *balancer.ClusterState) bool {
+	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
+}
 
-// configure prepares a configuration and uses it once the clusters that it adds have answered. It does
-// not wait for those that RPCs are sent to already:
+// latest is the newest configuration, in use or not, or nil.
+func (g *graph) latest() *config {
+	if g.next != nil {
+		return g.next
+	}
+	return g.current
+}
+
+// configure prepares the configuration that the Listener and the routes ask for.
+func (g *graph) configure() {
+	if inline := g.listener.RouteConfig; inline != nil {
+		g.route(g.listener, inline)
+		return
+	}
+	if g.rds == nil || g.rds.phase != watchAnswered {
+		return
+	}
+	rc, ok := g.rds.value()
+	switch latest := g.latest(); {
+	case g.nextRDS != nil:
+		// The Listener names another RouteConfiguration. Until that answers, changes of
+		// the old one apply, but with the old Listener.
+		if ok && latest != nil {
+			g.route(latest.listener, rc)
+		}
+	case ok:
+		g.route(g.listener, rc)
+	default:
+		g.withdraw(g.rds.err())
+	}
+}
+
+// route makes a configuration the next one, which waits for the clusters that it adds. It does not wait for
+// those that RPCs are sent to already:
 //
 //	in use: /a → x (answered), / → y (DNS is silent)
 //	new:    /a → z,            / → y
 //	The new routes wait for z and not for y, whose RPCs wait under either.
-func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
+func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
+	if c := g.latest(); c != nil && c.listener == l && c.routes == rc {
+		return
+	}
 	vh := rc.VirtualHost(g.authority)
 	if vh == nil {
 		g.withdraw(fmt.Errorf("RouteConfiguration %s of Listener %s has no virtual host for authority %s (node id %q); "+
@@ -237,44 +222,33 @@ func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfigur
 		return
 	}
 	g.err = nil
+	defer g.changed()
 	next := &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
 	if g.next == nil && g.current != nil && xdsresource.SameClusters(vh, g.current.virtualHost) {
 		next.generation = g.current.generation
 		g.current = next
-		g.changed()
 		return
 	}
 	g.generation++
-	next.generation = g.generation
+	next.generation, next.waits = g.generation, make(map[string]bool)
 	g.next = next
 	for _, name := range vh.Clusters() {
 		n := g.clusters[name]
 		if n == nil {
 			n = newClusterNode(g, name)
 			g.clusters[name] = n
-			n.start()
 		}
 		n.generation = g.generation
-		_, inUse := g.edit().Get(name)
-		n.awaited = !inUse && !n.answered()
-		if n.awaited {
-			g.next.unanswered++
+		if _, inUse := g.table.Get(name); !inUse && !n.answered() {
+			next.waits[name] = true
 		}
 	}
-	g.settle()
-	g.releaseReplaced()
-}
-
-// releaseReplaced drops the clusters of routes that were replaced while they waited, unless other routes name them too: a control
-// plane may change routes again and again without answering for their clusters. The newest routes have started their
-// watches before, so that no subscription ends and begins again.
-func (g *graph) releaseReplaced() {
-	if g.next == nil {
-		return // settle has done so
-	}
+	// The clusters of routes that were replaced while they waited go, unless other routes name them too: a control
+	// plane may change routes again and again without answering for their clusters. The newest routes have started
+	// their watches before, so that no subscription ends and begins again.
 	for name, n := range g.clusters {
-		if _, inUse := g.edit().Get(name); !inUse && g.outgoing(n) {
-			g.drop(name, n)
+		if _, inUse := g.table.Get(name); !inUse && g.outgoing(n) {
+			g.drop(n)
 		}
 	}
 }
@@ -297,96 +271,19 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 	return names
 }
 
-// settle replaces current by next if that need not wait any longer.
-func (g *graph) settle() {
-	if g.next == nil || ((g.current != nil || g.patient) && g.next.unanswered > 0) {
-		return
-	}
-	g.current, g.next = g.next, nil
-	for name, n := range g.clusters {
-		if n.generation != g.current.generation {
-			g.drop(name, n)
-			continue
-		}
-		g.edit().Set(name, n.state)
-	}
-	g.changed()
-}
-
 // withdraw removes the configuration, for the given reason.
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
-	for name, n := range g.clusters {
-		g.drop(name, n)
+	g.table = pmap.Map[*balancer.ClusterState]{}
+	for _, n := range g.clusters {
+		g.drop(n)
 	}
 	g.changed()
 }
 
-func (g *graph) drop(name string, n *clusterNode) {
+func (g *graph) drop(n *clusterNode) {
 	n.stop()
-	delete(g.clusters, name)
-	g.edit().Delete(name)
-}
-
-func (g *graph) edit() *pmap.Builder[*balancer.ClusterState] {
-	if g.edits == nil {
-		g.edits = g.table.Edit()
-	}
-	return g.edits
-}
-
-// relistLater has the next snapshot make the list of clusters under an aggregate one again.
-func (g *graph) relistLater(n *clusterNode) {
-	if len(n.stale) == 1 { // else it is in g.stale already
-		g.stale = append(g.stale, n)
-	}
-	g.changed()
-}
-
-// relistAll does that, before a snapshot is made.
-func (g *graph) relistAll() {
-	stale := g.stale
-	g.stale = nil
-	changed := g.changed
-	g.changed = func() {} // The snapshot has what changes here.
-	defer func() { g.changed = changed }()
-	for _, n := range stale {
-		if !g.closed && g.clusters[n.name] == n {
-			n.relist(false)
-		}
-	}
-}
-
-// clusterChanged is called when the state of a cluster has changed.
-func (g *graph) clusterChanged(n *clusterNode) {
-	if n.awaited && n.answered() {
-		n.awaited = false
-		if g.next != nil && n.generation == g.next.generation {
-			g.next.unanswered--
-		}
-		g.settle()
-	}
-	if g.current != nil && g.publishes(n) {
-		g.edit().Set(n.name, n.state)
-		g.changed()
-	}
-}
-
-// publishes reports whether the state of a cluster replaces the published one at once.
-func (g *graph) publishes(n *clusterNode) bool {
-	published, inUse := g.edit().Get(n.name)
-	lost := inUse && published.Err == nil && n.state.Err != nil
-	switch {
-	case !inUse:
-		return false // The cluster is published with next.
-	case lost && g.outgoing(n):
-		// The control plane has deleted the cluster along with its last route. RPCs still go there until the
-		// clusters of the new routes have answered, unless the cluster asks for stricter security than its
-		// connections have.
-		return g.underSecured(n.name, published)
-	default:
-		return true
-	}
+	delete(g.clusters, n.name)
 }
 
 // outgoing reports whether a cluster is in use only until next replaces current.

@@ -75,7 +75,7 @@ type fixture struct {
 	*transport
 	graph   *graph
 	changes int
-	seen    int // changes that a snapshot was taken after
+	seen    *snapshot // the last one that was expected
 }
 
 func newFixture(t *testing.T) *fixture { return newFixtureOf(t, "L") }
@@ -154,20 +154,26 @@ func configured(t *testing.T) *fixture {
 // "routes: cluster=endpoints cluster=!error cluster=? cluster=[cluster=endpoints]".
 func (f *fixture) expect(want string) {
 	f.t.Helper()
-	if f.changes == f.seen {
+	if !f.see() {
 		f.t.Errorf("the graph did not change")
 	}
-	f.seen = f.changes
 	xdstest.Equal(f.t, "snapshot", want, f.describe())
 }
 
 // expectNothing checks that the graph did not change.
 func (f *fixture) expectNothing() {
 	f.t.Helper()
-	if f.changes != f.seen {
+	if f.see() {
 		f.t.Errorf("the graph changed to %s", f.describe())
 	}
-	f.seen = f.changes
+}
+
+// see reports whether the snapshot differs from the last one that was seen.
+func (f *fixture) see() bool {
+	s := f.graph.snapshot()
+	differs := s != f.seen && (s.config != nil || s.err != nil)
+	f.seen = s
+	return differs
 }
 
 func (f *fixture) describe() string {
@@ -211,6 +217,7 @@ func describeCluster(name string, c *balancer.ClusterState) string {
 
 func (f *fixture) expectWatches(want ...string) {
 	f.t.Helper()
+	f.graph.snapshot()
 	slices.Sort(want)
 	xdstest.Equal(f.t, "watches", want, f.watched())
 }
@@ -400,7 +407,7 @@ func TestNoVirtualHostForTheAuthority(t *testing.T) {
 	if got := f.describe(); !strings.Contains(got, `no virtual host for authority "authority"`) || !strings.Contains(got, "node-1") {
 		t.Errorf("snapshot: %s", got)
 	}
-	f.seen = f.changes
+	f.see()
 	f.change("RouteConfiguration R", routes("R", "a"), "R: a=?")
 }
 

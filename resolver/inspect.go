@@ -67,7 +67,7 @@ func (g *graph) inspect() inspect.Config {
 	defer g.mu.Unlock()
 	c := inspect.Config{
 		Clusters: len(g.clusters),
-		Listener: g.lds.inspect(), Routes: g.rds.inspect(), NextRoutes: g.nextRDS.inspect(),
+		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds), NextRoutes: inspectRoutes(g.nextRDS),
 	}
 	if g.listener != nil {
 		c.Inline = g.listener.RouteConfig != nil
@@ -81,14 +81,12 @@ func (g *graph) inspect() inspect.Config {
 	if g.next == nil {
 		return c
 	}
-	c.Waits = g.next.unanswered
-	for name, n := range g.clusters {
+	c.Waits = len(g.next.waits)
+	for name := range g.next.waits {
 		if len(c.WaitsFor) == inspect.MaxWaits {
 			break
 		}
-		if n.awaited && n.generation == g.next.generation {
-			c.WaitsFor = append(c.WaitsFor, name)
-		}
+		c.WaitsFor = append(c.WaitsFor, name)
 	}
 	slices.Sort(c.WaitsFor)
 	return c
@@ -126,12 +124,12 @@ func (m *member) inspect() []inspect.Resource {
 	return all
 }
 
-// inspect returns the RouteConfiguration, nil if s is.
-func (s *routeSource) inspect() *inspect.Resource {
-	if s == nil {
+// inspectRoutes returns the RouteConfiguration, nil if w is.
+func inspectRoutes(w *routesWatch) *inspect.Resource {
+	if w == nil {
 		return nil
 	}
-	r := s.watch.inspect()
+	r := w.inspect()
 	return &r
 }
 

@@ -19,6 +19,7 @@ func TestInspectFollowsTheGraph(t *testing.T) {
 	want := inspect.Config{Listener: inspect.Resource{Type: "Listener", Name: "L"}}
 	expect := func(when string) {
 		t.Helper()
+		f.graph.snapshot()
 		if diff := cmp.Diff(want, f.graph.inspect()); diff != "" {
 			t.Errorf("%s: the configuration (-want +got):\n%s", when, diff)
 		}
@@ -46,7 +47,7 @@ func TestInspectFollowsTheGraph(t *testing.T) {
 	expect("all have answered")
 
 	f.ambient("RouteConfiguration R", failure(xdsclient.KindInvalid, "bad route"))
-	want.Routes.Ambient = f.graph.rds.watch.ambient.Load().fault.Error()
+	want.Routes.Ambient = f.graph.rds.ambient.Load().fault.Error()
 	expect("a newer version is invalid")
 	if want.Routes.Ambient == "" {
 		t.Error("the reason is missing")

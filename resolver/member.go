@@ -2,21 +2,22 @@ package resolver
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// member watches one Cluster and its endpoints. The clusters under an aggregate one are up to
-// the clusterNode. Guarded by the graph's lock.
+// member is one Cluster that the channel watches, with its endpoints. The clusters under an aggregate one are
+// up to the clusterNodes that use the member. Guarded by the graph's lock.
 type member struct {
-	graph   *graph
-	name    string
-	changed func(m *member, before *balancer.ClusterState) // is called after a change of state
-	cds     *watch[*xdsresource.Cluster]
-	notes   *notes
-	source  endpointSource // nil: there are no endpoints outside the Cluster
+	graph  *graph
+	name   string
+	users  []*clusterNode // the member ends with the last one
+	cds    *watch[*xdsresource.Cluster]
+	notes  *notes
+	source endpointSource // nil: there are no endpoints outside the Cluster
 	// state is empty until the Cluster is known, and has neither Endpoints nor Err until
 	// the endpoints are.
 	state *balancer.ClusterState
@@ -33,14 +34,28 @@ type endpointSource interface {
 	stop()
 }
 
-func newMember(g *graph, name string, changed func(*member, *balancer.ClusterState)) *member {
-	m := &member{graph: g, name: name, changed: changed, state: new(balancer.ClusterState)}
-	m.cds = newWatch(g, xdsresource.ClusterType, name, m.onCluster)
-	m.notes = &notes{graph: g, cluster: m.cds}
+// acquire returns the member of the given name for a user. It starts to watch a new one.
+func (g *graph) acquire(name string, user *clusterNode) *member {
+	m := g.members[name]
+	if m == nil {
+		m = &member{graph: g, name: name, state: new(balancer.ClusterState)}
+		m.cds = newWatch(g, xdsresource.ClusterType, name, m.onCluster)
+		m.notes = &notes{graph: g, cluster: m.cds}
+		g.members[name] = m
+		m.cds.start()
+	}
+	m.users = append(m.users, user)
 	return m
 }
 
-func (m *member) start() { m.cds.start() }
+// release ends the use of a member.
+func (m *member) release(user *clusterNode) {
+	m.users = slices.DeleteFunc(m.users, func(n *clusterNode) bool { return n == user })
+	if len(m.users) == 0 {
+		m.stop()
+		delete(m.graph.members, m.name)
+	}
+}
 
 func (m *member) stop() {
 	m.cds.stop()
@@ -119,11 +134,20 @@ func (m *member) waits(err error) bool {
 }
 
 func (m *member) setState(s balancer.ClusterState) {
-	if !equalStates(&s, m.state) {
-		before := m.state
-		m.state = &s
-		m.changed(m, before)
+	before := m.state
+	if s.Cluster == before.Cluster && s.Endpoints == before.Endpoints && sameError(s.Err, before.Err) {
+		return
 	}
+	m.state = &s
+	sameUnder := slices.Equal(under(before), under(&s))
+	for _, n := range m.users {
+		n.memberChanged(m, m == n.self || !sameUnder)
+	}
+	m.graph.changed()
+}
+
+func sameError(a, b error) bool {
+	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
 // edsEndpoints are those of a ClusterLoadAssignment.

@@ -53,6 +53,7 @@ type xdsResolver struct {
 	applied    atomic.Pointer[applied] // last; nil before the first snapshot
 
 	// Only the publisher uses these.
+	published *snapshot
 	config    *config                  // in use, or nil
 	selector  *configselector.Selector // made of it
 	connected bool                     // a State with a configuration was published
@@ -159,7 +160,10 @@ func (r *xdsResolver) publishAll() {
 		}
 		r.pending = false
 		r.mu.Unlock()
-		r.publish(r.graph.snapshot())
+		if s := r.graph.snapshot(); s != r.published && (s.config != nil || s.err != nil) {
+			r.published = s
+			r.publish(s)
+		}
 	}
 }
 

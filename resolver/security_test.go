@@ -129,7 +129,7 @@ func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
 		f.answer("Cluster top", aggregate("a", "b"))
 		f.serve("a", "1")
 		f.serve("b", "2")
-		f.seen = f.changes
+		f.see()
 		f.keep("Cluster a", unreachable("a"))
 		f.change("Cluster a", securedEDS("a"), "R: top=[a=? b=2]")
 		f.change("ClusterLoadAssignment a", endpoints("a", "3"), "R: top=[a=3 b=2]")

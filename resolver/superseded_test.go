@@ -97,7 +97,7 @@ func TestReplacedListsOfAnAggregateReleaseTheirClusters(t *testing.T) {
 			xdstest.Equal(t, "the graph", "R: A=[B=B D=D]", f.describe())
 			f.expectWatches(watched("Cluster " + next)...)
 		}
-		f.seen = f.changes
+		f.see()
 		f.give("n99")
 		f.expect("R: A=[B=B n99=n99]")
 	})

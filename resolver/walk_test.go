@@ -79,7 +79,7 @@ func TestDepthOfAggregates(t *testing.T) {
 		if len(f.watches["Cluster a17"]) > 0 {
 			t.Error("the cluster that is too deep is watched")
 		}
-		f.seen = f.changes
+		f.see()
 		f.give("a16")
 		f.expect("R: a1=[a16=a16] ok=ok")
 	})
