@@ -19,29 +19,27 @@ type collectionWatch struct {
 	watcher xdsclient.CollectionWatcher
 
 	// Guarded by wrapper.mu.
-	round   int                      // number of the running leg
-	whole   int                      // the leg of the last CollectionChanged, 0 if that was an error
+	whole   *leg                     // that of the last CollectionChanged, nil if that was an error
 	members map[memberKey]heldMember // of the layer above
 }
 
+// anOlderLeg stands for whichever leg gave the members of a collection that has not answered as a whole.
+var anOlderLeg = new(leg)
+
 type memberKey struct{ name, parameters string }
 
-// heldMember is a member that the layer above has, and the number of its leg.
+// heldMember is a member that the layer above has, and the leg that has it.
 type heldMember struct {
 	xdsclient.Member
-	round int
+	leg *leg
 }
 
 func keyOf(m xdsclient.Member) memberKey { return memberKey{m.Name, m.Parameters.Key()} }
 
 func (x *collectionWatch) open(l *leg) (stop func()) {
-	x.round++
 	g := x.group
 	return x.below.WatchCollectionLocator(g.typ, x.name, g.constraints, (*collectionLeg)(l))
 }
-
-// outdate does nothing: the round has changed.
-func (x *collectionWatch) outdate() {}
 
 // collectionLeg is the watcher below of a collection.
 type collectionLeg leg
@@ -96,55 +94,51 @@ func (l *collectionLeg) AmbientError(m xdsclient.Member, err error, done func())
 	}
 }
 
-// judgeMember records a change of a member, and returns how it is passed on.
-func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) passage {
+// judgeMember records a change of a member, and returns how it is passed on. A leg that reports an error of a member
+// has that member, unless the error withdraws it: the member is not removed with those that only older legs had.
+func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) (verdict passage) {
 	x := l.of()
 	mu := x.mu()
 	mu.Lock()
 	defer mu.Unlock()
-	held, known := x.members[keyOf(m)]
+	verdict, now := (*leg)(l).judge(x.members[keyOf(m)].leg, err)
 	switch {
-	case !(*leg)(l).isRunning():
-		return passNothing
-	case err == nil:
-		x.members[keyOf(m)] = heldMember{m, x.round}
-		return passChange
-	case known && held.round != x.round && !withdraws(err):
-		// The leg has the member, so it is not removed.
-		x.members[keyOf(m)] = heldMember{m, x.round}
-		return passAmbient
-	default:
+	case verdict == passNothing:
+	case now == nil:
 		delete(x.members, keyOf(m))
-		return passChange
+	default:
+		x.members[keyOf(m)] = heldMember{m, (*leg)(l)}
 	}
+	return verdict
 }
 
 // judge records a change of the collection as a whole, and returns how it is passed on, and
-// the members that it removes, in order.
+// the members that it removes, in order. An error before the first answer of the collection leaves its members; a
+// later one of the same leg withdraws them.
 func (l *collectionLeg) judge(err error) (verdict passage, left []xdsclient.Member) {
 	x := l.of()
 	mu := x.mu()
 	mu.Lock()
 	defer mu.Unlock()
-	switch {
-	case !(*leg)(l).isRunning():
-		return passNothing, nil
-	case err == nil:
-		x.whole = x.round
-		return passChange, x.expel()
-	case x.whole != x.round && (x.whole != 0 || len(x.members) > 0) && !withdraws(err):
-		return passAmbient, nil
-	default: // it also withdraws the members
-		x.whole = 0
-		clear(x.members)
-		return passChange, nil
+	before := x.whole
+	if before == nil && len(x.members) > 0 {
+		before = anOlderLeg
 	}
+	verdict, now := (*leg)(l).judge(before, err)
+	if verdict != passChange {
+		return verdict, nil
+	}
+	if x.whole = now; now != nil {
+		return verdict, x.expel()
+	}
+	clear(x.members)
+	return verdict, nil
 }
 
 // expel removes the members that the running leg does not have. The caller holds wrapper.mu.
 func (x *collectionWatch) expel() (left []xdsclient.Member) {
 	for key, held := range x.members {
-		if held.round != x.round {
+		if held.leg != x.leg {
 			left = append(left, held.Member)
 			delete(x.members, key)
 		}

@@ -2,31 +2,17 @@ package dpdswrapper
 
 import "github.com/dynxds/dynxds/xdsclient"
 
-// holding is what the layer above has of a resource.
-type holding int
-
-const (
-	holdsNothing holding = iota // no answer, or an error
-	holdsCurrent                // the resource of the running leg
-	holdsOld                    // that of an older leg
-)
-
 // resourceWatch is the watch of one resource.
 type resourceWatch struct {
 	watch
 	watcher xdsclient.Watcher
-	holds   holding // guarded by wrapper.mu
+	// from is the leg whose resource the layer above has, nil for none. Guarded by wrapper.mu.
+	from *leg
 }
 
 func (x *resourceWatch) open(l *leg) (stop func()) {
 	g := x.group
 	return x.below.WatchLocator(g.typ, x.name, g.constraints, (*resourceLeg)(l))
-}
-
-func (x *resourceWatch) outdate() {
-	if x.holds == holdsCurrent {
-		x.holds = holdsOld
-	}
 }
 
 // resourceLeg is the watcher below of a resource.
@@ -62,21 +48,11 @@ func (l *resourceLeg) AmbientError(err error, done func()) {
 }
 
 // judge records a change, and returns how it is passed on.
-func (l *resourceLeg) judge(err error) passage {
+func (l *resourceLeg) judge(err error) (verdict passage) {
 	x := l.of()
 	mu := x.mu()
 	mu.Lock()
 	defer mu.Unlock()
-	switch {
-	case !(*leg)(l).isRunning():
-		return passNothing
-	case err == nil:
-		x.holds = holdsCurrent
-		return passChange
-	case x.holds == holdsOld && !withdraws(err):
-		return passAmbient
-	default:
-		x.holds = holdsNothing
-		return passChange
-	}
+	verdict, x.from = (*leg)(l).judge(x.from, err)
+	return verdict
 }

@@ -35,13 +35,10 @@ type watch struct {
 	first leg  // most watches have no other
 }
 
-// kind is what differs between watches of resources and of collections. The caller holds
-// wrapper.mu.
+// kind is what differs between watches of resources and of collections.
 type kind interface {
-	// open starts the watch below for a leg.
+	// open starts the watch below for a leg. The caller holds wrapper.mu.
 	open(l *leg) (stop func())
-	// outdate records that the layer above has the resource of an old leg.
-	outdate()
 }
 
 // leg is a watch of the client below, with the constraints of the time when it started.
@@ -60,8 +57,8 @@ func (x *watch) start() {
 	}
 	before := x.leg
 	x.run(new(leg))
-	x.kind.outdate()
 	before.stop()
+	before.stop = nil // The layer above may have something of the old leg for long.
 }
 
 func (x *watch) run(l *leg) {
@@ -106,6 +103,22 @@ const (
 	passAmbient
 	passChange
 )
+
+// judge returns how an answer of a leg is passed on, and from which leg the layer above has a value then, nil for
+// none. before is the leg that it has the value from so far. A value of an older leg stays after an error, unless
+// that withdraws it. The caller holds wrapper.mu.
+func (l *leg) judge(before *leg, err error) (verdict passage, now *leg) {
+	switch {
+	case !l.isRunning():
+		return passNothing, before
+	case err == nil:
+		return passChange, l
+	case before != nil && before != l && !withdraws(err):
+		return passAmbient, before
+	default:
+		return passChange, nil
+	}
+}
 
 // withdraws reports whether an error means that this client does not have the resource, or no
 // longer.
