@@ -86,28 +86,6 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 	}
 }
 
-// Errors for names that are not watched are counted and dropped.
-func TestErrorsForUnwatchedNames(t *testing.T) {
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		a := v.listen("a")
-		s := v.connect()
-		s.say(v.types.clusters, "1", nil, resourceError("u", codes.Internal, "x"), resourceError("v", codes.NotFound, "x"))
-		xdstest.Equal(t, "the NACK", "", s.answer())
-		if got := v.c.Stats(); got.Unasked != 2 || got.ServerErrors != 0 {
-			t.Errorf("Stats() is %+v, want 2 unasked and no ServerErrors", got)
-		}
-		v.c.mu.Lock()
-		xdstest.Equal(t, "entries of the cache",
-			1, len(v.c.authorities[authorityKey{}].levels[0].resources))
-		v.c.mu.Unlock()
-		if v.delta {
-			a.fault(KindTimeout)
-		} else {
-			a.fault(KindDoesNotExist)
-		}
-	})
-}
-
 // The server's message is passed on, cut at 1 KiB, and made valid.
 func TestErrorTextIsCut(t *testing.T) {
 	overEachProtocol(t, nil, func(v *protocolTest) {
@@ -120,54 +98,6 @@ func TestErrorTextIsCut(t *testing.T) {
 			`(management server passthrough:///script, node id "node-1"); the control plane knows why`
 		if got := none.fault(KindServer).Error(); got != text {
 			t.Errorf("the error reads\n%s\nwant\n%s", got, text)
-		}
-	})
-}
-
-// What of an error cannot be read is a fault of the response. It may be about any
-// resource that seems to be missing, so none is deleted.
-func TestErrorsThatCannotBeRead(t *testing.T) {
-	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
-		a := v.listen("a")
-		s := v.connect()
-		s.say(v.types.clusters, "1", clusters(cluster("a", "x")))
-		a.cluster("x")
-		s.answer()
-		s.say(v.types.clusters, "2", nil, resourceError("", codes.NotFound, "x"))
-		if got, want := s.answer(), "1 of 1 Cluster resources are invalid; resource_errors[0]: it names no resource"; got != want {
-			t.Errorf("the NACK is\n%s\nwant\n%s", got, want)
-		}
-		a.silent()
-	})
-}
-
-// gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics".
-func TestCacheEntryStates(t *testing.T) {
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		names := []string{"accepted", "rejected", "failed", "missing"}
-		for _, name := range names {
-			v.listen(name)
-		}
-		s := v.connect()
-		state := func(name string) CacheState {
-			v.c.mu.Lock()
-			defer v.c.mu.Unlock()
-			return v.c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: v.types.clusters, name: name}].state
-		}
-		for _, name := range names {
-			xdstest.Equal(t, name+" is in state before the response", StateRequested, state(name))
-		}
-		s.say(v.types.clusters, "1", clusters(cluster("accepted", "x"), badCluster("rejected", "x")), resourceError("failed", codes.NotFound, "x"))
-		s.answer()
-		pass(time.Minute)
-		missing := StateDoesNotExist
-		if v.delta {
-			missing = StateTimeout
-		}
-		for name, want := range map[string]CacheState{
-			"accepted": StateACKed, "rejected": StateNACKed, "failed": StateReceivedError, "missing": missing,
-		} {
-			xdstest.Equal(t, "the state of "+name, want, state(name))
 		}
 	})
 }

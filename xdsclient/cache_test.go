@@ -10,39 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// The same bytes keep the same value, are not decoded, cause no call to a watcher, and are ACKed.
-func TestUnchangedResourceCostsNothing(t *testing.T) {
-	for name, form := range map[string]func(proto.Message) proto.Message{
-		"bare":             func(m proto.Message) proto.Message { return m },
-		"wrapped":          func(m proto.Message) proto.Message { return wrap(t, "a", m) },
-		"wrapped nameless": func(m proto.Message) proto.Message { return wrap(t, "", m) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-				a, _ := listen(t, c, types.clusters, "a")
-				s := server.asked()
-				s.send(types.clusters, "1", "n1", form(cluster("a", "1")))
-				s.request()
-				value := a.cluster("1")
-				s.send(types.clusters, "2", "n2", form(cluster("a", "1")))
-				check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
-				a.silent()
-				types.wantDecoded(t, 1)
-				late, _ := listen(t, c, types.clusters, "a")
-				if late.cluster("1") != value {
-					t.Error("the value was replaced")
-				}
-				// And a change is noticed.
-				s.send(types.clusters, "3", "n3", form(cluster("a", "2")))
-				a.cluster("2")
-				s.send(types.clusters, "4", "n4", form(cluster("a", "1")))
-				a.cluster("1")
-				types.wantDecoded(t, 3)
-			})
-		})
-	}
-}
-
 // Given a resource that the client has, when another version of it is decoded, then the
 // decoder can build on the value that it has of that name, and on no other.
 func TestDecoderCanBuildOnTheLastValue(t *testing.T) {

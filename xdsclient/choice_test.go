@@ -5,10 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -68,35 +65,6 @@ func TestChoiceOfVariants(t *testing.T) {
 			watch x=a{shard=0-5}              -> stream; req +a{shard=0-5}
 			send 1 a{shard=5}!no a{shard=3}=3 -> nack 1; x: invalid
 		`},
-	})
-}
-
-// A server that does not wrap what has no parameters sends it bare. It matches all.
-func TestBareResourceMatchesAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, false)
-		prod, test := d.watchBoth("env=prod", "env=test")
-		bare := func(text string) {
-			d.k.push(mustMarshal(t, &discoverypb.DiscoveryResponse{
-				TypeUrl: d.types.clusters.TypeURL, Nonce: text, Resources: []*anypb.Any{pack(t, cluster("a", text))},
-			}))
-		}
-		bare("x")
-		allHear("x", prod, test)
-		bare("x")
-		allSilent(prod, test)
-		d.types.wantDecoded(t, 1)
-		bare("y")
-		allHear("y", prod, test)
-		// Beside a variant that matches it comes last.
-		m := inSotW(t, &answer{TypeUrl: d.types.clusters.TypeURL, Nonce: "n"})
-		m.Resources = append(m.Resources, pack(t, cluster("a", "z")))
-		r := &answer{}
-		variantOf("a", "env=prod", "variant")(r)
-		m.Resources = append(m.Resources, inSotW(t, r).Resources...)
-		d.k.push(mustMarshal(t, m))
-		prod.cluster("variant")
-		test.cluster("z")
 	})
 }
 
@@ -166,21 +134,5 @@ func TestUnreadableParameters(t *testing.T) {
 		prod.cluster("p1")
 		prod.silent()
 		test.fault(KindInvalid)
-	})
-}
-
-// Variants with the same content are the same to a watcher, but not to the choice
-// between them.
-func TestVariantsOfEqualContent(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		e, _ := d.watch("a", "shard=0-5")
-		d.listens()
-		d.says(variantOf("a", "shard=5", "x"))
-		e.cluster("x")
-		d.says(variantOf("a", "shard=4", "x"))
-		e.silent()
-		xdstest.Equal(t, "the variant in use",
-			"{shard=4}", d.k.c.Dump().Resources[0].Parameters.String())
-		d.types.wantDecoded(t, 1)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -63,20 +62,6 @@ func TestLongNonceEndsTheStream(t *testing.T) {
 			t.Errorf("got error %v, want one about the nonce", err)
 		}
 		a.silent()
-	})
-}
-
-// A server that could not be reached is asked for one resource that the client has, as an answer is wanted.
-func TestServerThatWasUnreachableIsAskedForOne(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listenBoth(t, c, types.clusters, "a", "b")
-		s := server.askedDelta()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-		s.request()
-		server.stop()
-		pass(10 * time.Second)
-		server.start()
-		server.delta().expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, initial: map[string]string{"a": "", "b": "1"}, node: true})
 	})
 }
 

@@ -151,49 +151,6 @@ func TestCollectionMembership(t *testing.T) {
 	xdstest.Equal(t, "resources unasked for", 4, k.c.Stats().Unasked)
 }
 
-// Only delta has collections.
-func TestCollectionOverSotW(t *testing.T) {
-	t.Run("server that does not implement delta", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			server.sotwOnly = true
-			c := server.collectionClient()
-			a, _ := listen(t, c, types.clusters, "a")
-			e, _ := watchCollection(t, c, types.clusters, collectionName)
-			e.heard()
-			check(t, server.stream().request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-			e.heard("collection: configuration")
-			late, _ := watchCollection(t, c, types.clusters, collectionName)
-			late.heard("collection: configuration")
-			other, _ := watchCollection(t, c, types.clusters, collectionDir+"below/*")
-			other.heard("collection: configuration")
-			a.fault(KindTimeout)
-			e.heard()
-		})
-	})
-}
-
-// A member may come without a name in its wrapper, and is then found by its bytes. It
-// is not any more once its collection is not watched.
-func TestNamelessMember(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, stop := watchCollection(t, c, types.clusters, collectionName)
-		listen(t, c, types.clusters, "other")
-		s := server.delta()
-		nameless := has("", "1", cluster(collectionDir+"a", "x"))
-		s.send(types.clusters, "n1", nameless)
-		e.heard("member a = x", "collection")
-		s.send(types.clusters, "n2", nameless)
-		e.heard()
-		types.wantDecoded(t, 1)
-		stop()
-		synctest.Wait()
-		s.send(types.clusters, "n3", nameless)
-		synctest.Wait()
-		xdstest.Equal(t, "resources unasked for", 1, c.Stats().Unasked)
-	})
-}
-
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
 	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
@@ -208,37 +165,6 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 		}
 		e, _ := watchCollection(t, c, types.clusters, "xdstp://unknown/T/*")
 		e.heard("collection: configuration")
-	})
-}
-
-// What the watcher of a collection owes holds the stream up, and stops to when the
-// watch does. After that it is not called.
-func TestCollectionWatcherOwesDone(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e := newCollectionEar(t)
-		e.keep = make(chan func(), 100)
-		stop := c.WatchCollection(types.clusters, collectionName, e)
-		b, _ := listen(t, c, types.endpoints, "b")
-		s := server.delta()
-		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"))
-		e.heard("member a = x", "member b = x", "member c = x", "collection")
-		s.send(types.endpoints, "n2", has("b", "1", endpoints("b")))
-		for range 4 {
-			b.silent()
-			(<-e.keep)()
-		}
-		b.value()
-		s.send(types.clusters, "n3", lacks(collectionDir+"a"), member("b", "2", "y"))
-		s.send(types.endpoints, "n4", lacks("b"))
-		e.heard("member a: does not exist", "member b = y")
-		b.silent()
-		stop()
-		b.ambient(KindDoesNotExist)
-		synctest.Wait() // for the server to be told
-		c.mu.Lock()
-		xdstest.Equal(t, "authorities left", 1, len(c.authorities))
-		c.mu.Unlock()
-		e.heard()
 	})
 }
 

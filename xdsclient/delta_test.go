@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -110,40 +107,6 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	}
 }
 
-// Envoy, service/discovery/v3/discovery.proto, DeltaDiscoveryRequest: each response is
-// answered with its own nonce. Changes of the subscriptions have a request of their own,
-// without a nonce: Istio ignores the subscriptions in a request whose nonce is not that of
-// its last response, and in a NACK.
-func TestDeltaAnswersEachResponse(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	k := newDeltaCore(t)
-	k.c.Watch(types.clusters, "a", &counter{})
-	stop := k.c.Watch(types.clusters, "b", &counter{})
-	k.answer()
-	k.push(k.delta(types.clusters, "n1", has("a", "1", cluster("a", "x"))))
-	k.push(k.delta(types.clusters, "n2", has("a", "2", badCluster("a", "no")), has("b", "2", badCluster("b", "neither"))))
-	k.push(k.delta(types.clusters, "n3", has("a", "3", cluster("a", "y"))))
-	k.c.Watch(types.clusters, "c", &counter{})
-	stop()
-	var got []string
-	for {
-		r, _ := k.channel.NextRequest()
-		if r == nil {
-			break
-		}
-		k.channel.Sent()
-		got = append(got, fmt.Sprint(r.Nonce, "|", r.Fault, "|", r.Subscribe.Names, "|", r.Unsubscribe.Names))
-	}
-	want := []string{
-		"n1||[]|[]", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither|[]|[]`, "n3||[]|[]",
-		"||[c]|[b]",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("answers are\n%q\nwant\n%q", got, want)
-	}
-}
-
 // A server that reads no answers is cut off before they fill the memory.
 func TestDeltaBacklogIsBounded(t *testing.T) {
 	t.Parallel()
@@ -167,23 +130,6 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 			k.channel.Reading()
 		}
 	}
-}
-
-// UNIMPLEMENTED from a server that has answered is an error like any other, and so
-// it is in SotW.
-func TestUnimplementedElsewhereIsAnError(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		a.cluster("x")
-		s.end <- status.Error(codes.Unimplemented, "any more")
-		server.delta().end <- status.Error(codes.Unimplemented, "at all")
-		server.stream().end <- status.Error(codes.Unimplemented, "neither")
-		if err := a.ambient(KindUnreachable); !strings.Contains(err.Error(), "Unimplemented: neither") {
-			t.Errorf("got %v, want the reason of the SotW stream in it", err)
-		}
-	})
 }
 
 // There is one version by name, of which a server takes it that all subscriptions have it.

@@ -73,22 +73,6 @@ func (d *desk) watch(name string, constraints ...string) (*ear, func()) {
 	return e, d.k.c.WatchLocator(d.types.clusters, name, choose(constraints...), e)
 }
 
-// movesAwayAndBack watches the cluster "kept", and "a" for env=prod, then for env=test, then for env=prod
-// again, all before the server has said anything. It returns the last watch.
-func (d *desk) movesAwayAndBack() *ear {
-	d.t.Helper()
-	d.watch("kept")
-	_, stop := d.watch("a", "env=prod")
-	d.hears("+a{env=prod}", "+kept")
-	_, stopTest := d.watch("a", "env=test")
-	stop()
-	d.hears("+a{env=test}", "-a{env=prod}")
-	prod, _ := d.watch("a", "env=prod")
-	stopTest()
-	d.hears("+a{env=prod}", "-a{env=test}")
-	return prod
-}
-
 // watchBoth watches the cluster "a" twice, and takes the requests for that.
 func (d *desk) watchBoth(first, second string) (*ear, *ear) {
 	d.t.Helper()
@@ -158,21 +142,6 @@ func (d *desk) hearSotW(message []byte) (changes []string) {
 	d.asked = now
 	slices.Sort(changes)
 	return changes
-}
-
-// lists takes the SotW requests that are due and returns what each lists.
-func (d *desk) lists() (lists []string) {
-	d.t.Helper()
-	for message := d.k.request(); message != nil; message = d.k.request() {
-		var m discoverypb.DiscoveryRequest
-		d.unmarshal(message, &m)
-		var of []string
-		for _, l := range m.GetResourceLocators() {
-			of = append(of, locatorText(l))
-		}
-		lists = append(lists, strings.Join(of, " "))
-	}
-	return lists
 }
 
 func (d *desk) unmarshal(message []byte, m proto.Message) {

@@ -212,43 +212,6 @@ func TestInitialVersionsOfVariants(t *testing.T) {
 	})
 }
 
-// A name that is watched with constraints is one entry in the dump per constraints.
-func TestDumpHasConstraintsAndParameters(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		for _, constraints := range [][]string{{"env=prod"}, {"env=test"}, {}} {
-			d.watch("a", constraints...)
-		}
-		d.listens()
-		d.says(variantOf("a", "env=prod", "x"), refuses(7, "a", "env=test"))
-		var got []string
-		for _, r := range d.k.c.Dump().Resources {
-			text := r.Name + " " + r.Constraints.String() + " " + r.Parameters.String() + " " + string(r.State)
-			if r.Failure != nil {
-				text += ": " + r.Failure.Err.Constraints.String()
-			}
-			got = append(got, text)
-		}
-		want := []string{"a {} {env=prod} ACKED", "a {env=prod} {env=prod} ACKED", "a {env=test} {} RECEIVED_ERROR: {env=test}"}
-		xdstest.Equal(t, "the dump", want, got)
-	})
-}
-
-// What is dropped because it matches nobody is counted.
-func TestMetricOfUnmatchedVariants(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		m := newMeter()
-		defer d.k.c.Attach("xds:///t", m)()
-		d.watch("a", "shard=0-5")
-		d.listens()
-		d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"), variantOf("a", "shard=7", "7"), variantOf("b", "", "b"))
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		const of = "{xds:///t,passthrough:///nowhere,envoy.config.cluster.v3.Cluster}"
-		want := map[string]int64{"resource_updates_valid" + of: 1, "dynxds.xds_client.unmatched_variants" + of: 1}
-		xdstest.Equal(t, "counts", want, m.counts)
-	})
-}
-
 // BenchmarkMove1000 changes the constraints of 1,000 watches at once, from the calls
 // to the bytes of the one request and to what the watchers are told of the answer.
 // ns/watch is the same for any number of them: the time is linear.

@@ -8,13 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 func init() { grpcbridge.RegisterMetrics(Metrics()...) }
@@ -85,90 +82,10 @@ func (m *meter) read(t *testing.T) map[string]int64 {
 	return g
 }
 
-// expect checks what a meter shows once the client is at rest.
-func (m *meter) expect(t *testing.T, moment string, want map[string]int64) {
-	t.Helper()
-	synctest.Wait()
-	if diff := cmp.Diff(want, m.read(t)); diff != "" {
-		t.Errorf("%s: %s", moment, diff)
-	}
-}
-
 const (
 	onServer = "{xds:///t,passthrough:///script}"
 	ofType   = "{xds:///t,passthrough:///script,envoy.config.cluster.v3.Cluster}"
 )
-
-// inState is the gauge of clusters with old-style names.
-func inState(state string) string {
-	return "resources{xds:///t,#old," + state + ",envoy.config.cluster.v3.Cluster}"
-}
-
-// gRFC A78, "XdsClient": what the five metrics count, by their labels.
-func TestMetrics(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		m := newMeter()
-		defer c.Attach("xds:///t", m)()
-		m.expect(t, "at first", map[string]int64{})
-
-		listen(t, c, types.clusters, "a")
-		listen(t, c, types.clusters, "b")
-		m.expect(t, "watched", map[string]int64{"connected" + onServer: 0, inState("requested"): 2})
-		s := server.stream()
-		m.expect(t, "a stream", map[string]int64{"connected" + onServer: 1, inState("requested"): 2})
-		s.breakOff()
-		lost := map[string]int64{"connected" + onServer: 0, inState("requested"): 2, "server_failure" + onServer: 1}
-		m.expect(t, "the server lost", lost)
-		server.stream().breakOff()
-		m.expect(t, "still lost", lost)
-
-		s = server.stream()
-		s.send(types.clusters, "1", "n1", cluster("a", "x"), badCluster("b", "y"), cluster("unasked", "z"))
-		m.expect(t, "one valid, one not, one unasked", map[string]int64{
-			"connected" + onServer: 1, "server_failure" + onServer: 1,
-			"resource_updates_valid" + ofType: 1, "resource_updates_invalid" + ofType: 1,
-			inState("acked"): 1, inState("nacked"): 1,
-		})
-		// "The counter will be incremented even for resources that have not changed."
-		s.send(types.clusters, "2", "n2", cluster("a", "x"), cluster("b", "y"))
-		m.expect(t, "one unchanged", map[string]int64{
-			"connected" + onServer: 1, "server_failure" + onServer: 1,
-			"resource_updates_valid" + ofType: 3, "resource_updates_invalid" + ofType: 1,
-			inState("acked"): 2,
-		})
-		s.send(types.clusters, "3", "n3", badCluster("a", "x"))
-		m.expect(t, "one invalid, one deleted", map[string]int64{
-			"connected" + onServer: 1, "server_failure" + onServer: 1,
-			"resource_updates_valid" + ofType: 3, "resource_updates_invalid" + ofType: 2,
-			inState("nacked_but_cached"): 1, inState("does_not_exist_but_cached"): 1,
-		})
-	}, testutils.ServerFeatures("ignore_resource_deletion"))
-}
-
-// gRFC A78 counts resources: one that goes by several names is one, and what a
-// server says in place of a resource is none. The NACK counts in the same way.
-func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		m := newMeter()
-		defer c.Attach("xds:///t", m)()
-		for _, name := range []string{"own", "alias", "other"} {
-			listen(t, c, types.clusters, name)
-		}
-		s := server.askedDelta()
-		s.send(types.clusters, "n1", has("own", "1", badCluster("own", "no"), "alias"), fails("other", codes.Internal, "no"))
-		m.expect(t, "one invalid", map[string]int64{
-			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1,
-			inState("nacked"): 2, inState("received_error"): 1,
-		})
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1",
-			nack: `1 of 1 Cluster resources are invalid; Cluster "own": no; Cluster "alias": no`})
-		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias"))
-		m.expect(t, "one valid", map[string]int64{
-			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1, "resource_updates_valid" + ofType: 1,
-			inState("acked"): 2, inState("received_error"): 1,
-		})
-	})
-}
 
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": every value of
 // grpc.xds.cache_state.
@@ -188,19 +105,6 @@ func TestCacheStateLabels(t *testing.T) {
 	} {
 		xdstest.Equal(t, "r.stateLabel()", want, r.stateLabel())
 	}
-}
-
-// gRFC A78, grpc.xds.authority: the authority of new-style names.
-func TestAuthorityLabel(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		m := newMeter()
-		defer c.Attach("xds:///t", m)()
-		listen(t, c, types.clusters, "xdstp://au/envoy.config.cluster.v3.Cluster/a")
-		m.expect(t, "watched", map[string]int64{
-			"connected" + onServer: 0,
-			"resources{xds:///t,au,requested,envoy.config.cluster.v3.Cluster}": 1,
-		})
-	}, testutils.Authority("au", "passthrough:///script", nil))
 }
 
 // A client that channels share reports to each of them, once per target.

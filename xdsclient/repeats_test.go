@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -19,12 +18,8 @@ import (
 type answerer interface {
 	// repeat sends cluster a once more, under a nonce of its own.
 	repeat(typ *ResourceType, text string)
-	// waitReply waits for a request that answers a response, and reports whether it is
-	// a NACK, and the nonce.
-	waitReply() (nack bool, nonce string)
 	// replies takes the requests that have come, of which each answers a response.
 	replies() (n int)
-	quiet()
 }
 
 type sotwAnswerer struct {
@@ -37,11 +32,6 @@ func (s *sotwAnswerer) repeat(typ *ResourceType, text string) {
 	s.send(typ, "1", fmt.Sprint("n", s.n), cluster("a", text))
 }
 
-func (s *sotwAnswerer) waitReply() (bool, string) {
-	r := s.request()
-	return r.GetErrorDetail() != nil, r.GetResponseNonce()
-}
-
 func (s *sotwAnswerer) replies() int { return drain(s.requests) }
 
 type deltaAnswerer struct {
@@ -52,11 +42,6 @@ type deltaAnswerer struct {
 func (s *deltaAnswerer) repeat(typ *ResourceType, text string) {
 	s.n++
 	s.send(typ, fmt.Sprint("n", s.n), has("a", "1", cluster("a", text)))
-}
-
-func (s *deltaAnswerer) waitReply() (bool, string) {
-	r := s.request()
-	return r.GetErrorDetail() != nil, r.GetResponseNonce()
 }
 
 func (s *deltaAnswerer) replies() int { return drain(s.requests) }
@@ -89,177 +74,6 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 			s := server.askedDelta()
 			test(t, types, c, a, &deltaAnswerer{deltaStream: s})
 		})
-	})
-}
-
-// A server that answers each ACK, or each NACK with what was NACKed, is answered once a second.
-// Each repetition is counted, and not decoded.
-func TestRepliesToARepeatedResponsePause(t *testing.T) {
-	for _, text := range []string{"blue", "bad: blue"} {
-		t.Run(text, func(t *testing.T) {
-			onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-				m := newMeter()
-				t.Cleanup(c.Attach("xds:///t", m))
-				const rounds = 40
-				bad, rejected, metric := text != "blue", uint64(0), "resource_updates_valid"
-				if bad {
-					rejected, metric = rounds, "resource_updates_invalid"
-				}
-				for i := range rounds {
-					sent := time.Now()
-					s.repeat(types.clusters, text)
-					nack, nonce := s.waitReply()
-					if want := fmt.Sprint("n", i+1); nack != bad || nonce != want {
-						t.Fatalf("the reply has nonce %q, a NACK: %v; want %q, %v", nonce, nack, want, bad)
-					}
-					want := time.Second
-					if i < 2 { // The first response that looks like the last one is worked on.
-						want = 0
-					}
-					if wait := time.Since(sent); wait != want {
-						t.Errorf("reply %d took %v, want %v", i, wait, want)
-					}
-				}
-				if bad {
-					a.fault(KindInvalid)
-				} else {
-					a.cluster("blue")
-				}
-				a.silent()
-				stats := c.Stats()
-				if stats.Responses != rounds || stats.Rejected != rejected || stats.Decoded > 2 {
-					t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rejected)
-				}
-				xdstest.Equal(t, "resources counted by the metrics", rounds, m.read(t)[metric+ofType])
-			})
-		})
-	}
-}
-
-// holdBack repeats a response until its answer is held back.
-func holdBack(t *testing.T, types *testTypes, s answerer, text string) {
-	t.Helper()
-	for range 3 {
-		s.repeat(types.clusters, text)
-		synctest.Wait()
-	}
-	if n := s.replies(); n != 2 {
-		t.Fatalf("%d answers went out at once, want 2", n)
-	}
-}
-
-// While an answer is held back a different response is worked on, and answered, at once.
-func TestDifferentResponseIsNotHeldBack(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		holdBack(t, types, s, "bad: blue")
-		a.fault(KindInvalid)
-		start := time.Now()
-		s.repeat(types.clusters, "green")
-		a.cluster("green")
-		for nonce := ""; nonce != "n4"; {
-			_, nonce = s.waitReply()
-		}
-		if late := time.Since(start); late > 0 {
-			t.Errorf("the answer took %v, want it at once", late)
-		}
-		s.repeat(types.clusters, "bad: red")
-		if nack, _ := s.waitReply(); !nack || time.Since(start) > 0 {
-			t.Errorf("the next answer: a NACK: %v, after %v; want a NACK at once", nack, time.Since(start))
-		}
-		a.ambient(KindInvalid)
-	})
-}
-
-// A server that repeats itself at leisure is answered at once each time.
-func TestSlowRepetitionsAreAnsweredAtOnce(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		for i := range 20 {
-			s.repeat(types.clusters, "blue")
-			synctest.Wait()
-			if s.replies() != 1 {
-				t.Fatalf("response %d was not answered at once", i)
-			}
-			pass(time.Second)
-		}
-		a.cluster("blue")
-	})
-}
-
-// Over SotW a change of the subscriptions goes out at once, in a request that is the NACK
-// that was held back.
-func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		wire := server.asked()
-		s := &sotwAnswerer{scriptStream: wire}
-		holdBack(t, types, s, "bad: blue")
-		a.fault(KindInvalid)
-
-		start := time.Now()
-		listen(t, c, types.clusters, "b")
-		check(t, wire.request(), want{typ: types.clusters, names: []string{"a", "b"}, nonce: "n3", nack: true})
-		listen(t, c, types.endpoints, "e")
-		check(t, wire.request(), want{typ: types.endpoints, names: []string{"e"}})
-		if late := time.Since(start); late > 0 {
-			t.Errorf("the change took %v, want it at once", late)
-		}
-		pass(time.Minute)
-		s.quiet()
-	})
-}
-
-// A response with what nobody watches makes the client repeat its last list of names
-// before it lists a change. That does not wait either.
-func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		for i := range 3 {
-			s.send(types.clusters, "1", fmt.Sprint("n", i), cluster("a", "blue"), cluster("b", "blue"))
-			synctest.Wait()
-		}
-		if n := drain(s.requests); n != 2 {
-			t.Fatalf("%d answers went out at once, want 2", n)
-		}
-		a.cluster("blue")
-		start := time.Now()
-		listen(t, c, types.clusters, "b")
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2"})
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n2"})
-		if late := time.Since(start); late > 0 {
-			t.Errorf("the change took %v, want it at once", late)
-		}
-	})
-}
-
-// Over delta a change of the subscriptions goes out at once as well, and the same bytes
-// as before are worked on if they answer it.
-func TestRepetitionAfterSubscriptionChangeIsWorkedOn(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, stop := listen(t, c, types.clusters, "a")
-		keep, _ := listen(t, c, types.clusters, "keep")
-		wire := server.askedDelta()
-		s := &deltaAnswerer{deltaStream: wire}
-		wire.send(types.clusters, "n0", has("keep", "1", cluster("keep", "blue")))
-		wire.request()
-		keep.cluster("blue")
-		holdBack(t, types, s, "blue")
-		a.cluster("blue")
-
-		start := time.Now()
-		stop()
-		for r := wire.request(); len(r.GetResourceNamesUnsubscribe()) == 0; {
-			r = wire.request()
-		}
-		again, _ := listen(t, c, types.clusters, "a")
-		for r := wire.request(); len(r.GetResourceNamesSubscribe()) == 0; {
-			r = wire.request()
-		}
-		s.repeat(types.clusters, "blue")
-		again.cluster("blue")
-		if late := time.Since(start); late > 0 {
-			t.Errorf("that took %v, want it at once", late)
-		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // TestTranscripts follows the transcripts of testdata/transcripts. A file has tests and beginnings, each of which ends at the next one
@@ -20,7 +21,8 @@ import (
 //	== name of a test
 //	@ over SotW              what transcriptTest.over is; over both protocols if there is none
 //	@ servers x y | none     transcriptTest.servers: two, of which the second has no features
-//	@ enveloped              transcriptTest.enveloped; likewise changes
+//	@ enveloped              transcriptTest.enveloped; likewise changes and direct
+//	@ authority x low        an authority of the bootstrap, with its server
 //	@ after started
 //	send 1 a=x -> ack 1 a; a = x
 func TestTranscripts(t *testing.T) {
@@ -63,7 +65,7 @@ func readTranscripts(t *testing.T, text string) *transcriptFile {
 			beginning = ""
 			f.tests, f.from, f.begun = append(f.tests, transcriptTest{name: test}), append(f.from, i+1), append(f.begun, 0)
 			if golden.Updating() {
-				f.tests[last+1].got = &transcriptEvents{steps: make(map[int]map[string][]string)}
+				f.tests[last+1].got = &transcriptEvents{steps: make(map[int]map[string][]string), wrong: make(map[int]bool)}
 			}
 		case isAttribute:
 			f.from[last]++
@@ -95,25 +97,32 @@ func (x *transcriptTest) set(name, value string) bool {
 		x.enveloped = true
 	case "changes":
 		x.changes = true
+	case "direct":
+		x.direct = true
+	case "authority":
+		authority, server, _ := strings.Cut(value, " ")
+		x.authorities = append(x.authorities, testutils.Authority(authority, uri(slices.Index(transcriptServers, server)), nil))
 	default:
 		return false
 	}
 	return true
 }
 
-// transcriptEvents are what followed from steps from which something else should have, by their lines and the protocol.
+// transcriptEvents are what followed from steps, by their lines and the protocol, and from which something else should have.
 type transcriptEvents struct {
 	mu    sync.Mutex
 	steps map[int]map[string][]string
+	wrong map[int]bool
 }
 
-func (e *transcriptEvents) add(step int, protocol string, got []string) {
+func (e *transcriptEvents) add(step int, protocol string, got []string, right bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.steps[step] == nil {
 		e.steps[step] = make(map[string][]string)
 	}
 	e.steps[step][protocol] = got
+	e.wrong[step] = e.wrong[step] || !right
 }
 
 // dropped is in place of a line that goes on with what followed before.
@@ -128,8 +137,8 @@ func (f *transcriptFile) rewritten() string {
 			continue
 		}
 		for at, got := range test.got.steps {
-			if at < f.begun[i] {
-				continue // the step is in a beginning, and stays
+			if at < f.begun[i] || !test.got.wrong[at] {
+				continue // the step is right, or in a beginning, and stays
 			}
 			line := f.from[i]
 			for range at - f.begun[i] {
@@ -137,7 +146,7 @@ func (f *transcriptFile) rewritten() string {
 				}
 			}
 			step, _, _ := strings.Cut(lines[line], "->")
-			lines[line] = strings.TrimSpace(step) + " -> " + strings.Join(overBoth(got), "; ")
+			lines[line] = written(strings.TrimSpace(step), overBoth(got))
 			for line++; goesOn(line); line++ {
 				lines[line] = dropped
 			}
@@ -146,23 +155,46 @@ func (f *transcriptFile) rewritten() string {
 	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return line == dropped }), "\n")
 }
 
-// overBoth joins what followed over the protocols.
-func overBoth(got map[string][]string) []string {
+// written is a step and what follows from it, in several lines if it is long.
+func written(step string, events []string) string {
+	const width = 120
+	lines, line := "", step
+	for i, event := range events {
+		switch {
+		case i == 0:
+			line += " -> " + event
+		case len(line)+len(event) > width:
+			lines, line = lines+line+"\n", "    -> "+event
+		default:
+			line += "; " + event
+		}
+	}
+	return lines + line
+}
+
+// overBoth joins what followed over the protocols, in an order that holds over each.
+func overBoth(got map[string][]string) (all []string) {
+	sotw, delta := got["sotw"], got["delta"]
 	if len(got) == 1 {
-		for _, events := range got {
-			return events
-		}
+		return append(sotw, delta...)
 	}
-	var all []string
-	for _, protocol := range []string{"sotw", "delta"} {
-		for _, event := range got[protocol] {
-			switch {
-			case !slices.Contains(got["sotw"], event), !slices.Contains(got["delta"], event):
-				all = append(all, protocol+" "+event)
-			case !slices.Contains(all, event):
-				all = append(all, event)
-			}
+	for i, event := range sotw {
+		at := slices.Index(delta, event)
+		if at < 0 {
+			all = append(all, "sotw "+event)
+			continue
 		}
+		for _, before := range delta[:at] {
+			all = append(all, "delta "+before)
+		}
+		delta = delta[at+1:]
+		if name, ok := strings.CutPrefix(event, "req +"); ok && i > 0 && sotw[i-1] == "req -"+name {
+			all[len(all)-1], event = "", "again "+name
+		}
+		all = append(all, event)
 	}
-	return all
+	for _, event := range delta {
+		all = append(all, "delta "+event)
+	}
+	return slices.DeleteFunc(all, func(event string) bool { return event == "" })
 }

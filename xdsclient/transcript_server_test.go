@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -39,7 +40,8 @@ type transcriptStream interface {
 // transcriptRequest is a request of either protocol.
 type transcriptRequest struct {
 	typeURL, version, nonce string
-	node, nack              bool
+	node                    bool
+	nack                    string
 	names, unsubscribe      []string
 	initial                 map[string]string
 }
@@ -65,6 +67,14 @@ func hasNode(r interface{ GetNode() *corev3.Node }) bool {
 	return r.GetNode().GetId() == "node-1" && len(r.GetNode().GetClientFeatures()) > 0
 }
 
+// nackOf returns the text of a NACK. The protobuf runtime varies its white space on purpose.
+func nackOf(r interface{ GetErrorDetail() *statuspb.Status }) string {
+	if detail := r.GetErrorDetail(); detail != nil && codes.Code(detail.GetCode()) != codes.InvalidArgument {
+		return fmt.Sprint("with another code than INVALID_ARGUMENT: ", detail)
+	}
+	return strings.ReplaceAll(r.GetErrorDetail().GetMessage(), "\u00a0", " ")
+}
+
 func (s *scriptStream) next() *transcriptRequest {
 	if r := s.poll(); r != nil {
 		return sotwRequestOf(r)
@@ -75,7 +85,7 @@ func (s *scriptStream) next() *transcriptRequest {
 func sotwRequestOf(r *discoverypb.DiscoveryRequest) *transcriptRequest {
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
-		nack: r.GetErrorDetail() != nil, names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
+		nack: nackOf(r), names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
 	}
 }
 
@@ -88,7 +98,7 @@ func (s *deltaStream) next() *transcriptRequest {
 
 func deltaRequestOf(r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
 	return &transcriptRequest{
-		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: r.GetErrorDetail() != nil,
+		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: nackOf(r),
 		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
 		unsubscribe: locatorsOr(r.GetResourceLocatorsUnsubscribe(), r.GetResourceNamesUnsubscribe()),
 		initial:     r.GetInitialResourceVersions(),
@@ -119,9 +129,9 @@ func (s *transcriptServer) events(x *transcript) (events []string) {
 		}
 		select {
 		case stream := <-s.streams:
-			s.stream = stream
+			s.stream, s.delta = stream, false
 		case stream := <-s.deltas:
-			s.stream = stream
+			s.stream, s.delta = stream, true
 		default:
 			return events
 		}
@@ -147,8 +157,8 @@ func (s *transcriptServer) texts(x *transcript, r *transcriptRequest) (texts []s
 	}
 	answer, version := "", strings.TrimPrefix(r.nonce, "n")
 	switch {
-	case r.nack:
-		answer = "nack " + version
+	case r.nack != "":
+		answer, x.nack = "nack "+version, r.nack
 	case r.nonce != "":
 		answer = "ack " + version
 	}
@@ -210,6 +220,8 @@ func (s *transcriptServer) send(x *transcript, version string, words []string) {
 	typ := x.types.clusters
 	if rest, ok := strings.CutPrefix(version, "e:"); ok {
 		version, typ = rest, x.types.endpoints
+	} else if rest, ok := strings.CutPrefix(version, "?:"); ok {
+		version, typ = rest, &ResourceType{}
 	}
 	if s.stream == nil {
 		x.t.Fatalf("there is no stream to send %q on", words)
@@ -226,7 +238,7 @@ func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, n
 	r := &answer{TypeUrl: typ.TypeURL, SystemVersionInfo: version, Nonce: nonce}
 	bare := make(map[*discoverypb.Resource]bool)
 	for _, word := range words {
-		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-") {
+		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-^") {
 			bare[r.Resources[len(r.Resources)-1]] = true
 		}
 	}
@@ -245,6 +257,7 @@ func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, n
 // item adds what a word says to a response.
 func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, word string) {
 	word, removed := strings.CutPrefix(word, "-")
+	word, nameless := strings.CutPrefix(word, "^")
 	name, mark, rest := word, byte('='), ""
 	inner := max(0, strings.IndexByte(word, '}'))
 	if at := strings.IndexAny(word[inner:], "=!?~"); at >= 0 {
@@ -281,6 +294,9 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 		w.Resource = pack(x.t, badCluster(name, rest))
 	default:
 		w.Resource = pack(x.t, cluster(name, rest))
+	}
+	if nameless {
+		w.Name = ""
 	}
 	r.Resources = append(r.Resources, w)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -28,7 +28,7 @@ import (
 //
 // Names: a is a cluster, e:a a ClusterLoadAssignment, dir/a a cluster in the directory of the
 // collection dir/*, and * the wildcard. Resources: a=x is cluster a with the text x, a!x is one that
-// is invalid for the reason x, a?Internal/x an error with that code and text in its place (xRFC TP3),
+// is invalid for the reason x, ^a=x is in a wrapper without a name, a?Internal/x an error with that code and text in its place (xRFC TP3),
 // -a says that it was removed, a~ is a heartbeat. a|b=x has the alias b. a@7=x has a version of its own,
 // in a wrapper if the protocol is SotW; otherwise the version is that of the response. a{env=prod,v=1} has
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
@@ -40,15 +40,29 @@ import (
 //	batch stop a, watch b  does the steps while requests are held back
 //	send 1 a=x b!no        sends a response with version 1 and nonce n1; send 2@1 has nonce n2
 //	send e:1 a             sends one of endpoints
-//	break                  ends the stream with UNAVAILABLE
-//	refuse, accept         refuses streams from now on, and accepts them again
+//	send ?:1               sends one without a type
+//	break                  ends the stream with UNAVAILABLE; "break OK" and "break Internal why" with another status
+//	refuse, accept         refuses streams from now on, and accepts them again; "refuse Internal why" gives the status
+//	down, up               breaks all connections and refuses others, and accepts them again
+//	speak SotW             has the server implement SotW only from now on; "speak delta" both
+//	close                  closes the client
 //	wait 15s               lets time pass
 //	same a c               checks that the last values of the watches are the same pointer
 //	servers a high low     checks which servers the versions in use of a resource are from
 //	decoded 3              checks how many resources were decoded
 //	streams 1              checks how many streams were opened
-//	late stop c, send 1 a  (TestRules) the client writes requests after all of the steps
-//	open                   (TestRules) opens a stream after break
+//	late stop c, send 1 a  (direct) the client writes requests after all of the steps
+//	open                   (direct) opens a stream after break
+//
+// What is asked of the client is told in what follows:
+//
+//	began                  when the streams of a server were opened
+//	nack                   the text of the last NACK
+//	text a                 the text of the last error of a watch; "code a" its code; "transient a" whether it is transient
+//	stats Unasked          counters of Stats
+//	metrics                counters since the first such step, and gauges, of gRFC A78
+//	connected              the servers of the dump, and whether they are connected
+//	dump                   the resources of the dump: the state, the version in use and its time, and the last failure
 //
 // What follows:
 //
@@ -82,6 +96,12 @@ type transcript struct {
 	// direct is the client if it has no connection.
 	direct *trial
 	got    *transcriptEvents // of the transcriptTest
+	// told is what the client was asked in the current step, meter has been told since the first step "metrics", and
+	// nack is the text of the last NACK.
+	told  []string
+	meter *meter
+	nack  string
+	began time.Time
 }
 
 // transcriptTest is one test.
@@ -94,6 +114,10 @@ type transcriptTest struct {
 	servers []string
 	// enveloped has values of clusters have their envelopes.
 	enveloped bool
+	// direct has no connection: the client writes its requests when all of a step is done.
+	direct bool
+	// authorities are further ones of the bootstrap.
+	authorities []testutils.BootstrapOption
 	// changes has the SotW responses of clusters have changes only, in place of the full state.
 	changes bool
 	steps   string
@@ -109,7 +133,12 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 		t.Run(test.name, func(t *testing.T) {
 			run := func(t *testing.T, protocols ...string) {
 				bubble(t, func(t *testing.T) {
-					x := newTranscript(t, protocols, test.servers)
+					var x *transcript
+					if test.direct {
+						x = newDirectTranscript(t, test.way(protocols[0]))
+					} else {
+						x = newTranscript(t, protocols, test.servers, test.authorities...)
+					}
 					if x.both = test.over == ""; test.enveloped {
 						x.types.clusters = envelopedClusters()
 					}
@@ -137,14 +166,23 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 	}
 }
 
+// way is how a client without a connection speaks.
+func (x *transcriptTest) way(protocol string) *checkWay {
+	features := strings.Join(x.servers, " ")
+	return &checkWay{
+		delta: protocol == "delta", full: !x.changes, faulty: true,
+		locators: strings.Contains(features, "dynamic_parameter_constraints"), keeps: !strings.Contains(features, "fail_on_data_errors"),
+	}
+}
+
 // newTranscript starts the servers, which speak the protocols, the last one for those that are left, and
 // have the features, and a client. The caller is in a bubble.
-func newTranscript(t *testing.T, protocols, features []string) *transcript {
+func newTranscript(t *testing.T, protocols, features []string, options ...testutils.BootstrapOption) *transcript {
 	t.Helper()
 	if len(features) == 0 {
 		features = []string{""}
 	}
-	x := &transcript{t: t, types: newTestTypes(), protocol: strings.ToLower(protocols[0])}
+	x := &transcript{t: t, types: newTestTypes(), protocol: strings.ToLower(protocols[0]), began: time.Now()}
 	x.watches, x.locators = make(map[string]*transcriptWatch), make(map[string]string)
 	f := newFleet(t, len(features))
 	all := make([][]string, len(f))
@@ -156,7 +194,7 @@ func newTranscript(t *testing.T, protocols, features []string) *transcript {
 		}
 		x.servers = append(x.servers, &transcriptServer{script: s, delta: delta})
 	}
-	x.c = f.clientWith(all, testutils.Authority("auth", "", nil))
+	x.c = f.clientWith(all, append(options, testutils.Authority("auth", "", nil))...)
 	return x
 }
 
@@ -172,10 +210,11 @@ func (x *transcript) run(text string) {
 			continue
 		}
 		step, follows, _ := strings.Cut(line, "->")
+		x.told = nil
 		x.do(x.c, strings.TrimSpace(step))
 		synctest.Wait()
 		var want []string
-		for text := range strings.SplitSeq(follows, ";") {
+		for _, text := range eventsOf(step, follows) {
 			text = x.forProtocol(strings.TrimSpace(text))
 			if name, ok := strings.CutPrefix(text, "again "); ok {
 				if text = "req +" + name; x.protocol == "sotw" {
@@ -186,20 +225,29 @@ func (x *transcript) run(text string) {
 				want = append(want, text)
 			}
 		}
-		got := x.events()
+		got := append(x.told, x.events()...)
+		happened := slices.Clone(got)
 		bySource := func(a, b string) int {
 			return cmp.Compare(sourceOf(strings.TrimPrefix(a, "?")), sourceOf(strings.TrimPrefix(b, "?")))
 		}
 		slices.SortStableFunc(want, bySource)
 		slices.SortStableFunc(got, bySource)
+		right := follow(want, got)
 		switch {
-		case follow(want, got):
 		case x.got != nil:
-			x.got.add(i, x.protocol, got)
-		default:
+			x.got.add(i, x.protocol, happened, right)
+		case !right:
 			x.t.Fatalf("step %q: got\n\t%s\nwant\n\t%s", step, strings.Join(got, "; "), strings.Join(want, "; "))
 		}
 	}
+}
+
+// eventsOf splits what follows from a step. Texts stay whole.
+func eventsOf(step, follows string) []string {
+	if verb, _, _ := strings.Cut(step, " "); verb == "text" || verb == "nack" {
+		return []string{follows}
+	}
+	return strings.Split(follows, ";")
 }
 
 // follow reports whether events are those that are wanted, but for those that may be missing.
@@ -299,16 +347,28 @@ func (x *transcript) do(c LocatorClient, step string) {
 	case "done":
 		for _, name := range words {
 			w := x.watches[name]
+			if w.collection != nil {
+				(<-w.collection.keep)()
+				continue
+			}
 			w.owed[0]()
 			w.owed = w.owed[1:]
 		}
 	case "send":
 		s.send(x, words[0], words[1:])
 	case "break":
-		s.stream.endWith(status.Error(codes.Unavailable, "off for lunch"))
+		s.stream.endWith(statusOf(x.t, cmp.Or(rest, "Unavailable off for lunch")))
 		s.stream = nil
 	case "refuse":
-		s.setRefuse(errRefused)
+		s.setRefuse(statusOf(x.t, cmp.Or(rest, "Unavailable no more streams")))
+	case "down":
+		s.stop()
+	case "up":
+		s.start()
+	case "speak":
+		s.setSotWOnly(rest == "SotW")
+	case "close":
+		x.c.Close()
 	case "accept":
 		s.setRefuse(nil)
 	case "wait":
@@ -332,8 +392,96 @@ func (x *transcript) do(c LocatorClient, step string) {
 	case "streams":
 		xdstest.Equal(x.t, "streams opened", rest, fmt.Sprint(len(s.attempts())))
 	default:
-		x.t.Fatalf("unknown step %q", step)
+		x.told = append(x.told, x.tell(s, verb, words)...)
 	}
+}
+
+// tell returns what a step asks of the client.
+func (x *transcript) tell(s *transcriptServer, verb string, words []string) (told []string) {
+	x.t.Helper()
+	switch verb {
+	case "text", "code", "transient":
+		err := x.watches[words[0]].err
+		if err == nil {
+			x.t.Fatalf("%s has had no error", words[0])
+		}
+		return []string{map[string]string{"text": err.Error(), "code": err.Code.String(), "transient": fmt.Sprint(err.Transient)}[verb]}
+	case "began":
+		return []string{strings.Trim(fmt.Sprint(s.attempts()), "[]")}
+	case "nack":
+		return []string{x.nack}
+	case "stats":
+		stats := reflect.ValueOf(x.c.Stats())
+		for _, name := range words {
+			told = append(told, fmt.Sprintf("%s %v", name, stats.FieldByName(name)))
+		}
+	case "metrics":
+		if x.meter == nil {
+			x.meter = newMeter()
+			x.t.Cleanup(x.c.Attach("xds:///t", x.meter))
+		}
+		counts := x.meter.read(x.t)
+		short := strings.NewReplacer("xds:///t,", "", "passthrough:///0", "high", "envoy.config.cluster.v3.", "")
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
+			told = append(told, fmt.Sprintf("%s %d", short.Replace(name), counts[name]))
+		}
+	case "connected":
+		for _, d := range x.c.Dump().Servers {
+			text := fmt.Sprintf("%s %v", serverNamed(d.URI), d.Connected)
+			if !d.NextAttempt.IsZero() {
+				text += fmt.Sprintf(", next attempt in %v", time.Until(d.NextAttempt))
+			}
+			if d.Err != nil {
+				text += fmt.Sprintf(": %v", d.Err)
+			}
+			told = append(told, text)
+		}
+	case "dump":
+		for _, r := range x.c.Dump().Resources {
+			told = append(told, x.dumped(&r))
+		}
+	default:
+		x.t.Fatalf("unknown step %q", verb)
+	}
+	return told
+}
+
+// dumped writes a resource of the dump.
+func (x *transcript) dumped(r *ResourceDump) string {
+	text := strings.ReplaceAll(r.Name, collectionDir, "dir/")
+	if !r.Constraints.IsZero() {
+		text += r.Constraints.String()
+	}
+	text += " " + string(r.State)
+	if r.Cached() {
+		m := cluster("", "")
+		_ = r.Any().UnmarshalTo(m) // endpoints have no text
+		text += fmt.Sprintf(" %s version %s of %s at %v", m.GetAltStatName(), r.Version, serverNamed(r.Server), r.LastUpdated.Sub(x.began))
+		if r.Value() == nil {
+			x.t.Errorf("%q has no value", r.Name)
+		}
+		if !r.Parameters.IsZero() {
+			text += " " + r.Parameters.String()
+		}
+	} else if r.Any() != nil || r.Value() != nil || !r.LastUpdated.IsZero() {
+		x.t.Errorf("%q is not cached, but has %v, %v, of %v", r.Name, r.Any(), r.Value(), r.LastUpdated)
+	}
+	if f := r.Failure; f != nil {
+		text += fmt.Sprintf(", failed %s at %v: %v", f.Version, f.Time.Sub(x.began), f.Err.Err)
+		if !f.Err.Constraints.Equal(r.Constraints) {
+			x.t.Errorf("error %v is for other constraints than %v", f.Err, r.Constraints)
+		}
+	}
+	return text
+}
+
+// serverNamed is what a transcript calls a server.
+func serverNamed(uri string) string { return transcriptServers[uri[len(uri)-1]-'0'] }
+
+// statusOf reads a status: OK, or a code and a text.
+func statusOf(t *testing.T, text string) error {
+	code, reason, _ := strings.Cut(text, " ")
+	return status.Error(codeNamed(t, code), reason)
 }
 
 // transcriptWatch is a watch of a transcript. One of ear and collection is set.
@@ -345,6 +493,8 @@ type transcriptWatch struct {
 	// not called.
 	value any
 	owed  []func()
+	// err is the last error.
+	err *Error
 }
 
 func (x *transcript) watch(c LocatorClient, word string) {
@@ -370,7 +520,9 @@ func (x *transcript) watch(c LocatorClient, word string) {
 	chosen := choose(constraints...)
 	x.locators[locatorText(&discoverypb.ResourceLocator{Name: name, DynamicParameterConstraints: chosen.ToProto()})] = text
 	if isCollection(name) || name == wildcard {
-		w.collection = newCollectionEar(x.t)
+		if w.collection = newCollectionEar(x.t); keepDone {
+			w.collection.keep = make(chan func(), 1000)
+		}
 		w.stop = c.WatchCollectionLocator(typ, name, chosen, w.collection)
 	} else {
 		w.ear = newEar(x.t)
@@ -414,6 +566,9 @@ func (w *transcriptWatch) events(single bool) (events []string) {
 		h := <-w.ear.calls
 		if w.ear.keepDone {
 			w.owed = append(w.owed, h.done)
+		}
+		if h.err != nil {
+			w.err = h.err
 		}
 		switch {
 		case h.ambient:
