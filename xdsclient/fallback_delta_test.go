@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 )
 
 // gRFC A71: the way down and the way up are the same whatever each of the servers speaks. Bytes that the
@@ -90,57 +89,4 @@ func TestLastAnswerOutlivesTheWatch(t *testing.T) {
 		stop a
 		watch late=a           -> late = x; late ambient: server error
 	`}})
-}
-
-var (
-	speaksSotW  []string
-	speaksDelta = []string{"delta"}
-)
-
-// peer waits for the next stream of the protocol, and for what the client has to say
-// on it.
-func (s *script) peer(features []string) peer {
-	s.t.Helper()
-	if len(features) > 0 {
-		return s.delta()
-	}
-	stream := s.stream()
-	synctest.Wait()
-	return stream
-}
-
-// A server that does not implement delta is no server that is
-// unreachable, wherever in the list it is. The client remembers which one it was.
-func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
-	for name, sotwOnly := range map[string]int{"the higher server": 0, "the lower server": 1} {
-		t.Run(name, func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				f[sotwOnly].sotwOnly = true
-				speaks := [][]string{speaksDelta, speaksDelta}
-				speaks[sotwOnly] = speaksSotW
-				c := f.clientWith([][]string{speaksDelta, speaksDelta})
-				a, _ := listen(t, c, types.clusters, "a")
-				high := f[0].peer(speaks[0])
-				f[1].untouched()
-				high.say(types.clusters, "1", clusters(cluster("a", "high")))
-				a.cluster("high")
-
-				f[0].lose(high)
-				b, _ := listen(t, c, types.clusters, "b")
-				low := f[1].peer(speaks[1])
-				low.say(types.clusters, "1", clusters(cluster("a", "low"), cluster("b", "low")))
-				allHear("low", a, b)
-				f[0].setRefuse(nil)
-				f[0].peer(speaks[0]).say(types.clusters, "1", clusters(cluster("a", "high"), cluster("b", "high")))
-				allHear("high", a, b)
-				b.silent()
-				synctest.Wait()
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if _, ok := c.refusals[c.config.Servers[sotwOnly].Key()]; !ok || len(c.refusals) != 1 {
-					t.Errorf("the client remembers %v, want %s", c.refusals, uri(sotwOnly))
-				}
-			})
-		})
-	}
 }

@@ -57,19 +57,6 @@ func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption
 	return c
 }
 
-// untouched checks that no stream was opened at a server.
-func (s *script) untouched() {
-	s.t.Helper()
-	synctest.Wait()
-	s.opened(0)
-}
-
-// opened checks how many streams were opened at a server.
-func (s *script) opened(want int) {
-	s.t.Helper()
-	xdstest.Equal(s.t, "streams opened", want, len(s.attempts()))
-}
-
 // gone checks that the client has left a stream.
 func (s *scriptStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
 
@@ -81,35 +68,10 @@ func mustEnd(t *testing.T, stream context.Context) {
 	}
 }
 
-// fallenBack returns a client whose primary server refuses streams, and which
-// has the clusters "a" and "b" of the secondary, as version "low".
-func fallenBack(t *testing.T, f fleet, types *testTypes) (c *XDSClient, a, b *ear, low *scriptStream) {
-	t.Helper()
-	f[0].setRefuse(errRefused)
-	f[0].hold()
-	c = f.client()
-	a, _ = listen(t, c, types.clusters, "a")
-	b, _ = listen(t, c, types.clusters, "b")
-	f[0].open()
-	low = f[1].stream()
-	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-	low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
-	allHear("low", a, b)
-	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n1"})
-	return c, a, b, low
-}
-
 // overFleet runs a test in a bubble with n servers.
 func overFleet(t *testing.T, n int, f func(t *testing.T, types *testTypes, f fleet)) {
 	t.Helper()
 	bubble(t, func(t *testing.T) { f(t, newTestTypes(), newFleet(t, n)) })
-}
-
-// lose ends the stream of a server, and refuses others until recover.
-func (s *script) lose(stream interface{ breakOff() }) {
-	s.setRefuse(errRefused)
-	stream.breakOff()
-	synctest.Wait()
 }
 
 // recover has the server accept streams again, and waits for one and its first request.

@@ -6,27 +6,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-// A resource whose name cannot be read may be any of those that seem to be
-// missing, so none is deleted.
-func TestNamelessResourceDeletesNothing(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		s.send(types.clusters, "2", "n2", cluster("", "2"))
-		a.silent()
-	})
-}
 
 // Resources that nobody asked for are dropped, whatever their number.
 func TestFloodOfUnaskedResources(t *testing.T) {
@@ -64,51 +49,6 @@ func TestNACKIsBounded(t *testing.T) {
 		if !strings.HasPrefix(text, "1000 of 1000 Cluster resources are invalid; resources[0]: ") || !strings.Contains(text, " more") {
 			t.Errorf("the NACK is %.100s … %s", text, text[len(text)-100:])
 		}
-	})
-}
-
-// A server that resets each stream after a response is asked no more often than
-// the first step of the backoff allows if the response was good, and less and less
-// often if it was not.
-func TestStreamResetsAfterEveryResponse(t *testing.T) {
-	second := time.Second
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		a := v.listen("a")
-		for range 4 {
-			s := v.connect()
-			s.say(v.types.clusters, "1", clusters(badCluster("a", "no")))
-			synctest.Wait()
-			s.breakOff()
-		}
-		a.fault(KindInvalid)
-		for range 4 {
-			s := v.connect()
-			s.say(v.types.clusters, "2", clusters(cluster("a", "x")))
-			synctest.Wait()
-			s.breakOff()
-		}
-		a.cluster("x")
-		v.connect()
-		want := []time.Duration{0, 1 * second, 3 * second, 7 * second, 15 * second, 16 * second, 17 * second, 18 * second, 19 * second}
-		xdstest.Equal(t, "streams began at", want, v.server.attempts())
-		a.silent()
-	})
-}
-
-// A server that answers with garbage is one that does not answer.
-func TestGarbageIsNoAnswer(t *testing.T) {
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		a := v.listen("a")
-		for range 3 {
-			v.connect().say(&ResourceType{}, "1", nil)
-		}
-		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "DiscoveryResponse: type_url is empty") {
-			t.Errorf("got %v, want the fault of the response in it", err)
-		}
-		v.connect().say(v.types.clusters, "1", clusters(cluster("a", "x")))
-		a.cluster("x")
-		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
-		xdstest.Equal(t, "streams began at", want, v.server.attempts())
 	})
 }
 

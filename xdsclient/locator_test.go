@@ -168,50 +168,6 @@ func TestChangeOfConstraintsIsOneRequestPerType(t *testing.T) {
 	}
 }
 
-// Equal constraints, whatever their order, are one subscription; others are another.
-func TestSubscriptionsByLocator(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		_, stop1 := d.watch("a", "env=prod", "v=1")
-		_, stop2 := d.watch("a", "v=1", "env=prod")
-		d.hears("+a{env=prod, v=1}")
-		_, stop3 := d.watch("a")
-		d.hears("+a")
-		_, stop4 := d.watch("a", "env=test")
-		d.hears("+a{env=test}")
-		stop1()
-		d.hears()
-		stop2()
-		d.hears("-a{env=prod, v=1}")
-		stop3()
-		d.hears("-a")
-		stop4()
-	})
-}
-
-// Envoy, xDS protocol: initial_resource_versions are by name, so that they cannot
-// speak for one of several variants.
-func TestInitialVersionsOfVariants(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		d.watch("same", "env=prod")
-		d.watch("same", "v=1")
-		d.watch("other", "env=prod")
-		d.watch("other", "env=test")
-		d.watch("half", "env=prod")
-		d.watch("half", "env=test")
-		d.watch("one", "env=prod")
-		d.watch("none", "env=prod")
-		d.listens()
-		d.says(variantOf("same", "env=prod,v=1", "1"), variantOf("other", "env=prod", "2"), variantOf("other", "env=test", "3"),
-			variantOf("half", "env=prod", "4"), variantOf("one", "env=prod", "5"))
-		d.breaks()
-		var m discoverypb.DeltaDiscoveryRequest
-		d.unmarshal(d.k.request(), &m)
-		want := map[string]string{"same": "1", "other": "", "half": "", "one": "5"}
-		xdstest.Equal(t, "initial_resource_versions", want, m.GetInitialResourceVersions())
-	})
-}
-
 // BenchmarkMove1000 changes the constraints of 1,000 watches at once, from the calls
 // to the bytes of the one request and to what the watchers are told of the answer.
 // ns/watch is the same for any number of them: the time is linear.

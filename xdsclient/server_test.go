@@ -210,6 +210,12 @@ func (s *script) setRefuse(err error) {
 	s.refuse = err
 }
 
+func (s *script) setSotWOnly(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sotwOnly = on
+}
+
 // attempts returns when streams began.
 func (s *script) attempts() []time.Duration {
 	s.mu.Lock()
