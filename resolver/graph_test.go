@@ -250,22 +250,6 @@ func failure(kind xdsclient.ErrorKind, text string) error {
 	return &xdsclient.Error{Kind: kind, Err: errors.New(text)}
 }
 
-func TestTheGraphFollowsLDSToRDSToCDSToEDS(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.expectWatches("Listener L")
-	f.answer("Listener L", toRDS("R"))
-	f.expectWatches("Listener L", "RouteConfiguration R")
-	f.expectNothing()
-	f.answer("RouteConfiguration R", routes("R", "a", "b"))
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b")
-	f.expect("R: a=? b=?") // The first configuration waits for no cluster.
-	f.answer("Cluster a", eds("ea"))
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b", "ClusterLoadAssignment ea")
-	f.change("ClusterLoadAssignment ea", endpoints("ea", "1"), "R: a=1 b=?")
-	f.change("Cluster b", errors.New("no b"), "R: a=1 b=!no b")
-}
-
 func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
@@ -284,37 +268,6 @@ func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
 	}
 }
 
-func TestNewRoutesWaitForTheirClusters(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "b", "c"))
-	f.serve("b", "2")
-	f.expectNothing()
-	// The routes in use still change.
-	f.change("ClusterLoadAssignment a", endpoints("a", "1a"), "R: a=1a")
-	f.change("Cluster c", errors.New("no c"), "R: b=2 c=!no c") // An error is an answer.
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c")
-}
-
-// While new routes wait for a cluster, a deleted cluster of the old routes alone stays in use
-// until the new ones are. If routes to that cluster replace them instead, it is deleted.
-func TestADeletedClusterOfOldRoutesStaysUntilTheNewOnesWork(t *testing.T) {
-	t.Parallel()
-	xdstest.Parallel(t, "the new routes work", func(t *testing.T) {
-		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"))
-		f.keep("Cluster a", errors.New("deleted"))
-		f.serve("b", "2")
-		f.expect("R: b=2")
-	})
-	xdstest.Parallel(t, "the old routes return", func(t *testing.T) {
-		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"))
-		f.keep("Cluster a", errors.New("deleted"))
-		f.change("RouteConfiguration R", routes("R", "a"), "R: a=!deleted")
-	})
-}
-
 func TestRoutesReplacedBeforeTheirClustersAnswerAreNeverUsed(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
@@ -326,89 +279,6 @@ func TestRoutesReplacedBeforeTheirClustersAnswerAreNeverUsed(t *testing.T) {
 	f.serve("c", "3")
 	f.expect("R: a=1 c=3")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster c", "ClusterLoadAssignment c")
-}
-
-func TestANewRouteConfigurationReplacesTheOldOneOnceItAnswers(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.keep("Listener L", toRDS("R2"))
-	f.expectWatches("Listener L", "RouteConfiguration R", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
-	// Until then the old one may change,
-	f.change("RouteConfiguration R", routes("R", "a", "a"), "R: a=1")
-	// its removal has no effect,
-	f.keep("RouteConfiguration R", failure(xdsclient.KindDoesNotExist, "R is deleted"))
-	// and neither has a transient error of the new one.
-	f.keep("RouteConfiguration R2", failure(xdsclient.KindInvalid, "R2 is bad"))
-	f.change("RouteConfiguration R2", routes("R2", "a"), "R2: a=1")
-	f.expectWatches("Listener L", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
-}
-
-func TestANewRouteConfigurationThatDoesNotExistWithdrawsTheRoutes(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.answer("Listener L", toRDS("R2"))
-	missing := failure(xdsclient.KindDoesNotExist, "R2 does not exist")
-	f.change("RouteConfiguration R2", missing, "!"+missing.Error()+", 0 clusters")
-	f.expectWatches("Listener L", "RouteConfiguration R2")
-}
-
-func TestTheListenerReturnsToTheRouteConfigurationInUse(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.answer("Listener L", toRDS("R2"))
-	f.change("Listener L", toRDS("R"), "R: a=1")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a")
-}
-
-func TestRoutesMoveInlineAndBack(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.change("Listener L", &xdsresource.Listener{Name: "L", RouteConfig: routes("inline", "a")}, "inline: a=1")
-	f.expectWatches("Listener L", "Cluster a", "ClusterLoadAssignment a")
-	f.keep("Listener L", toRDS("R"))
-	f.change("RouteConfiguration R", routes("R", "a"), "R: a=1")
-}
-
-func TestADeletedListenerRemovesEverythingAndMayReturn(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.change("Listener L", errors.New("deleted"), "!deleted, 0 clusters")
-	f.expectWatches("Listener L")
-	f.route("a")
-	f.expect("R: a=?")
-}
-
-func TestAClusterKeepsItsEndpointsUntilTheNextAssignmentAnswers(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.change("Cluster a", eds("other"), "R: a=1")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment other")
-	f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
-	f.change("ClusterLoadAssignment other", errors.New("deleted"), "R: a=!deleted")
-	f.change("Cluster a", eds("third"), "R: a=?")
-}
-
-func TestAFaultOfOneClusterAffectsNoOther(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "a", "b"))
-	f.serve("b", "2")
-	f.expect("R: a=1 b=2")
-	f.change("Cluster b", errors.New("deleted"), "R: a=1 b=!deleted")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster b")
-}
-
-func TestNoVirtualHostForTheAuthority(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	other := routes("R", "a")
-	other.VirtualHosts[0].Domains = []string{"elsewhere"}
-	f.answer("RouteConfiguration R", other)
-	if got := f.describe(); !strings.Contains(got, `no virtual host for authority "authority"`) || !strings.Contains(got, "node-1") {
-		t.Errorf("snapshot: %s", got)
-	}
-	f.see()
-	f.change("RouteConfiguration R", routes("R", "a"), "R: a=?")
 }
 
 func TestAnUnchangedAnswerChangesNothing(t *testing.T) {
@@ -441,24 +311,4 @@ func TestAnAmbientErrorChangesNothing(t *testing.T) {
 	f := configured(t)
 	f.ambient("Cluster a", errors.New("the server is down"))
 	f.expectNothing()
-}
-
-// New routes wait for the clusters that they add, and not for those that RPCs are sent to already.
-func TestNewRoutesDoNotWaitForAClusterInUse(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.route("a", "silent")
-	f.serve("a", "1")
-	f.expect("R: a=1 silent=?")
-	f.answer("RouteConfiguration R", routes("R", "b", "silent"))
-	f.expectNothing()
-	// Routes that replace them before b has answered wait for b, too.
-	f.keep("RouteConfiguration R", routes("R", "b", "c", "silent"))
-	f.answer("Cluster c", errors.New("no c"))
-	f.expectNothing()
-	f.serve("b", "2")
-	f.expect("R: b=2 c=!no c silent=?")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c", "Cluster silent")
-	f.serve("silent", "3")
-	f.expect("R: b=2 c=!no c silent=3")
 }

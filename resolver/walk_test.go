@@ -1,7 +1,6 @@
 package resolver
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func aggregate(underlying ...string) *xdsresource.Cluster {
@@ -22,31 +20,6 @@ func (f *fixture) give(clusters ...string) {
 	f.t.Helper()
 	for _, c := range clusters {
 		f.answer("Cluster "+c, inlined(c, static, c))
-	}
-}
-
-func TestAggregateIsFlattenedDepthFirst(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		given  string
-		graph  map[string][]string
-		leaves []string
-		want   string
-	}{
-		{"the example of gRFC A37", map[string][]string{"A": {"B", "C"}, "C": {"D", "E"}}, []string{"B", "D", "E"}, "[B=B D=D E=E]"},
-		{"one cluster", map[string][]string{"A": {"B"}}, []string{"B"}, "[B=B]"},
-		{"duplicates, of which the first counts (gRFC A37)", map[string][]string{"A": {"B", "C", "B", "D"}, "C": {"D", "B"}}, []string{"B", "D"}, "[B=B D=D]"},
-		{"an aggregate twice", map[string][]string{"A": {"C", "B", "C"}, "C": {"D"}}, []string{"D", "B"}, "[D=D B=B]"},
-	} {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			f := routed(t, "A")
-			f.answer("Cluster A", aggregate(tc.graph["A"]...))
-			if c, ok := tc.graph["C"]; ok {
-				f.answer("Cluster C", aggregate(c...))
-			}
-			f.give(tc.leaves...)
-			f.expect("R: A=" + tc.want)
-		})
 	}
 }
 
@@ -101,25 +74,6 @@ func TestDepthOfAggregates(t *testing.T) {
 	})
 }
 
-// A cycle is an error of the clusters that lead into it, and of no other.
-func TestCycleOfAggregates(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A", "B", "D", "S")
-	f.answer("Cluster S", aggregate("S", "D"))
-	f.answer("Cluster A", aggregate("D", "B"))
-	f.answer("Cluster B", aggregate("C"))
-	f.give("D")
-	f.answer("Cluster C", aggregate("B"))
-	f.expect(`R: A=!aggregate cluster "A" leads back to cluster "B": "A" → "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
-		` B=!aggregate cluster "B" leads back to cluster "B": "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
-		` D=D` +
-		` S=!aggregate cluster "S" leads back to cluster "S": "S" → "S" (node id "node-1"); take that out of the clusters of "S"`)
-	f.give("C")
-	f.answer("Cluster S", aggregate("D"))
-	f.give("D")
-	f.expect("R: A=[D=D C=C] B=[C=C] D=D S=[D=D]")
-}
-
 // 2^15 paths lead through such a graph.
 func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	t.Parallel()
@@ -138,77 +92,6 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	if len(w.Heights) != 31 || w.Heights["l0"] != 16 {
 		t.Errorf("%d clusters, the first %d high; want 31, 16 high", len(w.Heights), w.Heights["l0"])
 	}
-}
-
-// gRFC A74, "Changes in xds Resolver": a cluster that does not exist fails by
-// itself, not the aggregate cluster as a whole.
-func TestFirstAggregateDoesNotWaitForItsLastCluster(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A")
-	f.change("Cluster A", aggregate("B", "C"), "R: A=[B=? C=?]")
-	f.give("B")
-	f.expect("R: A=[B=B C=?]")
-	f.change("Cluster C", aggregate("D", "E"), "R: A=[B=B D=? E=?]")
-	f.answer("Cluster D", errors.New("no D"))
-	f.give("E")
-	f.expect("R: A=[B=B D=!no D E=E]")
-}
-
-func TestAggregateInUseWaitsForWhatIsNew(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B", "C"))
-	f.give("B", "C")
-	f.expect("R: A=[B=B C=C]")
-
-	f.keep("Cluster A", aggregate("N", "C"))
-	f.change("Cluster C", inlined("C", static, "C2"), "R: A=[B=B C=C2]")
-	f.change("Cluster B", inlined("B", static, "B2"), "R: A=[B=B2 C=C2]")
-	f.keep("Cluster N", eds("N"))
-	f.change("ClusterLoadAssignment N", endpoints("N", "N"), "R: A=[N=N C=C2]")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster N", "Cluster C", "ClusterLoadAssignment N")
-}
-
-func TestRoutesWaitForAllOfAnAggregate(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "A"))
-	f.answer("Cluster A", aggregate("B", "C"))
-	f.give("B")
-	f.expectNothing()
-	f.answer("Cluster C", failure(xdsclient.KindDoesNotExist, "no C"))
-	if got := f.describe(); !strings.HasPrefix(got, "R: A=[B=B C=!") {
-		t.Errorf("the graph is %s", got)
-	}
-}
-
-func TestAnAggregateClusterChangesItsType(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B"))
-	f.give("B")
-	f.expect("R: A=[B=B]")
-	f.keep("Cluster A", eds("A"))
-	f.change("Cluster B", inlined("B", static, "B2"), "R: A=[B=B2]")
-	f.change("ClusterLoadAssignment A", endpoints("A", "1"), "R: A=1")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "ClusterLoadAssignment A")
-	f.keep("Cluster A", aggregate("B"))
-	f.give("B")
-	f.expect("R: A=[B=B]")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster B")
-	f.change("Cluster A", errors.New("A is deleted"), "R: A=!A is deleted")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A")
-}
-
-// A cluster by itself and under an aggregate one: both follow it (gRFC A37).
-func TestAClusterUnderAnAggregateAndByItself(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A", "B")
-	f.answer("Cluster A", aggregate("B"))
-	f.give("B")
-	f.expect("R: A=[B=B] B=B")
-	f.change("RouteConfiguration R", routes("R", "B"), "R: B=B")
-	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster B")
 }
 
 func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
