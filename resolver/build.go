@@ -32,6 +32,9 @@ func (g *graph) snapshot() *snapshot {
 // Nothing of that holds for connections that are less secure than the latest version of their Cluster asks for:
 // see getsStricter.
 func (g *graph) build() {
+	if g.closed {
+		return // Nothing may be watched again.
+	}
 	table, dirty := g.table.Edit(), g.dirty
 	g.dirty = nil
 	for _, n := range dirty {

@@ -2,19 +2,15 @@ package resolver
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the graph does into testdata/graph.txt")
 
 // keys are the types of resources in the script.
 var keys = map[string]string{"lds": "Listener", "rds": "RouteConfiguration", "cds": "Cluster", "eds": "ClusterLoadAssignment"}
@@ -29,9 +25,7 @@ type script struct {
 func TestScript(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/graph.txt"
-	text, err := os.ReadFile(file)
-	xdstest.NoError(t, err)
-	head, cases, _ := strings.Cut(string(text), "== ")
+	head, cases, _ := strings.Cut(golden.Read(t, file), "== ")
 	got := head
 	for _, c := range strings.Split(cases, "\n== ") {
 		title, steps, _ := strings.Cut(c, "\n")
@@ -49,17 +43,7 @@ func TestScript(t *testing.T) {
 			got += "\n"
 		})
 	}
-	got = strings.TrimRight(got, "\n") + "\n"
-	if *rewrite {
-		xdstest.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-		return
-	}
-	want := strings.Split(string(text), "\n")
-	for i, line := range strings.Split(got, "\n") {
-		if i >= len(want) || line != want[i] {
-			t.Fatalf("%s:%d: got\n%s", file, i+1, line)
-		}
-	}
+	golden.Check(t, file, strings.TrimRight(got, "\n")+"\n")
 }
 
 // run makes a step and returns what follows.
