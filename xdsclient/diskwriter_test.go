@@ -133,38 +133,6 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// What a server refuses leaves the file at once, so that a client that starts after a crash does not find
-// it; what is refused soon after that within writeDelay.
-func TestRefusalLeavesAtOnce(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		c := server.cachingClient(dir)
-		for _, name := range []string{"a", "b", "c"} {
-			listen(t, c, types.clusters, name)
-		}
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")), has("c", "1", cluster("c", "x")))
-		s.request()
-		pass(writeDelay)
-		expect := func(when, want string) {
-			t.Helper()
-			synctest.Wait()
-			if got := sortedWords(recordNames(t, c)); got != want {
-				t.Errorf("%s the file has %q, want %q", when, got, want)
-			}
-		}
-		expect("after writeDelay", "a b c")
-		pass(writeDelay)
-		s.send(types.clusters, "n2", lacks("a"))
-		s.request()
-		expect("at once", "b c")
-		s.send(types.clusters, "n3", fails("b", codes.PermissionDenied, "no"))
-		s.request()
-		pass(writeDelay)
-		expect("after another writeDelay", "c")
-	})
-}
-
 func sortedWords(s string) string {
 	words := strings.Fields(s)
 	slices.Sort(words)
@@ -303,45 +271,6 @@ func TestClientsHaveFilesOfTheirOwn(t *testing.T) {
 			c.Close()
 			if got := sortedWords(recordNames(t, c)); got != "own-0" {
 				t.Errorf("a start finds %q", got)
-			}
-		}
-	})
-}
-
-// A client that is closed before each of its watches has an answer leaves the file as it is; and one that is
-// closed watch after watch, soon after a change, leaves all that it had.
-func TestViewsAreWhole(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		keep(t, types, server, dir, has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")), lacks("c"))
-		for _, late := range []string{"b", ""} {
-			c := server.cachingClient(dir)
-			var stops []func()
-			for _, name := range []string{"a", "b"} {
-				_, stop := listen(t, c, types.clusters, name)
-				stops = append(stops, stop)
-			}
-			s := server.delta()
-			s.request()
-			s.send(types.clusters, "n1", has("a", "2", cluster("a", "fresh")))
-			s.request()
-			pass(2 * writeDelay)
-			if late == "" {
-				s.send(types.clusters, "n2", has("b", "2", cluster("b", "fresh")))
-				s.request()
-				synctest.Wait()
-			}
-			for _, stop := range stops {
-				stop()
-			}
-			c.Close()
-			if got := sortedWords(recordNames(t, c)); got != "a b" {
-				t.Errorf("without %q, a start finds %q", late, got)
-			}
-			contents, _ := cacheOf(c.config).Load(time.Now())
-			for _, r := range contents.Records {
-				if got := bytes.Contains(r.Resource, []byte("fresh")); got != (late == "") {
-					t.Errorf("without %q, %s is new: %t", late, r.Name, got)
-				}
 			}
 		}
 	})

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,59 +89,6 @@ func TestStartFromDisk(t *testing.T) {
 	}
 }
 
-// Another server comes before the disk (gRFC A71), and the preferred one comes back as it does without.
-func TestFallbackComesBeforeTheDisk(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		dir := t.TempDir()
-		start := func() (*XDSClient, *ear) {
-			c := f.client(cacheIn(dir))
-			a, _ := listen(t, c, types.clusters, "a")
-			return c, a
-		}
-		answer := func(s *scriptStream, a *ear, text string) {
-			s.send(types.clusters, text, "n-"+text, cluster("a", text))
-			a.becomes(text)
-			s.request()
-		}
-		c, a := start()
-		answer(f[0].asked(), a, "high")
-		c.Close()
-		f[0].setRefuse(errRefused)
-		c, a = start()
-		f[0].open()
-		low := f[1].asked()
-		a.silent()
-		answer(low, a, "low")
-		c.Close()
-		f[1].setRefuse(errRefused)
-		_, a = start()
-		a.cluster("low")
-		a.ambient(KindUnreachable)
-		f[0].setRefuse(nil)
-		answer(f[0].asked(), a, "high again")
-	})
-}
-
-// Nothing is used from disk once a server has answered, whatever it said, also for what is watched
-// later.
-func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
-		c := server.cachingClient(dir)
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", fails("a", codes.Unavailable, "later"))
-		a.fault(KindServer)
-		server.setRefuse(errRefused)
-		s.breakOff()
-		b, _ := listen(t, c, types.clusters, "b")
-		b.fault(KindUnreachable)
-		pass(time.Minute)
-		b.silent()
-	})
-}
-
 // filesIn returns the files of a directory with resources.
 func filesIn(t *testing.T, dir string) []string {
 	t.Helper()
@@ -212,160 +158,6 @@ func TestFileAfterAChangeOfTheBootstrap(t *testing.T) {
 	}
 }
 
-// Variants are found by their constraints (xRFC TP2), or by what constraints that are new choose;
-// collections with their members.
-func TestVariantsAndCollectionsOnDisk(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
-		const name = "xdstp://auth/envoy.config.cluster.v3.Cluster/a"
-		const glob = collectionDir + "*"
-		desk := func() *desk {
-			k := newCoreWith(t, cacheIn(dir), testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
-			return &desk{t: t, k: k, types: types, delta: true, asked: make(map[string]bool)}
-		}
-		d := desk()
-		two, _ := d.watch(name, "shard=2")
-		d.watch(name, "shard=3")
-		all, _ := watchCollection(t, d.k.c, types.clusters, glob)
-		d.listens()
-		d.says(variantOf(name, "shard=2", "2"), variantOf(name, "shard=3", "3"), variantOf(collectionDir+"x", "", "member"))
-		two.cluster("2")
-		all.heard("member x = member", "collection")
-		d.k.c.Close()
-
-		d = desk()
-		one, _ := d.watch(name, "shard=2")
-		best, _ := d.watch(name, "shard=0-9")
-		none, _ := d.watch(name, "shard=7")
-		all, _ = watchCollection(t, d.k.c, types.clusters, glob)
-		d.loses()
-		one.cluster("2")
-		best.cluster("3")
-		none.fault(KindUnreachable)
-		all.told("ambient: unreachable, collection, member x = member")
-		d.k.channel.Opened()
-		d.listens()
-		d.says(variantOf(collectionDir+"y", "", "new"))
-		all.told("collection, member x: does not exist, member y = new")
-	})
-}
-
-// A resource that the server has denied for certain constraints is not used for them from what was kept for
-// others, even if that matches. Nor is what was kept before the denial used for constraints that are new, as
-// those of a client that starts without DPDS are.
-func TestDeniedVariantOnDisk(t *testing.T) {
-	for _, delta := range []bool{false, true} {
-		t.Run(fmt.Sprintf("delta %t", delta), func(t *testing.T) {
-			overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
-				features := []string{"dynamic_parameter_constraints"}
-				if delta {
-					features = append(features, "delta")
-				}
-				desk := func() *desk {
-					return &desk{t: t, k: newCoreWith(t, cacheIn(dir), testutils.ServerFeatures(features...)), types: types, delta: delta, asked: make(map[string]bool)}
-				}
-				d := desk()
-				stays, _ := d.watch("a", "shard=1")
-				one, stop := d.watch("b", "shard=1")
-				d.listens()
-				d.says(variantOf("a", "", "x"), variantOf("b", "", "x"))
-				allHear("x", stays, one)
-				pass(time.Minute)
-				denied, _ := d.watch("a", "shard=2")
-				moved, _ := d.watch("b", "shard=2")
-				stop()
-				d.listens()
-				d.says(variantOf("a", "", "x"), refuses(codes.PermissionDenied, "a", "shard=2"), refuses(codes.PermissionDenied, "b", "shard=2"))
-				denied.fault(KindServer)
-				moved.fault(KindServer)
-				pass(time.Minute)
-				d.k.c.Close()
-
-				d = desk()
-				stays, _ = d.watch("a", "shard=1")
-				other, _ := d.watch("a", "shard=3")
-				denied, _ = d.watch("a", "shard=2")
-				fresh, _ := d.watch("b")
-				d.loses()
-				allHear("x", stays, other)
-				denied.fault(KindUnreachable)
-				fresh.fault(KindUnreachable)
-			})
-		})
-	}
-}
-
-// A client that started without DPDS and then moved to the constraints that DPDS has: the next one that starts
-// without DPDS gets what the first one had last, not what it had under the same constraints before it moved.
-func TestStartWithoutDPDSAfterAMove(t *testing.T) {
-	for _, delta := range []bool{false, true} {
-		t.Run(fmt.Sprintf("delta %t", delta), func(t *testing.T) {
-			overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
-				features := []string{"dynamic_parameter_constraints"}
-				if delta {
-					features = append(features, "delta")
-				}
-				desk := func() *desk {
-					return &desk{t: t, k: newCoreWith(t, cacheIn(dir), testutils.ServerFeatures(features...)), types: types, delta: delta, asked: make(map[string]bool)}
-				}
-				d := desk()
-				before, stop := d.watch("a", "shard=1")
-				d.listens()
-				d.says(variantOf("a", "", "old"))
-				allHear("old", before)
-				pass(time.Minute)
-				moved, stopMoved := d.watch("a", "shard=1", "version=2")
-				d.listens()
-				d.says(variantOf("a", "version=2", "new"))
-				moved.becomes("new")
-				stop()
-				d.listens()
-				pass(time.Minute)
-				stopMoved()
-				d.k.c.Close()
-
-				d = desk()
-				fresh, _ := d.watch("a", "shard=1")
-				d.loses()
-				allHear("new", fresh)
-			})
-		})
-	}
-}
-
-// told checks what the watcher heard, in the order of the alphabet. The beginning and the end of an error
-// may be told once or twice.
-func (e *collectionEar) told(want string) {
-	e.t.Helper()
-	synctest.Wait()
-	var got []string
-	for len(e.calls) > 0 {
-		got = append(got, <-e.calls)
-	}
-	slices.Sort(got)
-	if all := strings.Join(slices.Compact(got), ", "); all != want {
-		e.t.Errorf("the watcher heard %q, want %q", all, want)
-	}
-}
-
-// A collection that the server denies is not used from disk, though its members are not denied one by one.
-func TestDeniedCollectionOnDisk(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		client := func() *XDSClient { return server.cachingClient(dir, testutils.Authority("auth", "", nil)) }
-		c := client()
-		e, _ := watchCollection(t, c, types.clusters, collectionName)
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has(collectionDir+"x", "1", cluster(collectionDir+"x", "member")))
-		e.heard("member x = member", "collection")
-		s.send(types.clusters, "n2", fails(collectionName, codes.PermissionDenied, "not yours"))
-		e.heard("ambient: server error")
-		c.Close()
-		server.stop()
-		e, _ = watchCollection(t, client(), types.clusters, collectionName)
-		e.heard("collection: unreachable")
-	})
-}
-
 // A resource whose timer fires while it is read from disk, and cannot be used from there, fails.
 func TestSilentServerAndUnusableResource(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
@@ -375,32 +167,6 @@ func TestSilentServerAndUnusableResource(t *testing.T) {
 		a, _ := listen(t, server.cachingClient(dir), types.clusters, "a")
 		pass(2 * defaultResourceTimeout)
 		a.fault(KindTimeout)
-	})
-}
-
-// A server that begins to speak after the resource timer, and whose full state lacks a resource that is
-// in use from disk, has deleted it.
-func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		c := server.client(cacheIn(dir))
-		listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "old"))
-		s.request()
-		c.Close()
-		c = server.client(cacheIn(dir))
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
-		s = server.asked()
-		a.cluster("old")
-		b.fault(KindTimeout)
-		s.send(types.clusters, "2", "n2", cluster("b", "new"))
-		b.cluster("new")
-		a.ambient(KindDoesNotExist)
-		c.Close()
-		if got := sortedWords(recordNames(t, c)); got != "b" {
-			t.Errorf("the file has %q", got)
-		}
 	})
 }
 
@@ -440,6 +206,7 @@ func TestFromDiskBehindARelay(t *testing.T) {
 				s.send(types.clusters, "n3", has("a", "2", cluster("a", "new")), failsAsRelay("b", detail))
 				a.becomes("new")
 				late, _ := listen(t, c, types.clusters, "c")
+				synctest.Wait() // An error that crosses the request would not be for this watch.
 				s.send(types.clusters, "n4", failsAsRelay("c", detail))
 				late.fault(kind)
 			})

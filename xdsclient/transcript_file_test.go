@@ -20,6 +20,7 @@ import (
 //
 //	== name of a test
 //	@ over SotW              what transcriptTest.over is; over both protocols if there is none
+//	@ disk                   transcriptTest.disk
 //	@ servers x y | none     transcriptTest.servers: two, of which the second has no features
 //	@ enveloped              transcriptTest.enveloped; likewise changes and direct
 //	@ authority x low        an authority of the bootstrap, with its server
@@ -93,6 +94,8 @@ func (x *transcriptTest) set(name, value string) bool {
 		for features := range strings.SplitSeq(value, "|") {
 			x.servers = append(x.servers, strings.TrimPrefix(strings.TrimSpace(features), "none"))
 		}
+	case "disk":
+		x.disk = true
 	case "enveloped":
 		x.enveloped = true
 	case "changes":

@@ -86,6 +86,7 @@ type transcript struct {
 	t       *testing.T
 	types   *testTypes
 	c       *XDSClient
+	disk    *transcriptDisk // nil: there is no resource cache
 	servers []*transcriptServer
 	watches map[string]*transcriptWatch
 	// locators has what the transcript calls the locators that are watched, by locatorText.
@@ -110,6 +111,8 @@ type transcriptTest struct {
 	// over is the protocol of all servers, or the list of the protocols of each. If it is empty, the test
 	// runs over both, and with two servers over each combination.
 	over string
+	// disk has the clients use a resource cache; see transcriptDisk.
+	disk bool
 	// servers has the features of each server; there is one without features if it is empty.
 	servers []string
 	// enveloped has values of clusters have their envelopes.
@@ -143,6 +146,9 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 						x.types.clusters = envelopedClusters()
 					}
 					x.types.clusters.FullStateInSotW = !test.changes
+					if test.disk {
+						x.useDisk(&test)
+					}
 					x.got = test.got
 					if x.run(test.steps); test.then != nil {
 						test.then(x)
@@ -336,6 +342,8 @@ func (x *transcript) do(c LocatorClient, step string) {
 				synctest.Wait()
 			}
 		})
+	case "disk":
+		x.doDisk(rest)
 	case "late":
 		for step := range strings.SplitSeq(rest, ", ") {
 			x.do(c, step)
@@ -550,7 +558,7 @@ func (x *transcript) events() (events []string) {
 			events = append(events, label+text)
 		}
 	}
-	return events
+	return append(events, x.disk.events(x)...)
 }
 
 // events takes the calls of the watcher. single says that there is one server, whose values stay the

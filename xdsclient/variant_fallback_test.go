@@ -3,8 +3,6 @@ package xdsclient
 import (
 	"fmt"
 	"testing"
-
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // xRFC TP2 and gRFC A71: a server that is fallen back to and goes by names is asked for each name once. It
@@ -99,11 +97,4 @@ func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
 		`, code, kind)})
 	}
 	runTranscripts(t, tests)
-}
-
-// loses ends the stream, and has the next attempt to open one fail.
-func (d *desk) loses() {
-	d.k.channel.Ended(transport.ErrNoAnswer)
-	d.k.channel.Ended(errRefused)
-	d.asked = make(map[string]bool)
 }

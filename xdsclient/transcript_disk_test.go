@@ -1,0 +1,109 @@
+package xdsclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+)
+
+// transcriptDisk is the resource cache of the clients of a transcript with "@ disk", which run one after the other.
+//
+//	disk close             closes the client
+//	disk start             closes the client, and starts another one, which has no watches
+//
+// After a step that changes what a start would find in the directory, "disk a=x -b dir/*>dir/m=y" follows: cluster a with the
+// text x, b as refused, the collection dir/*, and its member m. Resources are in the order of their names.
+type transcriptDisk struct {
+	dir      string
+	features [][]string
+	// content is what a start would have found after the last step.
+	content string
+}
+
+// useDisk has the transcript go on with a client that has a resource cache. The client before it has no watches.
+func (x *transcript) useDisk(test *transcriptTest) {
+	x.disk = &transcriptDisk{dir: x.t.TempDir(), features: make([][]string, len(x.servers))}
+	for i, s := range x.servers {
+		if i < len(test.servers) {
+			x.disk.features[i] = strings.Fields(test.servers[i])
+		}
+		if s.delta {
+			x.disk.features[i] = append(x.disk.features[i], "delta")
+		}
+	}
+	x.restart()
+}
+
+// restart closes the client and starts another one.
+func (x *transcript) restart() {
+	x.c.Close()
+	f := make(fleet, len(x.servers))
+	for i, s := range x.servers {
+		f[i] = s.script
+	}
+	x.watches = make(map[string]*transcriptWatch)
+	x.c = f.clientWith(x.disk.features, cacheIn(x.disk.dir), testutils.Authority("auth", "", nil))
+}
+
+func (x *transcript) doDisk(step string) {
+	x.t.Helper()
+	switch step {
+	case "close":
+		x.c.Close()
+	case "start":
+		x.restart()
+	default:
+		x.t.Fatalf("unknown step \"disk %s\"", step)
+	}
+}
+
+// events returns what a start would find if that has changed.
+func (d *transcriptDisk) events(x *transcript) []string {
+	if d == nil {
+		return nil
+	}
+	synctest.Wait()
+	contents, faults := cacheOf(x.c.config).Load(time.Now())
+	if len(faults) > 0 {
+		x.t.Error(faults)
+	}
+	var words []string
+	for i := range contents.Records {
+		r := &contents.Records[i]
+		c, err := dynwire.UnmarshalConstraints([]byte(r.Constraints))
+		xdstest.NoError(x.t, err)
+		word := r.Name
+		if !c.IsZero() {
+			word += c.String()
+		}
+		if r.Member != "" {
+			word += ">" + r.Member
+		}
+		switch {
+		case r.Refused:
+			word = "-" + word
+		case len(r.Resource) > 0:
+			var m clusterv3.Cluster
+			xdstest.NoError(x.t, proto.Unmarshal(wire.ParseWrapper(r.Resource, r.TypeURL).Value, &m))
+			word += "=" + m.GetAltStatName()
+		}
+		words = append(words, word)
+	}
+	slices.SortFunc(words, func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
+	content := strings.ReplaceAll(strings.Join(words, " "), collectionDir, "dir/")
+	if content == d.content {
+		return nil
+	}
+	d.content = content
+	return []string{strings.TrimSpace(fmt.Sprint("disk ", content))}
+}
