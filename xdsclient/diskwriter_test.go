@@ -2,9 +2,7 @@ package xdsclient
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -137,32 +134,6 @@ func sortedWords(s string) string {
 	words := strings.Fields(s)
 	slices.Sort(words)
 	return strings.Join(words, " ")
-}
-
-// Resources stay current while their server is connected, and age when it is not.
-func TestAgeOnDisk(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		c := server.cachingClient(dir)
-		listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.request()
-		pass(5 * time.Hour)
-		if got := recordNames(t, c); got != "a " {
-			t.Fatalf("after 5 h of a connection the file has %q", got)
-		}
-		server.setRefuse(errRefused)
-		s.breakOff()
-		pass(2 * time.Hour)
-		c.Close()
-		if _, faults := cacheOf(c.config).Load(time.Now()); len(faults) != 1 || !strings.Contains(faults[0].Error(), "too old") {
-			t.Errorf("after 2 h without a server, loading gives %v", faults)
-		}
-		again := server.cachingClient(dir)
-		a, _ := listen(t, again, types.clusters, "a")
-		a.fault(KindUnreachable)
-	})
 }
 
 // "The DPDS resource itself is always non-cacheable" (xRFC TP2), also if the server does not say so.
@@ -357,46 +328,6 @@ func TestViewsThatAreNotWholeWait(t *testing.T) {
 			})
 		}
 	}
-}
-
-// An authority whose server has not answered since the client began does not hold up what others send. A resource
-// that a watch leaves and another one takes up is in the file once.
-func TestViewsOfSeveralAuthorities(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		cfg := parseBootstrap(t, "passthrough:///script", cacheIn(dir), testutils.ServerFeatures("delta"), testutils.Authority("other", "passthrough:///away", nil))
-		c, err := New(cfg, WithBackoff(steady), WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			if addr == "away" {
-				return nil, errRefused
-			}
-			return server.dial(ctx, addr)
-		})))
-		noError(t, err)
-		listen(t, c, types.clusters, "xdstp://other/envoy.config.cluster.v3.Cluster/x")
-		listen(t, c, types.clusters, "b")
-		_, stop := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "new")))
-		s.request()
-		pass(2 * writePause)
-		s.send(types.clusters, "n2", has("a", "2", cluster("a", "new")))
-		s.request()
-		pass(2 * writePause)
-		contents, _ := cacheOf(c.config).Load(time.Now())
-		if got := contents.Records; len(got) != 2 || !bytes.Contains(got[0].Resource, []byte("new")) || !bytes.Contains(got[1].Resource, []byte("new")) {
-			t.Errorf("the file has %v", got)
-		}
-		s.send(types.clusters, "n3", has("a", "3", cluster("a", "newer")))
-		s.request()
-		c.Batch(func() {
-			stop()
-			listen(t, c, types.clusters, "a")
-		})
-		c.Close()
-		if got := sortedWords(recordNames(t, c)); got != "a b" {
-			t.Errorf("the file has %q", got)
-		}
-	})
 }
 
 // A watch that never gets an answer, here of a server that always lacks one, holds up writing until the file is to be

@@ -214,42 +214,6 @@ func TestFromDiskBehindARelay(t *testing.T) {
 	}
 }
 
-// Silent servers delay a start from disk by 15 s in all. What is not on disk, as DPDS never is, is late by then, also
-// with the longer resource timer of gRFC A88; and an authority that is asked for something only after that does not
-// wait again for the same server.
-func TestSilenceEndsOnce(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		const laned = "xdstp://lanes/envoy.config.cluster.v3.Cluster/a"
-		client := func() *XDSClient {
-			return server.client(cacheIn(dir), testutils.Authority("lanes", "", nil), testutils.ServerFeatures("delta", "resource_timer_is_transient_error"))
-		}
-		c := client()
-		listen(t, c, types.clusters, laned)
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has(laned, "1", cluster(laned, "old")))
-		s.request()
-		c.Close()
-
-		server.open()
-		began := time.Now()
-		c = client()
-		first, _ := listen(t, c, types.clusters, "first")
-		if e := first.fault(KindTimeout); !e.Transient || !strings.Contains(e.Error(), "within 15s") {
-			t.Errorf("the error is %v, transient: %t", e, e.Transient)
-		}
-		a, _ := listen(t, c, types.clusters, laned)
-		a.cluster("old")
-		if got := time.Since(began); got != defaultResourceTimeout {
-			t.Errorf("that took %v, want %v", got, defaultResourceTimeout)
-		}
-		s = server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("first", "1", cluster("first", "x")))
-		first.cluster("x")
-	})
-}
-
 // failsAsRelay is an error with a detail by which a relay says that its own servers have not answered.
 func failsAsRelay(name string, detail *errdetails.ErrorInfo) part {
 	return func(r *discoveryv3.DeltaDiscoveryResponse) {
