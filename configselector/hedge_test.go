@@ -21,193 +21,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-const ms = time.Millisecond
-
-// answer is how a server answers an attempt.
-type answer struct {
-	after    time.Duration
-	code     codes.Code
-	pushback string // grpc-retry-pushback-ms; "": none
-	header   bool   // response headers are sent at once
-}
-
-var hangs = answer{after: time.Hour}
-
-// attempts is what a server sees of the attempts of an RPC, in a bubble.
-type attempts struct {
-	mu     sync.Mutex
-	start  time.Time
-	begins []string // after which time, and with which grpc-previous-rpc-attempts
-	ends   []string // how: "answered" or "canceled"
-}
-
-func (a *attempts) handle(answers []answer) func(int, grpc.ServerStream) error {
-	a.start = time.Now()
-	return func(n int, s grpc.ServerStream) error {
-		md, _ := metadata.FromIncomingContext(s.Context())
-		a.mu.Lock()
-		a.begins = append(a.begins, fmt.Sprintf("%v %s", time.Since(a.start).Round(10*ms), strings.Join(md["grpc-previous-rpc-attempts"], ",")))
-		a.ends = append(a.ends, "")
-		a.mu.Unlock()
-		how := answers[min(n, len(answers)-1)]
-		if how.header {
-			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
-		}
-		end := "answered"
-		select {
-		case <-time.After(how.after):
-		case <-s.Context().Done():
-			end = "canceled"
-		}
-		a.mu.Lock()
-		a.ends[n] = end
-		a.mu.Unlock()
-		if end == "canceled" {
-			return s.Context().Err()
-		}
-		if how.pushback != "" {
-			s.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", how.pushback))
-		}
-		if how.code != codes.OK {
-			return status.Error(how.code, fmt.Sprint("attempt ", n))
-		}
-		all, err := receiveAll(s)
-		if err != nil {
-			return err
-		}
-		return s.SendMsg(bytesOf(fmt.Sprint(all, " by ", n)))
-	}
-}
-
 // hedged is a route with hedge_on_per_try_timeout, and next to no wait for retries.
 func hedged(max int) *xdsresource.Route {
 	return retried(xdsresource.RetryPolicy{MaxAttempts: max, PerTryTimeout: time.Second, Hedges: true})
-}
-
-// TestHedging has the rules for hedging, each with its source.
-func TestHedging(t *testing.T) {
-	t.Parallel()
-	ok, fails, fatal := answer{}, answer{code: codes.Unavailable}, answer{code: codes.NotFound}
-	after := func(d time.Duration, a answer) answer { a.after = d; return a }
-	pushback := func(s string) answer { return answer{code: codes.Unavailable, pushback: s} }
-	for _, test := range []struct {
-		name    string
-		route   *xdsresource.Route
-		answers []answer
-		timeout time.Duration // of the RPC; 0: none
-		dial    []grpc.DialOption
-		opts    []grpc.CallOption
-		want    codes.Code
-		by      string   // the attempt that the RPC ends with; "": none
-		begins  []string // attempts
-		at      time.Duration
-		streams bool // streaming RPCs only
-	}{
-		{name: "the first attempt is answered in time", route: hedged(4),
-			answers: []answer{after(900*ms, ok)}, by: "0", begins: []string{"0s "}, at: 900 * ms},
-		{name: `Envoy: "a hedged request should be sent when the per-try timeout is hit", once for each attempt`, route: hedged(3),
-			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
-		{name: `Envoy: per_try_idle_timeout does not end an attempt either`, route: retried(xdsresource.RetryPolicy{PerTryIdleTimeout: time.Second, Hedges: true}),
-			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
-		{name: "a timeout of an earlier attempt is not one of the latest", route: retried(xdsresource.RetryPolicy{
-			MaxAttempts: 5, PerTryTimeout: time.Second, PerTryIdleTimeout: 1500 * ms, Hedges: true,
-		}), answers: []answer{after(2200*ms, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2200 * ms},
-		{name: `Envoy: "The first request to complete successfully will be the one returned", and the others are cancelled`, route: hedged(4),
-			answers: []answer{hangs, hangs, after(500*ms, ok)}, by: "2", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2500 * ms},
-		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: hedged(4),
-			answers: []answer{after(200*ms, fails), hangs, after(100*ms, ok)}, by: "2", begins: []string{"0s ", "200ms 1", "1.2s 2"}, at: 1300 * ms},
-		{name: `Envoy: "or returned to the client if there are no more retries left"`, route: hedged(2),
-			answers: []answer{fails}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "0s 1"}},
-		{name: `Envoy: "After per-try timeout, an error response would be discarded"`, route: hedged(4),
-			answers: []answer{after(1500*ms, fails), after(1800*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2800 * ms},
-		{name: "a late failure of an early attempt is returned if it is the last", route: hedged(2),
-			answers: []answer{after(5*time.Second, fails), fails}, want: codes.Unavailable, by: "0", begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
-		{name: "a late failure of the latest attempt is returned if it is the last", route: hedged(2),
-			answers: []answer{after(1500*ms, fails), after(5*time.Second, fails)}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "1s 1"}, at: 6 * time.Second},
-		{name: `Envoy: an error that triggers no retry is returned`, route: hedged(4),
-			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
-		{name: "such an error of the first attempt", route: hedged(4),
-			answers: []answer{after(1500*ms, fatal), hangs}, want: codes.NotFound, by: "0", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
-		{name: `A6: "If the pushback says not to retry, no further hedged requests will be sent"`, route: hedged(4),
-			answers: []answer{pushback("-1")}, want: codes.Unavailable, by: "0", begins: []string{"0s "}},
-		{name: `A6: those that are under way go on after such a pushback`, route: hedged(4),
-			answers: []answer{after(3*time.Second, ok), pushback("-1")}, by: "0", begins: []string{"0s ", "1s 1"}, at: 3 * time.Second},
-		{name: `A6: no further ones are sent after it either`, route: hedged(4),
-			answers: []answer{{after: 1500 * ms, code: codes.Unavailable, pushback: "-1"}, after(4*time.Second, ok)}, by: "1",
-			begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
-		{name: `a pushback of an early attempt that permits retries`, route: hedged(4),
-			answers: []answer{{after: 1500 * ms, code: codes.Unavailable, pushback: "0"}, hangs, ok}, by: "2",
-			begins: []string{"0s ", "1s 1", "2s 2"}, at: 2 * time.Second},
-		{name: "an attempt fails in the wait for the hedge beside it", route: hedged(4),
-			answers: []answer{after(time.Second+ms/2, fails), after(500*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
-		{name: "both timeouts of an attempt pass at the same time", route: retried(xdsresource.RetryPolicy{
-			MaxAttempts: 4, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second, Hedges: true,
-		}), answers: []answer{after(1500*ms, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
-		{name: `A6: "Send next hedged request in n ms"`, route: hedged(4),
-			answers: []answer{pushback("5000"), hangs, ok}, by: "2", begins: []string{"0s ", "5s 1", "6s 2"}, at: 6 * time.Second},
-		{name: "an answer in the wait for the next attempt", route: retried(xdsresource.RetryPolicy{
-			BaseBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second, PerTryTimeout: time.Second, Hedges: true,
-		}), answers: []answer{after(1500*ms, ok)}, by: "0", begins: []string{"0s "}, at: 1500 * ms},
-		{name: `A6: "Once a deadline has passed, the operation fails regardless of in-flight RPCs"`, route: hedged(4),
-			answers: []answer{hangs}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
-		{name: `A6: the deadline holds while nothing is under way`, route: hedged(4),
-			answers: []answer{pushback("5000")}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s "}, at: 1500 * ms},
-		{name: `A6, "Limits on Retries and Hedges": the channel's limit`, route: hedged(4), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)},
-			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
-		{name: `A6, "Disabling Retries"`, route: hedged(4), dial: []grpc.DialOption{grpc.WithDisableRetry()},
-			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
-		{name: `A6, "Memory Management": an RPC that does not fit the buffer is sent once`, route: hedged(4), opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)},
-			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
-		{name: `A6: "An RPC becomes committed" by response headers`, route: hedged(4), streams: true,
-			answers: []answer{hangs, {after: 3 * time.Second, code: codes.Unavailable, header: true}}, want: codes.Unavailable, by: "1",
-			begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKindInABubble(t, func(t *testing.T, k kind) {
-				if test.streams && k.desc == nil {
-					return // gRPC does not show the response headers of a unary RPC before its end.
-				}
-				seen := new(attempts)
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, handle: seen.handle(test.answers), dial: test.dial})
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if test.timeout > 0 {
-					ctx, cancel = context.WithTimeout(ctx, test.timeout)
-				}
-				defer cancel()
-				begin := time.Now()
-				r := w.makeRPC(ctx, k, "/s/m", []string{"request"}, test.opts...)
-				if took := time.Since(begin); took.Round(50*ms) != test.at {
-					t.Errorf("ended after %v, want %v", took, test.at)
-				}
-				if status.Code(r.err) != test.want || test.want != codes.OK && test.by != "" && !strings.Contains(r.err.Error(), "attempt "+test.by) {
-					t.Errorf("%v, want %v by %s", r.err, test.want, test.by)
-				}
-				if test.want == codes.OK && (len(r.replies) != 1 || r.replies[0] != "request by "+test.by) {
-					t.Errorf("replies %q, want one by %s", r.replies, test.by)
-				}
-				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
-					t.Errorf("OnFinish got %v, want once %v", r.finished, test.want)
-				}
-				synctest.Wait()
-				seen.mu.Lock()
-				defer seen.mu.Unlock()
-				// Those that are sent at the same time arrive in any order.
-				xdstest.Equal(t, "attempts",
-					slices.Sorted(slices.Values(test.begins)), slices.Sorted(slices.Values(seen.begins)))
-				for n, end := range seen.ends {
-					if fmt.Sprint(n) == test.by && end != "answered" || end == "" {
-						t.Errorf("attempt %d is %q", n, end)
-					}
-				}
-			})
-		})
-	}
 }
 
 // TestHedgesOfAStream: the timeouts of an attempt begin with the end of the request; each hedge is sent all of
@@ -272,7 +92,7 @@ func TestAReplyInTheWaitForAHedge(t *testing.T) {
 // TestAStreamThatIsNotRead: the end of its context ends all attempts of a hedged stream.
 func TestAStreamThatIsNotRead(t *testing.T) {
 	t.Parallel()
-	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, pushback: "100000"}}} {
+	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, trailer: []string{"grpc-retry-pushback-ms", "100000"}}}} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := new(attempts)
@@ -293,45 +113,6 @@ func TestAStreamThatIsNotRead(t *testing.T) {
 				if slices.Contains(seen.ends, "") {
 					t.Errorf("attempts ended %q", seen.ends)
 				}
-			})
-		})
-	}
-}
-
-// TestAHedgeThatIsRefused: a limit of the cluster ends the hedges, but not the RPC.
-func TestAHedgeThatIsRefused(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		why      rpctrace.Reason
-		answer   answer
-		attempts int
-		want     string
-	}{
-		{"the first attempt goes on", rpctrace.MaxRetries, answer{after: 3 * time.Second}, 1, "request by 0"},
-		{"the first attempt goes on beside a hedge that is dropped", rpctrace.Dropped, answer{after: 3 * time.Second}, 1, "request by 0"},
-		{"the first attempt fails", rpctrace.MaxRetries, answer{after: 3 * time.Second, code: codes.Unavailable}, 1, "attempt 0"},
-		{"no attempt is left", rpctrace.MaxRetries, answer{code: codes.Unavailable}, 1, "attempt 0; not retried: over the limit"},
-		{"the first attempt is dropped", rpctrace.Dropped, answer{}, 0, "over the limit"},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKindInABubble(t, func(t *testing.T, k kind) {
-				seen := new(attempts)
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle([]answer{test.answer})})
-				w.pick = func(ctx context.Context) error {
-					d := decision.FromContext(ctx)
-					if test.attempts > 0 && !d.Attempt().Retry {
-						return nil
-					}
-					d.Fail(test.why)
-					return status.Error(codes.Unavailable, "over the limit")
-				}
-				r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"})
-				if got := fmt.Sprint(r.replies, r.err); !strings.Contains(got, test.want) {
-					t.Errorf("%s, want %s", got, test.want)
-				}
-				synctest.Wait()
-				xdstest.Equal(t, "attempts", test.attempts, len(seen.begins))
 			})
 		})
 	}
@@ -378,32 +159,6 @@ func TestHedgingUnderLoad(t *testing.T) {
 			})
 		}
 		all.Wait()
-	})
-}
-
-// TestTraceOfHedges: an attempt that is given up has ended before the RPC does.
-func TestTraceOfHedges(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		seen := new(attempts)
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle([]answer{hangs, {code: codes.Unavailable}, {}})})
-		var mu sync.Mutex
-		var log []string
-		add := func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			log = append(log, fmt.Sprintf(format, args...))
-		}
-		ctx := rpctrace.With(t.Context(), &rpctrace.Trace{
-			Retried:      func(r rpctrace.Retry) { add("retry %d after %v", r.Attempt, status.Code(r.Err)) },
-			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
-		})
-		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"request"}).err)
-		mu.Lock()
-		defer mu.Unlock()
-		slices.Sort(log)
-		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2 after OK", "retry 3 after Unavailable"}
-		xdstest.Equal(t, "log", want, log)
 	})
 }
 

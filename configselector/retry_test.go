@@ -20,8 +20,6 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -186,81 +184,6 @@ func (c doubling) Marshal(m any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(bytesOf(string(value) + string(value)))
 }
 
-// TestRetry: gRFC A6, "Summary of Retry and Hedging Logic", "Pushback",
-// "Limits on Retries and Hedges", "Exposed Retry Metadata"; gRFC A44.
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		policy   xdsresource.RetryPolicy
-		handle   func(int, grpc.ServerStream) error
-		opts     []grpc.CallOption
-		dial     []grpc.DialOption
-		want     codes.Code
-		attempts int
-	}{
-		{name: "success is not retried", handle: failing(0, 0), attempts: 1},
-		{name: "a retryable code is retried", handle: failing(2, codes.Unavailable), attempts: 3},
-		{name: "another code is fatal", handle: failing(2, codes.NotFound), want: codes.NotFound, attempts: 1},
-		{name: "until the attempts are used up", handle: failing(9, codes.Internal), want: codes.Internal, attempts: 3},
-		{name: "not more often than the channel allows", policy: xdsresource.RetryPolicy{MaxAttempts: 5},
-			handle: failing(9, codes.Internal), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, want: codes.Internal, attempts: 2},
-		{name: "not if the application disabled retries", handle: failing(9, codes.Internal),
-			dial: []grpc.DialOption{grpc.WithDisableRetry()}, want: codes.Internal, attempts: 1},
-		{name: "pushback sets the delay", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
-			handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1"), attempts: 3},
-		{name: "pushback forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
-		{name: "pushback that cannot be parsed forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
-		{name: "two pushbacks forbid retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
-		{name: "pushback does not make a code retryable", handle: failing(2, codes.NotFound, "grpc-retry-pushback-ms", "1"), want: codes.NotFound, attempts: 1},
-		{name: "response headers commit", handle: func(n int, s grpc.ServerStream) error {
-			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
-			return status.Error(codes.Unavailable, "too late")
-		}, want: codes.Unavailable, attempts: 1},
-		{name: "a message that the buffer does not take commits", handle: func(n int, s grpc.ServerStream) error {
-			if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
-				return err
-			}
-			return status.Error(codes.Unavailable, "try again")
-		}, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)}, want: codes.Unavailable, attempts: 1},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
-				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
-				if status.Code(r.err) != test.want {
-					t.Errorf("%v, want %v", r.err, test.want)
-				}
-				rpcs := w.seen()
-				if len(rpcs) != test.attempts {
-					t.Fatalf("%d attempts, want %d", len(rpcs), test.attempts)
-				}
-				for i, rpc := range rpcs {
-					got := rpc.md.Get("grpc-previous-rpc-attempts")
-					if want := fmt.Sprint(i); i == 0 && got != nil || i > 0 && !slices.Equal(got, []string{want}) {
-						t.Errorf("attempt %d has grpc-previous-rpc-attempts %q", i, got)
-					}
-				}
-				if test.want == codes.OK {
-					want := "one two three"
-					if k.desc == nil || !k.desc.ClientStreams {
-						want = "one "
-					}
-					if !slices.Equal(r.replies, []string{want}) {
-						t.Errorf("replies %q, want %q", r.replies, want)
-					}
-					if last := fmt.Sprint(test.attempts - 1); r.header.Get("attempt")[0] != last || r.trailer.Get("attempt")[0] != last {
-						t.Errorf("header %v and trailer %v are not those of the last attempt", r.header, r.trailer)
-					}
-				}
-				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
-					t.Errorf("OnFinish got %v, want once %v", r.finished, test.want)
-				}
-			})
-		})
-	}
-}
-
 // TestRequestsOfAnySizeAreSentAgain: a message of no bytes is one too, and a large response is read from memory that gRPC uses again.
 func TestRequestsOfAnySizeAreSentAgain(t *testing.T) {
 	t.Parallel()
@@ -277,104 +200,6 @@ func TestRequestsOfAnySizeAreSentAgain(t *testing.T) {
 					r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{request})
 					xdstest.NoError(t, r.err)
 					xdstest.Equal(t, "replies", []string{request}, r.replies)
-				}
-			})
-		})
-	}
-}
-
-// TestRetriableHeaders: Envoy, RetryPolicy.retriable_headers and retriable_request_headers.
-func TestRetriableHeaders(t *testing.T) {
-	t.Parallel()
-	is := func(name, value string) []matching.Header {
-		return []matching.Header{
-			{Name: "x-never", Kind: matching.HeaderPresent, Present: true},
-			{Name: name, String: matching.NewString(matching.StringExact, value, false)},
-		}
-	}
-	for _, test := range []struct {
-		name     string
-		policy   xdsresource.RetryPolicy
-		handle   func(int, grpc.ServerStream) error
-		attempts int
-	}{
-		{"a header of the response", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "yes"), 3},
-		{"another value", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "no"), 1},
-		{"the status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.Unknown), 3},
-		{"another status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.NotFound), 1},
-		{"after response headers", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, func(n int, s grpc.ServerStream) error {
-			_ = s.SendHeader(metadata.Pairs("again", "yes"))
-			return failing(2, codes.NotFound, "again", "yes")(n, s)
-		}, 1},
-		{"a header of the request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "yes")}, failing(2, codes.Unavailable), 3},
-		{"another request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "maybe")}, failing(2, codes.Unavailable), 1},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
-				r := w.makeRPC(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
-				if got := len(w.seen()); got != test.attempts || (r.err == nil) != (got == 3) {
-					t.Errorf("%d attempts, want %d: %v", got, test.attempts, r.err)
-				}
-			})
-		})
-	}
-}
-
-// TestRetriesOfPicksThatFail: gRFC A6, "Transparent Retries": a failure of load balancing is a matter for
-// the policy, but an RPC that the load-balancing policy drops fails at once. Envoy, retry_on
-// connect-failure: no endpoint could be reached, which does not include an RPC that was sent and failed.
-func TestRetriesOfPicksThatFail(t *testing.T) {
-	t.Parallel()
-	on := func(p xdsresource.RetryPolicy, c ...codes.Code) *xdsresource.Route {
-		route := retried(p)
-		route.Retry.Codes = xdsresource.NewCodeSet(c...)
-		return route
-	}
-	onCodes, onConnectFailure := on(xdsresource.RetryPolicy{}, codes.Unavailable), on(xdsresource.RetryPolicy{ConnectFailure: true})
-	nothing, unreachable := func(*decision.Decision) {}, func(d *decision.Decision) { d.Fail(rpctrace.Unreachable) }
-	for _, test := range []struct {
-		name     string
-		route    *xdsresource.Route
-		fail     func(*decision.Decision)
-		code     codes.Code
-		failures int
-		attempts int
-	}{
-		{"once", onCodes, nothing, codes.Unavailable, 1, 2},
-		{"twice", onCodes, nothing, codes.Unavailable, 2, 3},
-		{"always", onCodes, nothing, codes.Unavailable, 9, 3},
-		{"dropped", onCodes, func(d *decision.Decision) { d.Fail(rpctrace.Dropped) }, codes.Unavailable, 9, 1},
-		{"a retry is dropped", onCodes, func(d *decision.Decision) {
-			if a := d.Attempt(); a != nil && a.Retry {
-				d.Fail(rpctrace.Dropped)
-			}
-		}, codes.Unavailable, 9, 2},
-		{"no endpoint could be reached", onConnectFailure, unreachable, codes.Unavailable, 9, 3},
-		{"no endpoint could be reached, which the policy does not retry", on(xdsresource.RetryPolicy{}), unreachable, codes.Unavailable, 9, 1},
-		{"after the RPC was sent", onConnectFailure, func(d *decision.Decision) {
-			d.Fail(rpctrace.Unreachable)
-			d.Sent("endpoint")
-		}, codes.Unavailable, 9, 1},
-		{"no response, for a reason in the client", on(xdsresource.RetryPolicy{NoResponse: true}), nothing, codes.ResourceExhausted, 9, 1},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}})
-				attempts := 0
-				w.pick = func(ctx context.Context) error {
-					if attempts++; attempts > test.failures {
-						return nil
-					}
-					test.fail(decision.FromContext(ctx))
-					return status.Error(test.code, "no endpoint")
-				}
-				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
-				xdstest.Equal(t, "attempts", test.attempts, attempts)
-				if failed := test.failures >= test.attempts; !failed {
-					xdstest.NoError(t, r.err)
-				} else if status.Code(r.err) != test.code || status.Convert(r.err).Message() != "no endpoint" {
-					t.Errorf("got %v, want %v: no endpoint", r.err, test.code)
 				}
 			})
 		})
@@ -437,54 +262,6 @@ func TestFiltersDoNotNoticeRetries(t *testing.T) {
 		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || runs != 1 || !slices.Equal(w.seen()[2].md["via"], []string{"f"}) {
 			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
-		}
-	})
-}
-
-// A retry that the picker refuses, for a limit of the cluster, leaves the RPC with what its last
-// attempt got, and the reason.
-func TestARetryThatThePickerRefuses(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(9, codes.Internal)})
-		attempts := 0
-		w.pick = func(ctx context.Context) error {
-			d := decision.FromContext(ctx)
-			if attempts++; attempts == 1 {
-				return nil
-			}
-			if a := d.Attempt(); a == nil || !a.Retry {
-				t.Error("the picker does not know that it picks for a retry")
-			}
-			d.Fail(rpctrace.MaxRetries)
-			return status.Error(codes.Unavailable, "too many retries")
-		}
-		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
-		if attempts != 2 || status.Code(r.err) != codes.Internal || status.Convert(r.err).Message() != "try again; not retried: too many retries" {
-			t.Errorf("%d attempts: %v", attempts, r.err)
-		}
-		if !slices.Equal(r.trailer["attempt"], []string{"0"}) {
-			t.Errorf("trailer %v is not that of the last attempt", r.trailer)
-		}
-		if len(r.finished) != 1 || fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
-			t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
-		}
-	})
-}
-
-func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour})},
-			handle: failing(9, codes.Unavailable),
-		})
-		picks := 0
-		w.pick = func(context.Context) error { picks++; return nil }
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 || picks != 1 {
-			t.Errorf("%v after %d picks, OnFinish got %v", r.err, picks, r.finished)
 		}
 	})
 }
