@@ -3,7 +3,6 @@ package configselector_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -36,107 +34,6 @@ func eachKindInABubble(t *testing.T, test func(t *testing.T, k kind)) {
 	for _, k := range kinds {
 		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, k) })
-		})
-	}
-}
-
-// TestPerTryTimeout: Envoy, RetryPolicy.per_try_timeout: it bounds each attempt, the first and the
-// last included, until the response starts; retried by retry_on deadline-exceeded, and by
-// Envoy's conditions for an attempt that was reset.
-func TestPerTryTimeout(t *testing.T) {
-	t.Parallel()
-	const second = time.Second
-	onDeadline := xdsresource.NewCodeSet(codes.DeadlineExceeded)
-	onUnavailable := xdsresource.NewCodeSet(codes.Unavailable)
-	for _, test := range []struct {
-		name     string
-		policy   xdsresource.RetryPolicy
-		handle   func(int, grpc.ServerStream) error
-		timeout  time.Duration // of the RPC; 0: none
-		dial     []grpc.DialOption
-		want     codes.Code
-		message  string
-		attempts int
-		after    time.Duration // the RPC ends, without the wait for retries
-	}{
-		{name: "an answer in time", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(0), attempts: 1},
-		{name: "retried by deadline-exceeded", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(2), attempts: 3, after: 2 * second},
-		{name: "retried by reset", policy: xdsresource.RetryPolicy{Codes: onUnavailable, NoResponse: true, PerTryTimeout: second}, handle: hanging(2), attempts: 3, after: 2 * second},
-		{name: "what an attempt holds ends with it", policy: xdsresource.RetryPolicy{Codes: onUnavailable, PerTryTimeout: time.Minute}, handle: failing(2, codes.Unavailable), attempts: 3},
-		{name: "not retried by another code", policy: xdsresource.RetryPolicy{Codes: onUnavailable, PerTryTimeout: second}, handle: hanging(2),
-			want: codes.DeadlineExceeded, message: "attempt 1 of the RPC was not answered for 1s, the per_try_timeout", attempts: 1, after: second},
-		{name: "the last attempt is bounded", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(9),
-			want: codes.DeadlineExceeded, message: "attempt 3 of the RPC was not answered for 1s, the per_try_timeout", attempts: 3, after: 3 * second},
-		{name: "without retries", policy: xdsresource.RetryPolicy{MaxAttempts: 1, PerTryTimeout: second}, handle: hanging(9),
-			want: codes.DeadlineExceeded, message: "per_try_timeout", attempts: 1, after: second},
-		{name: "the deadline of the RPC is over all attempts", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(9),
-			timeout: 1500 * time.Millisecond, want: codes.DeadlineExceeded, attempts: 2, after: 1500 * time.Millisecond},
-		{name: "not if the application disabled retries", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryTimeout: second}, handle: hanging(9),
-			timeout: 5 * second, dial: []grpc.DialOption{grpc.WithDisableRetry()}, want: codes.DeadlineExceeded, attempts: 1, after: 5 * second},
-		{name: "per_try_idle_timeout is a bound too", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryIdleTimeout: second}, handle: hanging(9),
-			want: codes.DeadlineExceeded, message: "attempt 3 of the RPC received nothing for 1s, the per_try_idle_timeout", attempts: 3, after: 3 * second},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKindInABubble(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
-				var before []context.Context
-				w.pick = func(ctx context.Context) error {
-					for i, attempt := range before {
-						if attempt.Err() == nil && test.dial == nil {
-							t.Errorf("attempt %d has ended, its context has not", i+1)
-						}
-					}
-					before = append(before, ctx)
-					return nil
-				}
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if test.timeout > 0 {
-					ctx, cancel = context.WithTimeout(ctx, test.timeout)
-				}
-				defer cancel()
-				begin := time.Now()
-				r := w.makeRPC(ctx, k, "/s/m", []string{"one"})
-				if status.Code(r.err) != test.want || r.err != nil && !strings.Contains(r.err.Error(), test.message) {
-					t.Errorf("%v, want %v: %s", r.err, test.want, test.message)
-				}
-				if r.err == nil && r.replies[0] != "one" {
-					t.Errorf("replies %q", r.replies)
-				}
-				xdstest.Equal(t, "attempts", test.attempts, len(w.seen()))
-				if took := time.Since(begin); took < test.after || took > test.after+time.Second/10 {
-					t.Errorf("ended after %v, want %v", took, test.after)
-				}
-				// The deadline of the RPC is the server's too, and either may end it first.
-				if len(r.finished) != 1 || status.Code(r.finished[0]) != status.Code(r.err) ||
-					test.timeout == 0 && fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
-					t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
-				}
-			})
-		})
-	}
-}
-
-// TestPerTryTimeoutEndsWithTheResponseHeaders: Envoy: "This timeout only applies before any part of
-// the response is sent to the downstream".
-func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
-	t.Parallel()
-	for _, k := range kinds[1:] {
-		xdstest.Parallel(t, k.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{PerTryTimeout: time.Second})},
-					handle: func(n int, s grpc.ServerStream) error {
-						if err := s.SendHeader(metadata.Pairs("early", "yes")); err != nil {
-							return err
-						}
-						time.Sleep(time.Minute)
-						return echo(s)
-					},
-				})
-				if r := w.makeRPC(t.Context(), k, "/s/m", []string{"one"}); r.err != nil || r.replies[0] != "one" {
-					t.Errorf("replies %q, %v", r.replies, r.err)
-				}
-			})
 		})
 	}
 }
