@@ -45,14 +45,14 @@ func TestAllocationsOfFilters(t *testing.T) {
 	}
 }
 
-// A retry policy adds three allocations to a unary RPC that succeeds at once: what it would be sent again by, its options
-// without those for the outcome, and the options of the attempt.
+// A retry policy adds two allocations to a unary RPC that succeeds at once: what it would be sent again by, and the options of
+// the attempt.
 func TestAllocationsOfARetryPolicy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy *routepb.RetryPolicy
 		want   float64
-	}{{"no policy", nil, 1}, {"policy", &routepb.RetryPolicy{RetryOn: "unavailable"}, 4}} {
+	}{{"no policy", nil, 1}, {"policy", &routepb.RetryPolicy{RetryOn: "unavailable"}, 3}} {
 		route := xdsmsg.PrefixRoute("/", "c")
 		route.GetRoute().RetryPolicy = test.policy
 		var header metadata.MD

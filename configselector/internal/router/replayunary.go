@@ -1,6 +1,7 @@
 package router
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -66,13 +67,14 @@ func (p *replayUnary) send(a *attempt) {
 	r, reply, opts, message := p.request, p.reply, p.opts, p.first.message
 	if a.number > 0 {
 		message = p.message
+		opts = slices.Clip(opts) // The first attempt uses the room behind them.
 	}
 	hedged := p.decided != nil
 	if hedged {
 		reply = &a.reply
 	}
 	if p.codec != nil && (a.number > 0 || hedged) {
-		opts = append(opts[:len(opts):len(opts)], resending(opts, p.codec))
+		opts = append(opts, resending(opts, p.codec))
 	}
 	err := a.timer.explain(r.call.invoker(a.decision, r.extra.WireMethod, message, reply, r.call.routes.Channel.ClientConn, a.reporting(opts)...))
 	a.timer.end()

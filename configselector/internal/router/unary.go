@@ -83,8 +83,8 @@ func (r *request) sendOnce(message, reply any, opts []grpc.CallOption) error {
 	return err
 }
 
-// reporting returns the options with which gRPC reports the response of a unary attempt to a.
+// reporting appends the options with which gRPC reports the response of a unary attempt to a.
 func (a *attempt) reporting(opts []grpc.CallOption) []grpc.CallOption {
 	a.sent = true
-	return append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
+	return append(opts, grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
 }
