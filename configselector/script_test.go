@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,33 +25,20 @@ import (
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what becomes of the RPCs into testdata/retries.txt")
-
-// TestScript runs the cases in testdata/retries.txt with each kind of RPC, and compares what becomes of them. With
-// -rewrite it writes that instead.
+// TestScript runs the cases in testdata/retries.txt with each kind of RPC, and compares what becomes of them.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	const name = "testdata/retries.txt"
-	data, err := os.ReadFile(name)
-	xdstest.NoError(t, err)
-	cases := strings.Split(string(data), "\n== ")
-	t.Run("cases", func(t *testing.T) {
-		for i, text := range cases[1:] {
-			title, _, _ := strings.Cut(text, "\n")
-			xdstest.Parallel(t, title, func(t *testing.T) {
-				got := runCase(t, strings.TrimSpace(text))
-				if *rewrite {
-					cases[i+1] = got + "\n"
-				} else if want := strings.TrimSpace(text); got != want {
-					t.Errorf("it is\n%s\nand not\n%s", got, want)
-				}
-			})
-		}
-	})
-	if *rewrite {
-		xdstest.NoError(t, os.WriteFile(name, []byte(strings.Join(cases, "\n== ")), 0o644))
+	const file = "testdata/retries.txt"
+	cases := strings.Split(golden.Read(t, file), "\n== ")
+	t.Cleanup(func() { golden.Check(t, file, strings.Join(cases, "\n== ")) }) // after the cases
+	for i, text := range cases[1:] {
+		title, _, _ := strings.Cut(text, "\n")
+		xdstest.Parallel(t, title, func(t *testing.T) {
+			cases[i+1] = runCase(t, strings.TrimSpace(text)) + "\n"
+		})
 	}
 }
 
