@@ -45,14 +45,13 @@ func TestAllocationsOfFilters(t *testing.T) {
 	}
 }
 
-// A retry policy adds two allocations to a unary RPC that succeeds at once: what it would be sent again by, and the options of
-// the attempt.
+// A retry policy adds one allocation to a unary RPC that succeeds at once: what it would be sent again by.
 func TestAllocationsOfARetryPolicy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy *routepb.RetryPolicy
 		want   float64
-	}{{"no policy", nil, 1}, {"policy", &routepb.RetryPolicy{RetryOn: "unavailable"}, 3}} {
+	}{{"no policy", nil, 1}, {"policy", &routepb.RetryPolicy{RetryOn: "unavailable"}, 2}} {
 		route := xdsmsg.PrefixRoute("/", "c")
 		route.GetRoute().RetryPolicy = test.policy
 		var header metadata.MD

@@ -123,8 +123,8 @@ func BenchmarkRetryPolicy(b *testing.B) {
 }
 
 // retryAllocations is how many allocations a unary RPC that is not retried makes more
-// because its route has a retry policy: all of them gRPC's, which is asked for copies
-// of headers and trailers that decide on a retry.
+// because its route has a retry policy: what it would be sent again by, and four of gRPC's,
+// which is asked for copies of headers and trailers that decide on a retry.
 const retryAllocations = 5
 
 func TestAllocationsOfARetryPolicy(t *testing.T) {

@@ -185,7 +185,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
 	c.streaming.outcome = c.rpc.Options
-	c.rpc.Options = c.streaming.outcome.others()
+	c.rpc.Options = c.streaming.outcome.others(nil)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {

@@ -135,7 +135,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
-	opts := outcome(r.options()).others()
+	opts := outcome(r.options()).others(nil)
 	opts = append(opts, resending(opts, codecOf(opts)))
 	authority := r.authority()
 	switch {

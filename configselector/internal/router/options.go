@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -70,9 +71,9 @@ func contentSubtype(opts []grpc.CallOption) string {
 // outcome is the options of an RPC, some of which say where its outcome is to be reported.
 type outcome []grpc.CallOption
 
-// others returns the options that do not report the outcome, with room for three more.
-func (o outcome) others() []grpc.CallOption {
-	return o.without(func(opt grpc.CallOption) bool {
+// others appends to room the options that do not report the outcome, and leaves room for three more.
+func (o outcome) others(room []grpc.CallOption) []grpc.CallOption {
+	return o.without(room, func(opt grpc.CallOption) bool {
 		_, finish := opt.(grpc.OnFinishCallOption)
 		return finish || writes(opt)
 	})
@@ -80,10 +81,10 @@ func (o outcome) others() []grpc.CallOption {
 
 // shared returns the options that concurrent attempts may share. Each attempt would write to the same variables, so
 // options that name variables are left out; callbacks stay.
-func (o outcome) shared() []grpc.CallOption { return o.without(writes) }
+func (o outcome) shared() []grpc.CallOption { return o.without(nil, writes) }
 
-func (o outcome) without(left func(grpc.CallOption) bool) []grpc.CallOption {
-	rest := make([]grpc.CallOption, 0, len(o)+3)
+func (o outcome) without(room []grpc.CallOption, left func(grpc.CallOption) bool) []grpc.CallOption {
+	rest := slices.Grow(room, len(o)+3)
 	for _, opt := range o {
 		if !left(opt) {
 			rest = append(rest, opt)

@@ -16,6 +16,7 @@ type replayUnary struct {
 	first attempt
 	reply any // of the application
 	opts  []grpc.CallOption
+	room  [8]grpc.CallOption // for opts, unless there are more
 	codec encoding.CodecV2
 
 	// The request is encoded for the second attempt, as hedges outlive the RPC.
@@ -24,12 +25,13 @@ type replayUnary struct {
 	fit     bool // it can be encoded, and fits the buffer
 }
 
-// replayed makes the RPC by as many attempts as it needs, and returns how it ends.
+// replayed makes the RPC by as many attempts as it needs, and returns how it ends. opts are those of the application.
 func (r *request) replayed(message, reply any, retry retrier, opts []grpc.CallOption) error {
-	p := &replayUnary{reply: reply, opts: opts, codec: codecOf(r.options())}
+	p := &replayUnary{reply: reply, codec: codecOf(r.options())}
 	p.first.message = message
+	p.opts = append(outcome(opts).others(p.room[:0]), r.rpc.AddedOptions()...)
 	if retry.hedges() {
-		ofFilters := outcome(opts)
+		ofFilters := outcome(p.opts)
 		p.opts = ofFilters.shared()
 		defer ofFilters.report(r, r.call.origin)
 	}

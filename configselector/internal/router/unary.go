@@ -49,12 +49,12 @@ func (r *request) RecvMsg(reply any) error {
 		return io.EOF
 	}
 	r.mirrorUnary(r.last.message)
-	opts := append(outcome(r.rpc.Options).others(), r.rpc.AddedOptions()...)
 	retry := r.newRetrier()
 	if !retry.resends(r.call) {
+		opts := append(outcome(r.rpc.Options).others(nil), r.rpc.AddedOptions()...)
 		return r.sendOnce(r.last.message, reply, r.last.reporting(opts))
 	}
-	return r.replayed(r.last.message, reply, retry, opts)
+	return r.replayed(r.last.message, reply, retry, r.rpc.Options)
 }
 
 // invoke makes the RPC if no filter looks at the response. gRPC reports a single attempt to the application.
@@ -68,7 +68,7 @@ func (r *request) invoke(message, reply any, opts []grpc.CallOption) error {
 		return r.sendOnce(message, reply, opts)
 	}
 	o := outcome(opts)
-	err := r.replayed(message, reply, retry, append(o.others(), r.rpc.AddedOptions()...))
+	err := r.replayed(message, reply, retry, opts)
 	o.report(r, r.call.origin)
 	o.finished(err)
 	return err
