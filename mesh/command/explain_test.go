@@ -100,9 +100,10 @@ func TestExplainProcess(t *testing.T) {
 	if code == 0 || !strings.Contains(stderr, `has no Listener "nobody"; it has `+service) {
 		t.Errorf("status %d, %s; want the Listeners that there are", code, stderr)
 	}
-	out, stderr, code = run(t, "status", process, "--name", "c")
-	if want := "\n  cluster c: well, 1 of 1 endpoint connected"; code != 0 || !strings.Contains(out, want) {
-		t.Errorf("status %d, %s; want %q:\n%s", code, stderr, want, out)
+	// Clients of other tests in this process may fail.
+	out, stderr, _ = run(t, "status", process, "--name", "c")
+	if want := "\n  cluster c: well, 1 of 1 endpoint connected"; !strings.Contains(out, "xds:///"+service+"\n  Well: ") || !strings.Contains(out, want) {
+		t.Errorf("%s; want %q:\n%s", stderr, want, out)
 	}
 
 	// A backend that is gone is neither "well" nor "connected", however healthy the control plane calls it.
