@@ -47,7 +47,8 @@ var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
 
 // linger is how long a connection stays open after its last use. An RPC may be between its pick
 // and its stream: gRPC-Go 1.85 lets it hang if its connection is shut down then while another
-// stream keeps the transport open. A policy that connects to the same endpoint within that time
+// stream keeps the transport open. It still hangs if its credentials take longer than that to make
+// a token, or the server's MAX_CONCURRENT_STREAMS holds it back for longer. A policy that connects to the same endpoint within that time
 // gets the same connection (package conns).
 const linger = time.Second
 

@@ -144,7 +144,8 @@ const (
 	// LingeringConnections is how many a channel keeps for the whole time, if it did not have more
 	// in use lately.
 	LingeringConnections = 100
-	// MinLinger is how long the others stay open, for RPCs between their pick and their stream.
+	// MinLinger is how long the others stay open, for RPCs between their pick and their stream. Credentials
+	// that fetch a token may take longer.
 	MinLinger = 50 * time.Millisecond
 )
 

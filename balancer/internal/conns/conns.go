@@ -5,7 +5,8 @@
 //
 // There are two reasons to keep them. An RPC may be between its pick and its stream, and
 // would hang if its SubConn were shut down then while another stream keeps the connection
-// open (gRPC-Go 1.85). And a control plane may flap: a policy that connects to the same
+// open (gRPC-Go 1.85). The time is enough unless credentials fetch a token meanwhile, or the server's
+// MAX_CONCURRENT_STREAMS holds the RPC back. And a control plane may flap: a policy that connects to the same
 // address in the same way within that time gets the connection that is there. However
 // often routes, clusters or endpoints change, an address has no more connections than were
 // in use at one time; two more if connections have labels for metrics (gRFC A94). And as many connections
