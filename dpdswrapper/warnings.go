@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -29,7 +30,7 @@ func strangeTypes(constraints dynparam.ByType) string {
 		case err != nil:
 			list = append(list, err.Error())
 		default:
-			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: the constraints only apply if the program watches it with an xdsclient.ResourceType of its own", xdsname.Quote(name)))
+			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: the constraints only apply if the program watches it with an xdsclient.ResourceType of its own", faults.Quote(name)))
 		}
 	}
 	if more > 0 {
@@ -45,7 +46,7 @@ func warnOfServers(cfg *bootstrap.Config) {
 		a := cfg.Authorities[name]
 		if plain := without(a.Servers); a.DynamicParameterConstraintsResource != "" && len(plain) > 0 {
 			logger.Warningf("xDS bootstrap %s: authority %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are requested without its constraints while one of these is in use: %s",
-				cfg.Source, xdsname.Quote(name), a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
+				cfg.Source, faults.Quote(name), a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
 		}
 	}
 }
@@ -62,7 +63,7 @@ func warnOfOwn(cfg *bootstrap.Config, what string) {
 	warn("old-style names", cfg.Servers)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
 		if a := cfg.Authorities[name]; a.DynamicParameterConstraintsResource == "" && !slices.Equal(a.Servers, cfg.Servers) {
-			warn("authority "+xdsname.Quote(name), a.Servers)
+			warn("authority "+faults.Quote(name), a.Servers)
 		}
 	}
 }

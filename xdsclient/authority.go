@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -152,5 +152,5 @@ func (a *authority) String() string {
 	if !a.key.newStyle {
 		return "old-style names"
 	}
-	return "authority " + xdsname.Quote(a.key.name)
+	return "authority " + faults.Quote(a.key.name)
 }

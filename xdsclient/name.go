@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
@@ -38,7 +39,7 @@ func checkName(n xdsname.Name, t *ResourceType, collection bool) error {
 		use = errors.New(`not the name of a collection, which is "*", or starts with "xdstp:" and has a path that ends in "/*"; use Watch`)
 	}
 	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.NewStyle && n.Type != want {
-		typ = fmt.Errorf("the type in the name is %s, want %q", xdsname.Quote(n.Type), want)
+		typ = fmt.Errorf("the type in the name is %s, want %q", faults.Quote(n.Type), want)
 	}
 	return errors.Join(use, typ)
 }

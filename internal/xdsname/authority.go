@@ -8,36 +8,20 @@ import (
 // New returns the canonical name of a resource of an authority. The authority, which may
 // be empty, the type and the id are given decoded.
 func New(authority, typeName, id string) string {
-	var b strings.Builder
-	b.Grow(len(Prefix+"///") + len(authority) + len(typeName) + len(id))
-	writeAuthority(&b, authority)
-	encodePart(&b, partType, typeName)
-	b.WriteByte('/')
-	encodePart(&b, partID, id)
-	return b.String()
-}
-
-func writeAuthority(b *strings.Builder, authority string) {
-	b.WriteString(Prefix + "//")
-	encodePart(b, partAuthority, authority)
-	b.WriteByte('/')
+	return nameParts{
+		authority: encode(partAuthority, authority), typeName: encode(partType, typeName), id: EncodeID(id),
+	}.String()
 }
 
 // AuthorityPrefix returns the prefix that the canonical names of an authority share, such
 // as "xdstp://a/".
 func AuthorityPrefix(authority string) string {
-	var b strings.Builder
-	writeAuthority(&b, authority)
-	return b.String()
+	return Prefix + "//" + encode(partAuthority, authority) + "/"
 }
 
 // EncodeID percent-encodes the id of a name, as far as RFC 3986, section 3.3, requires.
 // Slashes are kept.
-func EncodeID(id string) string {
-	var b strings.Builder
-	encodePart(&b, partID, id)
-	return b.String()
-}
+func EncodeID(id string) string { return encode(partID, id) }
 
 // Authority returns the authority, decoded, of a new-style name in any spelling, or of a
 // template of such names. What follows the authority is not looked at. newStyle is

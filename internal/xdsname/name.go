@@ -8,9 +8,9 @@ package xdsname
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -168,7 +168,7 @@ func refuseDirectives(directives string) error {
 			return errors.New("the directive entry is not supported, as list collections are not; name the resource itself")
 		case "":
 		default:
-			return fmt.Errorf("the directive %s is unknown; the name of a resource has no directives", Quote(key))
+			return fmt.Errorf("the directive %s is unknown; the name of a resource has no directives", faults.Quote(key))
 		}
 	}
 	return errors.New("the name of a resource has no # and no directives")
@@ -218,69 +218,31 @@ func (p *nameParts) canonical() bool {
 		(!p.hasContext || isCanonicalContext(p.context))
 }
 
-// isCanonical reports whether encode(decode(text)) is text.
+// isCanonical reports whether encode makes the text again of what decodePart makes of it. It allocates nothing for
+// texts of usual length, for which the buffer is enough.
 func isCanonical(part namePart, text string) bool {
-	var char [utf8.UTFMax]byte // what was decoded of a character that is not ASCII
-	have, need := 0, 0
+	var buffer [64]byte
+	decoded := buffer[:0]
 	for i := 0; i < len(text); i++ {
 		c := text[i]
-		if c != '%' {
-			if need > 0 || !part.plain(c) {
+		if c == '%' {
+			if i+2 >= len(text) {
 				return false
 			}
-			continue
-		}
-		if i+2 >= len(text) {
+			high, low := strings.IndexByte(hex, text[i+1]), strings.IndexByte(hex, text[i+2])
+			if high < 0 || low < 0 || part.plain(byte(high<<4|low)) {
+				return false
+			}
+			c = byte(high<<4 | low)
+			i += 2
+		} else if !part.plain(c) {
 			return false
+		} else if len(decoded) == 0 {
+			continue // What is before the first escape is ASCII.
 		}
-		high, ok1 := upperHex(text[i+1])
-		low, ok2 := upperHex(text[i+2])
-		if c = high<<4 | low; !ok1 || !ok2 || part.plain(c) {
-			return false
-		}
-		if i += 2; c < utf8.RuneSelf && need == 0 {
-			continue
-		}
-		if need == 0 {
-			need = runeLength(c)
-		}
-		if char[have] = c; have+1 < need {
-			have++
-			continue
-		}
-		if r, size := utf8.DecodeRune(char[:need]); r == utf8.RuneError && size == 1 || size != need {
-			return false
-		}
-		have, need = 0, 0
+		decoded = append(decoded, c)
 	}
-	return need == 0
-}
-
-// upperHex returns the value of a hexadecimal digit in capitals.
-func upperHex(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10, true
-	default:
-		return 0, false
-	}
-}
-
-// runeLength returns the length in bytes of a character that starts with c; 1 if none
-// does.
-func runeLength(c byte) int {
-	switch {
-	case c >= 0xF0:
-		return 4
-	case c >= 0xE0:
-		return 3
-	case c >= 0xC0:
-		return 2
-	default:
-		return 1
-	}
+	return utf8.Valid(decoded)
 }
 
 // isCanonicalContext reports whether context parameters are in canonical
@@ -319,10 +281,9 @@ func (p nameParts) normalize() (nameParts, error) {
 	return p, nil
 }
 
-// normalizeContext sorts the context parameters by their keys.
+// normalizeContext sorts the context parameters by their keys. Of several with one key the last counts.
 func normalizeContext(context string) (string, error) {
-	type parameter struct{ key, value string }
-	var parameters []parameter
+	values := make(map[string]string)
 	for text := range strings.SplitSeq(context, "&") {
 		if text == "" {
 			continue
@@ -332,40 +293,24 @@ func normalizeContext(context string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		value, err := decodePart(partContext, rawValue)
-		if err != nil {
-			return "", err
-		}
 		if key == "" {
 			return "", fmt.Errorf("%s: there is one without a key", partContext)
 		}
-		parameters = append(parameters, parameter{key, value})
-	}
-	slices.SortStableFunc(parameters, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
-	var b strings.Builder
-	for i, p := range parameters {
-		if i+1 < len(parameters) && parameters[i+1].key == p.key {
-			continue
+		if values[key], err = decodePart(partContext, rawValue); err != nil {
+			return "", err
 		}
-		if b.Len() > 0 {
-			b.WriteByte('&')
-		}
-		encodePart(&b, partContext, p.key)
-		b.WriteByte('=')
-		encodePart(&b, partContext, p.value)
 	}
-	return b.String(), nil
+	var parameters []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		parameters = append(parameters, encode(partContext, key)+"="+encode(partContext, values[key]))
+	}
+	return strings.Join(parameters, "&"), nil
 }
 
 // recode brings a part into canonical spelling.
 func recode(part namePart, text string) (string, error) {
 	decoded, err := decodePart(part, text)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	encodePart(&b, part, decoded)
-	return b.String(), nil
+	return encode(part, decoded), err
 }
 
 func decodePart(part namePart, text string) (string, error) {
@@ -379,8 +324,15 @@ func decodePart(part namePart, text string) (string, error) {
 	return decoded, nil
 }
 
-func encodePart(b *strings.Builder, part namePart, text string) {
-	const hex = "0123456789ABCDEF"
+// hex has the digits of escapes.
+const hex = "0123456789ABCDEF"
+
+// encode percent-encodes a part as far as RFC 3986 asks for.
+func encode(part namePart, text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf || !part.plain(byte(r)) }) {
+		return text
+	}
+	var b strings.Builder
 	for i := range len(text) {
 		if c := text[i]; part.plain(c) {
 			b.WriteByte(c)
@@ -388,10 +340,5 @@ func encodePart(b *strings.Builder, part namePart, text string) {
 			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
 		}
 	}
-}
-
-// Quote quotes part of a name for an error, without repeating all of a long one.
-func Quote(text string) string {
-	const limit = 100
-	return strconv.Quote(faults.Shorten(text, limit))
+	return b.String()
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // ConstraintsMap is the type of the resource that has the constraints for a client (xRFC
@@ -42,7 +44,7 @@ func ResourceTypes() []string { return slices.Clone(resourceTypes) }
 // The error says what was found and suggests the name that was probably meant.
 func CheckType(name string) (known bool, err error) {
 	if name == ConstraintsMap {
-		return true, fmt.Errorf("found %s, which is asked for without constraints (xRFC TP2, \"Non-Cacheability of DPDS\")", Quote(name))
+		return true, fmt.Errorf("found %s, which is asked for without constraints (xRFC TP2, \"Non-Cacheability of DPDS\")", faults.Quote(name))
 	}
 	if slices.Contains(resourceTypes, name) {
 		return true, nil
@@ -61,12 +63,12 @@ func CheckType(name string) (known bool, err error) {
 	}
 	switch {
 	case namesake != "" && (pkg == "" || strings.HasPrefix(pkg, "envoy.")):
-		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %q?", Quote(name), namesake)
+		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %q?", faults.Quote(name), namesake)
 	case len(neighbours) > 0:
 		for i := range neighbours {
 			neighbours[i] = fmt.Sprintf("%q", neighbours[i])
 		}
-		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %s?", Quote(name), strings.Join(neighbours, " or "))
+		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %s?", faults.Quote(name), strings.Join(neighbours, " or "))
 	default:
 		return false, nil
 	}
@@ -86,13 +88,13 @@ func CheckConstraintsMap(name string) error {
 	n, err := Parse(name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("found %s: %w", Quote(name), err)
+		return fmt.Errorf("found %s: %w", faults.Quote(name), err)
 	case IsCollection(n.Text):
-		return fmt.Errorf("found %s, which is the name of a collection", Quote(name))
+		return fmt.Errorf("found %s, which is the name of a collection", faults.Quote(name))
 	case n.NewStyle && n.Type != ConstraintsMap:
 		parts, _ := splitParts(n.Text) // n.Text has all of them
 		parts.typeName = ConstraintsMap
-		return fmt.Errorf("found the type %s; did you mean %q?", Quote(n.Type), parts.String())
+		return fmt.Errorf("found the type %s; did you mean %q?", faults.Quote(n.Type), parts.String())
 	default:
 		return nil
 	}

@@ -33,7 +33,7 @@ func TestCheckType(t *testing.T) {
 	} {
 		known, err := CheckType(test.name)
 		if known != test.known || (err != nil) != (test.want != "") || err != nil && !strings.HasSuffix(err.Error(), test.want) {
-			t.Errorf("CheckType(%s) = %v, %v, want %v, %s", Quote(test.name), known, err, test.known, test.want)
+			t.Errorf("CheckType(%.100q) = %v, %v, want %v, %s", test.name, known, err, test.known, test.want)
 		}
 	}
 }
