@@ -59,6 +59,10 @@ func New(keys ...KeyConstraints) (Constraints, error) {
 		}
 		seen[k.key] = true
 		k.check(at, &faults)
+		k.all = slices.Clone(k.all) // The program may use its constraints again.
+		for i := range k.all {
+			k.all[i].ranges = slices.Clone(k.all[i].ranges)
+		}
 		drafts = append(drafts, k)
 	}
 	return result(drafts, &faults)
@@ -151,11 +155,9 @@ func seal(keys []KeyConstraints) Constraints {
 	return Constraints{&set{keys: keys, wire: string(appendSet(nil, keys))}}
 }
 
-// canonicalize copies what it changes, as a program may use its constraints again.
 func (k *KeyConstraints) canonicalize() {
-	k.all = slices.Clone(k.all)
 	for i := range k.all {
-		k.all[i].ranges = join(slices.Clone(k.all[i].ranges))
+		k.all[i].ranges = join(k.all[i].ranges)
 	}
 	slices.SortFunc(k.all, Constraint.compare)
 	k.all = slices.CompactFunc(k.all, func(a, b Constraint) bool { return a.compare(b) == 0 })
