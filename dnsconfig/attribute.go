@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 const (
@@ -21,12 +23,12 @@ func Find(records []string) (value string, found bool, err error) {
 	var having []string
 	for _, r := range records {
 		if name, v, ok := splitAttribute(r); ok && strings.EqualFold(name, attribute) {
-			having, value = append(having, r), v
+			having, value = append(having, strconv.Quote(faults.Shorten(r, 100))), v
 		}
 	}
 	if len(having) > 1 {
 		return "", false, fmt.Errorf("%d TXT records have the attribute %s, but only one may: %s; remove all but one",
-			len(having), attribute, enumerate(having, ", ", abbreviate))
+			len(having), attribute, faults.Few(having, maxListed, ", "))
 	}
 	return value, len(having) == 1, nil
 }
@@ -67,25 +69,3 @@ const maxName = 255
 
 // maxListed bounds the items that one error or log line lists.
 const maxListed = 5
-
-// enumerate writes items for an error or a log line, up to maxListed of them.
-func enumerate[T any](items []T, separator string, text func(T) string) string {
-	var parts []string
-	for i, item := range items {
-		if i == maxListed {
-			parts = append(parts, fmt.Sprintf("and %d more", len(items)-i))
-			break
-		}
-		parts = append(parts, text(item))
-	}
-	return strings.Join(parts, separator)
-}
-
-// abbreviate quotes a text, or the beginning of a long one.
-func abbreviate(s string) string {
-	const most = 60
-	if len(s) > most {
-		return strconv.Quote(s[:most]) + "…"
-	}
-	return strconv.Quote(s)
-}

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // Bounds on what Parse reads.
@@ -61,16 +65,16 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 	if len(value) > maxSize {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that DNS can carry", attribute, len(value), maxSize)
 	}
-	var entries []json.RawMessage
-	if err := json.Unmarshal([]byte(value), &entries); err != nil {
-		return nil, notAList(value, err)
+	v, err := jsondoc.Parse([]byte(value), new(faults.Faults))
+	if err != nil {
+		return nil, fmt.Errorf("%s is %w", attribute, err)
 	}
-	if entries == nil {
-		return nil, fmt.Errorf("%s is null, where a list of choices is expected", attribute)
+	if !v.IsList() {
+		return nil, fmt.Errorf("%s is %s, where a list of choices is expected", attribute, v.Kind())
 	}
 	list := new(List)
-	for i, entry := range entries {
-		c, err := parseChoice(entry, validate)
+	for i, entry := range v.Items() {
+		c, err := parseChoice(entry.Raw(), validate)
 		if err != nil {
 			list.Void = append(list.Void, VoidChoice{Index: i, Reason: err})
 			continue
@@ -79,14 +83,6 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 		list.Choices = append(list.Choices, c)
 	}
 	return list, nil
-}
-
-// notAList returns the error for a value that json does not decode into a list.
-func notAList(value string, err error) error {
-	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		return fmt.Errorf("%s is not valid JSON: %v (byte %d of %d)", attribute, err, syntax.Offset, len(value))
-	}
-	return fmt.Errorf("%s is not a JSON list of choices: it begins with %s", attribute, abbreviate(value))
 }
 
 // Choose returns the first choice that matches the client, or nil.
@@ -119,75 +115,80 @@ const (
 
 var fields = []string{fieldLanguage, fieldPercentage, fieldHostname, fieldServiceConfig}
 
-// parseChoice returns a choice, or an error with all of its faults.
+// parseChoice returns a choice, or an error with its faults.
 func parseChoice(entry json.RawMessage, validate func(string) error) (*Choice, error) {
-	if err := checkStrictly(entry); err != nil {
+	if i := slices.IndexFunc(entry, func(b byte) bool { return b >= utf8.RuneSelf }); i >= 0 {
+		return nil, fmt.Errorf("byte %d of the choice is %#02x; TXT records hold ASCII only: write characters beyond it as \\u escapes", i, entry[i])
+	}
+	var found faults.Faults
+	v, err := jsondoc.Parse(entry, &found)
+	if err != nil {
 		return nil, err
 	}
-	if entry[0] != '{' {
-		return nil, fmt.Errorf("not an object: %s", abbreviate(string(entry)))
-	}
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(entry, &values); err != nil {
-		return nil, err
-	}
-	var f faults
-	f.unexpected(values)
-	c := &Choice{
-		ClientLanguages: f.texts(values, fieldLanguage),
-		Percentage:      f.percentage(values),
-		ClientHostnames: f.texts(values, fieldHostname),
-		ServiceConfig:   f.serviceConfig(values),
-	}
-	if len(f) == 0 && validate != nil {
+	c := new(Choice)
+	c.parse(v)
+	if found.Total() == 0 && validate != nil {
 		if err := validate(c.ServiceConfig); err != nil {
-			f.add(fieldServiceConfig, "not a valid service config: %v", err)
+			found.Addf(faults.Field(fieldServiceConfig), "not a valid service config: %v", err)
 		}
 	}
-	if len(f) > 0 {
-		return nil, errors.New(strings.Join(f, "; "))
+	if found.Total() > 0 {
+		return nil, errors.New(faults.Shorten(found.Join("; "), maxReason))
 	}
 	return c, nil
 }
 
-// faults are the faults of a choice.
-type faults []string
+// maxReason bounds the reason why a choice is void, in bytes.
+const maxReason = 900
 
-func (f *faults) add(field, format string, args ...any) {
-	*f = append(*f, field+": "+fmt.Sprintf(format, args...))
-}
-
-func (f *faults) unexpected(values map[string]json.RawMessage) {
-	var names []string
-	for name := range values {
+func (c *Choice) parse(v jsondoc.Value) {
+	o := v.Object()
+	if !o.IsObject() {
+		return
+	}
+	for _, name := range o.Names() {
 		if !slices.Contains(fields, name) {
-			names = append(names, name)
+			o.Fault("", "unexpected field %s", faults.Quote(name))
 		}
 	}
-	slices.Sort(names)
-	if len(names) > 0 {
-		*f = append(*f, enumerate(names, "; ", func(name string) string { return "unexpected field " + abbreviate(name) }))
+	c.ClientLanguages = texts(o.Field(fieldLanguage))
+	c.Percentage = percentage(o.Field(fieldPercentage))
+	c.ClientHostnames = texts(o.Field(fieldHostname))
+	config := o.Field(fieldServiceConfig)
+	if !config.IsObject() {
+		config.Expected("an object")
+	}
+	checkStrictly(config, 2)
+	c.ServiceConfig = string(config.Raw())
+}
+
+// checkStrictly reports what package json accepts though its meaning is unclear: a key that is there twice, and deep
+// nesting.
+func checkStrictly(v jsondoc.Value, depth int) {
+	switch {
+	case !v.IsObject() && !v.IsList():
+	case depth > maxDepth:
+		v.Fault("", "expected at most %d levels of nesting, found more", maxDepth)
+	case v.IsObject():
+		o := v.Object()
+		for _, name := range o.Names() {
+			checkStrictly(o.Field(name), depth+1)
+		}
+	default:
+		for _, item := range v.Items() {
+			checkStrictly(item, depth+1)
+		}
 	}
 }
 
-func (f *faults) texts(values map[string]json.RawMessage, field string) []string {
-	value, ok := values[field]
-	if !ok {
+func texts(v jsondoc.Value) []string {
+	if !v.Present() {
 		return nil
 	}
-	var items []json.RawMessage
-	if json.Unmarshal(value, &items) != nil || items == nil {
-		f.add(field, "expected a list of strings, found %s", abbreviate(string(value)))
-		return nil
-	}
-	texts := make([]string, 0, len(items))
-	for i, item := range items {
-		var text *string
-		if json.Unmarshal(item, &text) != nil || text == nil {
-			f.add(fmt.Sprintf("%s[%d]", field, i), "expected a string, found %s", abbreviate(string(item)))
-			return nil
-		}
-		texts = append(texts, *text)
+	texts := []string{}
+	for _, item := range v.Elements("a list of strings") {
+		text, _ := item.RequiredText("a string")
+		texts = append(texts, text)
 	}
 	return texts
 }
@@ -196,30 +197,13 @@ func (f *faults) texts(values map[string]json.RawMessage, field string) []string
 // bind only the outer alternatives.
 var percentagePattern = regexp.MustCompile(`^(0|[0-9]|[1-9][0-9]|100)$`)
 
-func (f *faults) percentage(values map[string]json.RawMessage) *int {
-	value, ok := values[fieldPercentage]
-	if !ok {
+func percentage(v jsondoc.Value) *int {
+	if !v.Present() {
 		return nil
 	}
-	if !percentagePattern.Match(value) {
-		f.add(fieldPercentage, "expected an integer from 0 to 100, written without sign, fraction, exponent or quotes; found %s", abbreviate(string(value)))
-		return nil
+	if !percentagePattern.Match(v.Raw()) {
+		v.Fault("", "expected an integer from 0 to 100, written without sign, fraction, exponent or quotes; found %s", faults.Quote(string(v.Raw())))
 	}
-	n, err := strconv.Atoi(string(value))
-	if err != nil {
-		f.add(fieldPercentage, "%v", err)
-		return nil
-	}
+	n, _ := strconv.Atoi(string(v.Raw()))
 	return &n
-}
-
-func (f *faults) serviceConfig(values map[string]json.RawMessage) string {
-	value, ok := values[fieldServiceConfig]
-	switch {
-	case !ok:
-		f.add(fieldServiceConfig, "missing")
-	case value[0] != '{':
-		f.add(fieldServiceConfig, "expected an object, found %s", abbreviate(string(value)))
-	}
-	return string(value)
 }

@@ -17,7 +17,7 @@ func TestDuplicateKeysVoidTheChoice(t *testing.T) {
 		`{"serviceConfig":{"a":[{"b":1,"b":2}]}}`,
 		`{"serviceConfig":{"a":{},"b":[],"a":{}}}`,
 	} {
-		expectVoid(t, entry, "occurs twice")
+		expectVoid(t, entry, "expected the key once, found it again")
 	}
 	for _, entry := range []string{
 		`{"serviceConfig":{"name":"a","b":{"b":{"b":1}},"c":[{"b":1},{"b":2},"b","b"]}}`,
@@ -37,8 +37,8 @@ func TestDeepNestingVoidsTheChoice(t *testing.T) {
 	if l, err := Parse(list(nested(maxDepth)), nil); err != nil || len(l.Choices) != 1 {
 		t.Errorf("depth %d: %v, %v", maxDepth, err, l.Void)
 	}
-	expectVoid(t, nested(maxDepth+1), "nest deeper than 64")
-	expectVoid(t, nested(9000), "nest deeper than 64")
+	expectVoid(t, nested(maxDepth+1), "expected at most 64 levels of nesting")
+	expectVoid(t, nested(9000), "expected at most 64 levels of nesting")
 	if _, err := Parse(list(nested(30000)), nil); err == nil {
 		t.Error("depth 30000 was taken")
 	}
@@ -82,7 +82,7 @@ func TestErrorsStayShort(t *testing.T) {
 			err = l.Void[0].Reason
 		}
 		if n := len(err.Error()); n > 1000 {
-			t.Errorf("an error of %d bytes about %s", n, abbreviate(value))
+			t.Errorf("an error of %d bytes about %.60q", n, value)
 		}
 	}
 	records := make([]string, 5000)

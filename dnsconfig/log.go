@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // log logs a result, unless it equals the last one.
@@ -13,8 +15,11 @@ func (j *joint) log(r *Result) {
 	}
 	j.logged = r
 	if len(r.Void) > 0 {
-		logger.Warningf("%s: %d choices of the service config are void: %s", r.Name, len(r.Void),
-			enumerate(r.Void, "; ", func(v VoidChoice) string { return fmt.Sprintf("[%d]: %v", v.Index, v.Reason) }))
+		var reasons []string
+		for _, v := range r.Void {
+			reasons = append(reasons, fmt.Sprintf("[%d]: %v", v.Index, v.Reason))
+		}
+		logger.Warningf("%s: %d choices of the service config are void: %s", r.Name, len(r.Void), faults.Few(reasons, maxListed, "; "))
 	}
 	switch r.Outcome {
 	case OutcomeChosen:

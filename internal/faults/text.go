@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -23,6 +24,14 @@ func Shorten(s string, limit int) string {
 		limit--
 	}
 	return s[:limit] + "…"
+}
+
+// Few lists the first items, at most that many, with a separator, and counts the others.
+func Few(items []string, most int, separator string) string {
+	if others := len(items) - most; others > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(items[:most], separator), others)
+	}
+	return strings.Join(items, separator)
 }
 
 // Printable returns text for a terminal or a log: characters that are not printable, such as those that
