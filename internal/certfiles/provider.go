@@ -5,12 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +19,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 var logger = boundlog.Component("dynxds-certificates")
@@ -178,65 +178,29 @@ func (i identity) read(into *certprovider.KeyMaterial) error {
 // parseBundleMap reads a SPIFFE trust bundle map. One faulty bundle makes the map
 // faulty, and a map without bundles is valid (gRFC A87).
 func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
-	fields, err := entries(data)
+	var found faults.Faults
+	v, err := jsondoc.Parse(data, &found)
 	if err != nil {
 		return nil, err
 	}
-	fields = slices.DeleteFunc(fields, func(f entry) bool { return f.name != "trust_domains" || string(f.value) == "null" })
-	switch len(fields) {
-	case 0:
-		return nil, errors.New("expected an object with the key trust_domains, found none")
-	case 1:
-	default:
-		return nil, errors.New("the key trust_domains is there twice")
-	}
-	domains, err := entries(fields[0].value)
-	if err != nil {
-		return nil, fmt.Errorf("trust_domains: %w", err)
-	}
-	bundles := make(map[string]*spiffebundle.Bundle, len(domains))
-	for _, d := range domains {
-		domain, err := spiffeid.TrustDomainFromString(d.name)
+	bundles := make(map[string]*spiffebundle.Bundle)
+	for name, value := range v.Object("trust_domains").Field("trust_domains").Entries() {
+		domain, err := spiffeid.TrustDomainFromString(name)
 		if err != nil {
-			return nil, fmt.Errorf("trust domain %q: %w", d.name, err)
+			value.Fault("", "%v", err)
+			continue
 		}
 		if bundles[domain.Name()] != nil {
-			return nil, fmt.Errorf("trust domain %q has two bundles", domain.Name())
+			value.Fault("", "expected one bundle for trust domain %s, found two", domain.Name())
 		}
-		if bundles[domain.Name()], err = spiffebundle.Parse(domain, d.value); err != nil {
-			return nil, fmt.Errorf("trust domain %q: %w", d.name, err)
+		if bundles[domain.Name()], err = spiffebundle.Parse(domain, value.Raw()); err != nil {
+			value.Fault("", "%v", err)
 		}
+	}
+	if found.Total() > 0 {
+		return nil, errors.New(faults.Shorten(found.Join("; "), faults.MaxProblem)) // Each RPC has the error.
 	}
 	return bundles, nil
-}
-
-// entry is a key of a JSON object with its value.
-type entry struct {
-	name  string
-	value json.RawMessage
-}
-
-// entries returns all entries of a JSON object. Package json would only keep the last one of a key.
-func entries(data []byte) (all []entry, err error) {
-	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return nil, errors.New("expected an object")
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		e := entry{name: name.(string)}
-		if err := d.Decode(&e.value); err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
 }
 
 // beginPEM is how a block begins.
