@@ -10,7 +10,6 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
 	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
-	_ "github.com/dynxds/dynxds/httpfilter/rbac"
 	_ "github.com/dynxds/dynxds/httpfilter/router"
 	_ "github.com/dynxds/dynxds/httpfilter/statefulsession"
 )

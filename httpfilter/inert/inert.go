@@ -5,7 +5,8 @@
 // The rule: a filter is inert if leaving it out changes neither where an RPC goes, nor whether
 // it may go there, nor what the application sends and gets. A filter that authenticates,
 // authorizes, limits, routes or edits is none of these. Such a filter stays unknown, and the
-// resource is rejected.
+// resource is rejected. RBAC (gRFC A41) is known as a filter that only servers run: a client rejects a Listener with it,
+// but a RouteConfiguration that clients share with servers may override its configuration.
 package inert
 
 import (
@@ -20,6 +21,7 @@ import (
 )
 
 func init() {
+	httpfilter.Register(rbac)
 	for i := range filters {
 		httpfilter.Register(&filters[i])
 	}
@@ -34,56 +36,52 @@ const (
 	istioALPN  = prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"
 )
 
+var rbac = serverFilter{config: envoy + "rbac.v3.RBAC", override: envoy + "rbac.v3.RBACPerRoute"}
+
 // filters are the inert filters. Of their configurations only the types are checked, except those for CORS.
 var filters = []filter{
-	{config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy",
-		reason:  "CORS is for browsers; a gRPC client does nothing for it",
-		message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{}},
-	{config: envoy + "grpc_web.v3.GrpcWeb", reason: "gRPC-Web is for browsers; a gRPC client does nothing for it"},
-	{config: envoy + "grpc_http1_bridge.v3.Config",
-		reason: "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks"},
-	{config: envoy + "connect_grpc_bridge.v3.FilterConfig",
-		reason: "the filter translates Connect to gRPC, which a gRPC client speaks"},
-	{config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute",
-		reason: "the application chooses the compression of its messages"},
-	{config: envoy + "decompressor.v3.Decompressor", reason: "gRPC decompresses the messages that it gets"},
-	{config: envoy + "grpc_stats.v3.FilterConfig",
-		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
-	{config: istioStats, reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
-	{config: envoy + "tap.v3.Tap", reason: "the filter observes RPCs in a proxy"},
-	{config: istioPeers, reason: "the filter tells proxies of each other for their metrics"},
-	{config: istioALPN, reason: "gRPC always negotiates HTTP/2"},
+	{serverFilter{config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy", message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{}},
+		"CORS is for browsers; a gRPC client does nothing for it"},
+	{only("grpc_web.v3.GrpcWeb"), "gRPC-Web is for browsers; a gRPC client does nothing for it"},
+	{only("grpc_http1_bridge.v3.Config"), "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks"},
+	{only("connect_grpc_bridge.v3.FilterConfig"), "the filter translates Connect to gRPC, which a gRPC client speaks"},
+	{serverFilter{config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute"},
+		"the application chooses the compression of its messages"},
+	{only("decompressor.v3.Decompressor"), "gRPC decompresses the messages that it gets"},
+	{only("grpc_stats.v3.FilterConfig"), "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{serverFilter{config: istioStats}, "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{only("tap.v3.Tap"), "the filter observes RPCs in a proxy"},
+	{serverFilter{config: istioPeers}, "the filter tells proxies of each other for their metrics"},
+	{serverFilter{config: istioALPN}, "gRPC always negotiates HTTP/2"},
 }
 
-// filter is known on both sides and does nothing.
-type filter struct {
-	// reason is why it does nothing.
-	reason string
+// only is a filter of Envoy whose overrides are of the type of its configuration.
+func only(config string) serverFilter { return serverFilter{config: envoy + config} }
+
+// serverFilter is known on servers. It checks the types of configurations.
+type serverFilter struct {
 	// config and override are the type URLs. A filter without override takes one of the type config.
 	config, override string
 	// message and overrideMessage, if not nil, are what the configurations have to be.
 	message, overrideMessage proto.Message
 }
 
-// Inert returns why the filter does nothing. The ignored fields of a resource have it.
-func (f *filter) Inert() string { return f.reason }
-
-func (f *filter) TypeURLs() []string {
+func (f serverFilter) TypeURLs() []string {
 	if f.override == "" {
 		return []string{f.config}
 	}
 	return []string{f.config, f.override}
 }
 
-func (*filter) IsTerminal() bool { return false }
+func (serverFilter) IsTerminal() bool { return false }
 
-func (*filter) RunsOnServers() {}
+func (serverFilter) RunsOnServers() {}
 
-func (f *filter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
+func (f serverFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
 	return nil, check(config, f.config, f.message)
 }
 
-func (f *filter) ParseOverride(override *anypb.Any) (httpfilter.Config, error) {
+func (f serverFilter) ParseOverride(override *anypb.Any) (httpfilter.Config, error) {
 	return nil, check(override, cmp.Or(f.override, f.config), f.overrideMessage)
 }
 
@@ -102,6 +100,16 @@ func check(config *anypb.Any, typeURL string, m proto.Message) error {
 	}
 	return nil
 }
+
+// filter is known on both sides, and does nothing.
+type filter struct {
+	serverFilter
+	// reason is why it does nothing.
+	reason string
+}
+
+// Inert returns why the filter does nothing. The ignored fields of a resource have it.
+func (f *filter) Inert() string { return f.reason }
 
 func (f *filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return f }
 
