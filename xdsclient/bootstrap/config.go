@@ -145,7 +145,7 @@ func (c *Config) Authority(name string) (*Authority, error) {
 // share one client.
 func (c *Config) Fingerprint() string { return c.fingerprint }
 
-// maxListed bounds how many known names an error lists.
+// maxListed bounds how many names an error or a warning lists.
 const maxListed = 10
 
 // authority returns an authority. origin, set off by commas, is for the error: where the
@@ -159,15 +159,17 @@ func (c *Config) authority(name, origin string) (*Authority, error) {
 		return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
 			c.Source, faults.Quote(name), origin)
 	}
-	more := ""
-	if extra := len(known) - maxListed; extra > 0 {
-		known, more = known[:maxListed], fmt.Sprintf(" and %d more", extra)
+	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s",
+		c.Source, faults.Quote(name), origin, quoted(known))
+}
+
+// quoted lists names for an error or a warning.
+func quoted(names []string) string {
+	var list []string
+	for _, name := range names {
+		list = append(list, faults.Quote(name))
 	}
-	for i := range known {
-		known[i] = faults.Quote(known[i])
-	}
-	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
-		c.Source, faults.Quote(name), origin, strings.Join(known, ", "), more)
+	return faults.Few(list, maxListed, ", ")
 }
 
 // WithNode returns the configuration for a client that gives its servers another identity. The

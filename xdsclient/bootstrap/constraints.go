@@ -1,8 +1,6 @@
 package bootstrap
 
 import (
-	"strings"
-
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -32,13 +30,6 @@ func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct)
 	all, err := dynparam.NewByType(map[string]dynparam.Constraints{dynparam.AnyType: translated})
 	fail(keys, err)
 	return all.Merge(own)
-}
-
-// fail reports dynparam's error for a value, if there is one.
-func fail(v jsondoc.Value, err error) {
-	if err != nil {
-		failWith(v, err, strings.Clone)
-	}
 }
 
 // parseMetadataConstraints reads a list of keys of the node's metadata, and returns them with

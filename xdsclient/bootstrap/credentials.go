@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -198,7 +199,10 @@ type pluginConfig struct {
 
 // fail reports what the plugin's parser says, without the values of the configuration.
 func (c pluginConfig) fail(err error) {
-	failWith(c.Value, err, func(text string) string { return redact(c.raw, text) })
+	if _, ok := errors.AsType[*Faults](err); !ok {
+		err = errors.New(redact(c.raw, err.Error()))
+	}
+	fail(c.Value, err)
 }
 
 func parsePluginConfig(v jsondoc.Value) (config pluginConfig, ok bool) {

@@ -18,13 +18,14 @@ type Fault = faults.Fault
 // configuration.
 type Faults = faults.Faults
 
-// failWith reports the error of another parser for a value. A *Faults is shown as it is;
-// clean removes secrets from the text of any other error.
-func failWith(v jsondoc.Value, err error, clean func(string) string) {
+// fail reports the error of another parser for a value, if there is one. A *Faults is shown as it is, with the paths
+// that the value has.
+func fail(v jsondoc.Value, err error) {
 	var of *Faults
-	if errors.As(err, &of) {
+	switch {
+	case errors.As(err, &of):
 		v.AddFaults(of)
-		return
+	case err != nil:
+		v.Fault("", "%v", err)
 	}
-	v.Fault("", "%s", clean(err.Error()))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,41 +49,23 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 // untrusted returns a warning for each entry of trusted that is the URI of no server: whoever wrote the entry takes a
 // server for trusted that is not.
 func (c *Config) untrusted(trusted []string) []string {
-	var uris []string
-	add := func(servers []*Server) {
-		for _, s := range servers {
-			if !slices.Contains(uris, s.URI) {
-				uris = append(uris, s.URI)
-			}
+	servers := slices.Clone(c.Servers)
+	for _, name := range slices.Sorted(maps.Keys(c.Authorities)) {
+		servers = append(servers, c.Authorities[name].Servers...)
+	}
+	var uris, texts []string
+	for _, s := range servers {
+		if !slices.Contains(uris, s.URI) {
+			uris = append(uris, s.URI)
 		}
 	}
-	add(c.Servers)
-	for _, name := range slices.Sorted(maps.Keys(c.Authorities)) {
-		add(c.Authorities[name].Servers)
-	}
-	var texts []string
 	for _, uri := range trusted {
 		if uri != "" && !slices.Contains(uris, uri) {
 			texts = append(texts, fmt.Sprintf("%s names %s, which is no server_uri of the bootstrap, so no server is trusted by that entry; the bootstrap has %s",
-				envTrusted, faults.Quote(uri), quoteList(uris)))
+				envTrusted, faults.Quote(uri), quoted(uris)))
 		}
 	}
 	return texts
-}
-
-// maxURIs bounds the server URIs in a warning.
-const maxURIs = 5
-
-func quoteList(uris []string) string {
-	var quoted []string
-	for _, uri := range uris[:min(len(uris), maxURIs)] {
-		quoted = append(quoted, faults.Quote(uri))
-	}
-	text := strings.Join(quoted, ", ")
-	if n := len(uris) - maxURIs; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
 }
 
 // warned has the warnings that were logged: a bootstrap is read for each channel.
