@@ -158,45 +158,29 @@ func (r *Requirements) checkNames(leaf *x509.Certificate) error {
 	if len(r.SANs) == 0 {
 		return nil
 	}
-	for kind, name := range names(leaf) {
-		for i := range r.SANs {
-			if r.SANs[i].matches(kind, name) {
-				return nil
-			}
+	sans := names(leaf)
+	var required []string
+	for _, m := range r.SANs {
+		if slices.ContainsFunc(sans, func(n name) bool { return m.matches(n.kind, n.value) }) {
+			return nil
 		}
+		required = append(required, m.String())
 	}
-	return fmt.Errorf("certificate check failure: the server's certificate (%s) has no SAN that matches %s", describe(leaf), list(r.SANs, " or ", Matcher.String))
+	return fmt.Errorf("certificate check failure: the server's certificate (%s) has no SAN that matches %s",
+		describe(leaf), faults.Few(required, maxListed, " or "))
 }
 
 // describe lists the SANs of a certificate, for errors.
 func describe(leaf *x509.Certificate) string {
 	var found []string
-	for kind, name := range names(leaf) {
-		if len(found) > maxListed {
-			break
-		}
-		found = append(found, kind.String()+" "+faults.Quote(name))
+	for _, n := range names(leaf) {
+		found = append(found, n.kind.String()+" "+faults.Quote(n.value))
 	}
 	if len(found) == 0 {
 		return "without SANs"
 	}
-	return list(found, ", ", func(s string) string { return s })
+	return faults.Few(found, maxListed, ", ")
 }
 
 // maxListed bounds how many names an error lists; a peer may send thousands.
 const maxListed = 10
-
-func list[T any](items []T, separator string, text func(T) string) string {
-	var b strings.Builder
-	for i, item := range items {
-		if i == maxListed {
-			b.WriteString(" and more")
-			break
-		}
-		if i > 0 {
-			b.WriteString(separator)
-		}
-		b.WriteString(text(item))
-	}
-	return b.String()
-}

@@ -3,7 +3,6 @@ package peercert
 import (
 	"crypto/x509"
 	"encoding/asn1"
-	"iter"
 	"net"
 	"net/netip"
 	"regexp"
@@ -101,30 +100,26 @@ func normalURI(uri string) string {
 	return strings.ToLower(scheme) + "://" + authority[:host] + strings.ToLower(authority[host:]) + path
 }
 
-// names goes through the SANs of a certificate. IP addresses are in canonical form (RFC 5952).
-func names(c *x509.Certificate) iter.Seq2[SANType, string] {
-	return func(yield func(SANType, string) bool) {
-		for _, name := range c.DNSNames {
-			if !yield(DNS, name) {
-				return
-			}
-		}
-		for _, uri := range uris(c) {
-			if !yield(URI, uri) {
-				return
-			}
-		}
-		for _, address := range c.EmailAddresses {
-			if !yield(Email, address) {
-				return
-			}
-		}
-		for _, ip := range c.IPAddresses {
-			if !yield(IP, ip.String()) {
-				return
-			}
+// name is a SAN.
+type name struct {
+	kind  SANType
+	value string
+}
+
+// names returns the SANs of a certificate. IP addresses are in canonical form (RFC 5952).
+func names(c *x509.Certificate) (all []name) {
+	add := func(kind SANType, values []string) {
+		for _, value := range values {
+			all = append(all, name{kind, value})
 		}
 	}
+	add(DNS, c.DNSNames)
+	add(URI, uris(c))
+	add(Email, c.EmailAddresses)
+	for _, ip := range c.IPAddresses {
+		all = append(all, name{IP, ip.String()})
+	}
+	return all
 }
 
 // tagURI is the tag of a URI among the SANs (RFC 5280, section 4.2.1.6).
