@@ -300,27 +300,6 @@ func TestRootsAndIdentityRotateApart(t *testing.T) {
 	})
 }
 
-// A key that is a pipe without a writer, which nobody can read, does not keep the roots either.
-func TestRootsRotateBesideAPipe(t *testing.T) {
-	t.Parallel()
-	dir := testca.NewFiles(t)
-	synctest.Test(t, func(t *testing.T) {
-		dir.Issue(testca.New(t))
-		p := NewProvider(configOf(dir))
-		material(t, p)
-		newCA := testca.New(t)
-		dir.Write(dir.CA, newCA.PEM())
-		os.Remove(dir.Key)
-		if err := syscall.Mkfifo(dir.Key, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		if !material(t, p).Roots.Equal(newCA.Pool()) {
-			t.Error("a removed root is still trusted while the key is a pipe")
-		}
-	})
-}
-
 // A program that does not replace files at once, such as cp, leaves files that end too soon for
 // a moment. They must not stay in use for an interval.
 func TestFilesThatAreBeingWritten(t *testing.T) {

@@ -25,6 +25,7 @@ func TestCheckType(t *testing.T) {
 		{"envoy.config.cluster.v3.ClusterLoadAssignment", false, `did you mean "envoy.config.endpoint.v3.ClusterLoadAssignment"?`},
 		{"envoy.api.v2.Cluster", false, `did you mean "envoy.config.cluster.v3.Cluster"?`},
 		{"envoy.config.listener.v3.listener", false, `did you mean "envoy.config.listener.v3.Listener"?`},
+		{"type.googleapis.com/envoy.config.cluster.v3.Cluster", false, `did you mean "envoy.config.cluster.v3.Cluster"?`},
 		{"cluster", false, `did you mean "envoy.config.cluster.v3.Cluster"?`},
 		{"envoy.config.cluster.v3.Clusters", false, `did you mean "envoy.config.cluster.v3.Cluster" or "envoy.config.cluster.v3.ClusterCollection"?`},
 		{"envoy.service.runtime.v3.RuntimeLayer", false, `did you mean "envoy.service.runtime.v3.Runtime"?`},

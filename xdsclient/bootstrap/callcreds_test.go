@@ -7,12 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -146,51 +144,4 @@ func TestTokenFilesThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: the error shows the content of the file: %v", test.given, err)
 		}
 	}
-}
-
-// secureAuth is the AuthInfo of a secure connection.
-type secureAuth struct{ credentials.CommonAuthInfo }
-
-func (secureAuth) AuthType() string { return "test" }
-
-// gRFC A97: the token is cached until 30 s before it expires, read again from 1 min before
-// that, and a failed attempt is followed by backoff, in which RPCs get its status.
-func TestTokensAreCachedRefreshedAndBackedOff(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "token")
-	files := testca.NewFiles(t)
-	synctest.Test(t, func(t *testing.T) {
-		build, err := jwtBuilder{}.ParseConfig(fmt.Appendf(nil, `{"jwt_token_file": %q}`, path))
-		xdstest.NoError(t, err)
-		creds, _, err := build()
-		xdstest.NoError(t, err)
-		ctx := credentials.NewContextWithRequestInfo(t.Context(), credentials.RequestInfo{
-			AuthInfo: secureAuth{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}})
-		want := func(token string, code codes.Code) {
-			t.Helper()
-			md, err := creds.GetRequestMetadata(ctx)
-			if status.Code(err) != code || err == nil && md["authorization"] != "Bearer "+token {
-				t.Fatalf("got %v and error %v, want the token %q and code %v", md, err, token, code)
-			}
-			synctest.Wait() // a refresh that this RPC started has ended
-		}
-		start := time.Now()
-		want("", codes.Unavailable)
-		first, second := token(start.Add(10*time.Minute)), token(start.Add(20*time.Minute))
-		files.Write(path, []byte(first))
-		want("", codes.Unavailable) // in backoff
-		time.Sleep(2 * time.Second)
-		want(first, codes.OK)
-
-		files.Write(path, []byte(second))
-		time.Sleep(8 * time.Minute)
-		want(first, codes.OK) // cached
-		time.Sleep(time.Minute - 2*time.Second)
-		want(first, codes.OK) // within a minute of 9:30: starts to read the file
-		want(second, codes.OK)
-
-		files.Write(path, []byte("no token"))
-		time.Sleep(19*time.Minute + 30*time.Second - time.Since(start))
-		want("", codes.Unauthenticated)
-	})
 }

@@ -8,10 +8,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// maxMetadataKeys is dynparam's limit on keys. It is checked here too, where the fault can
-// name node_metadata_constraints.
-const maxMetadataKeys = 128
-
 // parseConstraints returns the client's own constraints: those made of the node's metadata,
 // and over them those that are spelled out.
 func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct) dynparam.ByType {
@@ -58,10 +54,6 @@ func parseMetadataConstraints(v jsondoc.Value, metadata *structpb.Struct) map[st
 		default:
 			values[key] = text.StringValue
 		}
-	}
-	if len(values) > maxMetadataKeys {
-		v.Fault("", "expected at most %d keys, found %d", maxMetadataKeys, len(values))
-		return nil
 	}
 	return values
 }

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -47,7 +46,7 @@ func TestMetadataConstraintsAreBounded(t *testing.T) {
 		then  string
 	}{
 		{keys[:128], ""},
-		{keys, "xDS bootstrap test: node_metadata_constraints: expected at most 128 keys, found 129"},
+		{keys, "xDS bootstrap test: node_metadata_constraints.key_constraints: expected at most 128 keys, found 129"},
 	} {
 		document, err := json.Marshal(map[string]any{"node": map[string]any{"metadata": metadata}, "node_metadata_constraints": test.given})
 		xdstest.NoError(t, err)
@@ -56,39 +55,5 @@ func TestMetadataConstraintsAreBounded(t *testing.T) {
 			got = err.Error()
 		}
 		xdstest.Equal(t, fmt.Sprintf("given %d keys: error", len(test.given)), test.then, got)
-	}
-}
-
-// What goes beyond dynparam's limits is found here, where the key can be named.
-func TestConstraintsAreBounded(t *testing.T) {
-	t.Parallel()
-	many := func(n int, format string) string {
-		all := make([]string, n)
-		for i := range all {
-			all[i] = fmt.Sprintf(format, i)
-		}
-		return "{" + strings.Join(all, ", ") + "}"
-	}
-	const key = `"%d": {"constraints": [{"value": ""}]}`
-	tests := []struct{ given, constraints, then string }{
-		{"as many keys as may be", `{"*": {"key_constraints": ` + many(128, key) + `}}`, ""},
-		{"one key more", `{"*": {"key_constraints": ` + many(129, key) + `}}`,
-			`dynamic_parameter_constraints["*"].key_constraints: expected at most 128 keys, found 129`},
-		{"as many types as may be", many(128, `"%d": {}`), ""},
-		{"one type more", many(129, `"%d": {}`), `dynamic_parameter_constraints: expected at most 128 types, found 129`},
-		{"a value of 64 KiB", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + strings.Repeat("x", 64<<10) + `"}]}}}}`,
-			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65555`},
-		{"text that is not UTF-8", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + "\xff" + `"}]}}}}`,
-			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
-	}
-	for _, test := range tests {
-		xdstest.Parallel(t, test.given, func(t *testing.T) {
-			_, err := Parse("test", []byte(`{`+servers+`, "dynamic_parameter_constraints": `+test.constraints+`}`))
-			got := ""
-			if err != nil {
-				got = strings.TrimPrefix(err.Error(), "xDS bootstrap test: ")
-			}
-			xdstest.Equal(t, "error", test.then, got)
-		})
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// Every fault a user can cause has its message here, as the user reads it.
+// Every fault a user can cause has its message here, as the user reads it, but for those that jsondoc, dynparam and
+// xdsname have tables of.
 func TestFaultMessages(t *testing.T) {
 	t.Parallel()
 	const target = `a gRPC target such as "dns:///host:port"`
@@ -21,9 +22,6 @@ func TestFaultMessages(t *testing.T) {
 	with := func(more string) string { return "{" + servers + "," + more + "}" }
 	call := func(creds string) string { return server(`"a"`, good+`, "call_creds": `+creds) }
 	tls := func(config string) string { return server(`"a"`, `[{"type": "tls", "config": `+config+`}]`) }
-	constraint := func(c string) string {
-		return with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [` + c + `]}}}}`)
-	}
 	able := `{"server_uri": "able", "channel_creds": ` + good + `, "server_features": ["dynamic_parameter_constraints"]}`
 	dpds := func(name string) string {
 		return fmt.Sprintf(`{"xds_servers": [%s], "authorities": {"a": {"dynamic_parameter_constraints_resource": %q}}}`, able, name)
@@ -39,9 +37,6 @@ func TestFaultMessages(t *testing.T) {
 		want        []string
 	}{
 		{"empty", ``, []string{"not JSON: line 1, column 1: unexpected end of JSON input"}},
-		{"syntax error", "{\n  \"é\": x}", []string{"not JSON: line 2, column 8: invalid character 'x' looking for beginning of value"}},
-		{"cut off", "{\n\"a\": [1,", []string{"not JSON: line 2, column 8: unexpected end of JSON input"}},
-		{"text after the document", `{} x`, []string{"not JSON: line 1, column 4: invalid character 'x' after top-level value"}},
 		{"too large", strings.Repeat(" ", maxSize+1), []string{"expected at most 4194304 bytes, found 4194305"}},
 		{"not an object", `[]`, []string{"expected an object, found a list"}},
 		{"null", `null`, []string{"expected an object, found null"}},
@@ -121,16 +116,6 @@ func TestFaultMessages(t *testing.T) {
 			atDPDS + `expected a resource of an authority listed in authorities, found authority "b"`}},
 		{"a constraints resource of another type", dpds("xdstp://a/envoy.config.listener.v3.Listener/n"), []string{
 			atDPDS + dpdsName + `found the type "envoy.config.listener.v3.Listener"; did you mean "xdstp://a/` + xdsname.ConstraintsMap + `/n"?`}},
-		{"a collection as constraints resource", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/*"), []string{
-			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/*", which is the name of a collection`}},
-		{"a constraints resource without id", dpds("xdstp://a/" + xdsname.ConstraintsMap), []string{
-			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `": expected xdstp://AUTHORITY/TYPE/ID, found no id`}},
-		{"a constraints resource with a directive", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/n#entry=x"), []string{
-			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/n#entry=x": the directive entry is not supported, as list collections are not; name the resource itself`}},
-		{"a constraints resource with bad escapes", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/%zz%"), []string{
-			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/%zz%": id: invalid URL escape "%zz"`}},
-		{"every resource as constraints resource", dpds("*"), []string{
-			atDPDS + dpdsName + `found "*": "*" asks for every resource and names none`}},
 		{"several faults of a constraints resource", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://b/t/n"}}`), []string{
 			atDPDS + dpdsName + `found the type "t"; did you mean "xdstp://b/` + xdsname.ConstraintsMap + `/n"?`,
 			atDPDS + `expected a resource of an authority listed in authorities, found authority "b"`,
@@ -160,42 +145,14 @@ func TestFaultMessages(t *testing.T) {
 		{"certificate providers of a wrong type", with(`"certificate_providers": {"p": 1}`), []string{`certificate_providers["p"]: expected an object, found a number`}},
 
 		{"constraints of a wrong type", with(`"dynamic_parameter_constraints": []`), []string{"dynamic_parameter_constraints: expected an object, found a list"}},
-		{"constraints for a type URL", with(`"dynamic_parameter_constraints": {"type.googleapis.com/T": {}}`), []string{
-			`dynamic_parameter_constraints["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`}},
-		{"constraints for the URL of a known type", with(`"dynamic_parameter_constraints": {"type.googleapis.com/envoy.config.cluster.v3.Cluster": {}}`), []string{
-			`dynamic_parameter_constraints["type.googleapis.com/envoy.config.cluster.v3.Cluster"]: ` + typeName +
-				`found "type.googleapis.com/envoy.config.cluster.v3.Cluster", which is the type of no resource; did you mean "envoy.config.cluster.v3.Cluster"?`}},
 		{"constraints for types of no resource", with(`"dynamic_parameter_constraints": {"envoy.config.cluster.v3.RouteConfiguration": {}, "Listener": {}}`), []string{
 			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`,
 			`dynamic_parameter_constraints["envoy.config.cluster.v3.RouteConfiguration"]: ` + typeName +
 				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`}},
-		{"constraints for the constraints resource", with(`"dynamic_parameter_constraints": {"` + xdsname.ConstraintsMap + `": {}}`), []string{
-			`dynamic_parameter_constraints["` + xdsname.ConstraintsMap + `"]: ` + typeName +
-				`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`}},
 		{"constraints of a type of a wrong type", with(`"dynamic_parameter_constraints": {"*": 1}`), []string{`dynamic_parameter_constraints["*"]: expected an object, found a number`}},
-		{"key constraints of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": []}}`), []string{
-			`dynamic_parameter_constraints["*"].key_constraints: expected an object, found a list`}},
-		{"a field in both spellings", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {}, "keyConstraints": {}}}`), []string{
-			`dynamic_parameter_constraints["*"].keyConstraints: expected the field once, found it as key_constraints as well`}},
-		{"a key without constraints", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {}}}}`), []string{
-			`dynamic_parameter_constraints["*"].key_constraints["env"].constraints: expected a list with at least one constraint, found nothing`}},
-		{"a key of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": "prod"}}}`), []string{
-			`dynamic_parameter_constraints["*"].key_constraints["env"]: expected an object, found a string`}},
-		{"an invert of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"invert": "yes", "constraints": [{"value": "a"}]}}}}`), []string{
-			`dynamic_parameter_constraints["*"].key_constraints["env"].invert: expected a boolean, found a string`}},
-		{"an empty constraint", constraint(`{}`), []string{atConstraint + ": expected value or integer_range_list, found neither"}},
-		{"a constraint of a wrong type", constraint(`"prod"`), []string{atConstraint + ": expected an object, found a string"}},
-		{"a constraint of two kinds", constraint(`{"value": "a", "integerRangeList": {}}`), []string{atConstraint + ": expected either value or integer_range_list, found both"}},
-		{"a value of a wrong type", constraint(`{"value": 3}`), []string{atConstraint + ".value: expected a string, found a number"}},
-		{"ranges of a wrong type", constraint(`{"integer_range_list": []}`), []string{atConstraint + ".integer_range_list: expected an object, found a list"}},
-		{"no ranges", constraint(`{"integer_range_list": {"range": []}}`), []string{atConstraint + ".integer_range_list.range: expected a list with at least one range, found an empty list"}},
-		{"a range of a wrong type", constraint(`{"integer_range_list": {"range": [3]}}`), []string{atConstraint + ".integer_range_list.range[0]: expected an object, found a number"}},
-		{"a range without bounds", constraint(`{"integer_range_list": {"range": [{}]}}`), []string{atConstraint + ".integer_range_list.range[0]: expected min_value, max_value or both, found neither"}},
-		{"a range without numbers", constraint(`{"integer_range_list": {"range": [{"min_value": -1, "max_value": "x"}]}}`), []string{
+		{"a range without numbers", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [{"integer_range_list": {"range": [{"min_value": -1, "max_value": "x"}]}}]}}}}`), []string{
 			atConstraint + ".integer_range_list.range[0].min_value: expected an integer from 0 to 2^64-1, found a number that is none",
 			atConstraint + ".integer_range_list.range[0].max_value: expected an integer from 0 to 2^64-1, found a string that is none"}},
-		{"an empty range", constraint(`{"integer_range_list": {"range": [{"min_value": 3, "max_value": "2"}]}}`), []string{
-			atConstraint + ".integer_range_list.range[0]: expected a min_value that is at most max_value, found 3 and 2"}},
 
 		{"metadata constraints of a wrong type", with(`"node_metadata_constraints": "env"`), []string{"node_metadata_constraints: expected a list of keys of node.metadata, found a string"}},
 		{"metadata constraints that cannot be", with(`"node": {"metadata": {"a": "x", "n": 1}}, "node_metadata_constraints": ["a", "b", "n", "a", "", 1]`), []string{

@@ -230,6 +230,26 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// Another node is another client: nothing else differs, but the fingerprint does.
+func TestWithNode(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, everything)
+	other := c.WithNode(&corev3.Node{Id: "b"})
+	if c.Node.GetId() != "n" || other.Node.GetId() != "b" || other.Servers[0] != c.Servers[0] {
+		t.Errorf("got nodes %q and %q", c.Node.GetId(), other.Node.GetId())
+	}
+	if other.Fingerprint() == c.Fingerprint() || other.WithNode(c.Node).Fingerprint() != c.Fingerprint() {
+		t.Error("the fingerprint is not that of the node")
+	}
+	// xdsclient names the folder of a cache by the client without its cache.
+	cached, plain := mustParse(t, `{`+servers+`, "resource_cache": {"directory": "d"}}`), mustParse(t, `{`+servers+`}`)
+	xdstest.Equal(t, "the default of max_age", 24*time.Hour, cached.ResourceCache.MaxAge)
+	without := *cached
+	if without.ResourceCache.Directory = ""; without.WithNode(plain.Node).Fingerprint() != plain.Fingerprint() {
+		t.Error("without its resource cache the fingerprint differs")
+	}
+}
+
 // gRFC A47, "Server Channel Map": the key is "target URI, channel creds, and all
 // known server features -- unknown features can be removed".
 func TestServerKey(t *testing.T) {

@@ -134,26 +134,6 @@ func TestTLSErrorsAreBounded(t *testing.T) {
 	}
 }
 
-func TestTLSIsForClientsInOneMode(t *testing.T) {
-	t.Parallel()
-	build, err := tlsBuilder{}.ParseConfig(json.RawMessage(`{}`))
-	xdstest.NoError(t, err)
-	bundle, _, err := build()
-	xdstest.NoError(t, err)
-	if bundle.PerRPCCredentials() != nil {
-		t.Error("there are call credentials, want none")
-	}
-	if _, err := bundle.NewWithMode("balancer"); err == nil {
-		t.Error("NewWithMode succeeded")
-	}
-	if _, _, err := bundle.TransportCredentials().ServerHandshake(nil); err == nil {
-		t.Error("ServerHandshake succeeded")
-	}
-	if err := (&reloadingTLS{}).OverrideServerName("a"); err == nil {
-		t.Error("OverrideServerName succeeded")
-	}
-}
-
 // The whole way: bootstrap, credentials, a real gRPC server that wants a client
 // certificate, and the next connection after both sides got new certificates.
 func TestTLSOverGRPC(t *testing.T) {

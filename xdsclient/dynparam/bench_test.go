@@ -44,16 +44,6 @@ func BenchmarkChooseAmong100(b *testing.B) {
 	}
 }
 
-func BenchmarkKey(b *testing.B) {
-	c, _ := five(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if c.Key() == "" {
-			b.Fatal("there is no key")
-		}
-	}
-}
-
 func BenchmarkFromProto(b *testing.B) {
 	c, _ := five(b)
 	m := c.ToProto()

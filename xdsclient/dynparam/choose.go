@@ -103,32 +103,20 @@ func (k *KeyConstraints) matchesOne() bool {
 
 // compareLists compares the first key in which the variants differ.
 func compareLists(a, b []parameter) int {
-	for len(a) > 0 || len(b) > 0 {
-		var inA, inB *parameter
-		order := compareHeads(a, b)
-		if order <= 0 {
-			inA, a = &a[0], a[1:]
+	for len(a) > 0 && len(b) > 0 && a[0].key == b[0].key {
+		if order := compareValues(&a[0], &b[0]); order != 0 {
+			return order
 		}
-		if order >= 0 {
-			inB, b = &b[0], b[1:]
-		}
-		if o := compareValues(inA, inB); o != 0 {
-			return o
-		}
+		a, b = a[1:], b[1:]
 	}
-	return 0
-}
-
-// compareHeads compares the first keys of two lists, of which one at most is empty. An empty
-// list comes last.
-func compareHeads(a, b []parameter) int {
-	switch {
+	switch { // One of them has the next key alone, if there is one.
 	case len(a) == 0:
+		return -min(len(b), 1)
+	case len(b) == 0 || a[0].key < b[0].key:
 		return 1
-	case len(b) == 0:
+	default:
 		return -1
 	}
-	return strings.Compare(a[0].key, b[0].key)
 }
 
 // compareValues puts the values of one key in order: none, text, integers.
