@@ -1,14 +1,24 @@
 package bounds
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 )
 
-// ReadFile reads a file of at most limit bytes. It does not trust the file's reported
-// size, which devices and /proc get wrong.
+// ErrNotRegular is in the error of ReadFile for a pipe, a device or a directory.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ReadFile reads a regular file of at most limit bytes. Opening a named pipe might never return. The file's reported
+// size is not trusted: /proc gets it wrong.
 func ReadFile(path string, limit int64) ([]byte, error) {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is %w", path, ErrNotRegular)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -224,16 +223,8 @@ func (f file) readCertificates() ([]byte, error) {
 	return text, nil
 }
 
-// read reads a regular file: opening a named pipe might never return.
 func (f file) read() ([]byte, error) {
-	info, err := os.Stat(f.path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", f.path)
-	}
-	var data []byte
-	if err == nil {
-		data, err = bounds.ReadFile(f.path, maxFile)
-	}
+	data, err := bounds.ReadFile(f.path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.key, err)
 	}

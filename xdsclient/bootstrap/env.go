@@ -36,11 +36,14 @@ var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFi
 // names have the feature trusted_xds_server.
 func FromEnv() (*Config, error) {
 	if path := os.Getenv(envFile); path != "" {
-		data, err := readFile(path)
-		if err != nil && looksInline(path) {
+		data, err := bounds.ReadFile(path, maxSize)
+		switch {
+		case err != nil && looksInline(path):
 			return nil, errors.New(envFile + " has a bootstrap itself, where the path of a file is expected; set " + envInline + " to it instead")
-		}
-		if err != nil {
+		case errors.Is(err, bounds.ErrNotRegular):
+			// Later channels read the file again, when a pipe is empty.
+			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w; what another program writes can be the content of %s", envFile, err, envInline)
+		case err != nil:
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
 		return parse(path, data, trustedServers())
@@ -59,15 +62,6 @@ func FromEnv() (*Config, error) {
 // looksInline reports whether a text looks like a bootstrap, which is a JSON object, rather than
 // like the path of one.
 func looksInline(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "{") }
-
-// readFile reads a regular file. Opening a named pipe might never return, and the channel would not
-// close while it waits; and the file is read again for later channels, when a pipe is empty.
-func readFile(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file; what another program writes can be the content of %s", path, envInline)
-	}
-	return bounds.ReadFile(path, maxSize)
-}
 
 func trustedServers() []string {
 	uris := strings.Split(os.Getenv(envTrusted), ",")

@@ -299,7 +299,7 @@ func TestFromEnv(t *testing.T) {
 		{given: "neither", wantIs: ErrNotConfigured,
 			wantErr: "no xDS bootstrap is configured: set GRPC_XDS_BOOTSTRAP to the path of a bootstrap file, or GRPC_XDS_BOOTSTRAP_CONFIG to its content"},
 		{given: "a file that is missing", file: missing, inline: inline, wantIs: fs.ErrNotExist,
-			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: open " + missing + ": no such file or directory"},
+			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: stat " + missing + ": no such file or directory"},
 		{given: "a file that is too large", file: large,
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: " + large + " has more than the 4194304 bytes that are allowed"},
 		{given: "a pipe without a writer", file: pipe, inline: inline,
