@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -184,3 +185,11 @@ func describe(leaf *x509.Certificate) string {
 
 // maxListed bounds how many names an error lists; a peer may send thousands.
 const maxListed = 10
+
+// maxError bounds the errors of handshakes, in bytes. Those of Verify fit with all they list.
+const maxError = 6000
+
+// Bounded returns the error of a handshake as one line of limited length: packages x509 and tls quote from the
+// certificates of the peer, which may send hundreds of kilobytes of them, and each RPC and each line of the log would
+// repeat that.
+func Bounded(err error) error { return errors.New(bounds.Text(err.Error(), maxError)) }

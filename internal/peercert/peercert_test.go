@@ -491,10 +491,10 @@ func TestQuotationsAreBounded(t *testing.T) {
 	}
 	err = Bounded(given)
 	check(t, err, "the server's certificate (without SANs) is not valid", "unknown authority", "…")
-	if !errors.As(err, new(x509.UnknownAuthorityError)) || len(err.Error()) > 10_000 {
-		t.Errorf("the error is a %T of %d characters", errors.Unwrap(err), len(err.Error()))
+	if len(err.Error()) > 10_000 {
+		t.Errorf("the error has %d characters", len(err.Error()))
 	}
-	if got := Bounded(errors.New("a\r\nb\x1b[2J")).Error(); got != "a\ufffd\ufffdb\ufffd[2J" {
+	if got := Bounded(errors.New("a\r\nb\x1b[2J")).Error(); got != `a\r\nb\x1b[2J` {
 		t.Errorf("control characters: got %q", got)
 	}
 }
