@@ -50,28 +50,20 @@ func CheckType(name string) (known bool, err error) {
 		return true, nil
 	}
 	pkg, message := splitType(name)
-	var namesake string
 	var neighbours []string
 	for _, t := range resourceTypes {
 		p, m := splitType(t)
-		if strings.EqualFold(m, message) {
-			namesake = t
+		if strings.EqualFold(m, message) && (pkg == "" || strings.HasPrefix(pkg, "envoy.")) {
+			return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %q?", faults.Quote(name), t)
 		}
 		if p == pkg {
-			neighbours = append(neighbours, t)
+			neighbours = append(neighbours, faults.Quote(t))
 		}
 	}
-	switch {
-	case namesake != "" && (pkg == "" || strings.HasPrefix(pkg, "envoy.")):
-		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %q?", faults.Quote(name), namesake)
-	case len(neighbours) > 0:
-		for i := range neighbours {
-			neighbours[i] = fmt.Sprintf("%q", neighbours[i])
-		}
+	if len(neighbours) > 0 {
 		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %s?", faults.Quote(name), strings.Join(neighbours, " or "))
-	default:
-		return false, nil
 	}
+	return false, nil
 }
 
 // splitType splits the name of a type into its package and that of its message. The
