@@ -33,9 +33,12 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
-		Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger),
-		TLS:      clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
-		Recorded: grpcbridge.Records(cc.MetricsRecorder()),
+		Loop: r.loop, ClientConn: cc, Options: opts,
+		Setup: conns.Setup{
+			Pool:     conns.NewPool(cc, r.loop.Post, linger),
+			TLS:      clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
+			Recorded: grpcbridge.Records(cc.MetricsRecorder()),
+		},
 	}
 	return r
 }
@@ -103,7 +106,7 @@ func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
 func (r *root) Close() {
 	r.loop.Do(func() {
 		r.unregister()
-		r.env.Conns.Close()
+		r.env.Pool.Close()
 		for _, c := range r.clusters.All {
 			c.close()
 		}

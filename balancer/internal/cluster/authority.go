@@ -4,7 +4,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/decision"
 )
 
@@ -12,7 +12,7 @@ import (
 // whose route has auto_host_rewrite (gRFC A81, "xds_cluster_impl LB Policy Changes"). gRPC
 // checks the authority against the server's certificate. If the application has set
 // grpc.CallAuthority, gRPC uses that instead.
-func setAuthority(result *balancer.PickResult, d *decision.Decision, sc *leaf.SubConn) {
+func setAuthority(result *balancer.PickResult, d *decision.Decision, sc *conns.Conn) {
 	if d == nil || d.Extra == nil || !d.Extra.AutoHost {
 		return
 	}

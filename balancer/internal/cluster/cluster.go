@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
@@ -158,7 +158,7 @@ func (p *Policy) serve(c *Config) {
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they
 	// abandon are kept for sessions.
-	p.part.Endpoints.Update(endpoints.Config{
+	p.part.Endpoints.Update(conns.Config{
 		Localities: c.Endpoints.Localities,
 		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries)),
 		Loads:      p.counting.loads,

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -28,7 +28,7 @@ func LabelsOf(name string, c *xdsresource.Cluster) Labels {
 // Set gives an RPC its labels after a pick, and that of the locality of the endpoint that the pick has found (gRFC A78), if
 // it has. It calls the RPC's callback twice, as gRPC's own xDS client does: what keeps the last call only has the cluster and
 // the locality.
-func (l Labels) Set(ctx context.Context, sc *leaf.SubConn) {
+func (l Labels) Set(ctx context.Context, sc *conns.Conn) {
 	if !grpcbridge.TakesLabels(ctx) {
 		return
 	}

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -10,7 +10,7 @@ import (
 // value counts nothing.
 type counting struct {
 	cluster *load.Cluster
-	loads   *endpoints.Loads
+	loads   *conns.Loads
 }
 
 // update starts to count as c asks, and stops to count as before, if that differs.
@@ -22,7 +22,7 @@ func (n *counting) update(c *xdsresource.Cluster) {
 	old := *n
 	n.cluster = c.Load.Loads.Use(load.Key{Cluster: c.Name, Service: c.Load.Service})
 	if !n.loads.CountsBy(n.cluster, c.Load.Metrics) {
-		n.loads = endpoints.NewLoads(n.cluster, c.Load.Metrics)
+		n.loads = conns.NewLoads(n.cluster, c.Load.Metrics)
 		old.loads.Close()
 	}
 	old.cluster.Release() // Only now: reports must not stop in between.

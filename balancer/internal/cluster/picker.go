@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -87,7 +87,7 @@ func (g *gate) lets(d *decision.Decision) bool {
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	d := decision.FromContext(info.Ctx)
 	var result balancer.PickResult
-	var sc *leaf.SubConn
+	var sc *conns.Conn
 	var err error
 	if !p.gate.lets(d) {
 		_, err = p.enter(d) // An endpoint is not needed, nor is a connection to one.
@@ -101,7 +101,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 // pickAny picks for an RPC without a session.
-func (p *picker) pickAny(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *leaf.SubConn, error) {
+func (p *picker) pickAny(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *conns.Conn, error) {
 	child := p.child
 	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
 		child = otherHost{child, a.Hosts}
@@ -110,7 +110,7 @@ func (p *picker) pickAny(info balancer.PickInfo, d *decision.Decision) (balancer
 }
 
 // pickHost picks for an RPC of a session, and reports the endpoint to the RPC's filter.
-func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *leaf.SubConn, error) {
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *conns.Conn, error) {
 	override := d.Extra.HostOverride
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
@@ -135,7 +135,7 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 
 // pick picks by child, and also returns the SubConn that it has picked. The gate comes second, as child may
 // have the RPC wait: a ring does, for the endpoint of its hash.
-func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker) (balancer.PickResult, *leaf.SubConn, error) {
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker) (balancer.PickResult, *conns.Conn, error) {
 	result, err := child.Pick(info)
 	if err != nil {
 		if err == balancer.ErrNoSubConnAvailable {
@@ -145,7 +145,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.endpoints.Name)), p.notes)
 	}
-	sc, ok := result.SubConn.(*leaf.SubConn)
+	sc, ok := result.SubConn.(*conns.Conn)
 	if !ok {
 		return result, nil, nil // A policy has made it up: gRPC logs that, and picks again.
 	}

@@ -24,7 +24,7 @@ type proxyFixture struct{ *securedFixture }
 func newProxyFixture(t testing.TB) proxyFixture {
 	f := &securedFixture{}
 	f.Fixture = lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Secured {
-		env.Conns = conns.New(env.ClientConn, env.Loop.Post, time.Second)
+		env.Pool = conns.NewPool(env.ClientConn, env.Loop.Post, time.Second)
 		env.TLS = clustertls.NewPool(false, insecure.NewCredentials(), nil)
 		return cluster.NewSecured(env, "backend", changed)
 	})

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -55,7 +55,7 @@ func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return result, err
 	}
 	for range o.before.Picks {
-		if sc, ok := result.SubConn.(*leaf.SubConn); !ok || !o.before.Has(sc.Address()) {
+		if sc, ok := result.SubConn.(*conns.Conn); !ok || !o.before.Has(sc.Address()) {
 			break
 		}
 		next, err := o.Picker.Pick(info)

@@ -108,7 +108,7 @@ func (s *Secured) setDeadline() {
 		s.stopDeadline()
 	case s.deadline == nil:
 		var timer *time.Timer
-		timer = time.AfterFunc(s.env.Conns.Linger(), func() {
+		timer = time.AfterFunc(s.env.Pool.Linger(), func() {
 			s.env.Loop.Post(func() {
 				if s.deadline == timer {
 					s.policies.Finish()

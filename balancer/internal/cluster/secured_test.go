@@ -36,7 +36,7 @@ func newSecuredFixture(obeys bool) func(testing.TB) *securedFixture {
 	return func(t testing.TB) *securedFixture {
 		f := &securedFixture{securities: map[string]*xdsresource.Security{"none": nil}}
 		f.Fixture = lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Secured {
-			env.Conns = conns.New(env.ClientConn, env.Loop.Post, time.Second)
+			env.Pool = conns.NewPool(env.ClientConn, env.Loop.Post, time.Second)
 			env.TLS = clustertls.NewPool(obeys, nil, nil)
 			return cluster.NewSecured(env, "backend", changed)
 		})

@@ -7,8 +7,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/boundlog"
 )
@@ -24,7 +23,7 @@ var logger = boundlog.Component("dynxds")
 // such RPC, so that other clusters pay nothing.
 type sessions struct {
 	env      *tree.Env // of the cluster; has registry as Endpoints
-	registry *endpoints.Registry
+	registry *conns.Registry
 	publish  func() // replaces the channel's picker, so that RPCs that wait look again
 	asked    atomic.Bool
 
@@ -41,7 +40,7 @@ func newSessions(env *tree.Env, publish func()) *sessions {
 		f = s.unlessClosed(f)
 		return func() { env.Loop.Post(f) }
 	}
-	s.registry = endpoints.New(post(publish), post(s.startSweeper))
+	s.registry = conns.NewRegistry(&env.Setup, post(publish), post(s.startSweeper))
 	env.Endpoints = s.registry
 	return s
 }
@@ -80,7 +79,7 @@ func (s *sessions) track() {
 
 // connFor returns the connection for an RPC that asks for one of the addresses, or nil if the
 // policies have to pick. wait says that the RPC has to wait for a connection. It takes no lock.
-func (s *sessions) connFor(addresses []string) (sc *leaf.SubConn, wait bool) {
+func (s *sessions) connFor(addresses []string) (sc *conns.Conn, wait bool) {
 	for {
 		version := s.registry.Version()
 		sc, connect, wait := s.look(addresses)
@@ -103,8 +102,8 @@ func (s *sessions) connFor(addresses []string) (sc *leaf.SubConn, wait bool) {
 // look is the picker of gRFC A75. An ejected endpoint, or one whose health check fails, is
 // treated like one that has failed, and one whose health is not known yet like one that
 // connects (gRFCs A50, A17).
-func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
-	var idle, missing *endpoints.Session
+func (s *sessions) look(addresses []string) (sc *conns.Conn, connect *conns.Session, wait bool) {
+	var idle, missing *conns.Session
 	for _, a := range addresses {
 		h := s.registry.Session(a)
 		if h == nil || !h.Endpoint().Allowed {
@@ -117,14 +116,13 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 				missing = h
 			}
 		case state == connectivity.Ready:
-			sc := conn.(*leaf.SubConn)
-			if sc.Ejected() {
+			if conn.Ejected() {
 				continue
 			}
-			switch sc.Health() {
-			case leaf.Serving:
-				return sc, nil, false
-			case leaf.Awaited:
+			switch conn.Checked() {
+			case conns.Serving:
+				return conn, nil, false
+			case conns.Awaited:
 				wait = true
 			}
 		case state == connectivity.Connecting:
@@ -144,7 +142,7 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 }
 
 // connect is called for a pick, perhaps some time after it.
-func (s *sessions) connect(h *endpoints.Session) {
+func (s *sessions) connect(h *conns.Session) {
 	h.Requested.Store(false)
 	if s.registry.Session(h.Address) != h {
 		return
@@ -154,7 +152,7 @@ func (s *sessions) connect(h *endpoints.Session) {
 	case conn != nil && state == connectivity.Idle:
 		conn.Connect()
 	case conn == nil:
-		if leaf.OpenForSessions(s.env, h.Address) == nil { // Otherwise the channel is being closed.
+		if s.registry.OpenForSessions(h.Address) == nil { // Otherwise the channel is being closed.
 			s.startSweeper()
 		}
 	}
@@ -175,7 +173,7 @@ func (s *sessions) sweep() {
 }
 
 // chosen picks one connection.
-type chosen struct{ sc *leaf.SubConn }
+type chosen struct{ sc *conns.Conn }
 
 func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: c.sc}, nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -52,7 +52,7 @@ func subset(localities []xdsresource.Locality, size uint32, seed uint64) []xdsre
 	return result
 }
 
-// usedOf returns the endpoints.Key of the endpoints in the subsets, nil for a cluster that uses all.
+// usedOf returns the conns.Key of the endpoints in the subsets, nil for a cluster that uses all.
 func usedOf(c *xdsresource.Cluster, entries []priority.Entry[locality.Config]) map[string]bool {
 	if c.Subsets == (xdsresource.Subsets{}) || c.Outliers == nil {
 		return nil
@@ -61,7 +61,7 @@ func usedOf(c *xdsresource.Cluster, entries []priority.Entry[locality.Config]) m
 	for _, entry := range entries {
 		for _, l := range entry.Config.Localities {
 			for i := range l.Endpoints {
-				used[endpoints.Key(&l.Endpoints[i])] = true
+				used[conns.Key(&l.Endpoints[i])] = true
 			}
 		}
 	}

@@ -1,12 +1,12 @@
 package cluster
 
 import (
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // picked reports to t that an RPC goes to the endpoint of a SubConn.
-func (p *picker) picked(t *rpctrace.Trace, sc *leaf.SubConn) {
+func (p *picker) picked(t *rpctrace.Trace, sc *conns.Conn) {
 	pick := rpctrace.Pick{Cluster: p.cluster, Endpoint: sc.Address()}
 	if l := sc.LocalityIn(p.endpoints); l != nil {
 		pick.Region, pick.Zone, pick.SubZone, pick.Priority = l.ID.Region, l.ID.Zone, l.ID.SubZone, l.Priority

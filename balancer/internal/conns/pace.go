@@ -103,6 +103,6 @@ func (p *Pool) dueLocked() (due []*Conn) {
 
 func connect(due []*Conn) {
 	for _, c := range due {
-		c.SubConn.Connect()
+		c.link.sc.Connect()
 	}
 }

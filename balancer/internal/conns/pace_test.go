@@ -15,7 +15,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -26,7 +25,7 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 		const most, many = bounds.Connecting, 10 * bounds.Connecting
 		network := lbtest.NewNetwork()
 		cc, loop := lbtest.NewClientConn(network), tree.NewLoop(func() {})
-		pool := conns.New(cc, loop.Post, time.Minute)
+		pool := conns.NewPool(cc, loop.Post, time.Minute)
 		var mu sync.Mutex
 		states := make(map[string]connectivity.State)
 		in := func(s connectivity.State) (n int) {
@@ -46,12 +45,13 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 		}
 		open := func(cluster, addr string) *conns.Conn {
 			network.Set(addr, lbtest.Silent)
-			listener := func(s balancer.SubConnState) {
+			listener := func(_ *conns.Conn, s balancer.SubConnState) {
 				mu.Lock()
 				defer mu.Unlock()
 				states[addr] = s.ConnectivityState
 			}
-			c, err := pool.Open(cluster, []resolver.Address{{Addr: addr}}, grpcbridge.SubchannelLabels{}, balancer.NewSubConnOptions{StateListener: listener})
+			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: cluster}, func() {}, func() {})
+			c, err := registry.Open(new(lbtest.User), nil, []resolver.Address{{Addr: addr}}, balancer.NewSubConnOptions{}, listener)
 			xdstest.NoError(t, err)
 			c.Connect()
 			c.Connect()

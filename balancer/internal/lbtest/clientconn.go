@@ -214,7 +214,8 @@ type SubConn struct {
 	listener func(balancer.SubConnState)
 	state    connectivity.State
 	backoff  *time.Timer
-	producer func() // closes the producer; nil if there is none
+	producer func()                      // closes the producer; nil if there is none
+	health   func(balancer.SubConnState) // the latest listener
 }
 
 // Connect implements balancer.SubConn.
@@ -242,6 +243,7 @@ func (sc *SubConn) Shutdown() {
 
 // RegisterHealthListener implements balancer.SubConn: what is connected is healthy.
 func (sc *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	sc.health = listener
 	sc.cc.serializer.Post(func() {
 		if sc.state == connectivity.Ready {
 			listener(balancer.SubConnState{ConnectivityState: connectivity.Ready})

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -32,10 +31,8 @@ type Bed struct {
 func NewBed(t testing.TB) *Bed {
 	b := &Bed{T: t, Network: NewNetwork(), Loop: tree.NewLoop(func() {})}
 	b.CC = NewClientConn(b.Network)
-	b.Env = &tree.Env{
-		Loop: b.Loop, ClientConn: b.CC, Conns: conns.New(b.CC, b.Loop.Post, 0),
-		Endpoints: endpoints.New(func() {}, func() {}),
-	}
+	b.Env = &tree.Env{Loop: b.Loop, ClientConn: b.CC, Setup: conns.Setup{Pool: conns.NewPool(b.CC, b.Loop.Post, 0)}}
+	b.Env.Endpoints = conns.NewRegistry(&b.Env.Setup, func() {}, func() {})
 	return b
 }
 

@@ -1,42 +1,78 @@
 package lbtest
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
 )
 
-// User is a connection in an endpoints.Registry without a connection behind it. It counts
-// what the Registry calls.
+// User is a policy with one connection, whose states the test reports.
 type User struct {
-	endpoints.Conn
-	balancer.SubConn
+	*conns.Conn
+	// Health counts the calls of the health listener.
+	Health atomic.Int64
 
-	Released, EjectionChanges, HealthCheckChanges atomic.Int64
+	sc *SubConn
 }
 
-// NewUser adds a User to r, in a connectivity state.
-func NewUser(r *endpoints.Registry, address string, s connectivity.State) *User {
+// NewRegistry returns a Registry whose connections are on a ClientConn of its own and do not linger.
+func NewRegistry() *conns.Registry {
+	pool := conns.NewPool(NewClientConn(NewNetwork()), func(f func()) { f() }, 0)
+	return conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
+}
+
+// NewUser adds a User to r, in a connectivity state, with a connection to the first of the addresses or, if there are several, to one
+// of them.
+func NewUser(r *conns.Registry, s connectivity.State, addresses ...string) *User {
 	u := new(User)
-	u.Conn = r.NewConn(u, address, false)
-	u.Add()
+	var list []resolver.Address
+	for _, a := range addresses {
+		list = append(list, resolver.Address{Addr: a})
+	}
+	c, err := r.Open(u, nil, list, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+	if err != nil {
+		panic(err)
+	}
+	u.Conn, u.sc = c, c.Unwrap().(*SubConn)
 	u.Report(s)
 	return u
 }
 
-// Report reports a connectivity state.
+// Call implements conns.User.
+func (u *User) Call(f func()) { f() }
+
+// Forget implements conns.User.
+func (u *User) Forget(*conns.Conn) {}
+
+// Report reports a connectivity state. If it is READY, the User listens to the health from then on.
 func (u *User) Report(s connectivity.State) {
-	u.Conn.Report(balancer.SubConnState{ConnectivityState: s})
+	u.sc.listener(balancer.SubConnState{ConnectivityState: s})
+	if s == connectivity.Ready {
+		u.RegisterHealthListener(func(balancer.SubConnState) { u.Health.Add(1) })
+		u.sc.health(balancer.SubConnState{ConnectivityState: s})
+		u.Health.Store(0)
+	}
 }
 
-// Release implements endpoints.SubConn.
-func (u *User) Release() { u.Released.Add(1) }
+// Start starts an RPC, which is counted for load reports if reported is set, and returns what ends it.
+func (u *User) Start(reported bool) func(balancer.DoneInfo) {
+	c := traffic.Use(traffic.Key{})
+	defer c.Release()
+	return u.Begin(c, reported)
+}
 
-// HealthCheckChanged implements endpoints.SubConn.
-func (u *User) HealthCheckChanged() { u.HealthCheckChanges.Add(1) }
+// Count has an RPC end that is not counted for load reports.
+func (u *User) Count(info balancer.DoneInfo) { u.Start(false)(info) }
 
-// EjectionChanged implements endpoints.SubConn.
-func (u *User) EjectionChanged() { u.EjectionChanges.Add(1) }
+// Open reports whether the connection is not shut down.
+func (u *User) Open() bool {
+	u.sc.cc.mu.Lock()
+	defer u.sc.cc.mu.Unlock()
+	return slices.Contains(u.sc.cc.subConns, u.sc)
+}

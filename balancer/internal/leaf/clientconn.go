@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
@@ -23,7 +23,7 @@ type clientConn struct {
 	// mu is not held during calls to anything outside.
 	mu       sync.Mutex
 	closed   bool
-	subConns map[*SubConn]struct{}
+	subConns map[*conns.Conn]struct{}
 	// latest is the latest of count reports. While it is waiting for the loop, a newer one
 	// replaces it: however often a policy reports, the queue has one event of it at most.
 	latest  balancer.State
@@ -36,7 +36,7 @@ func newClientConn(env *tree.Env, p *Policy) *clientConn {
 		ClientConn: env.ClientConn,
 		env:        env,
 		policy:     p,
-		subConns:   make(map[*SubConn]struct{}),
+		subConns:   make(map[*conns.Conn]struct{}),
 	}
 }
 
@@ -85,38 +85,14 @@ func (c *clientConn) takeReport() (balancer.State, bool) {
 
 // NewSubConn returns a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &SubConn{env: c.env, conn: c}
-	listener := opts.StateListener
-	opts.StateListener = func(s balancer.SubConnState) {
-		s.ConnectionError = c.env.TLS.Advise(s.ConnectionError, sc.endpoint.Said(s), c.env.Bundle)
-		if s.ConnectivityState == connectivity.Ready && sc.awaitCheck() {
-			defer sc.settleCheck()
-		}
-		sc.endpoint.Report(s)
-		s.ConnectionError = sc.endpoint.Named(s.ConnectionError)
-		if s.ConnectivityState != connectivity.Ready {
-			sc.listen(nil)
-		}
-		if s.ConnectivityState == connectivity.Shutdown {
-			c.forget(sc)
-		} else if !c.knows(sc) {
-			return
-		}
-		if s.ConnectivityState == connectivity.Idle || s.ConnectivityState == connectivity.TransientFailure {
-			// Where gRPC's own policies have the names of the whole channel looked up, only
-			// those of this cluster are (gRFC A37, "Priority Policy Reresolution Handling").
-			c.env.Resolve()
-		}
-		c.policy.subConnChanged(sc, s, listener)
-	}
-	if err := sc.open(addrs, opts); err != nil {
+	sc, err := c.env.Endpoints.Open(c, c.env.Locality, addrs, opts, c.policy.listener(opts.StateListener))
+	if err != nil {
 		return nil, err
 	}
 	if !c.remember(sc) {
-		sc.Release()
+		sc.Retire()
 		return nil, errClosed
 	}
-	sc.endpoint.Add()
 	return sc, nil
 }
 
@@ -127,7 +103,7 @@ func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.env.Resolve() }
 
 // remember returns false if the leaf is closed.
-func (c *clientConn) remember(sc *SubConn) bool {
+func (c *clientConn) remember(sc *conns.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -136,21 +112,20 @@ func (c *clientConn) remember(sc *SubConn) bool {
 	return !c.closed
 }
 
-// knows reports whether the policy has the SubConn and did not shut it down.
-func (c *clientConn) knows(sc *SubConn) bool {
+// Forget implements conns.User.
+func (c *clientConn) Forget(sc *conns.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.subConns[sc]
-	return ok
+	delete(c.subConns, sc)
 }
 
-// forget reports whether the policy had the SubConn.
-func (c *clientConn) forget(sc *SubConn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.subConns[sc]
-	delete(c.subConns, sc)
-	return ok
+// Call implements conns.User.
+func (c *clientConn) Call(f func()) {
+	c.policy.calls.Lock()
+	defer c.policy.calls.Unlock()
+	if c.policy.policy != nil {
+		f()
+	}
 }
 
 func (c *clientConn) close() {
@@ -165,9 +140,9 @@ func (c *clientConn) close() {
 func (c *clientConn) shutdownSubConns() {
 	c.mu.Lock()
 	left := c.subConns
-	c.subConns = make(map[*SubConn]struct{})
+	c.subConns = make(map[*conns.Conn]struct{})
 	c.mu.Unlock()
 	for sc := range left {
-		sc.retire()
+		sc.Retire()
 	}
 }

@@ -14,7 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -37,7 +37,7 @@ type checked struct {
 func (c *checked) configure(check *xdsresource.HealthCheck) {
 	all := []xdsresource.Endpoint{{Address: "a:1", Weight: 1}, {Address: "b:1", Weight: 1}}
 	c.Update(func() {
-		c.Env.Endpoints.Update(endpoints.Config{Localities: []xdsresource.Locality{{Endpoints: all}}, HealthCheck: check})
+		c.Env.Endpoints.Update(conns.Config{Localities: []xdsresource.Locality{{Endpoints: all}}, HealthCheck: check})
 		c.Policy.Update(all, "")
 	})
 }

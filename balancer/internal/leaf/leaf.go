@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -193,16 +194,12 @@ func (p *Policy) reported() {
 	}
 }
 
-// subConnChanged delivers a report of a SubConn.
-func (p *Policy) subConnChanged(sc *SubConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
-	p.calls.Lock()
-	defer p.calls.Unlock()
-	switch {
-	case p.policy == nil:
-	case listener != nil:
-		listener(s)
-	default:
-		//lint:ignore SA1019 policies without a StateListener still rely on it
-		p.policy.UpdateSubConnState(sc, s)
+// listener returns what calls the policy with the states of a SubConn that the policy has opened with a
+// StateListener, which old ones do without.
+func (p *Policy) listener(state func(balancer.SubConnState)) func(*conns.Conn, balancer.SubConnState) {
+	if state != nil {
+		return func(_ *conns.Conn, s balancer.SubConnState) { state(s) }
 	}
+	//lint:ignore SA1019 policies without a StateListener still rely on it
+	return func(sc *conns.Conn, s balancer.SubConnState) { p.policy.UpdateSubConnState(sc, s) }
 }

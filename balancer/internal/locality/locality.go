@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -56,7 +57,7 @@ type member struct {
 	weight     uint32
 	leaf       endpointPolicy
 	// place is where the endpoints are, for telemetry.
-	place *tree.Locality
+	place *conns.Locality
 	// index is that of the locality in Policy.members, and state that of its state in states.
 	index, state int
 }
@@ -105,9 +106,9 @@ func (p *Policy) Update(c Config) {
 }
 
 func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
-	m := &member{id: id, leafPolicy: c.LeafPolicy, place: new(tree.Locality)}
+	m := &member{id: id, leafPolicy: c.LeafPolicy, place: new(conns.Locality)}
 	if !c.AcrossLocalities {
-		m.place = tree.NewLocality(id)
+		m.place = conns.NewLocality(id)
 	}
 	m.leaf = newEndpointPolicy(p.env.ForLocality(m.place), c.LeafPolicy, func() { p.leafChanged(m) })
 	return m

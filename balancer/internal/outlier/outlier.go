@@ -1,7 +1,7 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
 // A61, A75), or several in a row (Envoy), and counts what it detects (gRFC A91).
 //
-// It counts no RPCs and moves none: connections count in endpoints.Health, and policies avoid
+// It counts no RPCs and moves none: connections count in conns.Health, and policies avoid
 // endpoints whose connections report an ejection. It works on the tree's loop.
 package outlier
 
@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -19,7 +19,7 @@ import (
 // Detector watches the endpoints of one cluster, of all its priorities together (gRFC A75).
 type Detector struct {
 	loop     *tree.Loop
-	registry *endpoints.Registry
+	registry *conns.Registry
 	metrics  *metrics
 
 	// config is nil while no algorithm is in use.
@@ -37,7 +37,7 @@ type Detector struct {
 
 // endpoint is one endpoint with its counts in the last interval.
 type endpoint struct {
-	*endpoints.Health
+	*conns.Health
 	key string // in byKey
 	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
 	used bool
@@ -55,11 +55,11 @@ func New(env *tree.Env) *Detector {
 	return &Detector{loop: env.Loop, registry: env.Endpoints, metrics: newMetrics(env)}
 }
 
-// Update sets the configuration, nil for none, and the endpoints of the cluster. used has the endpoints.Key of
+// Update sets the configuration, nil for none, and the endpoints of the cluster. used has the conns.Key of
 // those in use, of which MaxEjectionPercent is; nil: all are. Update
-// returns what the Registry is to have as endpoints.Config.Health. Endpoints with the same
+// returns what the Registry is to have as conns.Config.Health. Endpoints with the same
 // addresses as before keep their Health.
-func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) []*endpoints.Health {
+func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) []*conns.Health {
 	d.config = config
 	if config == nil {
 		d.stop()
@@ -79,24 +79,24 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 }
 
 // setEndpoints returns the Health of every endpoint, nil for those that get no RPCs.
-func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) []*endpoints.Health {
+func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) []*conns.Health {
 	old := d.byKey
 	d.byKey, d.endpoints, d.used, d.ejected = make(map[string]*endpoint, len(old)), nil, 0, 0
 	limits := runLimits(d.config)
-	all := []*endpoints.Health{}
+	all := []*conns.Health{}
 	for i := range localities {
 		for _, e := range localities[i].Endpoints {
 			if !e.Health.Usable() {
 				all = append(all, nil)
 				continue
 			}
-			key := endpoints.Key(&e)
+			key := conns.Key(&e)
 			one := d.byKey[key]
 			if one == nil {
 				if one = old[key]; one == nil {
-					one = &endpoint{Health: endpoints.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
+					one = &endpoint{Health: conns.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
 				}
-				one.WatchRuns(limits, func(r endpoints.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
+				one.WatchRuns(limits, func(r conns.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
 				d.byKey[key] = one
 				d.endpoints = append(d.endpoints, one)
 				one.used = used == nil || used[key]
@@ -129,7 +129,7 @@ func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
 	if d.config == nil {
 		return nil
 	}
-	one := d.byKey[endpoints.Key(e)]
+	one := d.byKey[conns.Key(e)]
 	if one == nil || !one.Ejected() {
 		return nil
 	}

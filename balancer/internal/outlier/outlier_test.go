@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fixture struct {
 	t        testing.TB
 	loop     *tree.Loop
-	registry *endpoints.Registry
+	registry *conns.Registry
 	cc       *lbtest.ClientConn
 	detector *outlier.Detector
 	conns    []*lbtest.User
@@ -41,16 +41,16 @@ func test(t *testing.T, n int, run func(f *fixture)) {
 }
 
 func newFixture(t testing.TB, n int) *fixture {
-	f := &fixture{t: t, loop: tree.NewLoop(func() {}), registry: endpoints.New(func() {}, func() {})}
+	f := &fixture{t: t, loop: tree.NewLoop(func() {}), registry: lbtest.NewRegistry()}
 	f.cc = lbtest.NewClientConn(lbtest.NewNetwork())
 	f.cc.Meter = new(lbtest.Meter)
 	target := resolver.Target{URL: url.URL{Scheme: "xds", Path: "/service"}}
 	f.detector = outlier.New(&tree.Env{
-		Loop: f.loop, Endpoints: f.registry, ClientConn: f.cc, Cluster: "backend", Recorded: true,
+		Loop: f.loop, Endpoints: f.registry, ClientConn: f.cc, Setup: conns.Setup{Cluster: "backend", Recorded: true},
 		Options: balancer.BuildOptions{Target: target},
 	})
 	for i := range n {
-		f.conns = append(f.conns, lbtest.NewUser(f.registry, fmt.Sprint(i), connectivity.Ready))
+		f.conns = append(f.conns, lbtest.NewUser(f.registry, connectivity.Ready, fmt.Sprint(i)))
 	}
 	t.Cleanup(func() { f.loop.Do(f.detector.Close) })
 	return f
@@ -75,7 +75,7 @@ func (f *fixture) updateTo(c *xdsresource.OutlierDetection, l []xdsresource.Loca
 // use is updateTo with a subset of the endpoints in use.
 func (f *fixture) use(c *xdsresource.OutlierDetection, l []xdsresource.Locality, used map[string]bool) {
 	f.loop.Do(func() {
-		f.registry.Update(endpoints.Config{Localities: l, Health: f.detector.Update(c, l, used)})
+		f.registry.Update(conns.Config{Localities: l, Health: f.detector.Update(c, l, used)})
 	})
 }
 
@@ -195,7 +195,7 @@ func TestWhoIsEjected(t *testing.T) {
 				time.Sleep(time.Nanosecond)
 				f.expect("at the end of the interval", tc.want...)
 				for i, c := range f.conns {
-					if n, want := c.EjectionChanges.Load(), map[bool]int64{true: 1}[slices.Contains(tc.want, i)]; n != want {
+					if n, want := c.Health.Load(), map[bool]int64{true: 1}[slices.Contains(tc.want, i)]; n != want {
 						t.Errorf("connection %d was notified %d times, want %d", i, n, want)
 					}
 				}
@@ -333,7 +333,7 @@ func TestRemovedEndpointIsForgotten(t *testing.T) {
 		f.expect("unhealthy")
 		f.update(failurePercentage())
 		f.expect("back")
-		late := lbtest.NewUser(f.registry, "5", connectivity.Ready)
+		late := lbtest.NewUser(f.registry, connectivity.Ready, "5")
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

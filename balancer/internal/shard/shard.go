@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -63,7 +63,7 @@ func (s *Set) Update(all []xdsresource.Endpoint) {
 	s.members = make(map[string]*Member, len(all))
 	s.order = s.order[:0:0]
 	for _, e := range all {
-		key := endpoints.Key(&e)
+		key := conns.Key(&e)
 		if _, twice := s.members[key]; twice || !e.Health.Usable() {
 			continue
 		}

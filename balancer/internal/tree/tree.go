@@ -20,9 +20,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -31,33 +29,17 @@ import (
 type Env struct {
 	Loop *Loop
 	// ClientConn is the channel. Policies do not call its UpdateState, which is the root's, and
-	// make SubConns by Conns.
+	// open connections by Endpoints.
 	ClientConn balancer.ClientConn
-	Conns      *conns.Pool
-	// TLS has the credentials of clusters that ask for their connections to be secured.
-	TLS *clustertls.Pool
-	// Bundle makes the connections of the cluster that this part of the tree serves. nil: they
-	// have the credentials of the channel, and no proxies.
-	Bundle *clustertls.Bundle
+	conns.Setup
 	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
-	// Recorded says that a stats handler of the channel takes metrics. Otherwise nothing is
-	// recorded, and connections and policies have no labels for it.
-	Recorded bool
-	// NoHealthChecks says that the channel was dialled with grpc.WithDisableHealthCheck.
-	NoHealthChecks bool
-	// Cluster is the name of the cluster that this part of the tree serves: the label
-	// grpc.lb.backend_service (gRFC A89). It is empty above the clusters.
-	Cluster string
-	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
-	// may be called from any goroutine. It is nil if nothing is looked up.
-	ResolveNow func()
 	// Locality is where the endpoints of this part of the tree are. It is nil above the
 	// localities.
-	Locality *Locality
-	// Endpoints has the endpoints of the cluster that this part of the tree serves. It is
+	Locality *conns.Locality
+	// Endpoints has the endpoints of the cluster that this part of the tree serves, and opens connections to them. It is
 	// nil above the clusters, where nothing connects.
-	Endpoints *endpoints.Registry
+	Endpoints *conns.Registry
 }
 
 // ForCluster returns the Env for the part of the tree that serves the named cluster.
@@ -69,17 +51,10 @@ func (e *Env) ForCluster(name string, resolveNow func()) *Env {
 
 // ForLocality returns the Env for the part of the tree that serves a locality, or a group of
 // them.
-func (e *Env) ForLocality(l *Locality) *Env {
+func (e *Env) ForLocality(l *conns.Locality) *Env {
 	part := *e
 	part.Locality = l
 	return &part
-}
-
-// Resolve calls ResolveNow, if there is one.
-func (e *Env) Resolve() {
-	if e.ResolveNow != nil {
-		e.ResolveNow()
-	}
 }
 
 // Policy is one node of the tree. The policies are updated in different ways; the rest is the

@@ -1,4 +1,4 @@
-package endpoints_test
+package conns_test
 
 import (
 	"errors"
@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -24,8 +25,6 @@ const (
 	ready      = connectivity.Ready
 	failed     = connectivity.TransientFailure
 )
-
-func newRegistry() *endpoints.Registry { return endpoints.New(func() {}, func() {}) }
 
 // at is a locality with an endpoint at each address.
 func at(addrs ...string) xdsresource.Locality {
@@ -41,8 +40,8 @@ func both(first, second string) xdsresource.Endpoint {
 	return xdsresource.Endpoint{Address: first, Additional: []string{second}}
 }
 
-func config(localities ...xdsresource.Locality) endpoints.Config {
-	return endpoints.Config{Localities: localities, Sessions: xdsresource.DefaultSessions}
+func config(localities ...xdsresource.Locality) conns.Config {
+	return conns.Config{Localities: localities, Sessions: xdsresource.DefaultSessions}
 }
 
 // A Record exists while the configuration or a connection needs it.
@@ -50,33 +49,32 @@ func TestRecordsAreRemoved(t *testing.T) {
 	t.Parallel()
 	named := at("a", "b")
 	named.Endpoints[0].Hostname = "host"
-	loads := endpoints.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	loads := conns.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
 	for _, tc := range []struct {
 		name   string
-		config endpoints.Config
+		config conns.Config
 		want   int
 	}{
 		{"nothing is known but the addresses", config(at("a", "b")), 0},
 		{"one has a hostname", config(named), 1},
-		{"one is watched by outlier detection", endpoints.Config{
-			Localities: []xdsresource.Locality{at("a", "b")}, Health: []*endpoints.Health{nil, endpoints.NewHealth("b")}}, 1},
-		{"load is reported", endpoints.Config{Localities: []xdsresource.Locality{at("a", "b")}, Loads: loads}, 2},
+		{"one is watched by outlier detection", conns.Config{
+			Localities: []xdsresource.Locality{at("a", "b")}, Health: []*conns.Health{nil, conns.NewHealth("b")}}, 1},
+		{"load is reported", conns.Config{Localities: []xdsresource.Locality{at("a", "b")}, Loads: loads}, 2},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			r := newRegistry()
-			early := lbtest.NewUser(r, "a", ready)
+			r := lbtest.NewRegistry()
+			early := lbtest.NewUser(r, ready, "a")
 			r.Update(tc.config)
-			later := lbtest.NewUser(r, "x", ready)
-			if a, n := early.Abandon(), r.Len(); a || n != tc.want+1 {
-				t.Errorf("with a connection elsewhere there are %d records, want %d", n, tc.want+1)
-			}
+			later := lbtest.NewUser(r, ready, "x")
+			early.Shutdown()
+			xdstest.Equal(t, "with a connection elsewhere: records", tc.want+1, r.Len())
 			r.Update(tc.config)
 			later.Report(connectivity.Shutdown)
 			xdstest.Equal(t, "without connections: records", tc.want, r.Len())
-			open := lbtest.NewUser(r, "b", ready)
+			open := lbtest.NewUser(r, ready, "b")
 			r.Update(config())
 			xdstest.Equal(t, "with one connection and no endpoint: records", 1, r.Len())
-			open.Abandon()
+			open.Shutdown()
 			xdstest.Equal(t, "in the end: records", 0, r.Len())
 		})
 	}
@@ -84,13 +82,13 @@ func TestRecordsAreRemoved(t *testing.T) {
 
 func TestHostnameFollowsTheEndpoint(t *testing.T) {
 	t.Parallel()
-	r := newRegistry()
-	early := lbtest.NewUser(r, "a2", ready)
+	r := lbtest.NewRegistry()
+	early := lbtest.NewUser(r, ready, "a2")
 	for _, want := range []string{"first", "second", ""} {
 		e := both("a", "a2")
 		e.Hostname = want
 		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
-		for _, u := range []*lbtest.User{early, lbtest.NewUser(r, "a", ready)} {
+		for _, u := range []*lbtest.User{early, lbtest.NewUser(r, ready, "a")} {
 			xdstest.Equal(t, "the hostname", want, u.Hostname())
 		}
 	}
@@ -100,18 +98,15 @@ func TestHostnameFollowsTheEndpoint(t *testing.T) {
 // detection nor sessions use it.
 func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	t.Parallel()
-	r, h := newRegistry(), endpoints.NewHealth("a")
+	r, h := lbtest.NewRegistry(), conns.NewHealth("a")
 	l := at("a")
 	l.Endpoints[0].Hostname = "host"
 	store := load.NewStore(nil)
 	c := config(l)
-	c.Health, c.Loads = []*endpoints.Health{h}, endpoints.NewLoads(store.Use(load.Key{}), nil)
+	c.Health, c.Loads = []*conns.Health{h}, conns.NewLoads(store.Use(load.Key{}), nil)
 	r.Update(c)
 	r.Track()
-	u := new(lbtest.User)
-	u.Conn = r.NewConn(u, "a", true)
-	u.Add()
-	u.Report(ready)
+	u := lbtest.NewUser(r, ready, "a", "b")
 	u.Count(balancer.DoneInfo{Err: errors.New("failed")})
 	if _, n := h.TakeCalls(); n != 0 {
 		t.Error("its RPCs are counted for outlier detection")
@@ -124,18 +119,18 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 		t.Error("sessions may use it")
 	}
 	xdstest.Equal(t, "its hostname", "host", u.Hostname())
-	u.Target().Start()
+	u.Start(true)
 	if reports := store.Take(nil); len(reports) != 1 {
 		t.Error("its RPCs are not reported")
 	}
-	if u.Abandon() {
+	if u.Shutdown(); u.Open() {
 		t.Error("it is kept")
 	}
 }
 
 // An update of one endpoint among many allocates for that one only.
 func TestUpdateCostsTheChange(t *testing.T) {
-	r := newRegistry()
+	r := lbtest.NewRegistry()
 	l := at()
 	for i := range 10_000 {
 		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i/256, i%256), Hostname: "h"})
@@ -143,7 +138,7 @@ func TestUpdateCostsTheChange(t *testing.T) {
 	other := l
 	other.Endpoints = slices.Clone(l.Endpoints)
 	other.Endpoints[77].Address = "10.9.9.9:80"
-	loads := endpoints.NewLoads(load.NewStore(nil).Use(load.Key{Cluster: "c"}), nil)
+	loads := conns.NewLoads(load.NewStore(nil).Use(load.Key{Cluster: "c"}), nil)
 	for name, limit := range map[string]float64{"for load reports": 10, "for load reports and sessions": 20} {
 		turn := 0
 		update := func() {
@@ -164,17 +159,16 @@ func TestUpdateCostsTheChange(t *testing.T) {
 
 // What picks read takes no lock and allocates nothing.
 func TestReadingAllocatesNothing(t *testing.T) {
-	r := newRegistry()
+	r := lbtest.NewRegistry()
 	c := config(at("a"))
-	c.Health = []*endpoints.Health{endpoints.NewHealth("a")}
-	c.Loads = endpoints.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	c.Health = []*conns.Health{conns.NewHealth("a")}
+	c.Loads = conns.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
 	r.Update(c)
 	r.Track()
-	u := lbtest.NewUser(r, "a", ready)
+	u, counter := lbtest.NewUser(r, ready, "a"), traffic.Use(traffic.Key{})
+	defer counter.Release()
 	if n := testing.AllocsPerRun(100, func() {
-		u.Target().Start()
-		u.Target().End(balancer.DoneInfo{BytesSent: true})
-		u.Count(balancer.DoneInfo{BytesReceived: true})
+		u.Begin(counter, true)(balancer.DoneInfo{BytesReceived: true})
 		u.Ejected()
 		u.Hostname()
 		u.Session().Endpoint()
@@ -184,14 +178,14 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// With concurrent use, each connection is released by its policy or once by the Registry, RPCs
+// With concurrent use, each connection is closed by its policy or by the Registry, RPCs
 // are counted, and no record is left.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, n = 8, 2000
 	addrs := []string{"a", "b", "c"}
-	health := []*endpoints.Health{endpoints.NewHealth("a"), endpoints.NewHealth("b"), endpoints.NewHealth("c")}
-	r := newRegistry()
+	health := []*conns.Health{conns.NewHealth("a"), conns.NewHealth("b"), conns.NewHealth("c")}
+	r := lbtest.NewRegistry()
 	update := func(many int) {
 		c := config(at(addrs[:many]...))
 		c.Health = health[:many]
@@ -200,7 +194,7 @@ func TestConcurrentUse(t *testing.T) {
 	update(3)
 	r.Track()
 	var mu sync.Mutex
-	kept := map[*lbtest.User]int64{} // by 1: it was kept for sessions
+	var all []*lbtest.User
 	var workers, updater sync.WaitGroup
 	done := make(chan struct{})
 	updater.Go(func() { // Update is for one goroutine
@@ -221,7 +215,7 @@ func TestConcurrentUse(t *testing.T) {
 		workers.Go(func() {
 			for range n {
 				addr := addrs[random.IntN(len(addrs))]
-				u := lbtest.NewUser(r, addr, connectivity.State(random.IntN(4)))
+				u := lbtest.NewUser(r, connectivity.State(random.IntN(4)), addr)
 				if s := r.Session(addr); s != nil {
 					s.Use()
 					s.Conn()
@@ -229,12 +223,9 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				u.Count(balancer.DoneInfo{BytesReceived: true})
 				u.Ejected()
-				one := int64(0)
-				if u.Abandon() {
-					one = 1
-				}
+				u.Shutdown()
 				mu.Lock()
-				kept[u] = one
+				all = append(all, u)
 				mu.Unlock()
 			}
 		})
@@ -243,10 +234,8 @@ func TestConcurrentUse(t *testing.T) {
 	close(done)
 	updater.Wait()
 	r.Close()
-	for u, want := range kept {
-		if got := u.Released.Load(); got != want {
-			t.Fatalf("a connection was released %d times, want %d", got, want)
-		}
+	if slices.ContainsFunc(all, (*lbtest.User).Open) {
+		t.Error("a connection is open in the end")
 	}
 	for _, h := range health {
 		r.Eject(h, false)

@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 import (
 	"sync/atomic"
@@ -66,6 +66,6 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 	r.mu.Unlock()
 	changes.Touch()
 	for _, c := range conns {
-		c.user.EjectionChanged()
+		c.reportHealth()
 	}
 }

@@ -1,4 +1,4 @@
-package endpoints_test
+package conns_test
 
 import (
 	"errors"
@@ -6,36 +6,36 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // watch is a configuration of an endpoint for each Health, at its addresses.
-func watch(r *endpoints.Registry, byAddress ...any) {
+func watch(r *conns.Registry, byAddress ...any) {
 	var l xdsresource.Locality
-	var health []*endpoints.Health
+	var health []*conns.Health
 	for i := 0; i < len(byAddress); i += 2 {
 		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: byAddress[i].(string)})
-		health = append(health, byAddress[i+1].(*endpoints.Health))
+		health = append(health, byAddress[i+1].(*conns.Health))
 	}
-	r.Update(endpoints.Config{Localities: []xdsresource.Locality{l}, Health: health})
+	r.Update(conns.Config{Localities: []xdsresource.Locality{l}, Health: health})
 }
 
 func expectEjected(t *testing.T, when string, u *lbtest.User, want bool, changes int64) {
 	t.Helper()
-	if got, n := u.Ejected(), u.EjectionChanges.Load(); got != want || n != changes {
+	if got, n := u.Ejected(), u.Health.Load(); got != want || n != changes {
 		t.Errorf("%s: ejected %v, notified %d times; want %v, %d", when, got, n, want, changes)
 	}
 }
 
 func TestConnectionsAreNotifiedOfEjections(t *testing.T) {
 	t.Parallel()
-	r, h, other := newRegistry(), endpoints.NewHealth("a", "b"), endpoints.NewHealth("c")
-	early := lbtest.NewUser(r, "a", ready)
+	r, h, other := lbtest.NewRegistry(), conns.NewHealth("a", "b"), conns.NewHealth("c")
+	early := lbtest.NewUser(r, ready, "a")
 	expectEjected(t, "before its endpoint is known", early, false, 0)
 	watch(r, "a", h, "b", h, "c", other)
-	second, bystander := lbtest.NewUser(r, "b", ready), lbtest.NewUser(r, "c", ready)
+	second, bystander := lbtest.NewUser(r, ready, "b"), lbtest.NewUser(r, ready, "c")
 
 	r.Eject(h, true)
 	expectEjected(t, "ejected", early, true, 1)
@@ -43,10 +43,10 @@ func TestConnectionsAreNotifiedOfEjections(t *testing.T) {
 	expectEjected(t, "another endpoint is ejected", bystander, false, 0)
 	r.Eject(h, true)
 	expectEjected(t, "ejected again", early, true, 1)
-	late := lbtest.NewUser(r, "a", ready)
+	late := lbtest.NewUser(r, ready, "a")
 	expectEjected(t, "connected to an ejected endpoint", late, true, 0)
 
-	late.Abandon()
+	late.Shutdown()
 	r.Eject(h, false)
 	expectEjected(t, "no longer ejected", early, false, 2)
 	expectEjected(t, "no longer ejected, but closed", late, false, 0)
@@ -58,9 +58,9 @@ func TestConnectionsAreNotifiedOfEjections(t *testing.T) {
 // gRFC A61, "Outlier Detection": an address may move to another endpoint.
 func TestAddressMovesToAnotherEndpoint(t *testing.T) {
 	t.Parallel()
-	r, bad, good := newRegistry(), endpoints.NewHealth("a", "b"), endpoints.NewHealth("a", "b")
+	r, bad, good := lbtest.NewRegistry(), conns.NewHealth("a", "b"), conns.NewHealth("a", "b")
 	watch(r, "a", bad, "b", good)
-	a, b := lbtest.NewUser(r, "a", ready), lbtest.NewUser(r, "b", ready)
+	a, b := lbtest.NewUser(r, ready, "a"), lbtest.NewUser(r, ready, "b")
 	r.Eject(bad, true)
 	expectEjected(t, "ejected", a, true, 1)
 	watch(r, "a", good, "b", bad)
@@ -88,8 +88,8 @@ func TestRPCsAreCountedByHowTheyEnd(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r, h := newRegistry(), endpoints.NewHealth("a")
-			u := lbtest.NewUser(r, "a", ready)
+			r, h := lbtest.NewRegistry(), conns.NewHealth("a")
+			u := lbtest.NewUser(r, ready, "a")
 			u.Count(tc.info) // not counted, as the endpoint is not known
 			watch(r, "a", h)
 			u.Count(tc.info)
@@ -105,9 +105,9 @@ func TestRPCsAreCountedByHowTheyEnd(t *testing.T) {
 
 func TestConnectionOutlivesItsEndpoint(t *testing.T) {
 	t.Parallel()
-	r, h, again := newRegistry(), endpoints.NewHealth("a"), endpoints.NewHealth("a")
+	r, h, again := lbtest.NewRegistry(), conns.NewHealth("a"), conns.NewHealth("a")
 	watch(r, "a", h)
-	u := lbtest.NewUser(r, "a", ready)
+	u := lbtest.NewUser(r, ready, "a")
 	watch(r)
 	u.Count(balancer.DoneInfo{BytesReceived: true})
 	if s, f := h.TakeCalls(); s+f != 0 {
@@ -119,8 +119,8 @@ func TestConnectionOutlivesItsEndpoint(t *testing.T) {
 		t.Errorf("the endpoint that has replaced it counted %d, want 1", s)
 	}
 	watch(r)
-	u.Abandon()
-	fresh := lbtest.NewUser(r, "a", ready)
+	u.Shutdown()
+	fresh := lbtest.NewUser(r, ready, "a")
 	watch(r, "a", again)
 	r.Eject(again, true)
 	expectEjected(t, "a later connection to the address", fresh, true, 1)

@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 import "github.com/dynxds/dynxds/internal/inspect"
 
@@ -25,7 +25,10 @@ func (r *Registry) Describe(d *inspect.Endpoint) {
 	if best == nil {
 		return
 	}
-	d.State, d.Since, d.HealthCheck = inspect.State(best.state.String()), best.since, best.check
+	d.State, d.Since = inspect.State(best.state.String()), best.since
+	if best.check != nil {
+		d.HealthCheck = best.check.answer
+	}
 	if len(d.Addresses) > 1 {
 		d.Connected = best.address
 	}

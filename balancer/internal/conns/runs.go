@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 import (
 	"sync/atomic"

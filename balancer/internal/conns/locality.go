@@ -1,7 +1,8 @@
-package tree
+package conns
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -56,3 +57,35 @@ func (l *Locality) Labels(address string) map[string]string {
 
 // Name returns the value of the label, or "".
 func (l *Locality) Name(address string) string { return l.Labels(address)[labelLocality] }
+
+// foundLocality is where a version of the cluster's endpoints has the endpoint of a connection.
+type foundLocality struct {
+	in       *xdsresource.Endpoints
+	locality *xdsresource.Locality // nil: nowhere
+}
+
+// LocalityIn returns the locality of the endpoint in the endpoints of its cluster, or nil: a
+// connection that is kept for sessions may be to an endpoint that was removed since. It is for
+// RPCs with a trace, so that others do not pay for an index: the first call for in searches all
+// endpoints, later ones remember.
+func (c *Conn) LocalityIn(in *xdsresource.Endpoints) *xdsresource.Locality {
+	f := c.found.Load()
+	if f == nil || f.in != in {
+		f = &foundLocality{in, localityOf(in.Localities, c.address)}
+		c.found.Store(f)
+	}
+	return f.locality
+}
+
+// localityOf returns the first locality with an endpoint at the address, or nil.
+func localityOf(localities []xdsresource.Locality, address string) *xdsresource.Locality {
+	for i := range localities {
+		endpoints := localities[i].Endpoints
+		for j := range endpoints {
+			if endpoints[j].Address == address || slices.Contains(endpoints[j].Additional, address) {
+				return &localities[i]
+			}
+		}
+	}
+	return nil
+}

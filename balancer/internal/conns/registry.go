@@ -1,17 +1,4 @@
-// Package endpoints holds what is known of the endpoints of one cluster, by address:
-// their hostnames, whether outlier detection has ejected them, which locality their RPCs
-// are reported for, whether sessions may use them and where they are, and the connections to
-// them.
-//
-// The cluster policy writes all of it in one Update. Connections (package leaf) keep a
-// pointer to the Record of their address, so that an RPC reads what it needs with atomic
-// loads, without a lock or a look-up. The package picks no endpoint, opens no connection
-// and ejects nothing: packages cluster, leaf and outlier do. It does close connections,
-// namely those that it keeps for sessions (gRFC A75).
-//
-// A Registry may be used from any goroutine. It calls nothing outside while it holds its
-// lock.
-package endpoints
+package conns
 
 import (
 	"slices"
@@ -20,13 +7,42 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
+// Setup says how the connections of a part of the tree are made.
+type Setup struct {
+	Pool *Pool
+	// TLS has the credentials of clusters that ask for their connections to be secured.
+	TLS *clustertls.Pool
+	// Bundle makes the connections. nil: they have the credentials of the channel, and no proxies.
+	Bundle *clustertls.Bundle
+	// Recorded says that a stats handler of the channel takes metrics. Otherwise nothing is
+	// recorded, and connections and policies have no labels for it.
+	Recorded bool
+	// NoHealthChecks says that the channel was dialled with grpc.WithDisableHealthCheck.
+	NoHealthChecks bool
+	// Cluster is the name of the cluster that this part of the tree serves: the label
+	// grpc.lb.backend_service (gRFC A89). It is empty above the clusters.
+	Cluster string
+	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
+	// may be called from any goroutine. It is nil if nothing is looked up.
+	ResolveNow func()
+}
+
+// Resolve calls ResolveNow, if there is one.
+func (s *Setup) Resolve() {
+	if s.ResolveNow != nil {
+		s.ResolveNow()
+	}
+}
+
 // Registry has the Records of one cluster.
 type Registry struct {
+	*Setup
 	changed func()
 	kept    func()
 
@@ -89,11 +105,11 @@ func Key(e *xdsresource.Endpoint) string {
 	return strings.Join(addresses, " ")
 }
 
-// New returns an empty Registry. changed is called when sessions that wait for a
+// NewRegistry returns an empty Registry. changed is called when sessions that wait for a
 // connection should look again, kept when a connection is kept for sessions. Both are
 // called from any goroutine and must not block.
-func New(changed, kept func()) *Registry {
-	return &Registry{changed: changed, kept: kept, records: make(map[string]*Record), round: 1}
+func NewRegistry(s *Setup, changed, kept func()) *Registry {
+	return &Registry{Setup: s, changed: changed, kept: kept, records: make(map[string]*Record), round: 1}
 }
 
 // Update replaces the configuration. It allocates only for what differs from the one
@@ -146,10 +162,10 @@ func (r *Registry) update(c Config, track bool) {
 	r.mu.Unlock()
 	c.Loads.releaseUnused()
 	for _, conn := range u.ejections {
-		conn.user.EjectionChanged()
+		conn.reportHealth()
 	}
 	for _, conn := range checked {
-		conn.user.HealthCheckChanged()
+		conn.healthCheckChanged()
 	}
 	releaseAll(u.released)
 	if track {
@@ -163,17 +179,6 @@ func (r *Registry) connsLocked() (all []*Conn) {
 		all = append(all, rec.conns...)
 	}
 	return all
-}
-
-// HealthCheck returns the service whose health endpoints are asked for. ok is false if they are not
-// asked.
-func (r *Registry) HealthCheck() (service string, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.config.HealthCheck; c != nil {
-		return c.Service, true
-	}
-	return "", false
 }
 
 // update is one call of Update. Its methods are called with Registry.mu held.
@@ -194,9 +199,9 @@ type facts struct {
 	target   *Target
 }
 
-// Endpoint returns the hostname and the proxy of the endpoint that has an address, "" for
+// endpoint returns the hostname and the proxy of the endpoint that has an address, "" for
 // none.
-func (r *Registry) Endpoint(address string) (hostname, proxy string) {
+func (r *Registry) endpoint(address string) (hostname, proxy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rec := r.records[address]; rec != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -57,14 +58,14 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
-				pool := conns.New(cc, loop.Post, time.Minute)
+				pool := conns.NewPool(cc, loop.Post, time.Minute)
+				registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
 				for _, open := range []struct {
 					addresses []resolver.Address
 					opts      balancer.NewSubConnOptions
 				}{{tc.first, tc.with}, {tc.again, tc.then}} {
 					var last balancer.SubConnState
-					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
-					c, err := pool.Open("c", open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
+					c, err := registry.Open(new(lbtest.User), nil, open.addresses, open.opts, func(_ *conns.Conn, s balancer.SubConnState) { last = s })
 					xdstest.NoError(t, err)
 					c.Connect()
 					synctest.Wait()
@@ -93,7 +94,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
-		pool := conns.New(cc, loop.Post, time.Minute)
+		pool := conns.NewPool(cc, loop.Post, time.Minute)
 		for _, tc := range []struct {
 			cluster string
 			made    int
@@ -105,8 +106,9 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			{"c", 2, "a"}, {"d", 2, "b"}, {"e", 2, "a"},
 			{"b", 2, "b"}, {"a", 2, "a"},
 		} {
-			to, labels := []resolver.Address{{Addr: "a:1"}}, grpcbridge.SubchannelLabels{BackendService: tc.cluster, Locality: "here"}
-			c, err := pool.Open("c", to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: tc.cluster, Recorded: true}, func() {}, func() {})
+			to, here := []resolver.Address{{Addr: "a:1"}}, conns.NewLocality(xdsresource.LocalityID{Zone: "here"})
+			c, err := registry.Open(new(lbtest.User), here, to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 			xdstest.NoError(t, err)
 			c.Connect()
 			synctest.Wait()
@@ -129,13 +131,14 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 func TestLingeringConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
-		pool := conns.New(cc, loop.Post, time.Minute)
+		pool := conns.NewPool(cc, loop.Post, time.Minute)
+		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
 		opened := 0
 		open := func(n int) (all []*conns.Conn) {
 			for range n {
 				opened++
 				to := []resolver.Address{{Addr: fmt.Sprintf("%d:1", opened)}}
-				c, err := pool.Open("c", to, grpcbridge.SubchannelLabels{}, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+				c, err := registry.Open(new(lbtest.User), nil, to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 				xdstest.NoError(t, err)
 				c.Connect()
 				all = append(all, c)

@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 import (
 	"google.golang.org/grpc/balancer"
@@ -85,15 +85,15 @@ func (l *Loads) Close() {
 	l.targets = nil
 }
 
-// Start counts an RPC that starts. It takes no lock.
-func (t *Target) Start() {
+// start counts an RPC that starts. It takes no lock.
+func (t *Target) start() {
 	if t != nil {
 		t.locality.Start()
 	}
 }
 
-// End counts the end of an RPC that Start has counted. It takes no lock.
-func (t *Target) End(info balancer.DoneInfo) {
+// finish counts the end of an RPC that start has counted. It takes no lock.
+func (t *Target) finish(info balancer.DoneInfo) {
 	if t != nil {
 		t.locality.End(info, t.metrics)
 	}

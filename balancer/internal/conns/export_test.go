@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 // Len returns the number of Records.
 func (r *Registry) Len() int {

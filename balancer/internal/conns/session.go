@@ -1,4 +1,4 @@
-package endpoints
+package conns
 
 import (
 	"strings"
@@ -37,7 +37,7 @@ type Endpoint struct {
 
 // current is the best connection to an address.
 type current struct {
-	sc    SubConn
+	conn  *Conn
 	state connectivity.State
 }
 
@@ -45,9 +45,9 @@ type current struct {
 func (s *Session) Endpoint() *Endpoint { return s.endpoint.Load() }
 
 // Conn returns the best connection, nil if there is none, and its state.
-func (s *Session) Conn() (SubConn, connectivity.State) {
+func (s *Session) Conn() (*Conn, connectivity.State) {
 	if c := s.current.Load(); c != nil {
-		return c.sc, c.state
+		return c.conn, c.state
 	}
 	return nil, connectivity.Idle
 }
@@ -157,8 +157,8 @@ func (rec *Record) refresh() {
 		s.current.Store(nil)
 		return
 	}
-	if old := s.current.Load(); old == nil || old.sc != best.user || old.state != best.state {
-		s.current.Store(&current{sc: best.user, state: best.state})
+	if old := s.current.Load(); old == nil || old.conn != best || old.state != best.state {
+		s.current.Store(&current{conn: best, state: best.state})
 	}
 }
 

@@ -1,4 +1,4 @@
-package endpoints_test
+package conns_test
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -22,9 +22,7 @@ func in(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {
 // rpcs makes an RPC on each of the connections.
 func rpcs(users ...*lbtest.User) {
 	for _, u := range users {
-		target := u.Target()
-		target.Start()
-		target.End(balancer.DoneInfo{BytesSent: true})
+		u.Start(true)(balancer.DoneInfo{BytesSent: true})
 	}
 }
 
@@ -47,41 +45,35 @@ func expectIssued(t *testing.T, when string, s *load.Store, want ...string) {
 // end.
 func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	t.Parallel()
-	s, other, r := load.NewStore(nil), load.NewStore(nil), newRegistry()
+	s, other, r := load.NewStore(nil), load.NewStore(nil), lbtest.NewRegistry()
 	east, west := xdsresource.Endpoint{Address: "a"}, xdsresource.Endpoint{Address: "c"}
-	update := func(l *endpoints.Loads, localities ...xdsresource.Locality) {
-		r.Update(endpoints.Config{Localities: localities, Loads: l})
+	update := func(l *conns.Loads, localities ...xdsresource.Locality) {
+		r.Update(conns.Config{Localities: localities, Loads: l})
 	}
-	loads := endpoints.NewLoads(s.Use(load.Key{Cluster: "c"}), nil)
+	loads := conns.NewLoads(s.Use(load.Key{Cluster: "c"}), nil)
 	update(loads, in("east", both("a", "a2"), xdsresource.Endpoint{Address: "b"}), in("west", west))
-	a, second, c, unknown := lbtest.NewUser(r, "a", ready), lbtest.NewUser(r, "a2", ready), lbtest.NewUser(r, "c", ready), lbtest.NewUser(r, "x", ready)
+	a, second, c, unknown := lbtest.NewUser(r, ready, "a"), lbtest.NewUser(r, ready, "a2"), lbtest.NewUser(r, ready, "c"), lbtest.NewUser(r, ready, "x")
 	rpcs(a, second, c, unknown)
 	expectIssued(t, "at first", s, "?:1", "east:2", "west:1")
 
-	inFlight := a.Target()
-	inFlight.Start()
+	end := a.Start(true)
 	update(loads, in("west", east, west))
 	rpcs(a, c)
 	expectIssued(t, "after the endpoint has moved", s, "east:1", "west:2")
 	rpcs(second)
 	expectIssued(t, "at an address that was removed", s, "east:1")
-	inFlight.End(balancer.DoneInfo{BytesSent: true})
+	end(balancer.DoneInfo{BytesSent: true})
 	reports := s.Take(nil)
 	if l := reports[0].Localities[0]; l.ID.Zone != "east" || l.Succeeded != 1 || l.InProgress != 0 {
 		t.Errorf("the RPC that was in flight ended as %+v", l)
 	}
 
-	before := a.Target()
-	update(loads, in("west", east, west))
-	if a.Target() != before {
-		t.Error("an update without a change changes what RPCs are counted by")
-	}
 	update(nil, in("west", east, west))
 	loads.Close()
 	rpcs(a) // of a picker that was just replaced
 	expectIssued(t, "in the end", s, "west:1")
 
-	update(endpoints.NewLoads(other.Use(load.Key{Cluster: "c"}), nil), in("north", east))
+	update(conns.NewLoads(other.Use(load.Key{Cluster: "c"}), nil), in("north", east))
 	rpcs(a, c)
 	expectIssued(t, "for another server", other, "?:1", "north:1")
 	expectIssued(t, "for the old server", s)
@@ -89,9 +81,9 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 
 func TestWithoutLoadReportsNothingIsCounted(t *testing.T) {
 	t.Parallel()
-	r := newRegistry()
-	rpcs(lbtest.NewUser(r, "a", ready))
-	var l *endpoints.Loads
+	r := lbtest.NewRegistry()
+	rpcs(lbtest.NewUser(r, ready, "a"))
+	var l *conns.Loads
 	l.Close()
 	if l.CountsBy(nil, nil) {
 		t.Error("Loads that do not exist count by nil")

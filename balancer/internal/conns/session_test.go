@@ -1,4 +1,4 @@
-package endpoints_test
+package conns_test
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -18,46 +18,45 @@ import (
 // last_used_time is newer than the idle_timeout, the policy assumes ownership".
 func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 	t.Parallel()
-	used := func(then func(*endpoints.Registry, *lbtest.User)) func(*endpoints.Registry, *lbtest.User) {
-		return func(r *endpoints.Registry, u *lbtest.User) { u.Session().Use(); then(r, u) }
+	used := func(then func(*conns.Registry, *lbtest.User)) func(*conns.Registry, *lbtest.User) {
+		return func(r *conns.Registry, u *lbtest.User) { u.Session().Use(); then(r, u) }
 	}
 	for _, tc := range []struct {
 		name    string
-		prepare func(*endpoints.Registry, *lbtest.User)
+		prepare func(*conns.Registry, *lbtest.User)
 		want    bool
 	}{
-		{"never used", func(*endpoints.Registry, *lbtest.User) {}, false},
-		{"used, connected", used(func(*endpoints.Registry, *lbtest.User) {}), true},
-		{"used too long ago", used(func(*endpoints.Registry, *lbtest.User) { time.Sleep(time.Hour) }), false},
-		{"used just within the timeout", used(func(*endpoints.Registry, *lbtest.User) { time.Sleep(time.Hour - 1) }), true},
-		{"used, connecting", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(connecting) }), true},
-		{"used, idle", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(idle) }), false},
-		{"used, failed", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(failed) }), false},
-		{"used, another one is connected", used(func(r *endpoints.Registry, _ *lbtest.User) { lbtest.NewUser(r, "a", ready) }), false},
-		{"used, another one is connecting", used(func(r *endpoints.Registry, _ *lbtest.User) { lbtest.NewUser(r, "a", connecting) }), true},
-		{"used, the endpoint was removed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Update(config(at("b"))) }), false},
-		{"used, its status does not allow sessions", used(func(r *endpoints.Registry, _ *lbtest.User) {
-			r.Update(endpoints.Config{Localities: []xdsresource.Locality{at("a")}, Sessions: xdsresource.Sessions{IdleTimeout: time.Hour}})
+		{"never used", func(*conns.Registry, *lbtest.User) {}, false},
+		{"used, connected", used(func(*conns.Registry, *lbtest.User) {}), true},
+		{"used too long ago", used(func(*conns.Registry, *lbtest.User) { time.Sleep(time.Hour) }), false},
+		{"used just within the timeout", used(func(*conns.Registry, *lbtest.User) { time.Sleep(time.Hour - 1) }), true},
+		{"used, connecting", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(connecting) }), true},
+		{"used, idle", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(idle) }), false},
+		{"used, failed", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(failed) }), false},
+		{"used, another one is connected", used(func(r *conns.Registry, _ *lbtest.User) { lbtest.NewUser(r, ready, "a") }), false},
+		{"used, another one is connecting", used(func(r *conns.Registry, _ *lbtest.User) { lbtest.NewUser(r, connecting, "a") }), true},
+		{"used, the endpoint was removed", used(func(r *conns.Registry, _ *lbtest.User) { r.Update(config(at("b"))) }), false},
+		{"used, its status does not allow sessions", used(func(r *conns.Registry, _ *lbtest.User) {
+			r.Update(conns.Config{Localities: []xdsresource.Locality{at("a")}, Sessions: xdsresource.Sessions{IdleTimeout: time.Hour}})
 		}), false},
-		{"used, new connections have another proxy", used(func(r *endpoints.Registry, _ *lbtest.User) {
+		{"used, new connections have another proxy", used(func(r *conns.Registry, _ *lbtest.User) {
 			l := at("a")
 			l.Endpoints[0].Proxy = "p"
 			r.Update(config(l))
 		}), false},
-		{"used, the Registry is closed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Close() }), false},
+		{"used, the Registry is closed", used(func(r *conns.Registry, _ *lbtest.User) { r.Close() }), false},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegistry()
+				r := lbtest.NewRegistry()
 				r.Update(config(at("a")))
 				r.Track()
-				u := lbtest.NewUser(r, "a", ready)
+				u := lbtest.NewUser(r, ready, "a")
 				tc.prepare(r, u)
-				xdstest.Equal(t, "kept", tc.want, u.Abandon())
-				xdstest.Equal(t, "how often the Registry released it (although its policy does)",
-					0, u.Released.Load())
+				u.Shutdown()
+				xdstest.Equal(t, "kept", tc.want, u.Open())
 				r.Close()
-				xdstest.Equal(t, "released in the end", tc.want, u.Released.Load() == 1)
+				xdstest.Equal(t, "open in the end", false, u.Open())
 			})
 		})
 	}
@@ -65,19 +64,19 @@ func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 
 func TestSessionsGetTheBestConnection(t *testing.T) {
 	t.Parallel()
-	r := newRegistry()
+	r := lbtest.NewRegistry()
 	r.Update(config(at("a")))
-	early := lbtest.NewUser(r, "a", failed) // before there is any session
+	early := lbtest.NewUser(r, failed, "a") // before there is any session
 	r.Track()
 	s := r.Session("a")
 	expect := func(when string, want *lbtest.User, state connectivity.State) {
 		t.Helper()
-		if sc, got := s.Conn(); want == nil && sc != nil || want != nil && (sc != want || got != state) {
+		if sc, got := s.Conn(); want == nil && sc != nil || want != nil && (sc != want.Conn || got != state) {
 			t.Errorf("%s: %p in state %v, want %p in %v", when, sc, got, want, state)
 		}
 	}
 	expect("one has failed", early, failed)
-	second := lbtest.NewUser(r, "a", connecting)
+	second := lbtest.NewUser(r, connecting, "a")
 	expect("one is connecting", second, connecting)
 	early.Report(ready)
 	expect("the first is connected", early, ready)
@@ -85,40 +84,35 @@ func TestSessionsGetTheBestConnection(t *testing.T) {
 	expect("the first is idle", second, connecting)
 	second.Report(connectivity.Shutdown)
 	expect("the second is shut down", early, idle)
-	early.Abandon()
+	early.Shutdown()
 	expect("there is none", nil, 0)
-	late := new(lbtest.User)
-	late.Conn = r.NewConn(late, "a", false)
-	late.Abandon()
-	late.Add()
-	expect("one was abandoned before it was added", nil, 0)
 }
 
 // A connection that was kept ends when a policy has one that is READY, or when its
 // endpoint is removed. An endpoint that returns has a new Session.
 func TestKeptConnectionEnds(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*endpoints.Registry){
-		"a policy has a connection": func(r *endpoints.Registry) { lbtest.NewUser(r, "a", ready) },
-		"the endpoint is removed":   func(r *endpoints.Registry) { r.Update(config()) },
-		"it has another proxy": func(r *endpoints.Registry) {
+	for name, end := range map[string]func(*conns.Registry){
+		"a policy has a connection": func(r *conns.Registry) { lbtest.NewUser(r, ready, "a") },
+		"the endpoint is removed":   func(r *conns.Registry) { r.Update(config()) },
+		"it has another proxy": func(r *conns.Registry) {
 			l := at("a")
 			l.Endpoints[0].Proxy = "p"
 			r.Update(config(l))
 		},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
-			r := newRegistry()
+			r := lbtest.NewRegistry()
 			r.Update(config(at("a")))
 			r.Track()
-			u := lbtest.NewUser(r, "a", ready)
+			u := lbtest.NewUser(r, ready, "a")
 			old := r.Session("a")
 			old.Use()
-			if !u.Abandon() {
+			if u.Shutdown(); !u.Open() {
 				t.Fatal("it was not kept")
 			}
 			end(r)
-			xdstest.Equal(t, "how often it was released", 1, u.Released.Load())
+			xdstest.Equal(t, "open", false, u.Open())
 			removed := r.Session("a") == nil
 			r.Update(config(at("a")))
 			if s := r.Session("a"); (s == old) == removed {
@@ -136,10 +130,10 @@ func TestBestConnectionIsDescribed(t *testing.T) {
 		a, b connectivity.State
 		want string
 	}{{ready, failed, "a"}, {failed, ready, "b"}, {idle, connecting, "b"}, {idle, failed, "a"}} {
-		r := newRegistry()
+		r := lbtest.NewRegistry()
 		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
-		lbtest.NewUser(r, "a", tc.a)
-		lbtest.NewUser(r, "b", tc.b)
+		lbtest.NewUser(r, tc.a, "a")
+		lbtest.NewUser(r, tc.b, "b")
 		got := inspect.Endpoint{Addresses: []string{"a", "b"}}
 		if r.Describe(&got); got.Connected != tc.want {
 			t.Errorf("connections in %v and %v: got %s in %s, want %s", tc.a, tc.b, got.Connected, got.State, tc.want)
@@ -151,9 +145,9 @@ func TestBestConnectionIsDescribed(t *testing.T) {
 func TestSinceWhenAConnectionFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry()
+		r := lbtest.NewRegistry()
 		r.Update(config(at("a")))
-		u := lbtest.NewUser(r, "a", ready)
+		u := lbtest.NewUser(r, ready, "a")
 		for i, tc := range []struct {
 			state connectivity.State
 			ago   time.Duration // since when, after a second in the state

@@ -1,26 +1,5 @@
 //lint:file-ignore SA1019 What gRPC's policies call, and how a SubConn gets credentials of its own.
 
-// Package conns opens the connections (gRPC's SubConns) of one balancer tree, and keeps
-// those that policies shut down open for a moment.
-//
-// There are two reasons to keep them. An RPC may be between its pick and its stream, and
-// would hang if its SubConn were shut down then while another stream keeps the connection
-// open (gRPC-Go 1.85). The time is enough unless credentials fetch a token meanwhile, or the server's
-// MAX_CONCURRENT_STREAMS holds the RPC back. And a control plane may flap: a policy that connects to the same
-// address in the same way within that time gets the connection that is there. However
-// often routes, clusters or endpoints change, an address has no more connections than were
-// in use at one time; two more if connections have labels for metrics (gRFC A94). And as many connections
-// linger as were in use at one time in the last second, or bounds.LingeringConnections; beyond that
-// the oldest ones stay only as long as an RPC may be between its pick and its stream:
-//
-//	a cluster of 1,000 endpoints is replaced:  1,000 connections linger for a second
-//	21 endpoints are replaced every 1 ms:      100 do; the others are shut down after 50 ms
-//
-// Connections are made a number at a time, see starts.
-//
-// The package knows nothing of policies, or of what a connection is for: package leaf
-// does. A Pool may be used from any goroutine. It calls nothing outside while it holds
-// its lock.
 package conns
 
 import (
@@ -64,9 +43,9 @@ type key struct {
 	credentials credentials.Bundle // nil: the channel's
 }
 
-// New returns a Pool that opens connections on cc. After the last use they linger for the
+// NewPool returns a Pool that opens connections on cc. After the last use they linger for the
 // given time. post runs a function soon, without waiting for it.
-func New(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
+func NewPool(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
 	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link), starts: starts{period: 1}}
 }
 
@@ -87,8 +66,8 @@ type link struct {
 	cluster string
 	queued  bool
 	begun   uint64
-	// release gives up the credentials. nil: they are the channel's.
-	release func()
+	// unhold gives up the credentials. nil: they are the channel's.
+	unhold func()
 
 	user *Conn // nil: it lingers, or is shut down
 	// expiry runs while it lingers, and is otherwise nil. uses counts the users.
@@ -106,46 +85,32 @@ type report struct {
 	state balancer.SubConnState
 }
 
-// Conn is one use of a connection: to the policy that opened it, a SubConn of its own,
-// IDLE until Connect.
-type Conn struct {
-	balancer.SubConn // gRPC's
-
-	link     *link
-	listener func(balancer.SubConnState)
-	// quiet is set if the connection was there already and Connect was not called yet.
-	// Guarded by Pool.mu.
-	quiet bool
-}
-
-// Open returns a connection to the addresses for a cluster, whose metrics have the labels. It is a lingering one
+// open gives c a connection to the addresses for a cluster, whose metrics have the labels. It is a lingering one
 // if there is one to the same address with the same opts.CredsBundle, and with the same labels or
-// instead of too many others. Its states go to opts.StateListener, one at a time, as gRPC's would.
-func (p *Pool) Open(cluster string, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) (*Conn, error) {
-	c := &Conn{listener: opts.StateListener}
-	opts.StateListener = nil
+// instead of too many others. Its states go to c, one at a time, as gRPC's would.
+func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) error {
 	l := &link{pool: p, cluster: cluster, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
-			return c, nil
+			return nil
 		}
 	}
 	opts.StateListener = l.changed
 	if held, ok := opts.CredsBundle.(Held); ok {
-		l.release = held.Hold()
+		l.unhold = held.Hold()
 	}
 	sc, err := p.cc.NewSubConn(labels.On(addresses), opts)
 	if err != nil {
 		l.releaseCredentials()
-		return nil, err
+		return err
 	}
 	l.sc = sc
 	c.SubConn, c.link = sc, l
 	p.mu.Lock()
 	p.inUse++
 	p.mu.Unlock()
-	return c, nil
+	return nil
 }
 
 // Held is implemented by credentials that have to be kept usable as long as a connection
@@ -158,8 +123,8 @@ func (l *link) shutdown() {
 }
 
 func (l *link) releaseCredentials() {
-	if l.release != nil {
-		l.release()
+	if l.unhold != nil {
+		l.unhold()
 	}
 }
 
@@ -222,10 +187,8 @@ func (p *Pool) removeLocked(l *link) {
 	}
 }
 
-// Connect implements balancer.SubConn. The listener of a connection that was there already
-// gets its current state.
-func (c *Conn) Connect() {
-	l := c.link
+// connect connects for c. If what is behind c was open already, c gets its current state.
+func (l *link) connect(c *Conn) {
 	l.pool.mu.Lock()
 	if l.user != c {
 		l.pool.mu.Unlock()
@@ -245,27 +208,26 @@ func (c *Conn) Connect() {
 	may := l.state.ConnectivityState != connectivity.Idle || l.pool.mayStartLocked(c)
 	l.pool.mu.Unlock()
 	if may {
-		c.SubConn.Connect()
+		l.sc.Connect()
 	}
 }
 
-// UpdateAddresses implements balancer.SubConn. The connection is not used again.
-func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
-	c.link.pool.mu.Lock()
-	current := c.link.user == c
+// updateAddresses changes the addresses for c. The connection is not used again.
+func (l *link) updateAddresses(c *Conn, addresses []resolver.Address) {
+	l.pool.mu.Lock()
+	current := l.user == c
 	if current {
-		c.link.key = key{}
+		l.key = key{}
 	}
-	c.link.pool.mu.Unlock()
+	l.pool.mu.Unlock()
 	if current {
-		c.SubConn.UpdateAddresses(c.link.labels.On(addresses))
+		l.sc.UpdateAddresses(l.labels.On(addresses))
 	}
 }
 
-// Shutdown implements balancer.SubConn. It ends this use of the connection. Its listener
-// gets SHUTDOWN, and nothing after that.
-func (c *Conn) Shutdown() {
-	l, p := c.link, c.link.pool
+// release ends the use of the connection by c, which gets SHUTDOWN, and nothing after that.
+func (l *link) release(c *Conn) {
+	p := l.pool
 	p.mu.Lock()
 	if l.user != c {
 		p.mu.Unlock()
@@ -352,7 +314,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	}
 }
 
-// deliver calls the listeners of the reports, in order.
+// deliver passes the reports on, in order.
 func (l *link) deliver() {
 	p := l.pool
 	p.mu.Lock()
@@ -364,11 +326,11 @@ func (l *link) deliver() {
 	for len(l.reports) > 0 {
 		r := l.reports[0]
 		l.reports = l.reports[1:]
-		if r.to.listener == nil || l.user != r.to && r.state.ConnectivityState != connectivity.Shutdown {
+		if l.user != r.to && r.state.ConnectivityState != connectivity.Shutdown {
 			continue
 		}
 		p.mu.Unlock()
-		r.to.listener(r.state)
+		r.to.changed(r.state)
 		p.mu.Lock()
 	}
 	l.delivering, l.reports = false, nil

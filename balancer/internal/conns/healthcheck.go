@@ -1,0 +1,215 @@
+package conns
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/changes"
+)
+
+var logger = boundlog.Component("dynxds")
+
+// Checked is what sessions know of the health of a server: they do not use the health that is
+// reported to the policy.
+type Checked int32
+
+const (
+	// Serving: the server is healthy, or is not asked.
+	Serving Checked = iota
+	// Awaited: the server is asked, and has not answered yet.
+	Awaited
+	// NotServing: it has reported that it is not healthy, or the check has failed.
+	NotServing
+)
+
+// checkedOf returns what a state of a health check is to sessions.
+func checkedOf(s connectivity.State) Checked {
+	switch s {
+	case connectivity.Ready:
+		return Serving
+	case connectivity.TransientFailure:
+		return NotServing
+	default:
+		return Awaited
+	}
+}
+
+// healthCheck asks the server behind a Conn for its health, by Watch of gRPC's health service
+// (gRFC A17), as long as the policy listens to the Conn's health.
+type healthCheck struct {
+	conn    *Conn
+	service string
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	// latest is the health, and answer the text of the last answer, or "". Guarded by Registry.mu.
+	latest balancer.SubConnState
+	answer string
+}
+
+// checksHealthLocked reports whether connections have health checks.
+func (r *Registry) checksHealthLocked() bool { return r.config.HealthCheck != nil && !r.NoHealthChecks }
+
+// newCheckLocked makes the health check of the cluster that of the connection, if there is one and the policy
+// listens. The caller then starts it. Until the first answer, the health is first.
+func (c *Conn) newCheckLocked(first balancer.SubConnState) *healthCheck {
+	c.stopCheckLocked()
+	if !c.registry.checksHealthLocked() || c.healthListener == nil {
+		return nil
+	}
+	h := &healthCheck{conn: c, service: c.registry.config.HealthCheck.Service, latest: first}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	c.check = h
+	c.checked.Store(int32(checkedOf(first.ConnectivityState)))
+	return h
+}
+
+// start does nothing if h is nil. gRPC ends the producer with the connection. The Conn ends the check before that.
+func (h *healthCheck) start() {
+	if h != nil {
+		_, closeProducer := h.conn.SubConn.GetOrBuildProducer(h)
+		context.AfterFunc(h.ctx, closeProducer)
+	}
+}
+
+// stopCheckLocked ends the health check, if there is one.
+func (c *Conn) stopCheckLocked() {
+	if c.check != nil {
+		c.check.cancel()
+		c.check = nil
+		c.checked.Store(int32(Serving))
+	}
+}
+
+// settleCheck is called when a READY connection has its health check, or its policy does not listen.
+func (c *Conn) settleCheck() {
+	c.registry.mu.Lock()
+	if c.check == nil {
+		c.checked.Store(int32(Serving))
+	}
+	c.registry.mu.Unlock()
+	c.registry.notify()
+}
+
+// healthCheckChanged is called when the health check of the cluster has. The health stays as it is until the
+// new check has an answer.
+func (c *Conn) healthCheckChanged() {
+	r := c.registry
+	r.mu.Lock()
+	first := c.reported
+	if c.check != nil {
+		first = c.check.latest
+	}
+	check := c.newCheckLocked(first)
+	r.mu.Unlock()
+	check.start()
+	changes.Touch()
+	r.notify()
+	c.reportHealth()
+}
+
+// Checked returns the health of the server. It takes no lock.
+func (c *Conn) Checked() Checked { return Checked(c.checked.Load()) }
+
+// Build implements balancer.ProducerBuilder.
+func (h *healthCheck) Build(conn any) (balancer.Producer, func()) {
+	go h.run(healthpb.NewHealthClient(conn.(grpc.ClientConnInterface)))
+	return nil, h.cancel
+}
+
+// run watches until the check is over, or it is clear that the server has no health service.
+func (h *healthCheck) run(client healthpb.HealthClient) {
+	config := backoff.DefaultConfig
+	pause := config.BaseDelay
+	for {
+		begin := time.Now()
+		answered, err := h.watch(client)
+		switch {
+		case h.ctx.Err() != nil:
+			return
+		case status.Code(err) == codes.Unimplemented:
+			logger.Errorf("the server at %s has no health service (grpc.health.v1.Health/Watch), which health_checks of cluster %q asks for; it counts as healthy: %v",
+				h.conn.address, h.conn.registry.Cluster, err)
+			h.report("UNIMPLEMENTED", connectivity.Ready, nil)
+			return
+		}
+		h.report("failed", connectivity.TransientFailure, fmt.Errorf("its health check has failed: %w", err))
+		if answered {
+			pause = config.BaseDelay
+		}
+		// A stream with an answer is followed by another one at once, unless it was so short that
+		// a server could keep the client busy with it.
+		if !answered || time.Since(begin) < config.BaseDelay {
+			if !h.wait(pause) {
+				return
+			}
+			pause = min(time.Duration(float64(pause)*config.Multiplier), config.MaxDelay)
+		}
+		h.report("connecting", connectivity.Connecting, nil)
+	}
+}
+
+// wait returns false if the check is over before the pause, which is made 20 % shorter or longer.
+func (h *healthCheck) wait(pause time.Duration) bool {
+	t := time.NewTimer(time.Duration(float64(pause) * (1 + backoff.DefaultConfig.Jitter*(2*rand.Float64()-1))))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// watch reports the health until the stream ends.
+func (h *healthCheck) watch(client healthpb.HealthClient) (answered bool, err error) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	defer cancel()
+	stream, err := client.Watch(ctx, &healthpb.HealthCheckRequest{Service: h.service})
+	if err != nil {
+		return false, err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return answered, err
+		}
+		answered = true
+		health := response.GetStatus().String()
+		if response.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+			h.report(health, connectivity.Ready, nil)
+		} else {
+			h.report(health, connectivity.TransientFailure, fmt.Errorf("its health check for service %q says %s", h.service, health))
+		}
+	}
+}
+
+// report gives the policy the health of the server, unless the check is over.
+func (h *healthCheck) report(answer string, state connectivity.State, err error) {
+	c, r := h.conn, h.conn.registry
+	r.mu.Lock()
+	if c.check != h {
+		r.mu.Unlock()
+		return
+	}
+	same := h.answer == answer
+	h.latest, h.answer = balancer.SubConnState{ConnectivityState: state, ConnectionError: err}, answer
+	c.checked.Store(int32(checkedOf(state)))
+	r.mu.Unlock()
+	if !same {
+		changes.Touch()
+	}
+	r.notify()
+	c.reportHealth()
+}
