@@ -36,16 +36,7 @@ func startServer(t testing.TB, name string) *server {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	s := &server{addr: l.Addr().String()}
-	s.grpc = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		for {
-			if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != nil {
-				return nil // the client has said all it had to
-			}
-			if err := stream.SendMsg(wrapperspb.String(name)); err != nil {
-				return err
-			}
-		}
-	}))
+	s.grpc = grpc.NewServer(answering(name))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -56,6 +47,20 @@ func startServer(t testing.TB, name string) *server {
 		<-done
 	})
 	return s
+}
+
+// answering has a server answer any RPC, message by message, with a name.
+func answering(name string) grpc.ServerOption {
+	return grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		for {
+			if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+				return nil // the client has said all it had to
+			}
+			if err := stream.SendMsg(wrapperspb.String(name)); err != nil {
+				return err
+			}
+		}
+	})
 }
 
 type countingListener struct {

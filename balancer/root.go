@@ -48,11 +48,7 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
 	" works only with the dynxds resolver: dial a target of the scheme xds or dynxds")
 
-// linger is how long a connection stays open after its last use. An RPC may be between its pick
-// and its stream: gRPC-Go 1.85 lets it hang if its connection is shut down then while another
-// stream keeps the transport open. It still hangs if its credentials take longer than that to make
-// a token, or the server's MAX_CONCURRENT_STREAMS holds it back for longer. A policy that connects to the same endpoint within that time
-// gets the same connection (package conns).
+// linger is how long a connection stays open after its last use, for a policy that connects to the same endpoint (package conns).
 const linger = time.Second
 
 // root is the policy. All but cc, usesXDS, loop and env is used on the loop.

@@ -341,7 +341,7 @@ func lingered() {
 	synctest.Wait()
 }
 
-// An RPC may get a connection just before its last use ends.
+// A policy that connects to the endpoint again gets the same connection.
 func TestConnectionLingersAfterItsLastUse(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})

@@ -90,8 +90,8 @@ func TestEndpointsReplacedAllTheTimeHoldFewConnections(t *testing.T) {
 	stop()
 	xdstest.NoError(t, <-failed)
 	t.Logf("%d connections were made, at most %d were open at one time", seen.all.Load(), seen.most.Load())
-	// Those in use before and after a change, those that linger, and those of MinLinger, for which a busy machine may take twice the time.
-	most := int64(2*size + bounds.LingeringConnections + int(2*bounds.MinLinger/time.Millisecond))
+	// Those in use before and after a change, those that linger, and some whose end a busy machine has not noticed yet.
+	most := int64(3*size + bounds.LingeringConnections)
 	if got := seen.most.Load(); got > most {
 		t.Errorf("%d connections were open at one time, want %d at most", got, most)
 	}

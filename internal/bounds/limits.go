@@ -139,15 +139,9 @@ const (
 // drop category at least 256 bytes.
 const LoadBytes = 256 << 20
 
-// Limits of connections that stay open for a moment after their last use.
-const (
-	// LingeringConnections is how many a channel keeps for the whole time, if it did not have more
-	// in use lately.
-	LingeringConnections = 100
-	// MinLinger is how long the others stay open, for RPCs between their pick and their stream. Credentials
-	// that fetch a token may take longer.
-	MinLinger = 50 * time.Millisecond
-)
+// LingeringConnections is how many connections of a channel stay open for a moment after their last use, if it did not have
+// more in use lately.
+const LingeringConnections = 100
 
 // Connections of a channel that begin.
 const (

@@ -149,8 +149,13 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if !ok {
 		return result, nil, nil // A policy has made it up: gRPC logs that, and picks again.
 	}
+	if !sc.Begin() {
+		giveBack(result)
+		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
+	}
 	retry, err := p.enter(d)
 	if err != nil {
+		sc.Abort()
 		giveBack(result)
 		return balancer.PickResult{}, nil, err
 	}
@@ -160,7 +165,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if t := d.Trace(); t != nil {
 		p.picked(t, sc)
 	}
-	end := sc.Begin(p.gate.counter, p.gate.reported)
+	end := sc.Ender(p.gate.counter, p.gate.reported)
 	if retry {
 		end = p.gate.endRetry(end)
 	}

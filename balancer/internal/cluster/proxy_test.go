@@ -54,6 +54,7 @@ func (f proxyFixture) pickFor(addr string) (dialled, host string) {
 	for range 3 {
 		result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
 		if err == nil {
+			result.Done(balancer.DoneInfo{})
 			return lbtest.Picked(result).Addr, d.Extra.HostOverride.Host()
 		}
 		synctest.Wait()

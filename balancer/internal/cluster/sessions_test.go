@@ -361,9 +361,7 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		xdstest.Equal(t, "the error while c and d are IDLE", balancer.ErrNoSubConnAvailable, err, cmpopts.EquateErrors())
 		synctest.Wait()
 		f.Network.Set("d:1", lbtest.Up)
-		synctest.Wait()
-		_, err = f.pickWith(rpcFor("d:1", "c:1"))
-		xdstest.NoError(t, err)
+		f.expectFor("d is connected again", []string{"d:1", "c:1"}, "d:1")
 
 		// An endpoint that goes before it is connected.
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "e:1")))

@@ -29,7 +29,7 @@ type User interface {
 // Connect. When the policy shuts it down it reports nothing more, but it stays open as long as
 // sessions use it, and after that for a moment (Pool).
 //
-// Picks of leaves return the Conn itself; the cluster's picker calls Begin and End, and gives gRPC its own
+// Picks of leaves return the Conn itself; the cluster's picker calls Begin and Ender, and gives gRPC its own
 // SubConn, which Unwrap returns.
 type Conn struct {
 	// What RPCs read comes first, in one cache line.
@@ -206,10 +206,16 @@ type end struct {
 	done    func(balancer.DoneInfo)
 }
 
-// Begin starts an RPC on the connection, which counter has counted, and returns what gRPC is
-// to call when the RPC ends. If reported is true the RPC is counted for load reports. Its
-// end is counted for outlier detection.
-func (c *Conn) Begin(counter *traffic.Counter, reported bool) func(balancer.DoneInfo) {
+// Begin starts an RPC for which the connection was picked. It reports false if that is shut down by now: another picker will
+// follow. The connection stays open until the end of the RPC, which is Abort or the function of Ender.
+func (c *Conn) Begin() bool { return c.link.begin() }
+
+// Abort ends an RPC that is not sent.
+func (c *Conn) Abort() { c.link.done() }
+
+// Ender returns what gRPC is to call when an RPC ends, which Begin has started and counter has counted. If reported is true the RPC
+// is counted for load reports. Its end is counted for outlier detection.
+func (c *Conn) Ender(counter *traffic.Counter, reported bool) func(balancer.DoneInfo) {
 	var target *Target
 	if reported {
 		target = c.record.target.Load()
@@ -230,6 +236,7 @@ func (c *Conn) newEnd(counter *traffic.Counter, target *Target) *end {
 		if h := c.record.health.Load(); h != nil && !c.several {
 			h.count(info)
 		}
+		c.link.done()
 	}}
 }
 

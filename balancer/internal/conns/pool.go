@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -19,6 +20,18 @@ import (
 )
 
 // Pool has the connections of one tree.
+//
+// When the last user of a connection has released it, it lingers, as a control plane may flap: who connects to the same
+// address in the same way within that time gets the connection that is there. However often routes, clusters or
+// endpoints change, an address therefore has no more connections than were in use at one time; two more if connections have
+// labels for metrics (gRFC A94). As many linger as were in use at one time in the last second, or
+// bounds.LingeringConnections. Beyond that the oldest retire, as do those that have lingered for long enough.
+//
+// A connection that retires is shut down when the RPCs that were picked for it have ended. An RPC may be between its pick and
+// its stream, however long its credentials take to make a token, or the server's MAX_CONCURRENT_STREAMS holds it back: gRPC-Go
+// 1.85 would let it hang if its SubConn were shut down then while another stream keeps the connection open.
+//
+// Connections are made a number at a time, see starts.
 type Pool struct {
 	cc     balancer.ClientConn
 	post   func(func())
@@ -26,10 +39,11 @@ type Pool struct {
 
 	mu     sync.Mutex
 	closed bool
-	// lingering has the connections without a user.
+	// lingering has the connections that linger, and ages the same ones, the oldest first.
 	lingering map[key][]*link
-	// patient has those of them that linger for the whole time, the oldest first.
-	patient list.List // of *link
+	ages      list.List // of *link
+	// expiry is when the oldest retires. nil: none has lingered yet.
+	expiry *time.Timer
 	// inUse is the number of connections with a user, peak the greatest since peakAt.
 	inUse, peak int
 	peakAt      time.Time
@@ -49,9 +63,12 @@ func NewPool(cc balancer.ClientConn, post func(func()), linger time.Duration) *P
 	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link), starts: starts{period: 1}}
 }
 
-// link is one SubConn of gRPC's, which may have several users, one after the other. It is
-// guarded by Pool.mu.
+// link is one SubConn of gRPC's, which may have several users, one after the other. It is in use, then lingers, and is
+// in use again or retires. All but rpcs is guarded by Pool.mu.
 type link struct {
+	// rpcs is the number of RPCs that were picked for it and have not ended, and retired more when it is to be shut down.
+	rpcs atomic.Int64
+
 	pool *Pool
 	sc   balancer.SubConn
 	// key, address and opts say how it connects.
@@ -69,12 +86,10 @@ type link struct {
 	// unhold gives up the credentials. nil: they are the channel's.
 	unhold func()
 
-	user *Conn // nil: it lingers, or is shut down
-	// expiry runs while it lingers, and is otherwise nil. uses counts the users.
-	expiry *time.Timer
-	uses   int
-	since  time.Time     // when it began to linger
-	turn   *list.Element // in Pool.patient, or nil
+	user *Conn // nil: it is not in use
+	// age is its place in Pool.ages. nil: it does not linger.
+	age   *list.Element
+	since time.Time // when it began to linger
 	// reports are to be delivered to users. delivering is set while a goroutine does that.
 	reports    []report
 	delivering bool
@@ -117,9 +132,32 @@ func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, label
 // has them, which may be longer than the policy that opened it lives.
 type Held interface{ Hold() (release func()) }
 
-func (l *link) shutdown() {
-	l.sc.Shutdown()
+// retired is more than a connection can have RPCs.
+const retired = 1 << 62
+
+// begin counts an RPC that was picked for the connection. It reports false if the connection has retired. It
+// takes no lock.
+func (l *link) begin() bool {
+	if l.rpcs.Add(1) < retired {
+		return true
+	}
+	l.done()
+	return false
+}
+
+// done ends what begin has begun. It takes no lock.
+func (l *link) done() {
+	if l.rpcs.Add(-1) == retired {
+		go l.sc.Shutdown() // gRPC may hold locks of the RPC.
+	}
+}
+
+// retire shuts the connection down when it has no RPC any more. It has no user, and will not get one.
+func (l *link) retire() {
 	l.releaseCredentials()
+	if l.rpcs.Add(retired) == retired {
+		l.sc.Shutdown()
+	}
 }
 
 func (l *link) releaseCredentials() {
@@ -169,16 +207,15 @@ func (p *Pool) reuse(c *Conn, wanted *link) bool {
 // useLocked makes c the user of a lingering connection.
 func (p *Pool) useLocked(l *link, c *Conn) {
 	p.removeLocked(l)
-	l.uses++
 	p.inUse++
 	l.user = c
 	c.SubConn, c.link, c.quiet = l.sc, l, true
 }
 
+// removeLocked ends the lingering of l.
 func (p *Pool) removeLocked(l *link) {
-	l.expiry.Stop()
-	l.expiry = nil
-	p.hastenLocked(l)
+	p.ages.Remove(l.age)
+	l.age = nil
 	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
 		delete(p.lingering, l.key)
@@ -236,13 +273,16 @@ func (l *link) release(c *Conn) {
 	l.user = nil
 	p.releasedLocked()
 	l.reports = append(l.reports, report{c, balancer.SubConnState{ConnectivityState: connectivity.Shutdown}})
-	lingers := !p.closed && p.linger > 0 && l.alive()
+	lingers := l.alive()
 	if lingers {
-		p.keepLocked(l)
+		p.lingering[l.key] = append(p.lingering[l.key], l)
+		l.since, l.age = time.Now(), p.ages.PushBack(l)
 	}
 	p.mu.Unlock()
-	if !lingers {
-		l.shutdown()
+	if lingers {
+		p.sweep()
+	} else {
+		l.retire()
 	}
 	p.post(l.deliver)
 }
@@ -261,34 +301,34 @@ func (p *Pool) releasedLocked() {
 	p.inUse--
 }
 
-// keepLocked makes l linger, and the oldest one for a shorter time if there are too many.
-func (p *Pool) keepLocked(l *link) {
-	p.lingering[l.key] = append(p.lingering[l.key], l)
-	l.since, l.turn = time.Now(), p.patient.PushBack(l)
-	if p.patient.Len() > max(p.peak, bounds.LingeringConnections) {
-		oldest := p.patient.Front().Value.(*link)
-		p.hastenLocked(oldest)
-		oldest.expiry.Reset(max(0, bounds.MinLinger-time.Since(oldest.since)))
+// sweep retires the connections that have lingered for long enough, and the oldest if too many linger.
+func (p *Pool) sweep() {
+	p.mu.Lock()
+	most := max(p.peak, bounds.LingeringConnections)
+	if p.closed {
+		most = 0
 	}
-	uses := l.uses
-	l.expiry = time.AfterFunc(p.linger, func() {
-		p.mu.Lock()
-		expired := l.expiry != nil && l.uses == uses
-		if expired {
-			p.removeLocked(l)
+	var due []*link
+	for e := p.ages.Front(); e != nil; e = p.ages.Front() {
+		l := e.Value.(*link)
+		if left := p.linger - time.Since(l.since); left > 0 && p.ages.Len() <= most {
+			p.sweepInLocked(left)
+			break
 		}
-		p.mu.Unlock()
-		if expired {
-			l.shutdown()
-		}
-	})
+		p.removeLocked(l)
+		due = append(due, l)
+	}
+	p.mu.Unlock()
+	for _, l := range due {
+		l.retire()
+	}
 }
 
-// hastenLocked removes l from those that linger for the whole time, if it is one.
-func (p *Pool) hastenLocked(l *link) {
-	if l.turn != nil {
-		p.patient.Remove(l.turn)
-		l.turn = nil
+func (p *Pool) sweepInLocked(d time.Duration) {
+	if p.expiry == nil {
+		p.expiry = time.AfterFunc(d, p.sweep)
+	} else {
+		p.expiry.Reset(d)
 	}
 }
 
@@ -297,7 +337,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	p := l.pool
 	p.mu.Lock()
 	l.state = s
-	lost := l.user == nil && !l.alive() && l.expiry != nil
+	lost := l.age != nil && !l.alive()
 	if lost {
 		p.removeLocked(l)
 	}
@@ -306,7 +346,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	}
 	p.mu.Unlock()
 	if lost {
-		l.shutdown()
+		l.retire()
 	}
 	l.deliver()
 	if s.ConnectivityState != connectivity.Connecting {
@@ -337,19 +377,10 @@ func (l *link) deliver() {
 	p.mu.Unlock()
 }
 
-// Close shuts down the connections that linger. From now on none lingers.
+// Close ends the lingering of connections. From now on none lingers.
 func (p *Pool) Close() {
-	var all []*link
 	p.mu.Lock()
 	p.closed = true
-	for _, links := range p.lingering {
-		all = append(all, links...)
-	}
-	for _, l := range all {
-		p.removeLocked(l)
-	}
 	p.mu.Unlock()
-	for _, l := range all {
-		l.shutdown()
-	}
+	p.sweep()
 }

@@ -126,8 +126,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 	})
 }
 
-// Connections that linger are bounded: the oldest ones are shut down early, though not at once, since an RPC
-// may be between its pick and its stream.
+// Connections that linger are bounded: the oldest ones are shut down early, those with RPCs when these have ended.
 func TestLingeringConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
@@ -159,11 +158,8 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 			used = open(21)
 			release(before)
 		}
-		xdstest.Equal(t, "connections after 100 changes in no time", opened, len(cc.Open()))
-		time.Sleep(bounds.MinLinger)
-		synctest.Wait()
 		lingering := cc.Open()
-		xdstest.Equal(t, "connections a moment later", most+len(used), len(lingering))
+		xdstest.Equal(t, "connections after 100 changes in no time", most+len(used), len(lingering))
 		if slices.Contains(lingering, fmt.Sprintf("%d:1", opened-most-len(used))) || !slices.Contains(lingering, fmt.Sprintf("%d:1", opened-most-len(used)+1)) {
 			t.Errorf("not the newest connections linger: %v", lingering)
 		}
@@ -180,9 +176,17 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		xdstest.Equal(t, "in the end", len(used), len(cc.Open()))
+
+		busy := used[0]
+		xdstest.Equal(t, "an RPC begins", true, busy.Begin())
 		release(used)
-		pool.Close()
+		time.Sleep(time.Hour)
 		synctest.Wait()
-		xdstest.Equal(t, "after Close", 0, len(cc.Open()))
+		xdstest.Equal(t, "connections with an RPC", []string{busy.Address()}, cc.Open())
+		xdstest.Equal(t, "a late RPC begins", false, busy.Begin())
+		pool.Close()
+		busy.Abort()
+		synctest.Wait()
+		xdstest.Equal(t, "after Close and the last RPC", 0, len(cc.Open()))
 	})
 }

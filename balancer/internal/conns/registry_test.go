@@ -119,7 +119,7 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 		t.Error("sessions may use it")
 	}
 	xdstest.Equal(t, "its hostname", "host", u.Hostname())
-	u.Start(true)
+	u.Start(true)(balancer.DoneInfo{BytesSent: true})
 	if reports := store.Take(nil); len(reports) != 1 {
 		t.Error("its RPCs are not reported")
 	}
@@ -168,7 +168,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	u, counter := lbtest.NewUser(r, ready, "a"), traffic.Use(traffic.Key{})
 	defer counter.Release()
 	if n := testing.AllocsPerRun(100, func() {
-		u.Begin(counter, true)(balancer.DoneInfo{BytesReceived: true})
+		u.Begin()
+		u.Ender(counter, true)(balancer.DoneInfo{BytesReceived: true})
 		u.Ejected()
 		u.Hostname()
 		u.Session().Endpoint()

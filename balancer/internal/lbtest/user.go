@@ -64,7 +64,8 @@ func (u *User) Report(s connectivity.State) {
 func (u *User) Start(reported bool) func(balancer.DoneInfo) {
 	c := traffic.Use(traffic.Key{})
 	defer c.Release()
-	return u.Begin(c, reported)
+	u.Begin()
+	return u.Ender(c, reported)
 }
 
 // Count has an RPC end that is not counted for load reports.
