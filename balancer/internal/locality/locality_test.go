@@ -2,18 +2,13 @@ package locality_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
@@ -59,108 +54,10 @@ func TestPicksByWeightThenRoundRobin(t *testing.T) {
 		if slices.Max(a)-slices.Min(a) > 1 {
 			t.Errorf("the endpoints of a locality get %v picks, want round robin", a)
 		}
-	})
-}
-
-func TestStateOfTheLocalitiesTogether(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		a, b  lbtest.Reach
-		state connectivity.State
-		picks []string // where they go
-		fails string   // if picks is nil
-	}{
-		{name: "both ready", a: lbtest.Up, b: lbtest.Up, state: connectivity.Ready,
-			picks: []string{"a:1", "b:1"}},
-		{name: "one ready, one failed: the ready one gets all", a: lbtest.Refused, b: lbtest.Up,
-			state: connectivity.Ready, picks: []string{"b:1"}},
-		{name: "one ready, one connecting: the ready one gets all", a: lbtest.Silent, b: lbtest.Up,
-			state: connectivity.Ready, picks: []string{"b:1"}},
-		{name: "one connecting, one failed: RPCs wait", a: lbtest.Silent, b: lbtest.Refused,
-			state: connectivity.Connecting, fails: balancer.ErrNoSubConnAvailable.Error()},
-		{name: "both failed: RPCs fail", a: lbtest.Refused, b: lbtest.Refused,
-			state: connectivity.TransientFailure, fails: "connection refused"},
-	} {
-		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
-			f.Network.Set("a:1", tc.a)
-			f.Network.Set("b:1", tc.b)
-			f.update(at("a", 9, "a:1"), at("b", 1, "b:1"))
-			f.ExpectState(tc.name, tc.state)
-			got := f.Counts(300)
-			if tc.picks != nil {
-				xdstest.Equal(t, "300 picks", tc.picks, slices.Sorted(maps.Keys(got)))
-			}
-			for outcome := range got {
-				if tc.picks == nil && !strings.Contains(outcome, tc.fails) {
-					t.Errorf("a pick gave %q, want %q", outcome, tc.fails)
-				}
-			}
-		}))
-	}
-}
-
-func TestLocalityKeepsItsConnectionsOverUpdates(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(at("a", 1, "a:1"), at("b", 1, "b:1"))
-		f.Network.Set("a:1", lbtest.Silent)
-		f.Network.Set("a:1", lbtest.Up)
-		synctest.Wait()
-		kept := pickSubConn(t, f, "a:1")
 		// Another order, weight and neighbor.
-		f.update(at("c", 2, "c:1"), at("a", 8, "a:1"))
-		if got := pickSubConn(t, f, "a:1"); got != kept {
-			t.Error("the locality was connected again")
-		}
-		f.ExpectOpen("open connections", "a:1", "c:1")
-		counts := f.Counts(10_000)
-		xdstest.CheckShares(t, "picks by the new weights", []int{counts["a:1"], counts["c:1"]}, 8, 2)
-	})
-}
-
-func pickSubConn(t *testing.T, f *fixture, addr string) balancer.SubConn {
-	t.Helper()
-	for range 100 {
-		result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-		xdstest.NoError(t, err)
-		if sc := lbtest.Picked(result); sc.Addr == addr {
-			return sc
-		}
-	}
-	t.Fatalf("no pick went to %s", addr)
-	return nil
-}
-
-// gRFC A27, "ClusterLoadAssignment Proto".
-func TestLocalityWithoutUsableEndpointGetsNoRPC(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		sick := at("a", 9, "a:1")
-		sick.Endpoints[0].Health = xdsresource.HealthUnhealthy
-		f.update(sick, at("b", 1, "b:1"))
-		f.ExpectCounts("10 picks", 10, map[string]int{"b:1": 10})
-		f.update(sick)
-		if s := f.CC.State(); s.ConnectivityState != connectivity.TransientFailure {
-			t.Errorf("without any usable endpoint the state is %v, want TRANSIENT_FAILURE", s.ConnectivityState)
-		}
-		for outcome := range f.Counts(1) {
-			xdstest.Equal(t, "a pick without any usable endpoint",
-				"no locality of the priority has a usable endpoint", outcome)
-		}
-		f.ExpectOpen("only unusable endpoints")
-	})
-}
-
-func TestConnectionThatEndsIsMadeAgain(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(at("a", 1, "a:1"))
-		f.Network.Set("a:1", lbtest.Refused)
-		synctest.Wait()
-		if _, err := f.CC.Pick(context.Background()); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
-			t.Errorf("pick while the only endpoint is down gave %v, want its connection error", err)
-		}
-		f.Network.Set("a:1", lbtest.Up)
-		time.Sleep(lbtest.Backoff)
-		synctest.Wait()
-		f.ExpectCounts("3 picks after it can be reached again", 3, map[string]int{"a:1": 3})
+		f.update(at("c", 2, "c1:1"), at("b", 8, "b1:1"))
+		counts = f.Counts(10_000)
+		xdstest.CheckShares(t, "picks by the new weights", []int{counts["b1:1"], counts["c1:1"]}, 8, 2)
 	})
 }
 
@@ -177,33 +74,6 @@ func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 			counts[addr]++
 		}
 		xdstest.CheckShares(t, "picks", []int{counts["a:1"], counts["b:1"]}, 3, 1)
-	})
-}
-
-// A locality that is alone connects when it is picked, or asked to; one of several that loses its
-// connection connects again.
-func TestLocalitiesThatConnectOnDemandAreIdle(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		ring := func(localities ...xdsresource.Locality) {
-			f.updateTo(locality.Config{LeafPolicy: xdsresource.PolicyRingHash, Localities: localities})
-		}
-		ring(at("a", 1, "a:1"))
-		f.ExpectState("one locality", connectivity.Idle)
-		f.Loop.Do(f.Policy.ExitIdle)
-		synctest.Wait()
-		f.ExpectState("one locality that was asked to connect", connectivity.Ready)
-		ring(at("a", 1, "a:1"), at("b", 1, "b:1"))
-		f.ExpectOpen("two localities", "a:1", "b:1")
-		f.Network.Set("a:1", lbtest.Silent)
-		f.Network.Set("a:1", lbtest.Up)
-		synctest.Wait()
-		f.Loop.Do(func() {
-			xdstest.Equal(t, "the states after one lost its connection", map[xdsresource.LocalityID]connectivity.State{
-				{Zone: "a"}: connectivity.Ready, {Zone: "b"}: connectivity.Ready,
-			}, f.Policy.States())
-		})
-		f.Close()
-		f.ExpectOpen("after Close")
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"go.uber.org/goleak"
@@ -64,20 +63,6 @@ func rpcTo(name string) context.Context {
 	}
 }
 
-// after returns the endpoints from name on in the order of the ring.
-func after(name string) []string {
-	names := []string{"a", "b", "c"}
-	hash := func(n string) uint64 { return xxhash.Sum64String(n+":1_0") - xxhash.Sum64String(name+":1_0") }
-	for i := range names {
-		for j := range names[:i] {
-			if hash(names[i]) < hash(names[j]) {
-				names[i], names[j] = names[j], names[i]
-			}
-		}
-	}
-	return names
-}
-
 // expect picks once, and waits for what the pick connects. want is the name of an endpoint, or
 // a part of the error.
 func (f *fixture) expect(when string, ctx context.Context, want string) {
@@ -96,118 +81,6 @@ func (f *fixture) expectState(when string, want connectivity.State, open ...stri
 	}
 	f.ExpectOpen(when, open...)
 	f.ExpectState(when, want)
-}
-
-// gRFC A42: only endpoints that RPCs need are connected.
-func TestConnectsOnlyWhatItNeeds(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(small, three()...)
-		f.expectState("before any RPC", connectivity.Idle)
-		f.expect("first RPC", rpcTo("b"), lbtest.Waits)
-		f.expectState("after an RPC for b", connectivity.Ready, "b")
-		for range 5 {
-			f.expect("b is connected", rpcTo("b"), "b")
-		}
-		f.expect("first RPC for a", rpcTo("a"), lbtest.Waits)
-		f.expectState("after an RPC for a", connectivity.Ready, "a", "b")
-		f.Network.Set("b:1", lbtest.Silent)
-		f.expectState("b went idle", connectivity.Ready, "a", "b")
-		f.Network.Set("b:1", lbtest.Up)
-		f.expect("b is idle", rpcTo("b"), lbtest.Waits)
-		f.expect("b is back", rpcTo("b"), "b")
-	})
-}
-
-// gRFC A61, "Ring Hash": failed endpoints are skipped, in the order of the ring.
-func TestFailedEndpointsAreSkipped(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		order := after("a")
-		f.Network.Set(order[0]+":1", lbtest.Refused)
-		f.update(small, three()...)
-		f.expect("first", rpcTo(order[0]), lbtest.Waits)
-		f.CC.Pick(rpcTo(order[1])) // if it is not connected yet
-		synctest.Wait()
-		f.expect("the first one failed", rpcTo(order[0]), order[1])
-
-		f.Network.Set(order[0]+":1", lbtest.Up)
-		time.Sleep(2 * lbtest.Backoff)
-		f.expect("mended", rpcTo(order[0]), order[0])
-
-		for _, e := range order {
-			f.Network.Set(e+":1", lbtest.Refused)
-		}
-		time.Sleep(2 * lbtest.Backoff)
-		synctest.Wait()
-		for range 5 { // idle ones are tried one after the other
-			f.CC.Pick(rpcTo(order[0]))
-			f.CC.Pick(rpcTo(order[1]))
-			f.CC.Pick(rpcTo(order[2]))
-			time.Sleep(2 * lbtest.Backoff)
-			synctest.Wait()
-		}
-		f.expectState("all failed", connectivity.TransientFailure, "a", "b", "c")
-		f.expect("all failed", rpcTo(order[0]), "dial "+order[0]+":1: connection refused")
-	})
-}
-
-// gRFC A42, "Aggregated Connectivity State", and A61: in CONNECTING and TRANSIENT_FAILURE the
-// ring connects without any RPC.
-func TestStateAndRecoveryWithoutRPCs(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		for _, e := range []string{"a", "b", "c"} {
-			f.Network.Set(e+":1", lbtest.Silent)
-		}
-		f.update(small, three()...)
-		f.expect("one RPC", rpcTo("a"), lbtest.Waits)
-		f.expectState("a connects", connectivity.Connecting, "a")
-		f.Network.Set("a:1", lbtest.Refused)
-		f.expectState("one failed: the next is tried", connectivity.Connecting, "a", "b")
-		f.Network.Set("b:1", lbtest.Refused)
-		f.expectState("two failed", connectivity.TransientFailure, "a", "b", "c")
-		f.Network.Set("c:1", lbtest.Up)
-		f.expectState("one recovered", connectivity.Ready, "a", "b", "c")
-	})
-}
-
-func TestOneEndpointThatFails(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		f.update("", to("a"))
-		f.expect("idle", rpcTo("a"), lbtest.Waits)
-		f.expectState("failed", connectivity.TransientFailure, "a")
-		f.update("")
-		f.expectState("no endpoint", connectivity.TransientFailure)
-		f.expect("no endpoint", rpcTo("a"), "no usable endpoint")
-		f.update(`{"minRingSize":0}`, to("a"))
-		f.expect("a bad configuration", rpcTo("a"), "minRingSize")
-	})
-}
-
-func TestExitIdleConnectsOne(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(small, three()...)
-		f.Loop.Do(f.Policy.ExitIdle)
-		f.expectState("after ExitIdle", connectivity.Ready, "a")
-	})
-}
-
-func TestEndpointsThatStayKeepTheirConnections(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(small, three()...)
-		for _, e := range []string{"a", "b", "c"} {
-			f.expect("first", rpcTo(e), lbtest.Waits)
-		}
-		before := f.SubConn(rpcTo("b"))
-		heavier := to("b")
-		heavier.Weight = 9
-		sick := to("c")
-		sick.Health = xdsresource.HealthUnhealthy
-		f.update(small, to("d"), sick, heavier)
-		f.expectState("after the update", connectivity.Ready, "b")
-		if f.SubConn(rpcTo("b")) != before {
-			t.Error("b was connected again")
-		}
-	})
 }
 
 // gRFC A76: the hash of a header in place of the route's.

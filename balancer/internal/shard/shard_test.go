@@ -3,7 +3,6 @@ package shard_test
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
@@ -74,20 +73,6 @@ func (f *fixture) subConn() *lbtest.SubConn {
 	return lbtest.Picked(result)
 }
 
-func TestMembersConnectOnlyWhenAsked(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(at("b:1"), at("a:1"))
-		f.expectMembers("before", "b:1 IDLE", "a:1 IDLE")
-		f.ExpectOpen("before")
-		f.on(f.set.Members()[1].Connect)
-		f.expectMembers("after Connect", "b:1 IDLE", "a:1 READY")
-		f.ExpectOpen("after Connect", "a:1")
-		if f.changes == 0 {
-			t.Error("the policy was not notified")
-		}
-	})
-}
-
 // gRFC A27: endpoints that are neither HEALTHY nor UNKNOWN get no RPCs.
 func TestOnlyUsableEndpointsAreMembers(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
@@ -150,33 +135,5 @@ func TestCountOfMembersByState(t *testing.T) {
 		n := f.set.Count()
 		want := [connectivity.Shutdown]int{connectivity.Ready: 2, connectivity.Connecting: 1, connectivity.TransientFailure: 1, connectivity.Idle: 1}
 		xdstest.Equal(t, "members by state", want, n)
-	})
-}
-
-// A member connects at any of its addresses, and again when its policy asks.
-func TestMemberWithSeveralAddresses(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		f.update(at("a:1", "b:1"))
-		f.connectAll()
-		xdstest.Equal(t, "connected to", "b:1", f.subConn().Addr)
-		f.Network.Set("b:1", lbtest.Refused)
-		synctest.Wait()
-		f.expectMembers("the connection ended", "a:1 IDLE")
-		f.Network.Set("a:1", lbtest.Up)
-		time.Sleep(2 * lbtest.Backoff)
-		f.connectAll()
-		xdstest.Equal(t, "connected to", "a:1", f.subConn().Addr)
-	})
-}
-
-func TestCloseEndsAllConnections(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(at("a:1"), at("b:1"), at("idle:1"))
-		f.on(f.set.Members()[0].Connect)
-		f.on(f.set.Members()[1].Connect)
-		f.on(f.set.Close)
-		f.ExpectOpen("closed")
-		xdstest.Equal(t, "members left", 0, len(f.set.Members()))
 	})
 }

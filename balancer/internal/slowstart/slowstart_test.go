@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/slowstart"
@@ -145,33 +144,5 @@ func TestLeastRequest(t *testing.T) {
 		if counts["a:1"] < 45 {
 			t.Errorf("with none in flight, a gets %d of 50", counts["a:1"])
 		}
-	})
-}
-
-func TestStates(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		expect := func(when, want string, state connectivity.State) {
-			t.Helper()
-			f.Expect(when, want)
-			f.ExpectState(when, state)
-		}
-		f.update(minute)
-		expect("no endpoint", "no usable endpoint", connectivity.TransientFailure)
-		f.Network.Set("a:1", lbtest.Silent)
-		f.Network.Set("b:1", lbtest.Refused)
-		f.update(minute, "a:1", "b:1")
-		expect("one connects", lbtest.Waits, connectivity.Connecting)
-		f.Network.Set("a:1", lbtest.Refused)
-		expect("all failed", "connection refused", connectivity.TransientFailure)
-		f.Network.Set("a:1", lbtest.Up)
-		time.Sleep(2 * lbtest.Backoff)
-		expect("one works", "a:1", connectivity.Ready)
-		f.update(`{"choiceCount":1}`, "a:1", "b:1")
-		expect("a bad configuration", "choiceCount must be at least 2", connectivity.TransientFailure)
-		f.update(minute, "a:1")
-		expect("the configuration is good again", "a:1", connectivity.Ready)
-		f.ExpectOpen("b is removed", "a:1")
-		f.Close()
-		f.ExpectOpen("closed")
 	})
 }
