@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	estats "google.golang.org/grpc/experimental/stats"
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
@@ -98,6 +99,7 @@ type builder struct {
 	config func() (*bootstrap.Config, error)
 	// environment: config reads the environment, which may change.
 	environment bool
+	acquire     func(*bootstrap.Config, string, estats.MetricsRecorder) (xdsclient.Client, func(), error) // nil: dpdswrapper.Acquire
 }
 
 var _ grpcbridge.Builder = (*builder)(nil)
@@ -117,7 +119,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	q := newRequest(b.config, target, cc, opts, channel)
+	q := newRequest(b, target, cc, opts, channel)
 	r, err := q.resolve()
 	switch {
 	case err == nil:
@@ -133,7 +135,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 
 // request is a request to build a resolver.
 type request struct {
-	config  func() (*bootstrap.Config, error)
+	*builder
 	target  grpcresolver.Target
 	cc      grpcresolver.ClientConn
 	opts    grpcresolver.BuildOptions
@@ -142,8 +144,8 @@ type request struct {
 	dns     *dnsSource
 }
 
-func newRequest(config func() (*bootstrap.Config, error), target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel) *request {
-	q := &request{config: config, target: target, cc: cc, opts: opts, channel: channel, record: channels.RecordOf(channel.ClientConn())}
+func newRequest(b *builder, target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel) *request {
+	q := &request{builder: b, target: target, cc: cc, opts: opts, channel: channel, record: channels.RecordOf(channel.ClientConn())}
 	q.dns = newDNSSource(q)
 	return q
 }
@@ -167,7 +169,11 @@ func (q *request) resolve() (*xdsResolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, release, err := dpdswrapper.Acquire(config, q.target.String(), q.opts.MetricsRecorder)
+	acquire := q.acquire
+	if acquire == nil {
+		acquire = dpdswrapper.Acquire
+	}
+	client, release, err := acquire(config, q.target.String(), q.opts.MetricsRecorder)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/dynxds/dynxds/resolver/internal/lookup"
 )
 
+// ofChannel is a prefix of the names that are the targets of channels.
+const ofChannel = "channel"
+
 // names resolves names that end in ".fake:80"; gRPC's resolver resolves the others. Tests give
 // the answers, on their own goroutine, and do not share names.
 var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, asked: map[string]int{}, used: map[string][]string{}}
@@ -29,7 +32,7 @@ func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if !strings.HasSuffix(name, ".fake:80") {
 		return d.Builder.Build(target, cc, opts)
 	}
-	if !lookup.Watched(name) {
+	if !lookup.Watched(name) && !strings.HasPrefix(name, ofChannel) {
 		return fakeName{}, nil
 	}
 	d.Change(func() {

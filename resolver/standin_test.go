@@ -2,7 +2,6 @@ package resolver
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"strings"
 	"sync"
@@ -40,7 +39,6 @@ func (c *transport) watcher(t *testing.T, key string) (w xdsclient.Watcher) {
 // channelBuilder builds resolvers over a transport.
 type channelBuilder struct {
 	*transport
-	policy bootstrap.DNSFallback
 
 	mu     sync.Mutex
 	latest *xdsResolver
@@ -57,8 +55,8 @@ func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.Clien
 	}
 	opts.Authority = "authority"
 	r := newResolver(resolverConfig{
-		request: newRequest(nil, target, cc, opts, channel), client: b.transport, release: func() {},
-		listener: target.Endpoint(), policy: b.policy,
+		request: newRequest(new(builder), target, cc, opts, channel), client: b.transport, release: func() {},
+		listener: target.Endpoint(), policy: bootstrap.DNSFallbackNotFound,
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,10 +73,10 @@ type standIn struct {
 	dns, mesh *testutils.Backend
 }
 
-func newStandIn(t *testing.T, policy bootstrap.DNSFallback, opts ...grpc.DialOption) *standIn {
+func newStandIn(t *testing.T, opts ...grpc.DialOption) *standIn {
 	t.Helper()
 	s := &standIn{
-		channelBuilder: &channelBuilder{transport: newTransport(t), policy: policy},
+		channelBuilder: &channelBuilder{transport: newTransport(t)},
 		t:              t,
 		dns:            testutils.StartBackend(t, "dns"),
 		mesh:           testutils.StartBackend(t, "mesh"),
@@ -143,13 +141,34 @@ func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
 
 // resources are everything that xDS has.
 func (s *standIn) resources() map[string]any {
-	name := strings.TrimPrefix(s.listener(), "Listener ")
+	return meshResources(s.t, strings.TrimPrefix(s.listener(), "Listener "), s.mesh)
+}
+
+// meshResources are the resources of a target that lead to a backend.
+func meshResources(t *testing.T, target string, backend *testutils.Backend) map[string]any {
+	t.Helper()
 	return map[string]any{
-		s.listener():              decoded(s.t, xdsresource.ListenerType, xdsmsg.DefaultListener(name, "R")),
-		"RouteConfiguration R":    decoded(s.t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("R", "authority", xdsmsg.PrefixRoute("", "C"))),
-		"Cluster C":               decoded(s.t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")),
-		"ClusterLoadAssignment C": decoded(s.t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", s.mesh.Addr())),
+		"Listener " + target:      decoded(t, xdsresource.ListenerType, xdsmsg.DefaultListener(target, "R")),
+		"RouteConfiguration R":    decoded(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("R", "authority", xdsmsg.PrefixRoute("", "C"))),
+		"Cluster C":               decoded(t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")),
+		"ClusterLoadAssignment C": decoded(t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", backend.Addr())),
 	}
+}
+
+// publishing reports whether a resolver has not published its last change.
+func publishing(built grpcresolver.Resolver) bool {
+	r, ok := built.(*xdsResolver)
+	if p, awaiting := built.(*awaitingBootstrap); awaiting {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		r, ok = p.resolver, p.resolver != nil
+	}
+	if !ok {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.publishing
 }
 
 // giveThem gives resources, one after the other.
@@ -261,5 +280,3 @@ func (s *standIn) status() channels.Status {
 	s.t.Fatalf("Channels does not have %s", s.cc.Target())
 	return channels.Status{}
 }
-
-var errOfNoKind = errors.New("no error of the transport")
