@@ -1,8 +1,6 @@
 package resolver
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/dynxds/dynxds/dpdswrapper"
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -99,7 +96,6 @@ type builder struct {
 	config func() (*bootstrap.Config, error)
 	// environment: config reads the environment, which may change.
 	environment bool
-	acquire     func(*bootstrap.Config, string, estats.MetricsRecorder) (xdsclient.Client, func(), error) // nil: dpdswrapper.Acquire
 }
 
 var _ grpcbridge.Builder = (*builder)(nil)
@@ -112,81 +108,29 @@ func (*builder) BridgedToDynxds() {}
 
 // Build implements resolver.Builder. It starts to watch the target's Listener and returns. A
 // fault of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
-// of the environment may be fixed while the channel is open, see awaitingBootstrap. Without a
-// bootstrap, DNS resolves the target.
+// of the environment may be fixed while the channel is open. Without a bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	return b.build(target, cc, opts, dpdswrapper.Acquire)
+}
+
+// acquire returns the client of a bootstrap; see dpdswrapper.Acquire.
+type acquire func(config *bootstrap.Config, target string, recorder estats.MetricsRecorder) (client xdsclient.Client, release func(), err error)
+
+func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, acquire acquire) (grpcresolver.Resolver, error) {
 	channel, err := grpcbridge.Attach(cc)
 	if err != nil {
 		return nil, err
 	}
-	q := newRequest(b, target, cc, opts, channel)
-	r, err := q.resolve()
-	switch {
-	case err == nil:
-		return r, nil
-	case b.environment:
-		return newAwaitingBootstrap(q, err), nil
-	default:
-		err = q.failure(err)
+	r := &channelResolver{
+		builder: b, acquire: acquire, target: target, cc: cc, opts: opts, channel: channel,
+		usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle),
+		record:  channels.RecordOf(channel.ClientConn()),
+	}
+	if err := r.start(); err != nil {
 		grpcbridge.AttachFailed(cc, err)
 		return nil, err
 	}
-}
-
-// request is a request to build a resolver.
-type request struct {
-	*builder
-	target  grpcresolver.Target
-	cc      grpcresolver.ClientConn
-	opts    grpcresolver.BuildOptions
-	channel *grpcbridge.Channel
-	record  *channels.Record
-	dns     *dnsSource
-}
-
-func newRequest(b *builder, target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel) *request {
-	q := &request{builder: b, target: target, cc: cc, opts: opts, channel: channel, record: channels.RecordOf(channel.ClientConn())}
-	q.dns = newDNSSource(q)
-	return q
-}
-
-// failure returns the error of RPCs because of err.
-func (q *request) failure(err error) error {
-	return fmt.Errorf("dynxds: cannot resolve %s: %w", bounds.Quote(q.target.String()), err)
-}
-
-// resolve builds the resolver for the current bootstrap. The error is
-// bootstrap.ErrNotConfigured if there is none.
-func (q *request) resolve() (*xdsResolver, error) {
-	config, err := q.config()
-	if err != nil {
-		return nil, err
-	}
-	if q.opts.DisableServiceConfig {
-		return nil, errors.New("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
-	}
-	listener, err := config.ListenerName(q.target.URL.Host, q.target.Endpoint())
-	if err != nil {
-		return nil, err
-	}
-	acquire := q.acquire
-	if acquire == nil {
-		acquire = dpdswrapper.Acquire
-	}
-	client, release, err := acquire(config, q.target.String(), q.opts.MetricsRecorder)
-	if err != nil {
-		return nil, err
-	}
-	usesXDS := grpcbridge.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
-	return newResolver(resolverConfig{
-		request:  q,
-		client:   client,
-		release:  release,
-		listener: listener,
-		usesXDS:  usesXDS,
-		policy:   config.DNSFallback,
-		noDNS:    usesXDS && !config.DNSFallbackGiven,
-	}), nil
+	return r, nil
 }
 
 // secure reports whether the channel's credentials check the authority of RPCs, as TLS does.

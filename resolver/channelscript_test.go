@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	xdscreds "google.golang.org/grpc/credentials/xds"
-	estats "google.golang.org/grpc/experimental/stats"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
@@ -30,7 +28,7 @@ import (
 
 // channelScript is a channel that testdata/channel.txt leads. It is its own resolver, so that it can be idle at will.
 type channelScript struct {
-	*transport
+	*channelBuilder
 	t         *testing.T
 	endpoint  string
 	creds     credentials.TransportCredentials
@@ -43,11 +41,10 @@ type channelScript struct {
 	err       error
 	reads     int
 
-	builder *builder
-	target  grpcresolver.Target
-	rcc     grpcresolver.ClientConn
-	opts    grpcresolver.BuildOptions
-	built   grpcresolver.Resolver // nil while the channel is idle
+	target grpcresolver.Target
+	rcc    grpcresolver.ClientConn
+	opts   grpcresolver.BuildOptions
+	built  grpcresolver.Resolver // nil while the channel is idle
 }
 
 // TestChannelScript runs the cases of testdata/channel.txt, which describes its steps.
@@ -76,7 +73,7 @@ func TestChannelScript(t *testing.T) {
 
 func newChannelScript(t *testing.T, endpoint string) *channelScript {
 	s := &channelScript{
-		transport: newTransport(t), t: t, endpoint: endpoint, creds: insecure.NewCredentials(),
+		channelBuilder: &channelBuilder{transport: newTransport(t)}, t: t, endpoint: endpoint, creds: insecure.NewCredentials(),
 		dns: testutils.StartBackend(t, "dns"), mesh: testutils.StartBackend(t, "mesh"),
 	}
 	t.Cleanup(func() { names.forget(t) })
@@ -84,16 +81,9 @@ func newChannelScript(t *testing.T, endpoint string) *channelScript {
 		s.Change(func() { config, err, s.reads = s.bootstrap, s.err, s.reads+1 })
 		return config, err
 	}
-	s.builder = &builder{scheme: scheme, environment: true, config: read, acquire: func(*bootstrap.Config, string, estats.MetricsRecorder) (xdsclient.Client, func(), error) {
-		return s.transport, func() {}, nil
-	}}
+	s.builder = &builder{scheme: scheme, environment: true, config: read}
 	return s
 }
-
-// Scheme implements resolver.Builder.
-func (s *channelScript) Scheme() string { return scheme }
-
-func (s *channelScript) BridgedToDynxds() {}
 
 // Build implements resolver.Builder.
 func (s *channelScript) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
@@ -102,7 +92,7 @@ func (s *channelScript) Build(target grpcresolver.Target, cc grpcresolver.Client
 }
 
 func (s *channelScript) wake() (err error) {
-	s.built, err = s.builder.Build(s.target, s.rcc, s.opts)
+	s.built, err = s.channelBuilder.Build(s.target, s.rcc, s.opts)
 	return err
 }
 
@@ -150,7 +140,9 @@ func (s *channelScript) run(words []string) string {
 	if s.cc == nil {
 		return ""
 	}
-	s.settle()
+	if s.built != nil {
+		s.settle()
+	}
 	for _, c := range channels.All() {
 		if c.Target == s.cc.Target() && (c.Mode != s.status.Mode || c.Reason != s.status.Reason) {
 			s.status = c
@@ -170,11 +162,7 @@ func (s *channelScript) setBootstrap(arg string) {
 		case "faulty":
 			s.err = errors.New("faulty bootstrap")
 		default:
-			fallback := fmt.Sprintf(`"dns_fallback": %q, `, arg)
-			if arg == "default" {
-				fallback = ""
-			}
-			s.bootstrap, s.err = bootstrap.Parse("test", fmt.Appendf(nil, `{%s"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}`, fallback))
+			s.bootstrap, s.err = bootstrapOf(arg)
 		}
 	})
 	if s.built == nil {
@@ -229,13 +217,6 @@ func (s *channelScript) answer(resource, arg string) {
 		default:
 			w.ResourceChanged(nil, refusals[arg], func() {})
 		}
-	}
-}
-
-// settle waits until the resolver has published its last change.
-func (s *channelScript) settle() {
-	for s.built != nil && publishing(s.built) {
-		runtime.Gosched()
 	}
 }
 

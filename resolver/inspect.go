@@ -11,35 +11,35 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
-var _ inspect.Source = (*xdsResolver)(nil)
+var _ inspect.Source = (*xdsSource)(nil)
 
 // Config implements inspect.Source.
-func (r *xdsResolver) Config() inspect.Config {
-	c := r.graph.inspect()
-	c.Client, c.Authority = r.client.Bootstrap().Fingerprint(), r.opts.Authority
-	c.Secure, c.UsesXDS = secure(r.opts), r.usesXDS
-	if last := r.applied.Load(); last != nil {
+func (x *xdsSource) Config() inspect.Config {
+	c := x.graph.inspect()
+	c.Client, c.Authority = x.client.Bootstrap().Fingerprint(), x.opts.Authority
+	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
+	if last := x.applied.Load(); last != nil {
 		c.Version, c.Published = last.version, last.at
 	}
 	return c
 }
 
 // ClusterNames implements inspect.Source.
-func (r *xdsResolver) ClusterNames() []string {
-	r.graph.mu.Lock()
-	names := slices.Collect(maps.Keys(r.graph.clusters))
-	r.graph.mu.Unlock()
+func (x *xdsSource) ClusterNames() []string {
+	x.graph.mu.Lock()
+	names := slices.Collect(maps.Keys(x.graph.clusters))
+	x.graph.mu.Unlock()
 	slices.Sort(names)
 	return names
 }
 
 // Cluster implements inspect.Source.
-func (r *xdsResolver) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
-	state, resources, ok := r.graph.inspectCluster(name)
+func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
+	state, resources, ok := x.graph.inspectCluster(name)
 	if !ok {
 		return inspect.Cluster{}, false
 	}
-	c, served := r.live.Cluster(ctx, name)
+	c, served := x.live.Cluster(ctx, name)
 	if !served {
 		c = unserved(name, state)
 		if err := ctx.Err(); err != nil {

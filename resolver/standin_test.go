@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -9,13 +10,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	estats "google.golang.org/grpc/experimental/stats"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/channels"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -39,29 +40,44 @@ func (c *transport) watcher(t *testing.T, key string) (w xdsclient.Watcher) {
 // channelBuilder builds resolvers over a transport.
 type channelBuilder struct {
 	*transport
+	*builder
 
-	mu     sync.Mutex
-	latest *xdsResolver
+	latestMu sync.Mutex
+	latest   *channelResolver
 }
 
-func (*channelBuilder) Scheme() string { return scheme }
-
-func (*channelBuilder) BridgedToDynxds() {}
-
 func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	channel, err := grpcbridge.Attach(cc)
-	if err != nil {
-		return nil, err
-	}
-	opts.Authority = "authority"
-	r := newResolver(resolverConfig{
-		request: newRequest(new(builder), target, cc, opts, channel), client: b.transport, release: func() {},
-		listener: target.Endpoint(), policy: bootstrap.DNSFallbackNotFound,
+	r, err := b.build(target, cc, opts, func(*bootstrap.Config, string, estats.MetricsRecorder) (xdsclient.Client, func(), error) {
+		return b.transport, func() {}, nil
 	})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.latest = r
-	return r, nil
+	b.latestMu.Lock()
+	defer b.latestMu.Unlock()
+	b.latest, _ = r.(*channelResolver)
+	return r, err
+}
+
+// settle waits until the resolver has published its last change.
+func (b *channelBuilder) settle() {
+	b.latestMu.Lock()
+	r := b.latest
+	b.latestMu.Unlock()
+	r.mu.Lock()
+	x := r.xds
+	r.mu.Unlock()
+	for x != nil && x.pending.Load() {
+		runtime.Gosched()
+	}
+	r.mu.Lock() // held while a change is published
+	defer r.mu.Unlock()
+}
+
+// bootstrapOf returns a bootstrap with the given dns_fallback, "default" for none.
+func bootstrapOf(dnsFallback string) (*bootstrap.Config, error) {
+	fallback := fmt.Sprintf(`"dns_fallback": %q, `, dnsFallback)
+	if dnsFallback == "default" {
+		fallback = ""
+	}
+	return bootstrap.Parse("test", fmt.Appendf(nil, `{%s"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}`, fallback))
 }
 
 // standIn is a channel that DNS leads to one backend, and xDS, once serve is called, to
@@ -76,7 +92,7 @@ type standIn struct {
 func newStandIn(t *testing.T, opts ...grpc.DialOption) *standIn {
 	t.Helper()
 	s := &standIn{
-		channelBuilder: &channelBuilder{transport: newTransport(t)},
+		channelBuilder: &channelBuilder{transport: newTransport(t), builder: &builder{scheme: scheme, config: func() (*bootstrap.Config, error) { return bootstrapOf("default") }}},
 		t:              t,
 		dns:            testutils.StartBackend(t, "dns"),
 		mesh:           testutils.StartBackend(t, "mesh"),
@@ -88,7 +104,7 @@ func newStandIn(t *testing.T, opts ...grpc.DialOption) *standIn {
 func (s *standIn) dial(endpoint string, opts ...grpc.DialOption) *grpc.ClientConn {
 	s.t.Helper()
 	cc, err := grpc.NewClient("xds:///"+endpoint, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(s.channelBuilder)}, opts...)...)
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(s.channelBuilder), grpc.WithAuthority("authority")}, opts...)...)
 	xdstest.NoError(s.t, err)
 	s.t.Cleanup(func() { cc.Close() })
 	return cc
@@ -105,24 +121,6 @@ func (s *standIn) give(key string, value any, err error) {
 	s.cc.Connect()
 	s.watcher(s.t, key).ResourceChanged(value, err, func() {})
 	s.settle()
-}
-
-// settle waits until the resolver has published its last change.
-func (s *standIn) settle() {
-	s.channelBuilder.mu.Lock()
-	r := s.latest
-	s.channelBuilder.mu.Unlock()
-	ctx := testutils.Context(s.t)
-	for ctx.Err() == nil {
-		r.mu.Lock()
-		busy := r.publishing
-		r.mu.Unlock()
-		if !busy {
-			return
-		}
-		runtime.Gosched()
-	}
-	s.t.Fatal("the resolver does not stop publishing")
 }
 
 // refuse answers the Listener with an error.
@@ -153,22 +151,6 @@ func meshResources(t *testing.T, target string, backend *testutils.Backend) map[
 		"Cluster C":               decoded(t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")),
 		"ClusterLoadAssignment C": decoded(t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", backend.Addr())),
 	}
-}
-
-// publishing reports whether a resolver has not published its last change.
-func publishing(built grpcresolver.Resolver) bool {
-	r, ok := built.(*xdsResolver)
-	if p, awaiting := built.(*awaitingBootstrap); awaiting {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		r, ok = p.resolver, p.resolver != nil
-	}
-	if !ok {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.publishing
 }
 
 // giveThem gives resources, one after the other.

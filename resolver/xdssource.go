@@ -1,0 +1,191 @@
+package resolver
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/rpcmetrics"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// versions numbers the snapshots of all channels of the process: numbers per channel would
+// start again after an idle period, while older RPCs may still be in flight.
+var versions atomic.Uint64
+
+// xdsSource configures a channel by xDS: it publishes the snapshots of a graph. Its fields that change are guarded by
+// channelResolver.mu.
+type xdsSource struct {
+	*channelResolver
+	bootstrap     *bootstrap.Config
+	client        xdsclient.Client
+	release       func()
+	listener      string // the name of the Listener
+	metrics       *rpcmetrics.Recorder
+	serviceConfig *serviceconfig.ParseResult
+	graph         *graph
+	rpcs          *configselector.Channel
+	// noHealthChecks: see balancer.State.
+	noHealthChecks bool
+	// live leads to the balancer, for diagnostics, which find the source until unregister.
+	live       inspect.Live
+	unregister func()
+	applied    atomic.Pointer[applied] // last; nil before the first snapshot
+
+	published *snapshot
+	config    *config                  // in use, or nil
+	selector  *configselector.Selector // made of it
+	connected bool                     // a State with a configuration was published
+
+	pending    atomic.Bool    // publish is about to run
+	publishers sync.WaitGroup // of publish
+}
+
+// newXDSSource returns the source for a bootstrap, which nobody knows before start.
+func newXDSSource(r *channelResolver, config *bootstrap.Config) (*xdsSource, error) {
+	if r.opts.DisableServiceConfig {
+		return nil, errors.New("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
+	}
+	listener, err := config.ListenerName(r.target.URL.Host, r.target.Endpoint())
+	if err != nil {
+		return nil, err
+	}
+	client, release, err := r.acquire(config, r.target.String(), r.opts.MetricsRecorder)
+	if err != nil {
+		return nil, err
+	}
+	cc := r.channel.ClientConn()
+	x := &xdsSource{
+		channelResolver: r,
+		bootstrap:       config,
+		client:          client,
+		release:         release,
+		listener:        listener,
+		serviceConfig:   r.cc.ParseServiceConfig(balancer.ServiceConfig),
+		rpcs:            configselector.NewChannel(cc, r.opts.Authority, secure(r.opts), r.opts.MetricsRecorder),
+		noHealthChecks:  grpcbridge.DisablesHealthChecks(cc),
+		metrics:         rpcmetrics.New(cc.CanonicalTarget(), r.opts.MetricsRecorder),
+	}
+	if x.metrics != nil {
+		x.rpcs.Observe = x.metrics.Begin
+	}
+	x.graph = newGraph(client, listener, r.opts.Authority, x.changed)
+	x.graph.usesXDS = r.usesXDS
+	return x, nil
+}
+
+// start begins to watch. patient: see graph.
+func (x *xdsSource) start(patient bool) {
+	x.unregister = x.record.SetSource(x)
+	x.graph.patient = patient
+	x.graph.start()
+}
+
+// stop ends the watches. No snapshot is published any more.
+func (x *xdsSource) stop() {
+	x.unregister()
+	x.graph.close()
+	x.publishers.Wait()
+}
+
+// close follows stop, when RPCs no longer find the Selector.
+func (x *xdsSource) close() {
+	x.forget()
+	x.rpcs.Close()
+	x.metrics.Close()
+	x.release()
+}
+
+// changed is called by the graph when a new snapshot would differ from the last one.
+// Publishing waits for gRPC and for the balancer, so it runs on a goroutine. Changes that arrive before it has begun share one snapshot.
+func (x *xdsSource) changed() {
+	if x.pending.CompareAndSwap(false, true) {
+		x.publishers.Go(x.publish)
+	}
+}
+
+func (x *xdsSource) publish() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pending.Store(false)
+	if x.closed {
+		return
+	}
+	if s := x.graph.snapshot(); s != x.published && (s.config != nil || s.err != nil) {
+		x.published = s
+		x.learn(news{x.event(s), s.err, s})
+	}
+}
+
+func (x *xdsSource) event(s *snapshot) event {
+	switch {
+	case s.config != nil:
+		return configComplete
+	case s.accepted:
+		return listenerAccepted
+	case permits(x.bootstrap.DNSFallback, s.err):
+		return targetUnknown
+	default:
+		return listenerRefused
+	}
+}
+
+// applied is when a snapshot was given to the balancer, for diagnostics.
+type applied struct {
+	version uint64
+	at      time.Time
+}
+
+// apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
+// of them first waits for the other, by the version.
+func (x *xdsSource) apply(s *snapshot) {
+	x.applied.Store(&applied{s.version, time.Now()})
+	target := x.channel.ClientConn().Target()
+	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: x.noHealthChecks, Live: &x.live, Err: s.err}
+	if s.config != nil {
+		if s.config != x.config {
+			x.config, x.selector = s.config, x.rpcs.NewSelector(configselector.Config{
+				Version:         s.version,
+				Listener:        s.config.listener,
+				VirtualHost:     s.config.virtualHost,
+				RouteConfigName: s.config.routes.Name,
+			})
+			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
+				target, s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
+		}
+		state.Default = s.config.defaultClusters
+		state.Connect = !x.connected && !x.channel.Awaited()
+		x.connected = true
+		state.Reselect = x.selector.Reselect
+	}
+	defer changes.Touch()
+	if err := x.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: x.serviceConfig}, state)); err != nil {
+		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", target, s.version, err)
+	}
+	switch {
+	case s.err != nil:
+		logger.Warningf("%s: no configuration: %v", target, s.err)
+		x.channel.Fail(s.err)
+		x.metrics.Configured(false)
+		x.forget()
+	case s.config != nil:
+		x.metrics.Configured(true)
+		x.channel.Publish(x.selector)
+	}
+}
+
+// forget is called when RPCs are given to no Selector any more.
+func (x *xdsSource) forget() {
+	x.config, x.selector = nil, nil
+	x.rpcs.Forget()
+}
