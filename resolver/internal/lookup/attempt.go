@@ -1,9 +1,9 @@
 package lookup
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
-	"sync"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
@@ -12,7 +12,7 @@ import (
 
 // run looks the name up once. It reports whether there is an answer with addresses.
 func (l *lookup) run() bool {
-	a := &attempt{lookup: l, done: make(chan struct{})}
+	a := &attempt{lookup: l, first: make(chan error, 1)}
 	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.name}}
 	r, err := resolver.Get("dns").Build(target, a, resolver.BuildOptions{DisableServiceConfig: true})
 	if err != nil {
@@ -23,11 +23,11 @@ func (l *lookup) run() bool {
 	// Close waits for such a call to return.
 	defer r.Close()
 	select {
-	case <-a.done:
-		if a.empty {
+	case err := <-a.first:
+		if errors.Is(err, errNoAddress) {
 			l.emptied()
 		}
-		return a.ok
+		return err == nil
 	case <-l.ctx.Done():
 		return false
 	}
@@ -37,45 +37,40 @@ func (l *lookup) run() bool {
 // count too while the name is watched.
 type attempt struct {
 	lookup *lookup
-	once   sync.Once
-	done   chan struct{}
-	// ok says that the first report had addresses, empty that it was an answer without any.
-	ok, empty bool
+	first  chan error // has room for one
 }
 
-func (a *attempt) end(ok, empty bool) {
-	a.once.Do(func() {
-		a.ok, a.empty = ok, empty
-		close(a.done)
-	})
+func (a *attempt) report(addresses []string, err error) {
+	a.lookup.answer(addresses, err)
+	select {
+	case a.first <- err:
+	default:
+	}
 }
 
 // UpdateState implements resolver.ClientConn.
 func (a *attempt) UpdateState(s resolver.State) error {
-	var addresses []string
+	list := s.Addresses
+	if len(s.Endpoints) > 0 {
+		list = nil
+	}
 	for _, e := range s.Endpoints {
-		for _, address := range e.Addresses {
-			addresses = append(addresses, address.Addr)
-		}
+		list = append(list, e.Addresses...)
 	}
-	if len(s.Endpoints) == 0 {
-		for _, address := range s.Addresses {
-			addresses = append(addresses, address.Addr)
-		}
-	}
-	a.lookup.answer(addresses, nil)
-	a.end(len(addresses) > 0, len(addresses) == 0)
-	if len(addresses) == 0 {
+	if len(list) == 0 {
+		a.report(nil, errNoAddress)
 		return balancer.ErrBadResolverState
 	}
+	addresses := make([]string, len(list))
+	for i, address := range list {
+		addresses[i] = address.Addr
+	}
+	a.report(addresses, nil)
 	return nil
 }
 
 // ReportError implements resolver.ClientConn.
-func (a *attempt) ReportError(err error) {
-	a.lookup.answer(nil, err)
-	a.end(false, false)
-}
+func (a *attempt) ReportError(err error) { a.report(nil, err) }
 
 // NewAddress implements resolver.ClientConn.
 //

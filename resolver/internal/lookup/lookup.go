@@ -29,17 +29,16 @@ var logger = boundlog.Component("dynxds")
 type Result struct {
 	// Addresses are those of the last answer that had any, as "ip:port".
 	Addresses []string
-	// Gone says that DNS has answered since that the name does not exist or has no address. Failures
+	// Err is the reason for the lack of addresses; nil if there are some, or DNS has not answered yet. Beside Addresses it says
+	// that they are gone: DNS has answered since that the name does not exist or has no address. Failures
 	// of DNS do not count: see absent.
-	Gone bool
-	// Err is the reason for the lack of addresses; nil if DNS has not answered yet.
 	Err error
 }
 
 // Latest returns r without addresses that are gone.
 func (r Result) Latest() Result {
-	if r.Gone {
-		return Result{Err: errNoAddress}
+	if r.Err != nil {
+		r.Addresses = nil
 	}
 	return r
 }
@@ -89,7 +88,7 @@ type Limits struct {
 const minRefresh = time.Second
 
 // Start looks up a name, "host:port", until Stop, and returns the addresses that are known already. changed
-// is called when the set of addresses, Gone or the error changes, one call at a time and with no
+// is called when the set of addresses or the error changes, one call at a time and with no
 // lock held, maybe once more while Stop runs. The shortest limits of all watches of a name
 // apply. group is any value that can be compared: groups get look-ups by turns, and a name
 // in several groups has the turns of all.
@@ -117,7 +116,7 @@ func Start(name string, group any, limits Limits, changed func(Result)) (*Watch,
 	case fresh:
 		l.enqueueLocked()
 	case queued:
-		l.moveTo(l.groupsLocked())
+		l.requeue(l.groupsLocked())
 	default:
 		l.planLocked()
 	}
@@ -153,7 +152,7 @@ func (l *lookup) remove(w *Watch) {
 	if len(l.watches) > 0 { // else it ends, or another watch is about to start
 		l.limitLocked()
 		if l.phase == queued {
-			l.moveTo(l.groupsLocked())
+			l.requeue(l.groupsLocked())
 		}
 		l.planLocked()
 	}
@@ -170,33 +169,25 @@ func (l *lookup) end() {
 // answer handles an answer of DNS. After a failure the old addresses stay in use: if they
 // are outdated, connections fail with an error; if DNS is at fault, there is nothing better.
 func (l *lookup) answer(addresses []string, err error) {
-	if err == nil && len(addresses) == 0 {
-		err = errNoAddress
-	}
-	if err != nil && l.hasAddresses() {
+	if err != nil && l.current().Addresses != nil {
 		logger.Warningf("%q keeps its addresses: %v", l.name, err)
 		return
 	}
-	l.set(Result{Addresses: addresses, Err: err})
-}
-
-func (l *lookup) hasAddresses() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.result.Addresses != nil
+	l.set(Result{addresses, err})
 }
 
 // emptied handles an answer without an address: if DNS means it, the addresses are gone.
 func (l *lookup) emptied() {
-	l.mu.Lock()
-	gone := l.result
-	l.mu.Unlock()
-	if gone.Addresses == nil || gone.Gone || !absent(l.ctx, l.name) {
-		return
+	if last := l.current(); last.Addresses != nil && last.Err == nil && absent(l.ctx, l.name) {
+		logger.Warningf("%q has no address any more", l.name)
+		l.set(Result{last.Addresses, errNoAddress})
 	}
-	logger.Warningf("%q has no address any more", l.name)
-	gone.Gone = true
-	l.set(gone)
+}
+
+func (l *lookup) current() Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.result
 }
 
 // set makes now the result, and tells the watches if it differs.
@@ -220,11 +211,11 @@ func (l *lookup) set(now Result) {
 // same reports whether r and o are equal but for the order of the addresses, which DNS
 // rotates.
 func (r Result) same(o Result) bool {
-	if r.Err != nil && o.Err != nil {
-		return r.Err.Error() == o.Err.Error()
+	if (r.Err == nil) != (o.Err == nil) || r.Err != nil && r.Err.Error() != o.Err.Error() {
+		return false
 	}
 	a, b := slices.Clone(r.Addresses), slices.Clone(o.Addresses)
 	slices.Sort(a)
 	slices.Sort(b)
-	return r.Answered() && (r.Err == nil) == (o.Err == nil) && r.Gone == o.Gone && slices.Equal(a, b)
+	return slices.Equal(a, b)
 }

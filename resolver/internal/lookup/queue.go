@@ -1,8 +1,8 @@
 package lookup
 
 import (
-	"container/heap"
-	"container/list"
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -18,7 +18,7 @@ import (
 var queue struct {
 	mu      sync.Mutex
 	groups  map[any]*group // those with names that wait or are looked up
-	turns   turns          // those with names that wait
+	waiting []*group       // those with names that wait
 	turn    uint64         // the number of turns so far
 	running int
 }
@@ -26,94 +26,90 @@ var queue struct {
 // group is what shares the turns of a Watch.Group. Guarded by queue.mu.
 type group struct {
 	key     any
-	waiting list.List // of *lookup
+	names   []*lookup // that wait, in order
 	running int
 	turn    uint64 // the last one that the group had
-	index   int    // in queue.turns, -1 if nothing waits
 }
 
-// place is where a name waits in one group.
-type place struct {
-	group   *group
-	element *list.Element
-}
-
-// wait puts a name into the queue, in each of the given groups.
-func (l *lookup) wait(groups map[any]bool) {
+// enqueue puts a name into the queue, in each of the given groups.
+func (l *lookup) enqueue(keys map[any]bool) {
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
-	l.joinLocked(groups)
+	l.joinLocked(keys)
 	startLocked()
 }
 
-// moveTo moves a name that waits to the given groups. In groups that have the name already it keeps its place.
-func (l *lookup) moveTo(groups map[any]bool) {
+// requeue moves a name to the given groups, unless its look-up is about to begin. In groups that have the name already it keeps its place.
+func (l *lookup) requeue(keys map[any]bool) {
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
-	if len(l.places) == 0 { // its look-up is about to begin
+	if len(l.groups) == 0 {
 		return
 	}
-	kept := l.places[:0]
-	for _, p := range l.places {
-		if groups[p.group.key] {
-			kept = append(kept, p)
-			delete(groups, p.group.key)
-		} else {
-			p.leaveLocked()
-		}
-	}
-	l.places = kept
-	l.joinLocked(groups)
+	l.leaveLocked(keys)
+	l.joinLocked(keys)
 	startLocked()
 }
 
-func (l *lookup) joinLocked(groups map[any]bool) {
-	for key := range groups {
+// dequeue takes a name out of the queue, if it is there.
+func (l *lookup) dequeue() {
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	l.leaveLocked(nil)
+}
+
+func (l *lookup) joinLocked(keys map[any]bool) {
+	for key := range keys {
 		g := queue.groups[key]
 		if g == nil {
-			g = &group{key: key, index: -1}
+			g = &group{key: key}
 			if queue.groups == nil {
 				queue.groups = make(map[any]*group)
 			}
 			queue.groups[key] = g
 		}
-		l.places = append(l.places, place{g, g.waiting.PushBack(l)})
-		if g.index < 0 {
+		if slices.Contains(l.groups, g) {
+			continue
+		}
+		l.groups = append(l.groups, g)
+		g.names = append(g.names, l)
+		if len(g.names) == 1 {
 			// A group that comes back is not ahead of those that wait.
 			queue.turn++
 			g.turn = queue.turn
-			heap.Push(&queue.turns, g)
+			queue.waiting = append(queue.waiting, g)
 		}
 	}
 }
 
-// unqueueLocked takes a name out of the queue, if it is there.
-func (l *lookup) unqueueLocked() {
-	for _, p := range l.places {
-		p.leaveLocked()
-	}
-	l.places = nil
-}
-
-func (p place) leaveLocked() {
-	p.group.waiting.Remove(p.element)
-	if p.group.waiting.Len() == 0 {
-		heap.Remove(&queue.turns, p.group.index)
-		p.group.forgetLocked()
-	}
+// leaveLocked takes a name out of all groups but those given.
+func (l *lookup) leaveLocked(but map[any]bool) {
+	l.groups = slices.DeleteFunc(l.groups, func(g *group) bool {
+		if but[g.key] {
+			return false
+		}
+		i := slices.Index(g.names, l)
+		g.names = slices.Delete(g.names, i, i+1)
+		if len(g.names) == 0 {
+			i := slices.Index(queue.waiting, g)
+			queue.waiting = slices.Delete(queue.waiting, i, i+1)
+			g.forgetLocked()
+		}
+		return true
+	})
 }
 
 // forgetLocked forgets a group that has nothing any more.
 func (g *group) forgetLocked() {
-	if g.waiting.Len() == 0 && g.running == 0 {
+	if len(g.names) == 0 && g.running == 0 {
 		delete(queue.groups, g.key)
 	}
 }
 
 // startLocked begins look-ups while there are places for them.
 func startLocked() {
-	for len(queue.turns) > 0 {
-		g := queue.turns[0]
+	for len(queue.waiting) > 0 {
+		g := slices.MinFunc(queue.waiting, (*group).compare)
 		reserved := g.running == 0 && queue.running < bounds.Lookups+bounds.LookupsReserve
 		if queue.running >= bounds.Lookups && !reserved {
 			return
@@ -122,11 +118,15 @@ func startLocked() {
 		g.turn = queue.turn
 		g.running++
 		queue.running++
-		heap.Fix(&queue.turns, g.index)
-		l := g.waiting.Front().Value.(*lookup)
-		l.unqueueLocked()
+		l := g.names[0]
+		l.leaveLocked(nil)
 		go work(l, g)
 	}
+}
+
+// compare is negative if g is next before o.
+func (g *group) compare(o *group) int {
+	return cmp.Or(cmp.Compare(g.running, o.running), cmp.Compare(g.turn, o.turn))
 }
 
 // work looks a name up, at the turn of a group.
@@ -138,43 +138,6 @@ func work(l *lookup, g *group) {
 	defer queue.mu.Unlock()
 	queue.running--
 	g.running--
-	if g.index >= 0 {
-		heap.Fix(&queue.turns, g.index)
-	}
 	g.forgetLocked()
 	startLocked()
-}
-
-// turns is a heap of the groups with names that wait, the one that is next first.
-type turns []*group
-
-func (t turns) Len() int { return len(t) }
-
-func (t turns) Less(i, j int) bool {
-	if t[i].running != t[j].running {
-		return t[i].running < t[j].running
-	}
-	return t[i].turn < t[j].turn
-}
-
-func (t turns) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].index, t[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (t *turns) Push(x any) {
-	g := x.(*group)
-	g.index = len(*t)
-	*t = append(*t, g)
-}
-
-// Pop implements heap.Interface.
-func (t *turns) Pop() any {
-	last := len(*t) - 1
-	g := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
-	g.index = -1
-	return g
 }

@@ -15,7 +15,7 @@ type schedule struct {
 	retry    time.Time // start of the next look-up after failures
 	failures int
 	timer    *time.Timer // until the next look-up, if one is planned
-	places   []place     // in the queue; guarded by queue.mu
+	groups   []*group    // in which it waits; guarded by queue.mu
 }
 
 type phase int
@@ -100,7 +100,7 @@ func (l *lookup) due() {
 func (l *lookup) enqueueLocked() {
 	l.stopTimerLocked()
 	l.phase, l.asked = queued, false
-	l.wait(l.groupsLocked())
+	l.enqueue(l.groupsLocked())
 }
 
 // groupsLocked returns the groups of the watches.
@@ -151,7 +151,5 @@ func retryAfter(failures int) time.Duration {
 func (l *lookup) endLocked() {
 	l.phase = ended
 	l.stopTimerLocked()
-	queue.mu.Lock()
-	defer queue.mu.Unlock()
-	l.unqueueLocked()
+	l.dequeue()
 }
