@@ -414,7 +414,7 @@ func TestAMirrorThatCannotBeComplete(t *testing.T) {
 			if status.Code(err) != codes.Internal {
 				t.Error(err)
 			}
-			log.expect(t, routedToC, "mirror to m0, dropped true", "attempt 1 to c: Internal")
+			log.expect(t, routedToC, "mirror to m0, dropped false", "attempt 1 to c: Internal")
 		} else {
 			s, err := w.s.Stream(ctx, k.desc, w.cc, "/s/m", w.streamer, nil)
 			xdstest.NoError(t, err)

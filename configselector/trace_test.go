@@ -143,7 +143,7 @@ func TestTraceOfMirrors(t *testing.T) {
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
 		xdstest.NoError(t, w.makeRPC(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}).err)
 		m.await(t, 1)
-		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
+		want := []string{routedToC, "mirror to m0, dropped false", "mirror to unheard-of, dropped true", "attempt 1 to c: OK"}
 		log.expect(t, want...)
 	})
 }

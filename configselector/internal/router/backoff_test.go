@@ -122,11 +122,13 @@ func TestAMirrorThatHasEnded(t *testing.T) {
 	t.Parallel()
 	all := &NewChannel(nil, "", false, nil).mirrors
 	ctx, cancel := context.WithCancel(t.Context())
-	m := &mirror{mirrors: all, decision: &decision.Decision{Context: ctx}, cancel: cancel, stop: context.AfterFunc(all.ctx, cancel)}
-	m.originalEnded()
+	over, end := context.WithCancel(t.Context())
+	m := &mirror{mirrors: all, decision: &decision.Decision{Context: ctx}, cancel: cancel, queue: make(chan encoded), grace: time.AfterFunc(time.Hour, cancel)}
+	m.ended, m.closed = context.AfterFunc(over, m.originalEnded), context.AfterFunc(all.ctx, cancel)
 	all.running.Add(1)
 	m.end()
-	if ctx.Err() == nil || m.stop() || m.grace.Stop() || all.running.Load() != 0 {
+	end()
+	if ctx.Err() == nil || m.ended() || m.closed() || m.grace.Stop() || all.running.Load() != 0 {
 		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), all.running.Load())
 	}
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -27,8 +28,7 @@ import (
 //	attempt   a request, as gRPC gets it; there are several if the route has a retry policy
 //
 // Without a retry policy a unary RPC costs one allocation, however many filters it meets: the call, which has the
-// first request. A streaming RPC has an appStream besides. If the route has a retry policy, a replayUnary or a
-// replayStream makes the attempts.
+// first request. A streaming RPC has an appStream besides. If the route has a retry policy, a replay makes the attempts.
 type call struct {
 	routes    *Routes
 	route     *xdsresource.Route
@@ -46,9 +46,11 @@ type call struct {
 
 // optional has the fields that only few calls need.
 type optional struct {
-	headers    Headers     // if they are special
-	cluster    string      // that was drawn, if a header of the RPC names the cluster
-	ownMirrors *ownMirrors // if the route has mirrors
+	headers Headers // if they are special
+	cluster string  // that was drawn, if a header of the RPC names the cluster
+	// over ends when the RPC has ended, by end. Both are nil unless the route has mirrors.
+	over context.Context
+	end  context.CancelFunc
 }
 
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
@@ -68,7 +70,7 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	if c.optional != nil {
 		c.optional.headers, c.optional.cluster = rpc.Headers, rpc.Cluster
 		if len(rpc.Route.Mirrors) > 0 {
-			c.optional.ownMirrors = new(ownMirrors)
+			c.optional.over, c.optional.end = context.WithCancel(context.Background())
 		}
 	}
 	return c
@@ -92,12 +94,24 @@ func (c *call) cluster() string {
 	return c.weighted.Name
 }
 
-// ownMirrors returns nil if the route has no mirrors.
-func (c *call) ownMirrors() *ownMirrors {
-	if c.optional == nil {
-		return nil
+// endMirrors has the mirrors of the RPC, which has ended, end soon.
+func (c *call) endMirrors() {
+	if c.optional != nil && c.optional.end != nil {
+		c.optional.end()
 	}
-	return c.optional.ownMirrors
+}
+
+// unaryDesc describes a unary RPC, which has no StreamDesc, as a stream.
+var unaryDesc = new(grpc.StreamDesc)
+
+func (c *call) desc() *grpc.StreamDesc { return cmp.Or(c.rpc.StreamDesc, unaryDesc) }
+
+// open hands a request, an attempt or a mirror of the RPC to gRPC.
+func (c *call) open(d *decision.Decision, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	if c.rpc.StreamDesc == nil {
+		return &unary{call: c, decision: d, opts: opts}, nil
+	}
+	return c.streaming.streamer(d, c.rpc.StreamDesc, c.routes.Channel.ClientConn, d.WireMethod(), opts...)
 }
 
 // destination returns the route's entry for the cluster that the RPC goes to, or the one
@@ -160,20 +174,19 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 // has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
 func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
-	opts := c.rpc.Options
+	opts := callOptions(c.rpc.Options)
 	top, err := c.start(ctx, chain)
 	if err != nil {
-		grpcbridge.Finish(opts, err)
+		opts.finished(err)
 		return err
 	}
-	defer c.ownMirrors().originalEnded()
+	defer c.endMirrors()
 	if top == grpc.ClientStream(&c.first) {
-		return c.first.invoke(req, reply, opts)
+		return c.first.invoke(req, reply)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
-	o := outcome(opts)
-	o.report(top, c.origin)
-	o.finished(err)
+	opts.report(top, c.origin)
+	opts.finished(err)
 	return err
 }
 
@@ -184,8 +197,8 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 	} else {
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
-	c.streaming.outcome = c.rpc.Options
-	c.rpc.Options = c.streaming.outcome.others(nil)
+	c.streaming.opts = c.rpc.Options
+	c.rpc.Options = c.streaming.opts.withoutReports(nil)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
@@ -212,8 +225,8 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
 		ended(c.counted, c.trace(), err) // before the application hears of the end
-		c.streaming.outcome.finished(err)
-		c.ownMirrors().originalEnded()
+		c.streaming.opts.finished(err)
+		c.endMirrors()
 		c.streaming.cancel()
 	})
 }
@@ -225,7 +238,7 @@ type appStream struct {
 	call              *call
 	streamer          grpc.Streamer
 	chain             *Chain
-	outcome           outcome
+	opts              callOptions // of the application
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context
 	ended             sync.Once
@@ -257,7 +270,7 @@ func (s *appStream) RecvMsg(m any) error {
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	s.outcome.report(s.ClientStream, s.call.origin)
+	s.opts.report(s.ClientStream, s.call.origin)
 	s.end(err)
 	return err
 }

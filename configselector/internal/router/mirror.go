@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -69,29 +71,34 @@ func (c *mirrors) drop() {
 // mirror is one mirror of an RPC.
 type mirror struct {
 	mirrors  *mirrors
+	call     *call
 	decision *decision.Decision
 	opts     []grpc.CallOption
 	cancel   context.CancelFunc
-	stop     func() bool // ends the registration with mirrors.ctx
+	grace    *time.Timer // ends a mirror without a deadline; nil: there is one
+	// ended and closed end the registrations with the contexts of the RPC and of the channel.
+	ended, closed func() bool
 
-	// queue has the messages of a streaming RPC.
-	queue   chan encoded
+	queue   chan encoded // messages to send
 	backlog atomic.Int64 // bytes in queue
 
-	mu     sync.Mutex
-	closed bool // queue is closed
-	grace  *time.Timer
+	mu       sync.Mutex
+	complete bool // queue is closed
 }
 
-// newMirrors returns the mirrors of the RPC.
-func (r *request) newMirrors() []*mirror {
+// mirrored begins the mirrors of the RPC, and returns a stream that sends the messages of s to them as well.
+func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 	var all []*mirror
 	for i := range r.call.route.Mirrors {
-		if c := r.newMirror(&r.call.route.Mirrors[i]); c != nil {
-			all = append(all, c)
+		if m := r.newMirror(&r.call.route.Mirrors[i]); m != nil {
+			all = append(all, m)
+			go m.run()
 		}
 	}
-	return all
+	if len(all) == 0 {
+		return s
+	}
+	return &mirroringStream{ClientStream: s, codec: codecOf(r.options()), mirrors: all}
 }
 
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
@@ -106,36 +113,43 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if cluster == "" {
 		return nil // The header that names the cluster is missing.
 	}
-	if all.running.Add(1) > maxMirrors || !routes.Has(cluster) {
+	dropped := all.running.Add(1) > maxMirrors || !routes.Has(cluster)
+	if t := r.extra.Trace; t != nil {
+		t.Mirrored(rpctrace.Mirror{Cluster: cluster, Dropped: dropped})
+	}
+	if dropped {
 		all.running.Add(-1)
 		all.drop()
-		r.mirrored(cluster, true)
 		return nil
 	}
-	c := &mirror{mirrors: all}
+	c := &mirror{mirrors: all, call: r.call, opts: r.mirrorOptions(m), decision: r.decision.Copy()}
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	if deadline, ok := r.decision.Deadline(); ok {
 		ctx, c.cancel = context.WithDeadline(ctx, deadline)
 	} else {
 		ctx, c.cancel = context.WithCancel(ctx)
+		c.grace = time.AfterFunc(math.MaxInt64, c.cancel)
 	}
-	c.stop = context.AfterFunc(all.ctx, c.cancel)
-	d := r.decision.Copy()
-	d.Context, d.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
-	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
-	c.decision = d
-	c.opts = r.mirrorOptions(m)
-	if r.rpc.StreamDesc != nil {
-		c.queue = make(chan encoded, maxBacklog)
+	c.decision.Context, c.decision.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
+	c.decision.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
+	c.queue = make(chan encoded, maxBacklog)
+	if r.rpc.StreamDesc == nil {
+		c.queue = make(chan encoded, 1)
 	}
-	r.call.ownMirrors().add(c)
+	if over := r.call.optional.over; over.Err() != nil { // A filter sends the RPC once more.
+		c.ended = func() bool { return false }
+		c.endLater()
+	} else {
+		c.ended = context.AfterFunc(over, c.originalEnded)
+	}
+	c.closed = context.AfterFunc(all.ctx, c.cancel)
 	return c
 }
 
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
-	opts := outcome(r.options()).others(nil)
+	opts := callOptions(r.options()).withoutReports(nil)
 	opts = append(opts, resending(opts, codecOf(opts)))
 	authority := r.authority()
 	switch {
@@ -163,37 +177,7 @@ func shadow(authority string) string {
 	return host + "-shadow" + port
 }
 
-// ownMirrors are the mirrors of one call.
-type ownMirrors struct {
-	mu      sync.Mutex
-	mirrors []*mirror
-	over    bool // the call has ended
-}
-
-// add makes the mirror end some time after the call.
-func (c *ownMirrors) add(m *mirror) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over { // A filter sends the RPC once more.
-		m.endLater()
-		return
-	}
-	c.mirrors = append(c.mirrors, m)
-}
-
-// originalEnded is called when the call has ended. c may be nil.
-func (c *ownMirrors) originalEnded() {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-	for _, m := range c.mirrors {
-		m.originalEnded()
-	}
-}
-
+// originalEnded is called when the RPC has ended.
 func (c *mirror) originalEnded() {
 	c.closeSend()
 	c.endLater()
@@ -201,61 +185,20 @@ func (c *mirror) originalEnded() {
 
 // endLater has the mirror end some time from now, unless it has a deadline.
 func (c *mirror) endLater() {
-	if _, ok := c.decision.Deadline(); ok {
-		return
+	if c.grace != nil {
+		c.grace.Reset(mirrorGrace)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.grace = time.AfterFunc(mirrorGrace, c.cancel)
 }
 
-// end releases the resources that a mirror holds.
+// end releases what a mirror holds, and what refers to it.
 func (c *mirror) end() {
 	c.cancel()
-	c.stop()
-	c.mu.Lock()
+	c.ended()
+	c.closed()
 	if c.grace != nil {
 		c.grace.Stop()
 	}
-	c.mu.Unlock()
 	c.mirrors.running.Add(-1)
-}
-
-// mirrorUnary sends the mirrors of a unary RPC.
-func (r *request) mirrorUnary(req any) {
-	all := r.newMirrors()
-	if len(all) == 0 {
-		return
-	}
-	message, ok := encode(codecOf(r.options()), req)
-	for _, c := range all {
-		if !ok {
-			c.mirrors.drop()
-			c.end()
-			r.mirrored(c.decision.Cluster, true)
-			continue
-		}
-		r.mirrored(c.decision.Cluster, false)
-		call := r.call
-		method := r.extra.WireMethod
-		go func() {
-			defer c.end()
-			_ = call.invoker(c.decision, method, message, ignored{}, call.routes.Channel.ClientConn, c.opts...)
-		}()
-	}
-}
-
-// mirrorStream returns a stream that sends its messages to the mirrors as well.
-func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
-	all := r.newMirrors()
-	if len(all) == 0 {
-		return s
-	}
-	for _, c := range all {
-		r.mirrored(c.decision.Cluster, false)
-		go c.run(r.call, r.extra.WireMethod)
-	}
-	return &mirroringStream{ClientStream: s, codec: codecOf(r.options()), mirrors: all}
 }
 
 type mirroringStream struct {
@@ -290,7 +233,7 @@ func (s *mirroringStream) CloseSend() error {
 func (c *mirror) send(m encoded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.complete {
 		return
 	}
 	if c.backlog.Add(int64(len(m))) <= maxBacklogBytes || len(c.queue) == 0 {
@@ -314,22 +257,28 @@ func (c *mirror) giveUp() {
 func (c *mirror) closeSend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed && c.queue != nil {
-		c.closed = true
+	if !c.complete {
+		c.complete = true
 		close(c.queue)
 	}
 }
 
 // run sends the messages in the queue, and discards the responses.
-func (c *mirror) run(call *call, method string) {
+func (c *mirror) run() {
 	defer c.end()
-	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.routes.Channel.ClientConn, method, c.opts...)
+	s, err := c.call.open(c.decision, c.opts)
 	if err != nil {
+		return
+	}
+	if u, ok := s.(*unary); ok {
+		if c.sendAll(s); u.message != nil {
+			_ = s.RecvMsg(ignored{})
+		}
 		return
 	}
 	var receiver sync.WaitGroup
 	receiver.Go(func() {
-		for s.RecvMsg(ignored{}) == nil && call.rpc.StreamDesc.ServerStreams {
+		for s.RecvMsg(ignored{}) == nil && c.call.rpc.StreamDesc.ServerStreams {
 		}
 	})
 	defer receiver.Wait()

@@ -68,22 +68,22 @@ func contentSubtype(opts []grpc.CallOption) string {
 	return strings.ToLower(subtype)
 }
 
-// outcome is the options of an RPC, some of which say where its outcome is to be reported.
-type outcome []grpc.CallOption
+// callOptions are the options of an RPC, some of which say where its end is to be reported.
+type callOptions []grpc.CallOption
 
-// others appends to room the options that do not report the outcome, and leaves room for three more.
-func (o outcome) others(room []grpc.CallOption) []grpc.CallOption {
+// withoutReports appends to room the options that do not report the end, and leaves room for three more.
+func (o callOptions) withoutReports(room []grpc.CallOption) []grpc.CallOption {
 	return o.without(room, func(opt grpc.CallOption) bool {
 		_, finish := opt.(grpc.OnFinishCallOption)
 		return finish || writes(opt)
 	})
 }
 
-// shared returns the options that concurrent attempts may share. Each attempt would write to the same variables, so
+// withoutVariables returns the options that concurrent attempts may share. Each attempt would write to the same variables, so
 // options that name variables are left out; callbacks stay.
-func (o outcome) shared() []grpc.CallOption { return o.without(nil, writes) }
+func (o callOptions) withoutVariables() []grpc.CallOption { return o.without(nil, writes) }
 
-func (o outcome) without(room []grpc.CallOption, left func(grpc.CallOption) bool) []grpc.CallOption {
+func (o callOptions) without(room []grpc.CallOption, left func(grpc.CallOption) bool) []grpc.CallOption {
 	rest := slices.Grow(room, len(o)+3)
 	for _, opt := range o {
 		if !left(opt) {
@@ -93,7 +93,7 @@ func (o outcome) without(room []grpc.CallOption, left func(grpc.CallOption) bool
 	return rest
 }
 
-// writes reports whether an option names a variable that the outcome is written to.
+// writes reports whether an option names a variable that gRPC writes to at the end.
 func writes(opt grpc.CallOption) bool {
 	switch opt.(type) {
 	case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption:
@@ -104,7 +104,7 @@ func writes(opt grpc.CallOption) bool {
 
 // report reports headers, trailers and peer of an RPC that has ended. origin is the context of the application, which may
 // have the peer of an RPC that the application serves.
-func (o outcome) report(s grpc.ClientStream, origin context.Context) {
+func (o callOptions) report(s grpc.ClientStream, origin context.Context) {
 	for _, opt := range o {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
@@ -121,7 +121,7 @@ func (o outcome) report(s grpc.ClientStream, origin context.Context) {
 }
 
 // finished calls the callbacks for the end of the RPC.
-func (o outcome) finished(err error) { grpcbridge.Finish(o, err) }
+func (o callOptions) finished(err error) { grpcbridge.Finish(o, err) }
 
 // codecOf returns the codec that gRPC will use for the messages of an RPC, or nil if it has
 // none.

@@ -1,21 +1,21 @@
 package router
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
-// replay sends one RPC again until it is decided which attempt is the RPC: after an attempt that has
-// failed (gRFC A6), and, if the policy hedges, beside an attempt that is late (Envoy's
-// hedge_on_per_try_timeout). It handles neither messages nor streams. Goroutines follow the attempts, and
-// report how they end.
+// replay is an RPC that is sent again as a whole until it is decided which attempt is the RPC: after an attempt that has
+// failed (gRFC A6, "When Retries are Valid"), and, if the policy hedges, beside an attempt that is late (Envoy's
+// hedge_on_per_try_timeout). Response headers decide, and so do more messages than the buffer holds. Hedges begin when the
+// request is complete, so that the application sends on one stream. This file has the decisions, replaystream.go the stream.
 //
 //	after(0) ended UNAVAILABLE   → attempt 1 begins after the backoff
 //	late(1)                      → attempt 2 begins after the backoff, 1 goes on
@@ -23,90 +23,85 @@ import (
 //	answered(2)                  → 2 is the RPC
 type replay struct {
 	request *request
-	sender  sender
+	first   attempt
+	opts    []grpc.CallOption
+	room    [8]grpc.CallOption // for opts of a unary RPC, unless there are more
+	// asked is where filters want the end of a hedged RPC reported.
+	asked callOptions
 
 	mu        sync.Mutex
 	changed   sync.Cond // of any field below
+	hedges    bool      // the policy does
+	launching bool      // an attempt is about to begin
+	closed    bool      // CloseSend was called
+	complete  bool      // the application sends no more messages
+	coded     bool      // codec and left are set
 	retry     retrier
 	latest    *attempt      // the last that has begun, or is about to begin
-	launching bool          // an attempt is about to begin
 	failed    *attempt      // the last that failed
 	refused   *attempt      // the attempt, the last, that the picker refused
 	winner    *attempt      // the attempt that is the RPC; nil: not decided
 	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
+
+	buffer []encoded // messages sent, a unary one for the second attempt; nil once the RPC is decided
+	codec  encoding.CodecV2
+	left   int // bytes that the buffer has room for
 }
 
-// sender sends the attempts of a unary or of a streaming RPC.
-type sender interface {
-	// begin opens an attempt that is not the first.
-	begin(*attempt)
-	// follow is called on the goroutine of a hedge until the RPC is decided.
-	follow(*attempt)
-	// fits reports whether the RPC can be sent again.
-	fits() bool
-}
-
-// attempt is one attempt of an RPC: a request as gRPC gets it.
-type attempt struct {
-	number   int      // 0 is the first
-	earlier  *attempt // nil: none
-	decision *decision.Decision
-	timer    *tryTimer   // or nil
-	ended    func(error) // reports the end to the trace
-	count    func()      // counts the attempt in the metrics of the trace's observer; of an attempt after the first
-
-	// replay.mu guards these.
-	begun bool
-	over  bool // it has failed
-
-	err     error       // that it has ended with
-	trailer metadata.MD // replay.mu guards it
-
-	// A unary RPC has these.
-	message any  // the request
-	sent    bool // gRPC has got it
-	header  metadata.MD
-	peer    peer.Peer
-	reply   received // if the RPC is hedged
-
-	// A streaming RPC has these.
-	grpc.ClientStream
-	unopened bool          // gRPC has no stream
-	finished chan struct{} // closed when gRPC has finished the stream, with err
-	once     sync.Once
-}
-
-// init prepares the first attempt.
-func (p *replay) init(r *request, retry retrier, first *attempt, s sender) {
-	p.request, p.sender, p.retry, p.changed.L = r, s, retry, &p.mu
-	if retry.hedges() {
-		p.decided = make(chan struct{})
+// newReplay returns the stream of an RPC that has begun.
+func newReplay(r *request, retry retrier) (*replay, error) {
+	p := &replay{request: r, retry: retry, hedges: retry.hedges()}
+	p.changed.L = &p.mu
+	if p.opts = r.rpc.Options; p.unary() {
+		p.opts = callOptions(p.opts).withoutReports(p.room[:0])
+	} else {
+		p.opts = slices.Clip(p.opts)
 	}
+	p.opts = append(p.opts, r.rpc.AddedOptions()...)
+	if p.hedges {
+		p.decided = make(chan struct{})
+		p.asked = p.opts
+		p.opts = p.asked.withoutVariables()
+		p.setCodec()
+	}
+	first := &p.first
 	p.add(first)
+	if retry.max <= 1 {
+		p.answered(first)
+	}
+	first.begun = true
+	if p.open(first); first.unopened {
+		if a := p.replaced(first); a.unopened {
+			return nil, a.err
+		}
+	}
+	return p, nil
 }
+
+func (p *replay) unary() bool { return p.request.rpc.StreamDesc == nil }
 
 // add prepares an attempt.
 func (p *replay) add(a *attempt) {
 	p.latest = a
+	a.call = p.request.call
+	a.finished.Add(1)
 	a.decision, a.timer = p.request.attempt(a.number, p.retry.hosts)
-	a.ended = p.request.endReporter(a.number+1, a.timer)
-	if p.decided != nil {
+	if p.hedges {
 		a.decision.Attempt().Hedged = true
 		a.timer.late = func() { p.late(a) }
 	}
 }
 
 // after is called when attempt a has ended with a.err, which is not nil, and without response headers. It waits
-// until the RPC is decided, and returns the winner, or until another attempt has begun, and returns that. launched
-// reports that the attempt has begun on the caller's behalf, for the caller to follow.
-func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched bool) {
+// until the RPC is decided, and returns the winner, or until another attempt has begun, and returns that.
+func (p *replay) after(a *attempt) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !a.over {
-		a.over, a.trailer = true, trailer
-		if p.winner == nil && p.goesOn(a) {
+	if p.winner == nil && !a.over {
+		a.over = true
+		if p.goesOn(a, a.ClientStream.Trailer()) {
 			if next := p.launch(a.err); next != nil {
-				return next, true
+				return next
 			}
 		}
 	}
@@ -115,46 +110,46 @@ func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched
 		case p.launching:
 			p.changed.Wait()
 		case !p.latest.over:
-			return p.latest, false
+			return p.latest
 		case p.runs():
 			p.changed.Wait()
 		default:
 			p.decideLocked(p.end())
 		}
 	}
-	return p.winner, false
+	return p.winner
 }
 
 // goesOn notes that attempt a has failed, and reports whether another attempt follows.
-func (p *replay) goesOn(a *attempt) bool {
+func (p *replay) goesOn(a *attempt, trailer metadata.MD) bool {
 	switch d := a.decision; {
-	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.decided != nil && d.Dropped()):
+	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.hedges && d.Dropped()):
 		p.refused = a
 		return false
-	case p.request.decision.Err() != nil || d.Dropped() || !p.retry.retriable(d, a.err, a.trailer):
+	case p.request.decision.Err() != nil || d.Dropped() || !p.retry.retriable(d, a.err, trailer):
 		p.decideLocked(a)
 		return false
 	}
 	p.failed = a
 	if p.latest != a || p.launching {
-		if delay, _ := pushback(a.trailer); delay < 0 {
+		if delay, _ := pushback(trailer); delay < 0 {
 			p.retry.stop()
 		}
 		return false
 	}
-	return p.sender.fits() && p.retry.decideRetry(a.trailer)
+	return p.fits() && p.retry.decideRetry(trailer)
 }
 
 // late is called when attempt a has taken per_try_timeout, or received nothing for per_try_idle_timeout.
 func (p *replay) late(a *attempt) {
 	p.mu.Lock()
 	var hedge *attempt
-	if p.winner == nil && p.latest == a && !a.over && !p.launching && p.sender.fits() && p.retry.decideRetry(nil) {
+	if p.winner == nil && p.latest == a && !a.over && !p.launching && p.fits() && p.retry.decideRetry(nil) {
 		hedge = p.launch(nil)
 	}
 	p.mu.Unlock()
 	if hedge != nil {
-		p.sender.follow(hedge)
+		p.followed(hedge)
 	}
 }
 
@@ -166,6 +161,7 @@ func (p *replay) launch(cause error) *attempt {
 		p.launching = false
 		p.changed.Broadcast()
 	}()
+	p.setCodec()
 	p.request.retried(&p.retry, cause)
 	begin, idle := time.Now(), !p.runs()
 	p.mu.Unlock()
@@ -186,7 +182,7 @@ func (p *replay) launch(cause error) *attempt {
 	a := &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
 	p.add(a)
 	p.mu.Unlock()
-	p.sender.begin(a)
+	p.begin(a)
 	p.mu.Lock()
 	a.begun = true
 	return a
@@ -212,22 +208,21 @@ func (p *replay) end() *attempt {
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
-	f := p.failed
-	a := &attempt{decision: &p.request.decision, over: true, trailer: f.trailer, sent: true, header: f.header, peer: f.peer}
-	a.finished = make(chan struct{})
-	a.end(err, f.trailer)
+	a := &attempt{call: p.request.call, decision: &p.request.decision, over: true, unopened: true, err: err}
+	a.ClientStream = endedLike{p.failed.ClientStream, err}
+	a.once.Do(func() {}) // It has ended.
 	return a
 }
 
 // decideLocked makes a the RPC, and ends the other attempts.
 func (p *replay) decideLocked(a *attempt) {
 	p.winner = a
-	if p.decided != nil {
+	if p.hedges {
 		close(p.decided)
 		a.decision.Won()
 		for b := p.latest; b != nil; b = b.earlier {
 			if b != a {
-				b.ended(b.timer.abandon())
+				b.finish(b.timer.abandon())
 			}
 		}
 	}
@@ -250,15 +245,5 @@ func (p *replay) answered(a *attempt) *attempt {
 func (p *replay) decidedFor() *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.winner
-}
-
-// await returns the attempt that is the RPC.
-func (p *replay) await() *attempt {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.winner == nil {
-		p.changed.Wait()
-	}
 	return p.winner
 }

@@ -79,7 +79,7 @@ func (p *replay) recordRetries() {
 	if sent == 0 {
 		return
 	}
-	c, hedges := p.request.call, p.retry.hedges()
+	c, hedges := p.request.call, p.hedges
 	c.counted.Resent(sent, hedges)
 	recorder := c.routes.Channel.Metrics
 	if recorder == nil {

@@ -18,15 +18,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// request is an RPC as the router sends it to gRPC. Filters get a unary one as a stream of one message, see unary.go.
+// request is an RPC as the router sends it to gRPC.
 type request struct {
 	call *call
 	// rpc is the RPC as the last filter passed it on. Only the router changes it from then on.
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
-	// last is the attempt of a unary RPC whose response filters see; nil: no request message was sent yet.
-	last *attempt
+	unary    *unary // the stream of a unary RPC whose response filters see; see begun
 }
 
 // authority returns the ":authority", unless the picker replaces it.
@@ -61,17 +60,34 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 	if err := c.prepare(r, ctx, rpc, to); err != nil {
 		return nil, err
 	}
-	var s grpc.ClientStream = r
-	if rpc.StreamDesc != nil {
-		var err error
-		if s, err = r.stream(); err != nil {
-			return nil, err
-		}
+	s, err := r.stream()
+	if err != nil {
+		return nil, err
 	}
+	s = r.mirrored(s)
 	if h := c.route.HeadersFor(to); h != nil && len(h.Response) > 0 {
 		s = editResponse(s, h.Response)
 	}
 	return s, nil
+}
+
+// stream begins the RPC. Without retries a unary one is r itself.
+func (r *request) stream() (grpc.ClientStream, error) {
+	retry := r.newRetrier()
+	switch {
+	case retry.resends(r.call):
+		return newReplay(r, retry)
+	case r.rpc.StreamDesc == nil:
+		return r, nil
+	case r.extra.Trace == nil:
+		return r.call.open(&r.decision, r.options())
+	}
+	a := &attempt{call: r.call, decision: &r.decision}
+	a.finished.Add(1)
+	if a.open(slices.Clip(r.options())); a.unopened {
+		return nil, a.err
+	}
+	return a.ClientStream, nil
 }
 
 // editResponse edits the response headers, or the trailers of an RPC without headers.
@@ -190,7 +206,8 @@ func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tr
 		return d, nil
 	}
 	t := &tryTimer{policy: r.call.route.Retry, number: n + 1}
-	a.Context, t.cancel = context.WithCancel(a.Context)
+	t.ctx, t.cancel = context.WithCancelCause(a.Context)
+	a.Context = t.ctx
 	if r.rpc.StreamDesc == nil {
 		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
 		a.Picked = func() { t.start() }

@@ -2,14 +2,13 @@ package router
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -28,40 +27,17 @@ func (r *Routes) Traced(rpc *RPC, err error) {
 // trace returns the hooks for the RPC, or nil.
 func (c *call) trace() *rpctrace.Trace { return c.first.extra.Trace }
 
-// attemptEnded is called when the n-th attempt has ended, for an RPC with a trace.
-func (r *request) attemptEnded(n int, err error) {
-	r.extra.Trace.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: r.decision.Cluster, Err: err})
-}
-
-// endReporter returns the function that reports the end of the n-th attempt, once, if the RPC has a trace. timer is
-// the attempt's, or nil.
-func (r *request) endReporter(n int, timer *tryTimer) func(error) {
-	if r.extra.Trace == nil {
-		return func(error) {}
+// attemptEnded is called when the n-th attempt of an RPC has ended.
+func attemptEnded(d *decision.Decision, n int, err error) {
+	if t := d.Trace(); t != nil {
+		t.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: d.Cluster, Err: err})
 	}
-	var once sync.Once
-	return func(err error) { once.Do(func() { r.attemptEnded(n, timer.explain(err)) }) }
-}
-
-// reporting returns the options for an attempt whose stream reports its end with ended. If the stream cannot be
-// created, as an interceptor below may have refused it, the caller reports that.
-func (r *request) reporting(opts []grpc.CallOption, ended func(error)) []grpc.CallOption {
-	if r.extra.Trace == nil {
-		return opts
-	}
-	return append(slices.Clip(opts), grpc.OnFinish(ended))
 }
 
 // retried is called before the wait for a retry of an attempt that ended with err.
 func (r *request) retried(retry *retrier, err error) {
 	if t := r.extra.Trace; t != nil {
 		t.Retried(rpctrace.Retry{Attempt: retry.made + 1, Delay: retry.delay, Err: err})
-	}
-}
-
-func (r *request) mirrored(cluster string, dropped bool) {
-	if t := r.extra.Trace; t != nil {
-		t.Mirrored(rpctrace.Mirror{Cluster: cluster, Dropped: dropped})
 	}
 }
 

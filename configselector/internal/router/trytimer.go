@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -17,20 +18,23 @@ import (
 // endpoint was found for it. A nil tryTimer bounds nothing.
 type tryTimer struct {
 	policy *xdsresource.RetryPolicy
-	number int // of the attempt; 1 is the first
-	cancel context.CancelFunc
+	number int             // of the attempt; 1 is the first
+	ctx    context.Context // of the attempt
+	cancel context.CancelCauseFunc
 	// late, if not nil, is called when a timeout has passed that does not end the attempt. It takes
 	// replay.mu, which comes before mu.
 	late func()
 
 	mu       sync.Mutex
-	started  bool
-	over     bool        // the attempt has ended
-	response *time.Timer // for per_try_timeout; nil: not running
-	idle     *time.Timer // for per_try_idle_timeout; nil: not running
-	last     time.Time   // when something was received, with idle; zero: not yet
-	err      error       // why the timer has ended the attempt
+	timer    *time.Timer // for the timeout that passes next; nil: they have not begun
+	over     bool        // the attempt has ended, or is late
+	begun    time.Time
+	answered bool      // a response has begun, so that per_try_timeout is over
+	last     time.Time // when something was received; at first begun
 }
+
+// tryEnded is why the context of an attempt has ended: the error that the attempt ends with.
+type tryEnded struct{ error }
 
 // start begins the timeouts, unless they have begun. It reports whether they begin now.
 func (t *tryTimer) start() bool {
@@ -39,75 +43,76 @@ func (t *tryTimer) start() bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.started || t.over {
+	if t.timer != nil || t.over {
 		return false
 	}
-	t.started = true
-	if d := t.policy.PerTryTimeout; d > 0 {
-		t.response = time.AfterFunc(d, t.unanswered)
-	}
-	if d := t.policy.PerTryIdleTimeout; d > 0 {
-		t.idle = time.AfterFunc(d, t.idled)
-	}
+	t.begun = time.Now()
+	t.last = t.begun
+	rest, _ := t.next()
+	t.timer = time.AfterFunc(rest, t.check)
 	return true
 }
 
-// received is called when response headers or a message have arrived.
+// received is called when response headers or a message have arrived. That does not move the timer, so that a message costs
+// none.
 func (t *tryTimer) received() {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	stopTimer(&t.response)
-	if t.idle != nil {
-		t.last = time.Now() // Which idled looks at, so that a message does not cost a timer.
-	}
+	t.answered, t.last = true, time.Now()
 }
 
-func (t *tryTimer) unanswered() {
-	t.mu.Lock()
-	late := t.response != nil && t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
-	t.mu.Unlock()
-	if late {
-		t.late()
+// next returns how long it is until a timeout passes, and whether that is per_try_idle_timeout.
+func (t *tryTimer) next() (rest time.Duration, idle bool) {
+	rest = math.MaxInt64
+	if d := t.policy.PerTryTimeout; d > 0 && !t.answered {
+		rest = time.Until(t.begun.Add(d))
 	}
-}
-
-func (t *tryTimer) idled() {
-	t.mu.Lock()
-	late := false
-	if t.idle != nil {
-		if rest := t.policy.PerTryIdleTimeout - time.Since(t.last); rest > 0 {
-			t.idle.Reset(rest)
-		} else {
-			late = t.expireLocked("received nothing", t.policy.PerTryIdleTimeout, "per_try_idle_timeout")
+	if d := t.policy.PerTryIdleTimeout; d > 0 {
+		if until := time.Until(t.last.Add(d)); until < rest {
+			return until, true
 		}
 	}
+	return rest, false
+}
+
+// check is called when a timeout may have passed.
+func (t *tryTimer) check() {
+	t.mu.Lock()
+	rest, idle := t.next()
+	late := t.late
+	switch {
+	case t.over:
+		late = nil
+	case rest > 0:
+		t.timer.Reset(rest)
+		late = nil
+	case t.policy.Hedges:
+		t.over = true
+	case idle:
+		t.endLocked(t.error(codes.DeadlineExceeded, "received nothing for %v, the per_try_idle_timeout of the route's retry_policy", t.policy.PerTryIdleTimeout))
+	default:
+		t.endLocked(t.error(codes.DeadlineExceeded, "was not answered for %v, the per_try_timeout of the route's retry_policy", t.policy.PerTryTimeout))
+	}
 	t.mu.Unlock()
-	if late {
-		t.late()
+	if late != nil {
+		late()
 	}
 }
 
-// expireLocked ends the attempt, or reports that the caller has to call late, without t.mu.
-func (t *tryTimer) expireLocked(what string, d time.Duration, field string) bool {
-	if t.policy.Hedges {
-		return t.late != nil
-	}
-	t.err = status.Error(codes.DeadlineExceeded, fmt.Sprintf(
-		"dynxds: attempt %d of the RPC %s for %v, the %s of the route's retry_policy", t.number, what, d, field))
-	t.endLocked()
-	return false
+func (t *tryTimer) error(code codes.Code, format string, args ...any) tryEnded {
+	return tryEnded{status.Errorf(code, "dynxds: attempt %d of the RPC %s", t.number, fmt.Sprintf(format, args...))}
 }
 
 // abandon ends an attempt that is not needed any more, and returns the error that it ends with.
 func (t *tryTimer) abandon() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.err = status.Error(codes.Canceled, fmt.Sprintf("dynxds: attempt %d of the RPC was given up for another one", t.number))
-	t.endLocked()
-	return t.err
+	ended := t.error(codes.Canceled, "was given up for another one")
+	t.endLocked(ended)
+	return ended.error
 }
 
 // explain returns the error of the attempt: that of the timer if it has ended the attempt, or
@@ -116,10 +121,8 @@ func (t *tryTimer) explain(err error) error {
 	if t == nil || status.Code(err) != codes.Canceled {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return t.err
+	if ended, ok := context.Cause(t.ctx).(tryEnded); ok {
+		return ended.error
 	}
 	return err
 }
@@ -131,19 +134,13 @@ func (t *tryTimer) end() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.endLocked()
+	t.endLocked(nil)
 }
 
-func (t *tryTimer) endLocked() {
+func (t *tryTimer) endLocked(cause error) {
 	t.over = true
-	stopTimer(&t.response)
-	stopTimer(&t.idle)
-	t.cancel()
-}
-
-func stopTimer(t **time.Timer) {
-	if *t != nil {
-		(*t).Stop()
-		*t = nil
+	if t.timer != nil {
+		t.timer.Stop()
 	}
+	t.cancel(cause)
 }

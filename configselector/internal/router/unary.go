@@ -4,87 +4,120 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
 )
 
-// A unary request is a stream of one message, so that filters only deal with streams. SendMsg keeps the message and
-// RecvMsg makes the RPC. These methods are not safe for concurrent use.
+// unary is a unary RPC, as gRPC gets it, as a stream of one message, so that filters, retries and mirrors only deal with
+// streams. SendMsg keeps the message, and RecvMsg makes the RPC. It is not safe for concurrent use, unless it is hedged.
+type unary struct {
+	call     *call
+	decision *decision.Decision
+	opts     []grpc.CallOption
+	attempt  *attempt // nil: the RPC has no other
+	// hedged: the RPC is made by the first of Header and RecvMsg, and its reply decoded by RecvMsg.
+	hedged bool
+	sent   atomic.Bool // gRPC has got the RPC
 
-func (r *request) Context() context.Context {
-	if r.last == nil || r.last.peer.Addr == nil {
-		return r.decision.Context
-	}
-	return peer.NewContext(r.decision.Context, &r.last.peer)
+	message any
+	made    sync.WaitGroup // until it has ended, if it is hedged
+	header  metadata.MD
+	trailer metadata.MD
+	peer    peer.Peer
+	reply   received // if the RPC is hedged
 }
 
-func (r *request) Header() (metadata.MD, error) {
-	if r.last == nil {
-		return nil, nil
+func (u *unary) Context() context.Context {
+	if u.peer.Addr == nil {
+		return u.decision.Context
 	}
-	return r.last.header, nil
+	return peer.NewContext(u.decision.Context, &u.peer)
 }
 
-func (r *request) Trailer() metadata.MD {
-	if r.last == nil {
-		return nil
+func (u *unary) Header() (metadata.MD, error) {
+	if u.hedged {
+		_ = u.send(&u.reply)
 	}
-	return r.last.trailer
+	return u.header, nil
 }
 
-func (r *request) CloseSend() error { return nil }
+func (u *unary) Trailer() metadata.MD { return u.trailer }
 
-func (r *request) SendMsg(m any) error {
-	r.last = &attempt{message: m}
+func (u *unary) CloseSend() error { return nil }
+
+func (u *unary) SendMsg(m any) error {
+	if u.sent.Load() {
+		return io.EOF
+	}
+	u.message = m
 	return nil
 }
 
-func (r *request) RecvMsg(reply any) error {
-	switch {
-	case r.last == nil:
-		r.last = new(attempt) // A filter that sends nothing sends nil.
-	case r.last.sent:
-		return io.EOF
-	}
-	r.mirrorUnary(r.last.message)
-	retry := r.newRetrier()
-	if !retry.resends(r.call) {
-		opts := append(outcome(r.rpc.Options).others(nil), r.rpc.AddedOptions()...)
-		return r.sendOnce(r.last.message, reply, r.last.reporting(opts))
-	}
-	return r.replayed(r.last.message, reply, retry, r.rpc.Options)
-}
-
-// invoke makes the RPC if no filter looks at the response. gRPC reports a single attempt to the application.
-func (r *request) invoke(message, reply any, opts []grpc.CallOption) error {
-	r.mirrorUnary(message)
-	retry := r.newRetrier()
-	if !retry.resends(r.call) {
-		if added := r.rpc.AddedOptions(); len(added) > 0 {
-			opts = slices.Concat(opts, added)
+func (u *unary) RecvMsg(reply any) error {
+	if !u.hedged {
+		if u.sent.Load() {
+			return io.EOF
 		}
-		return r.sendOnce(message, reply, opts)
+		return u.send(reply)
 	}
-	o := outcome(opts)
-	err := r.replayed(message, reply, retry, opts)
-	o.report(r, r.call.origin)
-	o.finished(err)
-	return err
+	if err := u.send(&u.reply); err != nil || u.reply.data == nil {
+		return err
+	}
+	defer u.reply.data.Free()
+	if err := codecOf(u.opts).Unmarshal(u.reply.data, reply); err != nil {
+		return status.Errorf(codes.Internal, "dynxds: the response message cannot be decoded: %v", err)
+	}
+	return nil
 }
 
-// sendOnce makes the RPC, which has a single attempt without limits of its own.
-func (r *request) sendOnce(message, reply any, opts []grpc.CallOption) error {
-	err := r.call.invoker(&r.decision, r.extra.WireMethod, message, reply, r.call.routes.Channel.ClientConn, opts...)
-	if r.extra.Trace != nil {
-		r.attemptEnded(1, err)
+// send makes the RPC, unless it is made already, and returns its error when it has ended.
+func (u *unary) send(reply any) error {
+	if u.sent.Swap(true) {
+		u.made.Wait()
+		return u.attempt.err
 	}
-	return err
+	opts := append(u.opts, grpc.Header(&u.header), grpc.Trailer(&u.trailer), grpc.Peer(&u.peer))
+	err := u.call.invoker(u.decision, u.decision.WireMethod(), u.message, reply, u.call.routes.Channel.ClientConn, opts...)
+	if u.attempt == nil {
+		attemptEnded(u.decision, 1, err)
+		return err
+	}
+	u.attempt.finish(err)
+	if u.hedged {
+		u.made.Done()
+	}
+	return u.attempt.err
 }
 
-// reporting appends the options with which gRPC reports the response of a unary attempt to a.
-func (a *attempt) reporting(opts []grpc.CallOption) []grpc.CallOption {
-	a.sent = true
-	return append(opts, grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
+// A unary request is a stream too: the application's own RPC as long as no filter looks at the response (see call.unary), and
+// otherwise the one that begun returns.
+
+func (r *request) begun() *unary {
+	if r.unary == nil {
+		opts := slices.Concat(callOptions(r.rpc.Options).withoutReports(nil), r.rpc.AddedOptions())
+		r.unary = &unary{call: r.call, decision: &r.decision, opts: opts}
+	}
+	return r.unary
+}
+
+func (r *request) Context() context.Context     { return r.begun().Context() }
+func (r *request) Header() (metadata.MD, error) { return r.begun().Header() }
+func (r *request) Trailer() metadata.MD         { return r.begun().Trailer() }
+func (r *request) CloseSend() error             { return nil }
+func (r *request) SendMsg(m any) error          { return r.begun().SendMsg(m) }
+func (r *request) RecvMsg(m any) error          { return r.begun().RecvMsg(m) }
+
+// invoke makes the RPC, as gRPC reports it to the application.
+func (r *request) invoke(message, reply any) error {
+	err := r.call.invoker(&r.decision, r.extra.WireMethod, message, reply, r.call.routes.Channel.ClientConn, r.options()...)
+	attemptEnded(&r.decision, 1, err)
+	return err
 }
