@@ -113,6 +113,9 @@ func nextBesidesPlaces(b *[]byte, s *shape, check bool) field {
 	return field{end: true}
 }
 
+// IsPlaces reports whether metadata on the wire is well-formed and has nothing but places.
+func IsPlaces(metadata []byte) bool { return onlyPlaces(metadata) && wellFormed(metadata, false) }
+
 // onlyPlaces reports whether metadata has nothing but places. Of empty metadata it has.
 func onlyPlaces(b []byte) bool {
 	return all(b, func(f protofield.Field) bool {

@@ -37,7 +37,7 @@ func TestDecodingOfRoutesEndsWhenTheClientIsClosed(t *testing.T) {
 					}
 				}
 			}
-			newRouteDecoder(v, nil, pb).routesAnew(nil, host, &VirtualHost{})
+			newRouteDecoder(v, nil, pb).virtualHost(nil, 0, host)
 		}
 		if err := v.err(); err == nil || !strings.Contains(err.Error(), "the client was closed") {
 			t.Errorf("%s: got error %v", name, err)

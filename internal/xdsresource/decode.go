@@ -23,6 +23,9 @@ type validator struct {
 	bootstrap *bootstrap.Config
 	// done is DecodeOptions.Done.
 	done <-chan struct{}
+	// tied is set when a part of the value depends on more than its bytes: regular expressions count together, equal overrides
+	// of filters are one, and what is ignored is counted.
+	tied bool
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }
@@ -77,9 +80,9 @@ func decode[M proto.Message, T any](
 	return value, nil
 }
 
-// unchanged returns the last version of a resource if the new one has only other places (package
+// unchanged returns the last version of a resource, or nil, and whether the new one has at most other places (package
 // provenance), which no value has.
 func unchanged[T any](resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string) (*T, bool) {
-	value, ok := o.Last.(*T)
-	return value, ok && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, o.LastBytes, resource.GetValue())
+	last, ok := o.Last.(*T)
+	return last, ok && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, o.LastBytes, resource.GetValue())
 }

@@ -58,8 +58,3 @@ func clustersOfHosts(hosts []*VirtualHost) []string {
 	}
 	return s.names
 }
-
-// sameSlice reports whether a and b have the same elements in the same memory.
-func sameSlice(a, b []string) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}

@@ -106,23 +106,23 @@ type Unroutable struct {
 }
 
 // forwarding decodes a RouteAction. It reports false if the route is ignored.
-func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, route *Route) bool {
-	route.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
-	route.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
-	route.Mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), d.host.mirrors)
-	route.Rewrite = d.rewrite(at, pb)
-	route.Retry = d.host.retry
+func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, s *Settings) bool {
+	s.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
+	s.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
+	s.Mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), d.host.mirrors)
+	s.Rewrite = d.rewrite(at, pb)
+	s.Retry = d.host.retry
 	if retry := pb.GetRetryPolicy(); retry != nil {
-		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
+		s.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
 	}
 	if cmp.Or(pb.GetHedgePolicy(), d.host.hedge).GetHedgeOnPerTryTimeout() {
-		route.Retry = route.Retry.hedgedOnTimeout()
+		s.Retry = s.Retry.hedgedOnTimeout()
 	}
-	forward := d.forward(at, pb, route.Headers)
+	forward := d.forward(at, pb, s.Headers)
 	if forward == nil {
 		return false
 	}
-	route.Action = forward
+	s.Action = forward
 	return true
 }
 

@@ -113,8 +113,9 @@ type ignoredList struct {
 	found []xdsclient.Ignored
 	// known has the index in found, by path without indexes and group.
 	known map[string]int
-	// added counts the calls of add.
+	// added counts the calls of add, and noted has the indexes in found of what they added.
 	added int
+	noted []int
 }
 
 // maxIgnored bounds the list of what is left out of a resource.
@@ -127,6 +128,7 @@ func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, r
 	key := at.WithoutIndexes() + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
+		l.noted = append(l.noted, i)
 		return
 	}
 	// Warnings always have room: there are few such fields.
@@ -137,7 +139,15 @@ func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, r
 		l.known = make(map[string]int)
 	}
 	l.known[key] = len(l.found)
+	l.noted = append(l.noted, len(l.found))
 	l.found = append(l.found, xdsclient.Ignored{Path: at.String(), Reason: reason, Severity: severity, Places: 1})
+}
+
+// addAgain notes that what was noted is ignored at one more place.
+func (l *ignoredList) addAgain(noted []int) {
+	for _, i := range noted {
+		l.found[i].Places++
+	}
 }
 
 // list returns what was collected, what matters first.
@@ -157,8 +167,7 @@ type fieldWalk struct {
 	// done is closed when the walk need not go on.
 	done  <-chan struct{}
 	depth int // of messages in an Any that are in an Any themselves
-	// routes takes routes apart. spotless has all fields but name and match of those in which nothing is ignored.
-	routes   routeSplitter
+	// spotless has the settings of routes in which nothing is ignored.
 	spotless map[string]bool
 }
 

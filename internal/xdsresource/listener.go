@@ -39,14 +39,19 @@ const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filte
 var inListener = faults.Field("api_listener").Field("api_listener")
 
 func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	if last, ok := unchanged[Listener](resource, o, typeurl.Listener); ok {
+	last, ok := unchanged[Listener](resource, o, typeurl.Listener)
+	if ok {
 		return last, nil
+	}
+	var lastRoutes *RouteConfiguration
+	if last != nil {
+		lastRoutes = last.RouteConfig
 	}
 	o.Last = nil // The rest of its bytes is another one.
 	head, routes := routesInListener(resource.GetValue())
 	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Listener, new(listenerpb.Listener), "name",
 		(*listenerpb.Listener).GetName, func(v *validator, pb *listenerpb.Listener) *Listener {
-			return listenerDecoder{v, routes}.listener(pb)
+			return listenerDecoder{v, routes, lastRoutes}.listener(pb)
 		})
 }
 
@@ -97,6 +102,8 @@ type listenerDecoder struct {
 	*validator
 	// routes is the RouteConfiguration in the Listener, whose virtual hosts the message does not have. nil: it has them.
 	routes []byte
+	// lastRoutes is the RouteConfiguration in the version before, or nil.
+	lastRoutes *RouteConfiguration
 }
 
 func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
@@ -154,7 +161,7 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 		if d.routes == nil {
 			d.routes = marshal(routes.RouteConfig)
 		}
-		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, d.routes, nil)
+		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, d.routes, d.lastRoutes, nil)
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

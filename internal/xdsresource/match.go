@@ -14,10 +14,10 @@ import (
 )
 
 // matchDecoder decodes what the routes of one resource match RPCs by, and the regular
-// expressions in them. Equal expressions are compiled once.
+// expressions in them. Equal expressions are compiled once, also those of the version before.
 type matchDecoder struct {
 	*validator
-	compiled map[regexKey]matching.Regex
+	compiled, last map[regexKey]compiledRegex
 	// cost is what all expressions so far come to; see maxRegexTotal.
 	cost int
 }

@@ -74,6 +74,7 @@ func (d *overrideDecoder) filterOverrides(at *faults.Path, configs map[string]*a
 	if len(configs) == 0 {
 		return nil
 	}
+	d.tied = true
 	overrides := make(FilterOverrides, len(configs))
 	for _, name := range slices.Sorted(maps.Keys(configs)) {
 		at := at.Field("typed_per_filter_config[" + faults.Quote(name) + "]")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
@@ -24,10 +25,9 @@ import (
 // hostPart is a virtual host without its routes, and the routes on the wire.
 type hostPart struct {
 	pb     *routepb.VirtualHost
+	rest   []byte // the former on the wire
 	count  int
 	routes iter.Seq[[]byte]
-	// raw is the whole on the wire, and rest is raw without the routes.
-	raw, rest []byte
 }
 
 // hosts returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
@@ -35,18 +35,15 @@ type hostPart struct {
 func (v *validator) hosts(at *faults.Path, raw []byte) iter.Seq[hostPart] {
 	return func(yield func(hostPart) bool) {
 		list := fields(raw)
-		for i := 0; ; i++ {
-			host := list.nextOf(fieldVirtualHosts)
-			if host.number == 0 {
-				return
-			}
-			rest, count := without(host.value, fieldRoutes)
-			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0), raw: host.value, rest: rest}
+		for i := 0; list.nextOf(fieldVirtualHosts); i++ {
+			host := list.value
+			rest, count := without(host, fieldRoutes)
+			part := hostPart{pb: new(routepb.VirtualHost), rest: rest, count: max(count, 0)}
 			v.readPart(at.Item("virtual_hosts", i), rest, count >= 0, part.pb)
 			part.routes = func(yield func([]byte) bool) {
-				routes := fields(host.value)
+				routes := fields(host)
 				for range part.count {
-					if !yield(routes.nextOf(fieldRoutes).value) {
+					if routes.nextOf(fieldRoutes); !yield(routes.value) {
 						return
 					}
 				}
@@ -71,20 +68,18 @@ type localityPart struct {
 func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPart] {
 	return func(yield func(localityPart) bool) {
 		list := fields(raw)
-		for i := 0; ; i++ {
-			locality := list.nextOf(fieldLocalities)
-			if locality.number == 0 {
-				return
-			}
+		for i := 0; list.nextOf(fieldLocalities); i++ {
+			locality := list.value
 			at := at.Item("endpoints", i)
-			rest, count := without(locality.value, fieldEndpoints)
+			rest, count := without(locality, fieldEndpoints)
 			part := localityPart{pb: new(endpointpb.LocalityLbEndpoints), count: max(count, 0)}
 			v.readPart(at, rest, count >= 0, part.pb)
 			part.endpoints = func(yield func(int, *endpointpb.LbEndpoint) bool) {
-				endpoints := fields(locality.value)
+				endpoints := fields(locality)
 				var pb endpointpb.LbEndpoint
 				for i := range part.count {
-					if v.readPart(at.Item("lb_endpoints", i), endpoints.nextOf(fieldEndpoints).value, true, &pb) && !yield(i, &pb) {
+					endpoints.nextOf(fieldEndpoints)
+					if v.readPart(at.Item("lb_endpoints", i), endpoints.value, true, &pb) && !yield(i, &pb) {
 						return
 					}
 				}
@@ -105,24 +100,6 @@ func (v *validator) readPart(at *faults.Path, b []byte, wellFormed bool, pb prot
 	return true
 }
 
-// maxSharedRoutes bounds the routes that a wireDecoder remembers.
-const maxSharedRoutes = 1 << 10
-
-// wireDecoder reads routes on the wire. Those of a virtual host that differ only in name and match, as
-// routes to one cluster do, share all else, which is decoded once.
-type wireDecoder struct {
-	routeSplitter
-	// shared has the settings of routes by all their fields but name and match.
-	shared map[string]*Settings
-	match  routepb.RouteMatch
-	route  routepb.Route
-}
-
-// routeSplitter takes routes on the wire apart.
-type routeSplitter struct {
-	others []byte // all fields of the last route but name and match
-}
-
 // Numbers of fields in proto messages.
 const (
 	fieldRouteName   = 14 // Route.name
@@ -130,54 +107,81 @@ const (
 	fieldMatchPath   = 2  // RouteMatch.path
 )
 
+// routeParts are the parts of a route on the wire.
+type routeParts struct {
+	name, match []byte
+	// settings are all other fields, without metadata that says where a route was written.
+	settings []byte
+	matches  int
+	broken   bool
+}
+
+func splitRoute(raw []byte) (parts routeParts) {
+	var settings joined
+	f := fields(raw)
+	for f.next() {
+		switch {
+		case f.is(fieldRouteName):
+			parts.name = f.value
+		case f.is(fieldMatch):
+			parts.match = f.value
+			parts.matches++
+		case f.is(fieldMetadata) && provenance.IsPlaces(f.value):
+		default:
+			settings.add(f.whole)
+		}
+	}
+	parts.settings = settings.bytes
+	parts.broken = f.broken || !utf8.Valid(parts.name)
+	return parts
+}
+
 // routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28).
 func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
-	name, match, ok := d.wire.split(raw)
-	if shared := d.wire.shared[string(d.wire.others)]; ok && shared != nil {
-		*route = Route{textIn(name), d.wireMatch(at.Field("match"), match), shared}
-		return true
-	}
-	if !d.readPart(at, raw, true, &d.wire.route) {
-		return true
-	}
-	isUsed := d.route(at, &d.wire.route, route)
-	// What is reported of a route is reported of each.
-	if ok && isUsed && !d.failed() && len(d.ignored.found) == 0 && len(d.wire.shared) < maxSharedRoutes {
-		if d.wire.shared == nil {
-			d.wire.shared = make(map[string]*Settings)
+	parts := splitRoute(raw)
+	if parts.broken || parts.matches > 1 {
+		if !d.readPart(at, raw, true, &d.routePB) {
+			return true
 		}
-		d.wire.shared[string(d.wire.others)] = route.Settings
+		parts = splitRoute(marshal(&d.routePB)) // as protobuf merges what is there more than once
 	}
-	return isUsed
+	route.Name = textIn(parts.name)
+	if parts.matches == 0 {
+		d.fault(at.Field("match"), "must be set")
+	} else {
+		route.Match = d.wireMatch(at.Field("match"), parts.match)
+	}
+	route.Settings = d.settings(at, parts.settings)
+	return route.Settings != nil
 }
 
-// split finds the name and the match of a route, and sets others. It reports false if the route has to be read as
-// a message.
-func (s *routeSplitter) split(raw []byte) (name, match []byte, ok bool) {
-	s.others = s.others[:0]
-	matches := 0
-	f := fields(raw)
-	for found := f.next(); found.number != 0; found = f.next() {
-		switch isBytes := found.kind == protowire.BytesType; {
-		case isBytes && found.number == fieldRouteName:
-			name = found.value
-		case isBytes && found.number == fieldMatch:
-			match = found.value
-			matches++
-		default:
-			s.others = append(s.others, found.whole...)
-		}
+// settings decodes all of a route but its name and match. It returns nil if gRPC ignores the route. Routes of a virtual host
+// with the same settings, such as those to one cluster, share them; so does the next version.
+func (d *routeDecoder) settings(at *faults.Path, raw []byte) *Settings {
+	if known := d.known[textIn(raw)]; known != nil {
+		d.ignored.addAgain(d.notes[known])
+		return known
 	}
-	return name, match, !f.broken && matches == 1 && utf8.Valid(name)
-}
-
-// isPlain is split for a route whose match is a path or a prefix alone. It reports false of other routes.
-func (s *routeSplitter) isPlain(raw []byte) bool {
-	_, match, ok := s.split(raw)
-	if ok {
-		_, ok = pathMatch(match)
+	if known := d.before[textIn(raw)]; known != nil {
+		d.known[textIn(raw)] = known
+		return known
 	}
-	return ok
+	if !d.readPart(at, raw, true, &d.routePB) {
+		return new(Settings)
+	}
+	d.tied, d.ignored.noted = false, nil
+	s := d.route(at, &d.routePB)
+	if s == nil || d.failed() {
+		return s
+	}
+	d.known[textIn(raw)] = s
+	if notes := d.ignored.noted; notes != nil {
+		d.notes[s], d.tied = notes, true
+	}
+	if d.tied {
+		d.once = append(d.once, textIn(raw))
+	}
+	return s
 }
 
 // wireMatch decodes a match.
@@ -185,22 +189,21 @@ func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
 	if match, ok := pathMatch(raw); ok {
 		return match
 	}
-	if !d.readPart(at, raw, true, &d.wire.match) {
+	if !d.readPart(at, raw, true, &d.matchPB) {
 		return matching.Route{}
 	}
-	return d.match.routeMatch(at, &d.wire.match)
+	return d.match.routeMatch(at, &d.matchPB)
 }
 
 // pathMatch decodes the match of a path or a prefix alone, which needs no message. It reports false of another one.
 func pathMatch(raw []byte) (matching.Route, bool) {
 	f := fields(raw)
-	only := f.next()
-	if len(f.rest) == 0 && !f.broken && only.kind == protowire.BytesType && utf8.Valid(only.value) {
-		switch only.number {
-		case fieldMatchPrefix:
-			return matching.Route{Path: textIn(only.value)}, true
-		case fieldMatchPath:
-			return matching.Route{PathKind: matching.PathExact, Path: textIn(only.value)}, true
+	if f.next() && len(f.rest) == 0 && utf8.Valid(f.value) {
+		switch {
+		case f.is(fieldMatchPrefix):
+			return matching.Route{Path: textIn(f.value)}, true
+		case f.is(fieldMatchPath):
+			return matching.Route{PathKind: matching.PathExact, Path: textIn(f.value)}, true
 		}
 	}
 	return matching.Route{}, false
@@ -235,15 +238,18 @@ var nestings = map[string]nesting{
 	typeurl.Endpoints:          {fieldLocalities, fieldEndpoints, "endpoints", "lb_endpoints", (*endpointpb.LocalityLbEndpoints)(nil), (*endpointpb.LbEndpoint)(nil)},
 }
 
-// noteSpotless notes that nothing is ignored in the route that was last taken apart.
-func (w *fieldWalk) noteSpotless() {
-	if len(w.spotless) >= maxSharedRoutes {
+// maxSpotless bounds the routes that a fieldWalk remembers.
+const maxSpotless = 1 << 10
+
+// noteSpotless notes that nothing is ignored in the settings of a route.
+func (w *fieldWalk) noteSpotless(settings string) {
+	if len(w.spotless) >= maxSpotless {
 		return
 	}
 	if w.spotless == nil {
 		w.spotless = make(map[string]bool)
 	}
-	w.spotless[string(w.routes.others)] = true
+	w.spotless[settings] = true
 }
 
 // parts goes through the lists of a message, an inner message at a time. A route that differs only in name and path
@@ -251,24 +257,28 @@ func (w *fieldWalk) noteSpotless() {
 func (w *fieldWalk) parts(at *faults.Path, raw []byte, of nesting) error {
 	outer, inner := of.outerMessage.ProtoReflect().New().Interface(), of.innerMessage.ProtoReflect().New().Interface()
 	list := fields(raw)
-	for i := 0; ; i++ {
-		part := list.nextOf(of.outer)
-		if part.number == 0 {
-			return nil
-		}
+	for i := 0; list.nextOf(of.outer); i++ {
+		part := list.value
 		at := at.Item(of.outerName, i)
-		head, count := without(part.value, of.inner)
+		head, count := without(part, of.inner)
 		if count < 0 {
-			head = part.value // It cannot be read, which is found there.
+			head = part // It cannot be read, which is found there.
 		}
 		if err := w.read(at, head, outer); err != nil {
 			return err
 		}
-		members := fields(part.value)
+		members := fields(part)
 		for j := range count {
-			member := members.nextOf(of.inner).value
-			isPlain := of.inner == fieldRoutes && w.routes.isPlain(member)
-			if isPlain && w.spotless[string(w.routes.others)] {
+			members.nextOf(of.inner)
+			member := members.value
+			alike, isPlain := "", false
+			if of.inner == fieldRoutes {
+				route := splitRoute(member)
+				_, isPlain = pathMatch(route.match)
+				isPlain = isPlain && !route.broken && route.matches == 1
+				alike = textIn(route.settings)
+			}
+			if isPlain && w.spotless[alike] {
 				continue
 			}
 			before := w.ignored.added
@@ -276,8 +286,9 @@ func (w *fieldWalk) parts(at *faults.Path, raw []byte, of nesting) error {
 				return err
 			}
 			if isPlain && w.ignored.added == before {
-				w.noteSpotless()
+				w.noteSpotless(alike)
 			}
 		}
 	}
+	return nil
 }

@@ -131,43 +131,30 @@ func TestOtherMetadataIsDecoded(t *testing.T) {
 	}
 }
 
-// Given many routes, when lines are inserted above them and one route changes, then only that one is
-// decoded.
-func TestMovedRoutesAreNotDecodedAgain(t *testing.T) {
+// Routes that say where each was written are alike otherwise.
+func TestRoutesWithPlacesShareSettings(t *testing.T) {
 	t.Parallel()
-	old := placedRoutes(1)
-	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, old)
-	for _, tc := range []struct {
-		name string
-		edit func(*routepb.VirtualHost)
-		kept int
+	pb := placedRoutes(1)
+	broken := pb.VirtualHosts[0].Routes[299]
+	routes := mustDecode[RouteConfiguration](t, RouteConfigurationType, pb).VirtualHosts[0].Routes
+	if routes[0].Settings != routes[298].Settings || routes[0].Settings == routes[1].Settings {
+		t.Error("the settings of routes are not shared by those that have the same")
+	}
+	for name, tc := range map[string]struct {
+		metadata *corepb.Metadata
+		shared   bool
 	}{
-		{"another cluster", func(vh *routepb.VirtualHost) {
-			vh.Routes[7] = xdsmsg.Route(xdsmsg.Path(methodOf(7)), xdsmsg.ToCluster("cluster0"))
-		}, 299},
-		{"a route in front", func(vh *routepb.VirtualHost) {
-			vh.Routes = slices.Insert(vh.Routes, 0, xdsmsg.PrefixRoute("/x", "cluster0"))
-		}, 300},
-		{"a route less", func(vh *routepb.VirtualHost) { vh.Routes = slices.Delete(vh.Routes, 3, 4) }, 299},
+		"other metadata": {&corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"x": {}}}, false},
+		"none":           {nil, true},
 	} {
-		pb := placedRoutes(4)
-		tc.edit(pb.VirtualHosts[0])
-		got, err := decodeAfter(t, last, old, pb)
-		xdstest.NoError(t, err)
-		checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
-		kept := 0
-		for _, route := range got.VirtualHosts[0].Routes {
-			if slices.Contains(last.VirtualHosts[0].Routes, route) {
-				kept++
-			}
-		}
-		if kept != tc.kept || !SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]) {
-			t.Errorf("%s: %d routes are those before, want %d; the same clusters: %t", tc.name, kept, tc.kept, SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]))
-		}
+		broken.Metadata = tc.metadata
+		routes = mustDecode[RouteConfiguration](t, RouteConfigurationType, pb).VirtualHosts[0].Routes
+		xdstest.Equal(t, name+": the settings are shared", tc.shared, routes[299].Settings == routes[1].Settings)
 	}
 }
 
-// FuzzOtherPlaces has two inputs decoded one after the other, as FuzzReuse.
+// FuzzOtherPlaces has two inputs decoded one after the other: with the help of the first, the second has the
+// outcome that it has alone.
 func FuzzOtherPlaces(f *testing.F) {
 	types := []*xdsclient.ResourceType{ListenerType, ClusterType, EndpointsType, RouteConfigurationType}
 	for i, typ := range types {

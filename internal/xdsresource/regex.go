@@ -15,6 +15,12 @@ type regexKey struct {
 	whole   bool
 }
 
+// compiledRegex is a regular expression, and what compiling it came to.
+type compiledRegex struct {
+	matching.Regex
+	cost int
+}
+
 // regex compiles a pattern that has to match a whole string.
 func (d *matchDecoder) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.Regex {
 	return d.compile(at, pb, true)
@@ -23,9 +29,10 @@ func (d *matchDecoder) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matchi
 // compile compiles a pattern, each distinct one once. It ignores max_program_size and the
 // choice of engine (gRFC A28). After a fault, the result has no Regexp.
 func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
+	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}
 	if re, ok := d.compiled[key]; ok {
-		return re
+		return re.Regex
 	}
 	at = at.Field("regex")
 	if d.cost > maxRegexTotal {
@@ -35,17 +42,22 @@ func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whol
 	if d.faults.Full() {
 		return matching.Regex{} // Parsing takes time, and a fault would not be listed.
 	}
-	re, cost, err := matching.CompileRegex(key.pattern, whole)
-	d.cost += cost
-	if err != nil {
-		d.fault(at, "%s", blame(key.pattern, faults.Shorten(err.Error(), faults.MaxQuoted)))
-		return matching.Regex{}
+	re, known := d.last[key]
+	if !known {
+		var err error
+		re.Regex, re.cost, err = matching.CompileRegex(key.pattern, whole)
+		if err != nil {
+			d.cost += re.cost
+			d.fault(at, "%s", blame(key.pattern, faults.Shorten(err.Error(), faults.MaxQuoted)))
+			return matching.Regex{}
+		}
 	}
+	d.cost += re.cost
 	if d.compiled == nil {
-		d.compiled = make(map[regexKey]matching.Regex)
+		d.compiled = make(map[regexKey]compiledRegex)
 	}
 	d.compiled[key] = re
-	return re
+	return re.Regex
 }
 
 // blame returns the text of a fault with the value before it, unless that is empty or

@@ -27,9 +27,8 @@ type RouteConfiguration struct {
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// regexCost is the total cost of its regular expressions. It may count some that an update has removed, until the whole is
-	// decoded again.
-	regexCost int
+	// regexes are its regular expressions, which the next version need not compile again.
+	regexes map[regexKey]compiledRegex
 }
 
 // VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
@@ -45,6 +44,9 @@ type VirtualHost struct {
 	Overrides FilterOverrides
 
 	compiled *routeTable
+	// settings are those of its routes that depend on nothing but its bytes and theirs, which are the keys. They are for the
+	// next version.
+	settings map[string]*Settings
 }
 
 // Route is one route: what it matches, and what becomes of the RPC. RPCs share it and
@@ -86,7 +88,8 @@ type Settings struct {
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	if last, ok := unchanged[RouteConfiguration](resource, o, typeurl.RouteConfiguration); ok {
+	last, ok := unchanged[RouteConfiguration](resource, o, typeurl.RouteConfiguration)
+	if ok {
 		return last, nil
 	}
 	raw := resource.GetValue()
@@ -94,35 +97,34 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (a
 	if hosts < 0 {
 		head, raw = raw, nil // It cannot be read, which is found there.
 	}
-	last := lastRoutesOf(o, head)
+	before := hostsBefore(last, o.LastBytes, head)
 	o.Last = nil // The rest of its bytes is another one.
-	decodeAfter := func(last *lastRoutes) (any, error) {
-		return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
-			(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-				rc := routeConfigurationAt(v, nil, pb, raw, last)
-				rc.Ignored = v.ignored.list()
-				return rc
-			})
-	}
-	if last != nil {
-		if rc, err := decodeAfter(last); err == nil && last.mayReplace(rc.(*RouteConfiguration)) {
-			return rc, nil
-		}
-	}
-	return decodeAfter(nil)
+	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
+		(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
+			rc := routeConfigurationAt(v, nil, pb, raw, last, before)
+			rc.Ignored = v.ignored.list()
+			return rc
+		})
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
-// own (at is nil) or part of a Listener, with the virtual hosts in raw. last is the version before, or nil.
-func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, raw []byte, last *lastRoutes) *RouteConfiguration {
+// own (at is nil) or part of a Listener, with the virtual hosts in raw. last is the version before, or nil, with the
+// virtual hosts before.
+func routeConfigurationAt(
+	v *validator, at *faults.Path, pb *routepb.RouteConfiguration, raw []byte, last *RouteConfiguration, before map[string]*VirtualHost,
+) *RouteConfiguration {
 	rc := &RouteConfiguration{Name: pb.GetName()}
 	d := newRouteDecoder(v, at, pb)
 	if last != nil {
-		d.last, d.match.cost = last, last.regexCost
+		d.match.last = last.regexes
 	}
 	for host := range v.hosts(at, raw) {
 		if v.abandoned() {
 			break
+		}
+		d.before = nil
+		if vh := before[string(host.rest)]; vh != nil {
+			d.before = vh.settings
 		}
 		i := len(rc.VirtualHosts)
 		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, host))
@@ -130,11 +132,27 @@ func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfig
 	if !v.failed() {
 		rc.compiled = newDomainTable(rc.VirtualHosts)
 	}
-	rc.regexCost = d.match.cost
-	if last != nil {
-		last.overridden = len(d.overrides.known) > 0
-	}
+	rc.regexes = d.match.compiled
 	return rc
+}
+
+// hostsBefore returns the virtual hosts of the version before by their bytes without routes. There are none if anything
+// differs that is said for all virtual hosts: head is the new version without them.
+func hostsBefore(last *RouteConfiguration, raw, head []byte) map[string]*VirtualHost {
+	if last == nil {
+		return nil
+	}
+	if before, n := without(raw, fieldVirtualHosts); n != len(last.VirtualHosts) || !bytes.Equal(before, head) {
+		return nil
+	}
+	hosts := make(map[string]*VirtualHost, len(last.VirtualHosts))
+	list := fields(raw)
+	for _, vh := range last.VirtualHosts {
+		list.nextOf(fieldVirtualHosts)
+		rest, _ := without(list.value, fieldRoutes)
+		hosts[string(rest)] = vh
+	}
+	return hosts
 }
 
 // routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
@@ -152,12 +170,17 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// wire reads routes on the wire.
-	wire wireDecoder
+	// known has the settings of the routes of the current virtual host by their bytes, and before those that it had in the
+	// version before.
+	known, before map[string]*Settings
+	// once has the bytes of settings that are tied, which the next version has to decode again, and notes what is ignored of some.
+	once  []string
+	notes map[*Settings][]int
+	// routePB and matchPB are for the route at hand.
+	routePB routepb.Route
+	matchPB routepb.RouteMatch
 	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
-	// last is the version before, or nil.
-	last *lastRoutes
 }
 
 // defaults are the settings of the levels above for routes without their own.
@@ -176,6 +199,7 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 		match:            matchDecoder{validator: v},
 		overrides:        overrideDecoder{validator: v},
 		domains:          make(map[string]int),
+		notes:            make(map[*Settings][]int),
 		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
 		maxBody:          defaultMaxBody,
 	}
@@ -206,31 +230,13 @@ func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.C
 func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *VirtualHost {
 	pb := part.pb
 	d.checkDomains(at, i, pb.GetDomains())
-	last := d.last.host(part)
-	if last.VirtualHost != nil && bytes.Equal(part.raw, last.raw) {
-		return last.VirtualHost
-	}
-	vh := &VirtualHost{
-		Name:    pb.GetName(),
-		Domains: pb.GetDomains(),
-		Routes:  make([]*Route, 0, part.count),
-	}
 	d.enter(at, pb)
-	if last.VirtualHost == nil {
-		vh.Overrides = d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig())
-		d.routesAnew(at, part, vh)
-	} else {
-		vh.Overrides = last.Overrides
-		d.routesAfter(at, part, vh, last)
+	vh := &VirtualHost{
+		Name:      pb.GetName(),
+		Domains:   pb.GetDomains(),
+		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Routes:    make([]*Route, 0, part.count),
 	}
-	if !d.failed() {
-		vh.compiled = newRouteTable(vh, last.VirtualHost)
-	}
-	return vh
-}
-
-// routesAnew decodes all routes of a virtual host.
-func (d *routeDecoder) routesAnew(at *faults.Path, part hostPart, vh *VirtualHost) {
 	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, part.count)
 	next := 0
@@ -243,30 +249,19 @@ func (d *routeDecoder) routesAnew(at *faults.Path, part hostPart, vh *VirtualHos
 		}
 		next++
 	}
-}
-
-// routesAfter decodes the routes of a virtual host that the last version does not have.
-func (d *routeDecoder) routesAfter(at *faults.Path, part hostPart, vh *VirtualHost, last lastHost) {
-	before, now := routesIn(last.raw, len(last.Routes)), routesIn(part.raw, part.count)
-	start, end := equalEnds(before, now)
-	known := last.between(before, start, end)
-	vh.Routes = append(vh.Routes, last.Routes[:start]...)
-	for i, raw := range now[start : len(now)-end] {
-		if d.abandoned() {
-			return
-		}
-		if route := known.find(raw); route != nil {
-			vh.Routes = append(vh.Routes, route)
-		} else if route := new(Route); d.routePart(at.Item("routes", start+i), raw, route) {
-			vh.Routes = append(vh.Routes, route)
-		}
+	if !d.failed() {
+		vh.compiled = newRouteTable(vh)
 	}
-	vh.Routes = append(vh.Routes, last.Routes[len(before)-end:]...)
+	for _, settings := range d.once {
+		delete(d.known, settings)
+	}
+	vh.settings = d.known
+	return vh
 }
 
 // enter decodes the fields of a virtual host that apply to all its routes.
 func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
-	clear(d.wire.shared)
+	d.known, d.once = make(map[string]*Settings, len(d.before)), nil
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
@@ -293,27 +288,25 @@ func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 	}
 }
 
-// route decodes one route. It reports false if gRPC ignores the route (gRFC A28).
-func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route, route *Route) bool {
-	route.Name, route.Settings = pb.GetName(), new(Settings)
-	if pb.GetMatch() == nil {
-		d.fault(at.Field("match"), "must be set")
-	} else {
-		route.Match = d.match.routeMatch(at.Field("match"), pb.GetMatch())
+// route decodes what a route has besides its name and match. It returns nil if gRPC ignores the route (gRFC A28).
+func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route) *Settings {
+	s := &Settings{
+		Headers:   d.headerMutations(at, pb, d.host.headers),
+		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
-	route.Headers = d.headerMutations(at, pb, d.host.headers)
-	route.Overrides = d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig())
 	switch action := pb.GetAction().(type) {
 	case *routepb.Route_Route:
-		return d.forwarding(at.Field("route"), action.Route, route)
+		if !d.forwarding(at.Field("route"), action.Route, s) {
+			return nil
+		}
 	case *routepb.Route_DirectResponse:
-		route.Action = d.directResponse(at.Field("direct_response"), action.DirectResponse)
+		s.Action = d.directResponse(at.Field("direct_response"), action.DirectResponse)
 	case *routepb.Route_Redirect:
-		route.Action = d.redirect(at.Field("redirect"), action.Redirect)
+		s.Action = d.redirect(at.Field("redirect"), action.Redirect)
 	case nil:
-		route.Action = &Unroutable{Reason: "the route has no action"}
+		s.Action = &Unroutable{Reason: "the route has no action"}
 	default:
-		route.Action = &Unroutable{Reason: "the route's action is " + whichOneof(pb, "action") + ", which a gRPC client does not carry out"}
+		s.Action = &Unroutable{Reason: "the route's action is " + whichOneof(pb, "action") + ", which a gRPC client does not carry out"}
 	}
-	return true
+	return s
 }

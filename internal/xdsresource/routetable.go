@@ -20,19 +20,17 @@ func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 
 // Clusters returns the clusters that the routes forward or mirror RPCs to, each once.
 // Clusters that only a header names are not among them, see WeightedCluster.Cluster. The
-// caller must not change the slice, which stays the same while updates do not change the
-// clusters.
+// caller must not change the slice.
 func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
 
-// SameClusters reports whether a and b return the same slice from Clusters, as two versions
-// of a virtual host do if no update between them changed the clusters. It compares no names.
-func SameClusters(a, b *VirtualHost) bool { return sameSlice(a.Clusters(), b.Clusters()) }
+// SameClusters reports whether a and b return the same from Clusters.
+func SameClusters(a, b *VirtualHost) bool { return slices.Equal(a.Clusters(), b.Clusters()) }
 
 func (vh *VirtualHost) table() *routeTable {
 	if vh.compiled != nil {
 		return vh.compiled
 	}
-	return newRouteTable(vh, nil)
+	return newRouteTable(vh)
 }
 
 // routeTable finds the routes of a virtual host and lists their clusters.
@@ -47,9 +45,7 @@ func (vh *VirtualHost) Len() int { return len(vh.Routes) }
 // Matching implements matching.Routes.
 func (vh *VirtualHost) Matching(i int32) *matching.Route { return &vh.Routes[i].Match }
 
-// newRouteTable makes the table of a virtual host. It has the clusters of the last version of it, which may be nil, if they
-// are the same.
-func newRouteTable(vh, last *VirtualHost) *routeTable {
+func newRouteTable(vh *VirtualHost) *routeTable {
 	var s nameSet
 	for _, route := range vh.Routes {
 		for name := range route.clusters {
@@ -57,9 +53,6 @@ func newRouteTable(vh, last *VirtualHost) *routeTable {
 		}
 	}
 	t := &routeTable{clusters: s.names}
-	if last != nil && s.equals(last.Clusters()) {
-		t.clusters = last.Clusters()
-	}
 	t.Compile(vh)
 	return t
 }
@@ -95,12 +88,4 @@ func (s *nameSet) add(name string) {
 	}
 	s.known[name] = struct{}{}
 	s.names = append(s.names, name)
-}
-
-// equals reports whether the set has these names, which differ from each other, and no others.
-func (s *nameSet) equals(names []string) bool {
-	return len(names) == len(s.names) && !slices.ContainsFunc(names, func(name string) bool {
-		_, ok := s.known[name]
-		return !ok
-	})
 }

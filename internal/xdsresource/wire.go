@@ -1,6 +1,8 @@
 package xdsresource
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -17,77 +19,103 @@ const (
 	fieldMetadata     = 4 // Route.metadata
 )
 
-// fieldsOf goes through the fields of a message on the wire.
+// fieldsOf goes through the fields of a message on the wire. After next it has a field, its tag and length in whole.
 type fieldsOf struct {
-	rest   []byte
-	broken bool
-}
-
-// field is one of them, with its tag and length in whole. Its number is 0 after the last
-// one.
-type field struct {
-	number       protowire.Number
-	kind         protowire.Type
-	whole, value []byte
+	rest, whole, value []byte
+	number             protowire.Number
+	kind               protowire.Type
+	broken             bool
 }
 
 func fields(b []byte) fieldsOf { return fieldsOf{rest: b} }
 
-func (f *fieldsOf) next() field {
+// next goes to the next field. It reports false after the last one.
+func (f *fieldsOf) next() bool {
 	if len(f.rest) == 0 {
-		return field{}
+		return false
 	}
 	found, rest, err := protofield.Next(f.rest)
 	if err != nil {
-		f.rest, f.broken = nil, true
-		return field{}
+		*f = fieldsOf{broken: true}
+		return false
 	}
-	whole := f.rest[:len(f.rest)-len(rest)]
-	f.rest = rest
-	return field{number: found.Number, kind: found.Kind, whole: whole, value: found.Value}
+	f.whole = f.rest[:len(f.rest)-len(rest)]
+	f.number, f.kind, f.value, f.rest = found.Number, found.Kind, found.Value, rest
+	return true
 }
 
-// nextOf returns the next field of a number that may be a message.
-func (f *fieldsOf) nextOf(number protowire.Number) field {
-	found := f.next()
-	for found.number != 0 && (found.number != number || found.kind != protowire.BytesType) {
-		found = f.next()
+// is reports whether the field may be a message in the field of a number.
+func (f *fieldsOf) is(number protowire.Number) bool {
+	return f.number == number && f.kind == protowire.BytesType
+}
+
+// nextOf goes to the next field of a number that may be a message.
+func (f *fieldsOf) nextOf(number protowire.Number) bool {
+	for f.next() {
+		if f.is(number) {
+			return true
+		}
 	}
-	return found
+	return false
 }
 
 // without returns a message without the messages in the fields of a number, and how many those are. The
 // count is below 0 if the message is broken.
 func without(b []byte, number protowire.Number) (rest []byte, n int) {
+	var others joined
 	f := fields(b)
-	for found := f.next(); found.number != 0; found = f.next() {
-		if found.number == number && found.kind == protowire.BytesType {
+	for f.next() {
+		if f.is(number) {
 			n++
 		} else {
-			rest = append(rest, found.whole...)
+			others.add(f.whole)
 		}
 	}
 	if f.broken {
 		return nil, -1
 	}
-	return rest, n
+	return slices.Clip(others.bytes), n
+}
+
+// joined are parts of a message one after the other. They are copied only if they do not stand so in the message.
+type joined struct {
+	bytes  []byte
+	copied bool
+}
+
+func (j *joined) add(part []byte) {
+	n := len(j.bytes)
+	switch {
+	case n == 0:
+		j.bytes = part
+	case j.copied:
+		j.bytes = append(j.bytes, part...)
+	case cap(j.bytes) > n && &j.bytes[:n+1][n] == &part[0]:
+		j.bytes = j.bytes[:n+len(part)]
+	default:
+		j.bytes, j.copied = append(slices.Clip(j.bytes), part...), true
+	}
 }
 
 // only returns the value of a field that is there exactly once.
 func only(b []byte, number protowire.Number) ([]byte, bool) {
 	f := fields(b)
-	found := f.nextOf(number)
-	return found.value, found.number != 0 && f.nextOf(number).number == 0
+	if !f.nextOf(number) {
+		return nil, false
+	}
+	value := f.value
+	return value, !f.nextOf(number)
 }
 
 // has reports whether a message has a field.
 func has(b []byte, number protowire.Number) bool {
 	f := fields(b)
-	found := f.next()
-	for found.number != 0 && found.number != number {
-		found = f.next()
+	for f.next() {
+		if f.number == number {
+			return true
+		}
 	}
-	return found.number != 0
+	return false
 }
 
 func unmarshal(pb proto.Message, b []byte) bool {
