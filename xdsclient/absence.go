@@ -257,13 +257,12 @@ func (a *absence) answerFailing() {
 	}
 }
 
-// forgetUnwatched forgets the answers for a resource with variants, in place of noting an error,
-// if it is no longer watched, and reports whether that is so. The server has not been asked
-// yet to stop sending it. A watch that begins before that asks again: the client may have moved
-// to another variant and back, and the error may be older than the move back.
+// forgetUnwatched forgets the answers for a resource, in place of noting an error, if it is no longer watched, and
+// reports whether that is so. The server has not been asked yet to stop sending it. A watch that begins before that
+// asks again: the error may be older than the watch, and the resource be there by now.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !a.types.Dialect.Locators() || r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
+	if r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
 		return false
 	}
 	s.State, s.payload, s.taken, s.lastError = ads.Reask, nil, stamp{}, nil
