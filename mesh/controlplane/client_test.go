@@ -88,16 +88,7 @@ func serve(t testing.TB, service interface {
 	return conn
 }
 
-// startSotW starts a parallel test with a server that has resources and a SotW client.
-func startSotW(t *testing.T, resources ...proto.Message) (*testServer, *client) {
-	t.Helper()
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, resources...)
-	return s, s.open(t)
-}
-
-// startDelta is startSotW with a delta client.
+// startDelta starts a parallel test with a server that has resources and a delta client.
 func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *client) {
 	t.Helper()
 	t.Parallel()

@@ -137,36 +137,6 @@ func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
 	}
 }
 
-// What changed and changed back, or was replaced by the same, is not sent.
-func TestDelta_CoalescedChangesThatCancelOutAreNotSent(t *testing.T) {
-	t.Parallel()
-	store := NewStore()
-	p := newTestDelta(store)
-	set := func(alt string) {
-		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "c", AltStatName: alt}) })
-	}
-	deny := func() {
-		update(t, store, func(tx *Tx) { tx.SetError(typeurl.RouteConfiguration, "r", status.New(codes.PermissionDenied, "no")) })
-	}
-	set("1")
-	deny()
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster})
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: []string{"r"}})
-	if got := pushed(t, p); len(got) != 2 {
-		t.Fatalf("pushed %v", got)
-	}
-	set("2")
-	set("1")
-	update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "r"}) })
-	deny()
-	if len(p.dueSubs) != 2 {
-		t.Errorf("%d subscriptions are due", len(p.dueSubs))
-	}
-	if got := pushed(t, p); len(got) != 0 {
-		t.Errorf("pushed %v", got)
-	}
-}
-
 func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	t.Parallel()
 	var d delivery

@@ -186,33 +186,6 @@ func TestTP2_DPDSCannotBeObtained(t *testing.T) {
 	})
 }
 
-// The function alternates between an error and a resource.
-func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		p := newPolicy("n", "direct")
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
-		c := open("n")
-		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-		for range 2 {
-			c.settle()
-			learned(t, h, lds)
-			p.set("n", "denied")
-			s.store.RefreshDPDS("", nil)
-			c.wants(h, "PermissionDenied: no constraints for you")
-			p.set("n", "direct")
-			s.store.RefreshDPDS("", nil)
-		}
-		c.settle()
-		learned(t, h, lds)
-		c.unsubscribe(h)
-		s.store.RefreshDPDS("", nil)
-		c.settle()
-		if got := c.responses[dynparam.MapTypeURL]; got != 5 {
-			t.Errorf("%d responses, want 5", got)
-		}
-	})
-}
-
 // A refresh during a call of the function counts: the client's last answer is of the newest state.
 func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
 	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -61,66 +60,6 @@ func TestTx_RenewOverDelta(t *testing.T) {
 	if r = c.recv().GetResources(); len(r) != 2 || string(r[0].GetResource().GetValue()) != "A2" || string(r[1].GetResource().GetValue()) != "B" {
 		t.Errorf("got %v", r)
 	}
-}
-
-func TestTx_RenewAMemberOfACollection(t *testing.T) {
-	t.Parallel()
-	const glob, member = "xdstp://x/t/g/*", "xdstp://x/t/g/m"
-	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) { tx.SetResource(temporary(t, "1", member, "M", "k", "v")) })
-	names, locators := s.openTwinDelta(t), s.openTwinDelta(t)
-	names.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{glob, member}})
-	locators.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: glob}, {Name: member}}})
-	names.recv()
-	locators.recv()
-	s.update(t, func(tx *controlplane.Tx) { tx.Renew(eds, member, parameters("k", "v")) })
-	for i, c := range []*twinDelta{names, locators} {
-		r := c.recv().GetResources()
-		if len(r) != 1 || r[0].GetName() != member || r[0].GetResource() != nil || len(r[0].GetDynamicParameters()) != i {
-			t.Errorf("got %v", r)
-		}
-	}
-}
-
-// SotW clients know of a TTL only if resources are wrapped.
-func TestTx_RenewOverSotW(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, controlplane.Options{WrapResources: true})
-	clusterWithTTL, err := controlplane.NewResource(&discoverypb.Resource{
-		Name: "c", Version: "1", Resource: variant(cds, ""), Ttl: durationpb.New(time.Minute),
-	})
-	xdstest.NoError(t, err)
-	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetResource(temporary(t, "1", "a", "A"))
-		tx.SetResource(clusterWithTTL)
-	})
-	wrapped, bare := s.openTwinSotW(t), s.open(t)
-	node := tp2Node("n")
-	wrapped.send(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: eds, ResourceNames: []string{"a"}})
-	wrapped.recv()
-	wrapped.send(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: cds})
-	wrapped.recv()
-	bare.subscribe(eds, "a")
-	bare.next()
-	bare.subscribe(cds, "c")
-	bare.next()
-
-	s.update(t, func(tx *controlplane.Tx) {
-		tx.Renew(eds, "a", nil)
-		tx.Renew(cds, "c", nil)
-	})
-	for range 2 {
-		resp := wrapped.recv()
-		if len(resp.GetResources()) != 1 {
-			t.Fatalf("got %v", resp)
-		}
-		r, whole := new(discoverypb.Resource), resp.GetTypeUrl() == cds
-		xdstest.NoError(t, proto.Unmarshal(resp.GetResources()[0].GetValue(), r))
-		if r.GetTtl().AsDuration() != time.Minute || r.GetVersion() != "1" || (r.GetResource() != nil) != whole {
-			t.Errorf("%s: got %v", resp.GetTypeUrl(), r)
-		}
-	}
-	bare.fence()
 }
 
 func TestNewResourceFaults(t *testing.T) {

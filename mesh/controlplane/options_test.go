@@ -364,3 +364,15 @@ func TestOptions_AbsenceIsAskedForOnce(t *testing.T) {
 		t.Errorf("asked for texts (-want +got):\n%s", diff)
 	}
 }
+
+func TestOptions_RemovalDelay(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
+		s := startServer(t, controlplane.Options{RemovalDelay: time.Millisecond, NotFoundErrors: true})
+		s.set(t, xdsmsg.RouteConfig("a", "*"))
+		c := open(s)
+		c.subscribe(rds, "a")
+		c.want(rds, "a")
+		s.delete(t, rds, "a")
+		c.want(rds, map[controlplane.Protocol]string{controlplane.ProtocolSotW: "!a: NotFound", controlplane.ProtocolDelta: "-a"}[protocol])
+	})
+}

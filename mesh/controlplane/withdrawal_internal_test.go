@@ -7,7 +7,6 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -65,79 +64,6 @@ func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
 	}
 	if kept := len(p.subs[typeurl.Cluster].kept); kept < 20 || kept > 32 {
 		t.Errorf("%d resources of 1 MiB are kept, want somewhat less than 32", kept)
-	}
-	store.release(p.stream)
-}
-
-// A resource that was deleted before it was sent is reported as removed, and not kept.
-func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
-	t.Parallel()
-	set := func(t *testing.T, store *Store) {
-		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "a"}, &routepb.RouteConfiguration{Name: "a"}) })
-	}
-	end := func(t *testing.T, store *Store) {
-		update(t, store, func(tx *Tx) { tx.Delete(typeurl.Cluster, "a"); tx.Delete(typeurl.RouteConfiguration, "a") })
-	}
-	for _, wildcard := range []bool{false, true} {
-		store := NewStore()
-		sotw, delta := newTestSotW(store), newTestDelta(store)
-		sotw.withdrawals.delay, delta.withdrawals.delay = time.Hour, time.Hour
-		names := []string{"a"}
-		if wildcard {
-			names = nil
-		}
-		ask := func(names ...string) {
-			mustHandle(t, sotw, request(typeurl.Cluster, names...))
-			mustHandle(t, sotw, request(typeurl.RouteConfiguration, names...))
-			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: names})
-			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: names})
-		}
-		check := func(when string) {
-			t.Helper()
-			resources := discard(t, sotw)
-			for _, r := range pushed(t, delta) {
-				resources += len(r.GetResources())
-			}
-			if resources > 0 {
-				t.Errorf("wildcard %v, %s: %d resources are sent that do not exist", wildcard, when, resources)
-			}
-			for _, s := range []*stream{sotw.stream, delta.stream} {
-				for typeURL, sub := range s.subs {
-					if len(sub.kept) > 0 {
-						t.Errorf("wildcard %v, %s: %v keeps %v of %s", wildcard, when, s.protocol, sub.kept, typeURL)
-					}
-				}
-			}
-		}
-		set(t, store)
-		ask(names...)
-		end(t, store)
-		check("created before the subscription")
-		set(t, store)
-		end(t, store)
-		check("created after the subscription")
-		store.release(sotw.stream)
-		store.release(delta.stream)
-	}
-}
-
-// What is deleted just after a client has subscribed to many names stays in the responses until the delay has passed: the first one
-// has all of them, though errors of the rest are looked for later.
-func TestWithdrawals_OfTheRestOfManyNames(t *testing.T) {
-	t.Parallel()
-	store := NewStore()
-	store.pace.due = 1
-	p := newTestSotW(store)
-	p.withdrawals.delay = time.Hour
-	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "a"}, &clusterpb.Cluster{Name: "b"}) })
-	mustHandle(t, p, request(typeurl.Cluster, "a", "b"))
-	discard(t, p)
-	update(t, store, func(tx *Tx) { tx.DeleteAll(typeurl.Cluster) })
-	for len(p.dueSubs) > 0 {
-		discard(t, p)
-	}
-	if len(p.clusters) != 2 {
-		t.Errorf("the last response has %d Clusters, want both that were deleted", len(p.clusters))
 	}
 	store.release(p.stream)
 }
