@@ -4,7 +4,7 @@ import (
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer/internal/clustertls"
+	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
