@@ -91,7 +91,7 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **ResourceStatus) (r *Resource, value T) {
 	if r = e.findResource(typeURL, name); r == nil {
 		*where = &ResourceStatus{Type: types[typeURL].Name, Name: name}
-		c.Waits, _ = (*where).missing()
+		c.Waits, _ = (*where).Missing()
 		return nil, value
 	}
 	status, v, err := e.examine(r)
@@ -100,7 +100,7 @@ func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **Res
 	case err != nil:
 		c.Unknown = fmt.Sprintf("dynxds cannot use the %s, although the client does: %v", status.Type, err)
 	case v == nil:
-		c.Waits, c.Error = status.missing()
+		c.Waits, c.Error = status.Missing()
 	default:
 		value = v.(T)
 	}

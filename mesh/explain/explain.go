@@ -103,22 +103,28 @@ func (e *explainer) afford(n int) bool {
 }
 
 func (e *explainer) explain(r *Resource) {
-	var ok bool
-	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
-		fallBack(e, r)
-		return
-	}
-	e.raw.setListener(r.Raw)
-	routes, ok := e.routeConfig(r)
-	if !ok {
-		return
-	}
-	if e.virtualHost = e.chooseHost(routes); e.virtualHost == nil {
+	if !e.resolve(r) {
 		return
 	}
 	e.tryRoutes(e.virtualHost)
 	e.describeClusters()
 	e.conclude()
+}
+
+// resolve finds the virtual host by a Listener. Without one it ends the explanation.
+func (e *explainer) resolve(r *Resource) bool {
+	var ok bool
+	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
+		fallBack(e, r)
+		return false
+	}
+	e.raw.setListener(r.Raw)
+	routes, ok := e.routeConfig(r)
+	if !ok {
+		return false
+	}
+	e.virtualHost = e.chooseHost(routes)
+	return e.virtualHost != nil
 }
 
 // routeConfig returns the RouteConfiguration of the Listener.
@@ -195,7 +201,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 
 // waits ends the explanation for want of a resource.
 func (e *explainer) waits(status *ResourceStatus) {
-	waits, fails := status.missing()
+	waits, fails := status.Missing()
 	if fails != "" {
 		e.fail("%s", fails)
 	} else {
@@ -209,7 +215,7 @@ func fallBack(e *explainer, listener *Resource) {
 	if e.implementation.Implementation != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
 		return
 	}
-	_, why := e.out.Listener.missing()
+	_, why := e.out.Listener.Missing()
 	e.out.Code = ""
 	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
 		"then they fail with UNAVAILABLE: %s", "never", why)

@@ -28,19 +28,43 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	channel, notes, err := channelOf(&request)
+	s, config, early, err := sourceOfChannel(ctx, &request)
+	if err != nil || early != nil {
+		return early, err
+	}
+	e, err := Explain(s, request)
 	if err != nil {
 		return nil, err
 	}
+	e.Notes = append(e.Notes, failures(request.Target, e.Clusters)...)
+	if e.Pending = pending(config); e.Pending != "" {
+		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
+	}
+	if why := config.Error; why != "" && len(e.Routes) == 0 {
+		e.Outcome, e.Code = "RPCs fail with UNAVAILABLE: "+why, unavailable
+	}
+	return e, nil
+}
+
+// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, and completes the
+// request. Of a channel without xDS resources it returns the explanation instead.
+func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, *Explanation, error) {
+	channel, notes, err := channelOf(request)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	without := func(outcome string) (*Source, *inspect.Config, *Explanation, error) {
+		return nil, nil, &Explanation{Request: *request, Client: Client{Source: thisProcess, Channel: string(channel.State)}, Outcome: outcome}, nil
+	}
 	switch {
 	case channel.Mode == string(channels.DNS):
-		return unrouted(request, channel, "DNS resolves the channel, and no route decides: "+channel.Reason), nil
+		return without("DNS resolves the channel, and no route decides: " + channel.Reason)
 	case channel.Config == nil:
-		return unrouted(request, channel, "RPCs wait for the channel's configuration: "+channel.Why), nil
+		return without("RPCs wait for the channel's configuration: " + channel.Why)
 	}
 	client := clientOf(channel.Config)
 	if client == nil {
-		return unrouted(request, channel, "RPCs wait for the channel's configuration: its xDS client has just ended"), nil
+		return without("RPCs wait for the channel's configuration: its xDS client has just ended")
 	}
 	s := fromDump(client.Dump(), client.Bootstrap())
 	s.Client.Channel, s.UsesXDS = string(channel.State), &channel.Config.UsesXDS
@@ -51,24 +75,13 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 		return r.TypeURL == typeurl.Listener && xdsname.Canonical(r.Name) == xdsname.Canonical(request.Listener)
 	}) {
 		// The channel was described before the client, and has become idle or active since.
-		return unrouted(request, channel, fmt.Sprintf("RPCs wait for the channel's configuration: its xDS client does not watch Listener %q at the moment", request.Listener)), nil
+		return without(fmt.Sprintf("RPCs wait for the channel's configuration: its xDS client does not watch Listener %q at the moment", request.Listener))
 	}
 	if request.Authority == "" {
 		request.Authority = channel.Config.Authority
 	}
 	request.Secure = request.Secure || channel.Config.Secure
-	e, err := Explain(s, request)
-	if err != nil {
-		return nil, err
-	}
-	e.Notes = append(e.Notes, failures(request.Target, e.Clusters)...)
-	if e.Pending = pending(channel.Config); e.Pending != "" {
-		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
-	}
-	if why := channel.Config.Error; why != "" && len(e.Routes) == 0 {
-		e.Outcome, e.Code = "RPCs fail with UNAVAILABLE: "+why, unavailable
-	}
-	return e, nil
+	return s, channel.Config, nil, nil
 }
 
 // failures says of which clusters RPCs have failed in the last minute, as far as they were counted. They are counted from now on.
@@ -100,11 +113,6 @@ func failures(target string, clusters []Cluster) (notes []string) {
 
 // thisProcess is the Client.Source of the process itself.
 const thisProcess = "this process"
-
-// unrouted explains RPCs of a channel without xDS resources.
-func unrouted(request Request, c *inspect.Channel, outcome string) *Explanation {
-	return &Explanation{Request: request, Client: Client{Source: thisProcess, Channel: string(c.State)}, Outcome: outcome}
-}
 
 // channelOf returns the channel of a request. Of several it prefers one that is configured.
 func channelOf(r *Request) (*inspect.Channel, []string, error) {

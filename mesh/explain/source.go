@@ -157,8 +157,8 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// missing returns what RPCs wait for or why they fail, as the client does not have the resource in use.
-func (s *ResourceStatus) missing() (waits, fails string) {
+// Missing returns what RPCs wait for or why they fail, as the client does not have the resource in use.
+func (s *ResourceStatus) Missing() (waits, fails string) {
 	what := fmt.Sprintf("%s %q", s.Type, s.Name)
 	switch {
 	case s.Error != "":

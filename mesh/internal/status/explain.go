@@ -20,43 +20,52 @@ import (
 )
 
 // Explain says what becomes of an RPC of a process, by what its xDS clients hold, and by what it says of its connections.
-func Explain(ctx context.Context, p Process, request explain.Request) (*explain.Explanation, error) {
+func Explain(ctx context.Context, p Process, request explain.Request) (e *explain.Explanation, err error) {
 	configs, err := p.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
+	err = withSource(p.Address, configs, request.Target, func(s *explain.Source) (err error) {
+		e, err = explain.Explain(s, request)
+		return err
+	})
+	return e, err
+}
+
+// withSource calls a function with what the xDS client for a target holds: with one client after the other, those for the target
+// first, until it returns no error.
+func withSource(address string, configs []*statuspb.ClientConfig, target string, try func(*explain.Source) error) error {
 	withoutClient := func(c *statuspb.ClientConfig) bool {
 		return c.GetNode() == nil && len(c.GetGenericXdsConfigs()) == 1 && c.GetGenericXdsConfigs()[0].GetName() == csds.StateName
 	}
-	if slices.ContainsFunc(configs, func(c *statuspb.ClientConfig) bool { return withoutClient(c) && inScope(c, request.Target) }) {
-		return nil, fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", p.Address, request.Target)
+	if slices.ContainsFunc(configs, func(c *statuspb.ClientConfig) bool { return withoutClient(c) && inScope(c, target) }) {
+		return fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
 	}
-	configs = slices.DeleteFunc(configs, withoutClient)
+	configs = slices.DeleteFunc(slices.Clone(configs), withoutClient)
 	if len(configs) == 0 {
-		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", p.Address, request.Target)
+		return fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
 	}
 	// A process may have a client for each target, whose scope is the target.
 	slices.SortStableFunc(configs, func(a, b *statuspb.ClientConfig) int {
-		return boolToInt(inScope(b, request.Target)) - boolToInt(inScope(a, request.Target))
+		return boolToInt(inScope(b, target)) - boolToInt(inScope(a, target))
 	})
 	var errs []error
 	for _, c := range configs {
-		source, err := sourceOf(p.Address, c, request.Target)
+		source, err := sourceOf(address, c, target)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if others := len(configs) - 1; others > 0 {
 			source.Notes = append(source.Notes, fmt.Sprintf("the process has %d other xDS clients; this one is for %s", others, scope(c)))
 		}
-		e, err := explain.Explain(source, request)
-		if err == nil {
-			return e, nil
+		if err = try(source); err == nil {
+			return nil
 		}
 		if text := err.Error(); len(errs) < maxErrors && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
 			errs = append(errs, err)
 		}
 	}
-	return nil, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // maxErrors bounds the errors of a process with many clients that cannot be explained.

@@ -83,6 +83,10 @@ func ask(ctx context.Context, p Process) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return reportOf(configs), nil
+}
+
+func reportOf(configs []*statuspb.ClientConfig) *Report {
 	r := &Report{Clients: []Client{}}
 	for _, c := range configs {
 		state, entries := entries(c)
@@ -92,7 +96,7 @@ func ask(ctx context.Context, p Process) (*Report, error) {
 		}
 		r.Clients = append(r.Clients, client)
 	}
-	return r, nil
+	return r
 }
 
 func resource(e *entry) Resource {
