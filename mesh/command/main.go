@@ -4,6 +4,7 @@
 //     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
 //   - "dynxds apply" writes the documents of several replicas into etcd;
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
+//   - "dynxds doctor" finds the step at which RPCs fail, and says what to do;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
 //     a client goes, and why;
 //   - "dynxds clients" shows what the clients of control planes have accepted and rejected;

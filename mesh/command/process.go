@@ -27,19 +27,25 @@ type processFlags struct {
 }
 
 func (p *processFlags) add(cmd *cobra.Command) {
+	p.addConnection(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&p.process.TLS, "tls", false, "ask the process with TLS; so do the five flags that follow")
-	cmdline.File(cmd, &p.process.CA, "ca", "PEM file with the authorities of the process's certificate (default the system's)")
-	cmdline.File(cmd, &p.process.Cert, "cert", "PEM file with the certificate to present to the process")
-	cmdline.File(cmd, &p.process.Key, "key", "PEM file with the key of that certificate")
-	cmdline.Text(cmd, &p.process.ServerName, "server-name", "a name", "name in the process's certificate, and authority of the request (default the address)")
-	f.BoolVar(&p.process.Insecure, "insecure", false, "accept any certificate of the process")
 	cmdline.Timeout(cmd, &p.timeout, "how long to wait for the answer of the process")
 	cmdline.Period(cmd, &p.watch, "watch", 0, "ask again after this time, and show the answer when it changes; without a time, after 2s")
 	f.Lookup("watch").NoOptDefVal = "2s"
 	f.StringVar(&p.filter.Name, "name", "", "only what has this name; * and ? stand for any text and any character")
 	f.StringVar(&p.filter.State, "state", "", "only what is in this state, such as NACKED, failing or READY")
 	cmdline.CompleteWith(cmd, "state", status.States()...)
+}
+
+// addConnection adds the flags that say how to connect to the process, and how to print the answer.
+func (p *processFlags) addConnection(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&p.process.TLS, "tls", false, "ask the process with TLS; so do --ca, --cert, --key, --server-name and --insecure")
+	cmdline.File(cmd, &p.process.CA, "ca", "PEM file with the authorities of the process's certificate (default the system's)")
+	cmdline.File(cmd, &p.process.Cert, "cert", "PEM file with the certificate to present to the process")
+	cmdline.File(cmd, &p.process.Key, "key", "PEM file with the key of that certificate")
+	cmdline.Text(cmd, &p.process.ServerName, "server-name", "a name", "name in the process's certificate, and authority of the request (default the address)")
+	f.BoolVar(&p.process.Insecure, "insecure", false, "accept any certificate of the process")
 	cmdline.TextOrData(cmd, &p.format)
 }
 

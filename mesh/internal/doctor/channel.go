@@ -1,0 +1,302 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/xds"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Channel examines what a program would get that dials a target with the bootstrap of a file, or of the environment if file is
+// empty. Without a target, only the bootstrap and the management servers are examined. ctx bounds the examination: what has not
+// arrived when it ends is reported as missing.
+func Channel(ctx context.Context, file, target string) *Report {
+	r := &Report{Of: target}
+	if target == "" {
+		r.Of = "bootstrap"
+	}
+	config, opts := r.bootstrap(file)
+	if config == nil {
+		return r
+	}
+	servers := config.Servers
+	if target != "" {
+		authority, endpoint, err := explain.ParseTarget(target)
+		if err == nil {
+			_, err = config.ListenerName(authority, endpoint)
+		}
+		if err != nil {
+			r.fail("dial xds:///SERVICE, or add the authority to the bootstrap", "target", target, "%v", err)
+			return r
+		}
+		if a, err := config.Authority(authority); authority != "" && err == nil {
+			servers = a.Servers
+		}
+	}
+	defer r.certificates(ctx, config)()
+	for _, s := range servers {
+		r.server(ctx, s)
+	}
+	if target != "" && !r.Failed() {
+		r.channel(ctx, target, opts)
+	}
+	return r
+}
+
+// bootstrap reads the bootstrap. config is nil if it cannot be used; opts are for channels with it.
+func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds.Option) {
+	const step = "bootstrap"
+	var err error
+	if file == "" {
+		config, err = bootstrap.FromEnv()
+	} else {
+		var data []byte
+		if data, err = os.ReadFile(file); err == nil {
+			config, err = bootstrap.Parse(file, data)
+			opts = append(opts, dynxds.WithBootstrap(data))
+		}
+	}
+	var several *bootstrap.Faults
+	switch {
+	case errors.Is(err, bootstrap.ErrNotConfigured):
+		r.fail("write one with dynxds bootstrap --server HOST:PORT > bootstrap.json, and set GRPC_XDS_BOOTSTRAP to its path", step, "", "%v", err)
+	case errors.As(err, &several):
+		for _, f := range several.List[:min(len(several.List), maxLines)] {
+			r.fail("docs/reference/bootstrap.md has all keys", step, several.Source, "%v", f)
+		}
+	case err != nil:
+		r.fail("correct the path, or the permissions of the file", step, "", "%v", err)
+	default:
+		r.ok(step, config.Source, "node %q, %s", config.Node.GetId(), faults.Count(len(config.Servers), "control plane"))
+		return config, opts
+	}
+	return nil, nil
+}
+
+// certificates reads the certificates of the bootstrap's certificate providers. close ends what it opened.
+func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (close func()) {
+	const step = "certificates"
+	var opened []*certfiles.Provider
+	for name, p := range config.CertificateProviders {
+		switch {
+		case p.Buildable == nil:
+			r.warn("import the plugin in the program, or correct plugin_name", step, name, "this command has no plugin %q, so that it does not know the certificates", p.PluginName)
+		case p.PluginName != certfiles.PluginName:
+			r.ok(step, name, "of plugin %q, which was not asked", p.PluginName)
+		default:
+			files, err := certfiles.Parse(p.Config)
+			if err == nil {
+				provider := certfiles.NewProvider(files)
+				opened = append(opened, provider)
+				_, err = provider.KeyMaterial(ctx)
+			}
+			if err != nil {
+				r.fail("correct the files of certificate_providers in the bootstrap, and their permissions", step, name, "%v", err)
+				continue
+			}
+			r.ok(step, name, "the files can be read")
+		}
+	}
+	for _, c := range certfiles.Identities() {
+		if text := livestate.CertificateEnd(c.Left()); c.Ending() {
+			r.warn("renew the file, which is read again without a restart", "certificate", c.File, "%s", text)
+		} else {
+			r.ok("certificate", c.File, "%s", text)
+		}
+	}
+	return func() {
+		for _, p := range opened {
+			p.Close()
+		}
+	}
+}
+
+// server connects to a management server.
+func (r *Report) server(ctx context.Context, s *bootstrap.Server) {
+	opts, release, err := s.DialOptions()
+	if err != nil {
+		r.fail("correct channel_creds and call_creds in the bootstrap", "credentials", s.URI, "%v", err)
+		return
+	}
+	defer release()
+	if host, port, ok := hostOf(s.URI); ok && !r.reach(ctx, host, port) {
+		return
+	}
+	cc, err := grpc.NewClient(s.URI, opts...)
+	if err != nil {
+		r.fail("correct server_uri in the bootstrap", "server", s.URI, "%v", err)
+		return
+	}
+	defer cc.Close()
+	step := "TLS"
+	if s.CredentialsType == "insecure" {
+		step = "HTTP/2"
+	}
+	if _, err := ask(ctx, cc); err != nil {
+		fix := "compare the server's certificate with channel_creds in the bootstrap; the server may also be in plaintext"
+		if step != "TLS" {
+			fix = "is it a gRPC server? If it wants TLS, write the bootstrap with dynxds bootstrap --tls, and with --cert and --key if it wants a certificate of clients"
+		}
+		r.fail(fix, step, s.URI, "%v", err)
+		return
+	}
+	r.ok(step, s.URI, "connected, credentials of type %s", s.CredentialsType)
+}
+
+// reach resolves a host, and connects to its port.
+func (r *Report) reach(ctx context.Context, host, port string) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if net.ParseIP(host) == nil {
+		addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			r.fail("correct server_uri in the bootstrap, or the name in DNS", "DNS", host, "%v", err)
+			return false
+		}
+		r.ok("DNS", host, "%s", faults.Few(addresses, 4, ", "))
+	}
+	address := net.JoinHostPort(host, port)
+	began := time.Now()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		fix := "start the control plane, or correct server_uri in the bootstrap"
+		if ctx.Err() != nil || os.IsTimeout(err) {
+			fix = "look for a firewall or a NetworkPolicy between this host and the control plane, and at server_uri in the bootstrap"
+		}
+		r.fail(fix, "TCP", address, "%v", err)
+		return false
+	}
+	conn.Close()
+	r.ok("TCP", address, "connected in %v", time.Since(began).Round(100*time.Microsecond))
+	return true
+}
+
+// hostOf returns the host and the port in the URI of a server, if it has them and gRPC's resolver "dns" or none is for it.
+func hostOf(uri string) (host, port string, ok bool) {
+	if scheme, _, found := strings.Cut(uri, ":///"); found {
+		u, err := url.Parse(uri)
+		if err != nil || scheme != "dns" && scheme != "passthrough" {
+			return "", "", false
+		}
+		uri = strings.TrimPrefix(u.Path, "/")
+	}
+	host, port, err := net.SplitHostPort(uri)
+	return host, port, err == nil && host != "" && host != "unix"
+}
+
+// channel opens a channel to a target, and checks what it gets.
+func (r *Report) channel(ctx context.Context, target string, opts []dynxds.Option) {
+	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	if err == nil {
+		var cc *grpc.ClientConn
+		if cc, err = grpc.NewClient(target, append(dynxds.DialOptions(opts...), grpc.WithTransportCredentials(creds))...); err == nil {
+			defer cc.Close()
+			cc.Connect()
+		}
+	}
+	if err != nil {
+		r.fail("dial xds:///SERVICE", "channel", target, "%v", err)
+		return
+	}
+	s := await(ctx, target)
+	if s == nil {
+		r.fail("ask again with a longer --timeout", "channel", target, "it has no state yet")
+		return
+	}
+	r.servers(s.Client.Servers)
+	for _, c := range r.survey(s) {
+		if value := s.Values[c.Name]; value != nil {
+			r.endpoints(ctx, c, value)
+		}
+	}
+}
+
+// again is after how long the state of the channel is looked at without a change, as not everything in it announces its changes.
+const again = 200 * time.Millisecond
+
+// await returns the survey of a channel when nothing more is to be expected, or the last one when ctx ends.
+func await(ctx context.Context, target string) (s *explain.Survey) {
+	changed, stop := changes.Watch()
+	defer stop()
+	ticks := time.NewTicker(again)
+	defer ticks.Stop()
+	for {
+		if next, err := explain.SurveyProcess(ctx, target); err == nil {
+			s = next
+			if settled(s) || byDNS(target) {
+				return s
+			}
+		}
+		select {
+		case <-changed:
+		case <-ticks.C:
+		case <-ctx.Done():
+			return s
+		}
+	}
+}
+
+// settled reports whether a channel waits for nothing.
+func settled(s *explain.Survey) bool {
+	if s.Listener == nil {
+		return false
+	}
+	for _, server := range s.Client.Servers {
+		if server.Error != "" {
+			return true
+		}
+	}
+	resources := []*explain.ResourceStatus{s.Listener, s.RouteConfig}
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		if resources = append(resources, c.Resource); c.Assignment != nil {
+			resources = append(resources, c.Assignment.Resource)
+		}
+		if c.Waits != "" {
+			return false
+		}
+	}
+	for _, resource := range resources {
+		if resource == nil || resource.Cached {
+			continue
+		}
+		if waits, _ := resource.Missing(); waits != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// byDNS reports whether DNS resolves the channel of a target.
+func byDNS(target string) bool {
+	for _, c := range dynxds.Channels() {
+		if c.Target == target && c.Mode == dynxds.ModeDNS {
+			return true
+		}
+	}
+	return false
+}
+
+// Target returns the target of a service, or the target itself.
+func Target(arg string) string {
+	if strings.Contains(arg, ":///") || strings.HasPrefix(arg, "xds:") {
+		return arg
+	}
+	return fmt.Sprintf("xds:///%s", arg)
+}

@@ -1,0 +1,114 @@
+// Package doctor follows the way of an RPC and says at which step it fails, and what to do about that: bootstrap, management
+// servers, Listener, routes, clusters, endpoints.
+//
+// [Channel] tries each step itself, as a program with the same bootstrap would; [Process] takes what a running process says of its
+// channels. The result is a [Report], a plain value for JSON. The package opens one channel for the length of an examination,
+// sends health checks to endpoints, and no RPC of the application. It explains no single RPC: package explain does.
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
+)
+
+// Result is how a check ended.
+type Result string
+
+// The values of Result.
+const (
+	OK Result = "ok"
+	// Warning: RPCs work, or it is not known whether they do.
+	Warning Result = "warning"
+	// Failed: RPCs fail, all or those to an endpoint.
+	Failed Result = "failed"
+)
+
+// Check is one step of the way.
+type Check struct {
+	Result Result `json:"result"`
+	// Step is the kind of the step, such as "Listener", and Name what was looked at, which may be empty.
+	Step string `json:"step"`
+	Name string `json:"name,omitempty"`
+	// Text is what was found, and Fix what to do unless that is good.
+	Text string `json:"text"`
+	Fix  string `json:"fix,omitempty"`
+}
+
+// Report is the checks in the order of the way.
+type Report struct {
+	Of     string  `json:"of"`
+	Checks []Check `json:"checks"`
+}
+
+// Failed reports whether a check has failed.
+func (r *Report) Failed() bool { return r.first(Failed) != nil }
+
+func (r *Report) first(result Result) *Check {
+	for i := range r.Checks {
+		if r.Checks[i].Result == result {
+			return &r.Checks[i]
+		}
+	}
+	return nil
+}
+
+func (r *Report) ok(step, name, format string, args ...any) { r.add(OK, "", step, name, format, args) }
+
+func (r *Report) warn(fix, step, name, format string, args ...any) {
+	r.add(Warning, fix, step, name, format, args)
+}
+
+func (r *Report) fail(fix, step, name, format string, args ...any) {
+	r.add(Failed, fix, step, name, format, args)
+}
+
+func (r *Report) add(result Result, fix, step, name, format string, args []any) {
+	text := bounds.Text(fmt.Sprintf(format, args...), bounds.ErrorText)
+	r.Checks = append(r.Checks, Check{result, step, faults.Shorten(name, faults.MaxQuoted), text, fix})
+}
+
+// marks stand before the lines of checks.
+var marks = map[Result]struct {
+	mark  string
+	style styled.Style
+}{OK: {"✓", styled.Good}, Warning: {"!", styled.Doubtful}, Failed: {"✗", styled.Bad}}
+
+// Lines returns the report for a terminal: a line for each check, what to do below those that are not good, and at the end
+// the first that failed.
+func (r *Report) Lines() (text styled.Text) {
+	width := 0
+	for i := range r.Checks {
+		width = max(width, utf8.RuneCountInString(r.Checks[i].Step))
+	}
+	line := func(style styled.Style, format string, args ...any) {
+		text.Add(style, "%s", faults.Printable(fmt.Sprintf(format, args...), ""))
+	}
+	failed := 0
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		m := marks[c.Result]
+		of := c.Text
+		if c.Name != "" {
+			of = c.Name + ": " + c.Text
+		}
+		line(m.style, "%s %-*s  %s", m.mark, width, c.Step, of)
+		if c.Fix != "" {
+			line(styled.Plain, "  %s  → %s", strings.Repeat(" ", width), c.Fix)
+		}
+		if c.Result == Failed {
+			failed++
+		}
+	}
+	text.Add(styled.Plain, "")
+	if first := r.first(Failed); first != nil {
+		line(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
+	} else {
+		line(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))
+	}
+	return text
+}

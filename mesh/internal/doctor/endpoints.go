@@ -1,0 +1,145 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/clustertls"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/explain"
+)
+
+const (
+	// stepTimeout bounds the wait for one host.
+	stepTimeout = 5 * time.Second
+	// maxProbed bounds the endpoints of a cluster that are tried, and maxAtOnce how many are at a time.
+	maxProbed, maxAtOnce = 50, 16
+	// maxLines bounds the endpoints of a cluster that have a line of their own.
+	maxLines = 10
+)
+
+// endpoints connects to the endpoints of a cluster, as its Cluster asks for, and asks for their health.
+func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsresource.Cluster) {
+	if value.HTTPConnect {
+		r.warn("", "endpoints", c.Name, "they are behind HTTP proxies, so that they were not tried")
+		return
+	}
+	pool := clustertls.NewPool(true, insecure.NewCredentials(), nil)
+	bundle, release := pool.Acquire(c.Name, value)
+	defer release()
+	var list []*explain.Endpoint
+	for _, e := range endpointsOf(c.Assignment) {
+		if e.Usable {
+			list = append(list, e)
+		}
+	}
+	found := make([]probed, min(len(list), maxProbed))
+	turns := make(chan struct{}, maxAtOnce)
+	var probing sync.WaitGroup
+	for i := range found {
+		probing.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			found[i] = probe(ctx, bundle.Address(list[i].Address, list[i].Hostname, ""), bundle, value.Security != nil)
+		})
+	}
+	probing.Wait()
+	good, failed := 0, 0
+	for i, p := range found {
+		switch {
+		case p.failed:
+			if failed++; failed <= maxLines {
+				r.fail(advice(p.text), "endpoint", list[i].Address, "%s", p.text)
+			}
+		case len(found) <= maxLines:
+			r.ok("endpoint", list[i].Address, "%s", p.text)
+			fallthrough
+		default:
+			good++
+		}
+	}
+	if len(found) > maxLines {
+		left := ""
+		if more := len(list) - len(found); more > 0 {
+			left = fmt.Sprintf(", %d more were not tried", more)
+		}
+		r.ok("endpoints", c.Name, "%d of %d answer%s", good, len(found), left)
+	}
+}
+
+// probed is what became of an attempt to use an endpoint.
+type probed struct {
+	failed bool
+	text   string
+}
+
+// probe connects to an address, and asks the health service for the health of the server.
+func probe(ctx context.Context, address resolver.Address, bundle *clustertls.Bundle, secure bool) probed {
+	r := manual.NewBuilderWithScheme("dynxds-doctor")
+	r.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{address}}}})
+	opts := []grpc.DialOption{grpc.WithResolvers(r), grpc.WithAuthority(address.Addr)}
+	if bundle == nil {
+		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	} else {
+		opts = append(opts, grpc.WithCredentialsBundle(bundle))
+	}
+	cc, err := grpc.NewClient(r.Scheme()+":///endpoint", opts...)
+	if err != nil {
+		return probed{true, err.Error()}
+	}
+	defer cc.Close()
+	how := "plaintext"
+	if secure {
+		how = "TLS"
+	}
+	health, err := ask(ctx, cc)
+	switch {
+	case err != nil:
+		return probed{true, err.Error()}
+	case health == "NOT_SERVING":
+		return probed{true, "connected, " + how + "; its health service says NOT_SERVING"}
+	}
+	return probed{text: "connected, " + how + health}
+}
+
+// ask connects a channel, and returns what its server's health service says. The error is why it cannot be connected.
+func ask(ctx context.Context, cc *grpc.ClientConn) (health string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	answer, err := grpc_health_v1.NewHealthClient(cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
+	switch code := status.Code(err); {
+	case err == nil && answer.GetStatus() == grpc_health_v1.HealthCheckResponse_NOT_SERVING:
+		return "NOT_SERVING", nil
+	case err == nil:
+		return ", " + answer.GetStatus().String(), nil
+	case code == codes.Unimplemented:
+		return ", no health service", nil
+	case code == codes.Unavailable && cc.GetState() != connectivity.Ready, code == codes.DeadlineExceeded:
+		return "", fmt.Errorf("%s", reason(err))
+	default:
+		return fmt.Sprintf(", health check: %v", code), nil
+	}
+}
+
+// reason is the error of a connection without what gRPC puts before each.
+func reason(err error) string {
+	text := status.Convert(err).Message()
+	for _, before := range []string{"connection error: desc = ", "last connection error: ", "transport: Error while dialing: "} {
+		if _, after, found := strings.Cut(text, before); found {
+			text = after
+		}
+	}
+	return strings.Trim(text, `"`)
+}

@@ -1,0 +1,229 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/mesh/explain"
+)
+
+// servers checks what the xDS client says of its management servers.
+func (r *Report) servers(list []explain.Server) {
+	const step = "ADS"
+	for _, s := range list {
+		switch {
+		case s.Error != "":
+			r.fail("look at the log of the control plane; resources that are in use stay in use meanwhile", step, s.URI, "%s", s.Error)
+		case s.Connected:
+			r.ok(step, s.URI, "the server answers")
+		default:
+			r.warn("ask again: it may be starting", step, s.URI, "it has not answered yet")
+		}
+	}
+}
+
+// survey checks the resources of a channel, and returns the clusters whose endpoints are known.
+func (r *Report) survey(s *explain.Survey) (known []*explain.Cluster) {
+	if s.Listener == nil {
+		r.fail("see docs/tasks/dns.md for when DNS takes over, and the checks above for the control plane", "channel", s.Request.Target, "%s", s.Outcome)
+		return nil
+	}
+	if !r.resource(s.Listener, "the target") {
+		return nil
+	}
+	switch {
+	case s.RouteConfig == nil:
+	case s.RouteConfig != s.Listener && !r.resource(s.RouteConfig, fmt.Sprintf("Listener %q", s.Listener.Name)):
+		return nil
+	}
+	const step = "virtual host"
+	chosen := false
+	for i := range s.VirtualHosts {
+		if vh := &s.VirtualHosts[i]; vh.Chosen {
+			chosen = true
+			r.ok(step, vh.Name, "%s", vh.Reason)
+		}
+	}
+	if !chosen {
+		r.fail("add the authority to the domains of a virtual host, or dial with grpc.WithAuthority", step, "", "%s", s.Outcome)
+		return nil
+	}
+	if len(s.Clusters) == 0 {
+		r.warn("dynxds explain shows what the routes do", "clusters", "", "no route leads to a cluster by name")
+	}
+	for i := range s.Clusters {
+		if c := &s.Clusters[i]; r.cluster(c) {
+			known = append(known, c)
+		}
+	}
+	for _, note := range s.Notes {
+		r.warn("", "note", "", "%s", note)
+	}
+	return known
+}
+
+// resource checks a resource, of which by is what needs it. It reports whether there is one to go on with.
+func (r *Report) resource(s *explain.ResourceStatus, by string) bool {
+	if !r.usable(s, by) {
+		return false
+	}
+	if s.Error == "" {
+		r.ok(s.Type, s.Name, "%s", summary(s))
+	}
+	return true
+}
+
+// summary describes a resource that nothing is wrong with.
+func summary(s *explain.ResourceStatus) string {
+	text := s.State
+	if s.Version != "" {
+		text += ", version " + faults.Quote(s.Version)
+	}
+	if len(s.Ignored) > 0 {
+		text += fmt.Sprintf(", %s (see dynxds explain)", faults.Count(len(s.Ignored), "ignored field"))
+	}
+	return text
+}
+
+// usable adds a check only if something is wrong with a resource.
+func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
+	const correct = "correct it in the control plane; dynxds validate finds such errors before clients do"
+	waits, fails := s.Missing()
+	switch {
+	case len(s.Faults) > 0:
+		r.fail(correct, s.Type, s.Name, "%s", s.Faults[0])
+		return false
+	case s.Cached && s.Error == "":
+		return true
+	case s.Cached:
+		r.warn(correct, s.Type, s.Name, "%s, an older version is in use: %s", s.State, s.Error)
+		return true
+	case s.State == "NACKED":
+		r.fail(correct, s.Type, s.Name, "%s: %s", s.State, s.Error)
+	case fails != "" && s.Type == "Listener":
+		r.fail("correct the name of the target, or add the service to the control plane", s.Type, s.Name, "%s", cmp.Or(s.Error, fails))
+	case fails != "":
+		r.fail(fmt.Sprintf("add it to the control plane, for %s", by), s.Type, s.Name, "%s", cmp.Or(s.Error, fails))
+	default:
+		r.fail(silent, s.Type, s.Name, "%s", waits)
+	}
+	return false
+}
+
+// silent is what to do about a resource that has not arrived.
+const silent = "look at the control plane: it is connected, and does not answer for this name"
+
+// cluster checks a cluster, and reports whether its endpoints are known.
+func (r *Report) cluster(c *explain.Cluster) bool {
+	by := "the routes"
+	if c.Of != "" {
+		by = fmt.Sprintf("cluster %q", c.Of)
+	}
+	a, text := c.Assignment, ""
+	if c.Resource != nil {
+		if !r.usable(c.Resource, by) {
+			return false
+		}
+		text = summary(c.Resource) + ", "
+	}
+	if a != nil && a.Resource != nil && !r.usable(a.Resource, fmt.Sprintf("cluster %q", c.Name)) {
+		return false
+	}
+	const step = "cluster"
+	switch {
+	case c.Unknown != "":
+		r.warn("", step, c.Name, "%s", c.Unknown)
+	case c.Waits != "":
+		r.fail(silent, step, c.Name, "%s", c.Waits)
+	case len(c.Members) > 0 && c.Error != "":
+		r.fail("see the clusters under it", step, c.Name, "%s", c.Error)
+	case len(c.Members) > 0:
+		r.ok(step, c.Name, "%saggregate of %s", text, strings.Join(c.Members, ", "))
+	case a == nil:
+	case len(endpointsOf(a)) == 0:
+		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
+	case a.InUse < 0 && c.Error != "" && !hasReported(a):
+		r.fail("see the health of its endpoints in the control plane", step, c.Name, "%s", c.Error)
+	default:
+		if c.Settings != nil {
+			text += "security: " + c.Settings.TLS
+		}
+		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), faults.Count(len(endpointsOf(a)), "endpoint"))
+		return true
+	}
+	return false
+}
+
+// hasReported reports whether a process says how endpoints are.
+func hasReported(a *explain.ClusterAssignment) bool {
+	for _, e := range endpointsOf(a) {
+		if e.State != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
+	for i := range a.Priorities {
+		for j := range a.Priorities[i].Localities {
+			l := &a.Priorities[i].Localities[j]
+			for k := range l.Endpoints {
+				all = append(all, &l.Endpoints[k])
+			}
+		}
+	}
+	return all
+}
+
+// reported checks the endpoints of a cluster by what a process says of them.
+func (r *Report) reported(c *explain.Cluster) {
+	ready, all := 0, endpointsOf(c.Assignment)
+	for _, e := range all {
+		bad := e.State == string(inspect.TransientFailure) || e.Ejected || e.HealthCheck == "NOT_SERVING"
+		switch {
+		case e.State == string(inspect.Ready) && !bad:
+			ready++
+		case bad:
+			how := strings.TrimSpace(e.State + " " + e.HealthCheck)
+			if e.Ejected {
+				how += ", ejected by outlier detection"
+			}
+			r.fail(advice(e.LastError), "endpoint", e.Address, "%s", strings.Trim(how+": "+e.LastError, ": "))
+		}
+	}
+	switch {
+	case ready > 0:
+		r.ok("endpoints", c.Name, "%d of %d connected", ready, len(all))
+	case c.Connections != "":
+		r.ok("endpoints", c.Name, "%s", c.Connections)
+	}
+	if c.RPCs != "" {
+		r.ok("RPCs", c.Name, "%s", c.RPCs)
+	}
+}
+
+// advice says what to do about the error of a connection.
+func advice(text string) string {
+	switch {
+	case strings.Contains(text, "connection refused"):
+		return "start the server, or correct its address in the control plane"
+	case strings.Contains(text, "does not speak TLS"):
+		return "the server is in plaintext, and the Cluster asks for TLS: give the server a certificate, or remove the Cluster's transport_socket"
+	case strings.Contains(text, "certificate provider"):
+		return "add the instance to certificate_providers of the bootstrap, or correct its files"
+	case strings.Contains(text, "certificate"), strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
+		return "compare the server's certificate with the roots and names that the Cluster asks for (docs/tasks/tls.md)"
+	case strings.Contains(text, "timeout"), strings.Contains(text, "in time"), strings.Contains(text, "deadline"), strings.Contains(text, "timed out"):
+		return "look for a firewall or a NetworkPolicy between this host and the server"
+	case strings.Contains(text, "no such host"):
+		return "correct the name in the control plane, or in DNS"
+	case strings.Contains(text, "error reading server preface"), strings.Contains(text, "EOF"), strings.Contains(text, "reset by peer"):
+		return "the server may want TLS, which the Cluster does not ask for, or is no gRPC server (docs/tasks/tls.md)"
+	default:
+		return "look at the log of the server"
+	}
+}
