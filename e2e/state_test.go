@@ -85,7 +85,7 @@ func TestStateFollowsAnOutage(t *testing.T) {
 	}
 	state := await("both endpoints are connected", func(s *livestate.State) bool { return len(s.Clusters) == 1 && s.Clusters[0].Endpoints.Ready == 2 })
 	c := state.Clusters[0]
-	if state.Verdict.State != livestate.Well || len(state.Problems) > 0 || c.Health != livestate.Well || c.Name != name || c.Target != "xds:///"+service ||
+	if state.Verdict.State != livestate.Healthy || len(state.Problems) > 0 || c.Health != livestate.Healthy || c.Name != name || c.Target != "xds:///"+service ||
 		c.RPCs == nil || c.RPCs.Codes["OK"] < 10 || c.RPCs.Minute.P99 == nil || *c.RPCs.Minute.P99 <= 0 || !strings.Contains(state.Verdict.Text, "no errors in ") {
 		t.Errorf("while all is well: %s, problems %+v, cluster %+v, RPCs %+v", state.Verdict.Text, state.Problems, c, c.RPCs)
 	}

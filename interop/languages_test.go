@@ -132,7 +132,7 @@ func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
 		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
 		client.mustReach(t, "blue", "the beginning")
 		xdstest.NoError(t, os.Remove(filepath.Join(f.dir, "mesh.yaml")))
-		f.lookAgain("the folder is faulty; clients keep the last good state", "published")
+		f.lookAgain("the folder has errors; clients keep the last good state", "published")
 		client.mustReach(t, "blue", "the folder was emptied")
 		// One that comes then is served as well.
 		start(t, "xds:///echo", f.bootstrap("frontend", "v2"), emptyCall).mustReach(t, "blue", "the folder was emptied, by a new client")

@@ -242,7 +242,7 @@ endpoints:
 	expect("v1", "v1")
 	f.reload("owner.yaml", toVersion("owner", everybody, "v2"), "published")
 	expect("v1", "v2")
-	f.reload("owner.yaml", "kind: MeshHTTPRoute\nnam: owner\n", "the folder is faulty; clients keep the last good state")
+	f.reload("owner.yaml", "kind: MeshHTTPRoute\nnam: owner\n", "the folder has errors; clients keep the last good state")
 	expect("v1", "v2")
 	f.reload("owner.yaml", toVersion("owner", everybody, "v1"), "published")
 	expect("v1", "v1")

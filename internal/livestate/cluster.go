@@ -54,7 +54,7 @@ func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
 	case c.Phase == inspect.PhaseServing && d.Endpoints.Failing+d.Endpoints.Ejected > 0:
 		d.Health, d.Error, d.Since = Degraded, d.endpointError(), d.endpointSince()
 	case succeeded, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
-		d.Health = Well
+		d.Health = Healthy
 	case c.Phase == inspect.PhaseDormant, c.Phase == inspect.PhaseServing && c.State == inspect.Idle && ended == 0:
 		d.Health = Idle
 	default:

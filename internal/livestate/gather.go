@@ -216,7 +216,7 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 			logger.Errorf("cluster %q of channel %q cannot be described: %v\n%s", name, channel.Target, p, debug.Stack())
 			c = clusterOf(k.target, &inspect.Cluster{
 				Name: name, Phase: inspect.PhaseResolving, State: inspect.Idle, Unserved: true,
-				Error: "its endpoints are not known", Notes: fmt.Sprintf("it cannot be described, which is a fault of dynxds: %v", p),
+				Error: "its endpoints are not known", Notes: fmt.Sprintf("it cannot be described, which is an error of dynxds: %v", p),
 			}, g.counted[k])
 		}
 	}()
@@ -325,7 +325,7 @@ func (g *gathering) lastChange() time.Time {
 // channel adds a channel.
 func (g *gathering) channel(c *inspect.Channel) {
 	d := Channel{
-		Number: c.Number, Target: c.Target, Mode: c.Mode, State: string(c.State), Health: Well, Since: c.Since,
+		Number: c.Number, Target: c.Target, Mode: c.Mode, State: string(c.State), Health: Healthy, Since: c.Since,
 		RPCs: rpcsOf(g.counted[clusterKey{c.Target, ""}]),
 	}
 	g.facts.Channels++

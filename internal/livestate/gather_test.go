@@ -184,7 +184,7 @@ func TestHealthOfAChannel(t *testing.T) {
 		want    Health
 		err     string
 	}{
-		{"configured", with("xDS", inspect.Ready, &inspect.Config{Version: 1}), nil, Well, ""},
+		{"configured", with("xDS", inspect.Ready, &inspect.Config{Version: 1}), nil, Healthy, ""},
 		{"idle", with("xDS", inspect.Idle, nil), nil, Idle, ""},
 		{"without a bootstrap", with("undecided", inspect.TransientFailure, nil), nil, Failing, "no bootstrap"},
 		{"refused", with("xDS", inspect.TransientFailure, &inspect.Config{Version: 1, Error: "no virtual host"}), nil, Failing, "no virtual host"},
@@ -479,7 +479,7 @@ func TestAPanicIsShown(t *testing.T) {
 	take := func() *Cluster {
 		t.Helper()
 		s := Take(t.Context(), &Source{Channels: []inspect.Channel{one}})
-		if len(s.Clusters) != 2 || s.Clusters[1].Name != "well" || s.Clusters[1].Health != Well {
+		if len(s.Clusters) != 2 || s.Clusters[1].Name != "well" || s.Clusters[1].Health != Healthy {
 			t.Fatalf("the clusters are %+v", s.Clusters)
 		}
 		return s.Clusters[0]

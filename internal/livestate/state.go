@@ -1,5 +1,5 @@
 // Package livestate says how the process is: which clusters work and which do not, what becomes of their RPCs, how it
-// stands with its control planes, what is wrong, worst first, and in one line whether it is well.
+// stands with its control planes, what is wrong, worst first, and in one line whether it is healthy.
 //
 // Claims are about RPCs and connections, not about what was ACKed; what cannot be known is called unknown. The
 // values are made on request, of what packages channels, xdsclient and outcomes know, and are what the
@@ -14,7 +14,7 @@ import (
 )
 
 // Format is that of State as JSON. It grows when a key changes its meaning.
-const Format = "1"
+const Format = "2"
 
 // Health is how a cluster, or the process, is.
 type Health string
@@ -27,15 +27,15 @@ const (
 	Degraded Health = "degraded"
 	// Unknown: there is no sign either way.
 	Unknown Health = "unknown"
-	// Well: RPCs work, or there are connections to the endpoints.
-	Well Health = "well"
+	// Healthy: RPCs work, or there are connections to the endpoints.
+	Healthy Health = "healthy"
 	// Idle: a cluster that no RPC has needed lately, and that has no connection.
 	Idle Health = "idle"
 )
 
 // Rank orders Healths, the worst first.
 func (h Health) Rank() int {
-	for i, x := range [...]Health{Failing, Degraded, Unknown, Well} {
+	for i, x := range [...]Health{Failing, Degraded, Unknown, Healthy} {
 		if h == x {
 			return i
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// Verdict answers whether the process is well.
+// Verdict answers whether the process is healthy.
 type Verdict struct {
 	State Health `json:"state"` // but not Idle
 	// Text is the verdict in one line: that of the Parts.
@@ -97,14 +97,14 @@ func (f *Facts) health() Health {
 		return Degraded
 	case f.uncounted(): // Connections alone do not say that RPCs work.
 		return Unknown
-	case f.Clusters[Well] > 0, f.Ended > f.Failed:
-		return Well
+	case f.Clusters[Healthy] > 0, f.Ended > f.Failed:
+		return Healthy
 	default:
 		return Unknown
 	}
 }
 
-// subject is the first part, which says what is failing, degraded, well or not known.
+// subject is the first part, which says what is failing, degraded, healthy or not known.
 func (f *Facts) subject(h Health) Part {
 	all := 0
 	for _, n := range f.Clusters {
@@ -133,23 +133,23 @@ func (f *Facts) subject(h Health) Part {
 	case h == Degraded && f.Lost+f.Behind > 0:
 		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
 	case h == Degraded && f.Faults > 0:
-		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with a fault"}
+		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with an error"}
 	case h == Degraded:
 		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Ending, "certificate") + " at the end"}
-	case h == Well && f.Clusters[Well] == 0:
-		return Part{About: "rpcs", Text: "Well: RPCs"}
-	case h == Well && all == f.Clusters[Well]:
-		clusters.Text = "Well: " + faults.Count(all, "cluster")
-	case h == Well:
-		clusters.Text = fmt.Sprintf("Well: %s of %s in use", faults.Number(f.Clusters[Well]), faults.Count(all, "cluster"))
+	case h == Healthy && f.Clusters[Healthy] == 0:
+		return Part{About: "rpcs", Text: "Healthy: RPCs"}
+	case h == Healthy && all == f.Clusters[Healthy]:
+		clusters.Text = "Healthy: " + faults.Count(all, "cluster")
+	case h == Healthy:
+		clusters.Text = fmt.Sprintf("Healthy: %s of %s in use", faults.Number(f.Clusters[Healthy]), faults.Count(all, "cluster"))
 	case f.Channels == 0:
 		return Part{About: "channels", Text: "Unknown: no xDS channel is in use"}
 	case f.ByDNS == f.Channels:
 		return Part{About: "channels", Text: "Unknown: no channel is configured by xDS"}
 	case all == 0:
 		return Part{About: "channels", Text: "Unknown: no configuration yet"}
-	case f.Clusters[Well] > 0:
-		clusters.Text = fmt.Sprintf("Unknown: %s of %s connected", faults.Number(f.Clusters[Well]), faults.Count(all, "cluster"))
+	case f.Clusters[Healthy] > 0:
+		clusters.Text = fmt.Sprintf("Unknown: %s of %s connected", faults.Number(f.Clusters[Healthy]), faults.Count(all, "cluster"))
 	case all == 1:
 		clusters.Text = "Unknown: the only cluster is not connected"
 	default:

@@ -19,7 +19,7 @@ import (
 const applyHelp = `Makes the documents in the store those of a folder: files that differ are written, each under its name, and
 what the store has under other names is deleted.
 
-Before that the folder is checked as "dynxds validate" does; nothing is written if a document has a fault, or if clients
+Before that the folder is checked as "dynxds validate" does; nothing is written if a document has an error, or if clients
 would get errors or reject what they get. All is written in one transaction: replicas, which watch the store, have all of
 it or nothing. If another program writes at the same time, the last one wins, also as a whole. If the store has the same
 files already, nothing is written. The history of the files is that of their Git repository.
@@ -118,7 +118,7 @@ func printChange(out io.Writer, c change) error {
 	}
 	old, err := c.old()
 	if err != nil {
-		fmt.Fprintf(out, "note: the documents that the store has had are faulty, and count as none: %s\n", faults.Printable(err.Error(), "\n\t"))
+		fmt.Fprintf(out, "note: the documents that the store has had have errors, and count as none: %s\n", faults.Printable(err.Error(), "\n\t"))
 	}
 	if w := site.Withdrawn(old, c.content); w.IsLarge() {
 		fmt.Fprintf(out, "note: this withdraws %s; replicas wait for their --withdrawal-delay before they do that\n", faults.Printable(w.String(), ""))

@@ -102,11 +102,11 @@ func TestExplainProcess(t *testing.T) {
 	}
 	// Clients of other tests in this process may fail.
 	out, stderr, _ = run(t, "status", process, "--name", "c")
-	if want := "\n  cluster c: well, 1 of 1 endpoint connected"; !strings.Contains(out, "xds:///"+service+"\n  Well: ") || !strings.Contains(out, want) {
+	if want := "\n  cluster c: healthy, 1 of 1 endpoint connected"; !strings.Contains(out, "xds:///"+service+"\n  Healthy: ") || !strings.Contains(out, want) {
 		t.Errorf("%s; want %q:\n%s", stderr, want, out)
 	}
 
-	// A backend that is gone is neither "well" nor "connected", however healthy the control plane calls it.
+	// A backend that is gone is neither "healthy" nor "connected", however healthy the control plane calls it.
 	backend.Stop()
 	cmdtest.Await(t, func() string {
 		_, _ = testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), new(testgrpc.Empty))

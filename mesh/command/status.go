@@ -22,7 +22,7 @@ func newStatus() *cobra.Command {
 	var flags processFlags
 	cmd := &cobra.Command{
 		Use:     "status HOST:PORT",
-		Short:   "Say whether a process is well, what its xDS clients hold, and which fields they ignore",
+		Short:   "Say whether a process is healthy, what its xDS clients hold, and which fields they ignore",
 		Long:    statusHelp,
 		Example: "  dynxds status localhost:50051\n  dynxds status localhost:50051 --state NACKED --watch",
 		Args:    oneArgument, ValidArgsFunction: cobra.NoFileCompletions,

@@ -92,7 +92,7 @@ var symptoms = []struct {
 		cmdtest.Write(t, dir, "shop.yaml", "kind: Service\nnme: shop\n")
 		p.signal(syscall.SIGHUP)
 		return s
-	}, []string{"the folder has 2 faults since", "shop.yaml:1"}},
+	}, []string{"the folder has 2 errors since", "shop.yaml:1"}},
 	{"NACK", func(t *testing.T) scene {
 		return fakeMesh(t, xdsmsg.With(xdsmsg.EDSCluster("c", ""), `lb_policy: MAGLEV maglev_lb_config: {table_size: {value: 4}}`))
 	}, []string{"Cluster c: NACKED", "tableSize must be a prime number"}},

@@ -97,7 +97,7 @@ func TestApply(t *testing.T) {
 	c.put(key("c.yaml"), "kind: Nonsense\n")
 	o.folder(first)
 	stdout, stderr, status := o.apply("--dry-run")
-	if want := "note: the documents that the store has had are faulty, and count as none: etcd:/mesh/docs/c.yaml:1: kind: unknown value"; status != 0 || !strings.Contains(stdout, want) {
+	if want := "note: the documents that the store has had have errors, and count as none: etcd:/mesh/docs/c.yaml:1: kind: unknown value"; status != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("a dry run over faulty documents: exit status %d, want 0 with %q:\n%s%s", status, want, stdout, stderr)
 	}
 	if stdout, stderr, status = o.apply(); status != 0 {

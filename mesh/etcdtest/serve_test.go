@@ -107,7 +107,7 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 		}
 		for name, document := range faulty {
 			for _, r := range []*replica{one, two} {
-				r.logged("the store is faulty; clients keep the last good state", name, document.fault)
+				r.logged("the store has errors; clients keep the last good state", name, document.fault)
 			}
 		}
 		served, moved = moved, m.move()
@@ -126,7 +126,7 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 
 	// Everything is lost, as after "etcdctl del" with too short a prefix.
 	m.delete(key("backend.yaml"))
-	one.logged("the store is faulty; clients keep the last good state", "has no documents")
+	one.logged("the store has errors; clients keep the last good state", "has no documents")
 	two.drain()
 	two.start()
 	two.logged("not ready: there is nothing to serve yet", "has no documents")

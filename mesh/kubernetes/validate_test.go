@@ -78,7 +78,7 @@ func TestValidateStrictly(t *testing.T) {
 	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "warning: ") {
 		t.Errorf("exit status %d, want 0 and a warning: %s%s", status, out, errs)
 	}
-	if _, errs, status := k.command("validate", "--strict"); status != 1 || !strings.Contains(errs, "1 warning, which counts as a fault with --strict") {
+	if _, errs, status := k.command("validate", "--strict"); status != 1 || !strings.Contains(errs, "1 warning, which counts as an error with --strict") {
 		t.Errorf("--strict: exit status %d, %s", status, errs)
 	}
 }

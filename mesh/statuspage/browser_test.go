@@ -205,7 +205,7 @@ func TestBrowserSearchesALargeMesh(t *testing.T) {
 	plane, conn := startChannel(t, "large", largeMesh(10_000, backend.Addr())...)
 	xdstest.NoError(t, call(t, conn))
 	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
-	c.await(`document.querySelector("#verdicts").innerText.includes("Well: 1 of 10,000 clusters in use")`)
+	c.await(`document.querySelector("#verdicts").innerText.includes("Healthy: 1 of 10,000 clusters in use")`)
 	c.await(`document.querySelector('[data-section="graph"]').innerText.includes("there are 10,001 routes")`)
 	var elements int
 	c.eval(`document.querySelectorAll("*").length`, &elements)

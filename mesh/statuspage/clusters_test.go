@@ -37,7 +37,7 @@ func TestClusters(t *testing.T) {
 		}
 	}
 	got := await(t, h, "clusters", func(c clustersView) bool {
-		return len(c.Items) == 3 && c.Items[0].Health == livestate.Failing && c.Items[0].Failed == 5 && c.Items[1].Health == livestate.Well
+		return len(c.Items) == 3 && c.Items[0].Health == livestate.Failing && c.Items[0].Failed == 5 && c.Items[1].Health == livestate.Healthy
 	})
 	b, w := got.Items[0], got.Items[1]
 	if b.Name != "broken" || b.Share != "100 %" || b.Endpoints.Failing != 1 || !strings.Contains(b.Error, "connection refused") || b.Since.IsZero() || b.P99 != nil {
@@ -54,7 +54,7 @@ func TestClusters(t *testing.T) {
 	if len(o.Problems) != 1 || o.Problems[0].Method != "/grpc.testing.TestService/Method" || o.Problems[0].ID != b.ID || o.Problems[0].Channel != b.Channel || b.Channel == 0 {
 		t.Errorf("the problems are %+v", o.Problems)
 	}
-	for state, name := range map[string]string{"failing": "broken", "well": "works", "idle": "unused"} {
+	for state, name := range map[string]string{"failing": "broken", "healthy": "works", "idle": "unused"} {
 		if c := section[clustersView](t, h, "clusters", "clusters.state", state); c.Found != 1 || c.Items[0].Name != name {
 			t.Errorf("state %s: %+v", state, c.Items)
 		}
@@ -96,26 +96,26 @@ func TestPlaneVerdict(t *testing.T) {
 		want  livestate.Health
 		text  string
 	}{
-		{"well", planeFacts{configuration: valid, inSync: 29, behind: 1}, livestate.Well,
-			"Well: 30 clients · folder mesh valid · 29 in sync, 1 behind, 0 refusing · 2 services, 1 policy · published"},
+		{"healthy", planeFacts{configuration: valid, inSync: 29, behind: 1}, livestate.Healthy,
+			"Healthy: 30 clients · folder mesh valid · 29 in sync, 1 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"nothing published", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 1}}, livestate.Failing,
-			"Failing: nothing is published yet · folder mesh with 1 fault"},
+			"Failing: nothing is published yet · folder mesh with 1 error"},
 		{"refused", planeFacts{configuration: valid, inSync: 28, refusing: 2}, livestate.Failing,
 			"Failing: 2 of 30 clients refuse their configuration · folder mesh valid · 28 in sync, 0 behind, 2 refusing · 2 services, 1 policy · published"},
 		{"faulty", planeFacts{configuration: faulty, inSync: 1}, livestate.Degraded,
-			"Degraded: the folder is faulty, clients keep what they have · folder mesh with 3 faults · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"permissive", planeFacts{configuration: &permissive}, livestate.Degraded, "Degraded: served despite 3 faults · folder mesh with 3 faults · 2 services, 1 policy · published"},
+			"Degraded: the folder has errors, clients keep what they have · folder mesh with 3 errors · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
+		{"permissive", planeFacts{configuration: &permissive}, livestate.Degraded, "Degraded: served despite 3 errors · folder mesh with 3 errors · 2 services, 1 policy · published"},
 		{"the store is gone", planeFacts{configuration: &planestate.State{Place: "store", Name: "etcd", Published: published, GoneSince: &since}}, livestate.Degraded,
 			"Degraded: the store does not answer, clients keep what they have · store etcd valid · 2 services, 1 policy · published"},
 		{"a withdrawal waits", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: published, Waiting: "it withdraws much"}}, livestate.Degraded,
 			"Degraded: a change waits · folder mesh valid · 2 services, 1 policy · published"},
 		{"errors for some clients", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1}}, inSync: 1},
-			livestate.Degraded, "Degraded: published with 1 fault · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
+			livestate.Degraded, "Degraded: published with 1 error · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"warnings", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Warnings: 3}}, inSync: 1},
-			livestate.Well, "Well: 1 client · folder mesh valid, 3 warnings · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
+			livestate.Healthy, "Healthy: 1 client · folder mesh valid, 3 warnings · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"late", planeFacts{inSync: 1, behind: 2, late: 1}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
 		{"nobody", planeFacts{}, livestate.Unknown, "Unknown: no client is connected"},
-		{"ready", planeFacts{configuration: valid}, livestate.Well, "Well: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
+		{"ready", planeFacts{configuration: valid}, livestate.Healthy, "Healthy: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
 	} {
 		v := tc.facts.judge()
 		var parts []string
@@ -138,12 +138,12 @@ func TestConfigurationOfAControlPlane(t *testing.T) {
 	}))
 	o := section[overview](t, h, "overview")
 	if o.Verdict != nil || o.Plane.State != livestate.Failing || len(o.Problems) != 1 || o.Problems[0].Severity != livestate.Failing ||
-		o.Problems[0].Text != "the folder has 2 faults; nothing is published yet: mesh/a.yaml:12: no service x" || o.Plane.Configuration.Faults != 2 {
+		o.Problems[0].Text != "the folder has 2 errors; nothing is published yet: mesh/a.yaml:12: no service x" || o.Plane.Configuration.Faults != 2 {
 		t.Errorf("overview %+v", o)
 	}
 	state = Configuration{Place: "folder", Name: "mesh", Published: &planestate.Published{At: since, Errors: 2, Reports: []string{"mesh/a.yaml:12: no service y"}}}
 	o = section[overview](t, h, "overview")
-	if o.Plane.State != livestate.Degraded || len(o.Problems) != 1 || !strings.HasPrefix(o.Problems[0].Text, "2 faults in what is published; ") || !strings.HasSuffix(o.Problems[0].Text, ": mesh/a.yaml:12: no service y") {
+	if o.Plane.State != livestate.Degraded || len(o.Problems) != 1 || !strings.HasPrefix(o.Problems[0].Text, "2 errors in what is published; ") || !strings.HasSuffix(o.Problems[0].Text, ": mesh/a.yaml:12: no service y") {
 		t.Errorf("with faults in what is published: overview %+v", o)
 	}
 }
@@ -161,7 +161,7 @@ func TestPulseOfAViewerThatLeaves(t *testing.T) {
 	leave()
 	p := new(pulses).get(left, takeSnapshot(nil), time.Minute)
 	i := slices.IndexFunc(p.Clusters, func(c *livestate.Cluster) bool { return c.Target == "xds:///"+service })
-	if i < 0 || p.Clusters[i].Health != livestate.Well {
+	if i < 0 || p.Clusters[i].Health != livestate.Healthy {
 		t.Errorf("the clusters are %+v", p.Clusters)
 	}
 }

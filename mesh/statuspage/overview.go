@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
-// overview answers whether the process is well, and says what the page offers.
+// overview answers whether the process is healthy, and says what the page offers.
 type overview struct {
 	Channels  int `json:"channels"`
 	Clients   int `json:"clients"`

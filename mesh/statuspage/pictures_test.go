@@ -49,18 +49,18 @@ func load(t *testing.T, conn *grpc.ClientConn, rounds int) {
 	}
 }
 
-// The first screen answers whether it is well, with three and with 1,000 clusters, well and failing: by what the
+// The first screen answers whether it is healthy, with three and with 1,000 clusters, healthy and failing: by what the
 // page must say, and in pictures.
-func TestBrowserAnswersWhetherItIsWell(t *testing.T) {
+func TestBrowserAnswersWhetherItIsHealthy(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		clusters int
 		fail     bool
 		want     []string
 	}{
-		{"3-well", 0, false, []string{"Well: 3 clusters · no errors in ", "control plane connected", "Nothing is known to be wrong."}},
+		{"3-healthy", 0, false, []string{"Healthy: 3 clusters · no errors in ", "control plane connected", "Nothing is known to be wrong."}},
 		{"3-failing", 0, true, []string{"Failing: 2 of 3 clusters", "% errors", "connection refused", "INTERNAL: out of stock", "1 of 2 endpoints cannot be reached", "why?"}},
-		{"1000-well", 997, false, []string{"Well: 3 of 1,000 clusters in use"}},
+		{"1000-healthy", 997, false, []string{"Healthy: 3 of 1,000 clusters in use"}},
 		{"1000-failing", 997, true, []string{"Failing: 2 of 1,000 clusters", "Choose a cluster above"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestBrowserShowsAFaultyFolder(t *testing.T) {
 		}
 	}))
 	c.navigate(serve(t, h, nil).URL)
-	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "the folder has 2 faults; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
+	for _, text := range []string{"Degraded: the folder has errors, clients keep what they have", "the folder has 2 errors; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	c.pictures("folder-faulty")

@@ -42,9 +42,9 @@ func (f *planeFacts) judge() livestate.Verdict {
 	case c != nil && !c.Valid():
 		v.State = livestate.Degraded
 		if c.Permissive {
-			add("problems", "Degraded: served despite "+faults.Count(c.Faults, "fault"))
+			add("problems", "Degraded: served despite "+faults.Count(c.Faults, "error"))
 		} else {
-			add("problems", fmt.Sprintf("Degraded: the %s is faulty, clients keep what they have", c.Place))
+			add("problems", fmt.Sprintf("Degraded: the %s has errors, clients keep what they have", c.Place))
 		}
 	case c != nil && c.GoneSince != nil:
 		v.State = livestate.Degraded
@@ -54,7 +54,7 @@ func (f *planeFacts) judge() livestate.Verdict {
 		add("problems", "Degraded: a change waits")
 	case c != nil && c.Published.Errors > 0:
 		v.State = livestate.Degraded
-		add("problems", fmt.Sprintf("Degraded: published with %s", faults.Count(c.Published.Errors, "fault")))
+		add("problems", fmt.Sprintf("Degraded: published with %s", faults.Count(c.Published.Errors, "error")))
 	case f.late > 0:
 		v.State = livestate.Degraded
 		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", f.late, faults.Count(f.clients(), "client")))
@@ -62,16 +62,16 @@ func (f *planeFacts) judge() livestate.Verdict {
 		v.State = livestate.Unknown
 		add("peers", "Unknown: no client is connected")
 	case f.clients() == 0:
-		v.State = livestate.Well
-		add("peers", "Well: ready, no client is connected")
+		v.State = livestate.Healthy
+		add("peers", "Healthy: ready, no client is connected")
 	default:
-		v.State = livestate.Well
-		add("peers", "Well: "+faults.Count(f.clients(), "client"))
+		v.State = livestate.Healthy
+		add("peers", "Healthy: "+faults.Count(f.clients(), "client"))
 	}
 	if c != nil {
 		valid := "valid"
 		if !c.Valid() {
-			valid = "with " + faults.Count(c.Faults, "fault")
+			valid = "with " + faults.Count(c.Faults, "error")
 		}
 		if c.Published != nil && c.Published.Warnings > 0 {
 			valid += ", " + faults.Count(c.Published.Warnings, "warning")

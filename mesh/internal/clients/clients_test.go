@@ -221,14 +221,14 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy": {
 			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1},
 		},
-		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy\n  REPLICA: 2 faults in what is published; some clients get errors in place of resources, or their RPCs fail: a.yaml:1: error: no\n" +
+		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy\n  REPLICA: 2 errors in what is published; some clients get errors in place of resources, or their RPCs fail: a.yaml:1: error: no\n" +
 			"  REPLICA: a.yaml:2: warning: no effect\n  REPLICA: and 2 more reports": {
 			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1, Errors: 2, Warnings: 2, Reports: []string{"a.yaml:1: error: no", "a.yaml:2: warning: no effect"}},
 		},
-		"the folder has 2 faults since 2026-07-01T10:00:00Z; nothing is published yet: a.yaml:1: \\x1b[31mred": {
+		"the folder has 2 errors since 2026-07-01T10:00:00Z; nothing is published yet: a.yaml:1: \\x1b[31mred": {
 			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
 		},
-		"the folder has 1 fault since 2026-07-01T10:00:00Z; published nevertheless (--permissive): a.yaml:1: no": {
+		"the folder has 1 error since 2026-07-01T10:00:00Z; published nevertheless (--permissive): a.yaml:1: no": {
 			Place: "folder", FaultySince: &since, Faults: 1, First: "a.yaml:1: no", Permissive: true,
 		},
 		"a large withdrawal of services waits until 2026-07-01T10:00:00Z: 2 services":     {Place: "folder", Waiting: "2 services", WaitingUntil: &since},

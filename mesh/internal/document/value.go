@@ -115,7 +115,7 @@ func (v Value) Try(read func()) (problem string) {
 	case of.Total() == total:
 		return ""
 	case len(of.List) == listed:
-		return "it has one of many faults"
+		return "it has one of many errors"
 	}
 	first := of.List[listed]
 	first.File, first.Line = "", 0

@@ -88,10 +88,10 @@ func (p *Plane) AddSource(state func() planestate.State) {
 		p.build, p.documents,
 		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served, unless by --permissive.", p.source.faults),
 		gaugeFunc("left_out", "Errors in the objects of a cluster for which endpoints, services or policies are left out of what is served.", p.source.leftOut),
-		gaugeFunc("documents_faulty_seconds", "For how long the newest documents have had faults, 0 while they are valid.", p.source.faulty),
+		gaugeFunc("documents_faulty_seconds", "For how long the newest documents have had errors, 0 while they are valid.", p.source.faulty),
 		gaugeFunc("withdrawal_waits", "1 while a change that withdraws more than a third of the services waits, otherwise 0.", p.source.waiting),
 		gaugeFunc("published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.", p.source.published),
-		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.", p.source.lag),
+		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: with errors or not built yet.", p.source.lag),
 		gaugeFunc("store_gone_seconds", "For how long the store has not answered, 0 while it does.", p.source.gone),
 	)
 }

@@ -98,7 +98,7 @@ func (s *State) Problems() (all []Problem) {
 		if s.Permissive {
 			effect = "published nevertheless (--permissive)"
 		}
-		all = append(all, Problem{fmt.Sprintf("the %s has %s", s.Place, faults.Count(s.Faults, "fault")), effect, s.First, *s.FaultySince})
+		all = append(all, Problem{fmt.Sprintf("the %s has %s", s.Place, faults.Count(s.Faults, "error")), effect, s.First, *s.FaultySince})
 	}
 	if s.GoneSince != nil {
 		all = append(all, Problem{What: fmt.Sprintf("the %s has not answered", s.Place), Effect: keep, Since: *s.GoneSince})
@@ -111,7 +111,7 @@ func (s *State) Problems() (all []Problem) {
 		all = append(all, Problem{What: what, Detail: s.Waiting})
 	}
 	if p := s.Published; p != nil && p.Errors > 0 {
-		all = append(all, Problem{faults.Count(p.Errors, "fault") + " in what is published", "some clients get errors in place of resources, or their RPCs fail", p.Reports[0], time.Time{}})
+		all = append(all, Problem{faults.Count(p.Errors, "error") + " in what is published", "some clients get errors in place of resources, or their RPCs fail", p.Reports[0], time.Time{}})
 	}
 	return all
 }

@@ -305,7 +305,7 @@ func TestHotReload(t *testing.T) {
 
 		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1)+"      backendRef: []\n")
 		r.reload()
-		r.logged("the folder is faulty", "consumer.yaml", `unknown field \"backendRef\"`)
+		r.logged("the folder has errors", "consumer.yaml", `unknown field \"backendRef\"`)
 		frontend.reaches("v2")
 
 		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1))

@@ -60,8 +60,8 @@ func TestWhatClientsRejectIsNotPublished(t *testing.T) {
 		r.write("third.yaml", "kind: Service\nname: third\n")
 		r.reload()
 		cluster := r.dir + "/raw.yaml:1: Cluster c: clients reject it: eds_cluster_config"
-		r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", cluster)
-		r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", "raw.yaml:4: Listener ", "clients reject it: ", "no.Filter")
+		r.logged("level=ERROR", "the folder has errors; clients keep the last good state", cluster)
+		r.logged("level=ERROR", "the folder has errors; clients keep the last good state", "raw.yaml:4: Listener ", "clients reject it: ", "no.Filter")
 		r.reload()
 		r.reload() // A look is over when the next one begins.
 		if n := r.log.Count("Cluster c: clients reject it"); n != 1 {
@@ -74,10 +74,10 @@ func TestWhatClientsRejectIsNotPublished(t *testing.T) {
 		client.reaches("v1")
 		r.dial(plain, "batch", "v1").reaches("v1")
 		health := cmdtest.Get(t, admin+"healthz")
-		if lacking := lackingTexts(health, "SERVING\n", fmt.Sprintf("the folder has %d faults since 20", faults), "; clients keep what was published last: "+cluster); lacking != nil {
+		if lacking := lackingTexts(health, "SERVING\n", fmt.Sprintf("the folder has %d errors since 20", faults), "; clients keep what was published last: "+cluster); lacking != nil {
 			t.Errorf("/healthz lacks %q: %s", lacking, health)
 		}
-		if open := cmdtest.Get(t, metrics+"healthz"); !strings.Contains(open, "faults since") || strings.Contains(open, "raw.yaml") {
+		if open := cmdtest.Get(t, metrics+"healthz"); !strings.Contains(open, "errors since") || strings.Contains(open, "raw.yaml") {
 			t.Errorf("/healthz of --metrics is %q, want the faults without names of files", open)
 		}
 		if lacking := cmdtest.LackingLines(cmdtest.Get(t, metrics+"metrics"), fmt.Sprint("dynxds_controlplane_document_faults ", faults), "dynxds_controlplane_documents 3"); lacking != nil {
@@ -167,7 +167,7 @@ func TestPermissive(t *testing.T) {
 		return "no answer of version 2"
 	})
 	want("after another update", 2, 1)
-	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "SERVING\nthe folder has 1 fault since ") || !strings.Contains(health, "; published nevertheless (--permissive): ") {
+	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "SERVING\nthe folder has 1 error since ") || !strings.Contains(health, "; published nevertheless (--permissive): ") {
 		t.Errorf("/healthz is %q", health)
 	}
 	r.dial(plain, "frontend", "v1").reaches("v1")

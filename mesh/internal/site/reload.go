@@ -176,9 +176,9 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 
 // refuse logs each new fault of documents that are not published.
 func (r *reloader) refuse(err error) {
-	refused := "the " + r.place + " is faulty; clients keep the last good state"
+	refused := "the " + r.place + " has errors; clients keep the last good state"
 	if r.published == nil {
-		refused = "the " + r.place + " is faulty; not ready until it is valid"
+		refused = "the " + r.place + " has errors; not ready until it is valid"
 	}
 	now := make(map[string]bool)
 	log := func(key string, args ...any) {

@@ -41,10 +41,10 @@ func TestAFaultyFolderIsLoggedOnce(t *testing.T) {
 			for range 3 {
 				r.reload()
 			}
-			r.logged(append(test.want, "level=ERROR", "the folder is faulty; clients keep the last good state", r.dir)...)
+			r.logged(append(test.want, "level=ERROR", "the folder has errors; clients keep the last good state", r.dir)...)
 			// A look is over when the next one begins.
 			r.reload()
-			if n := r.log.Count("the folder is faulty"); n != 1 {
+			if n := r.log.Count("the folder has errors"); n != 1 {
 				t.Errorf("the log has %d lines of the faulty folder, want 1", n)
 			}
 			client.reaches("v1")

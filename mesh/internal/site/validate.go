@@ -40,13 +40,13 @@ func (v *Validation) Err() error {
 	}
 	switch warnings := number[meshroute.Warning]; {
 	case number[meshroute.Error] > 0:
-		return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(number[meshroute.Error], "fault"))
+		return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(number[meshroute.Error], "error"))
 	case !v.Strict || warnings == 0:
 		return nil
 	case warnings == 1:
-		return errors.New("1 warning, which counts as a fault with --strict")
+		return errors.New("1 warning, which counts as an error with --strict")
 	default:
-		return fmt.Errorf("%d warnings, which count as faults with --strict", warnings)
+		return fmt.Errorf("%d warnings, which count as errors with --strict", warnings)
 	}
 }
 

@@ -25,12 +25,12 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 	t.Helper()
 	p50, p99 := 30.0, 1540.0
 	c := &livestate.Cluster{
-		Name: "c", Target: "xds:///backend", Health: livestate.Well, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
+		Name: "c", Target: "xds:///backend", Health: livestate.Healthy, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
 		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p50, P99: &p99}},
 	}
 	state := &livestate.State{
 		Time: time.Unix(60, 0), CountingSince: time.Unix(0, 0),
-		Verdict:  livestate.Verdict{State: livestate.Well, Text: "Well: 1 cluster"},
+		Verdict:  livestate.Verdict{State: livestate.Healthy, Text: "Healthy: 1 cluster"},
 		Servers:  []livestate.Server{{URI: "cp:443", Connected: true}},
 		Channels: []livestate.Channel{{Number: 1, Target: "xds:///backend", Mode: "xDS", State: "READY"}},
 		Clusters: []*livestate.Cluster{c},
@@ -145,7 +145,7 @@ func TestExplainSaysWhatIsConnected(t *testing.T) {
 		state func(*livestate.State, *livestate.Cluster)
 		want  []string
 	}{
-		{"well", nil, []string{`cluster "c", priority 0, 1 of 1 endpoint connected` + "\n", "10.0.0.1:80  HEALTHY  weight 1  READY", "RPCs         1,200 RPCs in 60 s, p50"}},
+		{"healthy", nil, []string{`cluster "c", priority 0, 1 of 1 endpoint connected` + "\n", "10.0.0.1:80  HEALTHY  weight 1  READY", "RPCs         1,200 RPCs in 60 s, p50"}},
 		{"failing", failing, []string{`cluster "c", where they fail with UNAVAILABLE: connection refused`, "10.0.0.1:80  HEALTHY  weight 1  TRANSIENT_FAILURE  connection refused", "connections  0 of 1 endpoint connected, 1 failing"}},
 		{"ejected", func(_ *livestate.State, c *livestate.Cluster) {
 			c.Endpoints = livestate.Endpoints{All: 1, Ejected: 1}

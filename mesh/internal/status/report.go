@@ -152,7 +152,7 @@ func (f Filter) Check() error {
 
 // States are the values of Filter.State that there may be.
 func States() (all []string) {
-	for _, h := range []livestate.Health{livestate.Failing, livestate.Degraded, livestate.Unknown, livestate.Well, livestate.Idle} {
+	for _, h := range []livestate.Health{livestate.Failing, livestate.Degraded, livestate.Unknown, livestate.Healthy, livestate.Idle} {
 		all = append(all, string(h))
 	}
 	for state := adminpb.ClientResourceStatus_REQUESTED; ; state++ {

@@ -60,7 +60,7 @@ func OfState(states ...string) Style {
 }
 
 var ofState = map[string]Style{
-	"ACKED": Good, "READY": Good, "HEALTHY": Good, "SERVING": Good, "well": Good,
+	"ACKED": Good, "READY": Good, "HEALTHY": Good, "SERVING": Good, "healthy": Good,
 	"REQUESTED": Doubtful, "TIMEOUT": Doubtful, "CONNECTING": Doubtful, "IDLE": Doubtful, "DRAINING": Doubtful, "degraded": Doubtful,
 	"NACKED": Bad, "DOES_NOT_EXIST": Bad, "RECEIVED_ERROR": Bad, "would be an error": Bad, "TRANSIENT_FAILURE": Bad, "UNHEALTHY": Bad, "NOT_SERVING": Bad, "failing": Bad,
 }

@@ -3,7 +3,7 @@
 import {h, name, shape} from "./elements.js";
 import {empty, number, pager, plural, rate, since, table} from "./words.js";
 
-export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], well: ["good", "✓"], unknown: ["idle", "?"], idle: ["idle", "○"]};
+export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], healthy: ["good", "✓"], unknown: ["idle", "?"], idle: ["idle", "○"]};
 
 const health = (state, more) => h(`span.badge.${healths[state][0]}`, {title: more}, h("span", {"aria-hidden": "true"}, healths[state][1] + " "), state);
 const ms = n => n < 0.1 ? "< 0.1 ms" : n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;

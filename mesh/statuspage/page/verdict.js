@@ -1,9 +1,9 @@
-// The answer to "is it well?": the verdict on the process, and on a control plane in it, and the problems.
+// The answer to "is it healthy?": the verdict on the process, and on a control plane in it, and the problems.
 
 import {h, name, names as listed, show} from "./elements.js";
 import {error, hidden, number, plural, since} from "./words.js";
 
-const signs = {failing: "✕", degraded: "!", well: "✓", unknown: "?"};
+const signs = {failing: "✕", degraded: "!", healthy: "✓", unknown: "?"};
 
 // verdicts shows the bars. Each part leads to what it is about.
 export function verdicts(o) {
@@ -13,7 +13,7 @@ export function verdicts(o) {
       h("button.part", {type: "button", "data-goto": p.about}, p.text, p.at && [" ", since(p.at), " ago"])])));
   show(document.getElementById("verdicts"), bar(o.plane, "control plane"), bar(o.verdict, "client"));
   const worst = [o.plane, o.verdict].filter(Boolean).map(v => v.state);
-  const state = ["failing", "degraded", "unknown", "well"].find(s => worst.includes(s));
+  const state = ["failing", "degraded", "unknown", "healthy"].find(s => worst.includes(s));
   const title = state ? `${signs[state]} ${state} · xDS status` : "xDS status";
   if (document.title !== title) document.title = title;
 }
@@ -43,7 +43,7 @@ export function plane(o) {
   if (!c) return;
   const p = c.published, row = (label, ...value) => [h("dt", null, label), h("dd", null, ...value)];
   show(card.querySelector(".body"), h("dl", null,
-    row("Documents", c.place, " ", name(c.name), c.faulty_since ? [": faulty for ", since(c.faulty_since)] : ": valid", c.permissive && " (permissive)"),
+    row("Documents", c.place, " ", name(c.name), c.faulty_since ? [": with errors for ", since(c.faulty_since)] : ": valid", c.permissive && " (permissive)"),
     c.waiting && row("Waiting", c.waiting, c.waiting_until && ", until it is confirmed or time is up"),
     c.gone_since && row("Store", "does not answer for ", since(c.gone_since)),
     p ? row("Published", since(p.at), " ago: ", plural(p.changed, "resource"), " changed, ", `${number(p.removed)} removed`,

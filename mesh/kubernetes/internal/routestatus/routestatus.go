@@ -261,7 +261,7 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused strin
 	}
 	list := []map[string]any{accepted, resolved}
 	if v.Faults != nil && accepted["status"] == "True" {
-		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with faults fail: "+v.Faults.Error()))
+		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with errors fail: "+v.Faults.Error()))
 	}
 	if refused != "" {
 		list = append(list, condition(Refused, "True", "Refused", refused))

@@ -36,7 +36,7 @@ func TestPartiallyInvalid(t *testing.T) {
 		missing string
 		want    []string
 	}{
-		{true, "", []string{"UnsupportedValue Dropped Rule: requests for the rules with faults fail: wrong"}},
+		{true, "", []string{"UnsupportedValue Dropped Rule: requests for the rules with errors fail: wrong"}},
 		{false, "", []string{"UnsupportedValue wrong"}},
 		{true, "no such Service", []string{"NoMatchingParent no such Service"}},
 	} {
