@@ -83,7 +83,7 @@ func TestDoctor(t *testing.T) {
 		"no such file": {func(*testing.T, string) string { return "/nowhere/b.json" }, []string{"✗ bootstrap", "→ correct the path"}},
 		"a wrong key": {func(t *testing.T, _ string) string {
 			return writeBootstrap(t, []byte(`{"xds_servers": [{"server_uri": 7}]}`))
-		}, []string{"xds_servers[0].server_uri: ", "→ docs/reference/bootstrap.md"}},
+		}, []string{"xds_servers[0].server_uri: ", `1 | {"xds_servers": [{"server_uri": 7}]}`, "→ docs/reference/bootstrap.md"}},
 		"no such host": {func(t *testing.T, _ string) string { return ofServer(t, "control.invalid:1") }, []string{"✗ DNS", "→ correct server_uri"}},
 		"nothing listens": {func(t *testing.T, _ string) string { return ofServer(t, "dns:///"+nobody(t)) },
 			[]string{"connection refused", "→ start the control plane, or correct server_uri"}},

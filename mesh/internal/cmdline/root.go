@@ -5,6 +5,7 @@ package cmdline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/internal/terminal"
@@ -51,11 +54,30 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 		err = exit.With(exit.Usage, err)
 	}
 	if err != nil && !exit.Silent(err) {
-		var lines styled.Text
-		lines.AddAll(styled.Bad, fmt.Sprintf("%s: %s", root.Name(), err))
-		_ = terminal.Print(errs, lines) // who reads it may have gone
+		_ = terminal.Print(errs, errorLines(root.Name(), err)) // who reads it may have gone
 	}
 	return exit.Code(err)
+}
+
+// errorLines returns the text of an error; that of documents shows the lines that are wrong.
+func errorLines(name string, err error) (lines styled.Text) {
+	several, ok := errors.AsType[*faults.Faults](err)
+	if !ok || several.Source != "" || len(several.List) == 0 {
+		lines.AddAll(styled.Bad, fmt.Sprintf("%s: %s", name, err))
+		return lines
+	}
+	lead := name + ": "
+	for _, f := range several.List {
+		lines.AddAll(styled.Bad, lead+f.String())
+		lead = ""
+		for _, line := range document.Excerpt(f) {
+			lines.AddAll(styled.Plain, line)
+		}
+	}
+	if several.Omitted > 0 {
+		lines.Add(styled.Bad, "and %d more", several.Omitted)
+	}
+	return lines
 }
 
 // noteBegin has the result say whether a command has begun, after which errors are not about its flags or arguments.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
@@ -66,6 +67,13 @@ func PrintReports(out io.Writer, v *site.Validation) {
 		}
 		for _, report := range reports[kind] {
 			lines.Add(ofSeverity[report.Severity], "%s%s", indent, faults.Printable(report.String(), ""))
+			if report.Severity != meshroute.Error {
+				continue
+			}
+			at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
+			for _, line := range document.Excerpt(at) {
+				lines.Add(styled.Plain, "%s%s", indent, line)
+			}
 		}
 	}
 	_ = terminal.Print(out, lines) // who reads it may have gone

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -79,6 +81,8 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 	case errors.As(err, &several):
 		for _, f := range several.List[:min(len(several.List), maxLines)] {
 			r.fail("docs/reference/bootstrap.md has all keys", step, several.Source, "%v", f)
+			f.File = cmp.Or(file, os.Getenv("GRPC_XDS_BOOTSTRAP"))
+			r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
 		}
 	case err != nil:
 		r.fail("correct the path, or the permissions of the file", step, "", "%v", err)

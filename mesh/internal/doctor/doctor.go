@@ -37,6 +37,8 @@ type Check struct {
 	// Text is what was found, and Fix what to do unless that is good.
 	Text string `json:"text"`
 	Fix  string `json:"fix,omitempty"`
+	// Excerpt is the lines of a file that are wrong.
+	Excerpt []string `json:"excerpt,omitempty"`
 }
 
 // Report is the checks in the order of the way.
@@ -69,7 +71,7 @@ func (r *Report) fail(fix, step, name, format string, args ...any) {
 
 func (r *Report) add(result Result, fix, step, name, format string, args []any) {
 	text := bounds.Text(fmt.Sprintf(format, args...), bounds.ErrorText)
-	r.Checks = append(r.Checks, Check{result, step, faults.Shorten(name, faults.MaxQuoted), text, fix})
+	r.Checks = append(r.Checks, Check{Result: result, Step: step, Name: faults.Shorten(name, faults.MaxQuoted), Text: text, Fix: fix})
 }
 
 // marks stand before the lines of checks.
@@ -97,6 +99,9 @@ func (r *Report) Lines() (text styled.Text) {
 			of = c.Name + ": " + c.Text
 		}
 		line(m.style, "%s %-*s  %s", m.mark, width, c.Step, of)
+		for _, excerpt := range c.Excerpt {
+			line(styled.Plain, "  %*s  %s", width, "", excerpt)
+		}
 		if c.Fix != "" {
 			line(styled.Plain, "  %s  → %s", strings.Repeat(" ", width), c.Fix)
 		}
