@@ -8,11 +8,14 @@ export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], health
 const health = (state, more) => h(`span.badge.${healths[state][0]}`, {title: more}, h("span", {"aria-hidden": "true"}, healths[state][1] + " "), state);
 const ms = n => n < 0.1 ? "< 0.1 ms" : n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;
 
+// told are the clusters whose errors stand among the problems.
+const told = c => c.health === "failing" || c.health === "degraded";
+
 export function clusters(list, chosen) {
   const row = c => ({key: `c${c.channel}${c.id}`, chosen: c.id === chosen, cells: [
-    [health(c.health), c.since && h("span.meta", null, " for ", since(c.since))],
+    [health(c.health, c.error), c.since && h("span.meta", null, " for ", since(c.since))],
     [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), c.target && h(".meta", null, name(c.target)),
-      c.error && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
+      c.error && !told(c) && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
     c.started.some(n => n > 0) && sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(c.failed, "failure")}`),
     c.started.some(n => n > 0) && rate(c.rate),
     c.ended ? h(c.failed ? "span.failed" : "span", {title: `${number(c.failed)} of ${number(c.ended)} RPCs of the last minute`}, c.share) : null,

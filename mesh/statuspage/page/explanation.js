@@ -87,7 +87,7 @@ function clusterLine(c, left) {
     error(c.error), notActedOn(c.waits), notActedOn(c.unknown), resourceLine(c.resource),
     s && h("p.meta", null, settings.filter(Boolean).join(" · ")),
     (s?.ignored ?? []).map(notActedOn),
-    a && [resourceLine(a.resource), h("p.meta", null, a.reason), (a.drops ?? []).map(d => h("p.meta", null, `drops ${percent(d.percent)} (${d.category})`)),
+    a && [resourceLine(a.resource), !c.error && h("p.meta", null, a.reason), (a.drops ?? []).map(d => h("p.meta", null, `drops ${percent(d.percent)} (${d.category})`)),
       h("ul.fields", null, (a.priorities ?? []).map(priorityLine), hidden(left, "endpoint"))]);
 }
 
