@@ -124,7 +124,7 @@ func TestTextsInALine(t *testing.T) {
 	}{
 		{"%s %d %v %5.1f", []any{"a", 7, nil, 1.5}, "a 7 <nil>   1.5"},
 		{"%q %s", []any{"a\n\x1b[0m", "b\x1b"}, `"a\n\x1b[0m" b\x1b`},
-		{"%v!", []any{errors.New("2 faults:\n  a: bad\n  b: bad")}, "2 faults:  a: bad; b: bad!"},
+		{"%v!", []any{errors.New("2 errors:\n  a: bad\n  b: bad")}, "2 errors:  a: bad; b: bad!"},
 		{"%v", []any{time.Second}, "1s"},
 		{"%s: %v", []any{long, errors.New("because")}, cut + ": because"},
 		{"%q: %v", []any{long, errors.New("because")}, `"` + cut + `": because`},

@@ -136,7 +136,7 @@ func (f *Faults) Error() string {
 		return f.Source + ": " + f.Join("")
 	default:
 		const indented = "\n  "
-		return fmt.Sprintf("%s: %d faults:", f.Source, f.Total()) + indented + f.Join(indented)
+		return fmt.Sprintf("%s: %d errors:", f.Source, f.Total()) + indented + f.Join(indented)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestError(t *testing.T) {
 	}{
 		{Faults{List: one}, "a: bad", "a: bad"},
 		{Faults{Source: "s", List: one}, "s: a: bad", "a: bad"},
-		{Faults{Source: "s", List: one, Omitted: 2}, "s: 3 faults:\n  a: bad\n  and 2 more", "a: bad; and 2 more"},
+		{Faults{Source: "s", List: one, Omitted: 2}, "s: 3 errors:\n  a: bad\n  and 2 more", "a: bad; and 2 more"},
 		{Faults{List: []Fault{{File: "g", Line: 1}, {File: "f", Line: 9}, {File: "f", Line: 8}}}, "f:8: \nf:9: \ng:1: ", "f:8: ; f:9: ; g:1: "},
 	} {
 		err := tc.faults.Err()

@@ -16,7 +16,7 @@ func newValidate() *cobra.Command {
 		Use:   "validate DIR",
 		Short: "Check a folder before it is served",
 		Long: `Reads a folder as "dynxds serve" does, and prints what is wrong with it, each
-fault with its file and line, and what in it clients cannot do, by kind of client. What would be served is decoded as clients of dynxds decode it. The exit
+error with its file and line, and what in it clients cannot do, by kind of client. What would be served is decoded as clients of dynxds decode it. The exit
 status is 0 only if it could be served, no client would get an error in the place
 of a resource, and no client of dynxds would reject one.
 

@@ -33,7 +33,7 @@ MeshHTTPRoutes, if the cluster has these resources. Clients dial
   xds:///NAME.NAMESPACE, xds:///NAME.NAMESPACE.svc.cluster.local, or either with
   :PORT, a number or a name; xds:///NAME within the client's namespace
 
-docs/tasks/kubernetes.md says how to install it, and docs/tasks/kubernetes.md what
+docs/tasks/kubernetes.md says how to install it, and what
 of Kubernetes counts.
 
 In a pod it uses the pod's service account; elsewhere, or with --kubeconfig, a

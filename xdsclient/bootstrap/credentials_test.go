@@ -232,7 +232,7 @@ func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
 func TestFaultsOfABuilderGetTheirPath(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("b", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-faults"}]}]}`))
-	want := "xDS bootstrap b: 2 faults:\n" +
+	want := "xDS bootstrap b: 2 errors:\n" +
 		"  xds_servers[0].channel_creds[0].config.a[1]: p\n" +
 		"  xds_servers[0].channel_creds[0].config: q"
 	if err == nil || err.Error() != want {

@@ -240,7 +240,7 @@ func TestFaultsErrorNamesTheSource(t *testing.T) {
 	xdstest.Equal(t, "one fault", "xDS bootstrap /b.json: a: p", one.Error())
 	many := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}, {Problem: "q"}}, Omitted: 3}
 	xdstest.Equal(t, "several faults",
-		"xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more", many.Error())
+		"xDS bootstrap /b.json: 5 errors:\n  a: p\n  q\n  and 3 more", many.Error())
 }
 
 func TestFaultReportIsBounded(t *testing.T) {

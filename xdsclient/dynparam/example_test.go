@@ -98,7 +98,7 @@ func ExampleFaults() {
 	}}`), &c)
 	fmt.Println(err)
 	// Output:
-	// dynamic parameter constraints: 2 faults:
+	// dynamic parameter constraints: 2 errors:
 	//   key_constraints["env"].constraints: expected a list with at least one constraint, found an empty list
 	//   key_constraints["shard"].constraints[0].integer_range_list.range[0]: expected a min_value that is at most max_value, found 9 and 5
 }

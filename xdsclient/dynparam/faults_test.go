@@ -145,7 +145,7 @@ func TestFromProtoFaults(t *testing.T) {
 	if !c.IsZero() {
 		t.Errorf("there are constraints beside the error: %v", c)
 	}
-	if !strings.HasPrefix(err.Error(), "dynamic parameter constraints: 11 faults:\n  key_constraints[\"a\"]") {
+	if !strings.HasPrefix(err.Error(), "dynamic parameter constraints: 11 errors:\n  key_constraints[\"a\"]") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -277,7 +277,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	if !errors.As(err, &faults) || len(faults.List) != 100 || faults.Omitted != 400 {
 		t.Fatalf("the error is %v", err)
 	}
-	if text := err.Error(); len(text) > 100*400 || !strings.HasPrefix(text, "dynamic parameter constraints: 500 faults:\n") ||
+	if text := err.Error(); len(text) > 100*400 || !strings.HasPrefix(text, "dynamic parameter constraints: 500 errors:\n") ||
 		!strings.HasSuffix(text, "\n  and 400 more") {
 		t.Errorf("the error is %s", text)
 	}

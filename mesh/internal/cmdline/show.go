@@ -23,7 +23,7 @@ type Validating struct {
 }
 
 // ForCI is what the help says of the flags.
-const ForCI = `For CI: --strict makes every warning a fault, and -o json prints all reports as one
+const ForCI = `For CI: --strict makes every warning an error, and -o json prints all reports as one
 list, whose entries have severity ("note", "warning", "error"), file, line, path and message.`
 
 // Add adds the flags.
@@ -140,7 +140,7 @@ type Rendering struct {
 // Add adds the flags.
 func (r *Rendering) Add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.explain, "explain", false, "print the merged policies and where each field comes from")
-	Output(cmd, &r.format, "print (JSON: one resource a line) ", "yaml", "json")
+	Output(cmd, &r.format, "print the resources, in JSON one a line, as ", "yaml", "json")
 	cmd.MarkFlagsMutuallyExclusive("explain", "output")
 }
 
