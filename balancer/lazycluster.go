@@ -30,7 +30,7 @@ type lazyCluster struct {
 	config atomic.Pointer[ClusterState]
 
 	// The rest is used on the loop.
-	phase        cellPhase
+	phase        clusterPhase
 	policy       *policy // not nil while active
 	aggregated   bool    // the cluster, when it was last known
 	connectivity connectivity.State
@@ -40,12 +40,12 @@ type lazyCluster struct {
 // the old policy serves until the new one can.
 type policy = switchover.Policy[*ClusterState, bool]
 
-type cellPhase int
+type clusterPhase int
 
 const (
-	dormant cellPhase = iota // no RPC has asked for the cluster
-	active                   // it has its policies
-	removed                  // it is no longer in the State
+	dormant clusterPhase = iota // no RPC has asked for the cluster
+	active                      // it has its policies
+	removed                     // it is no longer in the State
 )
 
 func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {

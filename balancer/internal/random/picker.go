@@ -6,14 +6,14 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 )
 
 // picker has the endpoints to pick from, in blocks of equal size, except for the last one. It
 // is immutable, and shares unchanged blocks with pickers made from it. An RPC that gets an
 // endpoint that is not connected any more waits for the next picker.
 type picker struct {
-	blocks [][]*shard.Member
+	blocks [][]*perendpoint.Member
 	n      int
 }
 
@@ -24,15 +24,15 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.at(rand.IntN(p.n)).State().Picker.Pick(info)
 }
 
-func (p picker) at(i int) *shard.Member { return p.blocks[i/blockSize][i%blockSize] }
+func (p picker) at(i int) *perendpoint.Member { return p.blocks[i/blockSize][i%blockSize] }
 
 // with returns p with another i-th entry; i is at most n.
-func (p picker) with(i int, entry *shard.Member) picker {
+func (p picker) with(i int, entry *perendpoint.Member) picker {
 	blocks := slices.Clone(p.blocks)
 	if i/blockSize == len(blocks) {
 		blocks = append(blocks, nil)
 	}
-	block := append(make([]*shard.Member, 0, blockSize), blocks[i/blockSize]...)
+	block := append(make([]*perendpoint.Member, 0, blockSize), blocks[i/blockSize]...)
 	if i == p.n {
 		block = append(block, entry)
 	} else {

@@ -7,21 +7,21 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 )
 
 // The picker always has the members of the group, and older pickers do not change.
 func TestPickerHasTheMembersOfTheGroup(t *testing.T) {
 	t.Parallel()
 	g := newGroup(connectivity.Ready)
-	members := make([]*shard.Member, 5*blockSize)
+	members := make([]*perendpoint.Member, 5*blockSize)
 	for i := range members {
-		members[i] = new(shard.Member)
+		members[i] = new(perendpoint.Member)
 	}
-	in := map[*shard.Member]bool{}
-	check := func(p picker, want map[*shard.Member]bool) {
+	in := map[*perendpoint.Member]bool{}
+	check := func(p picker, want map[*perendpoint.Member]bool) {
 		t.Helper()
-		got := map[*shard.Member]bool{}
+		got := map[*perendpoint.Member]bool{}
 		for i := range p.n {
 			got[p.at(i)] = true
 		}
@@ -34,13 +34,13 @@ func TestPickerHasTheMembersOfTheGroup(t *testing.T) {
 			}
 		}
 	}
-	add := func(m *shard.Member) {
+	add := func(m *perendpoint.Member) {
 		g.places[m] = g.picker.n
 		g.picker = g.picker.with(g.picker.n, m)
 		in[m] = true
 	}
 	for range 20 {
-		old, was := g.picker, map[*shard.Member]bool{}
+		old, was := g.picker, map[*perendpoint.Member]bool{}
 		for m := range in {
 			was[m] = true
 		}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -19,7 +19,7 @@ var errEmpty = errors.New("there is no usable endpoint")
 // Policy picks at random. A change of one endpoint costs next to nothing for the others.
 type Policy struct {
 	changed func()
-	set     *shard.Set
+	set     *perendpoint.Set
 	// ready and failed have the endpoints in these states.
 	ready, failed group
 	state         balancer.State
@@ -28,17 +28,19 @@ type Policy struct {
 // group has the endpoints in one state, and their places in picker.
 type group struct {
 	of     connectivity.State
-	places map[*shard.Member]int
+	places map[*perendpoint.Member]int
 	picker picker
 }
 
-func newGroup(of connectivity.State) group { return group{of: of, places: make(map[*shard.Member]int)} }
+func newGroup(of connectivity.State) group {
+	return group{of: of, places: make(map[*perendpoint.Member]int)}
+}
 
 // New returns a Policy without endpoints, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{changed: changed, state: tree.Failing(errEmpty)}
 	p.ready, p.failed = newGroup(connectivity.Ready), newGroup(connectivity.TransientFailure)
-	p.set = shard.New(env, p.memberChanged)
+	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
@@ -65,14 +67,14 @@ func (p *Policy) ExitIdle() {}
 
 func (p *Policy) Close() { p.set.Close() }
 
-func (p *Policy) memberChanged(m *shard.Member) {
+func (p *Policy) memberChanged(m *perendpoint.Member) {
 	p.sort(m)
 	p.refresh()
 	p.changed()
 }
 
 // sort moves an endpoint to the group of its state, and connects it if it is idle.
-func (p *Policy) sort(m *shard.Member) {
+func (p *Policy) sort(m *perendpoint.Member) {
 	if m.Index() < 0 {
 		return
 	}
@@ -97,7 +99,7 @@ func (p *Policy) refresh() {
 	}
 }
 
-func (g *group) sort(m *shard.Member) {
+func (g *group) sort(m *perendpoint.Member) {
 	if m.State().ConnectivityState != g.of {
 		g.remove(m)
 	} else if _, in := g.places[m]; !in {
@@ -107,7 +109,7 @@ func (g *group) sort(m *shard.Member) {
 }
 
 // remove moves the last entry to the place of m, if m is in g.
-func (g *group) remove(m *shard.Member) {
+func (g *group) remove(m *perendpoint.Member) {
 	place, in := g.places[m]
 	if !in {
 		return

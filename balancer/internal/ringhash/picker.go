@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/internal/decision"
 )
 
@@ -21,13 +21,13 @@ var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxd
 // picker.
 type picker struct {
 	places  places
-	members []*shard.Member
+	members []*perendpoint.Member
 	// header is the header to hash, or empty.
 	header string
 	// connecting reports whether an endpoint is CONNECTING.
 	connecting func() bool
 	// connect requests a connection to an endpoint. It does not block.
-	connect func(*shard.Member)
+	connect func(*perendpoint.Member)
 }
 
 // Pick picks the first endpoint, from the hash on, that is READY or may become READY (gRFC A61,

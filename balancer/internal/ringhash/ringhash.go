@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -25,7 +25,7 @@ type Policy struct {
 	changed func()
 	parse   func(text string) (settings, error)
 
-	set       *shard.Set
+	set       *perendpoint.Set
 	text      string // what config was parsed from
 	config    settings
 	configErr error
@@ -62,7 +62,7 @@ func NewMaglev(env *tree.Env, changed func()) *Policy {
 func newPolicy(env *tree.Env, changed func(), parse func(string) (settings, error)) *Policy {
 	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(errEmpty)}
 	p.config, p.configErr = parse("")
-	p.set = shard.New(env, p.memberChanged)
+	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
@@ -102,7 +102,7 @@ func (p *Policy) ExitIdle() {
 
 func (p *Policy) Close() { p.set.Close() }
 
-func (p *Policy) memberChanged(*shard.Member) {
+func (p *Policy) memberChanged(*perendpoint.Member) {
 	p.refresh()
 	p.changed()
 }
@@ -154,15 +154,15 @@ func (p *Policy) connectOne() {
 	}
 }
 
-func (p *Policy) newPicker(members []*shard.Member) *picker {
+func (p *Policy) newPicker(members []*perendpoint.Member) *picker {
 	return &picker{
 		places: p.places, members: members, header: p.config.header, connecting: p.set.Connecting,
-		connect: func(m *shard.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
+		connect: func(m *perendpoint.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
 	}
 }
 
 // connect is called for a pick, perhaps some time after it.
-func (p *Policy) connect(m *shard.Member) {
+func (p *Policy) connect(m *perendpoint.Member) {
 	m.Requested.Store(false)
 	if m.Index() < 0 || m.State().ConnectivityState != connectivity.Idle {
 		return

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -28,11 +28,11 @@ type Policy struct {
 	env     *tree.Env
 	changed func()
 
-	set       *shard.Set
+	set       *perendpoint.Set
 	text      string // what config was parsed from
 	config    xdsresource.SlowStart
 	configErr error
-	endpoints map[*shard.Member]*endpoint
+	endpoints map[*perendpoint.Member]*endpoint
 	ready     []*endpoint
 	// weights are those of ready, for the picker of round robin.
 	weights *weights
@@ -45,7 +45,7 @@ type Policy struct {
 
 // endpoint is one endpoint. Pickers read its atomics.
 type endpoint struct {
-	*shard.Member
+	*perendpoint.Member
 	// started is when it last started; zero before that. failed says that it has to start again.
 	started time.Time
 	failed  bool
@@ -58,11 +58,11 @@ type endpoint struct {
 // New returns a Policy without endpoints, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{
-		env: env, changed: changed, endpoints: make(map[*shard.Member]*endpoint),
+		env: env, changed: changed, endpoints: make(map[*perendpoint.Member]*endpoint),
 		state: tree.Failing(errEmpty),
 	}
 	p.config, p.configErr = xdsresource.ParseSlowStart("")
-	p.set = shard.New(env, p.memberChanged)
+	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
@@ -101,7 +101,7 @@ func (p *Policy) Close() {
 }
 
 // memberChanged has the state computed once for all events that are waiting for the loop.
-func (p *Policy) memberChanged(m *shard.Member) {
+func (p *Policy) memberChanged(m *perendpoint.Member) {
 	p.observe(m)
 	if p.pending {
 		return
@@ -117,7 +117,7 @@ func (p *Policy) memberChanged(m *shard.Member) {
 }
 
 // observe notes the state of an endpoint, and connects it if it is idle.
-func (p *Policy) observe(m *shard.Member) {
+func (p *Policy) observe(m *perendpoint.Member) {
 	e := p.endpoints[m]
 	if e == nil || m.Index() < 0 {
 		return

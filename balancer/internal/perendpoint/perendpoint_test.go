@@ -1,4 +1,4 @@
-package shard_test
+package perendpoint_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -19,13 +19,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is a Set over a fake network.
 type fixture struct {
 	*lbtest.Bed
-	set     *shard.Set
+	set     *perendpoint.Set
 	changes int
 }
 
 func newFixture(t testing.TB) *fixture {
 	f := &fixture{Bed: lbtest.NewBed(t)}
-	f.set = shard.New(f.Env, func(*shard.Member) { f.changes++ })
+	f.set = perendpoint.New(f.Env, func(*perendpoint.Member) { f.changes++ })
 	t.Cleanup(func() { f.Loop.Do(f.set.Close) })
 	return f
 }

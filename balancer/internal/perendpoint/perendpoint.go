@@ -1,10 +1,10 @@
-// Package shard has one pick_first for each endpoint (gRFC A61), for policies that pick among
+// Package perendpoint has one pick_first for each endpoint (gRFC A61), for policies that pick among
 // endpoints themselves.
 //
 // It picks nothing, and connects to an endpoint only when its policy asks for that. It works on
 // the tree's loop, except for what pickers read of a Member. A change of one endpoint costs the
 // same however many others there are.
-package shard
+package perendpoint
 
 import (
 	"sync/atomic"
