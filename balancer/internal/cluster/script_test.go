@@ -234,7 +234,6 @@ func (s *script) session(names []string) string {
 func (s *script) set(setting string) {
 	s.T.Helper()
 	key, value, _ := strings.Cut(setting, "=")
-	before := s.cluster
 	c := &s.cluster
 	switch key {
 	case "policy":
@@ -253,15 +252,45 @@ func (s *script) set(setting string) {
 		if c.HealthCheck = nil; value != "" {
 			c.HealthCheck = &xdsresource.HealthCheck{Service: value}
 		}
-	case "outliers": // the number of RPCs in 10 s of which half must not fail, or an endpoint is ejected for 30 s; 0: none is
-		if c.Outliers = nil; value != "0" {
-			c.Outliers = ejecting(uint32(s.number(value)))
+	case "outliers": // see outliers; empty: no endpoint is ejected
+		if c.Outliers = nil; value != "" {
+			c.Outliers = s.outliers(value)
 		}
 	case "limit":
 		c.MaxRequests = uint32(s.number(value))
 	default:
-		s.T.Fatalf("unknown setting of %q after %v", setting, before.LBPolicy)
+		s.T.Fatalf("unknown setting %q", key)
 	}
+}
+
+// outliers returns settings of outlier detection: volume, the RPCs in an interval of which half must not fail; row, the failures in a row that
+// eject at once; interval, max-time and max-percent. An ejection lasts 30 s.
+func (s *script) outliers(settings string) *xdsresource.OutlierDetection {
+	o := ejecting(1)
+	o.FailurePercentage = nil
+	for _, setting := range strings.Split(settings, ",") {
+		key, value, _ := strings.Cut(setting, ":")
+		duration := func() time.Duration {
+			d, err := time.ParseDuration(value)
+			xdstest.NoError(s.T, err)
+			return d
+		}
+		switch key {
+		case "volume":
+			o.FailurePercentage = ejecting(uint32(s.number(value))).FailurePercentage
+		case "row":
+			o.Consecutive5xx = &xdsresource.ConsecutiveEjection{Failures: uint32(s.number(value)), EnforcementPercentage: 100}
+		case "interval":
+			o.Interval = duration()
+		case "max-time":
+			o.MaxEjectionTime = duration()
+		case "max-percent":
+			o.MaxEjectionPercent = uint32(s.number(value))
+		default:
+			s.T.Fatalf("unknown setting %q of outlier detection", key)
+		}
+	}
+	return o
 }
 
 // statusOf returns the health status of an endpoint by its name.

@@ -145,31 +145,9 @@ func TestRunsOfFailures(t *testing.T) {
 	})
 }
 
-// Envoy ejects at once, counts again after an ejection, and spares what exceeds max_ejection_percent
-// or is not enforced.
+// Envoy spares what exceeds max_ejection_percent.
 func TestConsecutiveEjections(t *testing.T) {
 	t.Parallel()
-	t.Run("time", func(t *testing.T) {
-		test(t, 6, func(f *fixture) {
-			f.update(only5xx(2))
-			time.Sleep(5 * time.Second)
-			f.end(0, answered(codes.Internal), 3)
-			f.expect("at once", 0)
-			f.end(0, answered(codes.Internal), 10) // RPCs that were in flight
-			time.Sleep(35*time.Second - 1)         // the first interval that ends after 30 s
-			f.expect("before the end", 0)
-			time.Sleep(time.Nanosecond)
-			f.expect("back")
-			f.end(0, answered(codes.Internal), 1)
-			f.expect("the failures of before do not count")
-			f.end(0, answered(codes.Internal), 1)
-			f.expect("again", 0)
-			time.Sleep(60 * time.Second) // the second ejection lasts twice as long
-			f.expect("before the second end", 0)
-			time.Sleep(10 * time.Second)
-			f.expect("back again")
-		})
-	})
 	t.Run("too many", func(t *testing.T) {
 		test(t, 4, func(f *fixture) {
 			f.update(only5xx(2))
@@ -185,27 +163,6 @@ func TestConsecutiveEjections(t *testing.T) {
 				unenforcedBy + "consecutive_5xx" + because + "max_ejection_overflow" + ofCluster: 2,
 			}
 			xdstest.Equal(f.t, "counted", want, f.cc.Meter.Counts("grpc.lb.outlier_detection."))
-		})
-	})
-	t.Run("updates", func(t *testing.T) {
-		test(t, 4, func(f *fixture) {
-			f.update(only5xx(3))
-			f.end(0, answered(codes.Internal), 2)
-			f.update(only5xx(3))
-			f.end(0, answered(codes.Internal), 1)
-			f.expect("an update without a change interrupts nothing", 0)
-			f.updateTo(only5xx(3), numbered(1))
-			f.updateTo(only5xx(3), numbered(4))
-			f.end(1, answered(codes.Internal), 2)
-			f.update(successRate())
-			f.end(1, answered(codes.Internal), 9)
-			f.expect("without the field", 0)
-			f.update(only5xx(3))
-			f.end(1, answered(codes.Internal), 2)
-			f.expect("with it again, from 0", 0)
-			f.update(nil)
-			f.end(1, answered(codes.Internal), 9)
-			f.expect("without outlier detection")
 		})
 	})
 	t.Run("closed", func(t *testing.T) {

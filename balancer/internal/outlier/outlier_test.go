@@ -231,67 +231,6 @@ func (f *fixture) failOnly(i int) {
 	f.rpcs(i, 0, 100)
 }
 
-// gRFC A50, "Outlier Detection Behavior": un-ejected after base time × number
-// of ejections, at most the maximum, at the end of an interval.
-func TestEjectionTimes(t *testing.T) {
-	test(t, 6, func(f *fixture) {
-		c := failurePercentage()
-		c.MaxEjectionTime = 70 * time.Second
-		f.update(c)
-		for i, want := range []time.Duration{40, 70, 80, 80} { // the first interval after 30, 60, 70, 70
-			f.failOnly(5)
-			time.Sleep(10 * time.Second)
-			f.expect(fmt.Sprint("ejection ", i+1), 5)
-			time.Sleep(want*time.Second - 1)
-			f.expect(fmt.Sprint("just before the end of ejection ", i+1), 5)
-			time.Sleep(time.Nanosecond)
-			f.expect(fmt.Sprint("after ejection ", i+1))
-		}
-		// Each interval without ejection decreases the multiplier: from 4 to 1.
-		time.Sleep(30 * time.Second)
-		f.failOnly(5)
-		time.Sleep(10 * time.Second)
-		f.expect("after a good time", 5)
-		time.Sleep(70 * time.Second)
-		f.expect("after a good time the ejection is shorter")
-	})
-}
-
-func TestConfigurationChanges(t *testing.T) {
-	test(t, 6, func(f *fixture) {
-		f.failOnly(5) // before there is a configuration: does not count
-		f.update(failurePercentage())
-		time.Sleep(10 * time.Second)
-		f.expect("calls from before the configuration")
-
-		// The interval continues over an update, also with another length.
-		f.failOnly(5)
-		time.Sleep(4 * time.Second)
-		longer := failurePercentage()
-		longer.Interval = 15 * time.Second
-		f.update(longer)
-		time.Sleep(11*time.Second - 1)
-		f.expect("before the end of the longer interval")
-		time.Sleep(time.Nanosecond)
-		f.expect("at the end of the longer interval", 5)
-
-		f.failOnly(4)
-		time.Sleep(12 * time.Second)
-		f.update(failurePercentage())
-		f.expect("the shorter interval is over at once", 4, 5)
-
-		f.update(nil)
-		f.expect("without a configuration")
-		time.Sleep(time.Minute)
-		f.update(failurePercentage())
-		f.failOnly(5)
-		time.Sleep(10 * time.Second)
-		f.expect("configured again", 5)
-		time.Sleep(40 * time.Second)
-		f.expect("as if ejected for the first time")
-	})
-}
-
 // gRFC A61, "Outlier Detection": an endpoint is its set of addresses.
 func TestEndpointsWithSeveralAddresses(t *testing.T) {
 	test(t, 7, func(f *fixture) {
