@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
@@ -112,8 +113,8 @@ func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, label
 		}
 	}
 	opts.StateListener = l.changed
-	if held, ok := opts.CredsBundle.(Held); ok {
-		l.unhold = held.Hold()
+	if b, ok := opts.CredsBundle.(*clustertls.Bundle); ok {
+		l.unhold = b.Hold() // The connection may outlive what has acquired it.
 	}
 	sc, err := p.cc.NewSubConn(labels.On(addresses), opts)
 	if err != nil {
@@ -127,10 +128,6 @@ func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, label
 	p.mu.Unlock()
 	return nil
 }
-
-// Held is implemented by credentials that have to be kept usable as long as a connection
-// has them, which may be longer than the policy that opened it lives.
-type Held interface{ Hold() (release func()) }
 
 // retired is more than a connection can have RPCs.
 const retired = 1 << 62

@@ -7,6 +7,7 @@
 package perendpoint
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -19,6 +20,9 @@ import (
 )
 
 const pickFirst = "pick_first"
+
+// ErrEmpty is for RPCs to a policy whose Set is empty.
+var ErrEmpty = errors.New("there is no usable endpoint")
 
 // Set has the usable endpoints of a policy.
 type Set struct {

@@ -5,7 +5,6 @@
 package random
 
 import (
-	"errors"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -13,8 +12,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
-
-var errEmpty = errors.New("there is no usable endpoint")
 
 // Policy picks at random. A change of one endpoint costs next to nothing for the others.
 type Policy struct {
@@ -38,7 +35,7 @@ func newGroup(of connectivity.State) group {
 
 // New returns a Policy without endpoints, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
-	p := &Policy{changed: changed, state: tree.Failing(errEmpty)}
+	p := &Policy{changed: changed, state: tree.Failing(perendpoint.ErrEmpty)}
 	p.ready, p.failed = newGroup(connectivity.Ready), newGroup(connectivity.TransientFailure)
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
@@ -89,7 +86,7 @@ func (p *Policy) sort(m *perendpoint.Member) {
 func (p *Policy) refresh() {
 	switch members := len(p.set.Members()); {
 	case members == 0:
-		p.state = tree.Failing(errEmpty)
+		p.state = tree.Failing(perendpoint.ErrEmpty)
 	case p.ready.picker.n > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready.picker}
 	case p.failed.picker.n == members:

@@ -6,7 +6,6 @@
 package ringhash
 
 import (
-	"errors"
 	"slices"
 
 	"google.golang.org/grpc/balancer"
@@ -16,8 +15,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
-
-var errEmpty = errors.New("there is no usable endpoint")
 
 // Policy is one ring or table.
 type Policy struct {
@@ -60,7 +57,7 @@ func NewMaglev(env *tree.Env, changed func()) *Policy {
 }
 
 func newPolicy(env *tree.Env, changed func(), parse func(string) (settings, error)) *Policy {
-	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(errEmpty)}
+	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(perendpoint.ErrEmpty)}
 	p.config, p.configErr = parse("")
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
@@ -114,7 +111,7 @@ func (p *Policy) refresh() {
 		p.state = tree.Failing(p.configErr)
 		return
 	case p.places.empty():
-		p.state = tree.Failing(errEmpty)
+		p.state = tree.Failing(perendpoint.ErrEmpty)
 		return
 	}
 	s := p.aggregate()

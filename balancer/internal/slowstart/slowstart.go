@@ -9,7 +9,6 @@
 package slowstart
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +19,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
-
-var errEmpty = errors.New("there is no usable endpoint")
 
 // Policy picks among the endpoints that are READY.
 type Policy struct {
@@ -59,7 +56,7 @@ type endpoint struct {
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{
 		env: env, changed: changed, endpoints: make(map[*perendpoint.Member]*endpoint),
-		state: tree.Failing(errEmpty),
+		state: tree.Failing(perendpoint.ErrEmpty),
 	}
 	p.config, p.configErr = xdsresource.ParseSlowStart("")
 	p.set = perendpoint.New(env, p.memberChanged)
@@ -153,7 +150,7 @@ func (p *Policy) refresh() {
 	case p.configErr != nil:
 		p.state = tree.Failing(p.configErr)
 	case members == 0:
-		p.state = tree.Failing(errEmpty)
+		p.state = tree.Failing(perendpoint.ErrEmpty)
 	case len(p.ready) > 0 && p.config.ChoiceCount > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: &leastRequest{p.ready, int(p.config.ChoiceCount)}}
 	case len(p.ready) > 0:
