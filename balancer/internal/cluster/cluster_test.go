@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -97,49 +94,6 @@ func TestOutcomeOfRPCsByResources(t *testing.T) {
 	}
 }
 
-func TestClusterThatLosesItsResources(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(serving(at("a", 0, "a:1", "gone:1")))
-		f.ExpectOpen("serving", "a:1", "gone:1")
-
-		f.update(cluster.Config{Cluster: backend})
-		f.Expect("resolved again", lbtest.Waits)
-		f.ExpectOpen("resolved again", "a:1", "gone:1")
-
-		before := f.CC.Updates()
-		f.Network.Set("gone:1", lbtest.Refused)
-		synctest.Wait()
-		if f.CC.Updates() != before {
-			t.Error("changes of the old endpoints were passed on while the cluster is resolved")
-		}
-
-		f.update(serving(at("a", 0, "a:1")))
-		f.Expect("with new endpoints", "a:1")
-		f.ExpectOpen("with new endpoints", "a:1")
-
-		f.update(cluster.Config{Err: errors.New("withdrawn")})
-		f.Expect("withdrawn", "withdrawn")
-		f.ExpectOpen("withdrawn")
-
-		f.update(serving(at("a", 0, "a:1")))
-		f.Expect("back", "a:1")
-	})
-}
-
-// An error fails RPCs only as long as it lasts: afterwards the same endpoints serve again.
-func TestSameResourcesAfterAnErrorServe(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		c := serving(at("a", 0, "a:1"))
-		f.update(c)
-		failed := c
-		failed.Err = errors.New("withdrawn")
-		f.update(failed)
-		f.Expect("with an error", "withdrawn")
-		f.update(c)
-		f.Expect("without it", "a:1")
-	})
-}
-
 // note is the fault of a resource.
 type note string
 
@@ -209,51 +163,6 @@ func TestCountersAreReleased(t *testing.T) {
 			xdstest.Equal(t, "counted services", want, got)
 		}
 	})(t)
-}
-
-// gRFC A56: failover after 10 s or at TRANSIENT_FAILURE, return, deactivation
-// after 15 min; here with connections.
-func TestFailoverAndReturn(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Silent)
-		start := time.Now()
-		f.update(serving(at("a", 0, "a:1"), at("b", 1, "b:1"), at("c", 2, "c:1")))
-		f.Expect("while a hangs", lbtest.Waits)
-		f.ExpectOpen("while a hangs", "a:1")
-
-		xdstest.NoError(t, f.CC.Await(t.Context(), connectivity.Ready))
-		xdstest.Equal(t, "failover took", priority.FailoverTimeout, time.Since(start))
-		f.Expect("after the failover", "b:1")
-		f.ExpectOpen("after the failover", "a:1", "b:1")
-
-		f.Network.Set("b:1", lbtest.Refused)
-		f.Expect("b fails", "c:1")
-
-		f.Network.Set("a:1", lbtest.Up)
-		f.Expect("a is back", "a:1")
-		time.Sleep(priority.RetentionTime + time.Second)
-		synctest.Wait()
-		f.ExpectOpen("15 min after a is back", "a:1")
-
-		f.Network.Set("a:1", lbtest.Refused)
-		f.Network.Set("c:1", lbtest.Refused)
-		f.Expect("all fail", "dial c:1: connection refused")
-	})
-}
-
-// gRFC A56, "LB Policy Configuration": a locality that moves to another
-// priority keeps its connections.
-func TestLocalityThatChangesPriorityKeepsItsConnections(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		f.update(serving(at("a", 0, "a:1"), at("b", 1, "b:1")))
-		f.Expect("a is down", "b:1")
-		before := f.SubConn(context.Background())
-		f.update(serving(at("b", 0, "b:1"), at("c", 1, "c:1")))
-		if after := f.SubConn(context.Background()); after != before {
-			t.Error("b was connected again when it moved to priority 0")
-		}
-	})
 }
 
 func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {

@@ -104,49 +104,6 @@ func TestPolicyIsReplacedWithoutFailingRPCs(t *testing.T) {
 	})
 }
 
-// The old policy does not go on with its endpoints if the new one has none to connect.
-func TestPolicyIsReplacedInAPriorityWithoutUsableEndpoints(t *testing.T) {
-	for name, health := range map[string]xdsresource.HealthStatus{"draining": xdsresource.HealthDraining, "unhealthy": xdsresource.HealthUnhealthy} {
-		t.Run(name, func(t *testing.T) {
-			test(t, func(t *testing.T, f *fixture) {
-				f.update(by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1")))
-				f.Expect("the first priority works", "a:1")
-				first := at("a", 0, "a:1")
-				first.Endpoints[0].Health = health
-				f.update(by("least_request_experimental", "", first, at("b", 1, "b:1")))
-				f.Expect("the first priority has no usable endpoint", "b:1")
-				f.ExpectOpen("the first priority has no usable endpoint", "b:1")
-			})
-		})
-	}
-}
-
-// The same goes for a policy that is waiting for the new one's connection when the last endpoint goes.
-func TestPolicyThatWaitsForAnotherEndsWithTheEndpoints(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1")))
-		f.Network.Set("c:1", lbtest.Silent)
-		f.update(by("least_request_experimental", "", at("a", 0, "c:1"), at("b", 1, "b:1")))
-		f.Expect("the new policy connects", "a:1")
-		f.update(by("least_request_experimental", "", sick(at("a", 0, "c:1")), at("b", 1, "b:1")))
-		f.Expect("the first priority has no usable endpoint", "b:1")
-		f.ExpectOpen("the first priority has no usable endpoint", "b:1")
-	})
-}
-
-func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(by("least_request_experimental", `{"choiceCount":2}`, at("a", 0, "a:1")))
-		before := f.SubConn(context.Background())
-		f.update(by("least_request_experimental", `{"choiceCount":5}`, at("a", 0, "a:1")))
-		if f.SubConn(context.Background()) != before {
-			t.Error("the endpoint was connected again")
-		}
-		f.update(by("least_request_experimental", `{"choiceCount":-1}`, at("a", 0, "a:1")))
-		f.Expect("a configuration that the policy does not take", "does not take the configuration")
-	})
-}
-
 // Failures of removed endpoints are not reported to RPCs for the new ones.
 func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	t.Parallel()

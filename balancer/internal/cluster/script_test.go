@@ -38,7 +38,8 @@ import (
 //	answer a HEALTH ...        the server a answers its health check, or that fails with a code
 //	wait DURATION
 //	exit-idle
-//	error TEXT                 the cluster has an error in place of endpoints
+//	unknown                    the endpoints of the cluster are not known
+//	error TEXT                 the cluster has an error, whatever its endpoints
 //	close
 //
 // After these there are the state and the open connections, of which none lingers ("a#2": the second one to a), and whether
@@ -81,7 +82,8 @@ type script struct {
 	cluster xdsresource.Cluster
 	servers map[string]*lbtest.HealthServer
 	rpcs    int
-	updates int // of the picker, after the last step
+	updates int            // of the picker, after the last step
+	last    cluster.Config // the last one with endpoints
 }
 
 func newScript(t testing.TB) *script {
@@ -124,8 +126,12 @@ func (s *script) step(step string) (after string) {
 		time.Sleep(d)
 	case "exit-idle":
 		s.Loop.Do(s.Policy.ExitIdle)
+	case "unknown":
+		s.update(cluster.Config{Cluster: backend})
 	case "error":
-		s.update(cluster.Config{Err: errors.New(rest)})
+		c := s.last
+		c.Err = errors.New(rest)
+		s.update(c)
 	case "close":
 		s.Close()
 	case "rpcs":
@@ -328,7 +334,8 @@ func (s *script) endpoints(words []string) {
 		}
 		e.Localities = append(e.Localities, l)
 	}
-	s.update(cluster.Config{Cluster: &c, Endpoints: e})
+	s.last = cluster.Config{Cluster: &c, Endpoints: e}
+	s.update(s.last)
 }
 
 // weighted splits text*weight. The weight is 1 by default.
