@@ -1,6 +1,7 @@
 package dpdswrapper
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
@@ -23,23 +24,17 @@ const (
 // scope has the watches that depend on one DPDS resource, or on none. It is the watcher of
 // that resource. Guarded by wrapper.mu.
 type scope struct {
-	wrapper     *wrapper
-	resource    string // the name of the DPDS resource, or ""
-	phase       scopePhase
-	constraints dynparam.ByType // of the DPDS resource
-	warned      string          // the last logged warning
-	leave       func()          // stops the watch of the DPDS resource
-	groups      []*group        // by type, in the order of their first watches
-	watches     int
-}
+	wrapper *wrapper
+	phase   scopePhase
+	watches []*watch
+	// current has the constraints of the types that are watched, as long as they are current.
+	current map[*xdsclient.ResourceType]dynparam.Constraints
 
-// group is the watches of one type in a scope, which share their constraints. Guarded by
-// wrapper.mu.
-type group struct {
-	scope       *scope
-	typ         *xdsclient.ResourceType
-	constraints dynparam.Constraints
-	watches     []*watch
+	// Of the DPDS resource, if there is one:
+	resource    string // its name
+	constraints dynparam.ByType
+	warned      string // the last logged warning
+	leave       func() // stops its watch
 }
 
 func newScope(w *wrapper, resource string) *scope {
@@ -49,62 +44,57 @@ func newScope(w *wrapper, resource string) *scope {
 }
 
 // add adds a watch and starts it, unless it has to wait.
-func (s *scope) add(t *xdsclient.ResourceType, x *watch) {
-	g := s.group(t)
-	x.group, x.index = g, len(g.watches)
-	g.watches = append(g.watches, x)
-	s.watches++
+func (s *scope) add(x *watch) {
+	x.scope, x.index = s, len(s.watches)
+	s.watches = append(s.watches, x)
 	if s.phase == scopeAnswered {
-		x.start()
+		x.start(s.wanted(x.typ))
 	}
 }
 
-func (s *scope) group(t *xdsclient.ResourceType) *group {
-	for _, g := range s.groups {
-		if g.typ == t {
-			return g
+// wanted returns the current constraints of a type.
+func (s *scope) wanted(t *xdsclient.ResourceType) dynparam.Constraints {
+	c, ok := s.current[t]
+	if !ok {
+		c = s.wrapper.own.For(t.TypeURL).Merge(s.constraints.For(t.TypeURL))
+		if s.current == nil {
+			s.current = make(map[*xdsclient.ResourceType]dynparam.Constraints)
+		}
+		s.current[t] = c
+	}
+	return c
+}
+
+// due returns the watches that have to start or to move, after a change of constraints.
+func (s *scope) due() (list []*watch) {
+	s.current = nil
+	if s.phase != scopeAnswered {
+		return nil
+	}
+	for _, x := range s.watches {
+		if x.leg == nil || !x.leg.constraints.Equal(s.wanted(x.typ)) {
+			if list == nil {
+				list = make([]*watch, 0, len(s.watches))
+			}
+			list = append(list, x)
 		}
 	}
-	g := &group{scope: s, typ: t}
-	g.constraints = g.wanted()
-	s.groups = append(s.groups, g)
-	return g
-}
-
-// wanted returns the current constraints of the type.
-func (g *group) wanted() dynparam.Constraints {
-	return g.scope.wrapper.own.For(g.typ.TypeURL).Merge(g.scope.constraints.For(g.typ.TypeURL))
+	return list
 }
 
 // remove removes a watch that has stopped. A scope closes with its last watch.
 func (s *scope) remove(x *watch) {
-	g := x.group
-	last := len(g.watches) - 1
-	g.watches[x.index] = g.watches[last]
-	g.watches[x.index].index = x.index
-	g.watches[last] = nil
-	g.watches = g.watches[:last]
-	if s.watches--; s.watches == 0 && s.leave != nil {
+	last := len(s.watches) - 1
+	s.watches[x.index] = s.watches[last]
+	s.watches[x.index].index = x.index
+	s.watches[last] = nil
+	s.watches = s.watches[:last]
+	x.index = -1
+	if last == 0 && s.leave != nil {
 		s.phase = scopeClosed
 		delete(s.wrapper.scopes, s.resource)
 		s.leave()
 	}
-}
-
-// review updates the constraints of the types, and returns the types whose watches have to be
-// moved.
-func (s *scope) review() (changed []*group) {
-	for _, g := range s.groups {
-		c := g.wanted()
-		if c.Equal(g.constraints) {
-			continue
-		}
-		g.constraints = c
-		if s.phase == scopeAnswered && len(g.watches) > 0 {
-			changed = append(changed, g)
-		}
-	}
-	return changed
 }
 
 // ResourceChanged implements xdsclient.Watcher for the DPDS resource. An error means no
@@ -116,15 +106,16 @@ func (s *scope) ResourceChanged(value any, err error, done func()) {
 		constraints = value.(*xdsresource.DynamicParameterConstraintsMap).Constraints
 	}
 	strange := strangeTypes(constraints)
-	moved, warn := s.answer(constraints, strange)
+	now, warn := s.answer(constraints, strange)
 	if warn {
 		logger.Warningf("DPDS resource %q has constraints without effect: %s", s.resource, strange)
 	}
 	if err != nil {
 		logger.Warningf("Resources are requested without the constraints of DPDS resource %q: %v", s.resource, err)
 	}
-	if moved != "" {
-		logger.Infof("DPDS resource %q changed the constraints of %s", s.resource, moved)
+	if len(now) > 0 {
+		slices.Sort(now)
+		logger.Infof("DPDS resource %q: the constraints now are %s", s.resource, strings.Join(now, ", "))
 	}
 }
 
@@ -135,29 +126,23 @@ func (s *scope) AmbientError(err error, done func()) {
 }
 
 // answer sets the constraints of the DPDS resource, and the warning about their types. It
-// returns the types whose constraints changed, with the new ones, and whether the warning
+// returns the constraints of all types if watches have started or moved, and whether the warning
 // has to be logged.
-func (s *scope) answer(constraints dynparam.ByType, strange string) (moved string, warn bool) {
+func (s *scope) answer(constraints dynparam.ByType, strange string) (now []string, warn bool) {
 	w := s.wrapper
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	warn, s.warned = strange != "" && strange != s.warned, strange
-	first := s.phase == scopeAsking
-	if s.phase == scopeClosed || !first && s.constraints.Equal(constraints) {
-		return "", warn
+	if s.phase == scopeClosed || s.phase == scopeAnswered && s.constraints.Equal(constraints) {
+		return nil, warn
 	}
 	s.phase, s.constraints = scopeAnswered, constraints
-	changed := s.review()
-	var b strings.Builder
-	for i, g := range changed {
-		if i > 0 {
-			b.WriteString(", ")
+	due := s.due()
+	w.start(due)
+	if len(due) > 0 {
+		for t, c := range s.current {
+			now = append(now, t.Name+" "+c.String())
 		}
-		b.WriteString(g.typ.Name + " to " + g.constraints.String())
 	}
-	if first {
-		changed = s.groups
-	}
-	w.apply(changed)
-	return b.String(), warn
+	return now, warn
 }

@@ -22,14 +22,10 @@ func (c *targetClient) Bootstrap() *bootstrap.Config { return c.below.Bootstrap(
 
 // Watch implements xdsclient.Client.
 func (c *targetClient) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
-	x := &resourceWatch{watch: watch{below: c.below, name: name}, watcher: watcher}
-	x.kind = x
-	return c.wrapper.add(t, &x.watch)
+	return c.wrapper.add(&watch{below: c.below, typ: t, name: name, watcher: watcher})
 }
 
 // WatchCollection implements xdsclient.Client.
 func (c *targetClient) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
-	x := &collectionWatch{watch: watch{below: c.below, name: name}, watcher: watcher, members: make(map[memberKey]heldMember)}
-	x.kind = x
-	return c.wrapper.add(t, &x.watch)
+	return c.wrapper.add(&watch{below: c.below, typ: t, name: name, collection: &collection{watcher, make(map[memberKey]heldMember)}})
 }

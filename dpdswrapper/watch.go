@@ -7,63 +7,54 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-type watchState int
-
-const (
-	watchWaiting watchState = iota // for the DPDS resource of the scope
-	watchRunning                   // it has a leg
-	watchStopped
-)
-
-// watch is a watch of the layer above: the common part of those of resources and of
-// collections.
+// watch is a watch of the layer above, of a resource or of a collection.
 type watch struct {
-	below xdsclient.LocatorClient // for the target of the watch
-	name  string
-	kind  kind // the resourceWatch or collectionWatch that this is part of
+	below      xdsclient.LocatorClient // for the target of the watch
+	typ        *xdsclient.ResourceType
+	name       string
+	watcher    xdsclient.Watcher // of a resource
+	collection *collection       // nil for a resource
 	// serial is held while the watcher is called, as the last call of an old leg may overlap
 	// the first of the next one. Nothing that a watcher calls takes it.
 	serial sync.Mutex
 
 	// Guarded by wrapper.mu.
-	group *group
-	index int // in group.watches
-	state watchState
-	leg   *leg // the running one
+	scope *scope
+	index int  // in scope.watches, -1 if the watch has stopped
+	leg   *leg // the running one; nil while the DPDS resource is awaited, and after the end
 	first leg  // most watches have no other
+	from  *leg // whose resource, or whole collection, the layer above has; nil for none
 }
 
-// kind is what differs between watches of resources and of collections.
-type kind interface {
-	// open starts the watch below for a leg. The caller holds wrapper.mu.
-	open(l *leg) (stop func())
-}
-
-// leg is a watch of the client below, with the constraints of the time when it started.
+// leg is a watch of the client below, with the constraints of the time when it started. It is the watcher of a
+// resource; see also collectionLeg.
 type leg struct {
-	watch *watch
-	stop  func()
+	watch       *watch
+	constraints dynparam.Constraints
+	stop        func()
 }
 
-// start starts a leg with the constraints of the group, and ends the old one. The caller holds
+// start starts a leg with the given constraints, and then ends the old one. The caller holds
 // wrapper.mu.
-func (x *watch) start() {
-	if x.state == watchWaiting {
-		x.state = watchRunning
-		x.run(&x.first)
-		return
+func (x *watch) start(constraints dynparam.Constraints) {
+	before, l := x.leg, &x.first
+	if before != nil {
+		l = new(leg)
 	}
-	before := x.leg
-	x.run(new(leg))
-	before.stop()
-	before.stop = nil // The layer above may have something of the old leg for long.
-}
-
-func (x *watch) run(l *leg) {
-	x.leg, l.watch = l, x
-	l.stop = x.kind.open(l)
+	l.watch, l.constraints = x, constraints
+	x.leg = l
+	if x.collection != nil {
+		l.stop = x.below.WatchCollectionLocator(x.typ, x.name, constraints, (*collectionLeg)(l))
+	} else {
+		l.stop = x.below.WatchLocator(x.typ, x.name, constraints, l)
+	}
+	if before != nil {
+		before.stop()
+		before.stop = nil // The layer above may have something of the old leg for long.
+	}
 }
 
 // stop ends the watch.
@@ -71,29 +62,18 @@ func (x *watch) stop() {
 	mu := x.mu()
 	mu.Lock()
 	defer mu.Unlock()
-	switch x.state {
-	case watchStopped:
+	if x.index < 0 {
 		return
-	case watchRunning:
-		x.leg.stop()
 	}
-	x.state = watchStopped
-	x.group.scope.remove(x)
+	if x.leg != nil {
+		x.leg.stop()
+		x.leg = nil
+	}
+	x.scope.remove(x)
 }
 
 // mu is wrapper.mu.
-func (x *watch) mu() *sync.Mutex { return &x.group.scope.wrapper.mu }
-
-// running reports whether the calls of the leg are passed on.
-func (l *leg) running() bool {
-	mu := l.watch.mu()
-	mu.Lock()
-	defer mu.Unlock()
-	return l.isRunning()
-}
-
-// isRunning is running for a caller that holds wrapper.mu.
-func (l *leg) isRunning() bool { return l.watch.leg == l && l.watch.state == watchRunning }
+func (x *watch) mu() *sync.Mutex { return &x.scope.wrapper.mu }
 
 // passage is how a change is passed on to the layer above.
 type passage int
@@ -104,19 +84,20 @@ const (
 	passChange
 )
 
-// judge returns how an answer of a leg is passed on, and from which leg the layer above has a value then, nil for
-// none. before is the leg that it has the value from so far. A value of an older leg stays after an error, unless
-// that withdraws it. The caller holds wrapper.mu.
-func (l *leg) judge(before *leg, err error) (verdict passage, now *leg) {
+// judge returns how an answer of a leg is passed on. The layer above has a value from the leg *from, nil for none, which
+// judge updates. A value of an older leg stays after an error, unless that withdraws it. The caller holds wrapper.mu.
+func (l *leg) judge(from **leg, err error) passage {
 	switch {
-	case !l.isRunning():
-		return passNothing, before
+	case l.watch.leg != l:
+		return passNothing
 	case err == nil:
-		return passChange, l
-	case before != nil && before != l && !withdraws(err):
-		return passAmbient, before
+		*from = l
+		return passChange
+	case *from != nil && *from != l && !withdraws(err):
+		return passAmbient
 	default:
-		return passChange, nil
+		*from = nil
+		return passChange
 	}
 }
 
@@ -129,4 +110,42 @@ func withdraws(err error) bool {
 	}
 	return e.Kind == xdsclient.KindDoesNotExist ||
 		e.Kind == xdsclient.KindServer && (e.Code == codes.NotFound || e.Code == codes.PermissionDenied)
+}
+
+// ResourceChanged implements xdsclient.Watcher.
+func (l *leg) ResourceChanged(value any, err error, done func()) {
+	x := l.watch
+	x.serial.Lock()
+	defer x.serial.Unlock()
+	mu := x.mu()
+	mu.Lock()
+	verdict := l.judge(&x.from, err)
+	mu.Unlock()
+	switch verdict {
+	case passNothing:
+		done()
+	case passAmbient:
+		x.watcher.AmbientError(err, done)
+	case passChange:
+		x.watcher.ResourceChanged(value, err, done)
+	}
+}
+
+// AmbientError implements xdsclient.Watcher.
+func (l *leg) AmbientError(err error, done func()) {
+	l.watch.serial.Lock()
+	defer l.watch.serial.Unlock()
+	if l.running() {
+		l.watch.watcher.AmbientError(err, done)
+	} else {
+		done()
+	}
+}
+
+// running reports whether the calls of the leg are passed on.
+func (l *leg) running() bool {
+	mu := l.watch.mu()
+	mu.Lock()
+	defer mu.Unlock()
+	return l.watch.leg == l
 }

@@ -51,10 +51,10 @@ func newWrapper(below xdsclient.LocatorClient) *wrapper {
 }
 
 // add starts a watch.
-func (w *wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
+func (w *wrapper) add(x *watch) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.scopeOf(x.name).add(t, x)
+	w.scopeOf(x.name).add(x)
 	return x.stop
 }
 
@@ -74,24 +74,22 @@ func (w *wrapper) exchangeConstraints(constraints dynparam.ByType) (first bool) 
 	first = !w.warned && !constraints.Equal(dynparam.ByType{})
 	w.warned = w.warned || first
 	w.own = w.configured.Merge(constraints)
-	changed := w.free.review()
+	due := w.free.due()
 	for _, resource := range slices.Sorted(maps.Keys(w.scopes)) {
-		changed = append(changed, w.scopes[resource].review()...)
+		due = append(due, w.scopes[resource].due()...)
 	}
-	w.apply(changed)
+	w.start(due)
 	return first
 }
 
-// apply starts or moves the watches of groups, in one batch. The caller holds mu.
-func (w *wrapper) apply(groups []*group) {
-	if len(groups) == 0 {
+// start starts or moves watches, in one batch. The caller holds mu.
+func (w *wrapper) start(due []*watch) {
+	if len(due) == 0 {
 		return
 	}
 	w.below.Batch(func() {
-		for _, g := range groups {
-			for _, x := range g.watches {
-				x.start()
-			}
+		for _, x := range due {
+			x.start(x.scope.wanted(x.typ))
 		}
 	})
 }
