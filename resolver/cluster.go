@@ -154,7 +154,7 @@ func (n *clusterNode) use(l *leaves) {
 	n.partial = len(l.waits) > 0
 	n.state = &balancer.ClusterState{
 		Cluster:    n.self.state.Cluster,
-		Notes:      (*aggregateNotes)(n.self.notes),
+		Notes:      (*aggregateNotes)(n.self),
 		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
 	}
 }

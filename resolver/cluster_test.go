@@ -142,7 +142,7 @@ func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
 		c := inlined("a", strictDNS)
 		m := &member{graph: &graph{changed: func() { changes.Add(1) }}, state: &balancer.ClusterState{Cluster: c}}
 		d := &dnsEndpoints{member: m, cluster: c, names: map[string]*dnsName{}}
-		m.source = d
+		m.dns = d
 		for i := range 2 * fewNames {
 			name := fmt.Sprintf("late%d.fake:80", i)
 			c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: name, Weight: 1})

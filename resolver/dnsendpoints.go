@@ -39,17 +39,8 @@ type dnsName struct {
 	result lookup.Result
 }
 
-func newDNSEndpoints(m *member, c *xdsresource.Cluster) *dnsEndpoints {
-	d := &dnsEndpoints{member: m}
-	d.follow(c)
-	return d
-}
-
-// follow implements endpointSource. Names that remain are not looked up again.
-func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
-	if !c.Kind.DNS() {
-		return false
-	}
+// follow switches to a version of the cluster. Names that remain are not looked up again.
+func (d *dnsEndpoints) follow(c *xdsresource.Cluster) {
 	before, refreshed := d.names, d.cluster != nil && d.cluster.RefreshRate != c.RefreshRate
 	d.cluster, d.names = c, make(map[string]*dnsName)
 	for _, name := range c.DNSNames() {
@@ -77,7 +68,6 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 		}
 	}
 	d.resolve()
-	return true
 }
 
 func (d *dnsEndpoints) start(name string) *dnsName {
@@ -195,9 +185,6 @@ func (d *dnsEndpoints) failure() error {
 	return fmt.Errorf("cluster %s of type %v has no endpoint: %s", bounds.Quote(d.cluster.Name), d.cluster.Kind, strings.Join(causes, "; "))
 }
 
-// known implements endpointSource.
-func (d *dnsEndpoints) known() (*xdsresource.Endpoints, error) { return d.endpoints, d.err }
-
 // resolveNow looks up all names again. If many connections of a cluster with many names fail
 // together, it does so at most once per interval; those that keep failing call it again. It
 // does not take the graph's lock.
@@ -213,7 +200,6 @@ func (d *dnsEndpoints) resolveNow() {
 	}
 }
 
-// stop implements endpointSource.
 func (d *dnsEndpoints) stop() {
 	d.stopped = true
 	d.stopTimer()

@@ -113,12 +113,12 @@ func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.R
 // inspect returns the resources of a member. The graph is locked.
 func (m *member) inspect() []inspect.Resource {
 	all := []inspect.Resource{m.cds.inspect()}
-	switch s := m.source.(type) {
-	case *edsEndpoints:
-		all = append(all, s.watch.inspect())
-	case *dnsEndpoints:
-		for _, name := range slices.Sorted(maps.Keys(s.names)) {
-			all = append(all, s.names[name].inspect(name))
+	if eds := m.eds.Load(); eds != nil {
+		all = append(all, eds.inspect())
+	}
+	if m.dns != nil {
+		for _, name := range slices.Sorted(maps.Keys(m.dns.names)) {
+			all = append(all, m.dns.names[name].inspect(name))
 		}
 	}
 	return all

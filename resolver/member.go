@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -12,35 +13,27 @@ import (
 // member is one Cluster that the channel watches, with its endpoints. The clusters under an aggregate one are
 // up to the clusterNodes that use the member. Guarded by the graph's lock.
 type member struct {
-	graph  *graph
-	name   string
-	users  []*clusterNode // the member ends with the last one
-	cds    *watch[*xdsresource.Cluster]
-	notes  *notes
-	source endpointSource // nil: there are no endpoints outside the Cluster
+	graph *graph
+	name  string
+	users []*clusterNode // the member ends with the last one
+	cds   watch[*xdsresource.Cluster]
+	// eds or dns provides the endpoints, unless the Cluster has them itself or is an aggregate one. They call
+	// resolved. eds can be read without the lock.
+	eds atomic.Pointer[endpointsWatch]
+	dns *dnsEndpoints
 	// state is empty until the Cluster is known, and has neither Endpoints nor Err until
 	// the endpoints are.
 	state *balancer.ClusterState
 }
 
-// endpointSource provides the endpoints of a cluster. It calls member.resolved when they have
-// changed.
-type endpointSource interface {
-	// follow switches to another version of the cluster. It reports false, having done
-	// nothing, if that has another kind of source.
-	follow(*xdsresource.Cluster) bool
-	// known returns the endpoints, or why there are none; neither if that is not known yet.
-	known() (*xdsresource.Endpoints, error)
-	stop()
-}
+type endpointsWatch = watch[*xdsresource.Endpoints]
 
 // acquire returns the member of the given name for a user. It starts to watch a new one.
 func (g *graph) acquire(name string, user *clusterNode) *member {
 	m := g.members[name]
 	if m == nil {
 		m = &member{graph: g, name: name, state: new(balancer.ClusterState)}
-		m.cds = newWatch(g, xdsresource.ClusterType, name, m.onCluster)
-		m.notes = &notes{graph: g, cluster: m.cds}
+		m.cds = watch[*xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: m.onCluster}
 		g.members[name] = m
 		m.cds.start()
 	}
@@ -59,44 +52,54 @@ func (m *member) release(user *clusterNode) {
 
 func (m *member) stop() {
 	m.cds.stop()
-	m.setSource(nil)
-}
-
-// setSource makes s the source. The old one stops after s has started, so that what both need
-// stays subscribed.
-func (m *member) setSource(s endpointSource) {
-	if m.source != nil {
-		m.source.stop()
-	}
-	m.source = s
-	if eds, ok := s.(*edsEndpoints); ok {
-		m.notes.endpoints.Store(eds.watch)
-	} else {
-		m.notes.endpoints.Store(nil)
-	}
+	m.follow(nil)
 }
 
 func (m *member) onCluster(c *xdsresource.Cluster, err error) {
+	m.follow(c)
 	if err != nil {
-		m.setSource(nil)
-		m.setState(balancer.ClusterState{Err: err, Notes: m.notes})
+		m.setState(balancer.ClusterState{Err: err, Notes: (*notes)(m)})
 		return
-	}
-	if m.source == nil || !m.source.follow(c) {
-		m.setSource(m.newSource(c))
 	}
 	m.update(c)
 }
 
-func (m *member) newSource(c *xdsresource.Cluster) endpointSource {
+// follow makes the endpoints those of a version of the Cluster, nil for none. What has to end does so after what it needs
+// instead has started, so that what both need stays subscribed.
+func (m *member) follow(c *xdsresource.Cluster) {
+	var eds *endpointsWatch
+	var dns *dnsEndpoints
 	switch {
+	case c == nil:
 	case c.Kind == xdsresource.ClusterEDS:
-		return newEDSEndpoints(m, c)
+		if eds = m.eds.Load(); eds == nil || eds.name != c.EDSServiceName {
+			eds = newWatch(m.graph, xdsresource.EndpointsType, c.EDSServiceName, func(*xdsresource.Endpoints, error) { m.resolved() })
+			eds.start()
+		}
 	case c.Kind.DNS():
-		return newDNSEndpoints(m, c)
-	default:
-		return nil
+		if dns = m.dns; dns == nil {
+			dns = &dnsEndpoints{member: m}
+		}
+		dns.follow(c)
 	}
+	if before := m.eds.Swap(eds); before != nil && before != eds {
+		before.stop()
+	}
+	if m.dns != nil && m.dns != dns {
+		m.dns.stop()
+	}
+	m.dns = dns
+}
+
+// known returns the endpoints, or why there are none; neither if that is not known yet.
+func (m *member) known() (*xdsresource.Endpoints, error) {
+	if m.dns != nil {
+		return m.dns.endpoints, m.dns.err
+	}
+	if eds := m.eds.Load(); eds != nil {
+		return eds.last, eds.lastErr
+	}
+	return nil, nil
 }
 
 // resolved is called when the endpoints have changed.
@@ -104,19 +107,20 @@ func (m *member) resolved() { m.update(m.state.Cluster) }
 
 // update computes the state for a version of the Cluster.
 func (m *member) update(c *xdsresource.Cluster) {
-	s := balancer.ClusterState{Cluster: c, Notes: m.notes}
-	switch {
-	case c.Kind == xdsresource.ClusterStatic:
+	s := balancer.ClusterState{Cluster: c, Notes: (*notes)(m)}
+	switch c.Kind {
+	case xdsresource.ClusterAggregate:
+	case xdsresource.ClusterStatic:
 		s.Endpoints = c.Inline
-	case m.source != nil:
-		s.Endpoints, s.Err = m.source.known()
+	default:
+		s.Endpoints, s.Err = m.known()
 		if s.Endpoints == nil && m.waits(s.Err) && m.graph.sameConnections(m.state.Cluster, c) {
 			// The old endpoints, if there are any, stay in use until the new ones are known,
 			// but not with another security or without their proxies, by which they need not be reached.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}
-		if dns, ok := m.source.(*dnsEndpoints); ok {
-			s.ResolveNow = dns.resolveNow
+		if m.dns != nil {
+			s.ResolveNow = m.dns.resolveNow
 		}
 	}
 	m.setState(s)
@@ -149,27 +153,3 @@ func (m *member) setState(s balancer.ClusterState) {
 func sameError(a, b error) bool {
 	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
-
-// edsEndpoints are those of a ClusterLoadAssignment.
-type edsEndpoints struct {
-	watch *watch[*xdsresource.Endpoints]
-}
-
-func newEDSEndpoints(m *member, c *xdsresource.Cluster) *edsEndpoints {
-	e := &edsEndpoints{}
-	e.watch = newWatch(m.graph, xdsresource.EndpointsType, c.EDSServiceName,
-		func(*xdsresource.Endpoints, error) { m.resolved() })
-	e.watch.start()
-	return e
-}
-
-func (e *edsEndpoints) follow(c *xdsresource.Cluster) bool {
-	return c.Kind == xdsresource.ClusterEDS && c.EDSServiceName == e.watch.name
-}
-
-func (e *edsEndpoints) known() (*xdsresource.Endpoints, error) {
-	value, _ := e.watch.value()
-	return value, e.watch.err()
-}
-
-func (e *edsEndpoints) stop() { e.watch.stop() }

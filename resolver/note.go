@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -37,15 +35,10 @@ func (a *ambient) with(err error) *ambient {
 	}
 }
 
-// notes describes the ambient errors of the resources that lead to one cluster, for the
+// notes describes the ambient errors of the resources that lead to a member, for the
 // errors of RPCs that find no endpoint there (gRFC A88, resolution_note). Its methods take
 // no lock.
-type notes struct {
-	graph   *graph
-	cluster *watch[*xdsresource.Cluster]
-	// endpoints is nil if the endpoints are not those of a ClusterLoadAssignment.
-	endpoints atomic.Pointer[watch[*xdsresource.Endpoints]]
-}
+type notes member
 
 // maxFaultText bounds the error of one resource.
 const maxFaultText = 1 << 10
@@ -82,8 +75,8 @@ func (n *notes) ambient() []*ambient {
 	if routes := n.graph.routes.Load(); routes != nil {
 		all = append(all, routes.ambient.Load())
 	}
-	all = append(all, n.cluster.ambient.Load())
-	if endpoints := n.endpoints.Load(); endpoints != nil {
+	all = append(all, n.cds.ambient.Load())
+	if endpoints := n.eds.Load(); endpoints != nil {
 		all = append(all, endpoints.ambient.Load())
 	}
 	return all
@@ -94,7 +87,7 @@ type aggregateNotes notes
 
 // String returns the reason why a newer version of the Cluster is not in use, or "".
 func (n *aggregateNotes) String() string {
-	if a := n.cluster.ambient.Load(); a != nil && a.fault != nil {
+	if a := n.cds.ambient.Load(); a != nil && a.fault != nil {
 		return faults.Shorten(a.fault.Error(), maxFaultText)
 	}
 	return ""
