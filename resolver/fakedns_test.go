@@ -78,14 +78,6 @@ func (d *fakeDNS) answer(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// expectEnd checks that the name is no longer looked up.
-func (d *fakeDNS) expectEnd(t *testing.T, name string) {
-	t.Helper()
-	if lookup.Watched(name) {
-		t.Errorf("%s is still looked up", name)
-	}
-}
-
 // fakeName is one look-up of a name.
 type fakeName struct{}
 

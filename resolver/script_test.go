@@ -3,12 +3,16 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/resolver/internal/lookup"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -18,8 +22,12 @@ var keys = map[string]string{"lds": "Listener", "rds": "RouteConfiguration", "cd
 // script is a fixture that testdata/graph.txt leads.
 type script struct {
 	*fixture
-	before []string // the watches before the step
+	domain string   // of the names of DNS, of which nothing is known in other cases
+	names  []string // of DNS, in the case
 }
+
+// domains counts the cases.
+var domains atomic.Int32
 
 // TestScript runs the cases of testdata/graph.txt, which describes its steps.
 func TestScript(t *testing.T) {
@@ -30,7 +38,7 @@ func TestScript(t *testing.T) {
 	for _, c := range strings.Split(cases, "\n== ") {
 		title, steps, _ := strings.Cut(c, "\n")
 		t.Run(title, func(t *testing.T) {
-			s := &script{fixture: newFixture(t)}
+			s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1))}
 			defer s.graph.close()
 			got += "== " + title + "\n"
 			for line := range strings.Lines(steps) {
@@ -54,31 +62,83 @@ func (s *script) run(words []string) string {
 		return ""
 	}
 	name, args := words[1], words[2:]
-	s.before = s.watched()
-	s.answer(keys[words[0]]+" "+name, s.resource(words[0], name, args))
+	before := s.watchers()
+	if words[0] == "dns" {
+		s.answerDNS(name, args)
+	} else {
+		s.answer(keys[words[0]]+" "+name, s.resource(words[0], name, args))
+	}
 	var parts []string
 	if s.see() {
 		parts = append(parts, strings.ReplaceAll(s.describe(), "\n", " "))
 	}
-	after := s.watched()
-	parts = append(parts, onlyIn("+", after, s.before)...)
-	parts = append(parts, onlyIn("-", s.before, after)...)
-	return strings.Join(parts, "  ")
+	after := s.watchers()
+	parts = append(parts, onlyIn("+", after, before)...)
+	parts = append(parts, onlyIn("-", before, after)...)
+	return strings.ReplaceAll(strings.Join(parts, "  "), s.domain, "")
 }
 
-// onlyIn lists the watches that a has and b has not.
-func onlyIn(sign string, a, b []string) (list []string) {
-	for _, key := range a {
-		if slices.Contains(b, key) {
-			continue
-		}
-		for short, typ := range keys {
-			if rest, ok := strings.CutPrefix(key, typ+" "); ok {
-				list = append(list, sign+short+" "+rest)
+// watchers returns what watches each resource, and each name of DNS.
+func (s *script) watchers() map[string]any {
+	all := map[string]any{}
+	for short, typ := range keys {
+		for key, watchers := range s.watches {
+			if name, ok := strings.CutPrefix(key, typ+" "); ok {
+				all[short+" "+name] = watchers[0]
 			}
 		}
 	}
+	for _, name := range s.names {
+		if lookup.Watched(name+s.domain) {
+			all["dns "+name] = true
+		}
+	}
+	return all
+}
+
+// onlyIn lists the watches that a has and b has not.
+func onlyIn(sign string, a, b map[string]any) (list []string) {
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if b[key] != a[key] {
+			list = append(list, sign+key)
+		}
+	}
 	return list
+}
+
+// answerDNS answers for a name.
+func (s *script) answerDNS(name string, addresses []string) {
+	s.t.Helper()
+	t := s.t.(*testing.T)
+	switch addresses[0] {
+	case "fails":
+		names.watcher(t, name+s.domain).ReportError(errors.New("failed"))
+	case "empty":
+		names.answer(t, name+s.domain)
+	default:
+		names.answer(t, name+s.domain, addresses...)
+	}
+}
+
+// ofDNS is a cluster whose endpoints are names of DNS.
+func (s *script) ofDNS(name, kind string, hosts []string) *xdsresource.Cluster {
+	kind, change, _ := strings.Cut(kind, "-")
+	c := inlined(name, map[string]xdsresource.ClusterKind{"strict": strictDNS, "logical": logicalDNS}[kind])
+	switch change {
+	case "v6":
+		c.AddressFamily = xdsresource.FamilyV6
+	case "refreshed":
+		c.RefreshRate = time.Minute
+	}
+	for _, host := range hosts {
+		address := host
+		if !strings.Contains(host, ":") {
+			address = host+s.domain
+			s.names = append(s.names, host)
+		}
+		c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: address, Weight: 1})
+	}
+	return c
 }
 
 // resource returns what a step answers a watch with.
@@ -110,6 +170,8 @@ func (s *script) resource(typ, name string, args []string) any {
 		return endpoints(name, args[0])
 	}
 	switch rest := args[1:]; args[0] {
+	case "strict", "strict-refreshed", "logical", "logical-v6":
+		return s.ofDNS(name, args[0], rest)
 	case "static":
 		return inlined(name, static, rest...)
 	case "aggregate":
