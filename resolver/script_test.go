@@ -89,7 +89,7 @@ func (s *script) watchers() map[string]any {
 		}
 	}
 	for _, name := range s.names {
-		if lookup.Watched(name+s.domain) {
+		if lookup.Watched(name + s.domain) {
 			all["dns "+name] = true
 		}
 	}
@@ -133,7 +133,7 @@ func (s *script) ofDNS(name, kind string, hosts []string) *xdsresource.Cluster {
 	for _, host := range hosts {
 		address := host
 		if !strings.Contains(host, ":") {
-			address = host+s.domain
+			address = host + s.domain
 			s.names = append(s.names, host)
 		}
 		c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: address, Weight: 1})

@@ -103,7 +103,7 @@ func Start(name string, group any, limits Limits, changed func(Result)) (*Watch,
 		}
 	}
 	l, release, _ := lookups.Acquire(name, func() (*lookup, func(), error) {
-		l := &lookup{name: name, watches: make(map[*Watch]struct{})}
+		l := &lookup{name: name, watches: make(map[*Watch]struct{}), schedule: schedule{asked: true}}
 		l.ctx, l.stop = context.WithCancel(context.Background())
 		return l, l.end, nil
 	})
@@ -111,15 +111,7 @@ func Start(name string, group any, limits Limits, changed func(Result)) (*Watch,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watches[w] = struct{}{}
-	l.limitLocked()
-	switch l.phase {
-	case fresh:
-		l.enqueueLocked()
-	case queued:
-		l.requeue(l.groupsLocked())
-	default:
-		l.planLocked()
-	}
+	l.watchesChangedLocked()
 	return w, l.result.Latest()
 }
 
@@ -150,11 +142,7 @@ func (l *lookup) remove(w *Watch) {
 	}
 	delete(l.watches, w)
 	if len(l.watches) > 0 { // else it ends, or another watch is about to start
-		l.limitLocked()
-		if l.phase == queued {
-			l.requeue(l.groupsLocked())
-		}
-		l.planLocked()
+		l.watchesChangedLocked()
 	}
 }
 
@@ -162,7 +150,9 @@ func (l *lookup) remove(w *Watch) {
 func (l *lookup) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.endLocked()
+	l.phase = ended
+	l.stopTimerLocked()
+	l.dequeue()
 	l.stop()
 }
 

@@ -11,7 +11,7 @@ type schedule struct {
 	phase    phase
 	limits   Limits
 	asked    bool      // there is demand for a look-up
-	last     time.Time // end of the last look-up
+	last     time.Time // end of the last look-up, zero if there was none
 	retry    time.Time // start of the next look-up after failures
 	failures int
 	timer    *time.Timer // until the next look-up, if one is planned
@@ -21,8 +21,7 @@ type schedule struct {
 type phase int
 
 const (
-	fresh   phase = iota // never looked up
-	resting              // between two look-ups
+	resting phase = iota // before the first look-up, or between two
 	queued
 	running
 	ended // no longer watched
@@ -36,8 +35,8 @@ const (
 	jitter     = 0.2
 )
 
-// limitLocked sets the limits to the shortest ones of the watches. There is at least one.
-func (l *lookup) limitLocked() {
+// watchesChangedLocked makes limits the shortest ones of the watches, of which there is at least one, and the groups theirs.
+func (l *lookup) watchesChangedLocked() {
 	l.limits = Limits{Least: math.MaxInt64}
 	for w := range l.watches {
 		l.limits.Least = min(l.limits.Least, w.limits.Least)
@@ -45,6 +44,10 @@ func (l *lookup) limitLocked() {
 			l.limits.Refresh = r
 		}
 	}
+	if l.phase == queued {
+		l.requeue(l.groupsLocked())
+	}
+	l.planLocked()
 }
 
 func (l *lookup) ask() {
@@ -76,7 +79,9 @@ func (l *lookup) planLocked() {
 	wait := time.Until(next)
 	switch {
 	case wait <= 0:
-		l.enqueueLocked()
+		l.stopTimerLocked()
+		l.phase, l.asked = queued, false
+		l.enqueue(l.groupsLocked())
 	case l.timer == nil:
 		l.timer = time.AfterFunc(wait, l.due)
 	default:
@@ -95,12 +100,6 @@ func (l *lookup) due() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.planLocked()
-}
-
-func (l *lookup) enqueueLocked() {
-	l.stopTimerLocked()
-	l.phase, l.asked = queued, false
-	l.enqueue(l.groupsLocked())
 }
 
 // groupsLocked returns the groups of the watches.
@@ -146,10 +145,4 @@ func retryAfter(failures int) time.Duration {
 		wait *= growth
 	}
 	return time.Duration(min(wait, float64(lastRetry)) * (1 + jitter*(2*rand.Float64()-1)))
-}
-
-func (l *lookup) endLocked() {
-	l.phase = ended
-	l.stopTimerLocked()
-	l.dequeue()
 }
