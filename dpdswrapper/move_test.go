@@ -9,6 +9,11 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
+var (
+	listenerA = name("a", listenerType, "l")
+	clusterA  = name("a", clusterType, "c")
+)
+
 // moved returns a fixture with a watch that has a resource, "old", and has been
 // moved since.
 func moved(t *testing.T) (*fixture, *above, func()) {
@@ -23,15 +28,14 @@ func moved(t *testing.T) (*fixture, *above, func()) {
 	return f, w, stop
 }
 
-func TestStopDuringAMove(t *testing.T) {
+func TestALateAnswerOfDPDSIsIgnored(t *testing.T) {
 	t.Parallel()
-	f, w, stop := moved(t)
-	below := f.find("Cluster")
+	f := newFixture(t, authorities)
+	stop := f.Watch(xdsresource.ClusterType, clusterA, new(above))
+	dpds := f.find("DPDS")
 	stop()
-	f.expect("-Cluster "+clusterA+" {v=2}", "-DPDS for-a")
-	below.change("new", nil)
-	below.ambient(errUnreachable)
-	w.expect(t)
+	dpds.change(&xdsresource.DynamicParameterConstraintsMap{}, nil)
+	f.expect("+DPDS for-a", "-DPDS for-a")
 }
 
 // gRFC A88's flow control: the done of the layer above is that of the layer below.
