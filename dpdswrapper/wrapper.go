@@ -62,16 +62,8 @@ func (w *wrapper) add(x *watch) (stop func()) {
 // moves the watches of the types whose constraints change before it returns. It does not
 // wait for servers and may be called from a watcher.
 func (w *wrapper) setConstraints(constraints dynparam.ByType) {
-	if w.exchangeConstraints(constraints) {
-		warnOfOwn(w.below.Bootstrap(), "the constraints of the program (SetConstraints)")
-	}
-}
-
-// exchangeConstraints does that, and reports whether there are constraints for the first time.
-func (w *wrapper) exchangeConstraints(constraints dynparam.ByType) (first bool) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	first = !w.warned && !constraints.Equal(dynparam.ByType{})
+	first := !w.warned && !constraints.Equal(dynparam.ByType{})
 	w.warned = w.warned || first
 	w.own = w.configured.Merge(constraints)
 	due := w.free.due()
@@ -79,7 +71,10 @@ func (w *wrapper) exchangeConstraints(constraints dynparam.ByType) (first bool) 
 		due = append(due, w.scopes[resource].due()...)
 	}
 	w.start(due)
-	return first
+	w.mu.Unlock()
+	if first {
+		warnOfOwn(w.below.Bootstrap(), "the constraints of the program (SetConstraints)")
+	}
 }
 
 // start starts or moves watches, in one batch. The caller holds mu.

@@ -31,7 +31,6 @@ type graph struct {
 	patient  bool
 	accepted bool // there has been a valid Listener
 	lds      *watch[*xdsresource.Listener]
-	listener *xdsresource.Listener
 	// rds provides the routes in use. nextRDS, if not nil, is the RouteConfiguration that
 	// a newer Listener names and that has not answered yet.
 	rds, nextRDS *routesWatch
@@ -110,12 +109,11 @@ func (g *graph) setPatient(patient bool) {
 
 func (g *graph) onListener(l *xdsresource.Listener, err error) {
 	if err != nil {
-		g.listener = nil
 		g.useRoutes(nil, nil)
 		g.withdraw(err)
 		return
 	}
-	g.listener, g.accepted = l, true
+	g.accepted = true
 	switch name := l.RouteConfigName; {
 	case l.RouteConfig != nil:
 		g.useRoutes(nil, nil)
@@ -146,7 +144,7 @@ func (g *graph) useRoutes(rds, next *routesWatch) {
 func (g *graph) onRoutes(w *routesWatch, err error) {
 	if w == g.nextRDS {
 		if err != nil && g.current != nil && !doesNotExist(err) {
-			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.listener.Name, w.name, err)
+			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, w.name, err)
 			return
 		}
 		g.useRoutes(w, nil)
@@ -182,8 +180,9 @@ func (g *graph) latest() *config {
 
 // configure prepares the configuration that the Listener and the routes ask for.
 func (g *graph) configure() {
-	if inline := g.listener.RouteConfig; inline != nil {
-		g.route(g.listener, inline)
+	listener := g.lds.last
+	if inline := listener.RouteConfig; inline != nil {
+		g.route(listener, inline)
 		return
 	}
 	if g.rds == nil || g.rds.phase != watchAnswered {
@@ -198,9 +197,9 @@ func (g *graph) configure() {
 			g.route(latest.listener, rc)
 		}
 	case ok:
-		g.route(g.listener, rc)
+		g.route(listener, rc)
 	default:
-		g.withdraw(g.rds.err())
+		g.withdraw(g.rds.lastErr)
 	}
 }
 

@@ -69,8 +69,8 @@ func (g *graph) inspect() inspect.Config {
 		Clusters: len(g.clusters),
 		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds), NextRoutes: inspectRoutes(g.nextRDS),
 	}
-	if g.listener != nil {
-		c.Inline = g.listener.RouteConfig != nil
+	if listener, ok := g.lds.value(); ok {
+		c.Inline = listener.RouteConfig != nil
 	}
 	if g.current != nil {
 		c.VirtualHost = g.current.virtualHost.Name

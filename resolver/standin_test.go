@@ -110,10 +110,9 @@ func (s *standIn) dial(endpoint string, opts ...grpc.DialOption) *grpc.ClientCon
 	return cc
 }
 
-// listener is the watch of the channel's Listener.
-func (s *standIn) listener() string {
-	return "Listener " + strings.TrimPrefix(s.cc.Target(), "xds:///")
-}
+// name is the name of the channel's Listener, listener the watch of it.
+func (s *standIn) name() string     { return strings.TrimPrefix(s.cc.Target(), "xds:///") }
+func (s *standIn) listener() string { return "Listener " + s.name() }
 
 // give answers the watch of a resource, and waits for what follows from it.
 func (s *standIn) give(key string, value any, err error) {
@@ -137,11 +136,6 @@ func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
 	return value
 }
 
-// resources are everything that xDS has.
-func (s *standIn) resources() map[string]any {
-	return meshResources(s.t, strings.TrimPrefix(s.listener(), "Listener "), s.mesh)
-}
-
 // meshResources are the resources of a target that lead to a backend.
 func meshResources(t *testing.T, target string, backend *testutils.Backend) map[string]any {
 	t.Helper()
@@ -153,36 +147,13 @@ func meshResources(t *testing.T, target string, backend *testutils.Backend) map[
 	}
 }
 
-// giveThem gives resources, one after the other.
-func (s *standIn) giveThem(keys ...string) {
-	s.t.Helper()
-	all := s.resources()
-	for _, key := range keys {
-		s.give(key, all[key], nil)
-	}
-}
-
-func (s *standIn) giveListener() {
-	s.t.Helper()
-	s.giveThem(s.listener())
-}
-
-func (s *standIn) giveRoutes() {
-	s.t.Helper()
-	s.giveThem("RouteConfiguration R")
-}
-
-func (s *standIn) giveCluster() {
-	s.t.Helper()
-	s.giveThem("Cluster C", "ClusterLoadAssignment C")
-}
-
 // serve gives everything that xDS has.
 func (s *standIn) serve() {
 	s.t.Helper()
-	s.giveListener()
-	s.giveRoutes()
-	s.giveCluster()
+	all := meshResources(s.t, s.name(), s.mesh)
+	for _, key := range []string{s.listener(), "RouteConfiguration R", "Cluster C", "ClusterLoadAssignment C"} {
+		s.give(key, all[key], nil)
+	}
 }
 
 // keepAnswering answers all watches from now on: a channel that is idle meanwhile asks again. nil ends that.
@@ -202,7 +173,7 @@ func (s *standIn) keepAnswering(standing map[string]answer) {
 func (s *standIn) keepServing() {
 	s.t.Helper()
 	standing := map[string]answer{}
-	for key, value := range s.resources() {
+	for key, value := range meshResources(s.t, s.name(), s.mesh) {
 		standing[key] = answer{value: value}
 	}
 	s.keepAnswering(standing)

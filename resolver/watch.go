@@ -25,9 +25,8 @@ type watch[T any] struct {
 type watchPhase int
 
 const (
-	watchNew watchPhase = iota
-	watchStarted
-	watchAnswered // last or lastErr holds the answer
+	watchAsking   watchPhase = iota
+	watchAnswered            // last or lastErr holds the answer
 	watchStopped
 )
 
@@ -35,10 +34,7 @@ func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed
 	return &watch[T]{graph: g, typ: typ, name: name, changed: changed}
 }
 
-func (w *watch[T]) start() {
-	w.phase = watchStarted
-	w.cancel = w.graph.client.Watch(w.typ, w.name, w)
-}
+func (w *watch[T]) start() { w.cancel = w.graph.client.Watch(w.typ, w.name, w) }
 
 func (w *watch[T]) stop() {
 	if w.cancel != nil {
@@ -49,9 +45,6 @@ func (w *watch[T]) stop() {
 
 // value returns the resource, if there is one.
 func (w *watch[T]) value() (T, bool) { return w.last, w.phase == watchAnswered && w.lastErr == nil }
-
-// err returns the error in place of the resource, if that is the answer.
-func (w *watch[T]) err() error { return w.lastErr }
 
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
