@@ -2,7 +2,6 @@ package configselector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -98,47 +96,6 @@ func (c contexts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 func (contexts) HandleRPC(context.Context, stats.RPCStats)                         {}
 func (contexts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (contexts) HandleConn(context.Context, stats.ConnStats)                       {}
-
-// request_mirror_policies: each policy sends a mirror with the messages and metadata of the
-// RPC, and "-shadow" in its authority.
-func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		var m mirrorServer
-		wraps := chainOf(filterOf("wraps", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-			s, err := next.NewStream(ctx, rpc)
-			return struct{ grpc.ClientStream }{s}, err
-		}))
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle, listener: wraps})
-		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
-		r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two"})
-		want := "one two"
-		if k.desc == nil || !k.desc.ClientStreams {
-			want = "one "
-		}
-		if r.err != nil || !slices.Equal(r.replies, []string{want}) {
-			t.Errorf("the RPC: %q, %v", r.replies, r.err)
-		}
-		xdstest.Equal(t, "the mirrors", []string{want, want}, m.await(t, 2))
-		for _, rpc := range w.seen() {
-			if rpc.method != "/s/m" || !slices.Equal(rpc.md["k"], []string{"v"}) || rpc.authority != "service" && rpc.authority != "service-shadow" {
-				t.Errorf("the server saw %+v", rpc)
-			}
-		}
-	})
-}
-
-func TestMirrorFraction(t *testing.T) {
-	t.Parallel()
-	none := uint32(0)
-	route := mirrored(2)
-	route.Mirrors[0].FractionPerMillion = &none
-	var m mirrorServer
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: m.handle})
-	w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
-	m.await(t, 1)
-	xdstest.Equal(t, "RPCs (the RPC and one mirror)", 2, len(w.seen()))
-}
 
 // The application may reuse its message after SendMsg or the unary RPC.
 func TestMirrorsOfAReusedMessage(t *testing.T) {
@@ -231,88 +188,6 @@ func TestMirrorsInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// A mirror ends with the RPC's deadline, not with its context.
-func TestAMirrorEndsWithTheDeadline(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		ended := make(chan struct{})
-		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-			<-s.Context().Done()
-			close(ended)
-			return nil
-		}}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		began := time.Now()
-		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}).err)
-		w.await(t, 2)
-		cancel()
-		<-ended
-		xdstest.Equal(t, "time of the mirror", time.Minute, time.Since(began))
-	})
-}
-
-// A mirror of an RPC without a deadline ends 15 s after the RPC. It has the whole request when the RPC has.
-func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		var complete, ended time.Time
-		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-			_, err := receiveAll(s)
-			complete = time.Now()
-			<-s.Context().Done()
-			ended = time.Now()
-			return err
-		}}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: func(n int, s grpc.ServerStream) error {
-			err := m.handle(n, s)
-			time.Sleep(20 * time.Second)
-			return err
-		}})
-		began := time.Now()
-		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		xdstest.Equal(t, "times of the end of the request, and of the mirror", []time.Duration{0, 35 * time.Second},
-			[]time.Duration{complete.Sub(began), ended.Sub(began)})
-	})
-}
-
-// A mirror that a filter starts after the RPC, by a clone, ends too.
-func TestAMirrorOfALateClone(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		over := make(chan struct{})
-		late := filterOf("late", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-			clone := rpc.Clone()
-			go func() {
-				<-over
-				if s, err := next.NewStream(context.WithoutCancel(ctx), clone); err == nil {
-					err = httpfilter.Exchange(s, bytesOf("late"), bytesOf(""))
-					xdstest.NoError(t, err)
-				}
-			}()
-			return next.NewStream(ctx, rpc)
-		})
-		ends := make(chan string, 2)
-		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-			all, _ := receiveAll(s)
-			<-s.Context().Done()
-			ends <- all
-			return nil
-		}}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, listener: chainOf(late)})
-		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
-		time.Sleep(5 * time.Second)
-		close(over)
-		time.Sleep(11 * time.Second)
-		xdstest.Equal(t, "mirrors that have ended 16 s after the RPC", 1, len(ends))
-		time.Sleep(5 * time.Second)
-		xdstest.Equal(t, "mirrors that have ended 21 s after the RPC", 2, len(ends))
-		xdstest.Equal(t, "requests", []string{"x", "late"}, []string{<-ends, <-ends})
-	})
-}
-
 // A mirror gets the messages that the RPC has sent, and ends with it, if the RPC ends before its request.
 func TestAMirrorOfAnRPCThatEndsEarly(t *testing.T) {
 	t.Parallel()
@@ -336,25 +211,6 @@ func TestAMirrorOfAnRPCThatEndsEarly(t *testing.T) {
 		}
 		synctest.Wait()
 		xdstest.Equal(t, "requests of mirrors", []string{want}, m.received)
-	})
-}
-
-// A mirror may answer for as long as it may run.
-func TestAMirrorIsReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ended := make(chan error, 1)
-		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
-			for range 3 {
-				_ = s.SendMsg(bytesOf("x"))
-				time.Sleep(time.Second)
-			}
-			ended <- s.Context().Err()
-			return nil
-		}}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-		xdstest.NoError(t, w.makeRPC(context.Background(), kinds[1], "/s/m", []string{"x"}).err)
-		xdstest.NoError(t, <-ended)
 	})
 }
 
@@ -431,49 +287,6 @@ func TestAMirrorThatCannotBeComplete(t *testing.T) {
 	})
 }
 
-// request_mirror_policies.host_rewrite_literal and disable_shadow_host_suffix_append; with TLS no certificate would match the suffix.
-func TestAuthorityOfMirrors(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		mirror xdsresource.Mirror
-		host   string // host_rewrite_literal of the route
-		secure bool
-		opts   []grpc.CallOption
-		want   string
-	}{
-		{name: "as the RPC", want: "service"},
-		{name: "with the suffix", mirror: xdsresource.Mirror{ShadowSuffix: true}, want: "service-shadow"},
-		{name: "as the RPC, whose authority is rewritten", mirror: xdsresource.Mirror{ShadowSuffix: true}, host: "other", want: "other-shadow"},
-		{name: "with TLS", mirror: xdsresource.Mirror{ShadowSuffix: true}, secure: true, want: "service"},
-		{name: "its own", mirror: xdsresource.Mirror{Authority: "mirror", ShadowSuffix: true}, want: "mirror"},
-		{name: "the application's", opts: []grpc.CallOption{grpc.CallAuthority("mine")}, want: "mine"},
-		{name: "the channel's, not the application's", mirror: xdsresource.Mirror{Authority: "service"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, want: "service"},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			route := toC()
-			test.mirror.Cluster = "m"
-			route.Mirrors = []xdsresource.Mirror{test.mirror}
-			route.Rewrite = &xdsresource.Rewrite{Authority: test.host}
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, secure: test.secure})
-			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
-			w.pick = func(ctx context.Context) error {
-				d := decision.FromContext(ctx)
-				if d.Cluster == "c" {
-					return errors.New("only the mirror is sent")
-				}
-				// The picker of another version sends the mirror to the same cluster, and the mirror has no trace.
-				if again, err := w.s.Reselect(d); again != "m" || err != nil || d.Trace() != nil {
-					t.Errorf("the mirror is routed again to %q, %v, and has trace %v", again, err, d.Trace())
-				}
-				return nil
-			}
-			w.makeRPC(rpctrace.With(ctx, new(rpctrace.Trace)), kinds[0], "/s/m", []string{"x"}, test.opts...)
-			xdstest.Equal(t, "authority", test.want, w.await(t, 1)[0].authority)
-		})
-	}
-}
-
 func TestMirrorsEndWithTheChannel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -492,22 +305,4 @@ func TestMirrorsEndWithTheChannel(t *testing.T) {
 		synctest.Wait()
 		xdstest.Equal(t, "mirrors that have ended at once", len(kinds), len(ended))
 	})
-}
-
-func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
-	t.Parallel()
-	route := toC()
-	route.Mirrors = []xdsresource.Mirror{{Header: "to"}}
-	var m meter
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, metrics: &m})
-	for _, to := range []string{"", "unheard-of", "c"} {
-		ctx := testutils.Context(t)
-		if to != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
-		}
-		xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
-	}
-	w.await(t, 4)
-	xdstest.Equal(t, "mirrors dropped (the one to an unknown cluster)", 1, w.ch.MirrorsDropped())
-	m.expect(t, map[string]float64{"dynxds.mirror.dropped passthrough:///bufconn": 1})
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -31,40 +32,39 @@ import (
 // TestScript runs the cases in testdata/retries.txt with each kind of RPC, and compares what becomes of them.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	const file = "testdata/retries.txt"
+	runFile(t, "testdata/retries.txt", runScript)
+}
+
+// runFile runs the cases in a file. run returns what becomes of a case with one kind of RPC, in lines that are indented.
+func runFile(t *testing.T, file string, run func(t *testing.T, lines []string, k kind) string) {
 	cases := strings.Split(golden.Read(t, file), "\n== ")
 	t.Cleanup(func() { golden.Check(t, file, strings.Join(cases, "\n== ")) }) // after the cases
 	for i, text := range cases[1:] {
 		title, _, _ := strings.Cut(text, "\n")
 		xdstest.Parallel(t, title, func(t *testing.T) {
-			cases[i+1] = runCase(t, strings.TrimSpace(text)) + "\n"
+			var given []string
+			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+				if !strings.HasPrefix(line, " ") {
+					given = append(given, line)
+				}
+			}
+			kindsOf := map[string][]string{} // by what becomes of them
+			for _, k := range kinds {
+				synctest.Test(t, func(t *testing.T) {
+					got := run(t, given[1:], k)
+					kindsOf[got] = append(kindsOf[got], k.name)
+				})
+			}
+			out := strings.Join(given, "\n")
+			for _, got := range slices.SortedFunc(maps.Keys(kindsOf), func(a, b string) int { return cmp.Compare(kindsOf[b][0], kindsOf[a][0]) }) {
+				if len(kindsOf) > 1 {
+					out += "\n  " + strings.Join(kindsOf[got], ", ")
+				}
+				out += got
+			}
+			cases[i+1] = out + "\n"
 		})
 	}
-}
-
-// runCase returns the case with what becomes of its RPC, which is indented.
-func runCase(t *testing.T, text string) string {
-	var given []string
-	for _, line := range strings.Split(text, "\n") {
-		if !strings.HasPrefix(line, " ") {
-			given = append(given, line)
-		}
-	}
-	kindsOf := map[string][]string{} // by what becomes of them
-	for _, k := range kinds {
-		synctest.Test(t, func(t *testing.T) {
-			got := runScript(t, given[1:], k)
-			kindsOf[got] = append(kindsOf[got], k.name)
-		})
-	}
-	out := strings.Join(given, "\n")
-	for _, got := range slices.SortedFunc(maps.Keys(kindsOf), func(a, b string) int { return cmp.Compare(kindsOf[b][0], kindsOf[a][0]) }) {
-		if len(kindsOf) > 1 {
-			out += "\n  " + strings.Join(kindsOf[got], ", ")
-		}
-		out += got
-	}
-	return out
 }
 
 // script is a case that runs.
@@ -79,10 +79,14 @@ type script struct {
 	traced  bool
 }
 
-func runScript(t *testing.T, lines []string, k kind) string {
-	s := &script{t: t, answers: []answer{{}}, policy: xdsresource.RetryPolicy{
+func newScript(t *testing.T) *script {
+	return &script{t: t, answers: []answer{{}}, policy: xdsresource.RetryPolicy{
 		MaxAttempts: 3, Codes: xdsresource.NewCodeSet(codes.Unavailable, codes.Internal), BaseBackoff: ms, MaxBackoff: ms,
 	}}
+}
+
+func runScript(t *testing.T, lines []string, k kind) string {
+	s := newScript(t)
 	for _, line := range lines {
 		words := strings.Fields(line)
 		switch words[0] {
@@ -277,7 +281,11 @@ func (s *script) run(k kind) string {
 		})
 	}
 	begin := time.Now()
-	r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two ", "three"}, s.opts...)
+	var p peer.Peer
+	r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two ", "three"}, append(s.opts, grpc.Peer(&p))...)
+	if (p.Addr != nil) != (len(seen.sorted()) > 0) {
+		s.t.Errorf("%s: the application gets the peer %v", k.name, p.Addr)
+	}
 	out := "\n  sent: " + cmp.Or(strings.Join(seen.sorted(), ", "), "never")
 	if len(s.picks) > 0 {
 		out += fmt.Sprintf("\n  picks: %d", picks.Load())

@@ -2,7 +2,6 @@ package configselector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,72 +80,6 @@ func named(r *xdsresource.Route) []*xdsresource.Route {
 }
 
 var traceHost = xdsresource.VirtualHost{Name: "host"}
-
-func TestTrace(t *testing.T) {
-	t.Parallel()
-	ends := errors.New("ends")
-	end := func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) { return nil, ends }
-	answer := func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
-		return httpfilter.EndedStream(ctx, status.Error(codes.NotFound, ""), nil), nil
-	}
-	retry := func() []*xdsresource.Route { return named(retried(xdsresource.RetryPolicy{})) }
-	const passed, attempt = "passed on true, OK", "attempt 1 to c: OK"
-	for _, test := range []struct {
-		name   string
-		config worldConfig
-		code   codes.Code
-		want   []string
-	}{
-		{"plain", worldConfig{routes: named(toC())}, codes.OK, []string{routedToC, attempt}},
-		{"status of the backend", worldConfig{routes: named(toC()), handle: failing(1, codes.NotFound)}, codes.NotFound,
-			[]string{routedToC, "attempt 1 to c: NotFound"}},
-		{"filters", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", pass), filterOf("b", pass))}, codes.OK,
-			[]string{routedToC, "a started", "b started", "b ended: " + passed, "a ended: " + passed, attempt}},
-		{"a filter ends the RPC", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", pass), filterOf("b", end))}, codes.Unknown,
-			[]string{routedToC, "a started", "b started", "b ended: passed on false, Unknown", "a ended: passed on true, Unknown"}},
-		{"a filter answers the RPC", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", answer), filterOf("b", pass))}, codes.NotFound,
-			[]string{routedToC, "a started", "a ended: passed on false, OK"}},
-		{"retried once", worldConfig{routes: retry(), handle: failing(1, codes.Unavailable)}, codes.OK,
-			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: OK"}},
-		{"retried without success", worldConfig{routes: retry(), handle: failing(3, codes.Unavailable)}, codes.Unavailable,
-			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: Unavailable",
-				"retry 3 after Unavailable", "attempt 3 to c: Unavailable"}},
-		{"answered by the route", worldConfig{routes: named(&xdsresource.Route{Settings: &xdsresource.Settings{Action: &xdsresource.DirectResponse{Code: codes.NotFound}}})}, codes.NotFound,
-			[]string{`routed /s/m routes/host/r to "": OK`}},
-		{"no route", worldConfig{routes: []*xdsresource.Route{}}, codes.Unavailable, []string{`routed /s/m routes/host/ to "": Unavailable`}},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				c := test.config
-				c.vh = traceHost
-				var log traceLog
-				w := newWorld(t, c)
-				r := w.makeRPC(rpctrace.With(testutils.Context(t), log.trace()), k, "/s/m", []string{"x"})
-				if status.Code(r.err) != test.code {
-					t.Errorf("the RPC: %v, want %v", r.err, test.code)
-				}
-				log.expect(t, test.want...)
-			})
-		})
-	}
-}
-
-// A mirror is reported when it starts or is dropped, and nothing else about it.
-func TestTraceOfMirrors(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		route := mirrored(1)
-		route.Mirrors = append(route.Mirrors, xdsresource.Mirror{Header: "to"})
-		var m mirrorServer
-		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: m.handle})
-		var log traceLog
-		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
-		xdstest.NoError(t, w.makeRPC(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}).err)
-		m.await(t, 1)
-		want := []string{routedToC, "mirror to m0, dropped false", "mirror to unheard-of, dropped true", "attempt 1 to c: OK"}
-		log.expect(t, want...)
-	})
-}
 
 // An RPC whose context has ended is not retried, whatever the policy retries.
 func TestTraceOfARetriedRPCThatIsCancelled(t *testing.T) {
