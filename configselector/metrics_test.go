@@ -1,10 +1,8 @@
 package configselector_test
 
 import (
-	"maps"
 	"strings"
 	"sync/atomic"
-	"testing"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
@@ -40,9 +38,10 @@ func (m *meter) RecordFloat64Histo(h *estats.Float64HistoHandle, n float64, labe
 	m.add(h.Descriptor(), n, labels)
 }
 
-func (m *meter) expect(t *testing.T, want map[string]float64) {
-	t.Helper()
-	m.Change(func() { xdstest.Equal(t, "recorded", want, maps.Clone(m.sums)) })
+// mirrorsDropped returns how many mirrors were dropped.
+func (m *meter) mirrorsDropped() (n float64) {
+	m.Change(func() { n = m.sums["dynxds.mirror.dropped passthrough:///bufconn"] })
+	return n
 }
 
 // observer counts the attempts after the first of RPCs, and their ends.

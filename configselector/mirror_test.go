@@ -140,7 +140,8 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				m := mirrorServer{mirror: mirror}
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+				var dropped meter
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, metrics: &dropped})
 				w.pick = func(ctx context.Context) error {
 					if mirror == nil && decision.FromContext(ctx).Cluster == "m0" {
 						return status.Error(codes.Unavailable, "no endpoint")
@@ -155,8 +156,8 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 				if r.err != nil || len(r.finished) != 1 {
 					t.Errorf("the RPC: %v, OnFinish %v", r.err, r.finished)
 				}
-				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && w.ch.MirrorsDropped() != 1 {
-					t.Errorf("%d mirrors were dropped, want the one that did not keep up", w.ch.MirrorsDropped())
+				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && dropped.mirrorsDropped() != 1 {
+					t.Errorf("%v mirrors were dropped, want the one that did not keep up", dropped.mirrorsDropped())
 				}
 			})
 		})
@@ -167,21 +168,22 @@ func TestMirrorsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+		var dropped meter
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, metrics: &dropped})
 		const n, bound = 300, 256
 		for range n { // These are dropped before they run.
 			if err := w.s.Unary(t.Context(), "/s/m", "not a proto.Message", bytesOf(""), w.cc, w.invoker, nil); status.Code(err) != codes.Internal {
 				t.Fatal(err)
 			}
 		}
-		before := w.ch.MirrorsDropped()
-		for round := range int64(2) {
+		before := dropped.mirrorsDropped()
+		for round := range 2 {
 			for i := range n {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				xdstest.NoError(t, w.makeRPC(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}).err)
 				cancel()
 			}
-			xdstest.Equal(t, "mirrors dropped", (round+1)*(n-bound), w.ch.MirrorsDropped()-before)
+			xdstest.Equal(t, "mirrors dropped", float64((round+1)*(n-bound)), dropped.mirrorsDropped()-before)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
@@ -221,7 +223,7 @@ func TestBytesThatWaitForAMirror(t *testing.T) {
 		name           string
 		messages, size int
 		reads          bool // the mirror does
-		dropped        int64
+		dropped        float64
 	}{
 		{"few", 9, 100 << 10, false, 0}, {"many", 20, 100 << 10, false, 1}, {"many that are read", 20, 100 << 10, true, 0},
 		{"a large one", 1, 3 << 20, false, 0},
@@ -235,7 +237,8 @@ func TestBytesThatWaitForAMirror(t *testing.T) {
 					<-s.Context().Done()
 					return nil
 				}}
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+				var dropped meter
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, metrics: &dropped})
 				s, err := w.s.Stream(context.Background(), kinds[2].desc, w.cc, "/s/m", w.streamer, nil)
 				xdstest.NoError(t, err)
 				for i := range test.messages {
@@ -246,7 +249,7 @@ func TestBytesThatWaitForAMirror(t *testing.T) {
 				}
 				xdstest.NoError(t, s.CloseSend())
 				xdstest.NoError(t, s.RecvMsg(bytesOf("")))
-				xdstest.Equal(t, "mirrors dropped", test.dropped, w.ch.MirrorsDropped())
+				xdstest.Equal(t, "mirrors dropped", test.dropped, dropped.mirrorsDropped())
 			})
 		})
 	}
@@ -263,7 +266,8 @@ func TestAMirrorThatCannotBeComplete(t *testing.T) {
 			return nil
 		}}
 		var log traceLog
-		w := newWorld(t, worldConfig{routes: named(mirrored(1)), vh: traceHost, handle: m.handle})
+		var dropped meter
+		w := newWorld(t, worldConfig{routes: named(mirrored(1)), vh: traceHost, handle: m.handle, metrics: &dropped})
 		ctx := rpctrace.With(context.Background(), log.trace())
 		if k.desc == nil {
 			err := w.s.Unary(ctx, "/s/m", "not a proto.Message", bytesOf(""), w.cc, w.invoker, nil)
@@ -283,7 +287,7 @@ func TestAMirrorThatCannotBeComplete(t *testing.T) {
 			xdstest.NoError(t, s.CloseSend())
 			xdstest.NoError(t, s.RecvMsg(bytesOf("")))
 		}
-		xdstest.Equal(t, "mirrors dropped", 1, w.ch.MirrorsDropped())
+		xdstest.Equal(t, "mirrors dropped", 1, dropped.mirrorsDropped())
 	})
 }
 

@@ -120,16 +120,16 @@ func TestShadow(t *testing.T) {
 // A mirror that has ended is not referred to by its channel or by timers, which last longer.
 func TestAMirrorThatHasEnded(t *testing.T) {
 	t.Parallel()
-	all := &NewChannel(nil, "", false, nil).mirrors
+	ch := NewChannel(nil, "", false, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	over, end := context.WithCancel(t.Context())
-	m := &mirror{mirrors: all, decision: &decision.Decision{Context: ctx}, cancel: cancel, queue: make(chan encoded), grace: time.AfterFunc(time.Hour, cancel)}
-	m.ended, m.closed = context.AfterFunc(over, m.originalEnded), context.AfterFunc(all.ctx, cancel)
-	all.running.Add(1)
+	m := &mirror{ch: ch, decision: &decision.Decision{Context: ctx}, cancel: cancel, queue: make(chan encoded), grace: time.AfterFunc(time.Hour, cancel)}
+	m.ended, m.closed = context.AfterFunc(over, m.originalEnded), context.AfterFunc(ch.open, cancel)
+	ch.mirrors.Add(1)
 	m.end()
 	end()
-	if ctx.Err() == nil || m.ended() || m.closed() || m.grace.Stop() || all.running.Load() != 0 {
-		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), all.running.Load())
+	if ctx.Err() == nil || m.ended() || m.closed() || m.grace.Stop() || ch.mirrors.Load() != 0 {
+		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), ch.mirrors.Load())
 	}
 }
 

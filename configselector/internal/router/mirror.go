@@ -37,40 +37,17 @@ var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 	Default:     true,
 })
 
-// mirrors are all mirrors of a channel's RPCs: copies to another cluster whose outcome is
-// ignored (request_mirror_policies). Their goroutines end with the RPC's deadline, or, if it
-// has none, mirrorGrace after the RPC, or with the channel.
-type mirrors struct {
-	ch      *Channel
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running atomic.Int64
-	dropped atomic.Int64
-}
-
-func (c *mirrors) init(ch *Channel) {
-	c.ch = ch
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-}
-
-// close ends all mirrors. It does not wait for them: gRPC may be calling it while they wait
-// for gRPC.
-func (c *mirrors) close() { c.cancel() }
-
-// MirrorsDropped returns how many mirrors were not sent or not completed, so that the RPCs
-// themselves would not suffer.
-func (ch *Channel) MirrorsDropped() int64 { return ch.mirrors.dropped.Load() }
-
-func (c *mirrors) drop() {
-	c.dropped.Add(1)
-	if c.ch.Metrics != nil {
-		mirrorsDropped.Record(c.ch.Metrics, 1, c.ch.Target())
+// dropMirror counts a mirror that is not sent or not completed, so that the RPC itself does not suffer.
+func (ch *Channel) dropMirror() {
+	if ch.Metrics != nil {
+		mirrorsDropped.Record(ch.Metrics, 1, ch.Target())
 	}
 }
 
-// mirror is one mirror of an RPC.
+// mirror is a copy of an RPC to another cluster, whose end nobody waits for (request_mirror_policies). Its goroutine ends with
+// the RPC's deadline, or, if it has none, mirrorGrace after the RPC, or with the channel.
 type mirror struct {
-	mirrors  *mirrors
+	ch       *Channel
 	call     *call
 	decision *decision.Decision
 	opts     []grpc.CallOption
@@ -103,7 +80,7 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	routes := r.call.routes
-	all := &routes.Channel.mirrors
+	ch := routes.Channel
 	h := Headers{authority: r.authority(), contentType: r.call.headers().contentType}
 	x := routes.Matchable(r.decision.Context, r.extra.WireMethod, &h)
 	if !m.Draw(&x) {
@@ -113,16 +90,16 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if cluster == "" {
 		return nil // The header that names the cluster is missing.
 	}
-	dropped := all.running.Add(1) > maxMirrors || !routes.Has(cluster)
+	dropped := ch.mirrors.Add(1) > maxMirrors || !routes.Has(cluster)
 	if t := r.extra.Trace; t != nil {
 		t.Mirrored(rpctrace.Mirror{Cluster: cluster, Dropped: dropped})
 	}
 	if dropped {
-		all.running.Add(-1)
-		all.drop()
+		ch.mirrors.Add(-1)
+		ch.dropMirror()
 		return nil
 	}
-	c := &mirror{mirrors: all, call: r.call, opts: r.mirrorOptions(m), decision: r.decision.Copy()}
+	c := &mirror{ch: ch, call: r.call, opts: r.mirrorOptions(m), decision: r.decision.Copy()}
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	if deadline, ok := r.decision.Deadline(); ok {
@@ -143,7 +120,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	} else {
 		c.ended = context.AfterFunc(over, c.originalEnded)
 	}
-	c.closed = context.AfterFunc(all.ctx, c.cancel)
+	c.closed = context.AfterFunc(ch.open, c.cancel)
 	return c
 }
 
@@ -198,7 +175,7 @@ func (c *mirror) end() {
 	if c.grace != nil {
 		c.grace.Stop()
 	}
-	c.mirrors.running.Add(-1)
+	c.ch.mirrors.Add(-1)
 }
 
 type mirroringStream struct {
@@ -249,7 +226,7 @@ func (c *mirror) send(m encoded) {
 // giveUp ends a mirror that would be incomplete.
 func (c *mirror) giveUp() {
 	if c.decision.Err() == nil {
-		c.mirrors.drop()
+		c.ch.dropMirror()
 	}
 	c.cancel()
 }

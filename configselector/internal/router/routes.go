@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,9 +37,11 @@ type Channel struct {
 	Secure     bool   // the channel's credentials check the authority
 	Metrics    estats.MetricsRecorder
 
-	id          uint64 // the channel in hashes (gRFC A42)
-	maxAttempts int    // bounds every retry policy
-	mirrors     mirrors
+	id          uint64          // the channel in hashes (gRFC A42)
+	maxAttempts int             // bounds every retry policy
+	open        context.Context // ends with Close, by close
+	close       context.CancelFunc
+	mirrors     atomic.Int64 // in flight
 }
 
 // NewChannel returns the Channel of cc. metrics may be nil.
@@ -47,12 +50,12 @@ func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics esta
 		ClientConn: cc, Authority: authority, Secure: secure, Metrics: metrics,
 		id: rand.Uint64(), maxAttempts: grpcbridge.MaxAttempts(cc),
 	}
-	ch.mirrors.init(ch)
+	ch.open, ch.close = context.WithCancel(context.Background())
 	return ch
 }
 
-// Close ends the mirrors of the channel's RPCs. It does not wait for them.
-func (ch *Channel) Close() { ch.mirrors.close() }
+// Close ends the mirrors of the channel's RPCs. It does not wait for them: gRPC may be calling it while they wait for gRPC.
+func (ch *Channel) Close() { ch.close() }
 
 // Target returns the target that was dialled.
 func (ch *Channel) Target() string {
