@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,25 +242,4 @@ func TestHostsOfAttempts(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFiltersDoNotNoticeRetries: retries happen in the router, behind the
-// filters.
-func TestFiltersDoNotNoticeRetries(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		runs := 0
-		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
-			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-				runs++
-				return next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", "f"), rpc)
-			})),
-			handle: failing(2, codes.Unavailable),
-		})
-		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
-		if r.err != nil || runs != 1 || !slices.Equal(w.seen()[2].md["via"], []string{"f"}) {
-			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
-		}
-	})
 }

@@ -76,6 +76,7 @@ type script struct {
 	picks   []string
 	opts    []grpc.CallOption
 	timeout time.Duration
+	cancel  time.Duration // after which the application cancels the RPC; 0: never
 	traced  bool
 }
 
@@ -158,6 +159,8 @@ func (s *script) setRPC(key, value string) {
 	switch key {
 	case "timeout":
 		s.timeout = s.duration(value)
+	case "cancel":
+		s.cancel = s.duration(value)
 	case "buffer":
 		s.opts = append(s.opts, grpc.MaxRetryRPCBufferSize(s.number(value)))
 	case "static":
@@ -269,6 +272,9 @@ func (s *script) run(k kind) string {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	}
 	defer cancel()
+	if s.cancel > 0 {
+		time.AfterFunc(s.cancel, cancel)
+	}
 	if s.traced {
 		add := func(format string, args ...any) {
 			mu.Lock()

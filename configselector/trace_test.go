@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -80,22 +79,6 @@ func named(r *xdsresource.Route) []*xdsresource.Route {
 }
 
 var traceHost = xdsresource.VirtualHost{Name: "host"}
-
-// An RPC whose context has ended is not retried, whatever the policy retries.
-func TestTraceOfARetriedRPCThatIsCancelled(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		route := retried(xdsresource.RetryPolicy{Codes: xdsresource.NewCodeSet(codes.Canceled)})
-		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: hanging(1)})
-		var log traceLog
-		ctx, cancel := context.WithCancel(rpctrace.With(t.Context(), log.trace()))
-		time.AfterFunc(time.Second, cancel)
-		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.Canceled {
-			t.Error(r.err)
-		}
-		log.expect(t, routedToC, "attempt 1 to c: Canceled")
-	})
-}
 
 // An attempt without a stream has ended, whether or not gRPC saw it.
 func TestTraceOfAnAttemptWithoutAStream(t *testing.T) {
