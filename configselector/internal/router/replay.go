@@ -1,7 +1,9 @@
 package router
 
 import (
+	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -80,15 +82,33 @@ func newReplay(r *request, retry retrier) (*replay, error) {
 
 func (p *replay) unary() bool { return p.request.rpc.StreamDesc == nil }
 
-// add prepares an attempt.
+// add prepares an attempt. It has a context of its own if the picker needs to know it, or a timer may end it.
 func (p *replay) add(a *attempt) {
-	p.latest = a
-	a.call = p.request.call
+	r := p.request
+	p.latest, a.call, a.decision = a, r.call, &r.decision
 	a.finished.Add(1)
-	a.decision, a.timer = p.request.attempt(a.number, p.retry.hosts)
+	limited := r.call.limitsTries()
+	if a.number == 0 && !limited && p.retry.hosts == nil {
+		return
+	}
+	d, ctx := r.decision.ForAttempt()
+	a.decision, ctx.Hosts = d, p.retry.hosts
+	if ctx.Retry = a.number > 0; ctx.Retry {
+		ctx.Context = metadata.AppendToOutgoingContext(ctx.Context, previousAttempts, strconv.Itoa(a.number))
+	}
+	if !limited {
+		return
+	}
+	t := &tryTimer{policy: p.retry.policy, number: a.number + 1}
+	t.ctx, t.cancel = context.WithCancelCause(ctx.Context)
+	a.timer, ctx.Context = t, t.ctx
+	if p.unary() {
+		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
+		ctx.Picked = func() { t.start() }
+	}
 	if p.hedges {
-		a.decision.Attempt().Hedged = true
-		a.timer.late = func() { p.late(a) }
+		ctx.Hedged = true
+		t.late = func() { p.late(a) }
 	}
 }
 

@@ -28,8 +28,6 @@ const (
 // grpc.MaxRetryRPCBufferSize is set.
 const defaultBufferSize = 256 << 10
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 // limitsTries reports whether the attempts of the RPC have timeouts of their own. If the
 // application has disabled retries, the retry policy is not used (gRFC A44).
 func (c *call) limitsTries() bool {
@@ -142,7 +140,7 @@ func (r *retrier) retriable(d *decision.Decision, err error, trailer metadata.MD
 func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
 	s := status.Convert(err)
 	response := matching.RPC{Metadata: func() metadata.MD {
-		return metadata.Join(trailer, metadata.Pairs("grpc-status", itoa(int(s.Code())), "grpc-message", s.Message()))
+		return metadata.Join(trailer, metadata.Pairs("grpc-status", strconv.Itoa(int(s.Code())), "grpc-message", s.Message()))
 	}}
 	h := response.Headers()
 	return matching.MatchesAny(headers, &h)

@@ -3,7 +3,8 @@
 // and on to gRPC.
 //
 // It does not choose the route, which package configselector does, nor the endpoint. RPCs
-// share a Channel and the Routes of one version; an RPC is a call.
+// share a Channel and the Routes of one version. To follow an RPC, read call.go (the RPC and its filters), request.go (what the
+// last filter passes on), unary.go, and, of RPCs that may be sent again, replay.go, replaystream.go and attempt.go.
 package router
 
 import (

@@ -189,28 +189,3 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 		r.rpc.AddOptions(grpc.CallAuthority(authority))
 	}
 }
-
-// attempt returns the context for an attempt after n others, and the timer that ends the
-// attempt, or nil. The caller calls the timer's end. hosts are the hosts of all attempts, or nil.
-func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tryTimer) {
-	limited := r.call.limitsTries()
-	if n == 0 && !limited && hosts == nil {
-		return &r.decision, nil
-	}
-	d, a := r.decision.ForAttempt()
-	a.Hosts = hosts
-	if a.Retry = n > 0; a.Retry {
-		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
-	}
-	if !limited {
-		return d, nil
-	}
-	t := &tryTimer{policy: r.call.route.Retry, number: n + 1}
-	t.ctx, t.cancel = context.WithCancelCause(a.Context)
-	a.Context = t.ctx
-	if r.rpc.StreamDesc == nil {
-		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
-		a.Picked = func() { t.start() }
-	}
-	return d, t
-}
