@@ -60,11 +60,10 @@ func (a *absence) finish() {
 // "Protocol Behavior").
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
-		// After a timer that said nothing this is the first answer.
-		late := s.State == ads.Missing && (s.inherits() || s.lastError != nil && s.lastError.state == StateTimeout)
-		unsure := s.State == ads.Missing && s.payload != nil && s.lastError == nil // it was asked for again in vain
-		had := s.State == ads.Received || s.KeptDespiteDenial() || unsure
-		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s) {
+		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
+		late := s.State == ads.Silent
+		untold := late && s.resource.payload == nil && s.lastError == nil
+		if s.Seen == a.number || !s.Listed() || untold || a.types.Omit(s) != ads.Tell {
 			continue
 		}
 		if late && s.payload == nil && !s.resource.taken.stored {
@@ -81,7 +80,7 @@ func (a *absence) delete(s *subscription, reason error) {
 	if a.forgetUnwatched(s) {
 		return
 	}
-	s.State = ads.Missing
+	a.types.Step(s, ads.Denied)
 	fault := a.fault(KindDoesNotExist, s.resource, reason)
 	a.ch.client.infof("a management server deleted a resource: %v", fault)
 	a.dataError(s, StateDoesNotExist, fault)
@@ -249,7 +248,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 // final do not count, as with other resources.
 func (a *absence) answerFailing() {
 	for _, c := range a.failing {
-		failed := c.sub.State == ads.Failed || c.sub.State == ads.Dropped
+		failed := c.sub.State == ads.Failed || c.sub.State == ads.Ended
 		_, useful := a.useful[c.entry]
 		if !failed && (useful || !c.entry.onlyStandby()) {
 			a.answerCollection(c)
@@ -265,7 +264,8 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 	if r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
 		return false
 	}
-	s.State, s.payload, s.taken, s.lastError = ads.Reask, nil, stamp{}, nil
+	a.types.Step(s, ads.DeniedUnwatched)
+	s.payload, s.taken, s.lastError = nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
 	return true
 }
@@ -282,7 +282,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	if a.forgetUnwatched(s) {
 		return
 	}
-	s.State = ads.Failed
+	a.types.Step(s, ads.Errored)
 	fault := a.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status = code, sent
 	if s.lastError == nil || !s.lastError.fault.same(fault) {

@@ -25,7 +25,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	}
 	u.logAmbiguity(s)
 	if s.offer != nil {
-		s.offer.question = s.offer.question.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
+		s.offer.question = s.offer.question.Answered(s.taken.parameters.Equal(it.parameters), s.State.Pending())
 	}
 	u.received(s, it)
 	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
@@ -88,7 +88,7 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
 func (u *update) once(s *subscription, it *item) bool {
 	if s.Seen == u.number {
-		s.State = ads.Received
+		u.types.Step(s, ads.Sent)
 		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
@@ -101,7 +101,7 @@ func (u *update) once(s *subscription, it *item) bool {
 // any faulty resource, it does not bring them back to this one.
 func (u *update) received(s *subscription, it *item) {
 	u.types.NoteRead(s, it.parameters, u.collected(it))
-	s.State = ads.Received
+	u.types.Step(s, ads.Sent)
 	switch c := s.resource.memberOf; {
 	case c == nil:
 		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
@@ -189,7 +189,10 @@ func (u *update) answerCollection(c *collection) {
 	if s.Seen == u.number {
 		return
 	}
-	s.Seen, s.State = u.number, ads.Received
+	s.Seen = u.number
+	if u.size < bounds.ResponsePart || !s.State.Pending() {
+		u.types.Step(s, ads.Sent)
+	}
 	u.answered = append(u.answered, c)
 }
 
@@ -213,7 +216,7 @@ func (u *update) answerEmpty() {
 func (u *update) reportAnswered() {
 	for _, c := range u.answered {
 		s := c.sub
-		if s.State == ads.Dropped {
+		if s.State == ads.Ended {
 			continue
 		}
 		whole := s.payload

@@ -163,12 +163,11 @@ func (ch *managementServer) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
 	r.asCollection.cullMembers(ch, nil)
-	if s.State != ads.Missing || r.cached() {
+	if r.cached() || s.Step(ads.WatchedAgain) == ads.Ignore || !ch.link.Streaming() {
 		return
 	}
-	if s.State = ads.Unsent; ch.link.Streaming() {
-		ch.expiry.expect(ts, s)
-	}
+	s.Step(ads.Listed)
+	ch.expiry.expect(ts, s)
 }
 
 // expire is called by the timer of the resources that the server did not send in time.

@@ -1,7 +1,11 @@
 package xdsclient
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/explore"
@@ -16,9 +20,9 @@ func newCheckEncoder() *explore.Encoder {
 	return &explore.Encoder{
 		// "response" numbers the responses of a channel, "of type" those of a type on a stream.
 		Counters: map[string]string{
-			"Progress.asked": "response", "Progress.Seen": "response", "Progress.ignoredDenialIn": "response",
-			"crossings.lastResponse": "response", "managementServer.responses": "response",
-			"offer.response": "response", "offer.retracted": "response", "offer.denied": "response",
+			"Progress.Seen": "response", "Progress.ignoredDenialIn": "response",
+			"managementServer.responses": "response",
+			"offer.response":             "response", "offer.retracted": "response", "offer.denied": "response",
 			"Requests.responses": "of type", "Progress.older": "of type",
 			"Progress.request": "request", "Progress.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
 			"unsubscription.request": "request", "unsubscription.responses": "of type", "Progress.listed": "of type",
@@ -66,8 +70,9 @@ func (x *trial) Encode(e *explore.Encoder) {
 		}
 		e.Reflect(reflect.ValueOf(side.ch))
 	}
-	for _, a := range x.c.authorities {
-		for _, p := range a.byTarget {
+	byText := func(a, b authorityKey) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+	for _, key := range slices.SortedFunc(maps.Keys(x.c.authorities), byText) {
+		for _, p := range x.c.authorities[key].byTarget {
 			e.Byte(byte(p.level.index))
 		}
 	}
@@ -76,7 +81,7 @@ func (x *trial) Encode(e *explore.Encoder) {
 
 // encodeModel encodes the server, what is under way, and what the watches have.
 func (x *trial) encodeModel(e *explore.Encoder) {
-	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.selected} {
+	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.used.lapses, x.selected} {
 		e.Byte(byte(n))
 	}
 	for l, w := range x.watches {

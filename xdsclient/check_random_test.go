@@ -60,6 +60,9 @@ func randomScope(way *checkWay) checkScope {
 			scope.flight = maxBehind
 		}
 	}
+	if way.lapses {
+		scope.lapses = 1000
+	}
 	for _, l := range way.locators_ { // see what is assumed of the server
 		scope.scoped = scope.scoped || l.collection
 	}

@@ -227,7 +227,7 @@ func (x *trial) resource(item int) string {
 	if x.world[item] == checkFaulty {
 		mark = "!"
 	}
-	if x.way.delta || x.way.heartbeats {
+	if x.way.delta || x.way.heartbeats || x.way.lapses {
 		return it.text + "@" + text + mark + text
 	}
 	return it.text + mark + text

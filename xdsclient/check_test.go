@@ -43,7 +43,7 @@ func followPaths(t *testing.T, way *checkWay) {
 // Field implements explore.Scope.
 func (s *checkScope) Field(name string) any {
 	return map[string]any{
-		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "moves": &s.moves, "flight": &s.flight,
+		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "moves": &s.moves, "lapses": &s.lapses, "flight": &s.flight,
 		"held": &s.held, "start": &s.start, "scoped": &s.scoped,
 	}[name]
 }
@@ -78,6 +78,8 @@ const (
 	verbMove
 	// verbFail has an attempt to reach a server fail.
 	verbFail
+	// verbLapse lets the TTLs of resources run out.
+	verbLapse
 	verbs // how many there are
 )
 
@@ -137,6 +139,9 @@ func (x *trial) Do(a checkAction) {
 		x.timing = true
 		x.sleep(defaultResourceTimeout + time.Second)
 		x.timing = false
+	case verbLapse:
+		x.used.lapses++
+		x.lapse()
 	}
 }
 
@@ -199,6 +204,9 @@ func (x *trial) next() (list []checkAction) {
 	case !x.inUse():
 	case !streaming:
 		list = append(list, checkAction{verb: verbOpen})
+		if x.used.lapses < scope.lapses {
+			list = append(list, checkAction{verb: verbLapse})
+		}
 		if x.way.fallback && x.used.breaks < scope.breaks {
 			list = append(list, checkAction{verb: verbFail})
 		}

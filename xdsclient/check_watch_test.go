@@ -5,6 +5,8 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // trialWatch is a watch of the locator with the index, and what it has.
@@ -43,6 +45,11 @@ func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 
 // valueOf returns what the watch of a locator was given.
 func (x *trial) valueOf(locator int, value any) checkValue {
+	if e, ok := value.(*enveloped); ok {
+		c := new(clusterv3.Cluster)
+		xdstest.NoError(x.t, e.resource.UnmarshalTo(c))
+		value = c
+	}
 	if c, ok := value.(*clusterv3.Cluster); ok {
 		return x.way.valueOfText(c.GetAltStatName())
 	}

@@ -28,11 +28,15 @@ type checkWay struct {
 	// errors says that the server has errors in place of resources (xRFC TP3), and variantsRepeat that with a
 	// resource that matches another subscription it repeats what that one has.
 	errors, variantsRepeat bool
+	// lapses says that resources have a TTL, which may run out while there is no stream.
+	lapses bool
 	// moves says that the server moves the client from one of the locators to another (DPDS): the messages are in the order
 	// of the moves, and what the client is moved to is there. Then denials name their constraints.
 	moves bool
 	// fallback says that there is a second server, with other content (gRFC A71).
 	fallback bool
+	// authorities says that each name is of an authority of its own.
+	authorities bool
 	// endsTwice says that streams may end twice.
 	endsTwice bool
 	// wide says that there are so many states with streams that end that only "make check" visits them.
@@ -54,8 +58,8 @@ type checkScope struct {
 	// user counts the watches that start and stop, world the changes of items, breaks the streams that end,
 	// extra the responses for which the server has no reason, and timers how often 15 s pass.
 	user, world, breaks, extra, timers int
-	// moves counts the moves to another locator.
-	moves int
+	// moves counts the moves to another locator, and lapses how often TTLs run out.
+	moves, lapses int
 	// flight is how many responses may be under way.
 	flight int
 	// held is what there is at the start, by item, and start has the locators that are watched, and answered.
@@ -277,6 +281,8 @@ func checkScopes(way *checkWay) []checkScope {
 	switch {
 	case way.moves && raceDetector:
 		return []checkScope{{moves: 2, world: 1, flight: 2, held: "x", start: "0"}}
+	case way.lapses:
+		return []checkScope{{user: 1, world: 1, breaks: 1, lapses: 1, flight: 2, held: "xx", start: "01"}}
 	case way.moves:
 		return []checkScope{{moves: 2, world: 1, breaks: 1, flight: 3, held: "x", start: "0"}}
 	case raceDetector:
@@ -303,6 +309,7 @@ func checkScopes(way *checkWay) []checkScope {
 func checkWays() []*checkWay {
 	names := []string{"a", "b"}
 	types := []string{"a", "e:a", "b"}
+	authorities := []string{"a", "dir/b"}
 	disjoint := []string{"a{env=prod}", "a{env=test}", "b"}
 	overlap := []string{"a{shard=0-5}", "a{shard=0-3}", "b"}
 	shards := []string{"a{shard=5}", "a{shard=3}"}
@@ -337,6 +344,10 @@ func checkWays() []*checkWay {
 		{name: "SotW fallback", fallback: true, full: true, watches: names, items: names},
 		{name: "SotW partial fallback", wide: true, fallback: true, watches: names, items: names},
 		{name: "delta fallback", fallback: true, delta: true, watches: names, items: names},
+		{name: "SotW authorities", authorities: true, fallback: true, full: true, watches: authorities, items: authorities},
+		{name: "delta authorities", authorities: true, fallback: true, delta: true, watches: authorities, items: authorities},
+		{name: "SotW lapses", lapses: true, full: true, watches: names, items: names},
+		{name: "delta lapses", lapses: true, delta: true, watches: names, items: names},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW stale moves", obeysStale: true, moves: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},

@@ -133,9 +133,10 @@ func (c *collection) disband(e lastError, d *delivery) {
 	}
 }
 
-// cullMembers expels the members that the server, having answered for the collection, has not sent.
+// cullMembers expels the members that the server, having answered for the collection, has not sent. While other parts
+// of the answer may come, or until the resource timer fires, they stay.
 func (c *collection) cullMembers(ch *managementServer, d *delivery) {
-	if c == nil || c.sub.payload == nil || len(c.cached) == c.size {
+	if c == nil || c.sub.payload == nil || c.sub.State.Pending() || len(c.cached) == c.size {
 		return
 	}
 	for key, m := range c.cached {
@@ -220,6 +221,6 @@ func (n *newcomer) enter() (*subscription, error) {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
 	m := n.collection.addMember(n.member.Name, n.member.Parameters)
-	m.State = ads.Received
+	m.Step(ads.Sent)
 	return m, nil
 }

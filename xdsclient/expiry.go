@@ -3,8 +3,6 @@ package xdsclient
 import (
 	"slices"
 	"time"
-
-	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // stopwatchTime is the reading of a stopwatch.
@@ -65,13 +63,13 @@ type expecting struct {
 }
 
 func (x *expecting) answered() bool {
-	return x.sub.State != ads.Requested || x.sub.deadline != x.deadline
+	return !x.sub.State.Pending() || x.sub.deadline != x.deadline
 }
 
 // expect starts the timer of a subscription.
 func (e *expiry) expect(ts *typeState, s *subscription) {
 	e.skipAnswered()
-	s.State, s.deadline = ads.Requested, e.read()+stopwatchTime(e.timeout)
+	s.deadline = e.read() + stopwatchTime(e.timeout)
 	if len(e.queue) == cap(e.queue) {
 		e.queue = slices.DeleteFunc(e.queue, func(x expecting) bool { return x.answered() })
 		e.queue = slices.Grow(e.queue, len(e.queue)+1) // so that each one is looked at once on average

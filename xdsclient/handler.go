@@ -81,6 +81,9 @@ func (ch *managementServer) NextRequest() (r *wire.Request, at time.Time) {
 		_, due := ts.Replies.Due() // read first: a reply that becomes due now is sent, or waited for
 		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
 			ch.sending = sending{ts, fresh}
+			for _, s := range fresh {
+				s.deadline = 0
+			}
 			return r, time.Time{}
 		}
 		if !due.IsZero() && (at.IsZero() || due.Before(at)) {
@@ -107,7 +110,7 @@ func (ch *managementServer) Sent() {
 		return
 	}
 	for _, s := range sent.fresh {
-		if s.State == ads.Sending {
+		if s.State.Pending() {
 			ch.expiry.expect(sent.types, s)
 		}
 	}

@@ -28,7 +28,7 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 // hasAnswer reports whether the server has said something of the resource that stands.
 func (s *subscription) hasAnswer() bool {
 	switch s.State {
-	case ads.Received, ads.Missing, ads.Failed:
+	case ads.Received, ads.Silent, ads.Missing, ads.Failed:
 		return s.payload != nil || s.lastError != nil
 	default:
 		return false

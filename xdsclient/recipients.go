@@ -118,7 +118,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	if o := s.offer; o != nil {
 		c.Denied = o.denied == to.number
 		complete := to.resp.FullState && to.types.typ.FullStateInSotW
-		stands := s.State == ads.Received || s.State == ads.Reask || s.Pending() && !o.question.Open
+		stands := s.State == ads.Received || s.State == ads.Reask || s.State.Pending() && !o.question.Open
 		if s.payload != nil && !complete && stands && o.retracted != to.number {
 			c.Holds, c.Held = true, s.taken.parameters
 		}
@@ -132,8 +132,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 			return choice.Taken
 		}
 		if outcome, s.offer.question = s.offer.question.Settle(to.answersAnother(s, it)); outcome == choice.KeptAsking {
-			s.State = ads.Reask
-			to.types.Touch(s)
+			to.types.Step(s, ads.Contested)
 		}
 	}
 	return outcome
@@ -158,7 +157,7 @@ func (to *recipients) answersAnother(s *subscription, it *item) bool {
 // answersAmong does so among the other subscriptions to a name.
 func (to *recipients) answersAmong(first, s *subscription, it *item) bool {
 	for other := range first.siblings() {
-		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && other.Pending() && other.payload != nil {
+		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && other.State.Pending() && other.payload != nil {
 			return true
 		}
 	}
@@ -169,7 +168,7 @@ func (to *recipients) answersAmong(first, s *subscription, it *item) bool {
 func (to *recipients) answersCollection(it *item) bool {
 	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !s.Pending() || !s.resource.constraints.Match(it.parameters) {
+		if !s.State.Pending() || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		m := s.resource.asCollection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})

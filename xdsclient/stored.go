@@ -158,7 +158,7 @@ func (a *authority) useStored() {
 			if !r.watched() || k.restore(r) || r.payload != nil {
 				continue
 			}
-			if s := l.channel.subscriptionTo(r); s != nil && s.State == ads.Requested {
+			if s := l.channel.subscriptionTo(r); s != nil && s.State.Pending() {
 				l.channel.typeState(r.key.typ).expire(s, a.client.options.resourceTimeout)
 			}
 		}
@@ -311,7 +311,7 @@ func (k *diskWriter) restoreNext() bool {
 		r.reportError(r.fault, nil)
 	}
 	if ch := r.level.channel; r.payload == nil && r.fault == nil {
-		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Missing { // its timer has fired meanwhile
+		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
 			ch.typeState(r.key.typ).expire(s, c.options.resourceTimeout)
 		}
 	}

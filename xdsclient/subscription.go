@@ -24,7 +24,7 @@ type subscription struct {
 	offer *offer
 	// found is the number of the last search by which it was found.
 	found uint64
-	// deadline is when the resource timer fires, on the channel's stopwatch.
+	// deadline is when the resource timer fires, on the channel's stopwatch, or 0 while the request is being written.
 	deadline stopwatchTime
 }
 

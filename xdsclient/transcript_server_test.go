@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -21,7 +24,9 @@ import (
 // transcriptServer is a server of a transcript, with the stream that the client has to it, or nil.
 type transcriptServer struct {
 	*script
-	delta  bool
+	delta bool
+	// ttl is that of all resources.
+	ttl    time.Duration
 	stream transcriptStream
 	// last has what was last requested of each type on the stream.
 	last map[string]*transcriptRequest
@@ -238,8 +243,17 @@ func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, n
 	r := &answer{TypeUrl: typ.TypeURL, SystemVersionInfo: version, Nonce: nonce}
 	bare := make(map[*discoverypb.Resource]bool)
 	for _, word := range words {
+		if word == "part" {
+			r.ControlPlane = &corev3.ControlPlane{Identifier: strings.Repeat("x", bounds.ResponsePart)}
+			continue
+		}
 		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-^") {
 			bare[r.Resources[len(r.Resources)-1]] = true
+		}
+	}
+	if s.ttl > 0 {
+		for _, w := range r.Resources {
+			w.Ttl = durationpb.New(s.ttl)
 		}
 	}
 	if s.delta {

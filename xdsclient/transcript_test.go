@@ -40,6 +40,7 @@ import (
 //	batch stop a, watch b  does the steps while requests are held back
 //	send 1 a=x b!no        sends a response with version 1 and nonce n1; send 2@1 has nonce n2
 //	send e:1 a             sends one of endpoints
+//	send 1 a part          sends one that is so large that it may be one of several parts
 //	send ?:1               sends one without a type
 //	break                  ends the stream with UNAVAILABLE; "break OK" and "break Internal why" with another status
 //	refuse, accept         refuses streams from now on, and accepts them again; "refuse Internal why" gives the status

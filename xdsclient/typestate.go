@@ -64,7 +64,7 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
-	s.State = ads.Unsent
+	ts.Step(s, ads.Forgotten)
 	ch.failResource(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }
 
@@ -81,14 +81,17 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 func (ts *typeState) expire(s *subscription, after time.Duration) {
 	ts.Disturb()
 	ch := ts.channel
-	ts.Expire(s)
-	deleted := s.payload != nil && ts.Omits(s) || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
+	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
+	if c := s.resource.asCollection; c != nil && s.payload != nil {
+		ts.Step(s, ads.Sent)
+		c.cullMembers(ch, nil)
+	}
 	if s.resource.onlyStandby() || s.resource.cached() && !deleted {
 		return
 	}
 	if ts.Dialect.Locators() {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
-			s.State = ads.Received
+			ts.Step(s, ads.Sent)
 			ch.acceptResource(s, other.payload, other.taken, nil)
 			return
 		}
@@ -103,6 +106,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 	text := "the server did not send it within %v"
 	switch {
 	case deleted || ts.saysAbsent(s):
+		ts.Step(s, ads.Denied)
 		kind, state = KindDoesNotExist, StateDoesNotExist
 		text = "does not exist: the server did not send it within %v"
 	case !ts.Answered():
@@ -138,7 +142,8 @@ func (ts *typeState) saysAbsent(s *subscription) bool {
 func (ts *typeState) ForgetAnswers(s *subscription) {
 	ts.Disturb()
 	ts.dropMembers(s)
-	s.State, s.payload, s.taken, s.lastError = ads.Unsent, nil, stamp{}, nil
+	ts.Step(s, ads.Forgotten)
+	s.payload, s.taken, s.lastError = nil, stamp{}, nil
 	ts.Version = ""
 	ts.refuseUnserved(s)
 }
@@ -153,7 +158,7 @@ func (ts *typeState) dropMembers(s *subscription) {
 // dropMember forgets a member of a collection.
 func (ts *typeState) dropMember(m *subscription) {
 	ts.Disturb()
-	m.State = ads.Dropped
+	m.Step(ads.Closed)
 	m.resource.memberOf.removeMember(m)
 }
 
@@ -306,11 +311,12 @@ func (ts *typeState) forgetVersion() {
 
 // begin prepares for a new stream.
 func (ts *typeState) begin() {
-	if ts.Dialect.Locators() { // the server may have other variants to offer
-		for s := range ts.subs.all() {
-			if s.offer != nil {
-				s.offer.question = choice.Question{}
-			}
+	for s := range ts.subs.all() {
+		if s.offer != nil { // the server may have other variants to offer
+			s.offer.question = choice.Question{}
+		}
+		if s.taken.expired() { // its TTL is over
+			ts.Version = ""
 		}
 	}
 	if ts.last.fault != "" { // of a response that was rejected the client has a part, and no version names that

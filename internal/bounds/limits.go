@@ -12,6 +12,9 @@ const (
 	// Request is the size from which requests are split where the protocol has a way (delta). Servers
 	// commonly accept 4 MiB.
 	Request = 2 << 20
+	// ResponsePart is the size from which a response may be one of several parts. Servers split theirs at 2 MiB or more, and
+	// resources as a whole.
+	ResponsePart = 1 << 20
 )
 
 // Limits of the work on the responses of one management server.

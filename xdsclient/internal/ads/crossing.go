@@ -17,7 +17,7 @@ import (
 //
 // So the answer to response 2 repeats the previous list, without b (repeatPreviousList), and the request after it
 // lists b. A subscription that was asked for again before, and is not in the response, is omitted from a list and asked for once
-// more (mustReask). The answer may cross the next response, so that goes on for maxCrossings responses. Types whose
+// more (Crossed). The answer may cross the next response, so that goes on for maxCrossings responses. Types whose
 // responses have the full state, and are asked for by name, need none of this: a response with an omitted resource
 // has crossed a request, as the client can see. With locators it may be for another subscription.
 //
@@ -25,7 +25,7 @@ import (
 //
 //	client omits b, then lists it again  server sends response 2 with b, before it reads either
 //	                                     server reads the first, sends response 3 without b
-//	client takes b from 2, keeps it though 3 omits it (keptDespiteDenial), and answers 3, with b listed
+//	client takes b from 2, keeps it though 3 omits it (OmittedEarlier), and answers 3, with b listed
 //	                                     server sends b, if there is one
 //
 // If the server does not send it then, a later full state or the resource timer deletes it.
@@ -46,8 +46,6 @@ const MaxUnsubscribed = 4096
 // crossings remembers the requests and responses of a stream that may have
 // crossed each other.
 type crossings struct {
-	// lastResponse is the number of the last response.
-	lastResponse uint64
 	// number counts the requests that changed subscriptions: each has a number. first is the number of the stream's first
 	// request, and read the number of the last request that the server has certainly read.
 	number, first, read uint64
@@ -152,15 +150,12 @@ func (q *Requests[S]) crossed(number uint64) {
 		q.repeatPreviousList = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
+			if p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) && q.Step(s, Crossed) == Ask {
 				p.repeats++
-				p.mustReask = true
-				q.Touch(s)
 			}
 		}
 	}
 	q.forgetUnsubscribed()
-	q.lastResponse = number
 }
 
 // SaysAbsent reports whether the server has said that it does not have a resource, by a full state
@@ -172,30 +167,24 @@ func (q *Requests[S]) crossed(number uint64) {
 //	server sends a           answers the first request
 //	server sends a           says that there is no b
 func (q *Requests[S]) SaysAbsent(s S) bool {
-	p := s.progress()
-	return q.fullState && !q.Dialect.Incremental() && p.older < q.responses && p.Seen <= p.asked
+	return q.fullState && !q.Dialect.Incremental() && s.progress().older < q.responses
 }
 
 // Expire notes that the server did not send the resource of a subscription in time. It has read the request by now.
-func (q *Requests[S]) Expire(s S) {
+func (q *Requests[S]) Expire(s S) Effect {
 	p := s.progress()
-	p.State, p.older = Missing, min(p.older, q.responses)
-	q.read = max(q.read, p.request)
+	p.older, q.read = min(p.older, q.responses), max(q.read, p.request)
+	return q.Step(s, TimedOut)
 }
 
-// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent, is not deleted: the
+// Omit notes that a full state does not have the resource of a subscription that requests list. The
 // server may not have read yet that it was asked for again, or at all, if it has sent the resource for another
-// subscription. The reply lists it, and the resource timer starts again.
-func (q *Requests[S]) KeepsOmitted(s S) bool {
-	p := s.progress()
-	if q.hasRead(p) || q.responses > p.listed+maxCrossings || p.State != Received && !p.KeptDespiteDenial() {
-		return false
+// subscription. Then the reply lists it, and the resource timer starts again.
+func (q *Requests[S]) Omit(s S) Effect {
+	if q.HasRead(s) || q.responses > s.progress().listed+maxCrossings {
+		return q.Step(s, Omitted)
 	}
-	if !p.KeptDespiteDenial() {
-		p.State, p.keptDespiteDenial = Unsent, true
-		q.Touch(s)
-	}
-	return true
+	return q.Step(s, OmittedEarlier)
 }
 
 // leaveOutToReask reports whether a subscription has to be omitted from a request, so that the next one
@@ -203,39 +192,22 @@ func (q *Requests[S]) KeepsOmitted(s S) bool {
 // server keeps silent (Envoy, xDS protocol, "How the client specifies what resources to
 // return").
 func (q *Requests[S]) leaveOutToReask(s S) bool {
-	p := s.progress()
-	switch {
-	case p.State == Reask:
-		p.State = Unsent
-	case p.mustReask: // its resource timer goes on
-		p.mustReask, p.asked = false, q.lastResponse
-	default:
+	if q.Step(s, LeftOut) == Ignore {
 		return false
 	}
+	p := s.progress()
 	if !q.wasUnsubscribed(s) {
 		p.before = p.request
 	}
 	p.request = 0
-	q.Touch(s)
 	return true
 }
 
-// Omits reports whether the server has said that it does not have a resource: by a denial that
-// was ignored, or by a full state without it since it was asked for the subscription or shortly
-// before.
-func (q *Requests[S]) Omits(s S) bool {
-	p := s.progress()
-	full := q.fullState && !q.Dialect.Incremental()
-	return p.keptDespiteDenial || full && p.asked < q.lastResponse && p.Seen <= p.asked
-}
-
-// unlist notes, before a reply that repeats the last list, that the server will take a resource that it
-// sent for a newer subscription as not subscribed to. It has to be asked for like any other,
-// and a full state without it says nothing.
+// unlist notes that a reply repeats the last list, without newer subscriptions.
 func (q *Requests[S]) unlist() {
 	for s := range q.touched {
-		if p := s.progress(); p.request == 0 && p.State == Received {
-			p.State = Unsent
+		if !s.progress().Listed() {
+			q.Step(s, NotListed)
 		}
 	}
 }
@@ -253,28 +225,23 @@ func (q *Requests[S]) unlist() {
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
 func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
 	p := s.progress()
-	older := !scoped && q.knewOther(s)
+	older := !scoped && q.knew(s, func(dynparam.Constraints) bool { return true })
 	switch {
 	case p.ignoredDenialIn == number:
 		return true // it said so before
 	case p.ignoredDenialIn != 0 || !older:
 		return false
-	case p.Pending():
-		p.mustReask = true
-	case p.State == Received, p.State == Reask:
-		p.State, p.keptDespiteDenial = Reask, true
-	default:
-		return true // it has yet to be asked for, or was denied before
+	case q.Step(s, DeniedForAnother) == Ask:
+		p.ignoredDenialIn = number
 	}
-	p.ignoredDenialIn = number
-	q.Touch(s)
 	return true
 }
 
 // HasRead reports whether the server is known to have read the request for a subscription.
-func (q *Requests[S]) HasRead(s S) bool { return q.hasRead(s.progress()) }
-
-func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
+func (q *Requests[S]) HasRead(s S) bool {
+	p := s.progress()
+	return p.request > 0 && p.request <= q.read
+}
 
 // mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another
 // one, and not have read the request for this one, for which it may prefer another variant.
@@ -282,16 +249,11 @@ func (q *Requests[S]) mayBeUnread(p *Progress) bool {
 	return q.Dialect.Locators() && !q.Dialect.Incremental() && p.State == Received && !p.read
 }
 
-// knewOther reports whether the server may have known of a subscription to the name with other constraints when
+// knew reports whether the server may have known of a subscription to the name with other constraints, that are like this, when
 // it had not read the request for this one.
-func (q *Requests[S]) knewOther(s S) bool {
-	return q.knew(s, func(dynparam.Constraints) bool { return true })
-}
-
-// knew does so for other constraints that are like this.
 func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	p, name := s.progress(), s.Locator().Name
-	if q.hasRead(p) {
+	if q.HasRead(s) {
 		return false
 	}
 	own := s.Locator().Constraints
@@ -341,7 +303,7 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 // before it.
 func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
-	p.keptDespiteDenial, p.ignoredDenialIn = false, 0
+	p.repeats, p.ignoredDenialIn = 0, 0
 	if !q.Dialect.Locators() && q.Dialect.Incremental() || collected {
 		return
 	}

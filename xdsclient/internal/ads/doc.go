@@ -5,7 +5,7 @@
 //	Stream    connects, reads and writes, with backoff between attempts; calls the Handler
 //	Link      whether the server can be reached, as a state machine
 //	Requests  which requests for one type are due, and their contents
-//	Progress  how far one subscription got
+//	Progress  how far one subscription got: its State, in a table of events
 //	Replies   the ACKs and NACKs of one type that are due
 //	wire      the messages, of SotW and delta
 //

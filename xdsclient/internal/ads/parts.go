@@ -40,7 +40,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 	for len(q.rest.unsubscribe) == 0 && len(q.rest.subscribe) > 0 {
 		s := q.rest.subscribe[0]
 		p := s.progress()
-		if p.State != Dropped && s.Wanted() {
+		if p.State != Ended && s.Wanted() {
 			if !fits(s, q.claims(s)) {
 				break
 			}
@@ -48,7 +48,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 			if p.request == 0 {
 				p.request = q.number
 			}
-			if p.State == Unsent || p.isToBeAsked() {
+			if p.State.isNew() || p.State.isRepeat() {
 				fresh = append(fresh, s)
 			}
 		}

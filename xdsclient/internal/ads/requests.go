@@ -111,7 +111,7 @@ func (q *Requests[S]) Begin() {
 			q.subs.Drop(s)
 		} else {
 			p := s.progress()
-			p.read = p.State == Received && (p.read || q.hasRead(p))
+			p.read = p.State == Received && (p.read || q.HasRead(s))
 			p.beginStream()
 			unread = unread || q.mayBeUnread(p)
 		}
@@ -135,10 +135,19 @@ func (q *Requests[S]) Touch(s S) {
 	q.touched[s] = struct{}{}
 }
 
+// Step notes an event of a subscription.
+func (q *Requests[S]) Step(s S, e Event) Effect {
+	r := s.progress().Step(e)
+	if r == Ask {
+		q.Touch(s)
+	}
+	return r
+}
+
 // Forget notes that a subscription has ended.
 func (q *Requests[S]) Forget(s S) {
 	q.Disturb()
-	s.progress().State = Dropped
+	q.Step(s, Closed)
 	delete(q.touched, s)
 }
 
@@ -310,7 +319,7 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 func (q *Requests[S]) noteSending(fresh []S) {
 	for _, s := range fresh {
 		p := s.progress()
-		p.noteSending(q.lastResponse)
+		p.Step(Listed)
 		if p.older = q.responses; q.asking {
 			p.older++
 		}
@@ -341,7 +350,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 				unwanted = append(unwanted, s)
 			}
 			q.subs.Drop(s)
-		case (p.State == Unsent || q.Dialect.Incremental() && p.isToBeAsked()) && serves:
+		case (p.State.isNew() || q.Dialect.Incremental() && p.State.isRepeat()) && serves:
 			fresh = append(fresh, s)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -24,17 +24,91 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// player is a Handler that does what a test says, and a server that does so.
+// TestStreams follows testdata/streams.txt: a stream, its Handler, and a server. Each line says what one of them does, and what
+// the handler and the server are told follows.
+//
+//	stream 2: new, wait 1s, end   what the server does on its second stream; "others" on those without a line, and "delta" on
+//	                              one of the better protocol. It sends messages, which say how Receive takes them, and ends
+//	                              with an error; "eof" without; "stay" keeps the stream open
+//	due 2s a                      a request for a is due then; \xff cannot be written
+//	notify 2s a                   the client is notified then that one is due
+//	slow 1s, slow better 1s       how long the handler takes to say what is due, and whether there is a better protocol
+//	better 2s 5s                  when a better protocol is tried
+//	at once                       the next stream is opened without a pause
+//	credentials x, unreachable    the server cannot be reached
+//	play 15s                      for how long
+func TestStreams(t *testing.T) {
+	const file = "testdata/streams.txt"
+	cases := strings.Split(golden.Read(t, file), "\n== ")
+	t.Cleanup(func() { golden.Check(t, file, strings.Join(cases, "\n== ")) }) // after the cases
+	for i := range cases[1:] {
+		title, _, _ := strings.Cut(cases[i+1], "\n")
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { cases[i+1] = playCase(t, cases[i+1]) })
+		})
+	}
+}
+
+// playCase plays a case, and returns it with what is told.
+func playCase(t *testing.T, text string) string {
+	p := &player{acts: make(map[string][]string)}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines[1:] {
+		verb, rest, _ := strings.Cut(line, " ")
+		words := strings.Fields(rest)
+		switch verb {
+		case "stream":
+			which, acts, _ := strings.Cut(rest, ": ")
+			p.acts[which] = strings.Split(acts, ", ")
+		case "due":
+			name, err := strconv.Unquote(`"` + words[1] + `"`)
+			xdstest.NoError(t, err)
+			p.due = append(p.due, dueRequest{duration(t, words[0]), &wire.Request{TypeURL: "T", All: wire.Targets{Names: []string{name}}}})
+		case "notify":
+			time.AfterFunc(duration(t, words[0]), func() { p.change(words[1]) })
+		case "slow":
+			if p.slow = duration(t, words[len(words)-1]); words[0] == "better" {
+				p.slow, p.slowBetter = 0, p.slow
+			}
+		case "better":
+			for _, at := range words {
+				p.better = append(p.better, duration(t, at))
+			}
+		case "at":
+			p.atOnce = true
+		case "credentials":
+			p.credentials = rest
+		case "unreachable":
+			p.unreachable = true
+		case "play":
+			p.play(t, duration(t, rest))
+			after := slices.DeleteFunc(slices.Clone(lines[i+2:]), func(line string) bool { return strings.HasPrefix(line, "  ") })
+			return strings.Join(slices.Concat(lines[:i+2], p.told(), after), "\n")
+		}
+	}
+	t.Fatal("the case has no line play")
+	return ""
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	xdstest.NoError(t, err)
+	return d
+}
+
+// player is a Handler that does what a case says, and a server that does so.
 type player struct {
 	t     *testing.T
 	began time.Time
-	// serve is what the server does with the stream of a number, from 1.
-	serve func(number int, s *served) error
+	// acts are what the server does with the stream of a number, from 1.
+	acts map[string][]string
 
 	// There may be credentials of another type than "insecure". An unreachable server takes no connection.
 	credentials string
@@ -58,14 +132,36 @@ type dueRequest struct {
 	request *wire.Request
 }
 
-// served is a stream at the server.
-type served struct{ grpc.ServerStream }
-
-// send sends messages, whose texts say how Receive takes them.
-func (s served) send(texts ...string) error {
-	for _, text := range texts {
-		if err := s.SendMsg([]byte(text)); err != nil {
-			return err
+// serve has the server do what it does with a stream.
+func (p *player) serve(name string, s grpc.ServerStream) error {
+	acts := p.acts[name]
+	if acts == nil {
+		acts = p.acts["others"]
+	}
+	for _, act := range acts {
+		verb, rest, _ := strings.Cut(act, " ")
+		switch verb {
+		case "wait":
+			transport.Rest(s.Context(), duration(p.t, rest))
+		case "end":
+			return status.Error(codes.Aborted, "bye")
+		case "refuse":
+			return status.Error(codes.Unimplemented, "")
+		case "eof":
+			return nil
+		case "stay":
+			<-s.Context().Done()
+			return s.Context().Err()
+		default:
+			times := 1
+			if rest != "" {
+				times, _ = strconv.Atoi(strings.TrimPrefix(rest, "x"))
+			}
+			for range times {
+				if err := s.SendMsg([]byte(verb)); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -133,9 +229,9 @@ func (p *player) handle(_ any, s grpc.ServerStream) error {
 		}
 	}()
 	if method == (wire.Delta{}).Method() {
-		number = 0
+		return p.serve("delta", s)
 	}
-	return p.serve(number, &served{s})
+	return p.serve(strconv.Itoa(number), s)
 }
 
 func (p *player) note(to *[]string, what string) {
@@ -226,207 +322,27 @@ func (p *player) Ended(err error) bool {
 	return p.atOnce
 }
 
-// wantHeard compares what the handler was told, with "2s opened" for a time and an event.
-func (p *player) wantHeard(want ...string) {
-	p.t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if diff := gocmp.Diff(want, p.heard); diff != "" {
-		p.t.Errorf("the handler was told (-want +got):\n%s", diff)
-	}
-}
-
-var errBye = status.Error(codes.Aborted, "bye")
-
-// after ends a stream after some time.
-func after(d time.Duration) func(int, *served) error {
-	return func(_ int, s *served) error {
-		transport.Rest(s.Context(), d)
-		return errBye
-	}
-}
-
-// stay keeps a stream open.
-func stay(_ int, s *served) error {
-	<-s.Context().Done()
-	return s.Context().Err()
-}
-
-// The pause before the next stream grows, counted from the start of the last one, until a response is accepted
-// (grpc, doc/connection-backoff.md).
-func TestPauses(t *testing.T) {
-	t.Parallel()
-	say := func(texts ...string) func(int, *served) error {
-		return func(_ int, s *served) error {
-			if err := s.send(texts...); err != nil {
-				return err
-			}
-			return errBye
-		}
-	}
-	for name, test := range map[string]struct {
-		serve  func(int, *served) error
-		atOnce bool
-		want   string
-	}{
-		"nothing accepted": {say(), false, "0s 1s 3s 7s 15s"},
-		"rejected":         {say("rejected"), false, "0s 1s 3s 7s 15s"},
-		"accepted":         {say("accepted", "rejected"), false, "0s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s"},
-		"accepted once": {func(number int, s *served) error {
-			if number == 3 {
-				return say("accepted")(number, s)
-			}
-			return errBye
-		}, false, "0s 1s 3s 4s 6s 10s"},
-		"a long life": {after(6 * time.Second), false, "0s 6s 12s"},
-		"at once":     {after(5 * time.Second), true, "0s 5s 10s 15s"},
-		"the protocol has changed": {func(number int, s *served) error {
-			if number > 3 {
-				return stay(number, s)
-			}
-			return errBye
-		}, true, "0s 0s 0s 0s"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			p := &player{serve: test.serve, atOnce: test.atOnce}
-			p.play(t, 15*time.Second+time.Millisecond)
-			var got []string
-			for _, event := range p.heard {
-				if at, ok := strings.CutSuffix(event, " opened"); ok {
-					got = append(got, at)
-				}
-			}
-			if strings.Join(got, " ") != test.want {
-				t.Errorf("%s: streams began at %s, want %s", name, got, test.want)
-			}
-		})
-	}
-}
-
 // spaces is text that google.golang.org/protobuf varies.
 var spaces = regexp.MustCompile("proto:[ \u00a0]")
 
-// The handler learns why a stream ended, after all else that it is told of the stream.
-func TestEnds(t *testing.T) {
-	t.Parallel()
-	bad := []dueRequest{{time.Second, &wire.Request{TypeURL: "T", All: listOf("\xff")}}}
-	for name, test := range map[string]struct {
-		p    *player
-		want []string
-	}{
-		"without an error":   {&player{serve: func(int, *served) error { return nil }}, []string{"0s opened", "0s ended: the server ended the stream without an error"}},
-		"with an error":      {&player{serve: after(0)}, []string{"0s opened", "0s ended: bye"}},
-		"while it is to ask": {&player{serve: after(0), slow: time.Second}, []string{"0s opened", "1s ended: bye"}},
-		"while it says whether there is a better protocol": {&player{serve: after(0), slowBetter: time.Second}, []string{"0s opened", "1s ended: bye"}},
-		"not understood": {&player{serve: func(number int, s *served) error { _ = s.send("broken", "accepted"); return stay(number, s) }},
-			[]string{"0s opened", "0s broken", "0s ended: no ADS"}},
-		"a request cannot be made": {&player{serve: stay, due: bad},
-			[]string{"0s opened", "1s ended: cannot make a request for T: string field contains invalid UTF-8"}},
-		"a request cannot be made while a watcher is busy": {&player{serve: func(number int, s *served) error { _ = s.send("never"); return stay(number, s) }, due: bad},
-			[]string{"0s opened", "0s never", "1s ended: cannot make a request for T: string field contains invalid UTF-8"}},
-		"without credentials": {&player{credentials: "unknown"}, []string{`0s ended: authorities["a"].xds_servers[0].channel_creds`}},
-		"unreachable":         {&player{unreachable: true}, []string{`0s ended: connection error: desc = "transport: Error while dialing: unreachable"`}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			p := test.p
-			p.play(t, 1900*time.Millisecond)
-			p.heard = p.heard[:min(len(p.heard), len(test.want))]
-			for i, event := range p.heard {
-				event, _, _ = strings.Cut(event, ": expected") // the rest is of the bootstrap
-				p.heard[i] = spaces.ReplaceAllString(event, "")
-			}
-			t.Log(name)
-			p.wantHeard(test.want...)
-		})
+// told returns what the handler, and the server, were told.
+func (p *player) told() (lines []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, event := range p.heard {
+		event, _, _ = strings.Cut(event, ": expected") // the rest is of the bootstrap
+		lines = append(lines, "  "+spaces.ReplaceAllString(event, ""))
 	}
+	for _, event := range p.requests {
+		lines = append(lines, "  server: "+event)
+	}
+	return lines
 }
 
-// The next response is read when the watchers have the last one, after a rest if it was a lot of work, and those that
-// say nothing new at a limited rate.
-func TestReading(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := &player{serve: func(_ int, s *served) error {
-			if err := s.send(append(append([]string{"new", "work", "new"}, slices.Repeat([]string{"old"}, 200)...), "new")...); err != nil {
-				return err
-			}
-			return stay(0, s)
-		}}
-		p.play(t, time.Minute)
-		p.wantHeard("0s opened", "0s new", "1s delivered", "1s reading", "1s work", "13s delivered", "17s reading",
-			"17s new", "18s delivered", "18s reading", "18.4800576s new", "19.4800576s delivered", "19.4800576s reading")
-	})
-}
-
-// Requests are sent when they are due, or when the stream is notified. The first one of a stream has the node.
-func TestSending(t *testing.T) {
-	t.Parallel()
-	ask := func(at time.Duration, name string) dueRequest {
-		return dueRequest{at, &wire.Request{All: listOf(name)}}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		p := &player{
-			due: []dueRequest{ask(0, "a"), ask(0, "b"), ask(2*time.Second, "c"), ask(3*time.Second, "d"), ask(5*time.Second, "e"), ask(time.Hour, "f")},
-			serve: func(number int, s *served) error {
-				if number == 1 {
-					_ = after(2500*time.Millisecond)(number, s)
-					return s.send("new") // which is worked on until 3.5 s
-				}
-				return stay(number, s)
-			},
-		}
-		time.AfterFunc(10*time.Second, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.due = []dueRequest{ask(0, "g")}
-			p.notify()
-		})
-		p.play(t, 20*time.Second)
-		if diff := gocmp.Diff([]string{"0s [a] me", "0s [b]", "2s [c]", "3.5s [d] me", "5s [e]", "10s [g]"}, p.requests); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// A better protocol is tried beside the stream, which ends when the server implements it.
-func TestBetterProtocol(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		better []time.Duration
-		serve  func(int, *served) error
-		want   []string
-	}{
-		"implemented": {[]time.Duration{2 * time.Second}, stay, []string{"0s opened", "7s tried true", "7s ended: the server implements a better protocol", "7s opened"}},
-		"implemented by one that sends": {[]time.Duration{2 * time.Second}, func(number int, s *served) error {
-			if number == 0 {
-				_ = s.send("hello")
-			}
-			return stay(number, s)
-		}, []string{"0s opened", "2s tried true", "2s ended: the server implements a better protocol", "2s opened"}},
-		"not implemented": {[]time.Duration{2 * time.Second, 5 * time.Second}, func(number int, s *served) error {
-			if number == 0 {
-				return status.Error(codes.Unimplemented, "")
-			}
-			return stay(number, s)
-		}, []string{"0s opened", "2s tried false", "5s tried false"}},
-		"the stream ends before": {[]time.Duration{9 * time.Second}, func(number int, s *served) error {
-			if number == 1 {
-				return after(8*time.Second)(number, s)
-			}
-			return stay(number, s)
-		}, []string{"0s opened", "8s ended: bye", "8s opened"}},
-		"the stream ends meanwhile": {[]time.Duration{2 * time.Second}, func(number int, s *served) error {
-			if number == 1 {
-				return after(4*time.Second)(number, s)
-			}
-			return stay(number, s)
-		}, []string{"0s opened", "4s ended: bye", "4s opened"}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			p := &player{better: test.better, serve: test.serve}
-			p.play(t, 8500*time.Millisecond)
-			t.Log(name)
-			p.wantHeard(test.want...)
-		})
-	}
+// change has a request be due, and notifies the stream.
+func (p *player) change(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.due = []dueRequest{{0, &wire.Request{All: wire.Targets{Names: []string{name}}}}}
+	p.notify()
 }
