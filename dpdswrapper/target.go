@@ -7,7 +7,7 @@ import (
 
 // ForTarget returns the client of the channels with the given target; see
 // xdsclient.XDSClient.ForTarget. Constraints are the same for all targets. DPDS resources are
-// not watched for any target, and fall back to other servers by themselves.
+// watched for no target, and fall back to other servers by themselves.
 func (w *wrapper) ForTarget(target string) xdsclient.Client {
 	return &targetClient{w, w.below.ForTarget(target)}
 }

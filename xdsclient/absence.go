@@ -62,7 +62,7 @@ func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
 		late := s.State == ads.Silent
-		untold := late && s.resource.payload == nil && s.lastError == nil
+		untold := late && s.payload == nil && !a.ch.inherits(s) && s.lastError == nil
 		if s.Seen == a.number || !s.Listed() || untold || a.types.Omit(s) != ads.Tell {
 			continue
 		}
@@ -106,8 +106,8 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 			continue
 		case s.resource.memberOf != nil:
 			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
-		case s.resource.asCollection != nil:
-			a.emptyCollection(s.resource.asCollection)
+		case s.IsCollection():
+			a.emptyCollection(s.collection)
 		case s.payload != nil:
 			a.delete(s, errDeleted)
 		default:
@@ -143,7 +143,7 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 		if !a.types.Asked(s) {
 			continue
 		}
-		c, before := s.resource.asCollection, len(a.found)
+		c, before := s.collection, len(a.found)
 		a.found = sc.appendMembers(a.found, c, name, !answers)
 		known := len(a.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
@@ -165,11 +165,13 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 
 // removeMember notes that the server no longer has a member.
 func (a *absence) removeMember(m *subscription, state CacheState, fault *Error) {
-	c := m.resource.memberOf
+	whole := m.resource.memberOf
 	a.types.dropMember(m)
-	c.entry.endStandby(a.delivery)
-	if r := c.cached[m.resource.key]; r != nil {
-		c.expel(r, state, fault, a.delivery)
+	if a.ch.standsBy(whole) {
+		whole.authority.moveUpTo(a.ch)
+	}
+	if r := whole.members[m.resource.key]; r != nil && a.ch.serves(whole) {
+		whole.expel(r, state, fault, a.delivery)
 	}
 }
 
@@ -179,7 +181,7 @@ func (a *absence) emptyCollection(c *collection) {
 		a.removeMember(m, StateDoesNotExist, a.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	a.answerCollection(c)
-	a.markUseful(c.entry)
+	a.markUseful(c.entry())
 }
 
 // noteContradiction notes that a response has a resource and says that it does not.
@@ -236,7 +238,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 	}
 	if code == codes.NotFound {
 		for _, c := range a.failing[failing:] {
-			a.markUseful(c.entry)
+			a.markUseful(c.entry())
 		}
 	}
 }
@@ -244,13 +246,13 @@ func (a *absence) applyError(e wire.ResourceError) {
 // answerFailing notes that errors for members are the server's answer for their
 // collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
 // error for the collection as a whole, which stands until a resource or another error for
-// it comes. If the watchers of the collection follow another server, errors that are not
+// it comes. If the authority follows another server, errors that are not
 // final do not count, as with other resources.
 func (a *absence) answerFailing() {
 	for _, c := range a.failing {
 		failed := c.sub.State == ads.Failed || c.sub.State == ads.Ended
-		_, useful := a.useful[c.entry]
-		if !failed && (useful || !c.entry.onlyStandby()) {
+		_, useful := a.useful[c.entry().authority]
+		if !failed && (useful || !a.ch.standsBy(c.entry())) {
 			a.answerCollection(c)
 		}
 	}
@@ -261,12 +263,14 @@ func (a *absence) answerFailing() {
 // asks again: the error may be older than the watch, and the resource be there by now.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
+	if r.memberOf != nil || r.isCollection() || s.wanted {
 		return false
 	}
 	a.types.Step(s, ads.DeniedUnwatched)
 	s.payload, s.taken, s.lastError = nil, stamp{}, nil
-	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
+	if !r.watched() {
+		r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
+	}
 	return true
 }
 
@@ -345,13 +349,13 @@ func (sc *scope) covers(s *subscription) bool {
 // before the server knew of the collection.
 func (sc *scope) appendMembers(found []*subscription, c *collection, name string, removed bool) []*subscription {
 	if sc.exact {
-		if m := c.sentMember(resourceKey{c.entry.key.typ, name, sc.parameters.Key()}); m != nil {
+		if m := c.sentMember(resourceKey{c.entry().key.typ, name, sc.parameters.Key()}); m != nil {
 			found = append(found, m)
 		}
 		return found
 	}
 	for m := range c.sent[name].siblings() {
-		if sc.all || c.entry.key.variant == sc.constraints.Key() || removed && sc.constraints.Match(m.resource.parameters) {
+		if sc.all || c.entry().key.variant == sc.constraints.Key() || removed && sc.constraints.Match(m.resource.parameters) {
 			found = append(found, m)
 		}
 	}

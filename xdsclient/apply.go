@@ -97,8 +97,8 @@ func (u *update) once(s *subscription, it *item) bool {
 }
 
 // received notes that the server has the resource. A member is an answer for its collection,
-// unless it is faulty and the watchers of the collection follow another server: like
-// any faulty resource, it does not bring them back to this one.
+// unless it is faulty and the authority follows another server: like
+// any faulty resource, it does not bring it back to this one.
 func (u *update) received(s *subscription, it *item) {
 	u.types.NoteRead(s, it.parameters, u.collected(it))
 	u.types.Step(s, ads.Sent)
@@ -107,8 +107,8 @@ func (u *update) received(s *subscription, it *item) {
 		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
 			u.types.setCanonicalName(s, xdsname.Canonical(string(it.Name)))
 		}
-	case it.Err == nil || !c.entry.onlyStandby():
-		u.answerCollection(c)
+	case it.Err == nil || !u.ch.standsBy(c):
+		u.answerCollection(s.collection)
 	}
 }
 
@@ -148,17 +148,16 @@ func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	}
 }
 
-// markUseful notes that the response is of use to the watches that stand by at a
-// resource, or at the collection of the member. They follow this server once all of the
-// response is applied.
+// markUseful notes that the response is of use to an authority that follows a server below. It follows
+// this server once all of the response is applied.
 func (u *update) markUseful(r *resource) {
-	if r = r.watchedEntry(); r.standby == 0 {
+	if !u.ch.standsBy(r) {
 		return
 	}
 	if u.useful == nil {
-		u.useful = make(map[*resource]struct{})
+		u.useful = make(map[*authority]struct{})
 	}
-	u.useful[r] = struct{}{}
+	u.useful[r.authority] = struct{}{}
 }
 
 // fault makes an Error that the response caused.
@@ -205,7 +204,7 @@ func (u *update) answerEmpty() {
 		return
 	}
 	for s := range ts.subs[wildcard].siblings() {
-		if c := s.resource.asCollection; s.payload == nil && c.size == 0 && ts.HasRead(s) && !c.entry.onlyStandby() {
+		if c := s.collection; s.payload == nil && c.size == 0 && ts.HasRead(s) && !u.ch.standsBy(s.resource) {
 			u.answerCollection(c)
 		}
 	}
@@ -224,25 +223,32 @@ func (u *update) reportAnswered() {
 			whole = &payload{server: u.ch.server}
 		}
 		u.ch.acceptResource(s, whole, u.stamp, u.delivery)
-		c.cullMembers(u.ch, u.delivery)
+		u.ch.cullMembers(s, u.delivery)
 	}
 }
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
 func (ch *managementServer) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
 	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
-	s.admit()
-	s.resource.accept(s.payload, taken, d)
+	if ch.serves(s.resource) {
+		s.admit()
+		s.resource.accept(s.payload, taken, d)
+	}
 }
 
 // failResource notes that the last answer of the server for a resource is an error.
 func (ch *managementServer) failResource(s *subscription, e lastError, d *delivery) {
 	s.lastError = &e
-	s.admit()
 	if e.drop {
 		s.payload, s.taken = nil, stamp{}
 		ch.typeState(s.resource.key.typ).dropMembers(s)
-		s.resource.asCollection.disband(e, d)
+	}
+	if !ch.serves(s.resource) {
+		return
+	}
+	s.admit()
+	if e.drop {
+		s.resource.disband(e, d)
 	}
 	s.resource.fail(e, d)
 }

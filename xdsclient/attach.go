@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -84,13 +85,13 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	}
 	return a.recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(func(to estats.AsyncMetricsRecorder) error {
 		if a.reports.Load() {
-			a.reportGauges(c.takeCensus(), to)
+			a.reportGauges(c.takeCensus(a.target), to)
 		}
 		return nil
 	}), gauges...)
 }
 
-func (a *attachment) reportGauges(n census, to estats.AsyncMetricsRecorder) {
+func (a *attachment) reportGauges(n *census, to estats.AsyncMetricsRecorder) {
 	if h := a.handles.connected; h != nil {
 		for server, connected := range n.connected {
 			value := int64(0)
@@ -176,12 +177,23 @@ func (s *attachments) reporters() []*attachment {
 	return nil
 }
 
+// reportersOf iterates the attachments that report what a stream receives.
+func (s *attachments) reportersOf(ch *managementServer) iter.Seq[*attachment] {
+	return func(yield func(*attachment) bool) {
+		for _, a := range s.reporters() {
+			if (ch.target == "" || ch.target == a.target) && !yield(a) {
+				return
+			}
+		}
+	}
+}
+
 // received counts the resources of a response.
-func (s *attachments) received(server string, t *ResourceType, m meterReading) {
-	for _, a := range s.reporters() {
+func (s *attachments) received(ch *managementServer, t *ResourceType, m meterReading) {
+	for a := range s.reportersOf(ch) {
 		count := func(h *estats.Int64CountHandle, n int) {
 			if h != nil && n > 0 {
-				h.Record(a.recorder, int64(n), a.labelsFor(server, t.label())...)
+				h.Record(a.recorder, int64(n), a.labelsFor(ch.server.URI, t.label())...)
 			}
 		}
 		count(a.handles.valid, m.valid)
@@ -191,10 +203,10 @@ func (s *attachments) received(server string, t *ResourceType, m meterReading) {
 }
 
 // serverFailed counts that a server became unreachable.
-func (s *attachments) serverFailed(server string) {
-	for _, a := range s.reporters() {
+func (s *attachments) serverFailed(ch *managementServer) {
+	for a := range s.reportersOf(ch) {
 		if a.handles.serverFailure != nil {
-			a.handles.serverFailure.Record(a.recorder, 1, a.labelsFor(server, "")...)
+			a.handles.serverFailure.Record(a.recorder, 1, a.labelsFor(ch.server.URI, "")...)
 		}
 	}
 }

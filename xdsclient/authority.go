@@ -10,56 +10,27 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// authority is one xDS authority: a cache for each of its servers,
-// and the targets that watch its resources. It exists while a cache has a resource.
-// Guarded by XDSClient.mu.
-//
-// # Fallback between servers (gRFC A71)
-//
-// A target follows one server with all its watches. They are
-// subscribed to at that server and at the servers above it in the list, which were
-// unreachable and are still tried. Each target moves by itself, so that a target that needs
-// a new resource does not take along targets that have all they need. Targets that follow the same
-// server share its stream and its cache.
-//
-//	level   server      target A (has all)      target B (needs something new)
-//	  0     primary     uses its cache         stands by at its cache
-//	  1     fallback    -                      uses its cache
-//
-// A target moves down one level when its server becomes unreachable and something that it
-// watches is not cached; if the next server is known to be unreachable, it moves on at once.
-// While all is cached it stays, and nothing is reported to its watchers. Unreachable is a
-// connectivity error as gRFC A57 defines it, and lasts until the next stream is open: whether
-// that stream brings an answer is not known before it ends. Once the server of the last
-// level and all above it are unreachable, that is reported to the watchers of the last level.
-//
-// A target moves up to any level above with the first answer of that server that is of use
-// to it: a valid resource that it watches, or that a resource does not exist, or not for this
-// client. Other answers are held in that server's cache until then. If the server that the target
-// follows is unreachable itself, any answer from above is enough.
-//
-// This does not flap: the way down needs a failed attempt and something that is missing, the
-// way up needs an answer, and backoff bounds the attempts to get one.
-//
-// For each resource that a server has answered for, the target that moves to its cache gets that
-// answer. Other resources the cache inherits from the cache that the target used before, until the
-// server answers. Watchers are called for differences. On a new stream
-// the resources that a target stands by for are requested without versions: the server would
-// not repeat resources that the target's cache has replaced since.
-//
-// Each step costs time in proportion to the watches of the target, and backoff bounds the number
-// of steps by bounding the failed attempts that lead to them.
+// authority is the cache of one xDS authority, which follows one of its servers; see fallback.go. It exists while
+// the cache has a resource. Guarded by XDSClient.mu.
 type authority struct {
 	client *XDSClient
 	key    authorityKey
-	// levels are the caches of the authority's servers, the preferred one first.
-	levels []*level
+	// servers are in the order of preference.
+	servers []*bootstrap.Server
+	// channels lead to the first of the servers, which are asked for all that is watched. The last
+	// channel is that to the server that the authority follows. There are none while nothing is watched.
+	channels []*managementServer
+	// resources are the watched ones, and resources that a server has not been asked yet
+	// to stop sending.
+	resources map[resourceKey]*resource
+	// watched counts the resources that are watched.
+	watched int
+	// lost says that no server can be reached, which was reported to the watchers.
+	lost bool
 	// variants says that one of the servers can be asked for variants of resources
 	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
 	// are of one resource.
 	variants bool
-	// byTarget has the targets that watch something.
-	byTarget map[string]*targetWatches
 	// wait ends when resources from disk are to be used, and waited says that it has ended. fromDisk says
 	// that a resource from disk is in use, and that no server has answered. See stored.go.
 	wait             *time.Timer
@@ -69,63 +40,96 @@ type authority struct {
 }
 
 func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *authority {
-	a := &authority{
-		client:   c,
-		key:      key,
-		variants: slices.ContainsFunc(servers, knowsVariants),
-		byTarget: make(map[string]*targetWatches),
+	return &authority{
+		client:    c,
+		key:       key,
+		servers:   servers,
+		resources: make(map[resourceKey]*resource),
+		variants:  slices.ContainsFunc(servers, knowsVariants),
 	}
-	for _, s := range servers {
-		a.addLevel(s)
-	}
-	return a
 }
 
-func (a *authority) addLevel(server *bootstrap.Server) {
-	a.levels = append(a.levels, &level{authority: a, server: server, index: len(a.levels), resources: make(map[resourceKey]*resource)})
-}
-
-// watchesOf returns the watches of a target. A new one follows the preferred server.
-func (a *authority) watchesOf(target string) *targetWatches {
-	p := a.byTarget[target]
-	if p == nil {
-		p = &targetWatches{authority: a, target: target, level: a.levels[0]}
-		a.byTarget[target] = p
-	}
-	return p
-}
-
-// watch adds a watch of a target to the resource that a locator names.
-func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch, target string) {
+// watch adds a watch of the resource that a locator names.
+func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch) {
 	if !a.variants {
 		l.Constraints = dynparam.Constraints{}
 	}
-	a.watchesOf(target).watch(resourceKey{t, l.Name, l.Constraints.Key()}, l.Constraints, w)
+	key := resourceKey{t, l.Name, l.Constraints.Key()}
+	r := a.resources[key]
+	if r == nil {
+		r = newResource(a, key, l.Constraints)
+		a.resources[key] = r
+	}
+	if !r.watched() {
+		a.subscribe(r)
+	}
+	r.addWatch(w)
+	// While all servers that were tried are unreachable, a cached resource changes nothing.
+	if !a.lost && a.active().link.Unreachable() && (a.atLast() || !r.cached()) {
+		a.reconsider()
+	}
+}
+
+// subscribe asks the servers for a resource that is about to be watched.
+func (a *authority) subscribe(r *resource) {
+	k := a.client.diskWriter
+	k.enters()
+	if a.watched++; a.watched == 1 {
+		a.addChannel()
+	}
+	r.link = nil
+	for _, ch := range a.channels {
+		ch.subscribe(r)
+	}
+	a.active().reinstate(r, nil)
+	switch {
+	case (a.lost || a.waited) && k.restore(r):
+	case a.lost:
+		a.useOtherVariant(r)
+		r.link = a.unreachable(r, a.failure())
+	}
+}
+
+// unwatch removes a watch. The last one of a resource unsubscribes from it.
+func (a *authority) unwatch(w *watch) {
+	r := w.resource
+	if len(r.watches) == 1 {
+		a.client.diskWriter.leaves(r)
+	}
+	if r.removeWatch(w); r.watched() {
+		return
+	}
+	channels := a.channels
+	if a.watched--; a.watched == 0 {
+		a.leaveBelow(0)
+		a.lost = false
+	}
+	for _, ch := range channels {
+		ch.unsubscribe(r)
+	}
 }
 
 // abandon ends all watches, before the channels close.
 func (a *authority) abandon() {
-	for _, p := range a.byTarget {
-		for _, w := range p.watches {
+	for _, r := range a.resources {
+		for _, w := range r.watches {
 			w.abandon()
 		}
-	}
-	for _, l := range a.levels {
-		for _, r := range l.resources {
-			r.watches, r.standby = nil, 0
-		}
+		r.watches = nil
 	}
 }
 
-// forgetIfEmpty removes the authority from the client if its caches are empty.
-func (a *authority) forgetIfEmpty() {
-	for _, l := range a.levels {
-		if len(l.resources) > 0 {
-			return
-		}
+// forget notes that a server is no longer asked for a resource, and removes the resource from the cache
+// if no server is.
+func (a *authority) forget(r *resource) {
+	if r.subscriptions--; r.subscriptions > 0 || r.watched() {
+		return
 	}
-	a.endWait()
-	delete(a.client.authorities, a.key)
+	a.client.ignored.remove(r)
+	if delete(a.resources, r.key); len(a.resources) == 0 {
+		a.endWait()
+		delete(a.client.authorities, a.key)
+	}
 }
 
 // serversFor returns the servers of an authority, each once (gRFC A47).
@@ -147,10 +151,14 @@ func serversFor(cfg *bootstrap.Config, key authorityKey) ([]*bootstrap.Server, e
 	return unique, nil
 }
 
-// String names the authority in the log.
+// String names the authority, and its target if it has one, in the log.
 func (a *authority) String() string {
-	if !a.key.newStyle {
-		return "old-style names"
+	text := "old-style names"
+	if a.key.newStyle {
+		text = "authority " + faults.Quote(a.key.name)
 	}
-	return "authority " + faults.Quote(a.key.name)
+	if a.key.target != "" {
+		text += " for " + a.key.target
+	}
+	return text
 }

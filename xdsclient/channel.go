@@ -21,8 +21,10 @@ type managementServer struct {
 	protocol wire.Protocol
 	link     ads.Link
 
-	// levels are the caches with watches from the server, one of each authority.
-	levels map[*level]struct{}
+	// target is that of the authorities with several servers, for which the channel is, or "".
+	target string
+	// authorities are those that ask the server for something.
+	authorities map[*authority]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
 	// types are in the order of their first subscription, which is that of their
@@ -44,15 +46,17 @@ type managementServer struct {
 	saidSoon bool
 }
 
-func newManagementServer(c *XDSClient, server *bootstrap.Server) *managementServer {
+func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) *managementServer {
 	ch := &managementServer{
 		client:   c,
 		server:   server,
 		loads:    c.loadsFor(server),
 		protocol: c.protocolFor(server),
-		levels:   make(map[*level]struct{}),
+		target:   target,
+
+		authorities: make(map[*authority]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff})
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff, Work: c.workOf(server)})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
@@ -88,11 +92,13 @@ func (ch *managementServer) typeStateOf(typeURL string) *typeState {
 func (ch *managementServer) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	if ts.subs.get(r.key) == nil {
-		s := ts.add(r)
+	s := ts.subs.get(r.key)
+	if s == nil {
+		s = ts.add(r)
 		ts.adoptAnswer(s)
 		ts.refuseUnserved(s)
 	}
+	s.wanted = true
 	ts.Disturb()
 	ch.stream.Notify()
 }
@@ -111,6 +117,7 @@ func (ch *managementServer) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
+	s.wanted = false
 	if ts.Touch(s); s.State == ads.Unsent && !s.Listed() || !ch.link.Streaming() {
 		ts.Drop(s)
 	}
@@ -128,41 +135,25 @@ func (ch *managementServer) close() {
 			ts.Drop(s)
 		}
 	}
-	delete(ch.client.channels, ch.server.Key())
+	delete(ch.client.channels, channelKey{ch.server.Key(), ch.target})
 	ch.link.Close()
 	ch.expiry.stop()
 	ch.expiry.clear()
 	ch.stream.Close()
 }
 
-// reinstate gives the cache entry of a resource that is about to be watched the server's last answer,
-// from other watches of the resource or from another subscription to the name.
-func (ch *managementServer) reinstate(r *resource) {
-	s := ch.subscriptionTo(r)
-	ch.restate(s)
-	for m := range s.resource.asCollection.members().all() {
-		ch.restate(m)
-	}
-	ch.follow(r)
-}
-
-// restate gives a cache entry the server's last answer for the resource.
-func (ch *managementServer) restate(s *subscription) {
-	if s.payload != nil {
-		s.admit()
-		s.resource.accept(s.payload, s.taken, nil)
-	}
-	if s.lastError != nil {
-		ch.failResource(s, *s.lastError, nil)
-	}
-}
-
-// follow prepares for watches that get a resource from this server from now on: members leave
-// that the server does not have, and the resource timer starts over if it expired before.
-func (ch *managementServer) follow(r *resource) {
+// reinstate gives the cache entry of a resource, which is watched from this server from now on, the server's last
+// answer, also one from earlier watches or from another subscription to the name. Members leave that the server
+// does not have, and the resource timer starts over if it expired before.
+func (ch *managementServer) reinstate(r *resource, d *delivery) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
-	r.asCollection.cullMembers(ch, nil)
+	for m := range s.members().all() {
+		m.admit()
+		m.resource.adopt(m, d)
+	}
+	r.adopt(s, d)
+	ch.cullMembers(s, d)
 	if r.cached() || s.Step(ads.WatchedAgain) == ads.Ignore || !ch.link.Streaming() {
 		return
 	}

@@ -1,11 +1,7 @@
 package xdsclient
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/explore"
@@ -35,14 +31,14 @@ func newCheckEncoder() *explore.Encoder {
 		Skipped: map[string]bool{
 			"XDSClient": true, "managementServer.client": true, "managementServer.server": true, "managementServer.loads": true,
 			"managementServer.stream": true, "managementServer.protocol": true, "managementServer.finds": true, "managementServer.ignored": true,
-			"managementServer.levels": true, "managementServer.saidSoon": true, "managementServer.sending": true, "typeState.channel": true,
+			"managementServer.authorities": true, "managementServer.target": true, "managementServer.saidSoon": true, "managementServer.sending": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
-			"subscription.found": true, "resource.level": true, "authority.client": true,
-			"authority.wait": true, "level.server": true, "level.authority": true, "payload.value": true, "payload.server": true,
+			"subscription.found": true, "resource.authority": true, "authority.client": true, "authority.servers": true, "authority.channels": true,
+			"authority.wait": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
-			"Error.status": true, "watch.watcher": true, "watch.ofTarget": true, "watch.called": true, "targetWatches.authority": true,
-			"targetWatches.level": true, "queuedOfMembers.watcher": true, "expiry.fire": true, "expiry.timer": true,
+			"Error.status": true, "watch.watcher": true, "watch.called": true,
+			"queuedOfMembers.watcher": true, "expiry.fire": true, "expiry.timer": true,
 			"expiry.stopwatch": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
 		},
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
@@ -70,11 +66,8 @@ func (x *trial) Encode(e *explore.Encoder) {
 		}
 		e.Reflect(reflect.ValueOf(side.ch))
 	}
-	byText := func(a, b authorityKey) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
-	for _, key := range slices.SortedFunc(maps.Keys(x.c.authorities), byText) {
-		for _, p := range x.c.authorities[key].byTarget {
-			e.Byte(byte(p.level.index))
-		}
+	for _, a := range x.c.authorities {
+		e.Byte(byte(len(a.channels)))
 	}
 	e.Reflect(reflect.ValueOf(x.c.authorities))
 }

@@ -151,8 +151,8 @@ func (env *checkEnv) newBareTrial() *trial {
 func (x *trial) connect() {
 	server := x.c.config.Servers[x.index]
 	x.c.mu.Lock()
-	x.ch = newManagementServer(x.c, server)
-	x.c.channels[server.Key()] = x.ch
+	x.ch = newManagementServer(x.c, server, "")
+	x.c.channels[channelKey{server: server.Key()}] = x.ch
 	x.c.mu.Unlock()
 	x.lose()
 }
@@ -453,10 +453,8 @@ func (x *trial) Settle() (responses int) {
 // follows reports whether it is the second server, and the client follows it: the first one answers, and has said nothing of use.
 func (s *checkSide) follows(c *XDSClient) bool {
 	for _, a := range c.authorities {
-		for _, p := range a.byTarget {
-			if s.index > 0 && p.level.index == s.index {
-				return true
-			}
+		if s.index > 0 && len(a.channels) == s.index+1 {
+			return true
 		}
 	}
 	return false

@@ -54,7 +54,7 @@ func TestLongNonceEndsTheStream(t *testing.T) {
 		a := v.listen("a")
 		v.connect()
 		v.server.open()
-		k := v.c.channels[v.c.config.Servers[0].Key()]
+		k := v.c.channels[channelKey{server: v.c.config.Servers[0].Key()}]
 		message := &discoveryv3.DiscoveryResponse{TypeUrl: v.types.clusters.TypeURL, Nonce: strings.Repeat("n", bounds.Nonce+1)}
 		bytes, err := proto.Marshal(message)
 		xdstest.NoError(t, err)
@@ -73,7 +73,7 @@ func TestCollectionWithTooManyVersions(t *testing.T) {
 		c := server.collectionClient()
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.askedDelta()
-		for _, ts := range c.channels[c.config.Servers[0].Key()].types {
+		for _, ts := range c.channels[channelKey{server: c.config.Servers[0].Key()}].types {
 			ts.Limit = 100
 		}
 		s.send(types.clusters, "n1", has(collectionDir+"a", "1", cluster("", "x")), has(collectionDir+"b", "1", cluster("", "x")))
@@ -94,7 +94,7 @@ func TestWildcardWithTooManyVersions(t *testing.T) {
 		c := server.collectionClient()
 		e, _ := watchCollection(t, c, types.clusters, "*")
 		s := server.askedDelta()
-		for _, ts := range c.channels[c.config.Servers[0].Key()].types {
+		for _, ts := range c.channels[channelKey{server: c.config.Servers[0].Key()}].types {
 			ts.Limit = 10
 		}
 		s.send(types.clusters, "n1", has("a", "1", cluster("", "x")))
@@ -121,7 +121,7 @@ func TestCollectionBeyondTheFirstRequest(t *testing.T) {
 		a.cluster("x")
 		e.heard("member a = x", "member b = x", "collection")
 		s.request()
-		for _, ts := range c.channels[c.config.Servers[0].Key()].types {
+		for _, ts := range c.channels[channelKey{server: c.config.Servers[0].Key()}].types {
 			ts.Limit = ts.VersionsSize(ts.subs[collectionName])
 		}
 		s.end <- status.Error(codes.Unavailable, "restart")

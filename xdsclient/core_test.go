@@ -33,8 +33,8 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...))
 	xdstest.NoError(t, err)
 	server := c.config.Servers[0]
-	ch := newManagementServer(c, server)
-	c.channels[server.Key()] = ch
+	ch := newManagementServer(c, server, "")
+	c.channels[channelKey{server: server.Key()}] = ch
 	t.Cleanup(c.Close)
 	ch.Opened()
 	return &core{t, c, ch}

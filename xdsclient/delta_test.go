@@ -40,7 +40,7 @@ func TestDeltaTranscripts(t *testing.T) {
 		`, then: func(x *transcript) {
 			x.c.mu.Lock()
 			defer x.c.mu.Unlock()
-			types := x.c.channels[x.c.config.Servers[0].Key()].types
+			types := x.c.channels[channelKey{server: x.c.config.Servers[0].Key()}].types
 			xdstest.Equal(x.t, "subscriptions known by the resource's canonical name", 1, len(types[0].byCanonicalName["own"]))
 		}},
 		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental): clients are

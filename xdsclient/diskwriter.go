@@ -74,8 +74,9 @@ type nameSet map[uint64]struct{}
 type view struct {
 	entries []diskcache.Entry
 	names   nameSet
-	// unanswered says that a watch has had no answer yet, and current that a resource is current.
-	unanswered, current bool
+	// unanswered says that a watch has had no answer yet, and current that a resource is current. perTarget says that targets
+	// may have the same resource in versions of their own.
+	unanswered, current, perTarget bool
 }
 
 // newDiskWriter returns the diskWriter of a client, or nil if its bootstrap has no resource_cache.
@@ -155,7 +156,7 @@ func (k *diskWriter) changed(r *resource, taken stamp) {
 	if k == nil {
 		return
 	}
-	k.left, r.level.authority.changed = nil, time.Now()
+	k.left, r.authority.changed = nil, time.Now()
 	switch {
 	case taken.volatile: // an older version must not be kept either
 		k.takeOut(r)
@@ -215,7 +216,7 @@ func (k *diskWriter) leaves(r *resource) {
 	}
 	now := time.Now()
 	k.include(k.left, r, now)
-	for _, m := range r.asCollection.entries() {
+	for _, m := range r.members {
 		k.include(k.left, m, now)
 	}
 }
@@ -262,6 +263,7 @@ func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 
 // include adds a resource to a view.
 func (k *diskWriter) include(v *view, r *resource, now time.Time) {
+	v.perTarget = v.perTarget || r.authority.key.target != ""
 	switch e, s := k.entryOf(r, now); s {
 	case unanswered:
 		v.unanswered = true
@@ -276,6 +278,23 @@ func (k *diskWriter) add(v *view, e diskcache.Entry) {
 	if !e.Refused {
 		v.names[k.hash(&e.Key)] = struct{}{}
 	}
+}
+
+// keepLatest leaves one version of each resource that targets have in versions of their own.
+func (v *view) keepLatest() {
+	latest := make(map[diskcache.Key]time.Time, len(v.entries))
+	for i := range v.entries {
+		e := &v.entries[i]
+		latest[e.Key] = later(latest[e.Key], e.Time)
+	}
+	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
+		at, left := latest[e.Key]
+		if !left || e.Time.Before(at) {
+			return true
+		}
+		delete(latest, e.Key)
+		return false
+	})
 }
 
 // dropLoneRefusals leaves resources out that are refused, unless another variant might be taken for them.
@@ -301,7 +320,7 @@ const (
 // entryOf returns the record of a resource that is written. A resource that was last sent under a TTL or must not be cached is
 // not kept, and neither is an older version.
 func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
-	e.Key, e.Server, e.Time = storedKey(r), r.level.server.URI, r.taken.time()
+	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
 	last := lastError{r.state, r.fault, false}
 	switch {
 	case r.fault != nil && last.refusal():
@@ -312,7 +331,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 		return e, unanswered
 	case r.payload == nil:
 		return e, nothingToKeep
-	case r.asCollection == nil:
+	case !r.isCollection():
 		e.Server = r.payload.server.URI
 		e.Encode = encoder(r.key, r.payload, r.taken)
 		if s, ok := r.payload.value.(secured); ok {
@@ -320,7 +339,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 		}
 		e.Enveloped = r.payload.enveloped
 	}
-	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
+	if r.authority.active().link.Connected() && r.state == StateACKed {
 		e.Time = now
 	}
 	return e, keptOnDisk
@@ -329,7 +348,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 // isAwaited reports whether a server may still send a resource of which there is no version. The last version from
 // its authority may lead to the resource, unless it came after the error: the servers have gone on without it.
 func (r *resource) isAwaited() bool {
-	err, changed := r.currentError(), r.level.authority.changed
+	err, changed := r.currentError(), r.authority.changed
 	return err == nil || !changed.IsZero() && !err.Time().Before(changed)
 }
 
@@ -346,8 +365,8 @@ func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
 
 // storedKey is the key of an entry in the file.
 func storedKey(r *resource) diskcache.Key {
-	if c := r.memberOf; c != nil {
-		return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: c.entry.key.name, Constraints: c.entry.key.variant, Member: r.key.name, Parameters: r.key.variant}
+	if whole := r.memberOf; whole != nil {
+		return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: whole.key.name, Constraints: whole.key.variant, Member: r.key.name, Parameters: r.key.variant}
 	}
 	return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: r.key.name, Constraints: r.key.variant}
 }
@@ -396,8 +415,11 @@ func (k *diskWriter) write() {
 	if c.ctx.Err() == nil { // who closes a client may remove the directory
 		err = k.file.MakeDir()
 	}
-	if v == nil {
+	switch {
+	case v == nil:
 		v = k.viewOfFile(refusals)
+	case v.perTarget:
+		v.keepLatest()
 	}
 	if err == nil {
 		omitted, err = k.file.Write(v.entries, len(refusals) > 0, began)

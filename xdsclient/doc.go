@@ -13,15 +13,14 @@
 //	internal/ads/wire  the messages: SotW and delta behind one interface
 //	internal/ads       one stream: what is due to be sent, ACK and NACK, backoff, repetitions
 //	   ▼ ads.Handler
-//	managementServer      one server: its stream, its subscriptions by type (typeState), and its
-//	   │               resource timers; shared by all authorities that name the server
+//	managementServer      one server: its stream, its subscriptions by type (typeState) with its last answers,
+//	   │               and its resource timers; shared by all authorities that name the server
 //	update             the work on one response
 //	   ▼
-//	authority          one xDS authority: its ordered list of servers
-//	   ├─ targetWatches  what one target watches, and which server it follows
-//	   └─ level          the cache of one server: its resources by type, name and constraints
-//	        └─ resource    one cache entry: the accepted version, the standing error
-//	             └─ watch    one watcher, and its queued events
+//	authority          one xDS authority: its servers, which of them it follows, and the cache by type, name
+//	   │               and constraints; for one target if there are several servers
+//	   └─ resource     one cache entry: the accepted version, the standing error
+//	        └─ watch     one watcher, and its queued events
 //
 // Requests go the other way: a watch changes the subscriptions, which ads.Requests compares
 // with the last request.
@@ -83,7 +82,7 @@
 // A glob collection (xRFC TP1), or the wildcard "*", is watched with WatchCollection. Its members have cache entries of
 // their own, beside that of a resource that is also watched by its name. A member that leaves the
 // collection is removed, whatever the features of the server: that is the content of the
-// collection, and no error in the data. When a watch moves to another server, the members that
+// collection, and no error in the data. When an authority moves to another server, the members that
 // only the old one had leave with the first response in which the new one answers for the
 // collection.
 //
@@ -93,7 +92,7 @@
 // watch with constraints (WatchLocator) is of the variant that these choose (xRFC TP2). Cache
 // entries, subscriptions, timers and errors are by name and constraints. Constraints go to
 // servers with the feature dynamic_parameter_constraints, and then every request for every type
-// has locators, and names beside them. Other servers are asked for names; if a target falls back to
+// has locators, and names beside them. Other servers are asked for names; if an authority falls back to
 // one of them, all its watches of a name get the same resource.
 //
 // A resource is for each subscription to its name whose constraints its parameters satisfy. Of

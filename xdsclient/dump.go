@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,11 +71,12 @@ type Dump struct {
 	// Targets are the targets of the channels that use the client, in order,
 	// each once. See XDSClient.Attach.
 	Targets []string
-	// Servers are the servers in use, by URI.
+	// Servers are the servers in use, by URI. Of several streams to a server, which targets have of their own, one that
+	// is not connected counts.
 	Servers []ServerDump
 	// Resources are the resources that are watched, ordered by type URL, name,
-	// authority, constraints, parameters and server. One that is watched for several
-	// targets has an entry for each server that these follow.
+	// authority, constraints, parameters and server. One that several targets watch from servers
+	// of their own (XDSClient.ForTarget) has an entry for each state and version that it has for them.
 	Resources []ResourceDump
 }
 
@@ -189,10 +191,13 @@ func (c *XDSClient) Dump() *Dump {
 	}
 	c.list(d)
 	slices.SortFunc(d.Servers, func(a, b ServerDump) int { return strings.Compare(a.URI, b.URI) })
-	slices.SortFunc(d.Resources, func(a, b ResourceDump) int {
+	order := func(a, b ResourceDump) int {
 		return cmp.Or(strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Authority, b.Authority),
-			strings.Compare(a.Constraints.Key(), b.Constraints.Key()), strings.Compare(a.Parameters.Key(), b.Parameters.Key()), strings.Compare(a.Server, b.Server))
-	})
+			strings.Compare(a.Constraints.Key(), b.Constraints.Key()), strings.Compare(a.Parameters.Key(), b.Parameters.Key()),
+			strings.Compare(a.Server, b.Server), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Version, b.Version))
+	}
+	slices.SortFunc(d.Resources, order)
+	d.Resources = slices.CompactFunc(d.Resources, func(a, b ResourceDump) bool { return order(a, b) == 0 })
 	return d
 }
 
@@ -202,18 +207,20 @@ func (c *XDSClient) list(d *Dump) {
 	defer c.mu.Unlock()
 	total := 0
 	for _, a := range c.authorities {
-		for _, l := range a.levels {
-			total += len(l.resources)
-		}
+		total += len(a.resources)
 	}
 	d.Resources = make([]ResourceDump, 0, total)
-	for _, ch := range c.channels {
+	servers := make(map[string]ServerDump)
+	for key, ch := range c.channels {
 		s := ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()}
 		if s.Err != nil {
 			s.NextAttempt = ch.stream.NextAttempt()
 		}
-		d.Servers = append(d.Servers, s)
+		if other, ok := servers[key.server]; !ok || other.Connected && !s.Connected {
+			servers[key.server] = s
+		}
 	}
+	d.Servers = slices.Collect(maps.Values(servers))
 	for r := range c.entries() {
 		d.Resources = append(d.Resources, r.dump())
 	}
@@ -223,18 +230,16 @@ func (c *XDSClient) list(d *Dump) {
 func (c *XDSClient) entries() iter.Seq[*resource] {
 	return func(yield func(*resource) bool) {
 		for _, a := range c.authorities {
-			for _, l := range a.levels {
-				for _, r := range l.resources {
-					if !r.watched() {
-						continue
-					}
-					if !yield(r) {
+			for _, r := range a.resources {
+				if !r.watched() {
+					continue
+				}
+				if !yield(r) {
+					return
+				}
+				for _, m := range r.members {
+					if !yield(m) {
 						return
-					}
-					for _, m := range r.asCollection.entries() {
-						if !yield(m) {
-							return
-						}
 					}
 				}
 			}
@@ -257,10 +262,10 @@ func (r *resource) dump() ResourceDump {
 		Constraints: r.watchedEntry().constraints,
 		Member:      r.memberOf != nil,
 		Parameters:  r.parameters,
-		Authority:   r.level.authority.key.label(),
+		Authority:   r.authority.key.label(),
 		State:       r.state,
 
-		collection: r.asCollection != nil,
+		collection: r.isCollection(),
 		typ:        r.key.typ,
 		payload:    r.payload,
 	}

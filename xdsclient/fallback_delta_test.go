@@ -24,7 +24,7 @@ func TestFallbackBetweenProtocols(t *testing.T) {
 		low: streams 1
 	`, then: func(x *transcript) {
 		checkServers(x.t, x.c, map[string]string{"a": uri(0), "b": uri(0)})
-		x.types.wantDecoded(x.t, 3) // each server's a, and the lower one's b
+		x.types.wantDecoded(x.t, 4) // a whenever it differs from that in use, and the lower one's b
 	}}})
 }
 

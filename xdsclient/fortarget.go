@@ -5,9 +5,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// ForTarget returns the client as the channels with the given target see it. It shares
-// streams, caches and everything else with the client, but its watches fall back to another
-// management server, and return, without the watches of other targets (gRFC A71). Watches
+// ForTarget returns the client as the channels with the given target see it. Its watches fall back to another
+// management server, and return, without the watches of other targets (gRFC A71): where an authority has several servers, the
+// target has streams and a cache of its own. It shares everything else with the client. Watches
 // of the client itself are the watches of the target "". It may be called again, and there is
 // nothing to close.
 func (c *XDSClient) ForTarget(target string) LocatorClient {
@@ -50,7 +50,7 @@ func (w watches) WatchCollection(t *ResourceType, name string, watcher Collectio
 
 // WatchLocator implements LocatorClient. If none of the servers of the name's authority has the
 // feature dynamic_parameter_constraints, it is Watch: the constraints choose nothing. If only some
-// have, a watch gets the resource of the server that its target follows: without the feature, whatever
+// have, a watch gets the resource of the server that is followed: without the feature, whatever
 // the server has under the name.
 func (w watches) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
 	return w.client.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, w.target)

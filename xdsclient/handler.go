@@ -55,14 +55,14 @@ func (ch *managementServer) Opened() {
 	ch.stream.Notify()
 }
 
-// forgetReplaced forgets this server's answers for resources for which a watch follows another
-// server. The watch has the other server's versions by now, so this server has to send its own again, and
+// forgetReplaced forgets this server's answers for resources whose authority follows another
+// server. The cache has the other server's versions by now, so this server has to send its own again, and
 // must not be told the other's versions. Nor is it told the versions of the variants in a collection (xRFC
 // TP2): versions are by name, and the server could not report which variant of a name was removed.
 func (ch *managementServer) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.asCollection != nil) {
+			if !ch.standsBy(s.resource) && !(ts.Dialect.Locators() && s.IsCollection()) {
 				continue
 			}
 			ts.ForgetAnswers(s)
@@ -128,8 +128,8 @@ func (ch *managementServer) answered(resp *wire.Response) {
 	}
 	ch.client.infof("xDS management server %s answers again", ch.server)
 	recordServer(changes.ServerRestored, ch.server, nil)
-	for l := range ch.levels {
-		l.serverUp()
+	for a := range ch.authorities {
+		a.serverUp(ch)
 	}
 }
 
@@ -138,8 +138,8 @@ func (ch *managementServer) restored() {
 	if ch.link.Closed() {
 		return
 	}
-	for l := range ch.levels {
-		l.clearLoss()
+	for a := range ch.authorities {
+		a.clearLoss(ch)
 	}
 }
 
@@ -171,7 +171,7 @@ func (ch *managementServer) Ended(err error) (atOnce bool) {
 		return true
 	}
 	if ch.noteEnd(err) == ads.EndUnreachable {
-		ch.client.attached.serverFailed(ch.server.URI)
+		ch.client.attached.serverFailed(ch)
 	}
 	return false
 }
@@ -206,8 +206,8 @@ func (ch *managementServer) noteEnd(err error) ads.End {
 	case ads.EndUnreachable, ads.EndOtherReason:
 		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, ch.link.Failure())
 	}
-	for l := range ch.levels {
-		l.serverDown(end != ads.EndSameReason)
+	for a := range ch.authorities {
+		a.serverDown(ch, end != ads.EndSameReason)
 	}
 	return end
 }

@@ -117,7 +117,7 @@ func (l *ignoredLog) add(r *resource) {
 // remove forgets an entry that is no longer in the cache. The caller holds XDSClient.mu.
 func (l *ignoredLog) remove(r *resource) {
 	delete(l.queue, r)
-	for _, m := range r.asCollection.entries() {
+	for _, m := range r.members {
 		delete(l.queue, m)
 	}
 }

@@ -42,7 +42,7 @@ func (ts *typeState) copyAnswer(s, from *subscription) {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setCanonicalName(s, ts.canonicalName[from])
-	for m := range from.resource.asCollection.members().all() {
-		ts.copyAnswer(s.resource.asCollection.addMember(m.resource.key.name, m.resource.parameters), m)
+	for m := range from.members().all() {
+		ts.copyAnswer(s.collection.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

@@ -89,12 +89,8 @@ func registeredHandles() handles {
 	}
 }
 
-// census counts a client's servers and resources for the gauges. Several channels report the
-// same one.
+// census counts the servers and resources of a target for the gauges.
 type census struct {
-	// changes counts the times that XDSClient.mu was held to change something, and at is what
-	// it was when the census was taken.
-	changes, at uint64
 	// connected has by server whether all channels to it work: entries of the bootstrap may name
 	// one server with different credentials.
 	connected map[string]bool
@@ -105,27 +101,49 @@ type census struct {
 
 type censusKey struct{ authority, state, typ string }
 
-// takeCensus counts, unless nothing has changed since the last time. The result does not change
-// any more.
-func (c *XDSClient) takeCensus() census {
+// takeCensus counts, unless nothing has changed since the last time. Targets without streams of their own have
+// the same census. The result does not change any more.
+func (c *XDSClient) takeCensus(target string) *census {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.census.connected != nil && c.census.at == c.census.changes {
-		return c.census
+	if !c.hasStreamsFor(target) {
+		target = ""
 	}
-	n := census{changes: c.census.changes, at: c.census.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64), fromDisk: make(map[censusKey]int64)}
-	for _, ch := range c.channels {
+	if c.censuses == nil {
+		c.censuses = make(map[string]*census)
+	}
+	if n := c.censuses[target]; n != nil {
+		return n
+	}
+	n := &census{make(map[string]bool), make(map[censusKey]int64), make(map[censusKey]int64)}
+	c.censuses[target] = n
+	for key, ch := range c.channels {
+		if key.target != "" && key.target != target {
+			continue
+		}
 		others, ok := n.connected[ch.server.URI]
 		n.connected[ch.server.URI] = ch.link.Connected() && (others || !ok)
 	}
 	for r := range c.entries() {
-		if key := (censusKey{r.level.authority.key.label(), "", r.key.typ.label()}); r.taken.stored {
-			n.fromDisk[key]++
+		of := r.authority.key
+		if of.target != "" && of.target != target {
+			continue
 		}
-		n.resources[censusKey{r.level.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++
+		if r.taken.stored {
+			n.fromDisk[censusKey{of.label(), "", r.key.typ.label()}]++
+		}
+		n.resources[censusKey{of.label(), r.stateLabel(), r.key.typ.label()}]++
 	}
-	c.census = n
 	return n
+}
+
+func (c *XDSClient) hasStreamsFor(target string) bool {
+	for key := range c.channels {
+		if key.target == target {
+			return true
+		}
+	}
+	return false
 }
 
 // label is the type as metrics name it, for example

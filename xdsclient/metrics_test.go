@@ -167,8 +167,8 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	types := newTestTypes()
 	k := newCore(t)
 	events := func() {
-		k.c.attached.received("server", types.clusters, meterReading{3, 4, 5})
-		k.c.attached.serverFailed("server")
+		k.c.attached.received(k.channel, types.clusters, meterReading{3, 4, 5})
+		k.c.attached.serverFailed(k.channel)
 	}
 	xdstest.Equal(t, "allocations without a recorder", 0, testing.AllocsPerRun(100, events))
 	defer k.c.Attach("xds:///t", &deaf{})()

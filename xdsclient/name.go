@@ -24,9 +24,19 @@ const maxNameLength = xdsname.MaxLength
 type authorityKey struct {
 	newStyle bool
 	name     string
+	// target is the target that an authority with several servers is for; see fallback.go.
+	target string
 }
 
-func authorityOf(n xdsname.Name) authorityKey { return authorityKey{n.NewStyle, n.Authority} }
+func authorityOf(n xdsname.Name) authorityKey {
+	return authorityKey{newStyle: n.NewStyle, name: n.Authority}
+}
+
+// ofAll returns the key of the authority for all targets.
+func (k authorityKey) ofAll() authorityKey {
+	k.target = ""
+	return k
+}
 
 // checkName rejects a new-style name of another type than the one it is used with, and a
 // collection that is used as a resource or the reverse.

@@ -68,7 +68,7 @@ func (u *update) noteDenial(e wire.ResourceError) {
 // eachMeant calls f for the subscriptions to single resources that a server means.
 func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
 	for s := range u.types.named(n.Name).siblings() {
-		if s.resource.asCollection == nil && sc.covers(s) {
+		if !s.IsCollection() && sc.covers(s) {
 			f(s.currentOffer())
 		}
 	}
@@ -92,7 +92,7 @@ func (u *update) offerResource(r wire.Resource) {
 
 func (u *update) offerTo(first *subscription, offered choice.Offer) {
 	for s := range first.siblings() {
-		if s.resource.asCollection != nil {
+		if s.IsCollection() {
 			continue
 		}
 		chosen := s.offer.in(u.number).With(offered, s.resource.constraints)

@@ -37,7 +37,7 @@ func (to *recipients) none() bool { return len(to.found) == 0 && len(to.entering
 // addSubscriptions adds the subscriptions to a name that take the resource. Each is added once.
 func (to *recipients) addSubscriptions(first *subscription, it *item) {
 	for s := range first.siblings() {
-		if s.resource.asCollection != nil || s.found == to.ch.finds || !to.types.Asked(s) {
+		if s.IsCollection() || s.found == to.ch.finds || !to.types.Asked(s) {
 			continue
 		}
 		s.found = to.ch.finds
@@ -59,10 +59,10 @@ func (to *recipients) addMembers(it *item) {
 		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		if m := s.resource.asCollection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
+		if m := s.collection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
 			to.found = append(to.found, m)
 		} else {
-			to.entering = append(to.entering, newcomer{s.resource.asCollection, Member{name, it.parameters}})
+			to.entering = append(to.entering, newcomer{s.collection, Member{name, it.parameters}})
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (to *recipients) answersCollection(it *item) bool {
 		if !s.State.Pending() || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		m := s.resource.asCollection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
+		m := s.collection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
 		if m != nil && m.payload != nil {
 			return true
 		}

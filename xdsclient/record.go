@@ -6,11 +6,10 @@ import (
 )
 
 // The records of changes, for people who look (package changes). XDSClient.mu is held.
-// An entry that all watches stand by at is passed over: its versions are not in use.
 
 // recordAccepted records a version that is about to replace the one in use, or an error.
 func (r *resource) recordAccepted(taken stamp) {
-	if r.asCollection != nil || !r.watchedEntry().watched() {
+	if r.isCollection() || !r.watchedEntry().watched() {
 		return
 	}
 	c := r.change(changes.Accepted, taken)
@@ -46,7 +45,7 @@ func (r *resource) recordFailure(e lastError) {
 func (r *resource) change(kind changes.Kind, s stamp) changes.Change {
 	return changes.Change{
 		Time: s.time(), Kind: kind, Type: r.key.typ.Name, Name: r.key.name,
-		To: s.version, Server: r.level.server.URI,
+		To: s.version, Server: r.authority.active().server.URI,
 	}
 }
 

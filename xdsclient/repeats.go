@@ -64,7 +64,7 @@ func (ch *managementServer) repeated(r *wire.Response, hash uint64) (v ads.Verdi
 		return ads.VerdictNone, false, nil
 	}
 	last := &ts.last // only changed on this goroutine
-	ch.client.attached.received(ch.server.URI, ts.typ, last.metered)
+	ch.client.attached.received(ch, ts.typ, last.metered)
 	if last.fault != "" {
 		return ads.VerdictRejected, true, err
 	}

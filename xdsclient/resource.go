@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"bytes"
-	"iter"
 	"reflect"
 	"slices"
 
@@ -88,14 +87,14 @@ func (p *payload) from(server *bootstrap.Server) *payload {
 	return &payload{p.raw, p.enveloped, p.value, server}
 }
 
-// resource is one cache entry: the state of a resource, and its watches.
+// resource is one cache entry: the state of a resource, as the server says that its authority follows, and its watches.
 // Guarded by XDSClient.mu.
 //
 // The methods that change it report to the watchers as gRFC A88 requires. Their parameter d is
 // the response that caused the change, or nil.
 type resource struct {
-	key   resourceKey
-	level *level
+	key       resourceKey
+	authority *authority
 	// constraints choose among the variants of the resource, or of the members of
 	// the collection.
 	constraints dynparam.Constraints
@@ -109,58 +108,50 @@ type resource struct {
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the connectivity error while no server can be reached, or nil. It hides fault.
-	link *Error
-	// watches has the watches that use the entry and those that stand by, as they use the
-	// entry of a level below. standby counts the latter.
+	link    *Error
 	watches []*watch
-	standby int32
-	// asCollection is the collection that the entry stands for, or nil.
-	asCollection *collection
+	// subscriptions counts those of the servers. Those of a member are not counted.
+	subscriptions int
+	// members are the members of a collection; otherwise it is nil. A member that the server has not sent comes from an earlier
+	// stream, another server or disk. It leaves when the server has answered for the collection without it.
+	members map[resourceKey]*resource
 	// memberOf is the collection that the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by no others.
-	memberOf *collection
+	memberOf *resource
 }
 
-func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
-	r := &resource{key: key, level: l, constraints: constraints, state: StateRequested}
+func newResource(a *authority, key resourceKey, constraints dynparam.Constraints) *resource {
+	r := &resource{key: key, authority: a, constraints: constraints, state: StateRequested}
 	if isCollection(key.name) {
-		r.asCollection = newCollection(r)
+		r.members = make(map[resourceKey]*resource)
 	}
 	return r
 }
 
-func (r *resource) client() *XDSClient { return r.level.authority.client }
+func (r *resource) client() *XDSClient { return r.authority.client }
+
+// isCollection reports whether the entry stands for a collection.
+func (r *resource) isCollection() bool { return r.members != nil }
 
 // watchedEntry returns the entry that has the watches of the resource: for a member, that of its collection.
 func (r *resource) watchedEntry() *resource {
 	if r.memberOf != nil {
-		return r.memberOf.entry
+		return r.memberOf
 	}
 	return r
 }
 
-// audience iterates the watches that use the resource.
-func (r *resource) audience() iter.Seq[*watch] {
-	r = r.watchedEntry()
-	return func(yield func(*watch) bool) {
-		for _, w := range r.watches {
-			if w.resource == r && !yield(w) {
-				return
-			}
-		}
-	}
-}
+// audience returns the watches that use the resource.
+func (r *resource) audience() []*watch { return r.watchedEntry().watches }
 
-// watched reports whether a watch uses the resource.
-func (r *resource) watched() bool { return len(r.watches) > int(r.standby) }
+// watched reports whether there is a watch of the resource. Nobody watches a member by itself.
+func (r *resource) watched() bool { return len(r.watches) > 0 }
 
-// onlyStandby reports whether the resource is watched, but all watches stand by.
-func (r *resource) onlyStandby() bool { return r.standby > 0 && !r.watched() }
-
-// standBy notes that a watch of the resource stands by.
-func (r *resource) standBy() {
-	r.standby++
-	r.level.channel.typeState(r.key.typ).Disturb()
+// cached reports whether there is an answer that would still hold if no server could be
+// reached: a version that a server sent, or that the resource does not exist (gRFC A71), or not for this
+// client.
+func (r *resource) cached() bool {
+	return r.payload != nil && !r.taken.stored || r.fault != nil && r.fault.final()
 }
 
 // addWatch adds a watch and queues the same as for other watches: the value, and then the
@@ -179,7 +170,7 @@ func (r *resource) removeWatch(w *watch) {
 // queueAllStates queues the state of a resource and of its members for a watcher.
 func (r *resource) queueAllStates(w *watch, d *delivery) {
 	queued := r.queueState(w, d)
-	for _, m := range r.asCollection.entries() {
+	for _, m := range r.members {
 		queued = m.queueState(w, d) || queued
 	}
 	if queued {
@@ -215,22 +206,60 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 // accept notes a valid version. If it is the one in use, even of another variant, it is
 // reported only if an error was reported since, which it clears, or if there is a TTL.
 func (r *resource) accept(p *payload, taken stamp, d *delivery) {
+	if r.take(p, taken) {
+		r.reportChange(nil, d)
+	}
+}
+
+// take notes a valid version, and reports whether there is something to report.
+func (r *resource) take(p *payload, taken stamp) bool {
 	same := r.payload.same(p) && taken.ttl == 0 && r.taken.ttl == 0
-	if !same || r.state != StateACKed {
+	changed := !same || r.state != StateACKed
+	if changed {
 		r.recordAccepted(taken)
 	}
-	if !same || r.state != StateACKed || taken.volatile != r.taken.volatile {
+	if changed || taken.volatile != r.taken.volatile {
 		r.client().diskWriter.changed(r, taken)
 	}
-	r.payload, r.taken = p, taken
 	if !same {
 		r.client().ignored.add(r)
 	}
-	if same && r.state == StateACKed && r.link == nil {
-		return
+	changed = changed || r.link != nil
+	r.payload, r.taken, r.state, r.fault, r.link = p, taken, StateACKed, nil, nil
+	return changed
+}
+
+// adopt takes over what a server has answered that the authority follows from now on. As far as it has
+// not answered, what is in use stays. Watchers are called for the difference.
+func (r *resource) adopt(s *subscription, d *delivery) {
+	before, errBefore := r.payload, r.currentError()
+	r.link = nil
+	if s.payload != nil {
+		r.take(s.payload, s.taken)
 	}
-	r.state, r.fault, r.link = StateACKed, nil, nil
-	r.reportChange(nil, d)
+	if e := s.lastError; e != nil {
+		r.state, r.fault = e.state, e.fault
+		r.client().diskWriter.refused(r, e)
+		if e.drop {
+			r.payload, r.taken = nil, stamp{}
+			r.disband(*e, d)
+		}
+	}
+	err := r.currentError()
+	switch {
+	case !r.payload.same(before):
+		for _, w := range r.audience() {
+			if r.queueState(w, d) {
+				r.client().dispatcher.enqueue(w)
+			}
+		}
+	case err == nil && errBefore == nil || err.same(errBefore):
+	case err == nil && r.payload == nil: // nothing is known
+	case err == nil:
+		r.reportChange(nil, d)
+	default:
+		r.reportError(err, d)
+	}
 }
 
 // lastError is the last answer of a server for a resource if that is an error.
@@ -289,7 +318,7 @@ func (r *resource) reportError(err *Error, d *delivery) {
 		r.reportChange(err, d)
 		return
 	}
-	for w := range r.audience() {
+	for _, w := range r.audience() {
 		w.queueAmbientError(r, err, d)
 		r.client().dispatcher.enqueue(w)
 	}
@@ -297,7 +326,7 @@ func (r *resource) reportError(err *Error, d *delivery) {
 
 // reportChange reports the resource to all watchers: err, or the version in use.
 func (r *resource) reportChange(err *Error, d *delivery) {
-	for w := range r.audience() {
+	for _, w := range r.audience() {
 		w.queueChange(r, err, d)
 		r.client().dispatcher.enqueue(w)
 	}

@@ -153,18 +153,18 @@ func BenchmarkSwitch(b *testing.B) {
 			k.c.mu.Lock()
 			defer k.c.unlock()
 			a := k.c.authorities[authorityKey{}]
-			a.addLevel(&lower)
+			a.servers = append(a.servers, &lower)
 			b.ReportAllocs()
 			for b.Loop() {
-				ch := newManagementServer(k.c, &lower)
-				k.c.channels[lower.Key()] = ch
+				ch := newManagementServer(k.c, &lower, "")
+				k.c.channels[channelKey{server: lower.Key()}] = ch
 				k.channel.link.Restart()
 				k.channel.link.Ended(errTest, "")
-				a.levels[0].serverDown(true)
-				if a.levels[1].channel != ch || ch.watched != n+1 {
+				a.serverDown(k.channel, true)
+				if a.active() != ch || ch.watched != n+1 {
 					b.Fatalf("%d of %d resources are subscribed to at the lower server", ch.watched, n+1)
 				}
-				a.byTarget[""].moveUp(a.levels[0], nil)
+				a.moveUp(0, nil)
 				if !ch.link.Closed() {
 					b.Fatal("the lower server was not left")
 				}

@@ -18,7 +18,7 @@ import (
 // otherVariant returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of a subscription's variant.
 func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
-	if s.resource.asCollection != nil {
+	if s.IsCollection() {
 		return nil
 	}
 	var preferred choice.Choice
@@ -49,23 +49,20 @@ func (s *subscription) usable() (dynparam.Parameters, bool) {
 }
 
 // useOtherVariant has a resource that is not cached, and that the server has not
-// answered for, use another cached variant, also one from a level above. The subscriptions stay as
+// answered for, use another cached variant. The subscriptions stay as
 // they are: no server has sent it for them. It reports whether there is one.
-func (l *level) useOtherVariant(r *resource) bool {
+func (a *authority) useOtherVariant(r *resource) bool {
 	silent := r.fault == nil || r.fault.Kind == KindTimeout
-	if !l.authority.variants || r.payload != nil || !silent {
+	if !a.variants || r.payload != nil || !silent {
 		return false
 	}
-	s := l.channel.subscriptionTo(r)
-	var other *subscription
-	for i := l.index; i >= 0 && other == nil; i-- {
-		other = l.authority.levels[i].channel.typeState(r.key.typ).otherVariant(s, (*subscription).usable)
-	}
+	ch := a.active()
+	other := ch.typeState(r.key.typ).otherVariant(ch.subscriptionTo(r), (*subscription).usable)
 	if other == nil {
 		return false
 	}
 	from := other.resource
-	r.client().infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
+	a.client.infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
 		r.key.typ.Name, r.key.name, r.constraints, from.taken.parameters)
 	r.accept(from.payload, from.taken, nil)
 	return true

@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -83,12 +84,12 @@ func (k *diskWriter) load() {
 	}
 	for _, a := range c.authorities {
 		if !k.usable(a) {
-			delete(k.stored, a.key)
+			delete(k.stored, a.key.ofAll())
 		}
 	}
 	k.endLoading()
 	for _, a := range c.authorities {
-		if a.waited || a.levels[len(a.levels)-1].lost {
+		if a.waited || a.lost {
 			a.useStored()
 		}
 	}
@@ -101,9 +102,7 @@ func (k *diskWriter) endLoading() {
 	}
 	k.loading = false
 	for _, a := range k.client.authorities {
-		for _, p := range a.byTarget {
-			p.reconsider()
-		}
+		a.reconsider()
 	}
 }
 
@@ -112,8 +111,8 @@ func (k *diskWriter) isLoading() bool { return k != nil && k.loading }
 
 // usable reports whether no server of the authority has answered.
 func (k *diskWriter) usable(a *authority) bool {
-	return k != nil && !slices.ContainsFunc(a.levels, func(l *level) bool {
-		_, answered := k.answers[l.server.Key()]
+	return k != nil && !slices.ContainsFunc(a.servers, func(s *bootstrap.Server) bool {
+		_, answered := k.answers[s.Key()]
 		return answered
 	})
 }
@@ -123,7 +122,7 @@ func (k *diskWriter) usable(a *authority) bool {
 func (a *authority) beginWait() {
 	c := a.client
 	for _, other := range c.authorities {
-		a.waited = a.waited || other.waited && other.levels[0].server.Key() == a.levels[0].server.Key()
+		a.waited = a.waited || other.waited && other.servers[0].Key() == a.servers[0].Key()
 	}
 	if !a.waited && c.diskWriter.usable(a) {
 		a.wait = time.AfterFunc(c.options.resourceTimeout, func() {
@@ -153,14 +152,12 @@ func (a *authority) useStored() {
 	if !k.usable(a) {
 		return
 	}
-	for _, l := range a.levels {
-		for _, r := range l.resources {
-			if !r.watched() || k.restore(r) || r.payload != nil {
-				continue
-			}
-			if s := l.channel.subscriptionTo(r); s != nil && s.State.Pending() {
-				l.channel.typeState(r.key.typ).expire(s, a.client.options.resourceTimeout)
-			}
+	for _, r := range a.resources {
+		if !r.watched() || k.restore(r) || r.payload != nil {
+			continue
+		}
+		if s := a.active().subscriptionTo(r); s != nil && s.State.Pending() {
+			a.active().typeState(r.key.typ).expire(s, a.client.options.resourceTimeout)
 		}
 	}
 }
@@ -185,7 +182,7 @@ func (k *diskWriter) restore(r *resource) bool {
 
 // mayRestore reports whether an entry has no version, and no server has answered for it.
 func (k *diskWriter) mayRestore(r *resource) bool {
-	return r.payload == nil && (r.fault == nil || r.fault.Kind.tellsOfNoAnswer()) && k.usable(r.level.authority)
+	return r.payload == nil && (r.fault == nil || r.fault.Kind.tellsOfNoAnswer()) && k.usable(r.authority)
 }
 
 // restores reports whether the version on disk of an entry is being read.
@@ -201,7 +198,7 @@ func (k *diskWriter) restores(r *resource) bool {
 // Constraints for which servers said nothing last time, as those of a client that starts without DPDS, choose among
 // the variants of other constraints.
 func (k *diskWriter) find(r *resource) []*diskcache.Record {
-	all := k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}]
+	all := k.stored[r.authority.key.ofAll()][storedName{r.key.typ.TypeURL, r.key.name}]
 	if found, answered := recordsFor(r.key.variant, all); answered {
 		return found
 	}
@@ -283,7 +280,7 @@ func (k *diskWriter) restoreNext() bool {
 	all := make([]restored, 0, len(records))
 	decoders := make([]resourceDecoder, 0, len(records))
 	for _, rec := range records {
-		ch := r.level.authority.channelOf(rec.Server, r.level)
+		ch := r.authority.channelTo(rec.Server)
 		all, decoders = append(all, restored{record: rec}), append(decoders, resourceDecoder{ch: ch, types: ch.typeState(r.key.typ)})
 	}
 	c.mu.Unlock()
@@ -304,13 +301,13 @@ func (k *diskWriter) restoreNext() bool {
 		k.apply(r, all, decoders)
 	}
 	switch {
-	case r.level.lost && r.link == nil:
-		r.level.useOtherVariant(r)
-		r.setLinkError(r.level.unreachable(r, r.level.failure()))
+	case r.authority.lost && r.link == nil:
+		r.authority.useOtherVariant(r)
+		r.setLinkError(r.authority.unreachable(r, r.authority.failure()))
 	case held:
 		r.reportError(r.fault, nil)
 	}
-	if ch := r.level.channel; r.payload == nil && r.fault == nil {
+	if ch := r.authority.active(); r.payload == nil && r.fault == nil {
 		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
 			ch.typeState(r.key.typ).expire(s, c.options.resourceTimeout)
 		}
@@ -319,16 +316,16 @@ func (k *diskWriter) restoreNext() bool {
 }
 
 // watchedHere reports whether the entry is in the cache and watched.
-func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.watched() }
+func (r *resource) watchedHere() bool { return r.authority.resources[r.key] == r && r.watched() }
 
-// channelOf returns the channel to a server of the authority, or the channel of a level if the server has none.
-func (a *authority) channelOf(uri string, otherwise *level) *managementServer {
-	for _, l := range a.levels {
-		if l.server.URI == uri && l.channel != nil {
-			return l.channel
+// channelTo returns the channel to a server of the authority, or the channel to the one that it follows if the server has none.
+func (a *authority) channelTo(uri string) *managementServer {
+	for _, ch := range a.channels {
+		if ch.server.URI == uri {
+			return ch
 		}
 	}
-	return otherwise.channel
+	return a.active()
 }
 
 // read decodes the resource of the record. The lock is not held.
@@ -356,10 +353,10 @@ func (k *diskWriter) apply(r *resource, all []restored, decoders []resourceDecod
 			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.path, x.item.Err)
 		case rec.Member != "":
 			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
-			m := r.asCollection.newEntry(key, x.item.parameters)
-			r.asCollection.cached[key] = m
+			m := r.newMember(key, x.item.parameters)
+			r.members[key] = m
 			k.use(m, x.item.payload, x.taken)
-		case r.asCollection != nil:
+		case r.isCollection():
 			k.use(r, &payload{server: decoders[i].ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
 		case x.item.payload != nil:
 			k.use(r, x.item.payload, x.taken)
@@ -369,7 +366,7 @@ func (k *diskWriter) apply(r *resource, all []restored, decoders []resourceDecod
 
 // drop forgets a record of an entry.
 func (k *diskWriter) drop(r *resource, rec *diskcache.Record) {
-	records, name := k.stored[r.level.authority.key], storedName{r.key.typ.TypeURL, r.key.name}
+	records, name := k.stored[r.authority.key.ofAll()], storedName{r.key.typ.TypeURL, r.key.name}
 	if all := records[name]; all != nil {
 		records[name] = slices.DeleteFunc(slices.Clone(all), func(x *diskcache.Record) bool { return x == rec })
 	}
@@ -379,11 +376,11 @@ func (k *diskWriter) drop(r *resource, rec *diskcache.Record) {
 func (k *diskWriter) use(r *resource, p *payload, taken stamp) {
 	r.payload, r.taken = p, taken
 	age := taken.age()
-	if a := r.level.authority; !a.fromDisk {
+	if a := r.authority; !a.fromDisk {
 		a.fromDisk = true
 		k.client.warningf("xDS resources of %s are from disk, %s: no management server has answered (%s)", a, age, k.path)
 	}
-	if r.asCollection == nil {
+	if !r.isCollection() {
 		change := r.change(changes.Accepted, taken)
 		change.Detail = "from disk, " + age
 		changes.Add(change)

@@ -11,6 +11,10 @@ import (
 type subscription struct {
 	ads.Progress
 	resource *resource
+	// wanted says that it is not to end. A member is in no request, and never wanted.
+	wanted bool
+	// collection is what the server has sent of the collection or, for a member, of the collection that it is in.
+	collection *collection
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
 	// payload is the last valid version that this server sent, or nil, and lastError the error that it
@@ -30,17 +34,18 @@ type subscription struct {
 
 func newSubscription(r *resource) *subscription {
 	s := &subscription{resource: r}
-	if r.asCollection != nil {
-		r.asCollection.sub = s
+	if r.isCollection() {
+		s.collection = newCollection(s)
 	}
+	r.subscriptions++
 	return s
 }
 
 // Wanted implements ads.Subscriber.
-func (s *subscription) Wanted() bool { return len(s.resource.watches) > 0 }
+func (s *subscription) Wanted() bool { return s.wanted }
 
 // IsCollection implements ads.Subscriber.
-func (s *subscription) IsCollection() bool { return s.resource.asCollection != nil }
+func (s *subscription) IsCollection() bool { return s.resource.isCollection() }
 
 // Locator implements ads.Subscriber.
 func (s *subscription) Locator() wire.Locator {
@@ -48,31 +53,18 @@ func (s *subscription) Locator() wire.Locator {
 }
 
 // known returns the decoded value of these very bytes, or nil: the version that
-// the server sent last, or one in a cache of the authority, if it came from a server of
+// the server sent last, or the one in the cache, if it came from a server of
 // the same features, so that the bytes mean the same.
 func (s *subscription) known(it *item, server *bootstrap.Server) *payload {
-	if s.payload.of(it, server) {
-		return s.payload
-	}
-	return s.resource.known(it, server)
-}
-
-// known returns the version with these very bytes that a cache of the authority has, or
-// nil.
-func (r *resource) known(it *item, server *bootstrap.Server) *payload {
-	if r.payload.of(it, server) {
-		return r.payload
-	}
-	for _, l := range r.level.authority.levels {
-		if l == r.level || l.channel == nil {
-			continue
-		}
-		if twin := l.entryLike(r); twin != nil && twin.payload.of(it, server) {
-			return twin.payload
+	for _, p := range []*payload{s.payload, s.resource.payload} {
+		if p.of(it, server) {
+			return p
 		}
 	}
 	return nil
 }
 
 // inherits reports whether the resource that is in use is from another server or from disk.
-func (s *subscription) inherits() bool { return s.payload == nil && s.resource.payload != nil }
+func (ch *managementServer) inherits(s *subscription) bool {
+	return s.payload == nil && s.resource.payload != nil && ch.serves(s.resource)
+}

@@ -39,7 +39,7 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r := range c.entries() {
-		if r.level.authority.key.newStyle {
+		if r.authority.key.newStyle {
 			continue
 		}
 		if got := r.payload.server.URI; got != want[r.key.name] {

@@ -47,7 +47,7 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
 	ts.subs.add(s)
-	if s.resource.asCollection != nil {
+	if s.IsCollection() {
 		ts.collections++
 	}
 	ts.Touch(s)
@@ -70,7 +70,7 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 
 // expire notes that the resource timer fired after a time (gRFC A88, "Changes to Resource Timer Behavior").
 // That says nothing of a resource that is cached (gRFC A57), unless the server was asked for it
-// again and sent its full state without it, also if the resource is from another server, or while all its watches follow another server.
+// again and sent its full state without it, also if the resource is from another server, or while its authority follows another server.
 //
 // Otherwise it says that the resource does not exist only if the server's answers do (saysAbsent). The timer
 // runs over delta too: there are servers that name a missing resource only if they had it before, and clients
@@ -81,12 +81,12 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 func (ts *typeState) expire(s *subscription, after time.Duration) {
 	ts.Disturb()
 	ch := ts.channel
-	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
-	if c := s.resource.asCollection; c != nil && s.payload != nil {
+	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || ch.inherits(s) && ts.typ.FullStateInSotW && ts.saysAbsent(s)
+	if s.IsCollection() && s.payload != nil {
 		ts.Step(s, ads.Sent)
-		c.cullMembers(ch, nil)
+		ch.cullMembers(s, nil)
 	}
-	if s.resource.onlyStandby() || s.resource.cached() && !deleted {
+	if !ch.serves(s.resource) || s.resource.cached() && !deleted {
 		return
 	}
 	if ts.Dialect.Locators() {
@@ -96,10 +96,10 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 			return
 		}
 	}
-	if k := ts.channel.client.diskWriter; k.usable(s.resource.level.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
+	if k := ts.channel.client.diskWriter; k.usable(s.resource.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
 		return
 	}
-	if s.resource.level.useOtherVariant(s.resource) {
+	if s.resource.authority.useOtherVariant(s.resource) {
 		return
 	}
 	kind, state := KindTimeout, StateTimeout
@@ -150,7 +150,7 @@ func (ts *typeState) ForgetAnswers(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.resource.asCollection.members().all() {
+	for m := range s.members().all() {
 		ts.dropMember(m)
 	}
 }
@@ -159,7 +159,7 @@ func (ts *typeState) dropMembers(s *subscription) {
 func (ts *typeState) dropMember(m *subscription) {
 	ts.Disturb()
 	m.Step(ads.Closed)
-	m.resource.memberOf.removeMember(m)
+	m.collection.removeMember(m)
 }
 
 // Len implements ads.Subscriptions.
@@ -180,10 +180,10 @@ func (ts *typeState) Drop(s *subscription) {
 	ts.dropMembers(s)
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
-	if s.resource.asCollection != nil {
+	if s.IsCollection() {
 		ts.collections--
 	}
-	s.resource.level.forget(s.resource)
+	s.resource.authority.forget(s.resource)
 }
 
 // Versions implements ads.Subscriptions, with the resources' own names.
@@ -208,7 +208,7 @@ func (ts *typeState) Versions() map[string]string {
 			name = canonical
 		}
 		ts.addVersion(versions, s, name)
-		for m := range s.resource.asCollection.members().all() {
+		for m := range s.members().all() {
 			ts.addVersion(versions, m, m.resource.key.name)
 		}
 	}
@@ -223,10 +223,10 @@ func (ts *typeState) Versions() map[string]string {
 // VersionsSize implements ads.Subscriptions.
 func (ts *typeState) VersionsSize(s *subscription) (size int) {
 	const overhead = 10 // of tags and lengths
-	if s.payload != nil && s.resource.asCollection == nil {
+	if s.payload != nil && !s.IsCollection() {
 		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
 	}
-	for m := range s.resource.asCollection.members().all() {
+	for m := range s.members().all() {
 		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
 	}
 	return size
@@ -242,7 +242,7 @@ func echo(version string) string {
 
 // addVersion adds the version that a subscription has from the server to versions.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
-	if s.resource.asCollection != nil || s.payload == nil {
+	if s.IsCollection() || s.payload == nil {
 		return
 	}
 	version := echo(s.taken.version)
@@ -267,7 +267,7 @@ func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters
 		if !c.resource.constraints.Match(parameters) {
 			continue
 		}
-		m := c.resource.asCollection.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
+		m := c.collection.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
 		if m == nil || m.payload == nil {
 			return true
 		}

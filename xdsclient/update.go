@@ -20,7 +20,7 @@ import (
 //	decode.go       decodes new resources, without the lock,
 //	apply.go        and has the subscriptions accept or reject it
 //	absence.go      applies errors, removals, and omissions of a full state
-//	finish          moves targets between servers, counts, and answers with an ACK or a NACK
+//	finish          moves authorities between servers, counts, and answers with an ACK or a NACK
 //
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
@@ -74,9 +74,8 @@ type update struct {
 	nameless int
 	// answered are the collections that the response answered for.
 	answered []*collection
-	// useful are the entries for which the response has something that ends the standby of
-	// watches.
-	useful map[*resource]struct{}
+	// useful are the authorities that follow a server below, and for which the response has something of use.
+	useful map[*authority]struct{}
 	tally
 	// metered are the counts that the metrics were given.
 	metered meterReading
@@ -135,7 +134,7 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 // of resources. The lock is not held.
 func (u *update) meterResources() {
 	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
-	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.metered)
+	u.ch.client.attached.received(u.ch, u.types.typ, u.metered)
 }
 
 // finish decides between ACK and NACK, and releases the delivery.
@@ -146,8 +145,8 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.answerEmpty()
 	u.reportAnswered()
 	u.ch.restored()
-	for r := range u.useful {
-		r.endStandby(u.delivery)
+	for a := range u.useful {
+		a.moveUpTo(u.ch)
 	}
 	if u.unasked > 0 {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)

@@ -135,7 +135,7 @@ func stateOf(k *core, ts *typeState) (lines []string) {
 		lines = append(lines, fmt.Sprint(r.Name, r.Constraints, r.Parameters, r.State, r.Cached(), r.Version, fault))
 	}
 	for s := range ts.subs.all() {
-		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.State, len(slices.Collect(s.resource.asCollection.members().all())), s.taken.version, s.taken.parameters))
+		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.State, len(slices.Collect(s.members().all())), s.taken.version, s.taken.parameters))
 	}
 	slices.Sort(lines)
 	return append(lines, ts.Requests.String())

@@ -299,9 +299,9 @@ func (m *model) talk(push bool) bool {
 
 // reopen makes the desk the channel of the client again.
 func (m *model) reopen() {
-	ch := newManagementServer(m.d.k.c, m.d.k.c.config.Servers[0])
+	ch := newManagementServer(m.d.k.c, m.d.k.c.config.Servers[0], "")
 	m.d.k.channel = ch
-	m.d.k.c.channels[ch.server.Key()] = ch
+	m.d.k.c.channels[channelKey{server: ch.server.Key()}] = ch
 	ch.Opened()
 	m.d.asked, m.told = make(map[string]bool), make(map[string]string)
 }

@@ -25,9 +25,6 @@ type watch struct {
 	watcher Watcher
 	// resource is the cache entry in use. It is nil if the watch was refused.
 	resource *resource
-	// ofTarget are the watches of its target, and index the place among them.
-	ofTarget *targetWatches
-	index    int
 	state    watchState
 	// queued has the events of the resource, and members the events of the members of a
 	// collection. The latter is nil for a resource.

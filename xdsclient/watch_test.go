@@ -113,7 +113,7 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 		s.send(types.endpoints, "1", "n0", endpoints("b"))
 		synctest.Wait() // the dispatcher is stuck in blocker
 		c.mu.Lock()
-		w := c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
+		w := c.authorities[authorityKey{}].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
 		r := w.resource
 		r.accept(&payload{value: cluster("a", "1")}, stamp{}, nil)
 		r.fail(lastError{StateNACKed, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)

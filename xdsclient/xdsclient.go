@@ -20,7 +20,8 @@ import (
 )
 
 // XDSClient is the Client over real management servers. It has one ADS stream
-// per server, while something from it is watched. It is safe for concurrent use.
+// per server, while something from it is watched; per server and target where an authority has several servers
+// (ForTarget). It is safe for concurrent use.
 type XDSClient struct {
 	watches
 	config     *bootstrap.Config
@@ -35,8 +36,10 @@ type XDSClient struct {
 	// mu guards the fields below and everything that is reached from them. See the package comment.
 	mu          sync.Mutex
 	authorities map[authorityKey]*authority
-	// channels holds the channels in use by bootstrap.Server.Key.
-	channels map[string]*managementServer
+	// channels holds the channels in use.
+	channels map[channelKey]*managementServer
+	// works limits the work on the responses of each server, by bootstrap.Server.Key. The bootstrap bounds it.
+	works map[string]*transport.Work
 	// reporters holds the load reports to each server, by bootstrap.Server.Key. The bootstrap
 	// bounds it.
 	reporters map[string]*lrs.Reporter
@@ -49,9 +52,10 @@ type XDSClient struct {
 	batches int
 	stats   Stats
 	// log holds the lines that unlock writes.
-	log     []boundlog.Line
-	census  census
-	ignored ignoredLog
+	log []boundlog.Line
+	// censuses are those by target that were taken since something changed.
+	censuses map[string]*census
+	ignored  ignoredLog
 	// diskWriter is nil without a resource_cache.
 	diskWriter *diskWriter
 }
@@ -82,8 +86,9 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		options:     o,
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
-		channels:    make(map[string]*managementServer),
+		channels:    make(map[channelKey]*managementServer),
 		conns:       transport.NewConns(o.backoff, o.dial),
+		works:       make(map[string]*transport.Work),
 		reporters:   make(map[string]*lrs.Reporter),
 		types:       make(map[string]*ResourceType),
 		refusals:    make(map[string]*refusal),
@@ -110,11 +115,11 @@ func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil); err != nil {
+	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil, target); err != nil {
 		w.queueRefusal(c.refusal(t, l, err))
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w, target)
+		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w)
 	}
 	return func() { c.stop(w) }
 }
@@ -127,12 +132,12 @@ func (c *XDSClient) stop(w *watch) {
 	}
 	w.abandon()
 	if w.resource != nil {
-		w.ofTarget.unwatch(w)
+		w.resource.authority.unwatch(w)
 	}
 }
 
-// authorityFor returns the authority of a name, and the name in canonical form.
-func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
+// authorityFor returns the authority of a name for a target, and the name in canonical form.
+func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool, target string) (*authority, string, error) {
 	n, err := xdsname.Parse(name)
 	if collection && name == wildcard {
 		n, err = xdsname.Name{Text: wildcard}, nil
@@ -150,18 +155,24 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 		return nil, "", fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
 	}
 	key := authorityOf(n)
-	if a, ok := c.authorities[key]; ok {
-		c.types[t.TypeURL] = t
-		return a, n.Text, nil
+	a := c.authorities[key]
+	if a == nil || len(a.servers) > 1 {
+		key.target = target
+		a = c.authorities[key]
 	}
-	servers, err := serversFor(c.config, key)
-	if err != nil {
-		return nil, "", err
+	if a == nil {
+		servers, err := serversFor(c.config, key)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(servers) == 1 {
+			key.target = ""
+		}
+		a = newAuthority(c, key, servers)
+		c.authorities[key] = a
+		a.beginWait()
 	}
 	c.types[t.TypeURL] = t
-	a := newAuthority(c, key, servers)
-	c.authorities[key] = a
-	a.beginWait()
 	return a, n.Text, nil
 }
 
@@ -178,17 +189,31 @@ func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Erro
 	}
 }
 
-// channelTo returns the channel to a server, which authorities that name the same
+// channelKey identifies a channel: by bootstrap.Server.Key, and by the target that it is for.
+type channelKey struct{ server, target string }
+
+// channelTo returns the channel to a server, which authorities for a target that name the same
 // server share (gRFC A47).
-func (c *XDSClient) channelTo(server *bootstrap.Server) *managementServer {
-	ch, ok := c.channels[server.Key()]
+func (c *XDSClient) channelTo(server *bootstrap.Server, target string) *managementServer {
+	key := channelKey{server.Key(), target}
+	ch, ok := c.channels[key]
 	if !ok {
-		ch = newManagementServer(c, server)
-		c.channels[server.Key()] = ch
+		ch = newManagementServer(c, server, target)
+		c.channels[key] = ch
 		conn := c.conns.Use(server)
 		c.running.Go(func() { ch.stream.Run(conn) })
 	}
 	return ch
+}
+
+// workOf returns the limit of the work on the responses of a server.
+func (c *XDSClient) workOf(server *bootstrap.Server) *transport.Work {
+	w := c.works[server.Key()]
+	if w == nil {
+		w = new(transport.Work)
+		c.works[server.Key()] = w
+	}
+	return w
 }
 
 // loadsFor returns the store that counts the load for a server. The caller holds c.mu.
@@ -301,7 +326,7 @@ func (c *XDSClient) warningf(format string, args ...any) {
 func (c *XDSClient) unlock() {
 	lines := c.log
 	c.log = nil
-	c.census.changes++
+	c.censuses = nil
 	c.mu.Unlock()
 	for _, l := range lines {
 		l.Write()

@@ -194,7 +194,7 @@ func (p *player) play(t *testing.T, length time.Duration) {
 	conns := transport.NewConns(steady, []grpc.DialOption{grpc.WithContextDialer(dial)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream := NewStream(ctx, p, Config{Node: &corev3.Node{Id: "me"}, Backoff: steady})
+	stream := NewStream(ctx, p, Config{Node: &corev3.Node{Id: "me"}, Backoff: steady, Work: new(transport.Work)})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -63,6 +63,8 @@ type Config struct {
 	// Node is sent in the first request of each stream.
 	Node    *corev3.Node
 	Backoff backoff.Config
+	// Work limits the work on the responses of the server, for which there may be several streams.
+	Work *transport.Work
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
@@ -77,8 +79,6 @@ type Stream struct {
 	wake chan struct{}
 	// next is when the next attempt begins, nil while one is under way.
 	next atomic.Pointer[time.Time]
-	// work limits the work on the responses of all streams.
-	work transport.Work
 }
 
 // NewStream returns a stream that ends with the context.
@@ -183,7 +183,7 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdi
 		size := len(f.Bytes())
 		began := time.Now()
 		v, done, err := s.handler.Receive(f.Bytes())
-		rest := s.work.Done(began)
+		rest := s.config.Work.Done(began)
 		f.Free()
 		if err != nil {
 			return best, err

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -9,7 +10,7 @@ import (
 
 // Work limits the share of time in which the client works on the responses of a server, see
 // bounds.ResponseShare. Responses that wait stay with the server, by HTTP/2's flow control. The zero value is ready
-// for use.
+// for use, also by several streams at once.
 //
 // Time is what is counted, not responses or bytes: it is what an attack costs, and thousands of small changes are
 // no reason to wait. It is not the time of a CPU, which cannot be had of a goroutine: where the process has to wait for
@@ -21,6 +22,7 @@ import (
 //	nothing  for 40 s
 //	work     10 s
 type Work struct {
+	mu sync.Mutex
 	// used is the work that is not made up for, at the given time.
 	used time.Duration
 	at   time.Time
@@ -28,6 +30,8 @@ type Work struct {
 
 // Done counts the work since it began, and returns how long to rest.
 func (w *Work) Done(began time.Time) (rest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := time.Now()
 	w.used = max(0, w.used-now.Sub(w.at)/bounds.ResponseShare) + now.Sub(began)
 	w.at = now
