@@ -46,11 +46,11 @@ type Policy struct {
 	part *tree.Env
 	// priorities is nil if only sessions have endpoints to go to, or all RPCs are dropped.
 	priorities *priority.Policy[locality.Config]
-	// counter and counting count the cluster's RPCs, the latter for load reports. gate keeps
+	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps
 	// some RPCs out, outliers ejects endpoints, and sessions finds the endpoints that RPCs ask
 	// for. They exist as long as part does.
 	counter  *traffic.Counter
-	counting counting
+	loads    *conns.Loads
 	gate     *gate
 	outliers *outlier.Detector
 	sessions *sessions
@@ -120,9 +120,9 @@ func (p *Policy) Close() {
 	p.sessions.close() // Before the policies, whose connections it would keep.
 	p.closePriorities()
 	p.counter.Release()
-	p.counting.close()
+	p.loads.Close()
 	p.outliers.Close()
-	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
+	p.part, p.counter, p.loads, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil, nil
 }
 
 func (p *Policy) closePriorities() {
@@ -161,7 +161,7 @@ func (p *Policy) serve(c *Config) {
 	p.part.Endpoints.Update(conns.Config{
 		Localities: c.Endpoints.Localities,
 		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries)),
-		Loads:      p.counting.loads,
+		Loads:      p.loads,
 		Sessions:   c.Cluster.Sessions,
 
 		HealthCheck: c.Cluster.HealthCheck,
@@ -192,8 +192,8 @@ func (p *Policy) limit(c *Config) {
 	if before != nil {
 		before.Release()
 	}
-	p.counting.update(c.Cluster)
-	p.gate = newGate(p.counter, c.Cluster, c.Endpoints, p.counting)
+	p.loads = p.loads.Update(c.Cluster)
+	p.gate = newGate(p.counter, c.Cluster, c.Endpoints, p.loads)
 }
 
 // kind is what requires a new policy of a priority, rather than a new configuration.

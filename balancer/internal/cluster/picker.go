@@ -59,16 +59,16 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, n counting) *gate {
+func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, loads *conns.Loads) *gate {
 	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, dropsAll: e.DropsAll()}
-	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
+	g.reported, g.overload = loads != nil, loads.Drops("")
 	if c.Retries != nil {
 		g.window = counter.Window(c.Retries.Interval)
 	}
 	for _, d := range e.Drops {
 		g.drops = append(g.drops, drop{
 			category: d.Category, perMillion: d.PerMillion,
-			count: counter.Drops(d.Category), reported: n.cluster.Drops(d.Category),
+			count: counter.Drops(d.Category), reported: loads.Drops(d.Category),
 		})
 	}
 	return g

@@ -10,9 +10,10 @@ import (
 // Loads counts the RPCs of a cluster for load reports (LRS), by locality. All but the
 // Targets is for one goroutine. A nil Loads counts nothing.
 type Loads struct {
-	cluster *load.Cluster
-	metrics *load.Metrics
-	targets map[load.LocalityID]*Target
+	name      string
+	reporting xdsresource.LoadReporting
+	cluster   *load.Cluster
+	targets   map[load.LocalityID]*Target
 	// elsewhere is for connections to addresses that no endpoint has.
 	elsewhere *Target
 	round     uint64 // counts the updates
@@ -26,16 +27,29 @@ type Target struct {
 	round    uint64 // the last update that had the locality
 }
 
-// NewLoads returns Loads that count by c, and sum up the backend metrics that m names.
-func NewLoads(c *load.Cluster, m *load.Metrics) *Loads {
-	l := &Loads{cluster: c, metrics: m, targets: make(map[load.LocalityID]*Target)}
-	l.elsewhere = l.target(load.LocalityID{})
-	return l
+// Update returns what counts the RPCs of a cluster: l if it still does as c asks, nil if the load is not reported. If it is
+// not l, that ends. l may be nil.
+func (l *Loads) Update(c *xdsresource.Cluster) *Loads {
+	var now *Loads
+	switch {
+	case c.Load == nil || c.Load.Loads == nil:
+	case l != nil && l.name == c.Name && l.reporting == *c.Load:
+		return l
+	default:
+		now = &Loads{name: c.Name, reporting: *c.Load, targets: make(map[load.LocalityID]*Target)}
+		now.cluster = c.Load.Loads.Use(load.Key{Cluster: c.Name, Service: c.Load.Service})
+		now.elsewhere = now.target(load.LocalityID{})
+	}
+	l.Close() // Only now: reports must not stop in between.
+	return now
 }
 
-// CountsBy reports whether l counts by c and m.
-func (l *Loads) CountsBy(c *load.Cluster, m *load.Metrics) bool {
-	return l != nil && l.cluster == c && l.metrics == m
+// Drops returns the counter of a category of drops, see load.Cluster.Drops. nil: they are not reported.
+func (l *Loads) Drops(category string) *load.Drops {
+	if l == nil {
+		return nil
+	}
+	return l.cluster.Drops(category)
 }
 
 // open returns the Targets of the localities, in their order. releaseUnused releases
@@ -55,7 +69,7 @@ func (l *Loads) open(localities []xdsresource.Locality) []*Target {
 func (l *Loads) target(id load.LocalityID) *Target {
 	t := l.targets[id]
 	if t == nil {
-		t = &Target{locality: l.cluster.Locality(id), metrics: l.metrics, loads: l}
+		t = &Target{locality: l.cluster.Locality(id), metrics: l.reporting.Metrics, loads: l}
 		l.targets[id] = t
 	}
 	t.round = l.round
@@ -74,7 +88,7 @@ func (l *Loads) releaseUnused() {
 	}
 }
 
-// Close ends the use of the localities. RPCs in flight are still counted.
+// Close ends the reports of the cluster. RPCs in flight are still counted.
 func (l *Loads) Close() {
 	if l == nil {
 		return
@@ -83,6 +97,7 @@ func (l *Loads) Close() {
 		l.cluster.ReleaseLocality(t.locality)
 	}
 	l.targets = nil
+	l.cluster.Release()
 }
 
 // start counts an RPC that starts. It takes no lock.

@@ -15,6 +15,11 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
+// loadsIn counts the RPCs of a cluster in a store.
+func loadsIn(s *load.Store) *conns.Loads {
+	return (*conns.Loads)(nil).Update(&xdsresource.Cluster{Name: "c", Load: &xdsresource.LoadReporting{Loads: s}})
+}
+
 func in(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {
 	return xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Endpoints: endpoints}
 }
@@ -50,7 +55,7 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	update := func(l *conns.Loads, localities ...xdsresource.Locality) {
 		r.Update(conns.Config{Localities: localities, Loads: l})
 	}
-	loads := conns.NewLoads(s.Use(load.Key{Cluster: "c"}), nil)
+	loads := loadsIn(s)
 	update(loads, in("east", both("a", "a2"), xdsresource.Endpoint{Address: "b"}), in("west", west))
 	a, second, c, unknown := lbtest.NewUser(r, ready, "a"), lbtest.NewUser(r, ready, "a2"), lbtest.NewUser(r, ready, "c"), lbtest.NewUser(r, ready, "x")
 	rpcs(a, second, c, unknown)
@@ -73,7 +78,7 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	rpcs(a) // of a picker that was just replaced
 	expectIssued(t, "in the end", s, "west:1")
 
-	update(conns.NewLoads(other.Use(load.Key{Cluster: "c"}), nil), in("north", east))
+	update(loadsIn(other), in("north", east))
 	rpcs(a, c)
 	expectIssued(t, "for another server", other, "?:1", "north:1")
 	expectIssued(t, "for the old server", s)
@@ -85,7 +90,4 @@ func TestWithoutLoadReportsNothingIsCounted(t *testing.T) {
 	rpcs(lbtest.NewUser(r, ready, "a"))
 	var l *conns.Loads
 	l.Close()
-	if l.CountsBy(nil, nil) {
-		t.Error("Loads that do not exist count by nil")
-	}
 }

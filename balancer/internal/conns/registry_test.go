@@ -49,7 +49,7 @@ func TestRecordsAreRemoved(t *testing.T) {
 	t.Parallel()
 	named := at("a", "b")
 	named.Endpoints[0].Hostname = "host"
-	loads := conns.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	loads := loadsIn(load.NewStore(nil))
 	for _, tc := range []struct {
 		name   string
 		config conns.Config
@@ -103,7 +103,7 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	l.Endpoints[0].Hostname = "host"
 	store := load.NewStore(nil)
 	c := config(l)
-	c.Health, c.Loads = []*conns.Health{h}, conns.NewLoads(store.Use(load.Key{}), nil)
+	c.Health, c.Loads = []*conns.Health{h}, loadsIn(store)
 	r.Update(c)
 	r.Track()
 	u := lbtest.NewUser(r, ready, "a", "b")
@@ -138,7 +138,7 @@ func TestUpdateCostsTheChange(t *testing.T) {
 	other := l
 	other.Endpoints = slices.Clone(l.Endpoints)
 	other.Endpoints[77].Address = "10.9.9.9:80"
-	loads := conns.NewLoads(load.NewStore(nil).Use(load.Key{Cluster: "c"}), nil)
+	loads := loadsIn(load.NewStore(nil))
 	for name, limit := range map[string]float64{"for load reports": 10, "for load reports and sessions": 20} {
 		turn := 0
 		update := func() {
@@ -162,7 +162,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	r := lbtest.NewRegistry()
 	c := config(at("a"))
 	c.Health = []*conns.Health{conns.NewHealth("a")}
-	c.Loads = conns.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	c.Loads = loadsIn(load.NewStore(nil))
 	r.Update(c)
 	r.Track()
 	u, counter := lbtest.NewUser(r, ready, "a"), traffic.Use(traffic.Key{})
