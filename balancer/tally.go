@@ -1,6 +1,10 @@
 package balancer
 
-import "google.golang.org/grpc/connectivity"
+import (
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
 
 // tally counts the clusters in each connectivity state, so that a change of one costs nothing
 // for the others.
@@ -9,12 +13,9 @@ type tally [connectivity.Shutdown + 1]int
 func (t *tally) add(s connectivity.State)    { t[s]++ }
 func (t *tally) remove(s connectivity.State) { t[s]-- }
 
-// aggregate returns the channel's state: that of the clusters that is first in the order READY,
-// CONNECTING, IDLE, TRANSIENT_FAILURE. Without clusters it is IDLE: nothing has failed.
+// aggregate returns the channel's state: that of the clusters that is first in tree.Order. Without clusters it is IDLE: nothing has failed.
 func (t *tally) aggregate() connectivity.State {
-	for _, s := range [...]connectivity.State{
-		connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
-	} {
+	for _, s := range tree.Order {
 		if t[s] > 0 {
 			return s
 		}

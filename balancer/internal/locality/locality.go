@@ -34,19 +34,14 @@ type Config struct {
 // errEmpty is for RPCs to a priority without usable endpoints.
 var errEmpty = errors.New("no locality of the priority has a usable endpoint")
 
-// states are the connectivity states of localities. The first one that a locality has is that of the
-// priority. So if all have failed, RPCs see the errors of the localities in proportion to their weights.
-var states = [...]connectivity.State{
-	connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
-}
-
 // Policy balances over the localities of one priority.
 type Policy struct {
 	env     *tree.Env
 	changed func()
 	members []*member
-	// byState has the localities in each of states.
-	byState [len(states)]*shares
+	// byState has the localities in each state of tree.Order. If all have failed, RPCs see the errors of the localities in
+	// proportion to their weights.
+	byState [len(tree.Order)]*shares
 	state   balancer.State
 }
 
@@ -58,7 +53,7 @@ type member struct {
 	leaf       endpointPolicy
 	// place is where the endpoints are, for telemetry.
 	place *conns.Locality
-	// index is that of the locality in Policy.members, and state that of its state in states.
+	// index is that of the locality in Policy.members, and state that of its state in tree.Order.
 	index, state int
 }
 
@@ -96,7 +91,7 @@ func (p *Policy) Update(c Config) {
 		p.wakeIdle(m)
 		m.observe()
 	}
-	for i := range states {
+	for i := range tree.Order {
 		p.byState[i] = sharesOf(p.members, func(m *member) *shares { return m.share(i) })
 	}
 	p.state = p.aggregate()
@@ -116,7 +111,7 @@ func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
 
 // observe reads the state of the locality.
 func (m *member) observe() {
-	m.state = slices.Index(states[:], m.leaf.State().ConnectivityState)
+	m.state = slices.Index(tree.Order[:], m.leaf.State().ConnectivityState)
 }
 
 // share returns the locality's leaf of the shares of a state, or nil if it has another state.
@@ -167,9 +162,9 @@ func (p *Policy) wakeIdle(m *member) {
 	}
 }
 
-// aggregate returns the first of states that a locality has, with a picker over the localities in it.
+// aggregate returns the first of tree.Order that a locality has, with a picker over the localities in it.
 func (p *Policy) aggregate() balancer.State {
-	for i, s := range states {
+	for i, s := range tree.Order {
 		switch {
 		case p.byState[i] == nil:
 		case s == connectivity.Connecting:

@@ -75,6 +75,11 @@ type Configured[C any] interface {
 	Update(C)
 }
 
+// Order is that of connectivity states: what has several parts is in the first state that a part is in.
+var Order = [...]connectivity.State{
+	connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
+}
+
 // Waiting is the state of a policy whose RPCs wait.
 func Waiting(s connectivity.State) balancer.State {
 	return balancer.State{
