@@ -48,6 +48,25 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 	return true
 }
 
+// FindMetric returns what is registered under the name of a metric, or nil if that is of another type, or has other labels. It is
+// not for init functions.
+func FindMetric(want estats.MetricDescriptor) *estats.MetricDescriptor {
+	got := estats.DescriptorForMetric(want.Name)
+	if got == nil || got.Type != want.Type || !slices.Equal(got.Labels, want.Labels) || len(got.OptionalLabels) > 0 {
+		return nil
+	}
+	return got
+}
+
+// LatencyBounds returns the buckets of grpc.client.call.duration (gRFC A66), in seconds.
+func LatencyBounds() []float64 {
+	return []float64{
+		0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
+		0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5,
+		0.65, 0.8, 1, 2, 5, 10, 20, 50, 100,
+	}
+}
+
 // Counter records an integer counter of gRPC's registry, whichever package has registered it. A
 // nil Counter records nothing.
 type Counter struct {

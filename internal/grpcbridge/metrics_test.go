@@ -94,3 +94,29 @@ func TestCounterHasTheLabelsOfItsDescriptor(t *testing.T) {
 		t.Error("a counter that is not registered was found")
 	}
 }
+
+// Another owner may have registered a metric differently.
+func TestFindMetric(t *testing.T) {
+	registered := estats.MetricDescriptor{Name: metricName("histogram"), Labels: []string{"l"}, Type: estats.MetricTypeIntHisto}
+	optional := registered
+	optional.Name, optional.OptionalLabels = metricName("optional"), []string{"more"}
+	estats.RegisterInt64Histo(registered)
+	estats.RegisterInt64Histo(optional)
+	of := func(name string, kind estats.MetricType, labels ...string) estats.MetricDescriptor {
+		return estats.MetricDescriptor{Name: name, Type: kind, Labels: labels}
+	}
+	for _, test := range []struct {
+		metric estats.MetricDescriptor
+		want   bool
+	}{
+		{of(registered.Name, registered.Type, "l"), true},
+		{of(registered.Name, estats.MetricTypeFloatHisto, "l"), false},
+		{of(registered.Name, registered.Type, "other"), false},
+		{of("unheard-of", registered.Type, "l"), false},
+		{of(optional.Name, registered.Type, "l"), false},
+	} {
+		if got := grpcbridge.FindMetric(test.metric) != nil; got != test.want {
+			t.Errorf("%+v is found: %v, want %v", test.metric, got, test.want)
+		}
+	}
+}

@@ -38,20 +38,13 @@ const (
 	metricLifetime = "dynxds.client.certificate.lifetime"
 )
 
-// latencyBounds are those of grpc.client.call.duration (gRFC A66), in seconds.
-var latencyBounds = []float64{
-	0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
-	0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5,
-	0.65, 0.8, 1, 2, 5, 10, 20, 50, 100,
-}
-
 // Descriptors returns the metrics, for gRPC's registry. All are off unless a plugin enables them.
 func Descriptors() []estats.MetricDescriptor {
 	byRoute := []string{labelTarget, labelRoute, labelCluster, labelPriority}
 	return []estats.MetricDescriptor{
 		{Name: metricCalls, Type: estats.MetricTypeIntCount, Unit: "{call}", Labels: append(slices.Clone(byRoute), labelStatus),
 			Description: "RPCs that have ended, by route, cluster, priority of the last endpoint and status."},
-		{Name: metricDuration, Type: estats.MetricTypeFloatHisto, Unit: "s", Labels: byRoute, Bounds: latencyBounds,
+		{Name: metricDuration, Type: estats.MetricTypeFloatHisto, Unit: "s", Labels: byRoute, Bounds: grpcbridge.LatencyBounds(),
 			Description: "Time from an RPC's routing to its end, with its retries."},
 		{Name: metricRetries, Type: estats.MetricTypeIntCount, Unit: "{retry}", Labels: byRoute,
 			Description: "Retries, by what the attempt before each went to."},
@@ -81,11 +74,9 @@ type handles struct {
 func registered() (handles, bool) {
 	found := make(map[string]*estats.MetricDescriptor)
 	for _, want := range Descriptors() {
-		got := estats.DescriptorForMetric(want.Name)
-		if got == nil || got.Type != want.Type || !slices.Equal(got.Labels, want.Labels) || len(got.OptionalLabels) > 0 {
+		if found[want.Name] = grpcbridge.FindMetric(want); found[want.Name] == nil {
 			return handles{}, false
 		}
-		found[want.Name] = got
 	}
 	return handles{
 		calls:    (*estats.Int64CountHandle)(found[metricCalls]),

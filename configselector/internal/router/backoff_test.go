@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -130,25 +129,5 @@ func TestAMirrorThatHasEnded(t *testing.T) {
 	end()
 	if ctx.Err() == nil || m.ended() || m.closed() || m.grace.Stop() || ch.mirrors.Load() != 0 {
 		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), ch.mirrors.Load())
-	}
-}
-
-var withOptional = estats.RegisterInt64Histo(estats.MetricDescriptor{Name: "test.optional", Labels: retryLabels, OptionalLabels: []string{"more"}})
-
-// A future gRPC may register the metrics itself, and differently.
-func TestRetryMetric(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name string
-		kind estats.MetricType
-		want bool
-	}{
-		{metricRetries, estats.MetricTypeIntHisto, true},
-		{metricRetries, estats.MetricTypeFloatHisto, false},
-		{"unheard-of", estats.MetricTypeIntHisto, false},
-		{"dynxds.mirror.dropped", estats.MetricTypeIntCount, false},
-		{withOptional.Descriptor().Name, estats.MetricTypeIntHisto, false},
-	} {
-		xdstest.Equal(t, test.name, test.want, retryMetric(test.name, test.kind) != nil)
 	}
 }
