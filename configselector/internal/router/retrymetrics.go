@@ -37,9 +37,15 @@ func init() { grpcbridge.RegisterMetrics(retriesMetric, hedgesMetric, retryDelay
 
 // The metrics are looked up when they are first recorded, since a future gRPC may register them itself, and differently.
 var (
-	retriesHandle = sync.OnceValue(func() *estats.Int64HistoHandle { return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(retriesMetric)) })
-	hedgesHandle  = sync.OnceValue(func() *estats.Int64HistoHandle { return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(hedgesMetric)) })
-	delayHandle   = sync.OnceValue(func() *estats.Float64HistoHandle { return (*estats.Float64HistoHandle)(grpcbridge.FindMetric(retryDelayMetric)) })
+	retriesHandle = sync.OnceValue(func() *estats.Int64HistoHandle {
+		return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(retriesMetric))
+	})
+	hedgesHandle = sync.OnceValue(func() *estats.Int64HistoHandle {
+		return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(hedgesMetric))
+	})
+	delayHandle = sync.OnceValue(func() *estats.Float64HistoHandle {
+		return (*estats.Float64HistoHandle)(grpcbridge.FindMetric(retryDelayMetric))
+	})
 )
 
 // recordRetries counts the retries or hedges of an RPC that is decided, in all metrics that have them. An attempt
