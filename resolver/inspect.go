@@ -148,10 +148,10 @@ func (w *watch[T]) inspect() inspect.Resource {
 func (n *dnsName) inspect(name string) inspect.Resource {
 	r := inspect.Resource{Type: "DNS name", Name: name}
 	switch {
+	case n.result.Addresses != nil:
+		r.Known = true
 	case n.result.Err != nil:
 		r.Error = faults.Shorten(n.result.Err.Error(), maxFaultText)
-	case n.result.Answered():
-		r.Known = true
 	}
 	return r
 }
