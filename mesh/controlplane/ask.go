@@ -30,7 +30,7 @@ type ask struct {
 	// subs are the subscriptions.
 	subs numbers
 	// payer is the peer of one of the subscriptions.
-	payer payer
+	payer *peerUsage
 	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
 	demand *Demand
 	// unshared is set if the source answers each subscription by itself; own are its demands.
@@ -127,7 +127,7 @@ func (a *ask) dropIfUnused() {
 // removes it. With locators, the wildcard is one of the names.
 func (t *table) setWildcard(sub *subscription, on bool) {
 	switch {
-	case sub.dialect != byNames || !hasWildcard(t.typeURL):
+	case sub.addressing != byNames || !hasWildcard(t.typeURL):
 	case on:
 		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
 		sub.closeUnanswered(wildcardTopic, a)

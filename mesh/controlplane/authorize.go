@@ -135,9 +135,9 @@ func (s *stream) decided() (list []decided) {
 	s.mu.Lock()
 	subs := slices.Collect(maps.Values(s.subs))
 	s.mu.Unlock()
-	s.tab.enter()
-	defer s.tab.leave()
-	turn := s.store.reading(s.tab)
+	s.usage.peer.enter()
+	defer s.usage.peer.leave()
+	turn := s.store.reading(s.usage.peer)
 	turn.resume = func() bool { return !s.released }
 	turn.lock()
 	defer turn.unlock()
@@ -145,7 +145,7 @@ func (s *stream) decided() (list []decided) {
 		return nil
 	}
 	for _, sub := range subs {
-		if sub.dialect == byNames && sub.interest.wildcard() {
+		if sub.addressing == byNames && sub.interest.wildcard() {
 			list = append(list, decided{sub.typeURL, wildcardName, false})
 		}
 		for a := range sub.asks() {

@@ -18,11 +18,11 @@ import (
 var benchLimits = limits{names: 1 << 20, bytes: 1 << 30}
 
 func benchSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, nil, benchLimits, nil), false, false)
+	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: benchLimits}, nil), false, false)
 }
 
 func benchDelta(store *Store, maxSize int) *delta {
-	return newDelta(newStream(1, ProtocolDelta, store, nil, benchLimits, nil), maxSize)
+	return newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: benchLimits}, nil), maxSize)
 }
 
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The

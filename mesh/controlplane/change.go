@@ -91,10 +91,10 @@ func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
 	}
 }
 
-// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns with this tab. It returns
+// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns of this peer. It returns
 // false if the asks changed meanwhile.
-func (sub comparison) eachAsk(tab *tab, f func(*ask)) (whole bool) {
-	turn := sub.stream.store.reading(tab)
+func (sub comparison) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
+	turn := sub.stream.store.reading(peer)
 	turn.lock()
 	defer turn.unlock()
 	names, version := sub.names.numbers, sub.namesVersion
@@ -134,7 +134,7 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 	if asksForWildcard(wanted) {
 		return interestWildcard
 	}
-	if s.dialect == byNames && len(wanted) == 0 && (s.interest == interestUnknown || s.interest == interestLegacyWildcard) {
+	if s.addressing == byNames && len(wanted) == 0 && (s.interest == interestUnknown || s.interest == interestLegacyWildcard) {
 		return interestLegacyWildcard
 	}
 	return interestNamed
@@ -173,7 +173,7 @@ func (s comparison) nextDeltaInterest(asked, dropped map[topic]locator) interest
 	switch {
 	case !hasWildcard(s.typeURL):
 		return interestNamed
-	case s.dialect == byLocators:
+	case s.addressing == byLocators:
 		return s.nextLocatorInterest(asked, dropped)
 	case asksForWildcard(asked):
 		return interestWildcard

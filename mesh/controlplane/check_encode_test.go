@@ -13,14 +13,14 @@ func newCheckEncoder() *explore.Encoder {
 	return &explore.Encoder{
 		Counters: map[string]string{
 			"sentResponse.nonce": "nonce", "sentResponse.version": "version", "delivery.ackedVersion": "version",
-			"Store.version": "version", "table.version": "version", "nonces.last": "nonce", "sotwBatch.version": "version",
+			"Store.version": "version", "table.version": "version", "nonces.last": "nonce",
 		},
 		Skipped: skippedFields(
-			"Time", "origin", "lastOverview", "nodeConstraints", "hooks", "NACK", "pace", "tab", "limits", "usage", "replies", "payer",
+			"Time", "origin", "lastOverview", "nodeConstraints", "hooks", "NACK", "pace", "streamUsage", "peerUsage", "replies",
 			"Mutex", "RWMutex", "waits", "listings", "Timer", "nonces.prefix",
-			"stream.constraints", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "allowance.tab", "stream.withdrawals.timer",
+			"stream.constraints", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"selection.namesVersion", "selection.inOrder", "selection.byName", "selection.listed",
-			"withdrawals.timer", "withdrawals.bytes", "withdrawals.delay", "withdrawal.due",
+			"retention.timer", "retention.bytes", "retention.delay", "retained.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "pending.changed",
 			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "table.mostAsks", "demands.sources", "Demand.Node",
 		),

@@ -200,7 +200,7 @@ func (x *trial) Next() (list []checkEvent) {
 		if len(x.down) < scope.flight && len(x.st.wake) > 0 {
 			add(verbPush, 0)
 		}
-		if len(x.st.withdrawals.queue) > 0 {
+		if len(x.st.retention.queue) > 0 {
 			add(verbDelay, 0)
 		}
 		if x.used.breaks < scope.breaks {

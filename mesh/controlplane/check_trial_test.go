@@ -102,9 +102,9 @@ func (x *trial) open(forgotten bool) {
 	if x.way.delta {
 		protocol = ProtocolDelta
 	}
-	x.st = newStream(1, protocol, x.store, &x.implicit, limits{names: 1000, bytes: 1 << 16}, nil)
+	x.st = newStream(1, protocol, x.store, &x.implicit, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil)
 	if x.way.keeps {
-		x.st.withdrawals.delay = time.Hour
+		x.st.retention.delay = time.Hour
 	}
 	if x.way.denied != "" {
 		x.st.hooks.allow = func(_ *corepb.Node, _, name string) error {
@@ -145,7 +145,7 @@ func (x *trial) release() {
 // End implements explore.Trial.
 func (x *trial) End() {
 	if x.st != nil {
-		x.st.dropWithdrawals()
+		x.st.dropRetention()
 	}
 }
 
@@ -213,10 +213,10 @@ func (x *trial) push() {
 // endDelay lets the removal delay pass.
 func (x *trial) endDelay() {
 	x.kept.endDelay()
-	for i := range x.st.withdrawals.queue {
-		x.st.withdrawals.queue[i].due = time.Time{}
+	for i := range x.st.retention.queue {
+		x.st.retention.queue[i].due = time.Time{}
 	}
-	x.st.endWithdrawals()
+	x.st.endRetention()
 }
 
 // move changes the constraints of the client's node.
@@ -335,7 +335,7 @@ func (x *trial) talk() (responses int) {
 		case len(x.st.wake) > 0:
 			x.Tell("push")
 			x.push()
-		case len(x.st.withdrawals.queue) > 0:
+		case len(x.st.retention.queue) > 0:
 			x.endDelay()
 		default:
 			return responses
@@ -377,8 +377,8 @@ func (x *trial) checkState(sub *subscription) {
 	switch {
 	case !sub.pending.empty() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.pending)
-	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || sub.closed.len() > inError:
-		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, sub.closed.len())
+	case len(sub.retained) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || sub.closed.len() > inError:
+		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.retained), sub.claims, sub.closed.len())
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
 		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
 	case x.client.rejections != x.client.nacked:

@@ -1,7 +1,5 @@
 package controlplane
 
-import "slices"
-
 // A collection, a glob or a wildcard, is closed to a subscription while its source has not answered
 // that the members are there, or has answered an error. Until then the members are not the
 // client's: it would take an incomplete collection for a complete one.
@@ -34,7 +32,7 @@ func (s *selection) wildcardClosed() bool {
 	if s.closed.len() == 0 || !hasWildcard(s.typeURL) {
 		return false
 	}
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return s.closed.has(wildcardTopic)
 	}
 	any := false
@@ -108,36 +106,4 @@ func (sub *subscription) collectionAnswered(a *ask, old, answer *entry) {
 		sub.pending.add(tp, again)
 	}
 	s.markDue(sub)
-}
-
-// acceptDeferred accepts the claims that waited for the members of the collections. Only the stream's sender calls it.
-func (p *delta) acceptDeferred() error {
-	p.tab.enter()
-	defer p.tab.leave()
-	turn := p.store.recording(p.stream, p.tab)
-	turn.lock()
-	defer turn.unlock()
-	for _, sub := range slices.Clone(p.dueSubs) {
-		for name, version := range sub.deferred {
-			if !turn.next() {
-				return nil
-			}
-			if p.released || !sub.acceptsDeferred() {
-				break
-			}
-			delete(sub.deferred, name)
-			sub.claims--
-			sub.stream.tab.give(ofVersions, 1)
-			if err := sub.acceptClaim(sub.table, name, version); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
-// reading, and stream.mu.
-func (sub *subscription) acceptsDeferred() bool {
-	return len(sub.deferred) > 0 && sub.closed.awaited == 0 && sub.settling == 0
 }

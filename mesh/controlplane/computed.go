@@ -106,8 +106,8 @@ func (s *stream) collectComputed(collect func()) {
 
 // collectIfComputed calls collect, in the turn of the stream, unless there is something to compute first, which it returns.
 func (s *stream) collectIfComputed(collect func()) []computation {
-	s.tab.enter()
-	defer s.tab.leave()
+	s.usage.peer.enter()
+	defer s.usage.peer.leave()
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	todo := s.computations()

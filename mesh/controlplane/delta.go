@@ -38,8 +38,8 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 		return nil // as most ACKs are
 	}
 	p.enter()
-	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
-	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
+	asked := requested(sub.addressing, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
+	dropped := requested(sub.addressing, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
 	return p.resubscribe(sub, asked, len(asked)+len(dropped) == 0, func() subscriptionChange {
 		return comparison{sub}.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
@@ -47,19 +47,19 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 
 // push sends everything that is due, from one state of the store.
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
-	var all []deltaBatch
+	var all []batch
 	var version string
 	if err := p.acceptDeferred(); err != nil {
 		return err
 	}
-	p.collectComputed(func() { all, version = p.collect() })
+	p.collectComputed(func() { all, version = p.collect(), formatVersion(p.store.version) })
 	for i := range all {
 		for n := &all[i]; !n.empty(); {
-			p.tab.enter()
+			p.usage.peer.enter()
 			resp := p.response(n, version)
-			p.tab.leave()
+			p.usage.peer.leave()
 			if n.empty() {
-				*n = deltaBatch{} // the client may not read for long
+				*n = batch{} // the client may not read for long
 			}
 			if err := send(resp); err != nil {
 				return err
@@ -69,20 +69,8 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 	return nil
 }
 
-// collect returns what is due, in push order, and the store's version. The caller holds
-// Store.mu for reading.
-func (p *delta) collect() ([]deltaBatch, string) {
-	var all []deltaBatch
-	for _, due := range p.takeDue() {
-		if n := composeDelta(due); !n.empty() {
-			all = append(all, n)
-		}
-	}
-	return makeBeforeBreak(all), formatVersion(p.store.version)
-}
-
 // response returns the next message of n, with a new nonce, and records it as sent.
-func (p *delta) response(n *deltaBatch, version string) *discoverypb.DeltaDiscoveryResponse {
+func (p *delta) response(n *batch, version string) *discoverypb.DeltaDiscoveryResponse {
 	resp := n.nextResponse(p.maxSize, func(name string) *resourceError { return p.absenceText(n.sub.typeURL, name) })
 	resp.SystemVersionInfo = version
 	resp.Nonce = p.nonces.next()

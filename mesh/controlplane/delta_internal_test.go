@@ -19,7 +19,7 @@ import (
 )
 
 func newTestDelta(store *Store) *delta {
-	return newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1000, bytes: 1 << 16}, nil), 1<<10)
+	return newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil), 1<<10)
 }
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
@@ -246,7 +246,7 @@ func checkSent(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 	t.Helper()
 	for typeURL, sub := range s.subs {
 		table := store.tables[typeURL]
-		if table == nil || sub.dialect == byLocators {
+		if table == nil || sub.addressing == byLocators {
 			continue
 		}
 		keys := slices.Collect(maps.Keys(table.slots))

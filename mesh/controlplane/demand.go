@@ -54,7 +54,7 @@ type Demand struct {
 	// sub is the only subscriber, nil if the demand is shared.
 	sub *subscription
 	// payer is the peer of sub.
-	payer payer
+	payer *peerUsage
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
 	// begun is set when the source was notified of the begin.
@@ -151,7 +151,7 @@ func (d *demands) notifyLater(s *Store) {
 // caller holds Store.mu.
 func (d *Demand) drop() {
 	d.over = true
-	d.payer.charge(nil, 1)
+	payNames(&d.payer, nil, 1)
 	a := d.ask
 	if d.sub != nil {
 		if a.own[d.sub] == d {
@@ -249,7 +249,7 @@ func (t *table) newDemand(a *ask, key nameKey, name string) *Demand {
 // only makes the demand that of one subscription.
 func (d *Demand) only(sub *subscription) {
 	d.sub, d.Stream, d.Node, d.First = sub, sub.stream.id, sub.stream.node, sub.stream.id
-	d.payer.charge(sub.stream.tab.names(), 1)
+	payNames(&d.payer, sub.stream.usage.peer, 1)
 	if d.ask.own == nil {
 		d.ask.own = map[*subscription]*Demand{}
 	}

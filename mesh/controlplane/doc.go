@@ -18,9 +18,10 @@
 //   - A stream reads requests: sotw and delta turn each into a change of a subscription's selection,
 //     which makes topics due.
 //   - A subscription holds what is selected, what is due, what was sent, and what was deleted but is
-//     kept for the client. Due changes are names, not messages: a slow client gets the newest state,
+//     retained for the client. Due changes are names, not messages: a slow client gets the newest state,
 //     and its memory is bounded.
-//   - The stream's sender turns what is due into responses, again by sotw or delta.
+//   - The stream's sender composes batches from what is due, over SotW and delta alike; sotw and delta
+//     turn these into responses.
 //
 // # Variants
 //

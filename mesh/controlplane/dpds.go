@@ -36,7 +36,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	}
 	defer s.end(st)
 	if most := st.store.pace.due; len(req.GetResourceNames())+len(req.GetResourceLocators()) > most {
-		return nil, st.refused("stream_names", status.Errorf(codes.ResourceExhausted,
+		return nil, st.usage.refused("stream_names", status.Errorf(codes.ResourceExhausted,
 			"a request has more than %d names: use StreamDynamicParameterConstraints", most))
 	}
 	req.ResponseNonce, req.ErrorDetail = "", nil

@@ -494,3 +494,15 @@ func TestSlowDecisionAboutConstraints(t *testing.T) {
 		c.settle()
 	})
 }
+
+const dpdsName = "xdstp://xds.example.com/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/x"
+
+// learned are the constraints that the client was sent for a type.
+func learned(t *testing.T, h *holding, typeURL string) dynparam.Constraints {
+	t.Helper()
+	m, err := dynwire.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))
+	xdstest.NoError(t, err)
+	byType, err := dynparam.ByTypeFromProto(m)
+	xdstest.NoError(t, err)
+	return byType.For(typeURL)
+}

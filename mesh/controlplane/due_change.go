@@ -17,41 +17,20 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 		}
 		sub.answers.forget(tp.name)
 		sub.sent.forget(tp)
-		delete(sub.besides, tp)
 		sub.pending.drop(tp)
 	}
-	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
+	maps.DeleteFunc(sub.retained, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
 	if sub.mode == pushDifference {
-		goesOn, err := r.dueForDelta(before)
-		sub.compareClaims()
-		return goesOn, err
-	}
-	return r.dueForSotW(), nil
-}
-
-// dueForSotW makes every new name due, even if the client may know it from before, and all if the
-// client could take what it unsubscribed from for a resource that its wildcard covers.
-func (r *resubscription) dueForSotW() bool {
-	sub, change := r.sub, r.change
-	for tp := range change.added {
-		if !r.next() {
-			return false
+		if goesOn, err := r.compareRemoved(before); !goesOn || err != nil {
+			return goesOn, err
 		}
-		sub.requestedAgain(tp)
-		sub.pending.addLater(tp, true)
 	}
-	for tp := range change.removed {
-		sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
-	}
-	if sub.mode == pushAll {
-		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
-	}
-	return true
+	return r.dueAgain(before), nil
 }
 
-// dueForDelta makes due what a delta request changed or subscribed to again. The caller holds
-// stream.mu.
-func (r *resubscription) dueForDelta(before interest) (bool, error) {
+// compareRemoved makes due what a delta client may take for something that it still has, and records what it claims to have. The
+// caller holds stream.mu.
+func (r *resubscription) compareRemoved(before interest) (bool, error) {
 	sub, change := r.sub, r.change
 	forget := before.wildcard() && !sub.interest.wildcard()
 	for tp, l := range change.removed {
@@ -72,35 +51,51 @@ func (r *resubscription) dueForDelta(before interest) (bool, error) {
 			return false, err
 		}
 	}
-	// The client may have dropped what it subscribes to again: only its first request
-	// lists what it has.
-	again := before != interestUnknown
+	return true, nil
+}
+
+// dueAgain makes due what the client has subscribed to. It may know it from before; over delta, only the first request lists what
+// it has. The caller holds stream.mu.
+func (r *resubscription) dueAgain(before interest) bool {
+	sub, change := r.sub, r.change
+	again := sub.mode != pushDifference || before != interestUnknown
 	for tp := range change.added {
 		if !r.next() {
-			return false, nil
+			return false
 		}
 		sub.dueNamed(tp, again)
 	}
 	for _, tp := range change.repeated {
 		if !r.next() {
-			return false, nil
+			return false
 		}
 		sub.dueNamed(tp, true)
 	}
 	if change.askedForAll {
 		sub.pending.all = true
-		sub.pending.allAgain = sub.pending.allAgain || again
 		sub.requestedAgain(wildcardTopic)
 	}
-	return true, nil
+	switch sub.mode {
+	case pushAll:
+		sub.pending.all = sub.pending.all || len(change.added) > 0
+		for tp := range change.removed {
+			// The client could take what it unsubscribed from for a resource that its wildcard covers.
+			sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
+		}
+	case pushDifference:
+		sub.pending.allAgain = sub.pending.allAgain || change.askedForAll && again
+		sub.compareClaims()
+	}
+	return true
 }
 
-// dueNamed makes a topic that is subscribed by name due. The wildcard is due as a whole.
+// dueNamed makes a topic that is subscribed by name due. Over delta the wildcard is due as a whole.
 func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	if !sub.isWildcard(tp) {
+	sub.last.subscribe(tp)
+	if sub.mode != pushDifference || !sub.isWildcard(tp) {
 		sub.pending.addLater(tp, again)
 	}
 }
@@ -124,7 +119,7 @@ func (r *resubscription) forgetUnwanted() bool {
 			delete(sub.sent.entries, tp)
 		}
 	}
-	if sub.dialect != byNames || sub.interest.wildcard() {
+	if sub.addressing != byNames || sub.interest.wildcard() {
 		return true
 	}
 	for _, topics := range []map[topic]bool{sub.pending.topics, sub.pending.later} {

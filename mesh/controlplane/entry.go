@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	implementation "github.com/dynxds/dynxds/internal/dialect"
+	clientkind "github.com/dynxds/dynxds/internal/dialect"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -128,7 +128,7 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	}
 	sum := sha256.Sum256(wire)
 	return &resourceError{
-		name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8]), unreachable: implementation.SaysUnreachable(detail),
+		name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8]), unreachable: clientkind.SaysUnreachable(detail),
 	}, nil
 }
 

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -57,7 +56,7 @@ func (t *table) renew(key nameKey, parameters string) {
 	for _, c := range collections {
 		for sub := range c.subscriptions() {
 			tp := variantTopic(key, stored.parameters())
-			if sub.dialect == byNames {
+			if sub.addressing == byNames {
 				tp = topic{name: key}
 			}
 			sub.renew(tp)
@@ -79,7 +78,7 @@ func (sub *subscription) renew(tp topic) {
 // addHeartbeats adds those that are due of resources that the client has and that are not sent
 // otherwise.
 func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
-	if len(renewed) == 0 {
+	if len(renewed) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
 		return
 	}
 	sent := make(map[resourceID]bool, len(w.batch.resources))
@@ -89,7 +88,8 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 	for tp := range renewed {
 		old, _ := w.sub.sent.last(tp)
 		now := w.sub.current(w.t, tp)
-		if now == nil || now != old || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
+		has := old != nil && old.sameVersion(now) || w.sub.mode == pushChanged // of which it is not known
+		if now == nil || !has || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
 			continue
 		}
 		sent[now.resource.id()] = true
@@ -97,27 +97,8 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 	}
 }
 
-// heartbeats returns those that are due on a stream that wraps resources.
-func (p *sotw) heartbeats(t *table, due dueChanges) []*Resource {
-	if len(due.pending.renewed) == 0 || !p.wraps(due.sub) {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var found []*Resource
-	for tp := range maps.Keys(due.pending.renewed) {
-		if _, whole := due.pending.topics[tp]; whole {
-			continue
-		}
-		if r := due.sub.current(t, tp).asResource(); r != nil && r.ttl > 0 {
-			found = append(found, r)
-		}
-	}
-	return inOrder(found)
-}
-
 // heartbeat is the resource without its bytes.
-func (r *Resource) heartbeat(name string, d dialect) *discoverypb.Resource {
+func (r *Resource) heartbeat(name string, d addressing) *discoverypb.Resource {
 	m := &discoverypb.Resource{Name: name, Version: r.version, Ttl: durationpb.New(r.ttl)}
 	if d == byLocators {
 		m.DynamicParameters = r.parameters.Map()

@@ -3,8 +3,6 @@ package controlplane
 import (
 	"iter"
 	"maps"
-
-	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // The index of a type connects subscriptions and asks, which many streams share. A stream with 1,000
@@ -118,8 +116,8 @@ func (a *ask) addSub(sub *subscription) {
 	if a.subs.insert(sub.number) {
 		sub.joined++
 	}
-	if a.payer.share == nil {
-		a.payer.charge(sub.stream.tab.names(), a.weight())
+	if a.payer == nil {
+		payNames(&a.payer, sub.stream.usage.peer, a.weight())
 	}
 }
 
@@ -129,8 +127,8 @@ func (a *ask) removeSub(sub *subscription) {
 	if sub.number == 0 || !a.subs.remove(sub.number) {
 		return
 	}
-	if a.payer.share == sub.stream.tab.names() {
-		a.payer.charge(a.nextPayer(), a.weight())
+	if a.payer == sub.stream.usage.peer {
+		payNames(&a.payer, a.nextPayer(), a.weight())
 	}
 	if sub.joined--; sub.joined == 0 {
 		a.table.index.subs.remove(sub.number)
@@ -138,12 +136,12 @@ func (a *ask) removeSub(sub *subscription) {
 	}
 }
 
-// nextPayer returns the share of the peer of a remaining subscription, nil if there is none.
-func (a *ask) nextPayer() *bounds.Share {
+// nextPayer returns the peer of a remaining subscription, nil if there is none.
+func (a *ask) nextPayer() *peerUsage {
 	if a.subs.len() == 0 {
 		return nil
 	}
-	return a.table.index.subs.get(a.subs.at(0)).stream.tab.names()
+	return a.table.index.subs.get(a.subs.at(0)).stream.usage.peer
 }
 
 func (a *ask) hasSub(sub *subscription) bool {

@@ -108,8 +108,8 @@ func (i *inspection) inspect(data []byte) error {
 		data = data[n+size:]
 	}
 	i.names = names + versions
-	if most := i.stream.limits.names; names > most || versions > most {
-		i.err = i.stream.tooManyNames(max(names, versions))
+	if most := i.stream.usage.limits.names; names > most || versions > most {
+		i.err = i.stream.usage.tooManyNames(max(names, versions))
 	}
 	return i.err
 }
@@ -170,14 +170,14 @@ type carriedOut struct {
 // arrived waits until a request with these bytes and names may be decoded, or returns RESOURCE_EXHAUSTED.
 func (s *stream) arrived(size, names int) error {
 	s.request.size = int64(size + names*decodedName)
-	if s.tab == nil || size < smallRequest {
+	if s.usage.peer == nil || size < smallRequest {
 		return nil
 	}
 	if size >= largeRequest {
 		if err := s.hold(int64(size)); err != nil {
 			return err
 		}
-		s.tab.account.large.Lock()
+		s.usage.peer.large.Lock()
 		s.request.large = true
 	}
 	s.enter()
@@ -186,11 +186,11 @@ func (s *stream) arrived(size, names int) error {
 
 // hold counts bytes of the request. A single request must be possible, whatever its size.
 func (s *stream) hold(size int64) error {
-	if s.tab == nil {
+	if s.usage.peer == nil {
 		return nil
 	}
-	size = min(size, s.tab.quotas.of[ofRequests].Limit()/16)
-	err := s.tab.take(ofRequests, size)
+	size = s.usage.atMost(ofRequests, size)
+	err := s.usage.take(ofRequests, size)
 	if err == nil {
 		s.request.held += size
 	}
@@ -200,7 +200,7 @@ func (s *stream) hold(size int64) error {
 // enter begins the turn of the reader among the streams of its peer, unless it has begun.
 func (s *stream) enter() {
 	if !s.request.entered {
-		s.tab.enter()
+		s.usage.peer.enter()
 		s.request.entered = true
 	}
 }
@@ -217,7 +217,7 @@ func (s *stream) stepAside() error {
 
 func (s *stream) leaveTurn() {
 	if s.request.entered {
-		s.tab.leave()
+		s.usage.peer.leave()
 		s.request.entered = false
 	}
 }
@@ -226,8 +226,8 @@ func (s *stream) leaveTurn() {
 func (s *stream) leave() {
 	s.leaveTurn()
 	if s.request.large {
-		s.tab.account.large.Unlock()
+		s.usage.peer.large.Unlock()
 	}
-	s.tab.give(ofRequests, s.request.held)
+	s.usage.give(ofRequests, s.request.held)
 	s.request = carriedOut{}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func newTestSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, nil, limits{names: 1000, bytes: 1 << 16}, nil), true, true)
+	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil), true, true)
 }
 
 func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
@@ -187,7 +187,7 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, l.name)
 			}
 		}
-		if sub.dialect == byNames && sub.interest.wildcard() {
+		if sub.addressing == byNames && sub.interest.wildcard() {
 			joined++
 		}
 		if joined != sub.joined || (joined > 0) != (sub.number > 0) {
@@ -202,7 +202,7 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 				checkAsk(t, table, key, a)
 			}
 		}
-		if sub.dialect == byNames && sub.interest.wildcard() {
+		if sub.addressing == byNames && sub.interest.wildcard() {
 			indexed--
 		}
 		if indexed != sub.names.len() {
@@ -210,8 +210,8 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 		}
 	}
 	// The versions of a delta client count, too.
-	if names != s.used.names || bytes > s.used.bytes || bytes < s.used.bytes && s.protocol != ProtocolDelta {
-		t.Fatalf("counted %+v, used are %d names and %d bytes", s.used, names, bytes)
+	if names != s.usage.own.names || bytes > s.usage.own.bytes || bytes < s.usage.own.bytes && s.protocol != ProtocolDelta {
+		t.Fatalf("counted %+v, used are %d names and %d bytes", s.usage.own, names, bytes)
 	}
 }
 

@@ -21,16 +21,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// limited returns a delta stream of a peer that has an account.
+// limited returns a delta stream of a peer.
 func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 	t.Helper()
-	tab, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}})
+	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, limits{names: 1 << 20, bytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil)
-	st.tab = tab
-	return newDelta(st, 1<<20)
+	return newDelta(newStream(1, ProtocolDelta, store, nil, usage, nil), 1<<20)
 }
 
 // Each distinct name is paid for by one peer that subscribes to it, and nothing is when all have left.
@@ -45,7 +43,7 @@ func TestNamesArePaidForOnce(t *testing.T) {
 		var streams []*delta
 		end := func(i int) {
 			store.release(streams[i].stream)
-			streams[i].tab.close()
+			streams[i].usage.close()
 			streams = append(streams[:i], streams[i+1:]...)
 		}
 		for range 2000 {
@@ -89,14 +87,14 @@ func checkPayers(t *testing.T, store *Store, q *quotas) {
 	for _, table := range store.tables {
 		for _, asks := range table.asks {
 			for _, a := range asks {
-				pays := a.payer.share == nil
+				pays := a.payer == nil
 				for sub := range a.subscriptions() {
-					pays = pays || a.payer.share == sub.stream.tab.names()
+					pays = pays || a.payer == sub.stream.usage.peer
 				}
-				if !pays || (a.payer.share == nil) != (a.subs.len() == 0) {
+				if !pays || (a.payer == nil) != (a.subs.len() == 0) {
 					t.Fatalf("%q, with %d subscriptions, is not paid for by one of them", a.spelling, a.subs.len())
 				}
-				if a.payer.share != nil {
+				if a.payer != nil {
 					names += a.weight()
 				}
 			}
@@ -120,7 +118,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		all[i] = fmt.Sprint(i)
 		versions[all[i]] = "1"
 	}
-	st := newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil)
+	st := newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil)
 	p := newDelta(st, 1<<20)
 	env, err := dynparam.New(dynparam.Require("env", dynparam.Value("test")))
 	if err != nil {
@@ -131,7 +129,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var turns int
-	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), true, true)
+	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil), true, true)
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -188,11 +186,11 @@ func TestOneLongWorkAtATime(t *testing.T) {
 	var waiting, most atomic.Int64
 	var all sync.WaitGroup
 	for i := range byte(8) {
-		turn := store.writing(limited(t, store, q, i%2).tab)
+		turn := store.writing(limited(t, store, q, i%2).usage.peer)
 		turn.locks = []sync.Locker{&waiter{of: turn.locks[0], waiting: &waiting, most: &most}}
 		all.Go(func() {
-			turn.tab.enter()
-			defer turn.tab.leave()
+			turn.peer.enter()
+			defer turn.peer.leave()
 			turn.lock()
 			defer turn.unlock()
 			for range 500 {
@@ -324,7 +322,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 			if name == "SotW" {
 				protocol = ProtocolSotW
 			}
-			st := newStream(1, protocol, store, nil, limits{names: 1000, bytes: 1 << 16}, nil)
+			st := newStream(1, protocol, store, nil, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil)
 			update(t, store, func(tx *Tx) {
 				for _, name := range slices.Concat(c, members) {
 					tx.Set(&clusterpb.Cluster{Name: name})
@@ -477,7 +475,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		}
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "there"}) })
 		store.pace = pace{due: 100}
-		p := newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), 1<<20)
+		p := newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
 		test.request.TypeUrl = typeurl.Cluster
 		test.request.InitialResourceVersions = map[string]string{}
 		for i := range claims {

@@ -11,29 +11,29 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// dialect is the form of a client's subscriptions. The first request for a type on a stream decides
+// addressing is the form of a client's subscriptions. The first request for a type on a stream decides
 // it for that type (TP2, "API Changes").
-type dialect int
+type addressing int
 
 const (
 	// byNames is by plain names. The client does not know variants, and is sent at most one of
 	// each name.
-	byNames dialect = iota
+	byNames addressing = iota
 	// byLocators is by names with constraints (TP2).
 	byLocators
 )
 
-func dialectOf(locators []*discoverypb.ResourceLocator) dialect {
+func addressingOf(locators []*discoverypb.ResourceLocator) addressing {
 	if len(locators) > 0 {
 		return byLocators
 	}
 	return byNames
 }
 
-// checkDialect returns INVALID_ARGUMENT for locators of a client that began by names. They would never be
+// checkAddressing returns INVALID_ARGUMENT for locators of a client that began by names. They would never be
 // answered. TP2 specifies only that names after locators are ignored.
-func (s *selection) checkDialect(locators []*discoverypb.ResourceLocator) error {
-	if s.dialect == byLocators || len(locators) == 0 {
+func (s *selection) checkAddressing(locators []*discoverypb.ResourceLocator) error {
+	if s.addressing == byLocators || len(locators) == 0 {
 		return nil
 	}
 	return status.Errorf(codes.InvalidArgument,
@@ -149,7 +149,7 @@ func (l *locator) size() int {
 }
 
 // resourceName returns the name of the subscription for its client.
-func (l *locator) resourceName(d dialect) *discoverypb.ResourceName {
+func (l *locator) resourceName(d addressing) *discoverypb.ResourceName {
 	m := &discoverypb.ResourceName{Name: l.name}
 	switch {
 	case d == byNames:
@@ -180,7 +180,7 @@ func variantName(name string, p dynparam.Parameters) *discoverypb.ResourceName {
 
 // requested returns the subscriptions of a request by topic. Of two spellings of a name the first
 // counts.
-func requested(d dialect, names []string, locators []*discoverypb.ResourceLocator) map[topic]locator {
+func requested(d addressing, names []string, locators []*discoverypb.ResourceLocator) map[topic]locator {
 	if d == byNames {
 		set := make(map[topic]locator, len(names))
 		for _, name := range names {

@@ -76,16 +76,16 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 	subs := slices.Collect(maps.Values(st.subs))
 	st.mu.Unlock()
 	for _, sub := range subs {
-		now := st.implicitFor(sub.typeURL, sub.dialect)
+		now := st.implicitFor(sub.typeURL, sub.addressing)
 		switch {
 		case sub.implicit.Equal(now):
-		case sub.dialect == byLocators:
+		case sub.addressing == byLocators:
 			st.fail(errRebound)
 			return
 		default:
-			st.tab.enter()
+			st.usage.peer.enter()
 			s.resubscription(sub).constrain(now)
-			st.tab.leave()
+			st.usage.peer.leave()
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 var errRebound = status.Error(codes.Unavailable, "the constraints that the client's node adds to its locators have changed; open another stream")
 
 // implicitFor returns the constraints for a type that the client does not send itself.
-func (s *stream) implicitFor(typeURL string, d dialect) dynparam.Constraints {
+func (s *stream) implicitFor(typeURL string, d addressing) dynparam.Constraints {
 	if typeURL == dynparam.MapTypeURL || d == byLocators && (s.constraints == nil || !s.constraints.bind) {
 		return dynparam.Constraints{}
 	}
@@ -103,7 +103,7 @@ func (s *stream) implicitFor(typeURL string, d dialect) dynparam.Constraints {
 
 // bind refuses the locators that contradict the constraints of the client's node.
 func (s *stream) bind(sub *subscription, asked map[topic]locator) {
-	if sub.dialect != byLocators || sub.implicit.IsZero() {
+	if sub.addressing != byLocators || sub.implicit.IsZero() {
 		return
 	}
 	for tp, l := range asked {
@@ -158,7 +158,7 @@ func (r *resubscription) move(asks []*ask, now dynparam.Constraints) bool {
 	sub.former, sub.moving = dynparam.Constraints{}, false
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return r.t.source != nil || !now.Match(old.parameters()) })
+	sub.endRetainedIf(func(_ topic, old *entry) bool { return r.t.source != nil || !now.Match(old.parameters()) })
 	r.store.dropIfUnused(r.t)
 	return true
 }
@@ -196,7 +196,7 @@ func (r *resubscription) compareMember(key nameKey) {
 func (r *resubscription) differs(tp topic, exists, byName bool) {
 	sub := r.sub
 	if exists {
-		sub.kept.restore(tp)
+		sub.retained.restore(tp)
 	}
 	sub.pending.all = sub.pending.all || sub.mode == pushAll
 	if byName {

@@ -18,6 +18,8 @@ const patience = 15 * time.Second
 // being sent. gRPC takes the next one when the one before has left, and not before, if they are large. So the client
 // has read a response if it answers it, or is sent another one after the next.
 type replies struct {
+	usage *streamUsage
+
 	mu sync.Mutex
 	// nonce and size are those of the last response that was sent; size is 0 if it was read.
 	nonce string
@@ -27,19 +29,19 @@ type replies struct {
 }
 
 // sent replaces the last response.
-func (r *replies) sent(t *tab, nonce string, size int64) {
+func (r *replies) sent(nonce string, size int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.give(ofReplies, r.size)
+	r.usage.give(ofReplies, r.size)
 	r.nonce, r.size = nonce, size
 }
 
 // answered ends the last response if the client has read it.
-func (r *replies) answered(t *tab, nonce string) {
+func (r *replies) answered(nonce string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.size > 0 && nonce == r.nonce {
-		t.give(ofReplies, r.size)
+		r.usage.give(ofReplies, r.size)
 		r.size = 0
 	}
 }
@@ -57,11 +59,11 @@ const errorBytes = 400
 
 // reserve waits for room for a response, before it is made: many that are made and wait for room would take the memory that they wait for.
 func (s *stream) reserve(ctx context.Context) error {
-	if s.tab == nil {
+	if s.usage.peer == nil {
 		return nil
 	}
-	size := s.atMost(int64(s.topicsDue()) * errorBytes)
-	if err := s.awaitRoom(ctx, size); err != nil {
+	size := s.usage.atMost(ofReplies, int64(s.topicsDue())*errorBytes)
+	if err := s.replies.awaitRoom(ctx, size); err != nil {
 		return err
 	}
 	s.replies.reserved = size
@@ -78,50 +80,47 @@ func (s *stream) topicsDue() (n int) {
 	return n
 }
 
-// atMost returns the size for which a response counts. One must be possible, whatever its size.
-func (s *allowance) atMost(size int64) int64 { return min(size, s.tab.quotas.of[ofReplies].Limit()/16) }
-
 // unreserve returns what is reserved beyond a size, and what is left to take for it.
-func (s *allowance) unreserve(size int64) (more int64) {
-	if s.tab == nil {
+func (r *replies) unreserve(size int64) (more int64) {
+	if r.usage.peer == nil {
 		return 0
 	}
-	reserved := s.replies.reserved
-	s.replies.reserved = 0
-	s.tab.give(ofReplies, max(0, reserved-size))
+	reserved := r.reserved
+	r.reserved = 0
+	r.usage.give(ofReplies, max(0, reserved-size))
 	return max(0, size-reserved)
 }
 
 // send sends a response when there is room for it.
-func (s *allowance) send(wire grpc.ServerStream, r reply) error {
-	if s.tab == nil {
-		return wire.SendMsg(r)
+func (r *replies) send(wire grpc.ServerStream, m reply) error {
+	if r.usage.peer == nil {
+		return wire.SendMsg(m)
 	}
-	size := s.atMost(int64(proto.Size(r) + errorBytes*len(r.GetResourceErrors())))
-	if more := s.unreserve(size); more > 0 {
-		if err := s.awaitRoom(wire.Context(), more); err != nil {
+	size := r.usage.atMost(ofReplies, int64(proto.Size(m)+errorBytes*len(m.GetResourceErrors())))
+	if more := r.unreserve(size); more > 0 {
+		if err := r.awaitRoom(wire.Context(), more); err != nil {
 			return err // with which the stream ends, and all that it holds
 		}
 	}
-	err := wire.SendMsg(r)
-	s.replies.sent(s.tab, r.GetNonce(), size)
+	err := wire.SendMsg(m)
+	r.sent(m.GetNonce(), size)
 	return err
 }
 
 // awaitRoom waits until the responses that others have not read leave room. It looks at growing intervals: if it
 // were told, all that wait would be told each time, and one would have the room.
-func (s *allowance) awaitRoom(ctx context.Context, size int64) error {
-	tried := s.tab.try(ofReplies, size)
+func (r *replies) awaitRoom(ctx context.Context, size int64) error {
+	tried := r.usage.try(ofReplies, size)
 	for wait, began := time.Millisecond, time.Now(); !tried && time.Since(began) < patience; wait = min(2*wait, 500*time.Millisecond) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		tried = s.tab.try(ofReplies, size)
+		tried = r.usage.try(ofReplies, size)
 	}
 	if tried {
 		return nil
 	}
-	return s.tab.take(ofReplies, size)
+	return r.usage.take(ofReplies, size)
 }

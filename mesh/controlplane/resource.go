@@ -159,8 +159,8 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return packed, nil
 }
 
-// envelope returns the resource's envelope for streams of a dialect.
-func (r *Resource) envelope(d dialect) *envelope {
+// envelope returns the resource's envelope for streams of a addressing.
+func (r *Resource) envelope(d addressing) *envelope {
 	if d == byLocators {
 		return r.variant
 	}
@@ -168,14 +168,14 @@ func (r *Resource) envelope(d dialect) *envelope {
 }
 
 // message is the resource in its envelope, under the name the client used.
-func (r *Resource) message(name string, d dialect) *discoverypb.Resource {
+func (r *Resource) message(name string, d addressing) *discoverypb.Resource {
 	if name == r.name {
 		return r.envelope(d).message()
 	}
 	return r.newMessage(name, d)
 }
 
-func (r *Resource) newMessage(name string, d dialect) *discoverypb.Resource {
+func (r *Resource) newMessage(name string, d addressing) *discoverypb.Resource {
 	m := &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed, Aliases: r.aliases}
 	if d == byLocators {
 		m.DynamicParameters = r.parameters.Map()
@@ -197,7 +197,7 @@ type envelope struct {
 	packed func() *anypb.Any
 }
 
-func newEnvelope(r *Resource, d dialect) *envelope {
+func newEnvelope(r *Resource, d addressing) *envelope {
 	e := &envelope{message: sync.OnceValue(func() *discoverypb.Resource { return r.newMessage(r.name, d) })}
 	e.packed = sync.OnceValue(func() *anypb.Any { return packedEnvelope(e.message(), r.packed) })
 	return e

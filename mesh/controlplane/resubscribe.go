@@ -118,7 +118,7 @@ func (r *resubscription) join(tp topic, l locator) error {
 	sub.deny(tp, &l)
 	key := sub.askKey(tp)
 	if a := r.t.ask(tp.name, key); a == nil || a.unshared {
-		if err := sub.stream.tab.mayName(nameWeight(l.name, key)); err != nil {
+		if err := sub.stream.usage.mayName(nameWeight(l.name, key)); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (r *resubscription) join(tp topic, l locator) error {
 // noteHad notes what the client has for a subscription that ends, if that may stay
 // covered; see dueStillCovered. The caller holds Store.mu.
 func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
-	if sub.dialect != byLocators {
+	if sub.addressing != byLocators {
 		return
 	}
 	beside := change.interest.wildcard() && !sub.table.inWildcard(tp.name)
@@ -166,14 +166,14 @@ func (s *Store) release(st *stream) {
 	s.mu.Lock()
 	st.released = true
 	s.mu.Unlock()
-	st.tab.enter()
-	defer st.tab.leave()
-	turn := s.writing(st.tab)
+	st.usage.peer.enter()
+	defer st.usage.peer.leave()
+	turn := s.writing(st.usage.peer)
 	turn.lock()
 	defer turn.unlock()
 	st.mu.Lock()
 	subs := slices.Collect(maps.Values(st.subs))
-	st.dropWithdrawals()
+	st.dropRetention()
 	st.mu.Unlock()
 	for _, sub := range subs {
 		turn.next()

@@ -51,9 +51,9 @@ const (
 
 // selection is what a stream subscribes to of one type. Store.mu guards it.
 type selection struct {
-	typeURL string
-	mode    pushMode
-	dialect dialect
+	typeURL    string
+	mode       pushMode
+	addressing addressing
 
 	// table is that of the type; it may be another one while nothing is subscribed.
 	table *table
@@ -104,7 +104,7 @@ func (s *selection) askOf(tp topic) *ask {
 	if s.names.len() == 0 {
 		return nil
 	}
-	if s.dialect == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+	if s.addressing == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
 		return nil
 	}
 	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
@@ -180,7 +180,7 @@ func (s *selection) count(key nameKey) (n int) {
 // locator returns the client's locator of an ask.
 func (s *selection) locator(a *ask) locator {
 	l := locator{name: a.spelling, refused: a.refused}
-	if s.dialect == byLocators {
+	if s.addressing == byLocators {
 		l.constraints = a.sent
 	}
 	if spelled, ok := s.spellings[a.number]; ok {
@@ -232,7 +232,7 @@ func (s *selection) deny(tp topic, l *locator) {
 
 // topicOf returns the topic of an ask for a name.
 func (s *selection) topicOf(a *ask) topic {
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return topic{name: a.name}
 	}
 	return topic{a.name, a.which}
@@ -243,7 +243,7 @@ func (s *selection) askKey(tp topic) string {
 	if key, denied := s.denied[tp]; denied {
 		return key
 	}
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return s.implicit.Key()
 	}
 	return boundKey(tp.which[len(markConstraints):], s.implicit)
@@ -252,7 +252,7 @@ func (s *selection) askKey(tp topic) string {
 // withConstraints returns a locator with the constraints that apply. The caller holds
 // Store.mu.
 func (s *selection) withConstraints(l locator) locator {
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		l.constraints = s.implicit
 	} else {
 		l.bound = s.implicit
@@ -267,7 +267,7 @@ func (s *selection) wants(tp topic, e *entry) bool {
 
 // wantsName is wants for the name of a resource, with any parameters.
 func (s *selection) wantsName(r *Resource) bool {
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return s.wants(topic{name: r.key}, nil)
 	}
 	return s.interest.wildcard() && s.table.inWildcard(r.key) || s.count(r.key) > 0
@@ -279,7 +279,7 @@ func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
 	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		glob := topic{name: tp.name.glob()}
 		a := s.askOf(glob)
 		return a != nil && a.refused == nil && !(open && s.closed.has(glob))
@@ -292,7 +292,7 @@ func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
 	if s.table != nil && !s.table.inWildcard(tp.name) {
 		return false
 	}
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
 	}
 	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e, open)
@@ -326,9 +326,9 @@ func (s *selection) spelling(tp topic, e *entry) string {
 func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 	if a := s.askOf(tp); a != nil {
 		l := s.locator(a)
-		return l.resourceName(s.dialect)
+		return l.resourceName(s.addressing)
 	}
-	if s.dialect == byNames {
+	if s.addressing == byNames {
 		return &discoverypb.ResourceName{Name: e.name()}
 	}
 	return variantName(e.name(), e.parameters())

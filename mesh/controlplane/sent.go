@@ -1,10 +1,14 @@
 package controlplane
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
 
 // sent is what a client was last sent, as far as it decides what to send next. SotW: errors, absence
-// that was reported as an error, and computed resources. Delta: everything that the client knows. The
-// topic of a glob has the collection's error, or absence if there is none.
+// that was reported as an error, computed resources, and resources with errors beside them. Delta: everything that the client
+// knows. The topic of a glob has the collection's error, or absence if there is none.
 //
 // A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in selection.names,
 // and entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
@@ -46,6 +50,10 @@ func (s *sent) set(tp topic, e *entry) { s.setOf(tp, s.of.askOf(tp), e) }
 
 // setOf is set for a topic with its ask, nil if it is not subscribed by name.
 func (s *sent) setOf(tp topic, a *ask, e *entry) {
+	if !s.marks() && e.resource != nil && s.of.typeURL != dynparam.MapTypeURL && (s.of.mode == pushAll || e.beside == nil) {
+		s.forget(tp)
+		return
+	}
 	if s.marks() && a != nil {
 		known := s.present(a) == e
 		s.of.names.setKnown(a.number, known)
@@ -55,6 +63,23 @@ func (s *sent) setOf(tp topic, a *ask, e *entry) {
 		}
 	}
 	s.put(tp, e)
+}
+
+// setResource is setOf for a client that was not told of the error beside a resource: it is sent that with a later response.
+func (s *sent) setResource(tp topic, a *ask, e *entry) {
+	if a == nil || e.beside == nil || s.of.mode == pushAll {
+		s.setOf(tp, a, e)
+		return
+	}
+	s.of.names.setKnown(a.number, false)
+	s.put(tp, &entry{resource: e.resource})
+}
+
+// keep records what a SotW client has before an error goes beside it.
+func (s *sent) keep(tp topic, old *entry) {
+	if s.of.mode == pushChanged && old.asResource() != nil && !s.has(tp) {
+		s.put(tp, old)
+	}
 }
 
 func (s *sent) put(tp topic, e *entry) {
@@ -94,14 +119,6 @@ func (s *sent) all(yield func(topic, *entry) bool) {
 
 // absence records that the client knows that a name does not exist. The store never holds it.
 var absence = &entry{}
-
-// claim records a resource that a client has, or may have, from an earlier stream.
-func claim(name, version string) *entry {
-	return &entry{resource: &Resource{name: name, version: version}}
-}
-
-// claimed reports whether the entry is a claim.
-func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed == nil }
 
 // awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
 // answer is sent whatever it is. The caller holds stream.mu.

@@ -127,23 +127,22 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 // begin adds a stream, unless the server is closed or its peers have too many.
 func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) (*stream, error) {
 	from, _ := peer.FromContext(ctx)
-	tab, err := s.quotas.open(from)
+	usage, err := s.quotas.open(from, limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes})
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		tab.close()
+		usage.close()
 		return nil, errClosed
 	}
 	s.running.Add(1)
 	s.lastID++
-	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
-	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.onlyType, st.waits, st.tab = onlyType, &s.waits, tab
+	st := newStream(s.lastID, protocol, s.store, &s.constraints, usage, from)
+	st.onlyType, st.waits = onlyType, &s.waits
 	st.hooks.accepted, st.hooks.rejected, st.hooks.absence = s.opts.OnACK, s.opts.OnNACK, s.opts.Absence
-	st.withdrawals.delay = s.opts.RemovalDelay
+	st.retention.delay = s.opts.RemovalDelay
 	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) {
 		g, is, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
 		if err == nil {
@@ -171,7 +170,7 @@ func (s *Server) end(st *stream) {
 	s.mu.Unlock()
 	st.end().release(st)
 	st.recheck.end()
-	st.tab.close()
+	st.usage.close()
 	s.waits.drop(st)
 	s.running.Done()
 }

@@ -224,7 +224,7 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	t := TypeStatus{
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.interest.wildcard(),
-		Kept:         sub.kept.names(&sub.selection, most),
+		Kept:         sub.retained.names(&sub.selection, most),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		SentAt:       d.sentAt,
@@ -254,7 +254,7 @@ func (s *selection) addNames(t *TypeStatus, most int) {
 		if !s.isWildcard(s.topicOf(a)) {
 			t.Names = append(t.Names, l.name)
 		}
-		if s.dialect == byLocators {
+		if s.addressing == byLocators {
 			t.Locators = append(t.Locators, Locator{l.name, l.constraints})
 		}
 	}
@@ -303,7 +303,7 @@ func (t *TypeStatus) sort() {
 }
 
 // names returns at most so many of the names, as the client spells them. The caller holds Store.mu and stream.mu.
-func (kept keptEntries) names(s *selection, most int) (names []string) {
+func (kept retainedEntries) names(s *selection, most int) (names []string) {
 	for tp, old := range kept {
 		if len(names) >= most {
 			break

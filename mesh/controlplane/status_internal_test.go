@@ -10,7 +10,7 @@ func TestStatusLocksTheStoreOfTheStream(t *testing.T) {
 	t.Parallel()
 	for range 500 {
 		first, second := NewStore(), NewStore()
-		st := newStream(1, ProtocolSotW, first, nil, limits{}, nil)
+		st := newStream(1, ProtocolSotW, first, nil, new(streamUsage), nil)
 		first.mu.Lock()
 		locked := make(chan *turns)
 		go func() { locked <- st.lockToRead() }()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,9 @@ import (
 type stream struct {
 	origin
 	constraints *nodeConstraints
-	allowance
-	last lastOverview
+	usage       *streamUsage
+	replies     replies
+	last        lastOverview
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
 	hooks    hooks
@@ -58,14 +60,17 @@ type stream struct {
 	// store is the server's until the stream is greeted, then that of storeFor; it does not change
 	// once there are subscriptions.
 	store *Store
+	// mayWrap is Options.WrapResources, of SotW. reportsAbsence says that the client can be told that a resource does not exist: over
+	// SotW only with Options.NotFoundErrors.
+	mayWrap, reportsAbsence bool
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints by the node, for the types that the client does not subscribe to by locators, or for all
 	// with Options.BindLocators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
-	// withdrawals are the deletions that were not sent to the client yet.
-	withdrawals withdrawals
+	// retention has the deletions that were not sent to the client yet.
+	retention retention
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
 	// failure ends the stream. It is set once, before failing is closed.
@@ -103,12 +108,12 @@ const (
 	phaseOver
 )
 
-func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeConstraints, l limits, p *peer.Peer) *stream {
+func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeConstraints, u *streamUsage, p *peer.Peer) *stream {
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
-		store:  store, constraints: constraints, allowance: allowance{limits: l},
+		store:  store, reportsAbsence: protocol == ProtocolDelta, constraints: constraints, usage: u, replies: replies{usage: u},
 		wake: make(chan struct{}, 1), failing: make(chan struct{}),
-		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
+		subs: map[string]*subscription{}, retention: newRetention(),
 	}
 }
 
@@ -117,10 +122,10 @@ func (s *stream) greet(node *corepb.Node) error {
 	if _, greeted := s.greeting(); greeted {
 		return nil
 	}
-	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
+	if err := s.usage.use(usage{bytes: proto.Size(node)}); err != nil {
 		return err
 	}
-	if err := s.tab.take(ofNodes, access.NodeWeight(node)); err != nil {
+	if err := s.usage.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
 	}
 	if s.hooks.identifies {
@@ -211,17 +216,17 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	sub := s.subs[typeURL]
 	s.mu.Unlock()
 	if sub != nil {
-		return sub, sub.checkDialect(locators)
+		return sub, sub.checkAddressing(locators)
 	}
 	// A type counts as a name: otherwise a client could invent any number of types.
-	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
+	if err := s.usage.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	dialect := dialectOf(locators)
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
+	addressing := addressingOf(locators)
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, addressing: addressing}}
 	sub.sent.of = sub
 	s.mu.Lock()
-	sub.implicit = s.implicitFor(typeURL, dialect)
+	sub.implicit = s.implicitFor(typeURL, addressing)
 	s.subs[typeURL] = sub
 	s.mu.Unlock()
 	return sub, nil
@@ -252,7 +257,7 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy 
 		if change.isNone(sub.interest) {
 			return nil
 		}
-		if err := s.use(change.usage()); err != nil {
+		if err := s.usage.use(change.usage()); err != nil {
 			return err
 		}
 		return s.store.resubscribe(sub, change)
@@ -304,8 +309,8 @@ func exchange[Req, Resp any](
 			return errClosed
 		case <-s.failing:
 			return s.failure
-		case <-s.withdrawals.timer.C:
-			s.endWithdrawals()
+		case <-s.retention.timer.C:
+			s.endRetention()
 		case <-wake:
 			group.Go(func() {
 				if err := s.reserve(wire.Context()); err != nil {
@@ -317,9 +322,9 @@ func exchange[Req, Resp any](
 						return err // the rest was composed before
 					}
 					s.last.changes.Add(1)
-					return s.send(wire, any(r).(reply))
+					return s.replies.send(wire, any(r).(reply))
 				})
-				s.unreserve(0)
+				s.replies.unreserve(0)
 				pushed <- err
 			})
 			wake = nil
@@ -343,7 +348,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.ServerStream, v protocolHand
 			s.leave()
 			return err
 		}
-		s.replies.answered(s.tab, any(req).(interface{ GetResponseNonce() string }).GetResponseNonce())
+		s.replies.answered(any(req).(interface{ GetResponseNonce() string }).GetResponseNonce())
 		if err := v.handleRequest(req); err != nil {
 			return err
 		}
@@ -364,4 +369,11 @@ func newNonces() nonces { return nonces{prefix: fmt.Sprintf("%08x", rand.Uint32(
 func (n *nonces) next() string {
 	n.last++
 	return fmt.Sprintf("%s-%d", n.prefix, n.last)
+}
+
+// wraps reports whether the resources of a subscription are sent with their names, versions and TTLs: over delta, over SotW if the client has asked for it, and
+// always for their parameters (TP2, "API Changes"), or for the name and cache control of a DPDS resource.
+func (s *stream) wraps(sub *subscription) bool {
+	return s.protocol == ProtocolDelta || sub.addressing == byLocators || sub.typeURL == dynparam.MapTypeURL ||
+		s.mayWrap && slices.Contains(s.node.GetClientFeatures(), wrapFeature)
 }

@@ -29,8 +29,8 @@ type subscription struct {
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
 	sent     sent
-	besides  besides
-	kept     keptEntries
+	last     *completeResponse
+	retained retainedEntries
 	answers  answers
 	delivery delivery
 }
@@ -54,7 +54,7 @@ func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 	}
 	switch {
 	case e == nil:
-		return sub.kept[tp]
+		return sub.retained[tp]
 	case e.computed != nil:
 		return nil // only subscriptions by name get it
 	}
@@ -66,9 +66,6 @@ func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 // resource: the client gives a resource to every subscription that it matches, unless the response
 // has one to prefer, or an error.
 func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)) {
-	if sub.dialect == byNames {
-		return
-	}
 	for a := range sub.asksFor(r.key) {
 		if a.refused != nil || !a.constraints.Match(r.parameters) {
 			continue
@@ -86,8 +83,8 @@ func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	defer sub.stream.mu.Unlock()
 	sub.sent.replaced(a, old)
 	tp := sub.topicOf(a)
-	if r := old.asResource(); r != nil && now != nil && now.beside != nil && r.sameBytes(now.resource) && !sub.pending.has(tp) {
-		sub.knows(tp, r)
+	if now != nil && now.beside != nil && !sub.pending.has(tp) {
+		sub.sent.keep(tp, old)
 	}
 	sub.differs(tp, now != nil, old)
 }
@@ -105,8 +102,8 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
 	s.last.changes.Add(1)
 	if exists {
-		sub.kept.restore(tp)
-	} else if sub.withdraw(tp, deleted) {
+		sub.retained.restore(tp)
+	} else if sub.retain(tp, deleted) {
 		return
 	}
 	switch {

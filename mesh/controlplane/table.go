@@ -121,7 +121,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 		for _, a := range t.asks[key] {
 			c := collectionAsk{ask: a, glob: glob}
 			for sub := range a.subscriptions() {
-				c.plain = c.plain || sub.dialect == byNames
+				c.plain = c.plain || sub.addressing == byNames
 			}
 			if c.plain {
 				c.old, _ = s.choose(a.constraints)
@@ -154,7 +154,7 @@ func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variant
 		if c.glob && sub.mode != pushDifference {
 			continue
 		}
-		if sub.dialect == byNames {
+		if sub.addressing == byNames {
 			if now != c.old {
 				sub.changed(topic{name: key}, now != nil, c.old)
 			}
@@ -162,7 +162,7 @@ func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variant
 		}
 		inError := s.inError()
 		if inError {
-			sub.endWithdrawalsOf(key)
+			sub.endRetainedOf(key)
 		}
 		for _, change := range changes {
 			if !change.touches(c.constraints) {
@@ -233,7 +233,7 @@ type listings struct {
 }
 
 type listingKey struct {
-	dialect     dialect
+	addressing  addressing
 	constraints string
 }
 
@@ -242,7 +242,7 @@ const maxListings = 64
 
 // listing returns the resources of a wildcard subscription, ordered by name. The caller holds
 // Store.mu.
-func (t *table) listing(d dialect, c dynparam.Constraints) []*Resource {
+func (t *table) listing(d addressing, c dynparam.Constraints) []*Resource {
 	l, key := t.listings, listingKey{d, c.Key()}
 	l.mu.Lock()
 	list, ok := l.lists[key]
@@ -263,7 +263,7 @@ func (t *table) listing(d dialect, c dynparam.Constraints) []*Resource {
 // (xRFC TP1): those are in the store for the globs that other clients subscribe to.
 func (t *table) inWildcard(key nameKey) bool { return t.source == nil || key.collection == "" }
 
-func (t *table) list(d dialect, c dynparam.Constraints) []*Resource {
+func (t *table) list(d addressing, c dynparam.Constraints) []*Resource {
 	found := make([]*Resource, 0, len(t.slots))
 	for key, s := range t.slots {
 		if !t.inWildcard(key) {

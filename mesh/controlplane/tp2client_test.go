@@ -358,8 +358,3 @@ func (s *testServer) setVariant(t testing.TB, typeURL, name, content string, pai
 		tx.SetNamed(name, parameters(pairs...), variant(typeURL, content))
 	})
 }
-
-func (s *testServer) deleteVariant(t testing.TB, typeURL, name string, pairs ...string) {
-	t.Helper()
-	s.update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters(pairs...)) })
-}

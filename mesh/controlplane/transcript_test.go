@@ -121,6 +121,8 @@ type playedClient struct {
 	sotw  *sotw
 	delta *delta
 	sent  []playedResponse
+	// ended says that the end of the stream was noted.
+	ended bool
 	// accepted are the versions that the client has accepted, by type.
 	accepted map[string]string
 }
@@ -160,6 +162,8 @@ func (p *player) begin(t *testing.T, options string) {
 			p.setup.reports = true
 		case "wraps":
 			p.setup.wraps = true
+		case "binds":
+			p.node.bind = true
 		case "explains":
 			p.setup.explains = true
 		case "keeps":
@@ -190,17 +194,17 @@ func (p *player) open(protocol string) {
 	limits := limits{names: 1000, bytes: 1 << 16}
 	id := uint64(len(p.clients) + 1)
 	if protocol == "SotW" {
-		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, limits, nil), p.setup.wraps, p.setup.reports)
+		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, &streamUsage{limits: limits}, nil), p.setup.wraps, p.setup.reports)
 		c.stream = c.sotw.stream
 	} else {
 		size := p.setup.size
 		if size == 0 {
 			size = 1 << 20
 		}
-		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, limits, nil), size)
+		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, &streamUsage{limits: limits}, nil), size)
 		c.stream = c.delta.stream
 	}
-	c.withdrawals.delay = p.setup.keeps
+	c.retention.delay = p.setup.keeps
 	if p.setup.denied != "" {
 		c.hooks.allow = func(_ *corepb.Node, _, name string) error {
 			if name == fullName(p.setup.denied) {
@@ -272,12 +276,14 @@ func (p *player) do(t *testing.T, step string) {
 		}
 	case "push":
 		p.push(t)
+	case "choices":
+		p.notes = append(p.notes, fmt.Sprint(p.store.ambiguous.Load(), " are ambiguous"))
 	case "wait":
 		d, err := time.ParseDuration(rest[0])
 		xdstest.NoError(t, err)
 		time.Sleep(d)
 	case "move":
-		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": checkConstraints(t, rest[0])})
+		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": constraintsOfWord(t, rest[0])})
 		xdstest.NoError(t, err)
 		p.setup.moved = byType
 		p.node.epoch.Add(1)
@@ -329,7 +335,7 @@ func (p *player) change(t *testing.T, tx *Tx, words []string) {
 			tx.Renew(typeURL, name, parameters)
 		case verb == "constrain":
 			tx.SetDPDS(name, func(*corepb.Node) (dynparam.ByType, error) {
-				return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": checkConstraints(t, content[1:])})
+				return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": constraintsOfWord(t, content[1:])})
 			})
 		default:
 			t.Fatalf("%q is no step", verb)
@@ -394,11 +400,15 @@ func (p *player) outcome(t *testing.T) []string {
 // due returns what the client is sent.
 func (c *playedClient) due(t *testing.T) (texts []string) {
 	select {
-	case <-c.withdrawals.timer.C:
-		c.endWithdrawals()
+	case <-c.retention.timer.C:
+		c.endRetention()
 	default:
 	}
 	if err := c.failed(); err != nil {
+		if c.ended {
+			return nil
+		}
+		c.ended = true
 		return []string{fmt.Sprintf("the stream ends: %v: %s", status.Code(err), status.Convert(err).Message())}
 	}
 	for len(c.wake) > 0 {
@@ -449,7 +459,7 @@ func (p *player) request(t *testing.T, c *playedClient, to playedResponse, rejec
 		}
 		left := strings.HasPrefix(word, "-")
 		name, constraints, located := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(word, "-"), "}"), "{")
-		locator := &discoverypb.ResourceLocator{Name: fullName(name), DynamicParameterConstraints: checkConstraints(t, constraints).ToProto()}
+		locator := &discoverypb.ResourceLocator{Name: fullName(name), DynamicParameterConstraints: constraintsOfWord(t, constraints).ToProto()}
 		switch {
 		case located && left:
 			leftLocators = append(leftLocators, locator)
@@ -525,6 +535,33 @@ func statusOfWord(t *testing.T, word string) *status.Status {
 	return nil
 }
 
+// constraintsOfWord reads env=prod,shard=4-6|9.
+func constraintsOfWord(t *testing.T, word string) dynparam.Constraints {
+	t.Helper()
+	var all []dynparam.KeyConstraints
+	for pair := range strings.SplitSeq(word, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			continue
+		}
+		var ranges []dynparam.Range
+		for one := range strings.SplitSeq(value, "|") {
+			var of dynparam.Range
+			if n, _ := fmt.Sscanf(one, "%d-%d", &of.Min, &of.Max); n == 2 {
+				ranges = append(ranges, of)
+			}
+		}
+		if ranges == nil {
+			all = append(all, dynparam.Require(key, dynparam.Value(value)))
+		} else {
+			all = append(all, dynparam.Require(key, dynparam.InRanges(ranges...)))
+		}
+	}
+	c, err := dynparam.New(all...)
+	xdstest.NoError(t, err)
+	return c
+}
+
 // shortName is the reverse of fullName.
 func shortName(name string) string { return strings.TrimPrefix(name, "xdstp://auth/T/") }
 
@@ -532,7 +569,7 @@ func textOfConstraints(c dynparam.Constraints) string {
 	if c.IsZero() {
 		return ""
 	}
-	return strings.NewReplacer(" in [", "=", "]", "").Replace(c.String())
+	return strings.NewReplacer(" in [", "=", "] or [", "|", "]", "", ", ", ",").Replace(c.String())
 }
 
 func textOfName(t *testing.T, of *discoverypb.ResourceName) string {

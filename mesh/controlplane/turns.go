@@ -31,8 +31,8 @@ type turns struct {
 	// locks are taken in this order.
 	locks []sync.Locker
 	pace  pace
-	// tab is that of a stream whose turn it is (tab.enter), if its peer's other streams have theirs between two pieces; else nil.
-	tab *tab
+	// peer is that of a stream whose turn it is (peer.enter), if its other streams have theirs between two pieces; else nil.
+	peer *peerUsage
 	// queue is locked before the locks, but for the first items of the work; it may be nil.
 	queue sync.Locker
 	// pause is called before the locks are released between two pieces; it may be nil.
@@ -82,11 +82,11 @@ func (t *turns) next() bool {
 		t.pause()
 	}
 	t.unlock()
-	t.tab.leave()
+	t.peer.leave()
 	if t.pace.between != nil {
 		t.pace.between()
 	}
-	t.tab.enter()
+	t.peer.enter()
 	if t.queue != nil {
 		t.queue.Lock()
 		t.queued = true
@@ -95,30 +95,30 @@ func (t *turns) next() bool {
 	return t.resume == nil || t.resume()
 }
 
-// yielding returns the tab for turns of a change of the stream's subscriptions: a request that is not large is carried out
+// yielding returns the peer for turns of a change of the stream's subscriptions: a request that is not large is carried out
 // in one turn among those of its peer, so that there are not many that are carried out in part. The caller holds changing.
-func (s *stream) yielding() *tab {
+func (s *stream) yielding() *peerUsage {
 	if s.yields {
-		return s.tab
+		return s.usage.peer
 	}
 	return nil
 }
 
 // reading returns turns of Store.mu, held for reading.
-func (s *Store) reading(tab *tab) *turns {
-	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace, tab: tab}
+func (s *Store) reading(peer *peerUsage) *turns {
+	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace, peer: peer}
 }
 
 // writing returns turns of Store.mu.
-func (s *Store) writing(tab *tab) turns {
-	return turns{locks: []sync.Locker{&s.mu}, pace: s.pace, tab: tab, queue: &s.queue}
+func (s *Store) writing(peer *peerUsage) turns {
+	return turns{locks: []sync.Locker{&s.mu}, pace: s.pace, peer: peer, queue: &s.queue}
 }
 
 // recording returns turns for work on what is due to a stream and what it was sent, for which Store.mu is held for
 // reading: others may read meanwhile. The work ends with the stream.
-func (s *Store) recording(st *stream, tab *tab) turns {
+func (s *Store) recording(st *stream, peer *peerUsage) turns {
 	return turns{
-		locks: []sync.Locker{s.mu.RLocker(), &st.mu}, pace: s.pace, tab: tab,
+		locks: []sync.Locker{s.mu.RLocker(), &st.mu}, pace: s.pace, peer: peer,
 		resume: func() bool { return !st.released },
 	}
 }

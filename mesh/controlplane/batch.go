@@ -9,12 +9,19 @@ import (
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// deltaBatch is what to send of one type to a delta client. No name is in it twice.
-type deltaBatch struct {
-	sub       *subscription
-	resources []namedResource
+// batch is what to send of one type. No topic is in it twice.
+type batch struct {
+	sub   *subscription
+	table *table
+	// version and nonce are those of a SotW response, which has the whole batch.
+	version, nonce string
+	// complete are all resources of a SotW response that has to be complete, and before those of the last one, both ordered by
+	// name. resources are those of any other.
+	complete, before []*Resource
+	resources        []namedResource
 	// removed are names that no longer exist; lost are single topics, for a client that
 	// subscribes by locators.
 	removed []string
@@ -22,8 +29,7 @@ type deltaBatch struct {
 	errors  []namedError
 	// absent are the names of removed that the client has asked for.
 	absent map[string]bool
-	// answer forces a response even if it is empty: a new wildcard subscription is always
-	// answered. noMembers says that the wildcard has no members, and that the client knows of none: then an empty response goes
+	// answer forces a response even if it is empty: that of a new wildcard subscription, and a complete one. noMembers says that the wildcard has no members, and that the client knows of none: then an empty response goes
 	// first, as removals alone could be for names that the client asks for.
 	answer, noMembers bool
 }
@@ -50,12 +56,12 @@ type (
 	}
 )
 
-func (n *deltaBatch) empty() bool {
+func (n *batch) empty() bool {
 	return len(n.resources) == 0 && len(n.removed) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
 }
 
 // sort makes responses deterministic.
-func (n *deltaBatch) sort() {
+func (n *batch) sort() {
 	slices.SortFunc(n.resources, func(a, b namedResource) int {
 		return cmp.Or(strings.Compare(a.name, b.name), byName(a.resource, b.resource))
 	})
@@ -90,7 +96,7 @@ func (n namedResource) size() int {
 	return n.resource.size() + len(n.name)
 }
 
-func (n namedResource) message(d dialect) *discoverypb.Resource {
+func (n namedResource) message(d addressing) *discoverypb.Resource {
 	if n.heartbeat {
 		return n.resource.heartbeat(n.name, d)
 	}
@@ -99,7 +105,7 @@ func (n namedResource) message(d dialect) *discoverypb.Resource {
 
 // nextResponse moves items of about limit bytes, at least one, from n into a response. explain returns an error that says more about
 // the absence of a resource, or nil. It is sent beside the removal, for clients that know errors.
-func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resourceError) *discoverypb.DeltaDiscoveryResponse {
+func (n *batch) nextResponse(limit int, explain func(name string) *resourceError) *discoverypb.DeltaDiscoveryResponse {
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
 	n.answer = false
 	if n.noMembers {
@@ -119,7 +125,7 @@ func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resource
 		if !fits(next.size()) && !together {
 			return resp
 		}
-		resp.Resources = append(resp.Resources, next.message(n.sub.dialect))
+		resp.Resources = append(resp.Resources, next.message(n.sub.addressing))
 		n.resources = n.resources[1:]
 	}
 	// An absence is explained once it has fitted, and so only once.
@@ -163,22 +169,98 @@ func (n *deltaBatch) nextResponse(limit int, explain func(name string) *resource
 // makeBeforeBreak moves the removals of Clusters and their assignments to the end of the push,
 // as routes may refer to them until then. An error counts as a removal: a client may drop the
 // resource for it.
-func makeBeforeBreak(all []deltaBatch) []deltaBatch {
+func makeBeforeBreak(all []batch) []batch {
 	if len(all) < 2 {
 		return all
 	}
-	var kept, ends []deltaBatch
+	var begin, end []batch
 	for _, n := range all {
-		if n.sub.typeURL == typeurl.Cluster || n.sub.typeURL == typeurl.Endpoints {
-			end := deltaBatch{sub: n.sub, removed: n.removed, absent: n.absent, lost: n.lost, errors: n.errors}
-			n.removed, n.lost, n.errors = nil, nil, nil
-			if !end.empty() {
-				ends = append(ends, end)
-			}
+		first, last := n.split()
+		if !first.empty() {
+			begin = append(begin, first)
 		}
-		if !n.empty() {
-			kept = append(kept, n)
+		if !last.empty() {
+			end = append(end, last)
 		}
 	}
-	return append(kept, ends...)
+	return append(begin, end...)
+}
+
+// split divides a batch into what is sent in its turn and what is sent last, each of which may be empty.
+func (n batch) split() (first, last batch) {
+	switch {
+	case n.sub.typeURL != typeurl.Cluster && n.sub.typeURL != typeurl.Endpoints:
+		return n, batch{}
+	case n.sub.mode == pushAll:
+		return n.splitComplete()
+	}
+	last = batch{sub: n.sub, table: n.table, removed: n.removed, absent: n.absent, lost: n.lost, errors: n.errors}
+	n.removed, n.lost, n.errors = nil, nil, nil
+	return n, last
+}
+
+// splitComplete is split for a complete response. If there are both deleted Clusters and new ones, Clusters are sent twice: with
+// the deleted ones, and at the end without.
+func (n batch) splitComplete() (first, last batch) {
+	deleted, anyNew := compare(n.before, n.complete)
+	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !n.sub.wantsName(r) || hasName(n.complete, r.name) })
+	switch {
+	case len(deleted) == 0:
+		return n, batch{}
+	case !anyNew:
+		return batch{}, n
+	}
+	s := n.sub.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = n
+	first.complete = inOrder(slices.Concat(n.complete, deleted))
+	// The deleted Clusters may match subscriptions that have errors.
+	w := &composer{t: n.table, sub: n.sub, batch: first, failed: map[topic]bool{}}
+	for _, e := range n.errors {
+		w.failed[e.topic] = true
+	}
+	w.addRivals()
+	n.errors = w.batch.errors
+	n.sort()
+	first.errors = nil
+	return first, n
+}
+
+// compare returns what only before has, and whether after has anything new. Both are ordered by
+// name.
+func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
+	for len(before) > 0 && len(after) > 0 {
+		switch order := byName(before[0], after[0]); {
+		case order < 0:
+			deleted = append(deleted, before[0])
+			before = before[1:]
+		case order > 0:
+			anyNew = true
+			after = after[1:]
+		default:
+			anyNew = anyNew || !before[0].same(after[0])
+			before, after = before[1:], after[1:]
+		}
+	}
+	return append(deleted, before...), anyNew || len(after) > 0
+}
+
+// pushRank orders the types within one push, make before break. Constraints, which decide the
+// variants that a client subscribes to, are first.
+func pushRank(typeURL string) int {
+	switch typeURL {
+	case dynparam.MapTypeURL:
+		return -1
+	case typeurl.Cluster:
+		return 0
+	case typeurl.Endpoints:
+		return 1
+	case typeurl.Listener:
+		return 2
+	case typeurl.RouteConfiguration:
+		return 3
+	default:
+		return 4
+	}
 }

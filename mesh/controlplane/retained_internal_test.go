@@ -13,12 +13,12 @@ import (
 )
 
 // However many resources are deleted, a bounded number is kept: the oldest are removed.
-func TestWithdrawals_AreBounded(t *testing.T) {
+func TestRetention_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := NewStore()
 		p := newTestSotW(store)
-		p.withdrawals.delay = time.Minute
+		p.retention.delay = time.Minute
 		mustHandle(t, p, request(typeurl.Cluster))
 		const batch = 4000
 		for round := range 5 {
@@ -32,24 +32,24 @@ func TestWithdrawals_AreBounded(t *testing.T) {
 			discard(t, p)
 		}
 		sub := p.subs[typeurl.Cluster]
-		if len(sub.kept) != maxWithdrawals || len(p.withdrawals.queue) != maxWithdrawals || len(p.clusters) != maxWithdrawals {
-			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", len(sub.kept), len(p.withdrawals.queue), len(p.clusters), maxWithdrawals)
+		if len(sub.retained) != maxRetained || len(p.retention.queue) != maxRetained || len(sub.last.resources) != maxRetained {
+			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", len(sub.retained), len(p.retention.queue), len(sub.last.resources), maxRetained)
 		}
 		time.Sleep(time.Minute)
-		p.endWithdrawals()
+		p.endRetention()
 		discard(t, p)
-		if len(sub.kept) > 0 || len(p.withdrawals.queue) > 0 || p.withdrawals.bytes != 0 || len(p.clusters) > 0 {
-			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", len(sub.kept), len(p.withdrawals.queue), p.withdrawals.bytes, len(p.clusters))
+		if len(sub.retained) > 0 || len(p.retention.queue) > 0 || p.retention.bytes != 0 || len(sub.last.resources) > 0 {
+			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", len(sub.retained), len(p.retention.queue), p.retention.bytes, len(sub.last.resources))
 		}
 		store.release(p.stream)
 	})
 }
 
-func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
+func TestRetention_AreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
 	p := newTestDelta(store)
-	p.withdrawals.delay = time.Hour
+	p.retention.delay = time.Hour
 	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster})
 	large := make([]byte, 1<<20)
 	for i := range 100 {
@@ -58,11 +58,11 @@ func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
 		pushed(t, p)
 		update(t, store, func(tx *Tx) { tx.Delete(typeurl.Cluster, name) })
 		pushed(t, p)
-		if p.withdrawals.bytes > maxWithdrawalBytes {
-			t.Fatalf("%d bytes are kept", p.withdrawals.bytes)
+		if p.retention.bytes > maxRetainedBytes {
+			t.Fatalf("%d bytes are kept", p.retention.bytes)
 		}
 	}
-	if kept := len(p.subs[typeurl.Cluster].kept); kept < 20 || kept > 32 {
+	if kept := len(p.subs[typeurl.Cluster].retained); kept < 20 || kept > 32 {
 		t.Errorf("%d resources of 1 MiB are kept, want somewhat less than 32", kept)
 	}
 	store.release(p.stream)

@@ -6,13 +6,13 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// composer makes a deltaBatch of one type from what is due and what the client knows.
+// composer makes a batch of one type from what is due and what the client knows, over SotW and delta.
 type composer struct {
 	t   *table
 	sub *subscription
 	// due has for each topic whether to send it even if the client knows it.
 	due   map[topic]bool
-	batch deltaBatch
+	batch batch
 	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
@@ -21,19 +21,34 @@ type composer struct {
 	failed map[topic]bool
 }
 
-// composeDelta returns what to send, and records it as sent. The caller holds Store.mu for
-// reading.
-func composeDelta(due dueChanges) deltaBatch {
+// collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading.
+func (s *stream) collect() []batch {
+	var all []batch
+	for _, due := range s.takeDue() {
+		if b := compose(due); !b.empty() {
+			all = append(all, b)
+		}
+	}
+	return makeBeforeBreak(all)
+}
+
+// compose returns what to send of one type, and records it as sent. The caller holds Store.mu for reading.
+func compose(due dueChanges) batch {
 	sub := due.sub
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub}}
-	if sub.acceptsDeferred() { // the collection was answered meanwhile
+	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: batch{sub: sub, table: due.table}}
+	switch {
+	case sub.acceptsDeferred(): // the collection was answered meanwhile
 		sub.pending.merge(due.pending)
 		sub.stream.markDue(sub)
 		return w.batch
+	case withholds(sub, due.table): // due when its source answers
+		sub.pending.merge(due.pending)
+		return w.batch
 	}
 	switch {
+	case sub.mode == pushAll:
 	case due.pending.all && sub.wildcardClosed():
 		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
 	case due.pending.all:
@@ -42,10 +57,11 @@ func composeDelta(due dueChanges) deltaBatch {
 	}
 	w.openGlobs()
 	for tp, again := range w.due {
-		if !tp.name.isGlob() {
+		if !w.isGlob(tp) {
 			w.compose(tp, again)
 		}
 	}
+	w.list(due.pending)
 	w.addRivals()
 	w.addHeartbeats(due.pending.renewed)
 	w.remove()
@@ -92,7 +108,7 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 
 // addMember makes a member of a collection due: of its variants, those that covered accepts.
 func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry) bool) {
-	if w.sub.dialect == byNames {
+	if w.sub.addressing == byNames {
 		w.add(topic{name: key}, again)
 		return
 	}
@@ -103,10 +119,13 @@ func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry
 	}
 }
 
+// isGlob reports whether a topic is a glob collection, which SotW does not have.
+func (w *composer) isGlob(tp topic) bool { return w.sub.mode == pushDifference && tp.name.isGlob() }
+
 // isMember reports whether the client may know a topic as a member of a collection.
 func (w *composer) isMember(tp topic) bool {
 	_, variant := tp.variant()
-	return variant || w.sub.dialect == byNames
+	return variant || w.sub.addressing == byNames
 }
 
 // openGlobs composes the glob collections that are due. The members of those that are new to the
@@ -115,7 +134,7 @@ func (w *composer) openGlobs() {
 	// opened has for each glob whether to send the members even if the client knows them.
 	opened := map[topic]bool{}
 	for tp, again := range w.due {
-		if tp.name.isGlob() && w.sub.named(tp) {
+		if w.isGlob(tp) && w.sub.named(tp) {
 			w.openGlob(tp, again, opened)
 		}
 	}
@@ -141,7 +160,7 @@ func (w *composer) openGlobs() {
 
 // globsOf returns the subscriptions to the glob collection of a name.
 func (w *composer) globsOf(key nameKey) []topic {
-	if w.sub.dialect == byNames {
+	if w.sub.addressing == byNames {
 		return []topic{{name: key.glob()}}
 	}
 	var globs []topic
@@ -153,7 +172,7 @@ func (w *composer) globsOf(key nameKey) []topic {
 
 // inOne reports whether a subscription to a glob collection covers a member.
 func (w *composer) inOne(glob topic, e *entry) bool {
-	if w.sub.dialect == byNames {
+	if w.sub.addressing == byNames {
 		return true
 	}
 	a := w.sub.askOf(glob)
@@ -167,9 +186,9 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		return
 	}
 	// The client learns which members exist, so none is kept.
-	for member := range w.sub.kept {
+	for member := range w.sub.retained {
 		if member.name.collection == tp.name.collection {
-			w.sub.kept.restore(member)
+			w.sub.retained.restore(member)
 			w.add(member, false)
 		}
 	}
@@ -177,7 +196,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
-		w.withdrawMembers(tp)
+		w.removeMembers(tp)
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
@@ -189,9 +208,9 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	}
 }
 
-// withdrawMembers removes the members of a collection in error that a client could take for those of
+// removeMembers removes the members of a collection in error that a client could take for those of
 // its wildcard, which does not cover them.
-func (w *composer) withdrawMembers(glob topic) {
+func (w *composer) removeMembers(glob topic) {
 	for tp, old := range w.sub.sent.all {
 		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && besideWildcard(&w.sub.selection, tp, old) &&
 			!w.sub.named(tp) && !w.sub.inGlob(tp, old, true) {
@@ -200,10 +219,10 @@ func (w *composer) withdrawMembers(glob topic) {
 	}
 }
 
-// withdrawReplaced removes a variant that another one has replaced in a subscription by locator, if the
+// removeReplaced removes a variant that another one has replaced in a subscription by locator, if the
 // client could take it for one that its wildcard covers.
-func (w *composer) withdrawReplaced(tp topic, old, now *entry) {
-	if w.sub.dialect != byLocators || old == nil || old.claimed() || !besideWildcard(&w.sub.selection, tp, old) {
+func (w *composer) removeReplaced(tp topic, old, now *entry) {
+	if w.sub.addressing != byLocators || old == nil || old.claimed() || !besideWildcard(&w.sub.selection, tp, old) {
 		return
 	}
 	lost := variantTopic(tp.name, old.parameters())
@@ -266,6 +285,9 @@ func (w *composer) reachOf(tp topic, a *ask, is *entry) reach {
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
 	a := sub.askOf(tp)
+	if sub.mode != pushDifference && (a == nil || sub.isWildcard(tp) && a.refused == nil) {
+		return // SotW responses say nothing about single members of a wildcard
+	}
 	old, known := sub.sent.lastOf(tp, a)
 	now := sub.currentOf(w.t, tp, a)
 	if now == unanswered {
@@ -290,20 +312,23 @@ func (w *composer) compose(tp topic, again bool) {
 			now = nil // TP3 has no errors for wildcard subscriptions
 		}
 	case reachName:
-		w.withdrawReplaced(tp, old, now)
+		w.removeReplaced(tp, old, now)
 	}
 	named := reach == reachName
 	switch {
+	case now == nil && sub.mode != pushDifference:
+		if sub.stream.reportsAbsence && old != absence {
+			w.addAbsence(tp, a)
+		}
 	case now == nil:
 		if again || named && old != absence || !named && known {
 			w.composeRemoval(tp, old, named)
 		}
-	case known && !again && old.sameVersion(now) && !sub.recovers(tp, now):
+	case known && !again && old.sameVersion(now) && old.beside.same(now.beside):
 		sub.sent.setOf(tp, a, now)
-		if named && now.beside != nil {
-			sub.knows(tp, now.resource)
-			w.batch.errors = sub.beside(tp, now, w.batch.errors)
-		}
+	case known && !again && old.sameVersion(now) && now.beside != nil:
+		sub.sent.setOf(tp, a, now)
+		w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -337,17 +362,27 @@ func (w *composer) addError(tp topic, e *entry) {
 	w.failed[tp] = true
 }
 
+// addAbsence adds an error that says that a name does not exist, as SotW has no removals.
+func (w *composer) addAbsence(tp topic, a *ask) {
+	l := w.sub.locator(a)
+	w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)})
+	w.sub.sent.set(tp, absence)
+}
+
 func (w *composer) addResource(tp topic, a *ask, e *entry) {
-	w.sub.sent.setOf(tp, a, e)
-	if a != nil {
-		w.sub.sending(tp, e)
+	w.sub.sent.setResource(tp, a, e)
+	if w.sub.mode == pushAll {
+		return // list has it
+	}
+	if e.beside != nil {
+		w.sub.postpone(tp, false) // in one response with the error, the resource would count
 	}
 	w.batch.noMembers = w.batch.noMembers && !w.sub.inWildcard(tp, e, true)
 	next := namedResource{name: e.name(), resource: e.resource}
 	if a != nil {
 		next.name = w.sub.locator(a).name
 	}
-	if w.sub.dialect == byLocators {
+	if w.sub.addressing == byLocators {
 		id := e.resource.id()
 		if id.name = next.name; w.sent[id] {
 			return
@@ -363,16 +398,23 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 // addRivals adds what the client needs to assign the resources to its subscriptions; see
 // subscription.rivals.
 func (w *composer) addRivals() {
+	if w.sub.addressing == byNames {
+		return
+	}
+	add := func(tp topic, e *entry) {
+		switch {
+		case w.failed[tp]:
+		case e.err != nil:
+			w.addError(tp, e)
+		default:
+			w.addResource(tp, w.sub.askOf(tp), e)
+		}
+	}
+	for _, r := range w.batch.complete {
+		w.sub.rivals(w.t, r, add)
+	}
 	for i := 0; i < len(w.batch.resources); i++ {
-		w.sub.rivals(w.t, w.batch.resources[i].resource, func(tp topic, e *entry) {
-			switch {
-			case w.failed[tp]:
-			case e.err != nil:
-				w.addError(tp, e)
-			default:
-				w.addResource(tp, w.sub.askOf(tp), e)
-			}
-		})
+		w.sub.rivals(w.t, w.batch.resources[i].resource, add)
 	}
 }
 
@@ -383,7 +425,7 @@ func (w *composer) addRivals() {
 func (w *composer) remove() {
 	for tp, old := range w.removed {
 		of := w.sub.resourceName(tp, old)
-		if w.sub.dialect == byNames || old.claimed() {
+		if w.sub.addressing == byNames || old.claimed() {
 			w.batch.removed = append(w.batch.removed, of.GetName())
 			if old == absence {
 				if w.batch.absent == nil {

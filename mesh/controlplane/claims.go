@@ -1,0 +1,146 @@
+package controlplane
+
+import "slices"
+
+// A claim is what a delta client says in its first request that it has from an earlier stream: a name and a version. It is recorded as
+// sent, and compared as what was sent on this stream is.
+
+// claim records a resource that a client has, or may have, from an earlier stream.
+func claim(name, version string) *entry {
+	return &entry{resource: &Resource{name: name, version: version}}
+}
+
+// claimed reports whether the entry is a claim.
+func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed == nil }
+
+// acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
+// names are forgotten, and those for members of collections are an error, as the client would keep what no
+// longer exists. The caller holds Store.mu for reading, and stream.mu.
+func (sub *subscription) acceptClaim(t *table, name, version string) error {
+	if sub.addressing == byLocators {
+		return sub.acceptVariantClaim(t, name, version)
+	}
+	tp := topic{name: keyOf(name)}
+	a := sub.askOf(tp)
+	if now := sub.currentOf(t, tp, a); now.asResource() != nil && now.resource.version == version {
+		sub.sent.setResource(tp, a, now)
+	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
+		return err
+	} else if now == nil && (sub.inWildcard(tp, nil, true) || sub.inGlob(tp, nil, true)) {
+		sub.pending.addLater(tp, false)
+	}
+	if !sub.wants(tp, nil) {
+		sub.pending.addLater(tp, true) // the client may take it for one that the wildcard covers
+	}
+	return nil
+}
+
+// acceptVariantClaim is acceptClaim for a client that subscribes by locators. It cannot name the variant or the
+// subscription: the claim counts where these are unambiguous, and elsewhere the resource is sent again.
+func (sub *subscription) acceptVariantClaim(t *table, name, version string) error {
+	key := keyOf(name)
+	named, there := 0, false
+	for a := range sub.asksFor(key) {
+		e := a.entryOf(sub)
+		named, there = named+1, there || e == awaited || e.asResource() != nil
+	}
+	if named == 1 {
+		for a := range sub.asksFor(key) {
+			_ = sub.keepClaim(sub.topicOf(a), name, version)
+		}
+	}
+	if named == 0 && sub.closed.awaited > 0 {
+		return sub.deferClaim(name, version)
+	}
+	covered := false
+	for _, e := range t.entries(key) {
+		tp := variantTopic(key, e.parameters())
+		if !sub.wants(tp, e) {
+			continue
+		}
+		covered = true
+		switch {
+		case e.resource == nil:
+			// The client has the variant from before the error, which is none for a wildcard.
+			sub.sent.set(tp, e)
+			sub.pending.addLater(tp, true)
+		case e.resource != nil && e.resource.version == version:
+			sub.sent.set(tp, e)
+		}
+	}
+	isMember := sub.count(key.glob()) > 0 || sub.interest.wildcard() && sub.table.inWildcard(key)
+	if covered || there || named > 0 && !isMember {
+		return nil
+	}
+	// The variant, whichever it was and of which subscription, no longer exists.
+	tp := topic{key, markVariant}
+	if err := sub.keepClaim(tp, name, version); err != nil {
+		return err
+	}
+	sub.pending.addLater(tp, true)
+	return nil
+}
+
+// deferClaim keeps a claim until the source has answered the collections.
+func (sub *subscription) deferClaim(name, version string) error {
+	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
+		return err
+	}
+	if sub.deferred == nil {
+		sub.deferred = map[string]string{}
+	}
+	sub.claims++
+	sub.deferred[name] = version
+	return nil
+}
+
+// keepClaim records a claim, unless there are too many.
+func (sub *subscription) keepClaim(tp topic, name, version string) error {
+	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
+		return err
+	}
+	sub.claims++
+	sub.sent.set(tp, claim(name, version))
+	return nil
+}
+
+// compareClaims is called when all that was due has been compared with what the client claims to have. The caller
+// holds stream.mu.
+func (sub *subscription) compareClaims() {
+	if sub.claims > 0 && sub.pending.empty() && len(sub.deferred) == 0 {
+		sub.stream.usage.give(ofVersions, sub.claims)
+		sub.claims = 0
+	}
+}
+
+// acceptDeferred accepts the claims that waited for the members of the collections. Only the stream's sender calls it.
+func (p *delta) acceptDeferred() error {
+	p.usage.peer.enter()
+	defer p.usage.peer.leave()
+	turn := p.store.recording(p.stream, p.usage.peer)
+	turn.lock()
+	defer turn.unlock()
+	for _, sub := range slices.Clone(p.dueSubs) {
+		for name, version := range sub.deferred {
+			if !turn.next() {
+				return nil
+			}
+			if p.released || !sub.acceptsDeferred() {
+				break
+			}
+			delete(sub.deferred, name)
+			sub.claims--
+			sub.stream.usage.give(ofVersions, 1)
+			if err := sub.acceptClaim(sub.table, name, version); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
+// reading, and stream.mu.
+func (sub *subscription) acceptsDeferred() bool {
+	return len(sub.deferred) > 0 && sub.closed.awaited == 0 && sub.settling == 0
+}

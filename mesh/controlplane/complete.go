@@ -1,0 +1,203 @@
+package controlplane
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+)
+
+// The complete responses of SotW: what a client is subscribed to of a type with a wildcard.
+
+// list lists what is subscribed, if that is due, or there are errors.
+func (w *composer) list(due pending) {
+	sub := w.sub
+	renewed := len(due.renewed) > 0 && sub.stream.wraps(sub)
+	if sub.mode != pushAll || !due.all && !renewed && len(w.batch.errors) == 0 {
+		return // the rest of many names, which the last response had
+	}
+	w.batch.answer = true
+	w.batch.complete = subscribed(w.t, sub)
+	if len(sub.retained) > 0 {
+		w.batch.complete = inOrder(slices.Concat(w.batch.complete, sub.retained.resources()))
+	}
+	if sub.typeURL == typeurl.Cluster {
+		if sub.last != nil {
+			w.batch.before = sub.last.resources
+		}
+		sub.last = &completeResponse{resources: w.batch.complete}
+	}
+}
+
+// completeResponse is the last response of Clusters; nil: there was none. stream.mu guards it.
+type completeResponse struct {
+	// resources are ordered by name.
+	resources []*Resource
+	// again are the topics that the client has subscribed to again since: it may have dropped their resources.
+	again map[topic]struct{}
+}
+
+// subscribe records that the client has subscribed to a topic.
+func (c *completeResponse) subscribe(tp topic) {
+	if c == nil || len(c.resources) == 0 {
+		return
+	}
+	if c.again == nil {
+		c.again = map[topic]struct{}{}
+	}
+	c.again[tp] = struct{}{}
+}
+
+// has reports whether the client has a resource under a topic, whatever its version.
+func (c *completeResponse) has(tp topic, r *Resource) bool {
+	if c == nil {
+		return false
+	}
+	_, again := c.again[tp]
+	_, listed := slices.BinarySearchFunc(c.resources, r, byName)
+	return listed && !again
+}
+
+// subscribed returns all existing resources of a subscription to a type with a wildcard.
+func subscribed(t *table, sub *subscription) []*Resource {
+	if sub.addressing == byNames && sub.interest.wildcard() {
+		return withNamed(t.listing(byNames, sub.implicit), sub, t)
+	}
+	found := make([]*Resource, 0, sub.names.len())
+	for _, a := range sub.asksInOrder() {
+		if r := a.entryOf(sub).asResource(); r != nil {
+			found = append(found, r)
+		}
+	}
+	if sub.addressing == byLocators {
+		for a := range sub.asksFor(wildcardKey) {
+			if a.refused == nil && !sub.closed.has(sub.topicOf(a)) {
+				found = append(found, t.listing(byLocators, a.constraints)...)
+			}
+		}
+	}
+	return inOrder(found)
+}
+
+// withNamed adds to the resources of a wildcard those that it does not cover and that the client
+// subscribes to by name. found is not changed.
+func withNamed(found []*Resource, sub *subscription, t *table) []*Resource {
+	if t.source == nil || sub.names.len() == 0 {
+		return found
+	}
+	found = slices.Clone(found)
+	for _, a := range sub.asksInOrder() {
+		if r := a.entryOf(sub).asResource(); r != nil && !t.inWildcard(a.name) {
+			found = append(found, r)
+		}
+	}
+	return inOrder(found)
+}
+
+// withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
+// in the type's first response for any name, since clients take what it lacks for deleted. That the
+// source is a relay whose management servers are unreachable is no answer for a client that may have
+// the resource and does not know the error. The caller holds Store.mu and stream.mu.
+func withholds(sub *subscription, t *table) bool {
+	if t.source == nil || sub.mode != pushAll {
+		return false
+	}
+	if sub.closed.len() > 0 {
+		return true
+	}
+	if sub.delivery.reply != ReplyNone {
+		return false
+	}
+	for a := range sub.asks() {
+		if e := a.entryOf(sub); e == awaited || sub.resumes && e != nil && e.err != nil && e.err.unreachable {
+			return true
+		}
+	}
+	return false
+}
+
+// inOrder sorts resources by name and removes duplicates.
+func inOrder(found []*Resource) []*Resource {
+	slices.SortFunc(found, byName)
+	return slices.CompactFunc(found, (*Resource).same)
+}
+
+// hasName reports whether a list ordered by name has a variant of a resource.
+func hasName(resources []*Resource, name string) bool {
+	_, ok := slices.BinarySearchFunc(resources, name, func(r *Resource, name string) int { return strings.Compare(r.name, name) })
+	return ok
+}
+
+// namedAsk is an ask with the client's spelling of its name.
+type namedAsk struct {
+	name string
+	ask  *ask
+}
+
+// asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
+// sender calls it, with Store.mu held for reading.
+func (s *selection) asksInOrder() []*ask {
+	if s.inOrder == nil {
+		named := make([]namedAsk, 0, s.names.len())
+		for a := range s.asks() {
+			named = append(named, namedAsk{s.locator(a).name, a})
+		}
+		s.inOrder = s.sorted(named)
+	}
+	return s.inOrder
+}
+
+func (s *selection) sorted(named []namedAsk) []*ask {
+	named = slices.DeleteFunc(named, func(n namedAsk) bool { return s.isWildcard(s.topicOf(n.ask)) })
+	slices.SortFunc(named, func(a, b namedAsk) int { return cmp.Compare(a.name, b.name) })
+	asks := make([]*ask, len(named))
+	for i, n := range named {
+		asks[i] = n.ask
+	}
+	return asks
+}
+
+// sortNames prepares asksInOrder without a lock, where the client has many names. Only the stream's sender calls it.
+func (p *sotw) sortNames() {
+	for _, sub := range p.unsorted() {
+		for done := false; !done; {
+			version, named := p.namesOf(sub)
+			asks := sub.sorted(named)
+			p.store.mu.RLock()
+			if done = version == sub.namesVersion; done {
+				sub.inOrder = asks
+			}
+			p.store.mu.RUnlock()
+		}
+	}
+}
+
+// unsorted returns the due subscriptions to complete types with names that are not sorted, and many.
+func (p *sotw) unsorted() (subs []*subscription) {
+	p.store.mu.RLock()
+	defer p.store.mu.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, sub := range p.dueSubs {
+		if sub.mode == pushAll && sub.settling == 0 && sub.inOrder == nil && sub.names.len() > p.store.pace.due {
+			subs = append(subs, sub)
+		}
+	}
+	return subs
+}
+
+// namesOf returns the names of a subscription, and their version.
+func (p *sotw) namesOf(sub *subscription) (version uint64, named []namedAsk) {
+	p.usage.peer.enter()
+	defer p.usage.peer.leave()
+	for {
+		p.store.mu.RLock()
+		version = sub.namesVersion
+		p.store.mu.RUnlock()
+		named = named[:0]
+		if (comparison{sub}).eachAsk(p.usage.peer, func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
+			return version, named
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package controlplane
+
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Bounds of the deleted resources that one stream keeps. Beyond them the oldest are removed.
+const (
+	maxRetained      = 10_000
+	maxRetainedBytes = 32 << 20
+)
+
+// retained is a deleted resource that is kept for the client until it is due.
+type retained struct {
+	sub   *subscription
+	topic topic
+	// old is the deleted entry. It is over when subscription.retained has something
+	// else under the topic.
+	old *entry
+	due time.Time
+}
+
+func (w *retained) size() int { return w.old.resource.size() }
+
+// retainedEntries are the deleted resources that are kept for the client; see Options.RemovalDelay.
+// stream.mu guards them.
+type retainedEntries map[topic]*entry
+
+// retention has the deleted resources that are retained for the client of one stream. stream.mu guards them.
+type retention struct {
+	// delay is zero or less if deletions are not delayed.
+	delay time.Duration
+	// queue is in the order of due. It includes those that are over.
+	queue []retained
+	// bytes is the size of the resources in queue.
+	bytes int
+	// timer fires when the first of queue is due.
+	timer *time.Timer
+}
+
+func newRetention() retention {
+	w := retention{timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// delaysRemoval reports whether other resources refer to those of the type.
+func delaysRemoval(typeURL string) bool {
+	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
+}
+
+// retain keeps for the client what the store has just deleted, and reports whether it does. old
+// is nil if it was not a deletion. The caller holds stream.mu.
+func (sub *subscription) retain(tp topic, old *entry) bool {
+	s := sub.stream
+	switch {
+	case s.retention.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
+		return false
+	case sub.mode == pushChanged && !s.reportsAbsence:
+		return false
+	case old.asResource() == nil || !sub.hasResource(tp, old.resource):
+		return false
+	}
+	if sub.retained[tp] != nil {
+		return true // as a name and as a member of a collection
+	}
+	if sub.retained == nil {
+		sub.retained = retainedEntries{}
+	}
+	sub.retained[tp] = old
+	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.retention.delay)}
+	s.retention.queue = append(s.retention.queue, w)
+	s.retention.bytes += w.size()
+	if len(s.retention.queue) == 1 {
+		s.rearm()
+	}
+	for len(s.retention.queue) > maxRetained || s.retention.bytes > maxRetainedBytes {
+		s.endFirst() // the timer may find nothing due then, and is set again
+	}
+	return sub.retained[tp] != nil
+}
+
+// hasResource reports whether the client was sent a resource under the topic, and has not
+// subscribed to it again.
+func (sub *subscription) hasResource(tp topic, r *Resource) bool {
+	switch {
+	case sub.mode == pushAll:
+		return sub.last.has(tp, r)
+	case sub.pending.requested(tp) || sub.pending.allAgain:
+		return false
+	}
+	sent, _ := sub.sent.last(tp)
+	if sub.mode == pushDifference {
+		return sent != nil && sent.resource != nil
+	}
+	return sent == nil
+}
+
+// restore ends a retention without a response: the resource exists again, or the client has
+// unsubscribed.
+func (kept retainedEntries) restore(tp topic) { delete(kept, tp) }
+
+// endRetained makes the removal of a resource due. The caller holds stream.mu.
+func (sub *subscription) endRetained(tp topic) {
+	sub.retained.restore(tp)
+	if sub.mode == pushAll {
+		sub.pending.all = true
+		if !sub.named(tp) {
+			return
+		}
+	}
+	sub.pending.add(tp, false)
+}
+
+// endFirst removes the oldest from the queue, and ends it unless it is over. The caller
+// holds stream.mu.
+func (s *stream) endFirst() {
+	s.last.changes.Add(1)
+	q := &s.retention
+	first := q.queue[0]
+	q.queue[0] = retained{}
+	q.queue = q.queue[1:]
+	q.bytes -= first.size()
+	if first.sub.retained[first.topic] == first.old {
+		first.sub.endRetained(first.topic)
+		s.markDue(first.sub)
+	}
+}
+
+// rearm sets the timer to the first of the queue. The caller holds stream.mu.
+func (s *stream) rearm() {
+	q := &s.retention
+	if len(q.queue) == 0 {
+		q.queue = nil
+		q.timer.Stop()
+		return
+	}
+	q.timer.Reset(time.Until(q.queue[0].due))
+}
+
+// endRetention ends what is due. exchange calls it when the timer fires.
+func (s *stream) endRetention() {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released {
+		return
+	}
+	for now := time.Now(); len(s.retention.queue) > 0 && !now.Before(s.retention.queue[0].due); {
+		s.endFirst()
+	}
+	s.rearm()
+}
+
+// dropRetention ends everything when the stream ends. The caller holds stream.mu.
+func (s *stream) dropRetention() {
+	s.retention.queue, s.retention.bytes = nil, 0
+	s.retention.timer.Stop()
+}
+
+// requestedAgain ends the retention of what the client subscribes to again. The caller holds
+// stream.mu.
+func (sub *subscription) requestedAgain(tp topic) {
+	if tp.name.isGlob() || sub.isWildcard(tp) {
+		sub.endRetainedIf(func(member topic, old *entry) bool {
+			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
+		})
+		return
+	}
+	if sub.retained[tp] != nil {
+		sub.endRetained(tp)
+	}
+}
+
+// endRetainedOf ends those of a name, which is now in error. The caller holds Store.mu.
+func (sub *subscription) endRetainedOf(key nameKey) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.endRetainedIf(func(tp topic, _ *entry) bool { return tp.name == key })
+}
+
+// endRetainedIf ends those for which end is true. The caller holds stream.mu.
+func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
+	for tp, old := range sub.retained {
+		if end(tp, old) {
+			sub.endRetained(tp)
+		}
+	}
+	sub.stream.markDue(sub)
+}
+
+// resources returns the kept resources.
+func (kept retainedEntries) resources() []*Resource {
+	resources := make([]*Resource, 0, len(kept))
+	for _, old := range kept {
+		resources = append(resources, old.resource)
+	}
+	return resources
+}

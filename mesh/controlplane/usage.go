@@ -1,0 +1,218 @@
+package controlplane
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/access"
+)
+
+// peerUsage is what the streams of one peer hold together, and whose turn it is among them. A nil one is without limits.
+type peerUsage struct {
+	shares [kinds]*bounds.Share
+	// queue lets the peer have one turn at a time for work of a size that it chose: see turns.
+	queue sync.Mutex
+	// large lets one large request of the peer be decoded and carried out at a time. It is locked before queue.
+	large sync.Mutex
+	// streams counts the users; quotas.mu guards it.
+	streams int
+}
+
+// enter waits for the turn of a stream among those of the peer, which leave ends.
+func (p *peerUsage) enter() {
+	if p != nil {
+		p.queue.Lock()
+	}
+}
+
+func (p *peerUsage) leave() {
+	if p != nil {
+		p.queue.Unlock()
+	}
+}
+
+// payNames has a peer hold distinct names, an ask or a demand that is not shared, in place of the one that did. Each may be
+// nil. Store.mu guards by.
+func payNames(by **peerUsage, to *peerUsage, weight int64) {
+	if *by == to {
+		return
+	}
+	if *by != nil {
+		(*by).shares[ofNames].Give(weight)
+	}
+	if *by = to; to != nil {
+		to.shares[ofNames].Add(weight)
+	}
+}
+
+// nameBytes is the length for which a name counts once.
+const nameBytes = 256
+
+func nameWeight(name, constraints string) int64 {
+	return 1 + int64(len(name)+len(constraints))/nameBytes
+}
+
+// limits bound what one client may make the server remember.
+type limits struct {
+	names int
+	bytes int
+}
+
+type usage struct{ names, bytes int }
+
+// streamUsage is what one stream holds, of its own limits and of what its peer may hold, but for names, which asks hold. It is safe
+// for concurrent use, but for use.
+type streamUsage struct {
+	limits limits
+	// own counts against limits. Only the reader uses it.
+	own usage
+	// quotas and peer are nil without limits for all.
+	quotas *quotas
+	peer   *peerUsage
+	key    string
+
+	mu     sync.Mutex
+	closed bool
+	held   [kinds]int64
+}
+
+// open returns the usage of a new stream, or RESOURCE_EXHAUSTED.
+func (q *quotas) open(p *peer.Peer, l limits) (*streamUsage, error) {
+	key := access.Peer(p)
+	q.mu.Lock()
+	of := q.peers[key]
+	if of == nil {
+		of = new(peerUsage)
+		for kind := range of.shares {
+			of.shares[kind] = q.of[kind].Share()
+		}
+		q.peers[key] = of
+	}
+	of.streams++
+	q.mu.Unlock()
+	u := &streamUsage{limits: l, quotas: q, peer: of, key: key}
+	if err := u.take(ofStreams, 1); err != nil {
+		u.close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// close returns all that the stream holds.
+func (u *streamUsage) close() {
+	if u.peer == nil {
+		return
+	}
+	u.mu.Lock()
+	if u.closed {
+		u.mu.Unlock()
+		return
+	}
+	u.closed = true
+	for of, n := range u.held {
+		u.peer.shares[of].Give(n)
+	}
+	u.mu.Unlock()
+	q := u.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if u.peer.streams--; u.peer.streams == 0 {
+		delete(q.peers, u.key)
+	}
+}
+
+// take adds to what the stream holds, or returns RESOURCE_EXHAUSTED.
+func (u *streamUsage) take(of kind, n int64) error {
+	if u.peer == nil || n == 0 {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return errClosed
+	}
+	if err := u.peer.shares[of].Take(n); err != nil {
+		return u.quotas.refused(of, err)
+	}
+	u.held[of] += n
+	return nil
+}
+
+// try is take for who comes again: a refusal is not counted.
+func (u *streamUsage) try(of kind, n int64) bool {
+	if u.peer == nil {
+		return true
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed || u.peer.shares[of].Take(n) != nil {
+		return false
+	}
+	u.held[of] += n
+	return true
+}
+
+// give returns a part of what the stream holds.
+func (u *streamUsage) give(of kind, n int64) {
+	if u.peer == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.closed {
+		u.peer.shares[of].Give(n)
+		u.held[of] -= n
+	}
+}
+
+// atMost returns the size for which something counts that must be possible, whatever its size.
+func (u *streamUsage) atMost(of kind, size int64) int64 { return min(size, u.quotas.of[of].Limit()/16) }
+
+// mayName returns RESOURCE_EXHAUSTED if the peer may not subscribe to another name.
+func (u *streamUsage) mayName(weight int64) error {
+	if u.peer == nil {
+		return nil
+	}
+	if err := u.peer.shares[ofNames].Check(weight); err != nil {
+		return u.quotas.refused(ofNames, err)
+	}
+	return nil
+}
+
+// use adds to the client's usage, or returns RESOURCE_EXHAUSTED.
+func (u *streamUsage) use(more usage) error {
+	next := usage{names: u.own.names + more.names, bytes: u.own.bytes + more.bytes}
+	if next.names > u.limits.names {
+		return u.tooManyNames(next.names)
+	}
+	if next.bytes > u.limits.bytes {
+		return u.refused("stream_bytes", status.Errorf(codes.ResourceExhausted,
+			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxNameBytes)",
+			next.bytes, u.limits.bytes))
+	}
+	if more.names < 0 {
+		u.give(ofSubscriptions, int64(-more.names))
+	} else if err := u.take(ofSubscriptions, int64(more.names)); err != nil {
+		return err
+	}
+	u.own = next
+	return nil
+}
+
+func (u *streamUsage) tooManyNames(names int) error {
+	return u.refused("stream_names", status.Errorf(codes.ResourceExhausted,
+		"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (--max-subscriptions, Options.MaxSubscriptions)",
+		names, u.limits.names))
+}
+
+// refused counts a refusal for a limit of the stream.
+func (u *streamUsage) refused(limit string, err error) error {
+	if u.peer != nil && u.quotas.onRefused != nil {
+		u.quotas.onRefused(limit)
+	}
+	return err
+}
