@@ -49,6 +49,8 @@ func compose(due dueChanges) batch {
 	}
 	switch {
 	case sub.mode == pushAll:
+	case sub.mode == pushChanged:
+		w.batch.resources = make([]namedResource, 0, len(w.due))
 	case due.pending.all && sub.wildcardClosed():
 		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
 	case due.pending.all:
