@@ -125,7 +125,6 @@ func (a *authority) forget(r *resource) {
 	if r.subscriptions--; r.subscriptions > 0 || r.watched() {
 		return
 	}
-	a.client.ignored.remove(r)
 	if delete(a.resources, r.key); len(a.resources) == 0 {
 		a.endWait()
 		delete(a.client.authorities, a.key)

@@ -89,11 +89,8 @@ type ResourceType struct {
 	// each time that the server extends a TTL. Of a heartbeat, which has a TTL (or zero) but no resource, Renew
 	// makes the value that takes the place of the one in use. It must not block.
 	Renew func(value any, ttl time.Duration) any
-	// Ignored lists what the program ignores of a resource that Decode made value of. It may
-	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a
-	// resource, for the log. Nobody takes the list once done is closed, so that a long one need not be finished; done
-	// may be nil. nil: it is not known.
-	Ignored func(resource *anypb.Any, value any, done <-chan struct{}) []Ignored
+	// Ignored returns what the program ignores of a resource that Decode made value of. nil: it is not known.
+	Ignored func(value any) []Ignored
 }
 
 // Envelope is what a server says of a resource beside its bytes (envoy.service.discovery.v3.Resource).

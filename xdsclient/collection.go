@@ -102,7 +102,6 @@ func (m *subscription) admit() {
 func (r *resource) expel(m *resource, state CacheState, fault *Error, d *delivery) {
 	m.fail(lastError{state, fault, true}, d)
 	delete(r.members, m.key)
-	r.client().ignored.remove(m)
 }
 
 // disband expels all members because of an error for the collection.

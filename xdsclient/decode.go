@@ -52,6 +52,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 			return decoded
 		}
 		it.payload = p
+		d.ch.client.ignored.add(d.types.typ, it.Name, p.value)
 	}
 	return decoded
 }

@@ -171,13 +171,12 @@ func (r *ResourceDump) Value() any {
 	return r.payload.value
 }
 
-// Ignored lists the parts of the resource in use that the program does not use. The call takes
-// about as long as decoding the resource.
+// Ignored lists the parts of the resource in use that the program does not use.
 func (r *ResourceDump) Ignored() []Ignored {
-	if !r.Cached() || r.collection {
+	if !r.Cached() || r.collection || r.typ.Ignored == nil {
 		return nil
 	}
-	return r.typ.ignoredIn(r.payload.raw, r.payload.value, nil)
+	return r.typ.Ignored(r.payload.value)
 }
 
 // Dump returns the state of the client at one moment. The client is locked while its entries are

@@ -1,15 +1,10 @@
 package xdsclient
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"time"
-
-	"google.golang.org/protobuf/types/known/anypb"
+	"sync"
 )
 
 // Ignored is a part of a resource that this client does not use: a populated field that it
@@ -56,38 +51,11 @@ func (s Severity) String() string {
 	return "info"
 }
 
-// ignoredIn asks the type which parts of a resource are ignored. It recovers from a panic of the type.
-func (t *ResourceType) ignoredIn(raw []byte, value any, done <-chan struct{}) (list []Ignored) {
-	if t.Ignored == nil {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			logger.Errorf("xDS %s: ResourceType.Ignored panicked: %v\n%s", t.Name, p, debug.Stack())
-			list = nil
-		}
-	}()
-	return t.Ignored(&anypb.Any{TypeUrl: t.TypeURL, Value: raw}, value, done)
-}
-
-// ignoredRest is the least time between two examinations of new versions, so that the
-// cost does not grow with the rate of pushes.
-const ignoredRest = 10 * time.Second
-
-// ignoredLog logs which fields of the resources in use are ignored: each field of a type once, with the first resource that
-// has it; at warning level fields that matter, at info level others. It works beside the updates, on a goroutine
-// that runs while there is something to examine.
+// ignoredLog logs which fields of resources are ignored: each field of a type once, with the first resource that
+// has it; at warning level fields that matter, at info level others.
 type ignoredLog struct {
-	client *XDSClient
-	// said has the fields that were logged. Only the goroutine uses it.
+	mu   sync.Mutex
 	said map[ignoredField]struct{}
-
-	// The fields below are guarded by XDSClient.mu.
-
-	// running says that a goroutine works on the queue.
-	running bool
-	// queue has the cache entries with a new version.
-	queue map[*resource]struct{}
 }
 
 // ignoredField is a path without indexes in resources of a type.
@@ -99,84 +67,20 @@ type ignoredField struct {
 // maxIgnoredFields bounds the fields that are logged: a path may have keys, which a peer chooses.
 const maxIgnoredFields = 1000
 
-// add queues a resource with a new version. The caller holds XDSClient.mu.
-func (l *ignoredLog) add(r *resource) {
-	if r.key.typ.Ignored == nil || l.client.ctx.Err() != nil {
-		return
-	}
-	if l.queue == nil {
-		l.queue = make(map[*resource]struct{})
-	}
-	l.queue[r] = struct{}{}
-	if !l.running {
-		l.running = true
-		l.client.running.Go(l.run)
-	}
-}
-
-// remove forgets an entry that is no longer in the cache. The caller holds XDSClient.mu.
-func (l *ignoredLog) remove(r *resource) {
-	delete(l.queue, r)
-	for _, m := range r.members {
-		delete(l.queue, m)
-	}
-}
-
-// run is the goroutine of the log.
-func (l *ignoredLog) run() {
-	for {
-		batch := l.takeQueue()
-		if len(batch) == 0 {
-			return
-		}
-		for _, version := range batch {
-			l.report(version)
-		}
-		rest := time.NewTimer(ignoredRest)
-		select {
-		case <-rest.C:
-		case <-l.client.ctx.Done():
-			rest.Stop()
-			return
-		}
-	}
-}
-
-// examined is a version of a resource that the ignoredLog examines.
-type examined struct {
-	key     resourceKey
-	payload *payload // nil: the resource was removed
-}
-
-// takeQueue empties the queue. If it was empty, the goroutine has to end.
-func (l *ignoredLog) takeQueue() []examined {
-	l.client.mu.Lock()
-	defer l.client.mu.Unlock()
-	batch := make([]examined, 0, len(l.queue))
-	for r := range l.queue {
-		batch = append(batch, examined{r.key, r.payload})
-	}
-	l.queue = nil
-	if len(batch) == 0 {
-		l.running = false
-	}
-	slices.SortFunc(batch, func(a, b examined) int {
-		return cmp.Or(strings.Compare(a.key.name, b.key.name), strings.Compare(a.key.typ.Name, b.key.typ.Name), strings.Compare(a.key.variant, b.key.variant))
-	})
-	return batch
-}
-
 // index is a position in a list, in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// report examines a resource, without the lock, and logs ignored fields that it has not logged yet.
-func (l *ignoredLog) report(version examined) {
-	typ := version.key.typ
-	if version.payload == nil {
+// add logs the ignored fields of a resource that have not been logged.
+func (l *ignoredLog) add(typ *ResourceType, name []byte, value any) {
+	if typ.Ignored == nil {
+		return
+	}
+	list := typ.Ignored(value)
+	if len(list) == 0 {
 		return
 	}
 	var warnings, others []string
-	list := typ.ignoredIn(version.payload.raw, version.payload.value, l.client.ctx.Done())
+	l.mu.Lock()
 	for _, part := range list {
 		field := ignoredField{typ, index.ReplaceAllString(part.Path, "")}
 		if _, said := l.said[field]; said || len(l.said) == maxIgnoredFields {
@@ -192,11 +96,12 @@ func (l *ignoredLog) report(version examined) {
 			others = append(others, part.String())
 		}
 	}
+	l.mu.Unlock()
 	const format = "xDS %s %q is in use without: %s"
 	if len(warnings) > 0 {
-		logger.Warningf(format, typ.Name, version.key.name, strings.Join(warnings, "; "))
+		logger.Warningf(format, typ.Name, name, strings.Join(warnings, "; "))
 	}
 	if len(others) > 0 {
-		logger.Infof(format, typ.Name, version.key.name, strings.Join(others, "; "))
+		logger.Infof(format, typ.Name, name, strings.Join(others, "; "))
 	}
 }

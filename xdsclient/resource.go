@@ -221,9 +221,6 @@ func (r *resource) take(p *payload, taken stamp) bool {
 	if changed || taken.volatile != r.taken.volatile {
 		r.client().diskWriter.changed(r, taken)
 	}
-	if !same {
-		r.client().ignored.add(r)
-	}
 	changed = changed || r.link != nil
 	r.payload, r.taken, r.state, r.fault, r.link = p, taken, StateACKed, nil, nil
 	return changed

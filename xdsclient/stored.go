@@ -385,7 +385,6 @@ func (k *diskWriter) use(r *resource, p *payload, taken stamp) {
 		change.Detail = "from disk, " + age
 		changes.Add(change)
 	}
-	k.client.ignored.add(r)
 	r.reportChange(nil, nil)
 }
 

@@ -95,7 +95,6 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	}
 	c.watches.client = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.ignored.client = c
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
 	if c.diskWriter = newDiskWriter(c); c.diskWriter != nil {

@@ -6,10 +6,8 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -86,8 +84,8 @@ type Cluster struct {
 	Load *LoadReporting
 	// Service names the service for telemetry. nil: the Cluster does not.
 	Service *Service
-	// Ignored lists the entries of load_balancing_policy that were skipped because
-	// this client has no policy of their type. At most 100 entries.
+	// Ignored lists fields that the client does not act on, and the entries of load_balancing_policy that were skipped because
+	// this client has no policy of their type. See IgnoredFields.
 	Ignored []xdsclient.Ignored
 }
 
@@ -113,13 +111,14 @@ type Limits struct {
 // (gRFC A32).
 const DefaultMaxRequests = 1024
 
-func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	return decode(resource, o, typeurl.Cluster, new(clusterpb.Cluster), "name",
-		(*clusterpb.Cluster).GetName, clusterOf)
-}
-
-func clusterOf(v *validator, pb *clusterpb.Cluster) *Cluster {
-	return clusterDecoder{v}.cluster(pb)
+func readCluster(v *validator, raw []byte) *Cluster {
+	pb := new(clusterpb.Cluster)
+	if !v.readNamed(raw, pb, "name", pb.GetName) {
+		return nil
+	}
+	c := clusterDecoder{v}.cluster(pb)
+	c.Ignored = v.ignored.list()
+	return c
 }
 
 // Secured reports whether connections to the endpoints are secured, for the cache on disk.
@@ -142,7 +141,6 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)
 	c.Service = serviceOf(pb)
-	c.Ignored = d.ignored.list()
 	return c
 }
 
@@ -230,7 +228,9 @@ func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	case c.Kind == ClusterLogicalDNS:
 		c.Inline = d.logicalDNS(at, assignment)
 	default:
+		d.noted = true
 		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind, marshal(assignment))
+		d.noted = false
 	}
 	c.Inline.Name = c.Name
 }

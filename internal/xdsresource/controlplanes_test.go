@@ -151,7 +151,7 @@ func outcomeOf(t *testing.T, c *controlPlaneCase) (refused, ignored []string) {
 			}
 			return refused, nil
 		}
-		for _, i := range rt.Ignored(resource, value, nil) {
+		for _, i := range rt.Ignored(value) {
 			ignored = append(ignored, i.Severity.String()+" "+i.String())
 		}
 		return nil, ignored

@@ -7,6 +7,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -21,11 +22,17 @@ type validator struct {
 	loads *load.Store
 	// bootstrap has the certificate providers. nil: their names are not checked.
 	bootstrap *bootstrap.Config
+	// last is DecodeOptions.Last, and lastBytes what it was decoded from.
+	last      any
+	lastBytes []byte
 	// done is DecodeOptions.Done.
 	done <-chan struct{}
+	// noted says that what is read was part of a message that has been read, whose ignored fields have been noted.
+	noted bool
 	// tied is set when a part of the value depends on more than its bytes: regular expressions count together, equal overrides
 	// of filters are one, and what is ignored is counted.
-	tied bool
+	tied   bool
+	unused unusedWalk
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }
@@ -35,6 +42,8 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 		trusted:   o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
 		loads:     o.Loads,
 		bootstrap: o.Bootstrap,
+		last:      o.Last,
+		lastBytes: o.LastBytes,
 		done:      o.Done,
 	}
 }
@@ -42,47 +51,57 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 // abandoned reports whether nobody waits for the value any more, which it notes as a fault. It is called for
 // each of the parts that a resource may have a lot of.
 func (v *validator) abandoned() bool {
-	if !isClosed(v.done) {
-		return false
-	}
-	v.fault(nil, "the client was closed while the resource was decoded")
-	return true
-}
-
-func isClosed(done <-chan struct{}) bool {
 	select {
-	case <-done:
+	case <-v.done:
+		v.fault(nil, "the client was closed while the resource was decoded")
 		return true
 	default:
 		return false
 	}
 }
 
-// decode unmarshals resource into pb and, if that works, builds its value.
-func decode[M proto.Message, T any](
-	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
-	nameField string, nameOf func(M) string, build func(*validator, M) *T,
-) (any, error) {
-	if last, ok := unchanged[T](resource, o, typeURL); ok {
-		return last, nil
+// decoderOf returns ResourceType.Decode for a type.
+func decoderOf(typeURL string) func(*anypb.Any, xdsclient.DecodeOptions) (any, error) {
+	return func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
+		if o.Last != nil && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, o.LastBytes, resource.GetValue()) {
+			return o.Last, nil // At most other places (package provenance) differ, which no value has.
+		}
+		v := newValidator(o)
+		var value any
+		if v.hasType(nil, resource, typeURL) {
+			value = v.resource(typeURL, resource.GetValue())
+		}
+		if err := v.err(); err != nil {
+			return nil, err
+		}
+		return value, nil
 	}
-	v := newValidator(o)
-	if !v.unmarshal(nil, resource, typeURL, pb) {
-		return nil, v.err()
-	}
-	if nameOf(pb) == "" {
-		v.fault(faults.Field(nameField), "must not be empty")
-	}
-	value := build(v, pb)
-	if err := v.err(); err != nil {
-		return nil, err
-	}
-	return value, nil
 }
 
-// unchanged returns the last version of a resource, or nil, and whether the new one has at most other places (package
-// provenance), which no value has.
-func unchanged[T any](resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string) (*T, bool) {
-	last, ok := o.Last.(*T)
-	return last, ok && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, o.LastBytes, resource.GetValue())
+// resource decodes a resource. What it returns after a fault is of no use.
+func (v *validator) resource(typeURL string, raw []byte) any {
+	switch typeURL {
+	case typeurl.Listener:
+		return readListener(v, raw)
+	case typeurl.RouteConfiguration:
+		return readRouteConfiguration(v, raw)
+	case typeurl.Cluster:
+		return readCluster(v, raw)
+	case typeurl.Endpoints:
+		return readEndpoints(v, raw)
+	default:
+		v.fault(nil, "no resource type with type URL %s", faults.Quote(typeURL))
+		return nil
+	}
+}
+
+// readNamed reads a resource, which must have a name. It reports false if it cannot be read.
+func (v *validator) readNamed(raw []byte, pb proto.Message, field string, name func() string) bool {
+	if !v.read(nil, raw, pb) {
+		return false
+	}
+	if name() == "" {
+		v.fault(faults.Field(field), "must not be empty")
+	}
+	return true
 }

@@ -276,7 +276,7 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 		}
 		value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
-		if said := DynamicParameterConstraintsType.Ignored(resource, value, nil); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
+		if said := DynamicParameterConstraintsType.Ignored(value); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
 			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
 		}
 	}

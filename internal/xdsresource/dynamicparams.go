@@ -9,6 +9,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -25,7 +26,7 @@ var DynamicParameterConstraintsType = &xdsclient.ResourceType{
 	Name:     "DynamicParameterConstraintsMap",
 	Nameless: true,
 	Decode:   decodeDynamicParameterConstraints,
-	Ignored:  ignoredIn,
+	Ignored:  func(value any) []xdsclient.Ignored { return value.(*DynamicParameterConstraintsMap).Ignored },
 }
 
 // DynamicParameterConstraintsMap is a DPDS resource: the constraints that the
@@ -33,23 +34,20 @@ var DynamicParameterConstraintsType = &xdsclient.ResourceType{
 type DynamicParameterConstraintsMap struct {
 	// Constraints are by the type of resource to subscribe to.
 	Constraints dynparam.ByType
+	// Ignored lists the constraints that choose nothing, since
+	// their type is not a resource type. A type that the program may have defined is not
+	// among them; see xdsname.CheckType.
+	Ignored []xdsclient.Ignored
 }
 
-// ignoredConstraints lists the constraints of a DPDS resource that choose nothing, since
-// their type is not a resource type. A type that the program may have defined is not
-// among them; see xdsname.CheckType.
-func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
-	m, err := dynwire.UnmarshalMap(resource)
-	if err != nil {
-		return nil, err
-	}
+func ignoredConstraints(m *dynamicparametersv3.DynamicParameterConstraintsMap) []xdsclient.Ignored {
 	var ignored ignoredList
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
 		if _, err := xdsname.CheckType(name); err != nil {
 			ignored.add(faults.Field("resource_type_constraints").Key(name), xdsclient.SeverityWarning, err.Error(), err.Error())
 		}
 	}
-	return ignored.list(), nil
+	return ignored.list()
 }
 
 func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOptions) (any, error) {
@@ -61,5 +59,5 @@ func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOp
 	if err != nil {
 		return nil, err
 	}
-	return &DynamicParameterConstraintsMap{constraints}, nil
+	return &DynamicParameterConstraintsMap{constraints, ignoredConstraints(m)}, nil
 }

@@ -13,11 +13,9 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -31,7 +29,8 @@ type Endpoints struct {
 	// Drops are the shares of RPCs to fail. Each applies to the RPCs that those before
 	// it let pass.
 	Drops []Drop
-	// Ignored lists the localities that are left out as they have no weight. At most 100 entries.
+	// Ignored lists fields that the client does not act on, and the localities that are left out as they have no weight. See
+	// IgnoredFields.
 	Ignored []xdsclient.Ignored
 }
 
@@ -111,22 +110,15 @@ func (e Endpoint) Equal(o Endpoint) bool {
 		e.Metadata == o.Metadata && e.Weight == o.Weight && e.Health == o.Health && slices.Equal(e.Additional, o.Additional)
 }
 
-func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	if last, ok := unchanged[Endpoints](resource, o, typeurl.Endpoints); ok {
-		return last, nil
+func readEndpoints(v *validator, raw []byte) *Endpoints {
+	head, _ := without(raw, fieldLocalities)
+	pb := new(endpointpb.ClusterLoadAssignment)
+	if !v.readNamed(head, pb, "cluster_name", pb.GetClusterName) {
+		return nil
 	}
-	o.Last = nil // The rest of its bytes is another one.
-	raw := resource.GetValue()
-	head, count := without(raw, fieldLocalities)
-	if count < 0 {
-		head, raw = raw, nil // It cannot be read, which is found there.
-	}
-	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
-		(*endpointpb.ClusterLoadAssignment).GetClusterName, func(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-			e := assignmentOf(v, nil, pb, ClusterEDS, raw)
-			e.Ignored = v.ignored.list()
-			return e
-		})
+	e := assignmentOf(v, nil, pb, ClusterEDS, raw)
+	e.Ignored = v.ignored.list()
+	return e
 }
 
 // assignmentOf decodes a ClusterLoadAssignment, which is a resource of its own or part of a cluster of the given type, with

@@ -106,6 +106,7 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 		return
 	}
 	c.lastUnknown = false
+	c.noteInert(at.Field("typed_config"), filter)
 	parsed, err := filter.ParseConfig(config)
 	if err != nil {
 		c.fault(at.Field("typed_config"), "filter %s: %v", faults.Quote(pb.GetName()), err)

@@ -193,7 +193,7 @@ func printed(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, o xdscli
 		xdstest.NoError(t, err)
 		p := valuePrinter{}
 		p.print("", reflect.ValueOf(value))
-		lines, ignored = p.lines, rt.Ignored(resource, value, nil)
+		lines, ignored = p.lines, rt.Ignored(value)
 	}
 	xdstest.NoError(t, err)
 	for _, i := range ignored {

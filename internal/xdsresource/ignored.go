@@ -2,109 +2,43 @@ package xdsresource
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// IgnoredFields lists the populated fields of a received resource that this
-// client does not act on (gRFC A27: a client ignores what it does not know).
-// It reads the resource again and so is for tools and logs, not for each
-// update. What matters comes first (xdsclient.SeverityWarning), and then the fields are
-// in the order of the messages' definitions. A field that occurs many times is listed once, at its
+// IgnoredFields lists what this client ignores of a received resource: populated fields that it does not act on (gRFC
+// A27: a client ignores what it does not know), and what its decoder leaves out for other reasons. It is what a decoded
+// value has as Ignored, and is found even if the resource is not valid, as far as that is read. What matters comes first
+// (xdsclient.SeverityWarning). A field that occurs many times is listed once, at its
 // first place; one whose job another field of the message does is not listed. The list
-// has at most 100 entries. What the decoder left out for other reasons is in the Ignored
-// field of the decoded value. Of a DPDS resource it lists the constraints for what is
+// has at most 100 entries. Of a DPDS resource it lists the constraints for what is
 // the type of no resource.
 //
-// It is an error if the resource is of none of the types of this package or cannot be
-// read.
+// It is an error if the resource is of none of the types of this package or is DPDS and cannot be read.
 func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
-	return ignoredFields(resource, nil)
-}
-
-// ignoredFields is IgnoredFields. Once done is closed it ends soon, with an error or with a part of the list.
-func ignoredFields(resource *anypb.Any, done <-chan struct{}) ([]xdsclient.Ignored, error) {
 	if resource.GetTypeUrl() == DynamicParameterConstraintsTypeURL {
-		return ignoredConstraints(resource)
-	}
-	m := newMessage(resource.GetTypeUrl())
-	if m == nil {
-		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
-	}
-	w := fieldWalk{done: done}
-	raw := resource.GetValue()
-	if of, ok := nestings[resource.GetTypeUrl()]; ok {
-		if head, parts := without(raw, of.outer); parts >= 0 {
-			if err := w.parts(nil, raw, of); err != nil {
-				return nil, err
-			}
-			raw = head
-		}
-	}
-	if resource.GetTypeUrl() == typeurl.Listener {
-		head, routes := routesInListener(raw)
-		if err := w.parts(inListener.Field("route_config"), routes, nestings[typeurl.RouteConfiguration]); err != nil {
+		m, err := dynwire.UnmarshalMap(resource)
+		if err != nil {
 			return nil, err
 		}
-		raw = head
+		return ignoredConstraints(m), nil
 	}
-	if err := w.read(nil, raw, m); err != nil {
-		return nil, err
+	v := &validator{trusted: true} // whether the server is, is not known
+	if v.resource(resource.GetTypeUrl(), resource.GetValue()) == nil {
+		return nil, v.err()
 	}
-	return w.ignored.list(), nil
-}
-
-// ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and what the decoder left
-// out of the value.
-func ignoredIn(resource *anypb.Any, value any, done <-chan struct{}) []xdsclient.Ignored {
-	list, err := ignoredFields(resource, done)
-	if err != nil {
-		return nil // The client was closed: the resource was decoded.
-	}
-	switch value := value.(type) {
-	case *Listener:
-		list = append(list, value.Ignored...)
-	case *RouteConfiguration:
-		list = append(list, value.Ignored...)
-	case *Cluster:
-		list = append(list, value.Ignored...)
-	case *Endpoints:
-		list = append(list, value.Ignored...)
-	}
-	sortIgnored(list)
-	return list
-}
-
-func newMessage(typeURL string) proto.Message {
-	switch typeURL {
-	case typeurl.Listener:
-		return new(listenerpb.Listener)
-	case typeurl.RouteConfiguration:
-		return new(routepb.RouteConfiguration)
-	case typeurl.Cluster:
-		return new(clusterpb.Cluster)
-	case typeurl.Endpoints:
-		return new(endpointpb.ClusterLoadAssignment)
-	default:
-		return nil
-	}
+	return v.ignored.list(), nil
 }
 
 // ignoredList collects what is ignored of one resource: the same of the same field
@@ -113,8 +47,7 @@ type ignoredList struct {
 	found []xdsclient.Ignored
 	// known has the index in found, by path without indexes and group.
 	known map[string]int
-	// added counts the calls of add, and noted has the indexes in found of what they added.
-	added int
+	// noted has the indexes in found of what was added.
 	noted []int
 }
 
@@ -124,8 +57,12 @@ const maxIgnored = 100
 // add notes that the field at a path is ignored. Entries of a field and group are counted
 // as one.
 func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, reason string) {
-	l.added++
-	key := at.WithoutIndexes() + "\x00" + group
+	l.addText(at.String(), at.WithoutIndexes(), severity, group, reason)
+}
+
+// addText is add for a path with and without indexes.
+func (l *ignoredList) addText(path, places string, severity xdsclient.Severity, group, reason string) {
+	key := places + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
 		l.noted = append(l.noted, i)
@@ -140,7 +77,7 @@ func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, r
 	}
 	l.known[key] = len(l.found)
 	l.noted = append(l.noted, len(l.found))
-	l.found = append(l.found, xdsclient.Ignored{Path: at.String(), Reason: reason, Severity: severity, Places: 1})
+	l.found = append(l.found, xdsclient.Ignored{Path: path, Reason: reason, Severity: severity, Places: 1})
 }
 
 // addAgain notes that what was noted is ignored at one more place.
@@ -161,47 +98,105 @@ func sortIgnored(list []xdsclient.Ignored) {
 	slices.SortStableFunc(list, func(a, b xdsclient.Ignored) int { return cmp.Compare(b.Severity, a.Severity) })
 }
 
-// fieldWalk collects ignored fields.
-type fieldWalk struct {
-	ignored ignoredList
-	// done is closed when the walk need not go on.
-	done  <-chan struct{}
-	depth int // of messages in an Any that are in an Any themselves
-	// spotless has the settings of routes in which nothing is ignored.
-	spotless map[string]bool
+// noteUnused notes the populated fields of a message at a place, and of the messages in it, that this client does not act
+// on. Those of messages that are packed in an Any are noted when these are read.
+func (v *validator) noteUnused(at *faults.Path, m protoreflect.Message) {
+	v.unused.message(m)
+	for _, f := range v.unused.found {
+		v.ignored.addText(faults.Join(at.String(), f.path), faults.Join(at.WithoutIndexes(), f.places), f.severity, "", f.reason)
+	}
+	v.unused.found = v.unused.found[:0]
 }
 
-// maxPacked bounds that depth. The message in an Any is copied to be read, so that the cost of a
-// resource nested without bound would be quadratic in its size. No decoder goes that deep.
-const maxPacked = 2 * maxLBPolicyDepth
+// unusedWalk goes through a message that was read. It does not know the place of the message, so that the path of
+// that need not be on the heap.
+type unusedWalk struct {
+	steps []step // to the message at hand
+	found []unusedField
+}
 
-// message goes through the fields of a message.
-func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
-	if isClosed(w.done) {
-		return
+// unusedField is a populated field, with its path in the message with and without indexes.
+type unusedField struct {
+	path, places, reason string
+	severity             xdsclient.Severity
+}
+
+// step leads to a message in a field. Its index is -1 if the field is no list.
+type step struct {
+	field string
+	index int
+}
+
+// add notes that a field of the message at hand is ignored.
+func (w *unusedWalk) add(field string, severity xdsclient.Severity, reason string) {
+	var path, places string
+	for _, s := range w.steps {
+		path, places = faults.Join(path, s.field), faults.Join(places, s.field)
+		if s.index >= 0 {
+			path += "[" + strconv.Itoa(s.index) + "]"
+		}
 	}
-	w.unknown(at, m.GetUnknown())
-	name := m.Descriptor().FullName()
-	used, listed := usedFields[name]
-	if !listed {
-		return // The client acts on all of it.
+	w.found = append(w.found, unusedField{faults.Join(path, field), faults.Join(places, field), reason, severity})
+}
+
+func (w *unusedWalk) message(m protoreflect.Message) {
+	w.unknown(m.GetUnknown())
+	of := tableOf(m.Descriptor())
+	for _, f := range of.unused {
+		if m.Has(f) && !asksForNothing(f, m.Get(f)) && !twinApplied(m, f) {
+			w.unused(m, f)
+		}
 	}
-	fields := m.Descriptor().Fields()
-	for i := range fields.Len() {
-		f := fields.Get(i)
+	for _, f := range of.inner {
 		switch {
 		case !m.Has(f):
-		case used.has(string(f.Name())):
-			w.value(at, f, m.Get(f))
-		case asksForNothing(f, m.Get(f)), twinApplied(m, f):
+		case f.IsList():
+			list := m.Get(f).List()
+			for i := range list.Len() {
+				w.inner(step{string(f.Name()), i}, list.Get(i).Message())
+			}
 		default:
-			w.unused(at, m, f)
+			w.inner(step{string(f.Name()), -1}, m.Get(f).Message())
 		}
 	}
 }
 
+func (w *unusedWalk) inner(s step, m protoreflect.Message) {
+	w.steps = append(w.steps, s)
+	w.message(m)
+	w.steps = w.steps[:len(w.steps)-1]
+}
+
+// fieldTable has the fields of a message that this client does not act on, and those with messages that may have such fields. Of
+// most messages there are none.
+type fieldTable struct {
+	unused, inner []protoreflect.FieldDescriptor
+}
+
+// fieldTables has the tables of the messages that were met, by descriptor.
+var fieldTables sync.Map
+
+func tableOf(d protoreflect.MessageDescriptor) *fieldTable {
+	if t, ok := fieldTables.Load(d); ok {
+		return t.(*fieldTable)
+	}
+	t := new(fieldTable)
+	used, listed := usedFields[d.FullName()]
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		switch {
+		case listed && !used.has(string(f.Name())):
+			t.unused = append(t.unused, f)
+		case listed && f.Message() != nil && !f.IsMap() && usedFields[f.Message().FullName()] != nil:
+			t.inner = append(t.inner, f)
+		}
+	}
+	fieldTables.Store(d, t)
+	return t
+}
+
 // unused notes that this client does not act on a field of a message.
-func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protoreflect.FieldDescriptor) {
+func (w *unusedWalk) unused(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	name := string(f.Name())
 	severity, reason := xdsclient.SeverityInfo, notActedOn
 	if fieldsThatMatter[m.Descriptor().FullName()].has(name) {
@@ -213,13 +208,11 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 	if ok && name == "transport_socket" && !isPlaintext(holder.GetTransportSocket()) {
 		cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
 		if cluster.GetClusterType() == nil {
-			// Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
-			w.value(at, f, m.Get(f))
-			return
+			return // Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
 		}
 		reason = ofUnderlying
 	}
-	w.ignored.add(at.Field(name), severity, "", reason)
+	w.add(name, severity, reason)
 }
 
 const (
@@ -252,75 +245,16 @@ func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	return isSet
 }
 
-func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v protoreflect.Value) {
-	name := string(f.Name())
-	switch {
-	case f.IsMap():
-		w.entries(at, f, v.Map())
-	case f.Message() == nil:
-	case f.IsList():
-		for i := range v.List().Len() {
-			w.message(at.Item(name, i), v.List().Get(i).Message())
-		}
-	default:
-		w.message(at.Field(name), v.Message())
-		if packed, ok := v.Message().Interface().(*anypb.Any); ok {
-			w.packed(at.Field(name), packed)
-		}
+// noteInert notes that a filter does nothing.
+func (v *validator) noteInert(at *faults.Path, filter httpfilter.Filter) {
+	if inert, ok := filter.(interface{ Inert() string }); ok {
+		v.ignore(at, "%s", inert.Inert())
 	}
 }
 
-// packed goes through a message in an Any, unless all its fields are used.
-func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
-	typeURL := a.GetTypeUrl()
-	if wrapped, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
-		typeURL = wrapped
-	}
-	if filter, ok := httpfilter.Get(typeURL).(interface{ Inert() string }); ok {
-		w.ignored.add(at, xdsclient.SeverityInfo, filter.Inert(), filter.Inert())
-		return
-	}
-	if _, listed := usedFields[a.MessageName()]; !listed {
-		return
-	}
-	if w.depth == maxPacked {
-		w.ignored.add(at, xdsclient.SeverityInfo, "", "the message is too deep in others for its fields to be listed")
-		return
-	}
-	if m, err := a.UnmarshalNew(); err == nil {
-		w.depth++
-		w.message(at, m.ProtoReflect())
-		w.depth--
-	}
-}
-
-// entries goes through a map of configurations. The keys of metadata are for whoever knows them, and ask for
-// nothing.
-func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
-	ofAny := f.MapValue().Message() != nil && f.MapValue().Message().FullName() == "google.protobuf.Any"
-	if !ofAny || f.ContainingMessage().FullName() == "envoy.config.core.v3.Metadata" {
-		return
-	}
-	var keys []protoreflect.MapKey
-	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		keys = append(keys, k)
-		return true
-	})
-	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
-	for _, k := range keys {
-		w.packed(at.Field(string(f.Name())).Key(k.String()), m.Get(k).Message().Interface().(*anypb.Any))
-	}
-}
-
-// unknown adds the fields that the generated code does not know.
-func (w *fieldWalk) unknown(at *faults.Path, b protoreflect.RawFields) {
-	for len(b) > 0 {
-		number, _, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return
-		}
-		b = b[n:]
-		unknown := at.Field("(unknown field " + strconv.Itoa(int(number)) + ")")
-		w.ignored.add(unknown, xdsclient.SeverityInfo, "", notActedOn)
+// unknown notes the fields that the generated code does not know.
+func (w *unusedWalk) unknown(b protoreflect.RawFields) {
+	for f := fields(b); f.next(); {
+		w.add("(unknown field "+strconv.Itoa(int(f.number))+")", xdsclient.SeverityInfo, notActedOn)
 	}
 }

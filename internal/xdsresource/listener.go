@@ -7,11 +7,9 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -28,8 +26,8 @@ type Listener struct {
 	MaxStreamDuration time.Duration
 	// Filters is the chain of HTTP filters; the last one is terminal.
 	Filters []httpfilter.Instance
-	// Ignored lists what was left out of the Listener and of RouteConfig, such
-	// as optional filters of unknown types. At most 100 entries.
+	// Ignored lists fields that the client does not act on, and what was left out of the Listener and of RouteConfig, such
+	// as optional filters of unknown types. See IgnoredFields.
 	Ignored []xdsclient.Ignored
 }
 
@@ -38,21 +36,19 @@ const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filte
 // inListener is the path of the HttpConnectionManager.
 var inListener = faults.Field("api_listener").Field("api_listener")
 
-func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	last, ok := unchanged[Listener](resource, o, typeurl.Listener)
-	if ok {
-		return last, nil
+func readListener(v *validator, raw []byte) *Listener {
+	head, routes := routesInListener(raw)
+	pb := new(listenerpb.Listener)
+	if !v.readNamed(head, pb, "name", pb.GetName) {
+		return nil
 	}
-	var lastRoutes *RouteConfiguration
-	if last != nil {
-		lastRoutes = last.RouteConfig
+	d := listenerDecoder{validator: v, routes: routes}
+	if last, ok := v.last.(*Listener); ok {
+		d.lastRoutes = last.RouteConfig
 	}
-	o.Last = nil // The rest of its bytes is another one.
-	head, routes := routesInListener(resource.GetValue())
-	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Listener, new(listenerpb.Listener), "name",
-		(*listenerpb.Listener).GetName, func(v *validator, pb *listenerpb.Listener) *Listener {
-			return listenerDecoder{v, routes, lastRoutes}.listener(pb)
-		})
+	l := d.listener(pb)
+	l.Ignored = v.ignored.list()
+	return l
 }
 
 // Numbers of fields on the way from a Listener to the RouteConfiguration in it.
@@ -116,7 +112,6 @@ func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
 	if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(inListener, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
 		d.connectionManager(inListener, hcm, l)
 	}
-	l.Ignored = d.ignored.list()
 	return l
 }
 
@@ -159,9 +154,10 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 	case *hcmpb.HttpConnectionManager_RouteConfig:
 		in := at.Field("route_config")
 		if d.routes == nil {
-			d.routes = marshal(routes.RouteConfig)
+			d.routes, d.noted = marshal(routes.RouteConfig), true
 		}
 		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, d.routes, d.lastRoutes, nil)
+		d.noted = false
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

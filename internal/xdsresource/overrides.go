@@ -89,17 +89,18 @@ func (d *overrideDecoder) filterOverrides(at *faults.Path, configs map[string]*a
 // is ignored.
 func (d *overrideDecoder) filterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
 	key := config.GetTypeUrl() + "\x00" + string(config.GetValue())
-	if o, ok := d.known[key]; ok {
-		return o, true
-	}
-	o, ok := d.newFilterOverride(at, name, config)
-	if ok {
+	o, ok := d.known[key]
+	if !ok {
+		if o, ok = d.newFilterOverride(at, name, config); !ok {
+			return o, false
+		}
 		if d.known == nil {
 			d.known = make(map[string]FilterOverride)
 		}
 		d.known[key] = o
 	}
-	return o, ok
+	d.noteInert(at, o.Filter)
+	return o, true
 }
 
 func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {

@@ -1,21 +1,17 @@
 package xdsresource
 
 import (
-	"errors"
-	"fmt"
 	"iter"
 	"unicode/utf8"
 	"unsafe"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/provenance"
-	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment, also one in a Cluster, are read in parts. As a message of its own each takes ten times the
@@ -39,7 +35,7 @@ func (v *validator) hosts(at *faults.Path, raw []byte) iter.Seq[hostPart] {
 			host := list.value
 			rest, count := without(host, fieldRoutes)
 			part := hostPart{pb: new(routepb.VirtualHost), rest: rest, count: max(count, 0)}
-			v.readPart(at.Item("virtual_hosts", i), rest, count >= 0, part.pb)
+			v.read(at.Item("virtual_hosts", i), rest, part.pb)
 			part.routes = func(yield func([]byte) bool) {
 				routes := fields(host)
 				for range part.count {
@@ -73,13 +69,13 @@ func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPar
 			at := at.Item("endpoints", i)
 			rest, count := without(locality, fieldEndpoints)
 			part := localityPart{pb: new(endpointpb.LocalityLbEndpoints), count: max(count, 0)}
-			v.readPart(at, rest, count >= 0, part.pb)
+			v.read(at, rest, part.pb)
 			part.endpoints = func(yield func(int, *endpointpb.LbEndpoint) bool) {
 				endpoints := fields(locality)
 				var pb endpointpb.LbEndpoint
 				for i := range part.count {
 					endpoints.nextOf(fieldEndpoints)
-					if v.readPart(at.Item("lb_endpoints", i), endpoints.value, true, &pb) && !yield(i, &pb) {
+					if v.read(at.Item("lb_endpoints", i), endpoints.value, &pb) && !yield(i, &pb) {
 						return
 					}
 				}
@@ -89,15 +85,6 @@ func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPar
 			}
 		}
 	}
-}
-
-// readPart reads a part of a resource. What cannot be read is a fault.
-func (v *validator) readPart(at *faults.Path, b []byte, wellFormed bool, pb proto.Message) bool {
-	if !wellFormed || !unmarshal(pb, b) {
-		v.fault(at, "cannot be read as %s", pb.ProtoReflect().Descriptor().FullName())
-		return false
-	}
-	return true
 }
 
 // Numbers of fields in proto messages.
@@ -140,7 +127,8 @@ func splitRoute(raw []byte) (parts routeParts) {
 func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
 	parts := splitRoute(raw)
 	if parts.broken || parts.matches > 1 {
-		if !d.readPart(at, raw, true, &d.routePB) {
+		if err := proto.Unmarshal(raw, &d.routePB); err != nil {
+			d.fault(at, "cannot be read as envoy.config.route.v3.Route: %v", err)
 			return true
 		}
 		parts = splitRoute(marshal(&d.routePB)) // as protobuf merges what is there more than once
@@ -166,10 +154,10 @@ func (d *routeDecoder) settings(at *faults.Path, raw []byte) *Settings {
 		d.known[textIn(raw)] = known
 		return known
 	}
-	if !d.readPart(at, raw, true, &d.routePB) {
+	d.tied, d.ignored.noted = false, nil
+	if !d.read(at, raw, &d.routePB) {
 		return new(Settings)
 	}
-	d.tied, d.ignored.noted = false, nil
 	s := d.route(at, &d.routePB)
 	if s == nil || d.failed() {
 		return s
@@ -189,7 +177,7 @@ func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
 	if match, ok := pathMatch(raw); ok {
 		return match
 	}
-	if !d.readPart(at, raw, true, &d.matchPB) {
+	if !d.read(at, raw, &d.matchPB) {
 		return matching.Route{}
 	}
 	return d.match.routeMatch(at, &d.matchPB)
@@ -212,83 +200,3 @@ func pathMatch(raw []byte) (matching.Route, bool) {
 // textIn returns bytes of a resource, which do not change, as text that shares their memory: the bytes are
 // kept together with the value anyway.
 func textIn(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
-// read goes through the fields of a message on the wire.
-func (w *fieldWalk) read(at *faults.Path, raw []byte, m proto.Message) error {
-	if isClosed(w.done) {
-		return errors.New("the list is no longer needed")
-	}
-	if err := proto.Unmarshal(raw, m); err != nil {
-		return fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
-	}
-	w.message(at, m.ProtoReflect())
-	return nil
-}
-
-// nesting is where a message has most of its bytes: in a list of messages that each have a list of their own.
-type nesting struct {
-	outer, inner               protowire.Number
-	outerName, innerName       string
-	outerMessage, innerMessage proto.Message
-}
-
-// nestings are those of the types that can be large.
-var nestings = map[string]nesting{
-	typeurl.RouteConfiguration: {fieldVirtualHosts, fieldRoutes, "virtual_hosts", "routes", (*routepb.VirtualHost)(nil), (*routepb.Route)(nil)},
-	typeurl.Endpoints:          {fieldLocalities, fieldEndpoints, "endpoints", "lb_endpoints", (*endpointpb.LocalityLbEndpoints)(nil), (*endpointpb.LbEndpoint)(nil)},
-}
-
-// maxSpotless bounds the routes that a fieldWalk remembers.
-const maxSpotless = 1 << 10
-
-// noteSpotless notes that nothing is ignored in the settings of a route.
-func (w *fieldWalk) noteSpotless(settings string) {
-	if len(w.spotless) >= maxSpotless {
-		return
-	}
-	if w.spotless == nil {
-		w.spotless = make(map[string]bool)
-	}
-	w.spotless[settings] = true
-}
-
-// parts goes through the lists of a message, an inner message at a time. A route that differs only in name and path
-// from one in which nothing is ignored, as most routes of a large table do, needs no look.
-func (w *fieldWalk) parts(at *faults.Path, raw []byte, of nesting) error {
-	outer, inner := of.outerMessage.ProtoReflect().New().Interface(), of.innerMessage.ProtoReflect().New().Interface()
-	list := fields(raw)
-	for i := 0; list.nextOf(of.outer); i++ {
-		part := list.value
-		at := at.Item(of.outerName, i)
-		head, count := without(part, of.inner)
-		if count < 0 {
-			head = part // It cannot be read, which is found there.
-		}
-		if err := w.read(at, head, outer); err != nil {
-			return err
-		}
-		members := fields(part)
-		for j := range count {
-			members.nextOf(of.inner)
-			member := members.value
-			alike, isPlain := "", false
-			if of.inner == fieldRoutes {
-				route := splitRoute(member)
-				_, isPlain = pathMatch(route.match)
-				isPlain = isPlain && !route.broken && route.matches == 1
-				alike = textIn(route.settings)
-			}
-			if isPlain && w.spotless[alike] {
-				continue
-			}
-			before := w.ignored.added
-			if err := w.read(at.Item(of.innerName, j), member, inner); err != nil {
-				return err
-			}
-			if isPlain && w.ignored.added == before {
-				w.noteSpotless(alike)
-			}
-		}
-	}
-	return nil
-}

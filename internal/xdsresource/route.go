@@ -6,11 +6,9 @@ import (
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -20,9 +18,9 @@ import (
 type RouteConfiguration struct {
 	Name         string
 	VirtualHosts []*VirtualHost
-	// Ignored lists what was left out of VirtualHosts: header edits that gRPC
+	// Ignored lists fields that the client does not act on, and what was left out of VirtualHosts: header edits that gRPC
 	// cannot make, optional filter overrides of unknown types, routes that gRFC
-	// A28 requires clients to ignore. At most 100 entries. It is empty if the
+	// A28 requires clients to ignore. See IgnoredFields. It is empty if the
 	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
@@ -87,24 +85,16 @@ type Settings struct {
 	Overrides FilterOverrides
 }
 
-func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-	last, ok := unchanged[RouteConfiguration](resource, o, typeurl.RouteConfiguration)
-	if ok {
-		return last, nil
+func readRouteConfiguration(v *validator, raw []byte) *RouteConfiguration {
+	head, _ := without(raw, fieldVirtualHosts)
+	pb := new(routepb.RouteConfiguration)
+	if !v.readNamed(head, pb, "name", pb.GetName) {
+		return nil
 	}
-	raw := resource.GetValue()
-	head, hosts := without(raw, fieldVirtualHosts)
-	if hosts < 0 {
-		head, raw = raw, nil // It cannot be read, which is found there.
-	}
-	before := hostsBefore(last, o.LastBytes, head)
-	o.Last = nil // The rest of its bytes is another one.
-	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
-		(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-			rc := routeConfigurationAt(v, nil, pb, raw, last, before)
-			rc.Ignored = v.ignored.list()
-			return rc
-		})
+	last, _ := v.last.(*RouteConfiguration)
+	rc := routeConfigurationAt(v, nil, pb, raw, last, hostsBefore(last, v.lastBytes, head))
+	rc.Ignored = v.ignored.list()
+	return rc
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its

@@ -33,29 +33,29 @@ var (
 		TypeURL:         typeurl.Listener,
 		Name:            "Listener",
 		FullStateInSotW: true,
-		Decode:          decodeListener,
-		Ignored:         ignoredIn,
+		Decode:          decoderOf(typeurl.Listener),
+		Ignored:         func(value any) []xdsclient.Ignored { return value.(*Listener).Ignored },
 	}
 	// RouteConfigurationType decodes to *RouteConfiguration.
 	RouteConfigurationType = &xdsclient.ResourceType{
 		TypeURL: typeurl.RouteConfiguration,
 		Name:    "RouteConfiguration",
-		Decode:  decodeRouteConfiguration,
-		Ignored: ignoredIn,
+		Decode:  decoderOf(typeurl.RouteConfiguration),
+		Ignored: func(value any) []xdsclient.Ignored { return value.(*RouteConfiguration).Ignored },
 	}
 	// ClusterType decodes to *Cluster.
 	ClusterType = &xdsclient.ResourceType{
 		TypeURL:         typeurl.Cluster,
 		Name:            "Cluster",
 		FullStateInSotW: true,
-		Decode:          decodeCluster,
-		Ignored:         ignoredIn,
+		Decode:          decoderOf(typeurl.Cluster),
+		Ignored:         func(value any) []xdsclient.Ignored { return value.(*Cluster).Ignored },
 	}
 	// EndpointsType decodes to *Endpoints.
 	EndpointsType = &xdsclient.ResourceType{
 		TypeURL: typeurl.Endpoints,
 		Name:    "ClusterLoadAssignment",
-		Decode:  decodeEndpoints,
-		Ignored: ignoredIn,
+		Decode:  decoderOf(typeurl.Endpoints),
+		Ignored: func(value any) []xdsclient.Ignored { return value.(*Endpoints).Ignored },
 	}
 )

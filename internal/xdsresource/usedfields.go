@@ -139,7 +139,6 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	}, headerEditFields...),
 	"envoy.config.route.v3.FilterConfig":         {"config", "is_optional", "disabled"},
 	"envoy.config.route.v3.DirectResponseAction": {"status", "body"},
-	"envoy.config.core.v3.DataSource":            {"inline_bytes", "inline_string"},
 	"envoy.config.route.v3.RedirectAction": {
 		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite",
 		"regex_rewrite", "response_code", "strip_query",

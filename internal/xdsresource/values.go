@@ -21,15 +21,25 @@ import (
 // unmarshal reads the message in a, which must have the given type, into pb. It reports
 // false after a fault.
 func (v *validator) unmarshal(at *faults.Path, a *anypb.Any, typeURL string, pb proto.Message) bool {
-	if got := a.GetTypeUrl(); got != typeURL {
+	return v.hasType(at, a, typeURL) && v.read(at, a.GetValue(), pb)
+}
+
+func (v *validator) hasType(at *faults.Path, a *anypb.Any, typeURL string) bool {
+	got := a.GetTypeUrl()
+	if got != typeURL {
 		v.fault(at, "has type %s, want %q", faults.Quote(got), typeURL)
-		return false
 	}
-	// Nothing here reads fields that the generated code does not know, so they are
-	// not kept.
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(a.GetValue(), pb); err != nil {
+	return got == typeURL
+}
+
+// read reads a message, and notes which of its fields this client ignores. It reports false after a fault.
+func (v *validator) read(at *faults.Path, b []byte, pb proto.Message) bool {
+	if err := proto.Unmarshal(b, pb); err != nil {
 		v.fault(at, "cannot be read as %s: %v", pb.ProtoReflect().Descriptor().FullName(), err)
 		return false
+	}
+	if !v.noted {
+		v.noteUnused(at, pb.ProtoReflect())
 	}
 	return true
 }

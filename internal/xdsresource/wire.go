@@ -60,7 +60,7 @@ func (f *fieldsOf) nextOf(number protowire.Number) bool {
 }
 
 // without returns a message without the messages in the fields of a number, and how many those are. The
-// count is below 0 if the message is broken.
+// count is below 0 if the message is broken, which stays as it is.
 func without(b []byte, number protowire.Number) (rest []byte, n int) {
 	var others joined
 	f := fields(b)
@@ -72,7 +72,7 @@ func without(b []byte, number protowire.Number) (rest []byte, n int) {
 		}
 	}
 	if f.broken {
-		return nil, -1
+		return b, -1
 	}
 	return slices.Clip(others.bytes), n
 }
@@ -116,10 +116,6 @@ func has(b []byte, number protowire.Number) bool {
 		}
 	}
 	return false
-}
-
-func unmarshal(pb proto.Message, b []byte) bool {
-	return (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, pb) == nil
 }
 
 // marshal returns a message that was read as bytes. It returns nil if the message has text that is not UTF-8, which no reader lets

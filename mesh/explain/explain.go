@@ -174,7 +174,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	}
 	if e.ignored[r] == nil {
 		e.ignored[r] = append([]IgnoredField{}, e.holdings.decoded[r].ignored...)
-		for _, i := range types[r.TypeURL].Ignored(r.Raw, value, nil) {
+		for _, i := range types[r.TypeURL].Ignored(value) {
 			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
 		}
 	}

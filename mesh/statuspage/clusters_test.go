@@ -159,7 +159,7 @@ func TestPulseOfAViewerThatLeaves(t *testing.T) {
 	xdstest.NoError(t, call(t, conn))
 	left, leave := context.WithCancel(t.Context())
 	leave()
-	p := new(pulses).get(left, takeSnapshot(nil), time.Minute)
+	p := new(pulses).get(left, takeSnapshot(), time.Minute)
 	i := slices.IndexFunc(p.Clusters, func(c *livestate.Cluster) bool { return c.Target == "xds:///"+service })
 	if i < 0 || p.Clusters[i].Health != livestate.Healthy {
 		t.Errorf("the clusters are %+v", p.Clusters)

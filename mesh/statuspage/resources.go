@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -37,14 +36,9 @@ type resourcesView struct {
 	// Types and States count all resources.
 	Types  []count `json:"types"`
 	States []count `json:"states"`
-	// Unread is the number of resources that were not looked at for ignored fields yet.
-	Unread int `json:"unread,omitempty"`
 }
 
 const resourcesShown = 25
-
-// readingTime bounds how long resources are looked at for ignored fields at a time.
-const readingTime = 200 * time.Millisecond
 
 func (v *view) resources() any {
 	const section = "resources"
@@ -59,6 +53,7 @@ func (v *view) resources() any {
 		switch {
 		case typ != "" && typ != short,
 			state == "trouble" && e.Failure == nil,
+			state == "ignored" && len(e.Ignored()) == 0,
 			state != "" && state != "trouble" && state != "ignored" && state != string(e.State),
 			!find.in(e.Name, e.Version, e.Server):
 		default:
@@ -66,32 +61,14 @@ func (v *view) resources() any {
 		}
 	}
 	result := resourcesView{Types: counts(types), States: counts(states)}
-	if state == "ignored" {
-		found, result.Unread = v.withIgnored(found)
-	}
 	result.list = listOf(len(all), found, v.query.from(section), resourcesShown, v.resource)
 	return result
-}
-
-// withIgnored returns the resources with ignored fields. Reading them all may take long, so the
-// rest is left to the next view; unread is how many that are.
-func (v *view) withIgnored(entries []*entry) (found []*entry, unread int) {
-	deadline := time.Now().Add(readingTime)
-	for i, e := range entries {
-		if i%16 == 15 && time.Now().After(deadline) {
-			return found, len(entries) - i
-		}
-		if len(v.snap.ignoredIn(e)) > 0 {
-			found = append(found, e)
-		}
-	}
-	return found, 0
 }
 
 // resource describes a resource with its ignored fields.
 func (v *view) resource(e *entry) resourceView {
 	r := viewResource(e)
-	ignored := v.snap.ignoredIn(e)
+	ignored := e.Ignored()
 	r.Ignored = len(ignored)
 	r.Open = slices.Contains(v.query.open, r.ID)
 	if len(v.snap.clients) > 1 {

@@ -258,16 +258,16 @@ func BenchmarkLargeMesh(b *testing.B) {
 	plane, conn := startChannel(b, "bench", largeMesh(clusters, "127.0.0.1:1")...)
 	conn.Connect()
 	h := newHandler(WithControlPlane(plane.Control(), plane.Store()))
-	snap := takeSnapshot(nil)
+	snap := takeSnapshot()
 	for len(snap.entries) < 2*clusters+2 {
 		if b.Context().Err() != nil {
 			b.Fatal("the resources never arrived")
 		}
-		snap = takeSnapshot(nil)
+		snap = takeSnapshot()
 	}
 	b.Run("snapshot", func(b *testing.B) {
 		for b.Loop() {
-			takeSnapshot(snap)
+			takeSnapshot()
 		}
 	})
 	b.Run("pulse", func(b *testing.B) {

@@ -20,10 +20,6 @@ type snapshot struct {
 	clients  []*xdsclient.Dump
 	entries  []*entry
 	index    func() map[resourceKey][]*entry
-
-	mu sync.Mutex
-	// ignored has the ignored fields of resources that were looked at, by raw bytes.
-	ignored map[*byte][]xdsclient.Ignored
 }
 
 // entry is a resource of a client.
@@ -37,9 +33,8 @@ type resourceKey struct {
 	typeURL, name string
 }
 
-// takeSnapshot makes a snapshot. It keeps what is known of the resources of an older one.
-func takeSnapshot(old *snapshot) *snapshot {
-	s := &snapshot{channels: channels.Inspect(), ignored: make(map[*byte][]xdsclient.Ignored)}
+func takeSnapshot() *snapshot {
+	s := &snapshot{channels: channels.Inspect()}
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
 		s.clients = append(s.clients, d)
@@ -56,26 +51,7 @@ func takeSnapshot(old *snapshot) *snapshot {
 		}
 		return index
 	})
-	if old != nil {
-		s.inherit(old)
-	}
 	return s
-}
-
-// inherit takes over what is known of resources that have not changed.
-func (s *snapshot) inherit(old *snapshot) {
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	if len(old.ignored) == 0 {
-		return
-	}
-	for _, e := range s.entries {
-		if key := e.raw(); key != nil {
-			if list, ok := old.ignored[key]; ok {
-				s.ignored[key] = list
-			}
-		}
-	}
 }
 
 // findEntry returns a resource of a client: of several variants or servers one that is in use, if
@@ -88,34 +64,6 @@ func (s *snapshot) findEntry(client *xdsclient.Dump, typeURL, name string) *entr
 		}
 	}
 	return found
-}
-
-// ignoredIn returns the fields of a resource that the program ignores. A resource is decoded
-// once for that, unless it changes.
-func (s *snapshot) ignoredIn(e *entry) []xdsclient.Ignored {
-	key := e.raw()
-	if key == nil {
-		return nil
-	}
-	s.mu.Lock()
-	list, ok := s.ignored[key]
-	s.mu.Unlock()
-	if ok {
-		return list
-	}
-	list = e.Ignored()
-	s.mu.Lock()
-	s.ignored[key] = list
-	s.mu.Unlock()
-	return list
-}
-
-// raw identifies the bytes of the resource in use; nil: there are none.
-func (e *entry) raw() *byte {
-	if a := e.Any(); len(a.GetValue()) > 0 {
-		return &a.Value[0]
-	}
-	return nil
 }
 
 // id identifies the entry in the addresses of the page. Names may be too long for that.
@@ -154,7 +102,7 @@ func (s *snapshots) get(refresh time.Duration) *snapshot {
 		return last
 	}
 	s.stale = false
-	made := takeSnapshot(last)
+	made := takeSnapshot()
 	s.last, s.next = weak.Make(made), now.Add(max(refresh, maxShare*time.Since(now)))
 	return made
 }

@@ -66,7 +66,7 @@ export const render = {
     ]});
     show(body, empty(list, "No resource is watched."),
       list.found > 0 && table("Resources", ["State", "Name", "Version", "Server", "Size"], list.items.map(row), [4]),
-      list.unread > 0 && h("p.soft", null, `${plural(list.unread, "resource")} still to be looked at for ignored fields …`), pager("resources", list));
+      pager("resources", list));
   },
 
   clusters(list, body) {
