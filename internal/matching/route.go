@@ -71,7 +71,7 @@ func (m *Route) onlyPath() bool {
 }
 
 // MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
-// fraction comes last, so that a random number is drawn only if it decides.
+// fraction comes last, so that a random number is drawn only if the rest matches.
 func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 	if kind, _ := m.unmetRest(rpc, headers); kind != ConditionNone {
 		return false

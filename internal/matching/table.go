@@ -7,8 +7,8 @@ import (
 )
 
 // Table finds routes by method. Routes for the same path, or the same prefix, form a list; so do all others, which
-// go by a regular expression or ignore case. An RPC is matched by merging the few lists that its method belongs to, in
-// the order of the routes. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
+// go by a regular expression or ignore case. The route of an RPC is the first of those that match in the few lists that its
+// method belongs to. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
 type Table struct {
 	routes Routes
 	next   []int32   // links the routes of a list, in ascending order
@@ -93,12 +93,24 @@ const None = -1
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
 	h := Headers{rpc: rpc}
-	w := t.walk(path)
-	i := w.next()
-	for i != None && !t.at(i).MatchesRest(rpc, &h) {
-		i = w.next()
+	found := t.first(*t.exact.slot(path, t.routes), None, path, rpc, &h)
+	for _, n := range slices.Backward(t.lengths) { // The longest ones usually come first in a table.
+		if n <= len(path) {
+			found = t.first(*t.prefixes.slot(path[:n], t.routes), found, path, rpc, &h)
+		}
 	}
-	return i
+	return t.first(t.others, found, path, rpc, &h)
+}
+
+// first returns the first route of a list that matches, if it stands before the one that was found, which may be None, and
+// otherwise that.
+func (t *Table) first(i, found int32, path string, rpc *RPC, h *Headers) int32 {
+	for ; i != None && (found == None || i < found); i = t.next[i] {
+		if m := t.at(i); m.MatchesPath(path) && m.MatchesRest(rpc, h) {
+			return i
+		}
+	}
+	return found
 }
 
 // pathIndex finds the list of a path. It is a hash table with linear probing that does not hold the paths, which the routes
@@ -123,94 +135,4 @@ func (x *pathIndex) slot(path string, routes Routes) *int32 {
 			return head
 		}
 	}
-}
-
-// walk iterates over the routes whose paths match, in order.
-func (t *Table) walk(path string) walk {
-	w := walk{t: t, path: path}
-	w.all = !t.collect(path, &w.lists)
-	return w
-}
-
-// collect finds the lists for a path. It reports false if there are too many.
-func (t *Table) collect(path string, c *candidates) bool {
-	ok := c.push(t.others) && c.push(*t.exact.slot(path, t.routes))
-	for _, n := range t.lengths {
-		if !ok || n > len(path) {
-			break
-		}
-		ok = c.push(*t.prefixes.slot(path[:n], t.routes))
-	}
-	return ok
-}
-
-type walk struct {
-	t        *Table
-	path     string
-	lists    candidates
-	all      bool // there are too many lists: go through all routes, from position on
-	position int32
-}
-
-// next returns the next route whose path matches, or None.
-func (w *walk) next() int32 {
-	for {
-		i := w.candidate()
-		if i == None || w.t.at(i).MatchesPath(w.path) {
-			return i
-		}
-	}
-}
-
-func (w *walk) candidate() int32 {
-	if !w.all {
-		return w.lists.pop(w.t.next)
-	}
-	if int(w.position) == len(w.t.next) {
-		return None
-	}
-	w.position++
-	return w.position - 1
-}
-
-// maxLists bounds the lists that are merged. More of them need as many nested prefixes, for
-// which going through all routes is no worse.
-const maxLists = 16
-
-// candidates are the heads of the lists of routes that may match.
-type candidates struct {
-	heads [maxLists]int32
-	n     int
-}
-
-// push adds a list. It reports false if there is no room.
-func (c *candidates) push(head int32) bool {
-	if head == None {
-		return true
-	}
-	if c.n == maxLists {
-		return false
-	}
-	c.heads[c.n] = head
-	c.n++
-	return true
-}
-
-// pop removes and returns the least route, or None.
-func (c *candidates) pop(next []int32) int32 {
-	if c.n == 0 {
-		return None
-	}
-	least := 0
-	for i := 1; i < c.n; i++ {
-		if c.heads[i] < c.heads[least] {
-			least = i
-		}
-	}
-	route := c.heads[least]
-	if c.heads[least] = next[route]; next[route] == None {
-		c.n--
-		c.heads[least] = c.heads[c.n]
-	}
-	return route
 }

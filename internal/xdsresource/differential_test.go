@@ -32,22 +32,19 @@ type linearRPC struct {
 	draw              func() uint64
 }
 
-// bothWays routes the RPC by the index and by the linear matcher, with the same draws.
-func (rpc *linearRPC) bothWays(seed uint64, vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
-	draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
-	got = vh.Route(matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
-	rpc.draw = draws()
+// bothWays routes the RPC by the index and by the linear matcher, with the same draw for each route.
+func (rpc *linearRPC) bothWays(draw uint64, vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
+	rpc.draw = func() uint64 { return draw }
+	got = vh.Route(matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: rpc.draw})
 	if i := rpc.firstOf(routes); i >= 0 {
 		want = vh.Routes[i]
 	}
 	return got, want
 }
 
-// firstMet returns the first route of which no condition is unmet, and whose fraction the same
-// draws as in bothWays select.
-func (rpc *linearRPC) firstMet(seed uint64, vh *VirtualHost) *Route {
-	draw := rand.New(rand.NewPCG(seed, 0)).Uint64
-	x := matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draw}
+// firstMet returns the first route of which no condition is unmet, and whose fraction the draw of bothWays selects.
+func (rpc *linearRPC) firstMet(vh *VirtualHost) *Route {
+	x := matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: rpc.draw}
 	for _, route := range vh.Routes {
 		if kind, _ := route.Match.Unmet(&x); kind != matching.ConditionNone {
 			continue
@@ -296,12 +293,11 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 			if r.IntN(8) == 0 {
 				rpc.method += oneOf(r, "?", "?q=1", "?p=1&q=0", "?p")
 			}
-			seed := r.Uint64()
-			got, want := rpc.bothWays(seed, vh, routes)
+			got, want := rpc.bothWays(r.Uint64(), vh, routes)
 			if want != nil {
 				hits++
 			}
-			if first := rpc.firstMet(seed, vh); first != got {
+			if first := rpc.firstMet(vh); first != got {
 				t.Fatalf("seed %d, table %d of %d routes: %s at %s with %v: the first route without an unmet condition is %+v, the route taken %+v",
 					*differentialSeed, table, len(routes), rpc.method, rpc.authority, rpc.md, first, got)
 			}
