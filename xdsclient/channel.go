@@ -118,7 +118,7 @@ func (ch *managementServer) unsubscribe(r *resource) {
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
 	s.wanted = false
-	if ts.Touch(s); s.State == ads.Unsent && !s.Listed() || !ch.link.Streaming() {
+	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
 		ts.Drop(s)
 	}
 	if !ch.link.Streaming() {
