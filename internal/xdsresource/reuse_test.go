@@ -105,7 +105,7 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	}
 }
 
-// Given a table of routes one of which changes at a time, then the memory of the versions before is free.
+// Given a table of routes two of which change at a time, then the memory of the versions before is free.
 func TestVersionsDoNotKeepEachOther(t *testing.T) {
 	const n = 2_000
 	pb := manyRoutes(n, matchKinds[0].match)
@@ -113,7 +113,9 @@ func TestVersionsDoNotKeepEachOther(t *testing.T) {
 	xdstest.NoError(t, v.decode(RouteConfigurationType, pb))
 	before := heapInUse()
 	for i := range 100 {
-		pb.VirtualHosts[0].Routes[i].Match = xdsmsg.Path(fmt.Sprintf("/new/%d", i))
+		for _, at := range []int{i, i + 100} {
+			pb.VirtualHosts[0].Routes[at].Match = xdsmsg.Path(fmt.Sprintf("/new/%d", at))
+		}
 		xdstest.NoError(t, v.decode(RouteConfigurationType, pb))
 	}
 	if more, all := heapInUse()-before, int64(100*proto.Size(pb)); more > all/10 {
