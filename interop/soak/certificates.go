@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -78,11 +79,10 @@ func newCertificates(t testing.TB) *certificates {
 
 // waits waits, and reports whether the mesh still lasts.
 func (c *certificates) waits(d time.Duration) bool {
-	restFor(d, c.ended)
 	select {
 	case <-c.ended:
 		return false
-	default:
+	case <-time.After(d):
 		return true
 	}
 }
@@ -216,11 +216,12 @@ type permissive struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (p permissive) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	const handshake = 22 // the type of the first TLS record
-	c := &peeked{Conn: raw, first: make([]byte, 1)}
-	if _, err := io.ReadFull(raw, c.first); err != nil {
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(raw, first); err != nil {
 		return nil, nil, err
 	}
-	if c.first[0] == handshake {
+	c := &peeked{raw, io.MultiReader(bytes.NewReader(first), raw)}
+	if first[0] == handshake {
 		return p.TransportCredentials.ServerHandshake(c)
 	}
 	return insecure.NewCredentials().ServerHandshake(c)
@@ -229,18 +230,11 @@ func (p permissive) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 // peeked is a connection of which the first byte was read.
 type peeked struct {
 	net.Conn
-	first []byte
+	all io.Reader
 }
 
 // Read implements net.Conn.
-func (c *peeked) Read(b []byte) (int, error) {
-	if len(c.first) > 0 && len(b) > 0 {
-		n := copy(b, c.first)
-		c.first = c.first[n:]
-		return n, nil
-	}
-	return c.Conn.Read(b)
-}
+func (c *peeked) Read(b []byte) (int, error) { return c.all.Read(b) }
 
 // certificateOps are the operations on certificates.
 var certificateOps = []op{

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"path/filepath"
 	"slices"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -18,8 +19,8 @@ type client struct {
 	secured bool
 	// via is the relay that the client has in place of the first control plane.
 	via through
-	// cache is the directory in which the client keeps its resources, if it does.
-	cache string
+	// cached says that the client keeps its resources on disk.
+	cached bool
 	// starting says that it has started, and may not have had DPDS yet.
 	starting bool
 }
@@ -53,7 +54,7 @@ func laned(all []client) []client {
 // front is the address of the control plane that the client prefers, or of the relay in its place.
 func (m *mesh) front(c client) string {
 	if c.via != noRelay {
-		return m.relays[c.via].addr.String()
+		return m.relays[c.via].Addr()
 	}
 	return m.control.Addr()
 }
@@ -82,8 +83,8 @@ func (c client) bootstrap(m *mesh) []byte {
 			"xds_servers": []any{m.server(c.name, m.policy.Addr(), c.secured, features...)},
 		}))
 	}
-	if c.cache != "" {
-		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": c.cache}))
+	if c.cached {
+		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": filepath.Join(m.caches, hostID(c.name))}))
 	}
 	return testutils.Bootstrap(c.name, "", opts...)
 }

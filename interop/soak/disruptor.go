@@ -16,18 +16,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// disruptor disrupts a mesh for a while: it stops backends and makes control planes
-// fail or lie.
-type disruptor struct {
-	publisher
-	// faulty has the control planes that are disrupted.
-	faulty map[*meshtest.Server]bool
-	// undo has what ends the disruptions.
-	undo []pending
-	// lasts is how long a disruption lasts.
-	lasts time.Duration
-}
-
 // pending ends a disruption at a time.
 type pending struct {
 	due time.Time
@@ -35,110 +23,98 @@ type pending struct {
 }
 
 // later ends a disruption after a while.
-func (d *disruptor) later(undo func()) {
-	d.undo = append(d.undo, pending{time.Now().Add(d.lasts), undo})
+func (r *run) later(undo func()) {
+	r.undo = append(r.undo, pending{time.Now().Add(r.lasts), undo})
 }
 
-// undoDue ends the disruptions that are due.
-func (d *disruptor) undoDue() {
-	now := time.Now()
-	var due []pending
-	d.undo = slices.DeleteFunc(d.undo, func(p pending) bool {
-		if p.due.After(now) {
-			return false
-		}
-		due = append(due, p)
-		return true
-	})
-	for _, p := range due {
-		p.do()
-	}
-}
-
-func (d *disruptor) undoAll() {
-	all := d.undo
-	d.undo = nil
+// undoUntil ends the disruptions that are due until a time, and returns whether there was one.
+func (r *run) undoUntil(then time.Time) bool {
+	all := r.undo
+	r.undo = slices.DeleteFunc(slices.Clone(all), func(p pending) bool { return !p.due.After(then) })
 	for _, p := range all {
-		p.do()
+		if !p.due.After(then) {
+			p.do()
+		}
 	}
+	return len(r.undo) != len(all)
 }
+
+// undoAll ends all disruptions.
+func (r *run) undoAll() { r.undoUntil(time.Now().Add(time.Hour)) }
 
 // stopBackend stops a backend for a while, unless a client may have a cluster that
 // would have none left.
-func (d *disruptor) stopBackend(how func(*backend)) bool {
-	i := d.IntN(len(d.backends))
-	b := d.backends[i]
-	if !b.sure {
+func (r *run) stopBackend(how func(*backend)) bool {
+	i := r.IntN(backends)
+	if !slices.Contains(r.sure, i) {
 		return false
 	}
-	for _, c := range d.history.live() {
+	sure := slices.DeleteFunc(slices.Clone(r.sure), func(other int) bool { return other == i })
+	for _, c := range r.history.live() {
 		for _, s := range c.clusters {
 			for _, p := range s.placements {
-				left := slices.DeleteFunc(p.backends(), func(other int) bool { return other == i || !d.backends[other].sure })
-				if len(left) == 0 {
+				if !slices.ContainsFunc(p.backends(), func(b int) bool { return slices.Contains(sure, b) }) {
 					return false
 				}
 			}
 		}
 	}
-	b.sure = false
+	r.sure = sure
+	b := r.backends[i]
 	how(b)
-	d.later(func() { d.must(b.Restart()) })
+	r.later(func() { r.must(b.Restart()) })
 	return true
 }
 
-// fault disrupts the control plane for a while.
-func (d *disruptor) fault(do, undo func(*meshtest.Server)) bool {
-	return d.faultOf(d.control, do, undo)
-}
-
-// faultOf disrupts one of the control planes for a while. Each has one fault at a time.
-func (d *disruptor) faultOf(f *meshtest.Server, do, undo func(*meshtest.Server)) bool {
-	if d.faulty[f] {
+// disrupt disrupts a server for a while. Each has one disruption at a time.
+func (r *run) disrupt(server any, do, undo func()) bool {
+	if r.disrupted[server] {
 		return false
 	}
-	d.faulty[f] = true
-	do(f)
-	d.later(func() {
-		undo(f)
-		delete(d.faulty, f)
+	r.disrupted[server] = true
+	do()
+	r.later(func() {
+		undo()
+		delete(r.disrupted, server)
 	})
 	return true
 }
 
-// lie is a fault in which the control plane sends wrong responses, in a round with lies.
-func (d *disruptor) lie(do, undo func(*meshtest.Server)) bool {
-	if !d.lying {
-		return false
-	}
-	return d.fault(do, func(f *meshtest.Server) {
-		undo(f)
+// stop stops a server for a while.
+func (r *run) stop(server interface{ Restart() error }, how func()) bool {
+	return r.disrupt(server, how, func() { r.must(server.Restart()) })
+}
+
+// lie has a control plane send wrong responses for a while.
+func (r *run) lie(server *meshtest.Server, do, undo func()) bool {
+	return r.disrupt(server, do, func() {
+		undo()
 		// The server does not resend correct resources by itself.
-		f.BreakStreams(errors.New("on purpose"))
+		server.BreakStreams(errors.New("on purpose"))
 	})
 }
 
 // spoil changes a few resources in the store that all clients use, and restores them
 // later. Of the DPDS resources it is the one whose constraints clients keep.
-func (d *disruptor) spoil(f func(tx *controlplane.Tx, k key)) bool {
-	all := d.newest.allKeys()
+func (r *run) spoil(f func(tx *controlplane.Tx, k key)) bool {
+	all := r.newest.allKeys()
 	all[key{dynparam.MapTypeURL, keepsDPDS.resource()}] = true
 	keys := slices.SortedFunc(maps.Keys(all), compare)
-	d.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	keys = keys[:1+d.IntN(len(keys))]
-	return d.lie(func(server *meshtest.Server) {
-		d.update(func(tx *controlplane.Tx) {
+	r.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	keys = keys[:1+r.IntN(len(keys))]
+	return r.lie(r.control, func() {
+		r.update(func(tx *controlplane.Tx) {
 			for _, k := range keys {
 				f(tx, k)
 			}
 		})
-	}, func(server *meshtest.Server) { d.store(d.newest) })
+	}, func() { r.store(r.newest) })
 }
 
-func (d *disruptor) putErrors() bool {
+func (r *run) putErrors() bool {
 	codes := []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Internal, codes.Unavailable, codes.Code(99)}
-	code := codes[d.IntN(len(codes))]
-	return d.spoil(func(tx *controlplane.Tx, k key) {
+	code := codes[r.IntN(len(codes))]
+	return r.spoil(func(tx *controlplane.Tx, k key) {
 		tx.SetError(k.typeURL, k.name, status.New(code, fmt.Sprintf("%s, on purpose", k.name)))
 	})
 }

@@ -58,8 +58,8 @@
 //	network.go    the network in memory
 //	networkops.go the operations on it
 //	plan.go       what happens in a simulation, by its seed
-//	simulate.go   a simulation, and its rounds of operations
-//	run.go        an operation, the settling after each round
+//	simulate.go   a simulation
+//	run.go        the rounds of operations, the settling after each
 //	shrink.go     how a plan that fails is shrunk
 //
 // The operations depend only on the seed ("make sim SEEDS=1 FIRST=7" repeats one); their timing against the RPCs depends

@@ -3,7 +3,6 @@ package soak
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -19,9 +18,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// dpdsOps are the operations on the constraints of DPDS. None is done in a round with
-// lies: a client that moves subscribes again, and a lie in the response withdraws what it
-// had.
+// dpdsOps are the operations on the constraints of DPDS.
 var dpdsOps = []op{
 	{"DPDS changes the constraints of one type", 8, func(r *run) bool {
 		typeURL, l := lanedTypes[r.IntN(len(lanedTypes))], allLanes[r.IntN(len(allLanes))]
@@ -33,11 +30,7 @@ var dpdsOps = []op{
 	}},
 	{"DPDS changes the constraints, and all variants change", 3, func(r *run) bool {
 		who, l, placements := r.drawClient(), r.drawLanes(), r.placements()
-		if r.lying {
-			return false
-		}
-		return r.change(func(c *config) {
-			c.version++
+		return r.changeRoutes(func(c *config) {
 			r.reroute(c)
 			for name, s := range c.clusters {
 				s.placements = placements
@@ -55,11 +48,10 @@ var dpdsOps = []op{
 		return r.refuse(r.drawClient(), code)
 	}},
 	{"a DPDS resource is deleted, and restored", 3, func(r *run) bool {
-		return r.doubt(r.drawUse(), dpdsGone, func(*meshtest.Server) {}, func(*meshtest.Server) {})
+		use := r.drawUse()
+		return r.lie(r.dpdsServer(use), func() { r.becomes(use, dpdsGone) }, func() { r.becomes(use, dpdsServed) })
 	}},
-	{"the control plane of DPDS restarts", 2, func(r *run) bool {
-		return r.faultOf(r.policy, (*meshtest.Server).Stop, func(f *meshtest.Server) { r.must(f.Restart()) })
-	}},
+	{"the control plane of DPDS restarts", 2, func(r *run) bool { return r.stop(r.policy, r.policy.Stop) }},
 	{"DPDS responses are dropped", 2, dpdsLie(silence)},
 	{"DPDS is garbage", 3, dpdsLie(eachResource(inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })))},
 	{"DPDS sends invalid constraints", 3, dpdsLie(eachResource(inside(faultyConstraints)))},
@@ -84,11 +76,8 @@ func (d draw) drawLanes() map[string]lane {
 }
 
 // hand changes the handout of a client.
-func (p *publisher) hand(who client, f func(*handout)) bool {
-	if p.lying {
-		return false
-	}
-	return p.change(func(c *config) {
+func (r *run) hand(who client, f func(*handout)) bool {
+	return r.change(func(c *config) {
 		h := handout{lanes: maps.Clone(c.handouts[who.name].lanes)}
 		if h.lanes == nil {
 			h.lanes = map[string]lane{}
@@ -101,40 +90,22 @@ func (p *publisher) hand(who client, f func(*handout)) bool {
 // refuse gives a client an error in place of its constraints. A client that then has none
 // stays so. For the others the error ends later, since the model does not know which
 // constraints they received last.
-func (d *disruptor) refuse(who client, code codes.Code) bool {
-	if !d.hand(who, func(h *handout) { h.instead = code }) {
+func (r *run) refuse(who client, code codes.Code) bool {
+	if !r.hand(who, func(h *handout) { h.instead = code }) {
 		return false
 	}
-	if who.dpds == dropsDPDS && d.newest.handouts[who.name].withdrawn() {
+	if who.dpds == dropsDPDS && r.newest.handouts[who.name].withdrawn() {
 		return true
 	}
-	d.later(func() {
-		d.change(func(c *config) {
-			h := c.handouts[who.name]
-			h.instead = codes.OK
-			c.handouts[who.name] = h
-		})
+	r.later(func() {
+		r.hand(who, func(h *handout) { h.instead = codes.OK })
 	})
 	return true
 }
 
-// doubt is a fault in which a DPDS resource is missing or distorted.
-func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*meshtest.Server)) bool {
-	if d.lying {
-		return false
-	}
-	become := func(s dpdsState) {
-		d.change(func(c *config) { c.dpds[use.resource()] = s })
-	}
-	return d.faultOf(d.dpdsServer(use), func(f *meshtest.Server) {
-		become(state)
-		do(f)
-	}, func(f *meshtest.Server) {
-		undo(f)
-		become(dpdsServed)
-		// The server does not resend correct resources by itself.
-		f.BreakStreams(errors.New("on purpose"))
-	})
+// becomes publishes another state of a DPDS resource.
+func (r *run) becomes(use dpdsUse, state dpdsState) {
+	r.change(func(c *config) { c.dpds[use.resource()] = state })
 }
 
 // dpdsServer is the control plane that DPDS comes from.
@@ -148,7 +119,15 @@ func (m *mesh) dpdsServer(use dpdsUse) *meshtest.Server {
 // dpdsLie distorts DPDS responses, and no others, for a while.
 func dpdsLie(d distortion) func(*run) bool {
 	return func(r *run) bool {
-		return r.doubt(r.drawUse(), dpdsDoubtful, d.only(dynparam.MapTypeURL).begin, stopDistorting)
+		use := r.drawUse()
+		server := r.dpdsServer(use)
+		return r.lie(server, func() {
+			r.becomes(use, dpdsDoubtful)
+			d.only(dynparam.MapTypeURL).begin(server)
+		}, func() {
+			stopDistorting(server)
+			r.becomes(use, dpdsServed)
+		})
 	}
 }
 

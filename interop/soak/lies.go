@@ -35,14 +35,14 @@ var lies = func() []op {
 		{"the control plane contradicts itself", contradiction},
 		{"the control plane sends no resources", nothingLeft},
 	} {
-		all = append(all, op{l.name, 3, func(r *run) bool { return r.distort(l.distortion) }})
+		all = append(all, op{l.name, 3, func(r *run) bool { return r.distort(r.control, l.distortion) }})
 	}
 	return all
 }()
 
-// distort applies a distortion to all responses for a while.
-func (d *disruptor) distort(how distortion) bool {
-	return d.lie(how.begin, stopDistorting)
+// distort applies a distortion to all responses of a control plane for a while.
+func (r *run) distort(server *meshtest.Server, how distortion) bool {
+	return r.lie(server, func() { how.begin(server) }, func() { stopDistorting(server) })
 }
 
 // begin applies a distortion to all responses of a server.

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,11 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	xdscreds "google.golang.org/grpc/credentials/xds"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -37,11 +36,13 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 type mesh struct {
 	control, second, policy *meshtest.Server
 	// relays are in front of the first control plane.
-	relays       map[through]*relaying
+	relays       map[through]*loopback.Server
 	backends     []*backend
 	channels     []*channel
 	certificates *certificates
 	pacing       *pacing
+	// caches is the directory of the disk caches.
+	caches string
 	// cut counts, for each host, the disruptions that cut it off.
 	cut map[string]int
 }
@@ -49,44 +50,12 @@ type mesh struct {
 // backend is a backend, and when it broke its connections.
 type backend struct {
 	*testutils.Backend
-	// sure says that it has been up since the mesh settled. Only the goroutine of the
-	// run uses it.
-	sure bool
-
 	mu      sync.Mutex
 	crashes []time.Time
 }
 
-// channel is a channel, named by its client.
-type channel struct {
-	client
-	// cc is nil while the client is down.
-	cc *grpc.ClientConn
-	// fromDisk says that it has started with what it had on disk, and may not have the newest configuration.
-	fromDisk bool
-	traffic
-	// stop ends the traffic.
-	stop context.CancelFunc
-}
-
-// begin opens the channel and starts its traffic.
-func (c *channel) begin(r *run) {
-	c.cc = r.dial(r.t, c.client)
-	var ctx context.Context
-	ctx, c.stop = context.WithCancel(context.Background())
-	c.start(ctx, r.mesh, &r.history)
-}
-
-// end ends the traffic, and closes the channel.
-func (c *channel) end() {
-	c.stop()
-	c.work.Wait()
-	c.cc.Close()
-	c.cc = nil
-}
-
 func newMesh(t testing.TB) *mesh {
-	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), cut: map[string]int{}}
+	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), caches: t.TempDir(), cut: map[string]int{}, relays: map[through]*loopback.Server{}}
 	secure := grpc.Creds(m.certificates.server())
 	start := func() *meshtest.Server {
 		server := meshtest.StartServer(t, meshtest.OverStore(store), meshtest.GRPCOptions(secure))
@@ -94,9 +63,11 @@ func newMesh(t testing.TB) *mesh {
 		return server
 	}
 	m.control, m.second, m.policy = start(), start(), start()
-	m.relays = map[through]*relaying{sotwRelay: m.startRelay(t, sotwRelay), deltaRelay: m.startRelay(t, deltaRelay)}
+	for _, v := range relaying {
+		m.relays[v] = m.startRelay(t, v)
+	}
 	for i := range backends {
-		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i), secure), sure: true})
+		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i), secure)})
 	}
 	return m
 }
@@ -109,7 +80,6 @@ func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	xdstest.NoError(t, err)
 	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
 	xdstest.NoError(t, err)
-	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 	opts := []grpc.DialOption{dialFrom(who.name), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience})}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
+	"github.com/dynxds/dynxds/interop/load"
 )
 
 const (
@@ -79,10 +81,8 @@ func (s clusterSpec) endpoints(cluster string) string {
 // backends are those that may get RPCs.
 func (p placement) backends() []int { return slices.Concat(p.priorities...) }
 
-// plain is the configuration that a run starts with, and returns to where memory is
-// measured. Its cluster is a new one each time: an old one may have connections left, as
-// it keeps an unused priority for a quarter of an hour (gRFC A56).
-func plain(version int, methods []string) *config {
+// plain is the configuration that a run starts with. Its only cluster is named by the version.
+func plain(version int) *config {
 	only, name := clusterSpec{placements: map[lane]placement{}}, fmt.Sprint("plain-", version)
 	c := &config{
 		version: version, routeName: routeNames[0], routes: map[lane]map[string][]string{},
@@ -92,8 +92,8 @@ func plain(version int, methods []string) *config {
 	for _, l := range allLanes {
 		only.placements[l] = placement{priorities: [][]int{{0, 1, 2}}}
 		c.routes[l] = map[string][]string{}
-		for _, m := range methods {
-			c.routes[l][m] = []string{name}
+		for _, kind := range load.Kinds {
+			c.routes[l][kind.Method] = []string{name}
 		}
 	}
 	return c
@@ -145,9 +145,8 @@ func (c *config) used(l lane) []string {
 // A draw makes the parts of configurations from a run's random numbers.
 type draw struct {
 	*rand.Rand
-	// count is the number of backends, sure those that are known to be up.
-	count int
-	sure  []int
+	// sure are the backends that have been up since the mesh settled.
+	sure []int
 	// clients are those of the mesh, at least one of which uses DPDS.
 	clients []client
 }
@@ -172,7 +171,7 @@ func (d draw) placements() map[lane]placement {
 
 // placement draws endpoints, at least one of which is up.
 func (d draw) placement() placement {
-	all := d.Perm(d.count)
+	all := d.Perm(backends)
 	pinned := d.sure[d.IntN(len(d.sure))]
 	all = slices.DeleteFunc(all, func(i int) bool { return i == pinned })
 	n := d.IntN(len(all))
@@ -212,18 +211,16 @@ func (d draw) routes(c *config, has func(lane) []string) {
 	}
 }
 
-// op draws an operation by weight.
-func (d draw) op() op { return pick(d.Rand, ops) }
-
-func pick(d *rand.Rand, from []op) op {
+// pick draws an operation by weight.
+func pick(d *rand.Rand, from []op) *op {
 	total := 0
 	for _, o := range from {
 		total += o.weight
 	}
 	n := d.IntN(total)
-	for _, o := range from {
+	for i, o := range from {
 		if n -= o.weight; n < 0 {
-			return o
+			return &from[i]
 		}
 	}
 	panic("unreachable: the weights add up to the total")

@@ -46,8 +46,8 @@ const loses = "connections to control planes are lost without a word"
 // controls are the addresses of control planes and relays.
 func (m *mesh) controls() []string {
 	all := []string{m.control.Addr(), m.second.Addr(), m.policy.Addr()}
-	for _, v := range []through{sotwRelay, deltaRelay} {
-		all = append(all, m.relays[v].addr.String())
+	for _, v := range relaying {
+		all = append(all, m.relays[v].Addr())
 	}
 	return all
 }
@@ -57,7 +57,10 @@ func (m *mesh) hosts() (all []string) {
 	for _, c := range m.channels {
 		all = append(all, hostID(c.name))
 	}
-	return append(all, hostID(sotwRelay.host()), hostID(deltaRelay.host()))
+	for _, v := range relaying {
+		all = append(all, hostID(v.host()))
+	}
+	return all
 }
 
 func (r *run) drawHost() string {
@@ -103,13 +106,13 @@ func (r *run) restartClient() bool {
 	if c.cc == nil || r.lying {
 		return false
 	}
-	fresh := c.isFresh()
 	c.end()
 	r.later(func() {
 		// With its resources on disk it goes on with those.
-		c.fromDisk = c.cache != ""
-		c.startAfresh(fresh || !c.fromDisk)
-		c.judgeOrder(false)
+		c.fromDisk = c.cached
+		if !c.cached {
+			c.welcome(time.Time{})
+		}
 		c.begin(r)
 		r.welcome()
 	})

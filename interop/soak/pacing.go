@@ -38,34 +38,10 @@ func (p *pacing) rest(done <-chan struct{}) {
 	p.mu.Lock()
 	calm, news := time.Since(p.stirred), p.news
 	p.mu.Unlock()
-	restFor(briskest, done)
-	pause := min(slowest, time.Duration(calming*float64(calm))) - briskest
-	if pause <= 0 {
-		return
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+	time.Sleep(briskest)
 	select {
-	case <-timer.C:
+	case <-time.After(min(slowest, time.Duration(calming*float64(calm))) - briskest):
 	case <-news:
 	case <-done:
 	}
-}
-
-func restFor(d time.Duration, done <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-done:
-	}
-}
-
-// hold says for how long a stream is held, and the time between two messages of it. long is longer than
-// policies keep an unused connection.
-func hold(long bool) (whole, every time.Duration) {
-	if long {
-		return 1500 * time.Millisecond, 500 * time.Millisecond
-	}
-	return 200 * time.Millisecond, 50 * time.Millisecond
 }

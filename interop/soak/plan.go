@@ -12,9 +12,8 @@ import (
 // draws from a seed of its own, so that the others stay what they are without it.
 type plan struct {
 	seed uint64
-	// clients are those of the mesh, cached those of them that keep their resources on disk.
-	clients []int
-	cached  map[int]bool
+	// clients are those of the mesh.
+	clients []client
 	rounds  []round
 	// events are in order.
 	events []event
@@ -33,7 +32,7 @@ type event struct {
 	round int
 	// at is when it is done, since the begin of the round.
 	at   time.Duration
-	op   string
+	op   *op
 	seed uint64
 	// lasts is how long it lasts if it is a disruption.
 	lasts time.Duration
@@ -41,16 +40,16 @@ type event struct {
 
 // String is a line of a report.
 func (e event) String() string {
-	return fmt.Sprintf("round %d, %v: %s (for %v; seed %d)", e.round, e.at, e.op, e.lasts, e.seed)
+	return fmt.Sprintf("round %d, %v: %s (for %v; seed %d)", e.round, e.at, e.op.name, e.lasts, e.seed)
 }
 
 // String is for reports.
 func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, clients", p.seed)
-	for _, i := range p.clients {
-		fmt.Fprintf(&b, " %q", clients[i].name)
-		if p.cached[i] {
+	for _, c := range p.clients {
+		fmt.Fprintf(&b, " %q", c.name)
+		if c.cached {
 			b.WriteString(" with a disk cache")
 		}
 	}
@@ -78,35 +77,34 @@ var scales = []time.Duration{20 * time.Millisecond, time.Second, 20 * time.Secon
 // newPlan draws a plan.
 func newPlan(seed uint64) plan {
 	d := rand.New(rand.NewPCG(seed, 1))
-	p := plan{seed: seed, cached: map[int]bool{}}
-	all := d.Perm(len(clients))
+	p := plan{seed: seed}
+	all := slices.Clone(clients)
+	d.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	// Operations on DPDS need a client that uses it.
-	first := slices.IndexFunc(all, func(i int) bool { return clients[i].dpds != noDPDS })
-	p.clients = append(p.clients, all[first])
-	p.clients = append(p.clients, slices.Delete(all, first, first+1)[:d.IntN(maxClients)]...)
-	for _, i := range p.clients {
-		if d.IntN(3) == 0 {
-			p.cached[i] = true
-		}
+	first := slices.IndexFunc(all, func(c client) bool { return c.dpds != noDPDS })
+	all[0], all[first] = all[first], all[0]
+	p.clients = all[:1+d.IntN(maxClients)]
+	for i := range p.clients {
+		p.clients[i].cached = d.IntN(3) == 0
 	}
 	for i := range 1 + d.IntN(maxRounds) {
 		lying := d.IntN(3) == 0
-		from := slices.Concat(honestOps, policyOps, certificateOps, networkOps, dpdsOps)
+		from := honestRound
 		if lying {
-			from = slices.Concat(honestOps, policyOps, certificateOps, networkOps, spoilingOps, lies)
+			from = lyingRound
 		}
 		p.rounds = append(p.rounds, round{lying, time.Duration(d.Int64N(int64(maxQuiet)))})
 		at, last := time.Duration(0), silent{}
 		for range 1 + d.IntN(maxEvents) {
 			at += drawTime(d)
-			e := event{i, at, pick(d, from).name, d.Uint64(), drawTime(d)}
+			e := event{i, at, pick(d, from), d.Uint64(), drawTime(d)}
 			switch {
 			case p.mayBeSilent():
-			case silencing[e.op]:
+			case silencing[e.op.name]:
 				if e.lasts = last.add(at, e.lasts); e.lasts <= 0 {
 					continue
 				}
-			case e.op == loses:
+			case e.op.name == loses:
 				continue // the silence would last for as long as the keepalive takes
 			}
 			p.events = append(p.events, e)
@@ -146,7 +144,7 @@ func (s *silent) add(at, lasts time.Duration) time.Duration {
 
 // mayBeSilent reports whether the servers of all clients are known to say which resources they lack.
 func (p plan) mayBeSilent() bool {
-	return !slices.ContainsFunc(p.clients, func(i int) bool { return !slices.Contains(clients[i].features, saysAbsence) })
+	return !slices.ContainsFunc(p.clients, func(c client) bool { return !slices.Contains(c.features, saysAbsence) })
 }
 
 // drawTime draws a time of any scale.

@@ -14,10 +14,13 @@ import (
 // policyOps change who makes the routes.
 var policyOps = []op{
 	{"routes come from MeshHTTPRoute policies, or no longer", 4, func(r *run) bool {
-		return r.change(func(c *config) { c.version++; c.byPolicy = !c.byPolicy })
+		return r.changeRoutes(func(c *config) { c.byPolicy = !c.byPolicy })
 	}},
 	{"policies change", 3, func(r *run) bool {
-		return r.change(func(c *config) { c.version++; c.byPolicy = true; r.reroute(c) })
+		return r.changeRoutes(func(c *config) {
+			c.byPolicy = true
+			r.reroute(c)
+		})
 	}},
 }
 

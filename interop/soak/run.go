@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/mesh/meshtest"
 )
 
 const (
@@ -21,60 +19,146 @@ const (
 	noticing = 6 * time.Minute
 )
 
-// run is one run, driven by one goroutine: rounds of operations on a mesh.
+// run is one run of a plan, driven by one goroutine: rounds of operations on a mesh.
 type run struct {
-	disruptor
-	rounds int
+	*mesh
+	draw
+	t       testing.TB
+	history history
+	// newest is the configuration that was published last.
+	newest *config
+	// lying says that the control plane lies at times in this round.
+	lying bool
+	// disrupted has the servers that are disrupted, and undo what ends the disruptions, of which the next lasts for so long.
+	disrupted map[any]bool
+	undo      []pending
+	lasts     time.Duration
+	// within is how long the mesh may take to settle.
+	within time.Duration
 	// done counts the operations by name.
-	done map[string]int
-	// settled is the longest time that the mesh took to settle, and within is how long that may take.
-	settled, within time.Duration
+	done   map[string]int
+	rounds int
 	// trace is the operations of the round.
 	trace []string
 }
 
-// newRun makes a mesh with a first configuration.
-func newRun(t testing.TB, random *rand.Rand, who []client) *run {
+// newRun makes a mesh that has settled with a first configuration.
+func newRun(t testing.TB, p plan) *run {
 	r := &run{
-		disruptor: disruptor{
-			publisher: publisher{mesh: newMesh(t), t: t, draw: draw{Rand: random, count: backends, clients: who}},
-			faulty:    map[*meshtest.Server]bool{},
-		},
-		done: map[string]int{}, within: settling,
+		mesh: newMesh(t), draw: draw{Rand: rand.New(rand.NewPCG(p.seed, 0)), clients: p.clients}, t: t,
+		disrupted: map[any]bool{}, done: map[string]int{}, within: settling,
 	}
-	for _, c := range who {
+	r.publish(plain(1))
+	for _, c := range p.clients {
 		r.channels = append(r.channels, &channel{client: c})
 	}
-	r.publish(plain(1, methods()))
+	for _, c := range r.channels {
+		c.begin(r)
+	}
 	return r
 }
 
-// methods are those of the RPCs.
-func methods() (all []string) {
-	for _, kind := range load.Kinds {
-		all = append(all, kind.Method)
-	}
-	return all
-}
-
-// try does an operation, if it can be done.
-func (r *run) try(o op) bool {
-	if !o.do(r) {
-		return false
-	}
-	r.done[o.name]++
-	r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
-	r.pacing.stir()
-	return true
-}
-
-// lookForSure notes which backends have been up since the mesh settled.
-func (r *run) lookForSure() {
-	r.sure = nil
-	for i, b := range r.backends {
-		if b.sure {
-			r.sure = append(r.sure, i)
+// end ends all traffic.
+func (r *run) end() {
+	r.undoAll()
+	for _, c := range r.channels {
+		if c.cc != nil {
+			c.end()
 		}
+	}
+	for _, host := range r.hosts() {
+		network.Forget(host)
+	}
+}
+
+// begin lets the mesh settle with some clusters.
+func (r *run) begin() {
+	r.trust()
+	for range 2 {
+		r.addCluster()
+	}
+	r.settle()
+}
+
+// round does the events of a round, and lets the mesh settle.
+func (r *run) round(of round, events []event) {
+	r.rounds++
+	r.lying, r.trace = of.lying, nil
+	for _, c := range r.channels {
+		c.judgeOrder(!r.lying)
+	}
+	begin := time.Now()
+	for _, e := range events {
+		if e.op.name == loses {
+			r.within = settling + noticing
+		}
+		r.sleepUntil(begin.Add(e.at))
+		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
+		r.lasts = e.lasts
+		if e.op.do(r) {
+			r.done[e.op.name]++
+			r.note(fmt.Sprintf("%s; %v", e.op.name, r.newest))
+		} else {
+			r.note("not done: " + e.op.name)
+		}
+		r.welcome()
+	}
+	r.settle()
+	r.within = settling
+	for _, c := range r.channels {
+		if err := c.faulty(); err != nil {
+			r.t.Errorf("round %d: %v", r.rounds, err)
+		}
+	}
+	time.Sleep(of.quiet)
+}
+
+// note adds something to the trace that RPCs are to notice.
+func (r *run) note(what string) {
+	r.trace = append(r.trace, time.Now().Format("15:04:05.000")+" "+what)
+	r.pacing.stir()
+}
+
+// sleepUntil ends the disruptions that are due until then.
+func (r *run) sleepUntil(then time.Time) {
+	var next time.Time
+	for next.Before(then) {
+		next = then
+		for _, p := range r.undo {
+			if p.due.Before(next) {
+				next = p.due
+			}
+		}
+		time.Sleep(time.Until(next))
+		if r.undoUntil(next) {
+			r.note("a disruption ends")
+		}
+	}
+}
+
+// welcome no longer excuses the failures of clients that have started and have the newest configuration. It excuses those of
+// clients that start from disk and that DPDS moves: they never had the variants of their new constraints.
+func (r *run) welcome() {
+	for _, c := range r.channels {
+		fresh := c.isFresh()
+		switch {
+		case c.cc == nil || !fresh && !c.fromDisk:
+		case r.difference(c.client, r.newest) == "":
+			c.fromDisk = false
+			if fresh {
+				c.welcome(time.Now())
+			}
+		case c.fromDisk && r.moves(c.client):
+			c.welcome(time.Time{})
+		}
+	}
+}
+
+// trust notes that all backends are up.
+func (r *run) trust() {
+	r.sure = nil
+	for i := range backends {
+		r.sure = append(r.sure, i)
 	}
 }
 
@@ -85,68 +169,44 @@ func (r *run) settle() {
 	next := r.newest.clone()
 	next.version++
 	r.publish(next)
-	begin := time.Now()
-	r.await("the clients to hold the newest configuration", func() error {
-		for _, c := range r.channels {
-			if d := r.difference(c.client, next); d != "" {
-				return fmt.Errorf("%s: %s", c.name, d)
-			}
+	r.await("the clients to hold the newest configuration", func(c *channel) error {
+		if d := r.difference(c.client, next); d != "" {
+			return errors.New(d)
 		}
 		return nil
 	})
-	for _, c := range r.channels {
-		c.expect(next)
-	}
-	r.await("RPCs to follow the newest configuration", func() error {
+	r.await("RPCs to follow the newest configuration", func(c *channel) error {
 		r.pacing.stir()
-		var errs []error
-		for _, c := range r.channels {
-			if err := c.arrived(); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-			}
-		}
-		return errors.Join(errs...)
+		return c.arrived(next)
 	})
-	r.settled = max(r.settled, time.Since(begin))
 	r.history.settle(time.Now())
-	for _, b := range r.backends {
-		b.sure = true
-	}
+	r.trust()
 	r.update(func(tx *controlplane.Tx) {
 		for _, typeURL := range types {
 			tx.DeleteAll(typeURL)
 		}
 		next.put(tx, r.addr)
 	})
+	r.welcome()
 }
 
-// await returns when check returns nil.
-func (r *run) await(what string, check func() error) {
-	ticker := time.NewTicker(polling)
-	defer ticker.Stop()
-	timeout := time.NewTimer(r.within)
-	defer timeout.Stop()
-	for {
-		err := check()
-		if err == nil {
+// await returns when check returns nil for every channel.
+func (r *run) await(what string, check func(*channel) error) {
+	for end := time.Now().Add(r.within); ; time.Sleep(polling) {
+		var errs []error
+		for _, c := range r.channels {
+			if err := check(c); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
+			}
+		}
+		if errs == nil {
 			return
 		}
-		select {
-		case <-ticker.C:
-		case <-timeout.C:
+		if time.Now().After(end) {
 			for _, c := range r.channels {
-				err = errors.Join(err, c.faulty())
+				errs = append(errs, c.faulty())
 			}
-			r.t.Fatalf("round %d: waiting for %s: %v", r.rounds, what, err)
+			r.t.Fatalf("round %d: waiting for %s: %v", r.rounds, what, errors.Join(errs...))
 		}
-	}
-}
-
-// judgeOrder turns the check of the order of versions on or off. It stays off for
-// clients with two servers: the preferred one may return with older resources than the
-// other one has sent.
-func (r *run) judgeOrder(on bool) {
-	for _, c := range r.channels {
-		c.judgeOrder(on && !c.further)
 	}
 }

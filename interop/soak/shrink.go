@@ -8,55 +8,46 @@ import (
 // shrink returns the smallest plan that it finds which still fails: without any one of its events, its clients or its
 // disk caches it does not. It is delta debugging: halves of the events are left out, then quarters, and so on.
 func shrink(p plan, fails func(plan) bool) plan {
-	with := func(events []event) plan {
+	try := func(change func(*plan)) bool {
 		smaller := p
-		smaller.events = events
-		return smaller
+		smaller.clients, smaller.rounds = slices.Clone(p.clients), slices.Clone(p.rounds)
+		change(&smaller)
+		if !fails(smaller) {
+			return false
+		}
+		p = smaller
+		return true
 	}
-	for parts := 2; len(p.events) > 0; {
-		size := (len(p.events) + parts - 1) / parts
+	for size := (len(p.events) + 1) / 2; size > 0; {
 		smaller := false
-		for from := 0; from < len(p.events); from += size {
+		for from := 0; from < len(p.events); {
 			rest := slices.Concat(p.events[:from], p.events[min(from+size, len(p.events)):])
-			if fails(with(rest)) {
-				p, smaller = with(rest), true
-				break
+			if try(func(p *plan) { p.events = rest }) {
+				smaller = true
+				continue
 			}
+			from += size
 		}
-		switch {
-		case smaller:
-			parts = max(2, parts-1)
-		case size == 1:
-			return shrinkRest(p, fails)
-		default:
-			parts = min(2*parts, len(p.events))
+		if size > 1 || !smaller {
+			size /= 2
 		}
 	}
-	return shrinkRest(p, fails)
-}
-
-// shrinkRest leaves out clients, disk caches and quiet.
-func shrinkRest(p plan, fails func(plan) bool) plan {
-	for _, i := range p.clients {
-		smaller := p
-		smaller.clients = slices.DeleteFunc(slices.Clone(p.clients), func(other int) bool { return other == i })
+	for i := len(p.clients) - 1; i >= 0; i-- {
+		rest := slices.Delete(slices.Clone(p.clients), i, i+1)
 		// Operations on DPDS draw a client that uses it.
-		if slices.ContainsFunc(smaller.clients, func(i int) bool { return clients[i].dpds != noDPDS }) && fails(smaller) {
-			p = smaller
+		if len(laned(rest)) > 0 {
+			try(func(p *plan) { p.clients = rest })
 		}
 	}
-	smaller := p
-	smaller.cached = nil
-	if len(p.cached) > 0 && fails(smaller) {
-		p = smaller
+	for i, c := range p.clients {
+		if c.cached {
+			try(func(p *plan) { p.clients[i].cached = false })
+		}
 	}
-	smaller = p
-	smaller.rounds = slices.Clone(p.rounds)
-	for i := range smaller.rounds {
-		smaller.rounds[i].quiet = time.Second
-	}
-	if fails(smaller) {
-		p = smaller
-	}
+	try(func(p *plan) {
+		for i := range p.rounds {
+			p.rounds[i].quiet = time.Second
+		}
+	})
 	return p
 }

@@ -41,8 +41,8 @@ func TestShrink(t *testing.T) {
 			return true
 		})
 		xdstest.Equal(t, "the names of the events", opNames(needed), opNames(small.events))
-		if len(small.clients) != 1 || len(small.cached) != 0 {
-			t.Errorf("seed %d: clients %v are left, caches of %v", seed, small.clients, small.cached)
+		if len(small.clients) != 1 || small.clients[0].cached {
+			t.Errorf("seed %d: clients %v are left", seed, small.clients)
 		}
 		if tries > 400 {
 			t.Errorf("seed %d: %d events took %d tries", seed, len(p.events), tries)
@@ -52,7 +52,7 @@ func TestShrink(t *testing.T) {
 
 func opNames(events []event) (names []string) {
 	for _, e := range events {
-		names = append(names, e.op)
+		names = append(names, e.op.name)
 	}
 	return names
 }
@@ -72,14 +72,14 @@ var sabotage = op{"all backends stop unnoticed", 0, func(r *run) bool {
 
 // A violation of the invariants is found, and shrunk to the event that causes it.
 func TestSimulationFindsAFault(t *testing.T) {
-	at := func(second time.Duration, op string) event {
+	at := func(second time.Duration, op *op) event {
 		return event{at: second * time.Second, op: op, lasts: 5 * time.Second}
 	}
-	planted := at(20, sabotage.name)
-	p := plan{clients: []int{0, 5}, rounds: []round{{quiet: time.Minute}}, events: []event{
-		at(10, "latencies change"), at(15, "routes change"), planted, at(30, "endpoints change"), at(40, "certificates are renewed"),
+	planted := at(20, &sabotage)
+	p := plan{clients: []client{clients[0], clients[5]}, rounds: []round{{quiet: time.Minute}}, events: []event{
+		at(10, honest("latencies change")), at(15, honest("routes change")), planted, at(30, honest("endpoints change")), at(40, honest("certificates are renewed")),
 	}}
-	small := shrink(p, func(p plan) bool { return len(failing(t, p, 3, sabotage).faults) > 0 })
+	small := shrink(p, func(p plan) bool { return len(failing(t, p, 3).faults) > 0 })
 	if !slices.Equal(small.events, []event{planted}) {
 		t.Errorf("it was shrunk to %v", small)
 	}

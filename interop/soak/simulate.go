@@ -3,8 +3,6 @@ package soak
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -25,16 +23,15 @@ type result struct {
 	// faults are the invariants that were violated.
 	faults []string
 	// lasted is in virtual time.
-	lasted  time.Duration
-	rpcs    int
-	excused int
-	done    map[string]int
-	log     []string
-	settled time.Duration
+	lasted        time.Duration
+	rpcs, excused int
+	// done counts the operations, and log has those of the last round.
+	done map[string]int
+	log  []string
 }
 
-// simulate runs a plan, whose events may be further operations.
-func simulate(t *testing.T, p plan, further ...op) (res result) {
+// simulate runs a plan.
+func simulate(t *testing.T, p plan) (res result) {
 	dialVirtually()
 	loopback.Simulate(&network)
 	defer loopback.Simulate(nil)
@@ -44,19 +41,14 @@ func simulate(t *testing.T, p plan, further ...op) (res result) {
 			res.faults = append(res.faults, fmt.Sprint(r))
 		}
 	}()
-	caches, err := os.MkdirTemp("", "simulation")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(caches)
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		s := &simulation{plan: p, TB: t, result: &res, caches: caches, ops: slices.Concat(ops, further)}
+		s := &simulation{TB: t, result: &res}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			defer s.cleanUp()
-			s.run()
+			s.run(p)
 		}()
 		<-ended
 		res.lasted = time.Since(begin)
@@ -69,12 +61,9 @@ func simulate(t *testing.T, p plan, further ...op) (res result) {
 	return res
 }
 
-// simulation is a run of a plan. It is the testing.TB of the run: what fails it is a fault of the plan.
+// simulation is the testing.TB of a run: what fails it is a fault of the plan.
 type simulation struct {
 	testing.TB
-	plan   plan
-	caches string
-	ops    []op
 	*result
 
 	mu       sync.Mutex
@@ -107,134 +96,33 @@ func (s *simulation) Failed() bool {
 
 func (s *simulation) Error(args ...any) { s.Errorf("%s", fmt.Sprint(args...)) }
 
-func (s *simulation) Fatal(args ...any) {
-	s.Error(args...)
-	runtime.Goexit()
-}
+func (s *simulation) Fatal(args ...any) { s.Fatalf("%s", fmt.Sprint(args...)) }
 
 func (s *simulation) Fatalf(format string, args ...any) {
 	s.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-func (s *simulation) run() {
-	var who []client
-	for _, i := range s.plan.clients {
-		c := clients[i]
-		if s.plan.cached[i] {
-			c.cache = fmt.Sprintf("%s/%d", s.caches, i)
-		}
-		who = append(who, c)
-	}
-	r := newRun(s, rand.New(rand.NewPCG(s.plan.seed, 0)), who)
-	for _, c := range r.channels {
-		c.startAfresh(true)
-		c.begin(r)
-	}
+func (s *simulation) run(p plan) {
+	r := newRun(s, p)
 	defer func() {
-		for _, p := range r.undo {
-			p.do()
-		}
+		r.end()
 		for _, c := range r.channels {
-			if c.cc != nil {
-				c.end()
-			}
-			for _, n := range c.succeeded {
-				s.rpcs += n
-			}
-			for _, n := range c.excused {
-				s.excused += n
-			}
+			s.rpcs += c.succeeded
+			s.excused += c.excused
 		}
-		s.done, s.settled = r.done, r.settled
-		for _, host := range r.hosts() {
-			network.Forget(host)
-		}
+		s.done, s.log = r.done, r.trace
 	}()
-	r.lookForSure()
-	for range 2 {
-		r.addCluster()
-	}
-	r.settle()
-	r.welcome()
-	for i, of := range s.plan.rounds {
+	r.begin()
+	for i, of := range p.rounds {
 		var events []event
-		for _, e := range s.plan.events {
+		for _, e := range p.events {
 			if e.round == i {
 				events = append(events, e)
 			}
 		}
 		if len(events) > 0 && !s.Failed() {
-			s.round(r, of, events)
-		}
-	}
-}
-
-// round does the events of a round, and lets the mesh settle.
-func (s *simulation) round(r *run, of round, events []event) {
-	r.rounds++
-	r.lying, r.trace = of.lying, nil
-	r.judgeOrder(!r.lying)
-	begin := time.Now()
-	for _, e := range events {
-		if e.op == loses {
-			r.within = settling + noticing
-		}
-		r.sleepUntil(begin.Add(e.at))
-		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
-		r.lasts = e.lasts
-		r.lookForSure()
-		o := s.ops[slices.IndexFunc(s.ops, func(o op) bool { return o.name == e.op })]
-		if !r.try(o) {
-			r.trace = append(r.trace, "not done: "+o.name)
-		}
-		r.welcome()
-	}
-	r.settle()
-	r.within = settling
-	r.welcome()
-	for _, c := range r.channels {
-		if err := c.faulty(); err != nil {
-			s.Errorf("round %d: %v", r.rounds, err)
-		}
-	}
-	s.log = r.trace
-	time.Sleep(of.quiet)
-}
-
-// sleepUntil ends the disruptions that are due until then.
-func (r *run) sleepUntil(then time.Time) {
-	for {
-		next := then
-		for _, p := range r.undo {
-			if p.due.Before(next) {
-				next = p.due
-			}
-		}
-		time.Sleep(time.Until(next))
-		before := len(r.undo)
-		r.undoDue()
-		if len(r.undo) != before {
-			r.trace = append(r.trace, time.Now().Format("15:04:05.000")+" a disruption ends")
-			r.pacing.stir()
-		}
-		if !time.Now().Before(then) {
-			return
-		}
-	}
-}
-
-// welcome no longer excuses the failures of clients that have started and have the newest configuration. It excuses those of
-// clients that start from disk and that DPDS moves: they never had the variants of their new constraints.
-func (r *run) welcome() {
-	for _, c := range r.channels {
-		switch {
-		case c.cc == nil || !c.isFresh() && !c.fromDisk:
-		case r.difference(c.client, r.newest) == "":
-			c.fromDisk = false
-			c.startAfresh(false)
-		case c.fromDisk && r.moves(c.client):
-			c.startAfresh(true)
+			r.round(of, events)
 		}
 	}
 }

@@ -37,7 +37,6 @@ func TestSimulations(t *testing.T) {
 			fmt.Fprintf(os.Stderr, "seed %d: %v, %d RPCs\n", p.seed, res.lasted.Round(time.Second), res.rpcs)
 		}
 		total.lasted, total.rpcs, total.excused = total.lasted+res.lasted, total.rpcs+res.rpcs, total.excused+res.excused
-		total.settled = max(total.settled, res.settled)
 		for op, n := range res.done {
 			total.done[op] += n
 			events += n
@@ -47,8 +46,8 @@ func TestSimulations(t *testing.T) {
 			report(t, p)
 		}
 	}
-	t.Logf("seeds %d to %d: %v of virtual time in %v, %d events, %d RPCs; %d more failed as their backend broke the connection, or their client had just started; settling took %v at most",
-		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused, total.settled)
+	t.Logf("seeds %d to %d: %v of virtual time in %v, %d events, %d RPCs; %d more failed as their backend broke the connection, or their client had just started",
+		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused)
 	if testing.Verbose() {
 		t.Log(total.done)
 	}
@@ -56,9 +55,8 @@ func TestSimulations(t *testing.T) {
 
 // newcomer has all routes lead to a new cluster.
 var newcomer = op{"all routes lead to a new cluster", 0, func(r *run) bool {
-	return r.change(func(c *config) {
-		c.version++
-		next := plain(c.version, methods())
+	return r.changeRoutes(func(c *config) {
+		next := plain(c.version)
 		c.routes = next.routes
 		maps.Copy(c.clusters, next.clusters)
 	})
@@ -67,36 +65,41 @@ var newcomer = op{"all routes lead to a new cluster", 0, func(r *run) bool {
 // Routes to a new Cluster wait while the control plane does not read that it is asked for, for longer than any resource
 // timer, if it would say that it lacks the Cluster. It sends something meanwhile.
 func TestRoutesWaitForASilentServer(t *testing.T) {
-	for i, c := range clients {
+	for _, c := range clients {
 		if !slices.Contains(c.features, saysAbsence) {
 			continue
 		}
-		at := func(second time.Duration, op string) event {
+		at := func(second time.Duration, op *op) event {
 			return event{at: second * time.Second, op: op, lasts: 80 * time.Second}
 		}
-		p := plan{clients: []int{i}, rounds: []round{{quiet: time.Minute}}, events: []event{
-			at(10, "the control plane stops reading"), at(20, newcomer.name), at(30, "endpoints change"), at(70, "certificates are renewed"),
+		p := plan{clients: []client{c}, rounds: []round{{quiet: time.Minute}}, events: []event{
+			at(10, honest("the control plane stops reading")), at(20, &newcomer), at(30, honest("endpoints change")), at(70, honest("certificates are renewed")),
 		}}
-		if res := within(t, p, newcomer); len(res.faults) > 0 || len(res.done) != len(p.events) {
+		if res := within(t, p); len(res.faults) > 0 || len(res.done) != len(p.events) {
 			t.Errorf("%s: %q\n%s", c.name, res.faults, strings.Join(res.log, "\n"))
 		}
 	}
 }
 
+// honest is an operation of honest rounds.
+func honest(name string) *op {
+	return &honestRound[slices.IndexFunc(honestRound, func(o op) bool { return o.name == name })]
+}
+
 // within simulates a plan, and ends the process if that is stuck.
-func within(t *testing.T, p plan, further ...op) result {
+func within(t *testing.T, p plan) result {
 	watchdog := time.AfterFunc(stuck, func() {
 		debug.SetTraceback("all")
 		panic(fmt.Sprintf("the simulation is stuck: %v", p))
 	})
 	defer watchdog.Stop()
-	return simulate(t, p, further...)
+	return simulate(t, p)
 }
 
 // failing simulates a plan until it fails, but so many times at most, and returns the last result.
-func failing(t *testing.T, p plan, times int, further ...op) (res result) {
+func failing(t *testing.T, p plan, times int) (res result) {
 	for range times {
-		if res = within(t, p, further...); len(res.faults) > 0 {
+		if res = within(t, p); len(res.faults) > 0 {
 			break
 		}
 	}

@@ -61,23 +61,30 @@ func number(values []string) int {
 	return n
 }
 
-// traffic is the RPCs of one channel, and their outcomes.
-type traffic struct {
+// channel is a channel of a client, its RPCs and their outcomes.
+type channel struct {
+	client
+	// cc is nil while the client is down.
+	cc *grpc.ClientConn
+	// fromDisk says that it has started with what it had on disk, and may not have the newest configuration.
+	fromDisk bool
+	// stop ends the traffic, and work is it.
+	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// fresh says that the client has started and may not have had a configuration yet, and welcomed is when that
-	// was over: RPCs that fail are excused, and may go where they go without DPDS.
-	fresh    bool
+	// welcomed is when the client, since it started, was first known to have the newest configuration; zero before. RPCs
+	// that began earlier may fail, and may go where they go without DPDS.
 	welcomed time.Time
-	// succeeded and excused count RPCs by method.
-	succeeded, excused map[string]int
-	faults             []string
+	// succeeded and excused count RPCs.
+	succeeded, excused int
+	// faults are the first violations of the invariants.
+	faults []error
 	// newest is the newest version that a finished RPC followed, and when it ended.
-	// Empty while order is not checked.
+	// nil while order is not checked.
 	newest map[orderKey]seen
-	// recent is what settle waits for; nil if it does not.
-	recent map[string]*recent
+	// recent are the last RPCs of each method that succeeded.
+	recent map[string][]outcome
 }
 
 // orderKey identifies RPCs whose versions must not decrease: those of a method with the
@@ -93,19 +100,6 @@ type seen struct {
 	ended   time.Time
 }
 
-// recent is who answered the last RPCs of a method.
-type recent struct {
-	// since bounds the RPCs that count: they began later.
-	since time.Time
-	// expected are the backends of the newest version, which is version, for the
-	// client, whose routes are those of the lane.
-	version  int
-	lane     lane
-	expected map[end]bool
-	inARow   int
-	from     map[end]bool
-}
-
 // end is a backend, and whether RPCs reach it over TLS.
 type end struct {
 	backend int
@@ -115,48 +109,52 @@ type end struct {
 // end is where the RPC went.
 func (o outcome) end() end { return end{o.backend(), o.secured} }
 
-// start keeps RPCs of every kind running until the context ends. RPCs in progress then
-// finish.
-func (c *channel) start(ctx context.Context, m *mesh, h *history) {
-	if c.succeeded == nil {
-		c.succeeded, c.excused = map[string]int{}, map[string]int{}
-	}
-	c.newest = map[orderKey]seen{}
-	client := testpb.NewTestServiceClient(c.cc)
-	for _, kind := range load.Kinds {
+// begin opens the channel, and keeps RPCs of every kind running until end. RPCs in progress then finish.
+func (c *channel) begin(r *run) {
+	c.cc = r.dial(r.t, c.client)
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	c.recent = map[string][]outcome{}
+	c.judgeOrder(true)
+	streams := 0
+	held := load.Kind{Method: load.HeldMethod, Do: func(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
+		if streams++; streams%8 == 0 {
+			// Longer than policies keep an unused connection.
+			return load.Hold(ctx, client, 1500*time.Millisecond, 500*time.Millisecond, opts...)
+		}
+		return load.Hold(ctx, client, 200*time.Millisecond, 50*time.Millisecond, opts...)
+	}}
+	for _, kind := range slices.Concat(load.Kinds, []load.Kind{held}) {
 		c.work.Go(func() {
-			c.repeat(ctx, func(rpc context.Context, opts ...grpc.CallOption) outcome {
-				header, err := kind.Do(rpc, client, opts...)
-				return outcome{method: kind.Method, header: header, err: err}
-			}, m, h)
+			for ctx.Err() == nil {
+				c.judge(c.do(kind), r.mesh, &r.history)
+				r.pacing.rest(ctx.Done())
+			}
 		})
 	}
-	c.work.Go(func() {
-		held := 0
-		c.repeat(ctx, func(rpc context.Context, opts ...grpc.CallOption) outcome {
-			held++
-			whole, every := hold(held%8 == 0)
-			header, err := load.Hold(rpc, client, whole, every, opts...)
-			return outcome{method: load.HeldMethod, header: header, err: err}
-		}, m, h)
-	})
 }
 
-func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.CallOption) outcome, m *mesh, h *history) {
-	for ctx.Err() == nil {
-		rpc, cancel := context.WithTimeout(context.Background(), patience)
-		var p peer.Peer
-		began := time.Now()
-		o := do(rpc, grpc.Peer(&p))
-		cancel()
-		o.began, o.ended = began, time.Now()
-		if p.Addr != nil {
-			o.peer = p.Addr.String()
-		}
-		_, o.secured = p.AuthInfo.(credentials.TLSInfo)
-		c.judge(o, m, h)
-		m.pacing.rest(ctx.Done())
+// end ends the traffic, and closes the channel.
+func (c *channel) end() {
+	c.stop()
+	c.work.Wait()
+	c.cc.Close()
+	c.cc = nil
+}
+
+// do makes one RPC.
+func (c *channel) do(kind load.Kind) outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var p peer.Peer
+	o := outcome{method: kind.Method, began: time.Now()}
+	o.header, o.err = kind.Do(ctx, testpb.NewTestServiceClient(c.cc), grpc.Peer(&p))
+	o.ended = time.Now()
+	if p.Addr != nil {
+		o.peer = p.Addr.String()
 	}
+	_, o.secured = p.AuthInfo.(credentials.TLSInfo)
+	return o
 }
 
 // judge checks and counts one RPC.
@@ -173,16 +171,16 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 		err = c.inOrder(o, h.routes(o.version()))
 	}
 	switch {
-	case err != nil:
-		c.faults = append(c.faults, fmt.Sprintf("%s, %s, began %s, took %v: %v",
+	case err != nil && len(c.faults) < maxFaults:
+		c.faults = append(c.faults, fmt.Errorf("%s, %s, began %s, took %v: %w",
 			c.name, o.method, o.began.Format("15:04:05.000"), o.ended.Sub(o.began), err))
+	case err != nil:
 	case o.err != nil:
-		c.excused[o.method]++
+		c.excused++
 	default:
-		c.succeeded[o.method]++
-		if r := c.recent[o.method]; r != nil {
-			r.observe(o)
-		}
+		c.succeeded++
+		all := append(c.recent[o.method], o)
+		c.recent[o.method] = all[max(0, len(all)-remembered):]
 	}
 }
 
@@ -228,96 +226,79 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	return nil
 }
 
+// isFresh reports whether the client has started, and may not have had a configuration yet.
 func (c *channel) isFresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fresh
+	return c.welcomed.IsZero()
 }
 
-// startAfresh excuses RPCs that fail, or no longer does.
-func (c *channel) startAfresh(fresh bool) {
+// welcome no longer excuses RPCs that begin after a time; a zero one excuses all.
+func (c *channel) welcome(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fresh && !fresh {
-		c.welcomed = time.Now()
-	}
-	c.fresh = fresh
+	c.welcomed = at
 }
 
 // wasFresh reports whether an RPC began while the client was fresh.
 func (c *channel) wasFresh(began time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fresh || !began.After(c.welcomed)
+	return c.welcomed.IsZero() || !began.After(c.welcomed)
 }
 
-// judgeOrder turns the check of the order of versions on, from its start, or off.
+// judgeOrder turns the check of the order of versions on, from its start, or off. It stays off for
+// clients with two servers: the preferred one may return with older resources than the
+// other one has sent.
 func (c *channel) judgeOrder(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.newest = nil
-	if on {
+	if on && !c.further {
 		c.newest = map[orderKey]seen{}
 	}
 }
 
-// streak is how many RPCs of a kind in a row must follow the newest configuration for
-// the mesh to be settled.
-const streak = 10
+const (
+	// streak is how many RPCs of a kind in a row must follow the newest configuration for
+	// the mesh to be settled, and remembered how many are looked at for the backends that answer.
+	streak     = 10
+	remembered = 300
+	// maxFaults is how many faults of a channel are reported.
+	maxFaults = 5
+)
 
-func (r *recent) observe(o outcome) {
-	if o.began.Before(r.since) {
-		return
-	}
-	if o.version() != r.version || o.lane() != r.lane || !r.expected[o.end()] {
-		r.inARow = 0
-		clear(r.from)
-		return
-	}
-	r.inARow++
-	r.from[o.end()] = true
-}
-
-// expect begins to watch for RPCs that follow the configuration, whose backends are up.
-func (c *channel) expect(cfg *config) {
+// arrived returns nil if the last RPCs of every method followed a configuration, whose backends are up, and reached all
+// of these.
+func (c *channel) arrived(cfg *config) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recent = map[string]*recent{}
 	routes, endpoints := cfg.lane(c.client, cfg.routesType()), cfg.lane(c.client, xdsmsg.EndpointType)
 	for method, clusters := range cfg.routes[routes] {
-		r := &recent{since: time.Now(), version: cfg.version, lane: routes, expected: map[end]bool{}, from: map[end]bool{}}
+		expected, from, inARow := map[end]bool{}, map[end]bool{}, 0
 		for _, cluster := range clusters {
 			spec := cfg.clusters[cluster]
 			for _, b := range spec.placements[endpoints].priorities[0] {
-				r.expected[end{b, spec.security.secured()}] = true
+				expected[end{b, spec.security.secured()}] = true
 			}
 		}
-		c.recent[method] = r
-	}
-}
-
-// arrived returns nil when RPCs do what expect was called for.
-func (c *channel) arrived() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for method, r := range c.recent {
-		if r.inARow < streak || len(r.from) < len(r.expected) {
-			return fmt.Errorf("%s: %d RPCs in a row followed version %d, to %v of %v", method, r.inARow, r.version, r.from, r.expected)
+		for _, o := range slices.Backward(c.recent[method]) {
+			if o.version() != cfg.version || o.lane() != routes || !expected[o.end()] {
+				break
+			}
+			from[o.end()] = true
+			inARow++
+		}
+		if inARow < streak || len(from) < len(expected) {
+			return fmt.Errorf("%s: %d RPCs in a row followed version %d, to %v of %v", method, inARow, cfg.version, from, expected)
 		}
 	}
 	return nil
 }
 
-// faulty returns the faults so far, joined; the first few of many.
+// faulty returns the faults so far, joined.
 func (c *channel) faulty() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
-	for _, f := range c.faults[:min(5, len(c.faults))] {
-		errs = append(errs, errors.New(f))
-	}
-	if n := len(c.faults) - len(errs); n > 0 {
-		errs = append(errs, fmt.Errorf("and %d more on this channel", n))
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.faults...)
 }
