@@ -61,7 +61,8 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 	if n.listeners[addr] != nil {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: address(addr), Err: syscall.EADDRINUSE}
 	}
-	l := &listener{network: n, addr: addr, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := &listener{network: n, addr: addr, waiting: make(chan *conn, backlog), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
 	if n.listeners == nil {
 		n.listeners = map[string]*listener{}
 	}
@@ -221,8 +222,12 @@ func (n *Network) connect(from, to string) (*conn, error) {
 	client := &conn{network: n, path: p, local: address(from), remote: address(to), in: newHalf()}
 	server := &conn{network: n, path: p, local: address(to), remote: address(from), in: newHalf(), accepted: true}
 	client.peer, server.peer = server, client
+	select {
+	case l.waiting <- server:
+	default:
+		return nil, syscall.ECONNREFUSED
+	}
 	p.conns[client] = struct{}{}
-	l.queue(server)
 	return client, nil
 }
 
@@ -239,44 +244,22 @@ func (a address) String() string { return string(a) }
 type listener struct {
 	network *Network
 	addr    string
-
-	mu      sync.Mutex
-	waiting []*conn
-	ended   bool
-	wake    chan struct{}
+	// waiting are the connections to be accepted.
+	waiting chan *conn
+	close   func()
 	closed  chan struct{}
 }
 
-// queue adds a connection to be accepted.
-func (l *listener) queue(c *conn) {
-	l.mu.Lock()
-	l.waiting = append(l.waiting, c)
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+// backlog is how many connections wait to be accepted; more are refused.
+const backlog = 1024
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		l.mu.Lock()
-		if l.ended {
-			l.mu.Unlock()
-			return nil, fmt.Errorf("accept %s: %w", l.addr, net.ErrClosed)
-		}
-		if len(l.waiting) > 0 {
-			c := l.waiting[0]
-			l.waiting = l.waiting[1:]
-			l.mu.Unlock()
-			return c, nil
-		}
-		l.mu.Unlock()
-		select {
-		case <-l.wake:
-		case <-l.closed:
-		}
+	select {
+	case c := <-l.waiting:
+		return c, nil
+	case <-l.closed:
+		return nil, fmt.Errorf("accept %s: %w", l.addr, net.ErrClosed)
 	}
 }
 
@@ -287,17 +270,15 @@ func (l *listener) Close() error {
 		delete(l.network.listeners, l.addr)
 	}
 	l.network.mu.Unlock()
-	l.mu.Lock()
-	waiting, first := l.waiting, !l.ended
-	l.waiting, l.ended = nil, true
-	if first {
-		close(l.closed)
+	l.close()
+	for {
+		select {
+		case c := <-l.waiting:
+			c.reset()
+		default:
+			return nil
+		}
 	}
-	l.mu.Unlock()
-	for _, c := range waiting {
-		c.reset()
-	}
-	return nil
 }
 
 // Addr implements net.Listener.

@@ -92,14 +92,18 @@ func (c *certificates) renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.servers = map[string]*tls.Config{}
-	var roots []byte
-	for _, ca := range c.trusted {
-		roots = append(roots, ca.PEM()...)
-	}
 	cert, key := c.signs.Sign(c.valid(clientID))
-	c.replace(c.files.CA, roots)
+	c.replace(c.files.CA, c.roots())
 	c.replace(c.files.Cert, cert)
 	c.replace(c.files.Key, key)
+}
+
+// roots are the authorities that are trusted. The caller holds mu.
+func (c *certificates) roots() (all []byte) {
+	for _, ca := range c.trusted {
+		all = append(all, ca.PEM()...)
+	}
+	return all
 }
 
 // replace replaces a file at once, as tools that renew certificates do.
@@ -162,9 +166,7 @@ func (c *certificates) serverAt(addr string) *tls.Config {
 		// In memory, a client has its own host in front of that of the server.
 		template.DNSNames, template.IPAddresses = []string{"*." + host}, []net.IP{net.ParseIP(host)}
 		pool := x509.NewCertPool()
-		for _, ca := range c.trusted {
-			pool.AddCert(ca.Cert())
-		}
+		pool.AppendCertsFromPEM(c.roots())
 		c.servers[addr] = &tls.Config{
 			Certificates: []tls.Certificate{c.signs.Pair(template)}, ClientCAs: pool,
 			ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},

@@ -66,33 +66,42 @@ func (r *run) stopBackend(how func(*backend)) bool {
 	return true
 }
 
-// disrupt disrupts a server for a while. Each has one disruption at a time.
-func (r *run) disrupt(server any, do, undo func()) bool {
-	if r.disrupted[server] {
+// disrupt disrupts a server or a host for a while, until what do returns is called. Each has one disruption at a time.
+func (r *run) disrupt(what any, do func() (undo func())) bool {
+	if r.disrupted[what] {
 		return false
 	}
-	r.disrupted[server] = true
-	do()
+	r.disrupted[what] = true
+	undo := do()
 	r.later(func() {
 		undo()
-		delete(r.disrupted, server)
+		delete(r.disrupted, what)
 	})
 	return true
 }
 
 // stop stops a server for a while.
 func (r *run) stop(server interface{ Restart() error }, how func()) bool {
-	return r.disrupt(server, how, func() { r.must(server.Restart()) })
+	return r.disrupt(server, func() func() {
+		how()
+		return func() { r.must(server.Restart()) }
+	})
 }
 
 // lie has a control plane send wrong responses for a while.
 func (r *run) lie(server *meshtest.Server, do, undo func()) bool {
-	return r.disrupt(server, do, func() {
-		undo()
-		// The server does not resend correct resources by itself.
-		server.BreakStreams(errors.New("on purpose"))
+	return r.disrupt(server, func() func() {
+		do()
+		return func() {
+			undo()
+			// The server does not resend correct resources by itself.
+			server.BreakStreams(errOnPurpose)
+		}
 	})
 }
+
+// errOnPurpose ends streams.
+var errOnPurpose = errors.New("on purpose")
 
 // spoil changes a few resources in the store that all clients use, and restores them
 // later. Of the DPDS resources it is the one whose constraints clients keep.

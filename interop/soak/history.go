@@ -82,7 +82,7 @@ func (h *history) routes(version int) key {
 // older.
 func allowed(live []*config, who client, o outcome) error {
 	version, to := o.version(), o.end()
-	lanes := func(c *config) []lane { return lanesOf(live, who, c.routesType()) }
+	lanes := func(c *config) []lane { return lanesOf(live, who, c.routesKey().typeURL) }
 	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version }) {
 		return fmt.Errorf("it followed version %d, which no client may have: %v", version, live)
 	}

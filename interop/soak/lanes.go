@@ -198,14 +198,6 @@ func (c client) served(typeURL string, l lane) lane {
 	return l
 }
 
-// routesType is the type of the resource with the routes.
-func (c *config) routesType() string {
-	if c.inline {
-		return xdsmsg.ListenerType
-	}
-	return xdsmsg.RouteType
-}
-
 // routesKey is the resource with the routes, by its old-style name.
 func (c *config) routesKey() key {
 	if c.inline {

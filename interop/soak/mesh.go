@@ -43,8 +43,6 @@ type mesh struct {
 	pacing       *pacing
 	// caches is the directory of the disk caches.
 	caches string
-	// cut counts, for each host, the disruptions that cut it off.
-	cut map[string]int
 }
 
 // backend is a backend, and when it broke its connections.
@@ -55,7 +53,7 @@ type backend struct {
 }
 
 func newMesh(t testing.TB) *mesh {
-	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), caches: t.TempDir(), cut: map[string]int{}, relays: map[through]*loopback.Server{}}
+	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), caches: t.TempDir(), relays: map[through]*loopback.Server{}}
 	secure := grpc.Creds(m.certificates.server())
 	start := func() *meshtest.Server {
 		server := meshtest.StartServer(t, meshtest.OverStore(store), meshtest.GRPCOptions(secure))
@@ -124,7 +122,7 @@ func (m *mesh) difference(who client, c *config) string {
 }
 
 func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump) string {
-	want := c.keys(c.lane(who, c.routesType()))
+	want := c.keys(c.lane(who, c.routesKey().typeURL))
 	if who.dpds != noDPDS {
 		want[key{dynparam.MapTypeURL, who.dpds.resource()}] = true
 	}

@@ -86,18 +86,17 @@ func (r *run) changeLatencies() bool {
 func (r *run) cutOff() bool {
 	host, all := r.drawHost(), r.controls()
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	cut := slices.Clone(all[:1+r.IntN(len(all))])
-	for _, addr := range cut {
-		network.Cut(host, addr)
-	}
-	r.cut[host]++
-	r.later(func() {
-		r.cut[host]--
+	cut := all[:1+r.IntN(len(all))]
+	return r.disrupt(host, func() func() {
 		for _, addr := range cut {
-			network.Mend(host, addr)
+			network.Cut(host, addr)
+		}
+		return func() {
+			for _, addr := range cut {
+				network.Mend(host, addr)
+			}
 		}
 	})
-	return true
 }
 
 // restartClient ends a client for a while. In a round with lies it would start with them.

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"errors"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -88,19 +87,14 @@ var honestOps = []op{
 		return true
 	}},
 	{"the control plane refuses streams", 2, func(r *run) bool {
-		return r.disrupt(r.control, func() {
+		return r.disrupt(r.control, func() func() {
 			r.control.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
-			r.control.BreakStreams(errors.New("on purpose"))
-		}, func() { r.control.RefuseStreams(nil) })
+			r.control.BreakStreams(errOnPurpose)
+			return func() { r.control.RefuseStreams(nil) }
+		})
 	}},
-	{"the control plane stops sending", 3, func(r *run) bool {
-		var resume func()
-		return r.disrupt(r.control, func() { resume = r.control.StallSends() }, func() { resume() })
-	}},
-	{"the control plane stops reading", 3, func(r *run) bool {
-		var resume func()
-		return r.disrupt(r.control, func() { resume = r.control.StallReads() }, func() { resume() })
-	}},
+	{"the control plane stops sending", 3, func(r *run) bool { return r.disrupt(r.control, r.control.StallSends) }},
+	{"the control plane stops reading", 3, func(r *run) bool { return r.disrupt(r.control, r.control.StallReads) }},
 	{"a relay is killed, and restarts", 6, func(r *run) bool {
 		relay := r.relays[relaying[r.IntN(len(relaying))]]
 		return r.stop(relay, relay.Stop)
@@ -112,8 +106,10 @@ var honestOps = []op{
 // that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
 	who := r.clients[r.IntN(len(r.clients))]
-	if r.cut[hostID(who.name)] > 0 || r.cut[hostID(who.via.host())] > 0 || r.disrupted[r.control] || r.disrupted[r.dpdsServer(who.dpds)] || r.disrupted[r.relays[who.via]] {
-		return false
+	for _, needed := range []any{hostID(who.name), hostID(who.via.host()), r.control, r.dpdsServer(who.dpds), r.relays[who.via]} {
+		if r.disrupted[needed] {
+			return false
+		}
 	}
 	if r.within > settling { // Its client may have a connection that was lost, and not have noticed.
 		return false

@@ -29,7 +29,7 @@ type run struct {
 	newest *config
 	// lying says that the control plane lies at times in this round.
 	lying bool
-	// disrupted has the servers that are disrupted, and undo what ends the disruptions, of which the next lasts for so long.
+	// disrupted has the servers and hosts that are disrupted, and undo what ends the disruptions, of which the next lasts for so long.
 	disrupted map[any]bool
 	undo      []pending
 	lasts     time.Duration

@@ -1,16 +1,14 @@
 package soak
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/dynxds/dynxds/internal/loopback"
 )
@@ -42,21 +40,19 @@ func simulate(t *testing.T, p plan) (res result) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
+		begin, before := time.Now(), goleak.IgnoreCurrent()
+		t.Cleanup(func() {
+			time.Sleep(cooling)
+			synctest.Wait()
+			if err := goleak.Find(before); err != nil {
+				res.faults = append(res.faults, err.Error())
+			}
+		})
 		s := &simulation{TB: t, result: &res}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			defer s.cleanUp()
-			s.run(p)
-		}()
-		<-ended
+		var work sync.WaitGroup
+		work.Go(func() { s.run(p) })
+		work.Wait()
 		res.lasted = time.Since(begin)
-		time.Sleep(cooling)
-		synctest.Wait()
-		if left := othersOfTheBubble(); left != "" {
-			res.faults = append(res.faults, "goroutines are left:\n"+left)
-		}
 	})
 	return res
 }
@@ -66,20 +62,7 @@ type simulation struct {
 	testing.TB
 	*result
 
-	mu       sync.Mutex
-	cleanups []func()
-}
-
-func (s *simulation) Cleanup(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cleanups = append(s.cleanups, f)
-}
-
-func (s *simulation) cleanUp() {
-	for _, f := range slices.Backward(s.cleanups) {
-		f()
-	}
+	mu sync.Mutex
 }
 
 func (s *simulation) Errorf(format string, args ...any) {
@@ -125,21 +108,4 @@ func (s *simulation) run(p plan) {
 			r.round(of, events)
 		}
 	}
-}
-
-var bubbleOf = regexp.MustCompile(`synctest bubble \d+`)
-
-// othersOfTheBubble returns the stacks of the goroutines of the caller's bubble but for the caller's own and those of package testing.
-func othersOfTheBubble() string {
-	buf := make([]byte, 1<<20)
-	all := bytes.Split(buf[:runtime.Stack(buf, true)], []byte("\n\n"))
-	mine := bubbleOf.Find(all[0])
-	var left []string
-	for _, stack := range all[1:] {
-		head, _, _ := bytes.Cut(stack, []byte("\n"))
-		if bytes.Contains(head, append(mine, ']')) && !bytes.Contains(stack, []byte("testingSynctestTest")) && !bytes.Contains(stack, []byte("testing/synctest.Test(")) {
-			left = append(left, string(stack))
-		}
-	}
-	return strings.Join(left, "\n\n")
 }

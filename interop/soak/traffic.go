@@ -273,7 +273,7 @@ const (
 func (c *channel) arrived(cfg *config) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	routes, endpoints := cfg.lane(c.client, cfg.routesType()), cfg.lane(c.client, xdsmsg.EndpointType)
+	routes, endpoints := cfg.lane(c.client, cfg.routesKey().typeURL), cfg.lane(c.client, xdsmsg.EndpointType)
 	for method, clusters := range cfg.routes[routes] {
 		expected, from, inARow := map[end]bool{}, map[end]bool{}, 0
 		for _, cluster := range clusters {
