@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -76,14 +77,8 @@ type Request struct {
 // Server is go-control-plane's xDS server on a loopback port. It is safe for
 // concurrent use.
 type Server struct {
-	mode Mode
-	addr *loopback.Address
-	link *testutils.Link
-
-	// life serialises Stop and Restart.
-	life sync.Mutex
-	// stop ends the present run; nil while the server is stopped.
-	stop func()
+	mode   Mode
+	server *loopback.Server
 
 	mu      sync.Mutex
 	cache   cachev3.SnapshotCache
@@ -104,13 +99,17 @@ func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 // StartOver is Start for a Server behind a link, if link is not nil.
 func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
-	addr, err := loopback.Reserve()
+	s := &Server{mode: mode}
+	s.forget()
+	var wrap func(net.Listener) net.Listener
+	if link != nil {
+		wrap = link.Listener
+	}
+	var err error
+	s.server, err = loopback.StartServer(s.run, wrap)
 	xdstest.NoError(t, err)
-	t.Cleanup(addr.Release)
-	s := &Server{mode: mode, addr: addr, link: link}
-	s.Restart(t)
 	t.Cleanup(func() {
-		s.Stop()
+		s.server.Close()
 		if link != nil {
 			link.Wait()
 		}
@@ -129,7 +128,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 }
 
 // Addr returns "127.0.0.1:port". It stays the same across restarts.
-func (s *Server) Addr() string { return s.addr.String() }
+func (s *Server) Addr() string { return s.server.Addr() }
 
 // Bootstrap returns a bootstrap for this server and the node it serves.
 func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
@@ -140,14 +139,7 @@ func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
 }
 
 // Stop breaks every stream and stops listening, as a crash does.
-func (s *Server) Stop() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.stop != nil {
-		s.stop()
-		s.stop = nil
-	}
-}
+func (s *Server) Stop() { s.server.Stop() }
 
 // Restart stops the server and starts a new one without its state on the same address. From
 // its first request on it serves the resources, under the version that was used last, as a
@@ -156,39 +148,28 @@ func (s *Server) Stop() {
 func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	t.Helper()
 	s.Stop()
-	s.life.Lock()
-	defer s.life.Unlock()
-	listener, err := s.addr.Listen()
-	xdstest.NoError(t, err)
-	if s.link != nil {
-		listener = s.link.Listener(listener)
-	}
-
-	cache := cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)
-	s.mu.Lock()
-	s.cache = cache
-	s.mu.Unlock()
+	s.forget()
 	if len(resources) > 0 {
 		s.publish(t, resources)
 	}
+	xdstest.NoError(t, s.server.Restart())
+}
 
-	// Stop waits for the handlers, so that none of them outlives the test.
+// forget has the next run begin without a snapshot.
+func (s *Server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cache = cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)
+}
+
+// run returns what is served from a start until a stop, which waits for the handlers.
+func (s *Server) run() loopback.Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	ctx, cancel := context.WithCancel(context.Background())
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(server,
-		serverv3.NewServer(ctx, cache, s.callbacks(), s.mode.options()...))
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		// Ends with nil after Stop; an earlier end shows as refused
-		// connections.
-		_ = server.Serve(listener)
-	})
-	s.stop = func() {
-		// The streams first, so that their clients see them break.
-		server.Stop()
-		cancel()
-		serving.Wait()
-	}
+	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, s.cache, s.callbacks(), s.mode.options()...))
+	return loopback.Run{GRPC: server, EndStreams: cancel}
 }
 
 func (m Mode) options() []config.XDSOption {
