@@ -21,10 +21,7 @@ func (v *view) changes() any {
 			found = append(found, c)
 		}
 	}
-	view := changesView{list: listOf(len(all), found, 0, changes.Max, func(c changes.Change) changes.Change {
-		c.Name, c.Target, c.Server = name(c.Name), name(c.Target), name(c.Server)
-		return c
-	})}
+	view := changesView{list: listOf(len(all), found, 0, changes.Max, same)}
 	view.Started, view.Failures = split(outcomes.Histories(1, func(_ outcomes.Key, add func(int)) { add(0) })[0])
 	return view
 }

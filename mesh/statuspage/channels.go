@@ -3,25 +3,11 @@ package statuspage
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/xdsclient"
 )
-
-// channelView is a channel.
-type channelView struct {
-	Number   uint64    `json:"number"`
-	Target   string    `json:"target"`
-	Mode     string    `json:"mode"`
-	State    string    `json:"state"`
-	Reason   string    `json:"reason"`
-	Since    time.Time `json:"since"`
-	Clusters int       `json:"clusters"`
-	Waits    int       `json:"waits,omitempty"`
-	Why      string    `json:"why,omitempty"`
-	Error    string    `json:"error,omitempty"`
-}
 
 const channelsShown = 50
 
@@ -33,38 +19,18 @@ func (v *view) channels() any {
 			found = append(found, c)
 		}
 	}
-	return listOf(len(v.snap.channels), found, v.query.from("channels"), channelsShown, viewChannel)
-}
-
-func viewChannel(c inspect.Channel) channelView {
-	view := channelView{
-		Number: c.Number, Target: name(c.Target), Mode: c.Mode, State: string(c.State), Reason: clip(c.Reason, maxError), Since: c.Since,
-		Why: clip(c.Why, maxError),
-	}
-	if c.Config != nil {
-		view.Clusters, view.Waits, view.Error = c.Config.Clusters, c.Config.Waits, clip(c.Config.Error, maxError)
-	}
-	return view
+	return listOf(len(v.snap.channels), found, v.query.from("channels"), channelsShown, same)
 }
 
 // clientView is an xDS client of the process.
 type clientView struct {
-	Node      string       `json:"node"`
-	Cluster   string       `json:"cluster,omitempty"`
-	Bootstrap string       `json:"bootstrap"`
-	Targets   []string     `json:"targets"`
-	More      int          `json:"more,omitempty"` // targets
-	Servers   []serverView `json:"servers"`
-	States    []count      `json:"states"`
-}
-
-// serverView is a management server.
-type serverView struct {
-	URI       string `json:"uri"`
-	Connected bool   `json:"connected"`
-	Error     string `json:"error,omitempty"`
-	// Next is about when an unreachable one is tried again.
-	Next time.Time `json:"next,omitzero"`
+	Node      string             `json:"node"`
+	Cluster   string             `json:"cluster,omitempty"`
+	Bootstrap string             `json:"bootstrap"`
+	Targets   []string           `json:"targets"`
+	More      int                `json:"more,omitempty"` // targets
+	Servers   []livestate.Server `json:"servers"`
+	States    []count            `json:"states"`
 }
 
 // count is how often something occurs.
@@ -92,12 +58,16 @@ func (v *view) clients() any {
 
 func viewClient(c *xdsclient.Dump) clientView {
 	view := clientView{
-		Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Bootstrap: name(c.BootstrapSource),
-		Targets: names(c.Targets, targetsShown), Servers: []serverView{},
+		Node: c.Node.GetId(), Cluster: c.Node.GetCluster(), Bootstrap: c.BootstrapSource,
+		Targets: first(c.Targets, targetsShown), Servers: []livestate.Server{},
 	}
 	view.More = len(c.Targets) - len(view.Targets)
-	for _, s := range c.Servers[:min(len(c.Servers), serversShown)] {
-		view.Servers = append(view.Servers, serverView{name(s.URI), s.Connected, errorText(s.Err), s.NextAttempt})
+	for _, s := range first(c.Servers, serversShown) {
+		one := livestate.Server{URI: s.URI, Connected: s.Connected, NextAttempt: s.NextAttempt}
+		if s.Err != nil {
+			one.Error = s.Err.Error()
+		}
+		view.Servers = append(view.Servers, one)
 	}
 	states := make(map[string]int)
 	for i := range c.Resources {
@@ -111,7 +81,7 @@ func viewClient(c *xdsclient.Dump) clientView {
 func counts(m map[string]int) []count {
 	list := make([]count, 0, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, count{clip(name, maxName), m[name]})
+		list = append(list, count{name, m[name]})
 	}
 	return list
 }

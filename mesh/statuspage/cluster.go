@@ -91,7 +91,7 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 		if value == nil {
 			continue
 		}
-		c.Kind, c.Policy = value.Kind.String(), name(value.LBPolicy)
+		c.Kind, c.Policy = value.Kind.String(), value.LBPolicy
 		if value.Kind == xdsresource.ClusterAggregate {
 			v.members(ctx, g, i, channel, value, seen)
 			continue
@@ -144,17 +144,17 @@ func (v *view) members(ctx context.Context, g *graphView, i int, channel *inspec
 		c.Live = viewLive(&live)
 		for i, why := range livestate.MemberReasons(live.Members) {
 			m := &live.Members[i]
-			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: clip(why, maxError)}
+			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: why}
 		}
 	}
 	root, of := cmp.Or(c.root, c.full), c.Name
 	for _, member := range value.Underlying[:min(len(value.Underlying), membersShown)] {
 		m := uses[member]
-		m.ID, m.Name = clusterID(member), name(member)
+		m.ID, m.Name = clusterID(member), member
 		g.Clusters[i].Members = append(g.Clusters[i].Members, m)
 		if !seen[member] && len(g.Clusters) < 2*graphClusters {
 			seen[member] = true
-			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), full: member, root: root, Name: name(member), Of: of})
+			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), full: member, root: root, Name: member, Of: of})
 		}
 	}
 }
@@ -197,18 +197,17 @@ func memberOf(live *inspect.Cluster, member string) (inspect.Cluster, bool) {
 // viewLive shortens the state of a cluster.
 func viewLive(c *inspect.Cluster) *liveView {
 	return &liveView{
-		Cluster: inspect.Cluster{Phase: c.Phase, State: c.State, Notes: clip(c.Notes, maxError), Switching: c.Switching},
-		Why:     clip(livestate.Why(c), maxError),
+		Cluster: inspect.Cluster{Phase: c.Phase, State: c.State, Notes: c.Notes, Switching: c.Switching},
+		Why:     livestate.Why(c),
 	}
 }
 
-// priorities fills in the endpoints, up to a limit, with short names and texts.
+// priorities fills in the endpoints, up to a limit.
 func (c *clusterView) priorities(all []inspect.Priority, limit int) {
 	for i, why := range livestate.PriorityReasons(all) {
-		p := priorityView{all[i], clip(why, maxError)}
+		p := priorityView{all[i], why}
 		localities := p.Localities
 		p.Localities = []inspect.Locality{}
-		p.Use.Error = clip(p.Use.Error, maxError)
 		for _, l := range localities {
 			shown := min(len(l.Endpoints), limit)
 			limit -= shown
@@ -216,12 +215,9 @@ func (c *clusterView) priorities(all []inspect.Priority, limit int) {
 			if shown == 0 && len(l.Endpoints) > 0 {
 				continue
 			}
-			l.Region, l.Zone, l.SubZone = name(l.Region), name(l.Zone), name(l.SubZone)
-			l.Endpoints = append([]inspect.Endpoint{}, l.Endpoints[:shown]...)
+			l.Endpoints = first(l.Endpoints, shown)
 			for i := range l.Endpoints {
-				e := &l.Endpoints[i]
-				e.Addresses, e.Hostname, e.Error = names(e.Addresses, addressesShown), name(e.Hostname), clip(e.Error, maxError)
-				e.Proxy, e.Connected = name(e.Proxy), name(e.Connected)
+				l.Endpoints[i].Addresses = first(l.Endpoints[i].Addresses, addressesShown)
 			}
 			p.Localities = append(p.Localities, l)
 		}

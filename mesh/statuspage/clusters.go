@@ -24,40 +24,20 @@ type clustersView struct {
 
 // splitView compares the clusters of a route by their RPCs of the last minute.
 type splitView struct {
-	Route    string         `json:"route"`
-	Target   string         `json:"target"`
-	Clusters []splitCluster `json:"clusters"`
+	livestate.Split
+	// Shares are how many RPCs to each cluster have failed, in words.
+	Shares []string `json:"shares"`
 }
 
-type splitCluster struct {
-	Name  string   `json:"name"`
-	Rate  float64  `json:"rate"` // RPCs in a second
-	Ended uint64   `json:"ended"`
-	Share string   `json:"share"` // that failed
-	P50   *float64 `json:"p50,omitempty"`
-	P99   *float64 `json:"p99,omitempty"`
-}
-
-// rowView is a cluster.
+// rowView is a cluster, without its routes and bad endpoints.
 type rowView struct {
-	ID        string              `json:"id"`
-	Channel   uint64              `json:"channel,omitempty"`
-	Name      string              `json:"name"`
-	Target    string              `json:"target,omitempty"`
-	Health    livestate.Health    `json:"health"`
-	Since     time.Time           `json:"since,omitzero"`
-	Error     string              `json:"error,omitempty"`
-	Endpoints livestate.Endpoints `json:"endpoints"`
+	livestate.Cluster
+	ID      string `json:"id"`
+	Channel uint64 `json:"channel,omitempty"`
 	// Rate is RPCs in a second, of the last ten seconds.
-	Rate     float64  `json:"rate"`
-	InFlight int64    `json:"in_flight"`
-	Ended    uint64   `json:"ended"` // in the last minute
-	Failed   uint64   `json:"failed"`
-	Share    string   `json:"share"`
-	P50      *float64 `json:"p50,omitempty"`
-	P99      *float64 `json:"p99,omitempty"`
-	Retries  uint64   `json:"retries"`
-	Hedges   uint64   `json:"hedges"`
+	Rate float64 `json:"rate"`
+	// Share is how many RPCs of the last minute have failed, in words.
+	Share string `json:"share"`
 	// Started and Failures are those of each second of the last minute, the oldest first.
 	Started  []uint32 `json:"started"`
 	Failures []uint32 `json:"failures"`
@@ -107,7 +87,7 @@ func (v *view) clusters() any {
 		slices.SortStableFunc(found, order)
 	}
 	view.States = counts(states)
-	view.list = listOf(len(p.Clusters), found, v.query.from(section), clustersShown, func(c *livestate.Cluster) rowView { return v.row(c, view.Targets) })
+	view.list = listOf(len(p.Clusters), found, v.query.from(section), clustersShown, v.row)
 	history(view.Items, found[view.From:])
 	for i := range p.Splits {
 		switch s := &p.Splits[i]; {
@@ -122,28 +102,17 @@ func (v *view) clusters() any {
 }
 
 func viewSplit(s *livestate.Split) splitView {
-	view := splitView{Route: name(s.Route), Target: name(s.Target)}
+	view := splitView{Split: *s}
 	for i := range s.Clusters {
-		c := &s.Clusters[i]
-		m := &c.Minute
-		view.Clusters = append(view.Clusters, splitCluster{name(c.Name), m.Rate(), m.Ended, livestate.Percent(m.Share()), m.P50, m.P99})
+		view.Shares = append(view.Shares, livestate.Percent(s.Clusters[i].Minute.Share()))
 	}
 	return view
 }
 
 // row describes a cluster, without its history.
-func (v *view) row(c *livestate.Cluster, targets bool) rowView {
-	m := minute(c)
-	r := rowView{
-		ID: clusterID(c.Name), Channel: v.channelOf(c.Target), Name: name(c.Name), Health: c.Health, Since: c.Since, Error: clip(c.Error, maxError),
-		Endpoints: c.Endpoints, Ended: m.Ended, Failed: m.Failed, Share: livestate.Percent(m.Share()), P50: m.P50, P99: m.P99,
-	}
-	if targets {
-		r.Target = name(c.Target)
-	}
-	if c.RPCs != nil {
-		r.InFlight, r.Retries, r.Hedges = c.RPCs.InFlight, c.RPCs.Retries, c.RPCs.Hedges
-	}
+func (v *view) row(c *livestate.Cluster) rowView {
+	r := rowView{Cluster: *c, ID: clusterID(c.Name), Channel: v.channelOf(c.Target), Share: livestate.Percent(minute(c).Share())}
+	r.Routes, r.BadEndpoints = nil, nil
 	return r
 }
 

@@ -104,7 +104,7 @@ func (s *stream) send(v *view, changed bool) error {
 		if !changed && !polled[name] && !v.unfinished(name) {
 			continue
 		}
-		content, err := json.Marshal(sections[name](v))
+		content, err := json.Marshal(clipped(sections[name](v)))
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 		return explain.InProcess(ctx, request)
 	}()
 	if err != nil {
-		refuse(w, http.StatusBadRequest, errorText(err))
+		refuse(w, http.StatusBadRequest, clip(err.Error(), maxError))
 		return
 	}
 	h.writeJSON(w, shorten(e))

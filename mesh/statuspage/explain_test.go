@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -65,7 +66,7 @@ func TestExplainOneOfSeveralChannels(t *testing.T) {
 		xdstest.NoError(t, call(t, conn))
 	}
 	var outcomes []string
-	for _, c := range section[list[channelView]](t, h, "channels").Items {
+	for _, c := range section[list[inspect.Channel]](t, h, "channels").Items {
 		w := get(t, h, fmt.Sprintf("/explain?target=xds:///service&method=/a.B/C&channel=%d", c.Number))
 		var got struct{ Explanation explain.Explanation }
 		xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))

@@ -102,7 +102,7 @@ func (v *view) graph() any {
 			channel = c
 		}
 		if i < choicesShown {
-			g.Channels = append(g.Channels, channelChoice{c.Number, name(c.Target)})
+			g.Channels = append(g.Channels, channelChoice{c.Number, c.Target})
 		} else {
 			g.More++
 		}
@@ -123,14 +123,14 @@ func (v *view) graph() any {
 func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	config := channel.Config
 	if config == nil {
-		g.Why = clip(channel.Why, maxError)
+		g.Why = channel.Why
 		return
 	}
 	g.Config = &configView{
-		Version: config.Version, WaitsFor: names(config.WaitsFor, inspect.MaxWaits), Waits: config.Waits, Error: clip(config.Error, maxError),
+		Version: config.Version, WaitsFor: first(config.WaitsFor, inspect.MaxWaits), Waits: config.Waits, Error: config.Error,
 	}
 	if config.NextRoutes != nil {
-		g.Config.Next = name(config.NextRoutes.Name)
+		g.Config.Next = config.NextRoutes.Name
 	}
 	client := v.snap.clientOf(channel)
 	if client == nil {
@@ -142,7 +142,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	if l, _ := valueOf[*xdsresource.Listener](listener); l == nil {
 		g.Why = "There is no Listener yet."
 		if channel.Mode == "DNS" {
-			g.Why = "DNS resolves the channel: " + clip(channel.Reason, maxError)
+			g.Why = "DNS resolves the channel: " + channel.Reason
 		}
 		return
 	}
@@ -159,7 +159,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = fmt.Sprintf("None of the %d virtual hosts is for the channel.", len(routes.VirtualHosts))
 		return
 	}
-	g.Host = &hostView{Name: name(host.Name), Domains: names(host.Domains, domainsShown), Others: len(routes.VirtualHosts) - 1}
+	g.Host = &hostView{Name: host.Name, Domains: first(host.Domains, domainsShown), Others: len(routes.VirtualHosts) - 1}
 	v.routes(g, host, channel.Target)
 	v.clustersOf(g, channel, client)
 }
@@ -177,7 +177,7 @@ func valueOf[T any](e *entry) (T, bool) {
 // node describes a resource; one that is not watched has no state.
 func (v *view) node(e *entry, typ, resource string) *resourceView {
 	if e == nil {
-		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: name(resource)}}
+		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: resource}}
 	}
 	r := v.resource(e)
 	return &r
@@ -188,7 +188,7 @@ func (v *view) node(e *entry, typ, resource string) *resourceView {
 func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string) {
 	find, route := v.query.search("graph"), v.query.get("graph", "route")
 	chosen := chosenCluster(host, v.query.get("graph", "cluster"))
-	g.Chosen = name(chosen)
+	g.Chosen = chosen
 	if g.Choose = len(host.Routes) > routesShown && find == "" && route == "" && chosen == ""; g.Choose {
 		g.Routes.Total = len(host.Routes)
 		return
@@ -209,7 +209,7 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string
 		return viewRoute(i, host.Routes[i], traffic)
 	})
 	if chosen != "" && route == "" {
-		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), full: chosen, Name: name(chosen)})
+		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), full: chosen, Name: chosen})
 		return
 	}
 	seen := map[string]bool{"": true}
@@ -219,7 +219,7 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string
 			case seen[d.Cluster]:
 				continue
 			case len(g.Clusters) < graphClusters:
-				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), full: d.Cluster, Name: name(d.Cluster)})
+				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), full: d.Cluster, Name: d.Cluster})
 			default:
 				g.MoreClusters++
 			}
@@ -295,14 +295,14 @@ func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
 
 func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) routeView {
 	label := outcomes.RouteLabel(r.Name, r.Match.Paths())
-	view := routeView{Index: i, Name: name(r.Name), Match: clip(explain.DescribeMatch(&r.Match), maxName)}
+	view := routeView{Index: i, Name: r.Name, Match: explain.DescribeMatch(&r.Match)}
 	switch a := r.Action.(type) {
 	case *xdsresource.DirectResponse:
 		view.Action = fmt.Sprintf("fails with %v (status %d)", a.Code, a.HTTPStatus)
 	case *xdsresource.Redirect:
 		view.Action = fmt.Sprintf("fails with %v (redirect, status %d)", a.Code, a.HTTPStatus)
 	case *xdsresource.Unroutable:
-		view.Action = "fails with UNAVAILABLE: " + clip(a.Reason, maxError)
+		view.Action = "fails with UNAVAILABLE: " + a.Reason
 	}
 	for d := range destinations(r) {
 		if len(view.To) == destinationsShown {
@@ -312,9 +312,9 @@ func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) ro
 			d.Traffic = traffic[outcomes.Key{Route: label, Cluster: d.Cluster}]
 		}
 		if d.Cluster == "" {
-			d.Cluster, d.ID = "the cluster that the header "+name(d.ID)+" names", ""
+			d.Cluster, d.ID = "the cluster that the header "+d.ID+" names", ""
 		} else {
-			d.Cluster, d.ID = name(d.Cluster), clusterID(d.Cluster)
+			d.ID = clusterID(d.Cluster)
 		}
 		view.To = append(view.To, d)
 	}

@@ -51,8 +51,6 @@ func (v *view) overview() any {
 	o.Verdict = &verdict
 	for i, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
 		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: p.methods[i]}
-		view.Text, view.Subject = clip(x.Text, maxError), name(x.Subject)
-		view.Cluster, view.Server = name(x.Cluster), name(x.Server)
 		if x.Cluster != "" {
 			view.ID = clusterID(x.Cluster)
 		}

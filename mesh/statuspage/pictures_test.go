@@ -123,11 +123,11 @@ func TestBrowserComparesTheClustersOfARoute(t *testing.T) {
 		_ = call(t, conn)
 	}
 	got := await(t, h, "clusters", func(c clustersView) bool {
-		return len(c.Splits) == 1 && len(c.Splits[0].Clusters) == 2 && c.Splits[0].Clusters[0].P99 != nil && c.Splits[0].Clusters[0].Ended+c.Splits[0].Clusters[1].Ended == 50
+		return len(c.Splits) == 1 && len(c.Splits[0].Clusters) == 2 && c.Splits[0].Clusters[0].Minute.P99 != nil && c.Splits[0].Clusters[0].Minute.Ended+c.Splits[0].Clusters[1].Minute.Ended == 50
 	})
 	s := got.Splits[0]
 	v1, v2 := s.Clusters[0], s.Clusters[1]
-	if s.Route != "/grpc.testing.TestService/*" || s.Target != "xds:///"+service || v1.Name != "shop;version=v1" || v1.Share != "0 %" || v2.Name != "shop;version=v2" || v2.Share != "100 %" || v2.P99 != nil {
+	if s.Route != "/grpc.testing.TestService/*" || s.Target != "xds:///"+service || v1.Name != "shop;version=v1" || s.Shares[0] != "0 %" || v2.Name != "shop;version=v2" || s.Shares[1] != "100 %" || v2.Minute.P99 != nil {
 		t.Errorf("the route is %+v", s)
 	}
 	if found := section[clustersView](t, h, "clusters", "clusters.q", "nothing"); len(found.Splits) != 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/clients"
 )
 
 // plane is a control plane of the process.
@@ -101,9 +102,9 @@ func (v *view) served() any {
 }
 
 func viewServed(r *controlplane.Resource) servedResource {
-	view := servedResource{Type: typeurl.ShortName(r.Any().GetTypeUrl()), Name: name(r.Name()), Version: name(r.Version()), Bytes: len(r.Any().GetValue())}
+	view := servedResource{Type: typeurl.ShortName(r.Any().GetTypeUrl()), Name: r.Name(), Version: r.Version(), Bytes: len(r.Any().GetValue())}
 	if p := r.Parameters(); !p.IsZero() {
-		view.Variant = name(p.String())
+		view.Variant = p.String()
 	}
 	return view
 }
@@ -115,43 +116,24 @@ type peersView struct {
 	NACKs int `json:"nacks"`
 }
 
+// peerView is a client as "dynxds clients" shows it, with the names that it subscribes to.
 type peerView struct {
+	clients.Client
 	ID       uint64     `json:"id"`
-	Node     string     `json:"node"`
-	Cluster  string     `json:"cluster,omitempty"`
-	Agent    string     `json:"agent,omitempty"`
-	Peer     string     `json:"peer"`
-	Protocol string     `json:"protocol"`
 	Standing string     `json:"standing"`
 	Types    []peerType `json:"types"`
 }
 
-// peerType is what a client has of a type.
 type peerType struct {
-	Type     string   `json:"type"`
-	Wildcard bool     `json:"wildcard,omitempty"`
-	Names    []string `json:"names"`
-	Total    int      `json:"total"` // names
-	Reply    string   `json:"reply"`
-	Sent     string   `json:"sent,omitempty"`
-	ACKed    string   `json:"acked,omitempty"`
-	// NACK is the error of the last NACK if it is the last reply.
-	NACK   string  `json:"nack,omitempty"`
-	Errors []fault `json:"errors,omitempty"`
-}
-
-// fault is an error that a client was sent in place of a resource.
-type fault struct {
-	Name  string `json:"name"`
-	Error string `json:"error"`
+	clients.Type
+	Subscribed []string `json:"subscribed"`
 }
 
 const (
 	peersShown     = 25
 	peerTypesShown = 20
-	// These two are fewer than controlplane.Server.Overview has.
-	peerNamesShown  = 10
-	peerErrorsShown = 10
+	// This is fewer than controlplane.Server.Overview has.
+	peerNamesShown = 10
 )
 
 func (v *view) peers() any {
@@ -178,29 +160,10 @@ func (v *view) peers() any {
 }
 
 func viewPeer(c *controlplane.ClientStatus) peerView {
-	view := peerView{
-		ID: c.ID, Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Protocol: c.Protocol.String(), Standing: standing(c, time.Now()), Types: []peerType{},
-		Agent: name(strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())),
-	}
-	if c.Peer != nil {
-		view.Peer = name(c.Peer.String())
-	}
-	for i := range c.Types[:min(len(c.Types), peerTypesShown)] {
-		view.Types = append(view.Types, viewPeerType(&c.Types[i]))
-	}
-	return view
-}
-
-func viewPeerType(t *controlplane.TypeStatus) peerType {
-	view := peerType{
-		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: t.NameCount, Names: names(t.Names, peerNamesShown),
-		Reply: t.Reply.String(), Sent: name(t.SentVersion), ACKed: name(t.ACKedVersion),
-	}
-	if t.Reply == controlplane.ReplyNACK && t.NACK != nil {
-		view.NACK = clip(t.NACK.Version+": "+t.NACK.Err.Message(), maxError)
-	}
-	for _, e := range t.Errors[:min(len(t.Errors), peerErrorsShown)] {
-		view.Errors = append(view.Errors, fault{name(e.Name), clip(e.Err.Message(), maxError)})
+	view := peerView{Client: clients.ViewOf(c), ID: c.ID, Standing: standing(c, time.Now()), Types: []peerType{}}
+	view.Agent = strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())
+	for i, t := range first(view.Client.Types, peerTypesShown) {
+		view.Types = append(view.Types, peerType{t, first(c.Types[i].Names, peerNamesShown)})
 	}
 	return view
 }

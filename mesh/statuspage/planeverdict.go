@@ -76,7 +76,7 @@ func (f *planeFacts) judge() livestate.Verdict {
 		if c.Published != nil && c.Published.Warnings > 0 {
 			valid += ", " + faults.Count(c.Published.Warnings, "warning")
 		}
-		add("plane", fmt.Sprintf("%s %s %s", c.Place, name(c.Name), valid))
+		add("plane", fmt.Sprintf("%s %s %s", c.Place, c.Name, valid))
 	}
 	if f.clients() > 0 {
 		add("peers", fmt.Sprintf("%d in sync, %d behind, %d refusing", f.inSync, f.behind, f.refusing))
@@ -131,7 +131,7 @@ func configurationProblems(s *planestate.State) (all []problemView) {
 	}
 	for _, p := range s.Problems() {
 		all = append(all, problemView{Problem: livestate.Problem{
-			Severity: severity, Kind: "documents", Subject: s.Place + " " + name(s.Name), Text: clip(p.Text(true), maxError), Since: p.Since,
+			Severity: severity, Kind: "documents", Subject: s.Place + " " + s.Name, Text: p.Text(true), Since: p.Since,
 		}})
 	}
 	return all
@@ -152,8 +152,8 @@ func addRefusal(o *overview, known map[string]int, c *controlplane.ClientStatus,
 		return
 	}
 	o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
-		Severity: livestate.Failing, Kind: "client", Subject: "client " + name(c.Node.GetId()),
-		Text: clip(fmt.Sprintf("refuses %s version %s: %s", typeurl.ShortName(t.TypeURL), t.NACK.Version, text), maxError),
+		Severity: livestate.Failing, Kind: "client", Subject: "client " + c.Node.GetId(),
+		Text: fmt.Sprintf("refuses %s version %s: %s", typeurl.ShortName(t.TypeURL), t.NACK.Version, text),
 	}})
 	known[t.TypeURL+text] = len(o.Problems) - 1
 }

@@ -81,6 +81,9 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
+// same is the item of a list whose elements are shown as they are.
+func same[T any](item T) T { return item }
+
 // listOf returns the part of a list that is asked for: at most limit items from the given index
 // on, or the last ones if the list has become shorter. Only these are made.
 func listOf[S, T any](total int, found []S, from, limit int, item func(S) T) list[T] {

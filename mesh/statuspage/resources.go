@@ -17,17 +17,10 @@ type resourceView struct {
 	// Bytes is the size of the version in use.
 	Bytes int `json:"bytes,omitempty"`
 	// Ignored and Warnings count the ignored fields. Fields lists them for what is unfolded.
-	Ignored  int           `json:"ignored,omitempty"`
-	Warnings int           `json:"warnings,omitempty"`
-	Open     bool          `json:"open,omitempty"`
-	Fields   []ignoredView `json:"fields,omitempty"`
-}
-
-type ignoredView struct {
-	Path    string `json:"path"`
-	Reason  string `json:"reason"`
-	Warning bool   `json:"warning,omitempty"`
-	Places  int    `json:"places,omitempty"`
+	Ignored  int                    `json:"ignored,omitempty"`
+	Warnings int                    `json:"warnings,omitempty"`
+	Open     bool                   `json:"open,omitempty"`
+	Fields   []explain.IgnoredField `json:"fields,omitempty"`
 }
 
 // resourcesView is the resources of all clients.
@@ -67,30 +60,19 @@ func (v *view) resources() any {
 
 // resource describes a resource with its ignored fields.
 func (v *view) resource(e *entry) resourceView {
-	r := viewResource(e)
 	ignored := e.Ignored()
-	r.Ignored = len(ignored)
+	r := resourceView{ResourceStatus: *explain.StatusOf(e.ResourceDump), ID: e.id(), Bytes: len(e.Any().GetValue()), Ignored: len(ignored)}
 	r.Open = slices.Contains(v.query.open, r.ID)
 	if len(v.snap.clients) > 1 {
-		r.Client = name(e.client.Node.GetId())
+		r.Client = e.client.Node.GetId()
 	}
 	for _, i := range ignored {
 		if i.Severity == xdsclient.SeverityWarning {
 			r.Warnings++
 		}
 		if r.Open {
-			r.Fields = append(r.Fields, ignoredView{clip(i.Path, maxName), clip(i.Reason, maxError), i.Severity == xdsclient.SeverityWarning, i.Places})
+			r.Fields = append(r.Fields, explain.IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: i.Places})
 		}
 	}
 	return r
-}
-
-// viewResource describes a resource with short names and texts.
-func viewResource(e *entry) resourceView {
-	status := *explain.StatusOf(e.ResourceDump)
-	for _, text := range []*string{&status.Type, &status.Name, &status.Version, &status.Server, &status.Variant, &status.ErrorVersion} {
-		*text = name(*text)
-	}
-	status.Error = clip(status.Error, maxError)
-	return resourceView{ResourceStatus: status, ID: e.id(), Bytes: len(e.Any().GetValue())}
 }

@@ -52,7 +52,7 @@ func TestRejectedVersion(t *testing.T) {
 
 	peers := await(t, h, "peers", func(p peersView) bool { return p.NACKs == 1 }, "peers.state", "trouble")
 	for _, typ := range peers.Items[0].Types {
-		if nacked := typ.Type == "Cluster"; nacked != (typ.Reply == "NACK") || nacked != strings.Contains(typ.NACK, "lb_policy") {
+		if nacked := typ.Type.Type == "Cluster"; nacked != typ.Refuses() || nacked != strings.Contains(typ.Error, "lb_policy") {
 			t.Errorf("control plane: %+v", typ)
 		}
 	}
@@ -114,7 +114,7 @@ func TestIgnoredFields(t *testing.T) {
 		t.Fatalf("with ignored fields: %+v, want the Cluster alone, folded", got.Items)
 	}
 	got = section[resourcesView](t, h, "resources", "resources.state", "ignored", "open", got.Items[0].ID)
-	if f := got.Items[0].Fields; len(f) != 2 || f[0].Path != "lb_subset_config" || !f[0].Warning || f[1].Path != "connect_timeout" || f[1].Warning {
+	if f := got.Items[0].Fields; len(f) != 2 || f[0].Path != "lb_subset_config" || f[0].Severity != "warning" || f[1].Path != "connect_timeout" || f[1].Severity == "warning" {
 		t.Errorf("fields %+v, want lb_subset_config, which matters, and connect_timeout", f)
 	}
 }
@@ -237,7 +237,7 @@ func withoutTraffic(routes []routeView) []routeView {
 }
 
 func TestText(t *testing.T) {
-	if got := name(strings.Repeat("é", 32<<10)); len(got) > maxName+20 || !strings.HasSuffix(got, "… (65536 bytes)") {
+	if got := clip(strings.Repeat("é", 32<<10), maxName); len(got) > maxName+20 || !strings.HasSuffix(got, "… (65536 bytes)") {
 		t.Errorf("name of 64 KiB: %q", got)
 	}
 	for _, tc := range []struct {

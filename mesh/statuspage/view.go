@@ -52,7 +52,7 @@ func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 	v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h.refresh), query: q}
 	answer := map[string]any{"now": time.Now()}
 	for _, name := range q.sections {
-		answer[name] = sections[name](v)
+		answer[name] = clipped(sections[name](v))
 	}
 	h.writeJSON(w, answer)
 }

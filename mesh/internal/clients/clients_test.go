@@ -161,12 +161,12 @@ func TestBounds(t *testing.T) {
 		}
 		s.Types = append(s.Types, typ)
 	}
-	content, err := json.Marshal(viewOf(&s))
+	content, err := json.Marshal(ViewOf(&s))
 	xdstest.NoError(t, err)
 	if most := maxTypes * (maxErrors + 2) * (maxName + maxError + 200); len(content) > most {
 		t.Errorf("the client has %d bytes, want at most %d", len(content), most)
 	}
-	c := viewOf(&s)
+	c := ViewOf(&s)
 	if c.MoreTypes != 2*maxTypes || c.Types[0].MoreErrors != 2*maxErrors || !c.refuses() {
 		t.Errorf("%d types and %d errors are left out", c.MoreTypes, c.Types[0].MoreErrors)
 	}

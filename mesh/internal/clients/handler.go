@@ -93,7 +93,7 @@ func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
 func answerOf(id string, all []controlplane.ClientStatus, onlyNACKs bool) Answer {
 	answer := Answer{Replica: id, Time: time.Now(), Clients: make([]Client, 0, len(all))}
 	for i := range all {
-		c := viewOf(&all[i])
+		c := ViewOf(&all[i])
 		if onlyNACKs {
 			if !c.refuses() {
 				continue

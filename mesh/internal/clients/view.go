@@ -97,8 +97,8 @@ func (c *Client) has(is func(*Type) bool) bool {
 	return false
 }
 
-// viewOf returns the client of a stream.
-func viewOf(s *controlplane.ClientStatus) Client {
+// ViewOf returns the client of a stream, with short texts and lists.
+func ViewOf(s *controlplane.ClientStatus) Client {
 	n := s.Node
 	c := Client{
 		Node: faults.Shorten(n.GetId(), maxName), Cluster: faults.Shorten(n.GetCluster(), maxName),

@@ -11,18 +11,24 @@ const ms = n => n < 0.1 ? "< 0.1 ms" : n >= 1000 ? `${(n / 1000).toFixed(1)} s` 
 // told are the clusters whose errors stand among the problems.
 const told = c => c.health === "failing" || c.health === "degraded";
 
+// none is what is counted for a cluster without RPCs.
+const none = {minute: {ended: 0, failed: 0}, retries: 0, hedges: 0};
+
 export function clusters(list, chosen) {
-  const row = c => ({key: `c${c.channel}${c.id}`, chosen: c.id === chosen, cells: [
-    [health(c.health, c.error), c.since && h("span.meta", null, " for ", since(c.since))],
-    [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), c.target && h(".meta", null, name(c.target)),
-      c.error && !told(c) && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
-    c.started.some(n => n > 0) && sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(c.failed, "failure")}`),
-    c.started.some(n => n > 0) && rate(c.rate),
-    c.ended ? h(c.failed ? "span.failed" : "span", {title: `${number(c.failed)} of ${number(c.ended)} RPCs of the last minute`}, c.share) : null,
-    c.p99 !== undefined && [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)],
-    c.retries + c.hedges ? [number(c.retries), c.hedges > 0 && ` + ${plural(c.hedges, "hedge")}`] : null,
-    endpoints(c.endpoints),
-  ]});
+  const row = c => {
+    const {minute, retries, hedges} = c.rpcs ?? none;
+    return {key: `c${c.channel}${c.id}`, chosen: c.id === chosen, cells: [
+      [health(c.health, c.error), c.since && h("span.meta", null, " for ", since(c.since))],
+      [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), list.targets && h(".meta", null, name(c.target)),
+        c.error && !told(c) && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
+      c.started.some(n => n > 0) && sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(minute.failed, "failure")}`),
+      c.started.some(n => n > 0) && rate(c.rate),
+      minute.ended ? h(minute.failed ? "span.failed" : "span", {title: `${number(minute.failed)} of ${number(minute.ended)} RPCs of the last minute`}, c.share) : null,
+      minute.p99_ms !== undefined && [ms(minute.p50_ms), h("span.meta", null, " / "), ms(minute.p99_ms)],
+      retries + hedges ? [number(retries), hedges > 0 && ` + ${plural(hedges, "hedge")}`] : null,
+      endpoints(c.endpoints),
+    ]};
+  };
   return [empty(list, "No channel has a cluster yet."),
     list.found > 0 && table("Clusters", ["State", "Cluster", "RPCs, 60 s", "RPC/s", "Errors", "p50 / p99", "Retries", "Endpoints"], list.items.map(row), [3, 4, 5, 6]),
     pager("clusters", list), (list.splits ?? []).map(s => split(s, list.targets)), list.more_splits > 0 && h("p.soft", null, `and ${plural(list.more_splits, "more route")} with several clusters`)];
@@ -30,9 +36,9 @@ export function clusters(list, chosen) {
 
 // split compares the clusters of a route.
 function split(s, targets) {
-  const row = c => ({key: `s${s.target}\n${s.route}\n${c.name}`, cells: [
-    name(c.name), rate(c.rate), c.ended ? h(c.share === "0 %" ? "span" : "span.failed", null, c.share) : null,
-    c.p99 !== undefined && [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)]]});
+  const row = ({name: of, minute: m}, i) => ({key: `s${s.target}\n${s.route}\n${of}`, cells: [
+    name(of), rate(m.started / Math.max(m.seconds, 1)), m.ended ? h(m.failed ? "span.failed" : "span", null, s.shares[i]) : null,
+    m.p99_ms !== undefined && [ms(m.p50_ms), h("span.meta", null, " / "), ms(m.p99_ms)]]});
   return h(".split", {"data-key": `s${s.target}\n${s.route}`}, h("h3", null, "Route ", name(s.route), targets && h("span.meta", null, " of ", name(s.target))),
     table("Clusters of the route", ["Cluster", "RPC/s", "Errors", "p50 / p99"], s.clusters.map(row), [1, 2, 3]));
 }

@@ -25,7 +25,7 @@ export function ignored(r) {
   return h(".small", null,
     h("button.link", {type: "button", "data-open": r.id, "aria-expanded": r.open ? "true" : "false"}, (r.open ? "▾ " : "▸ ") + text),
     r.open && h("ul.fields", null, (r.fields ?? []).map(f => h("li", null,
-      f.warning && [h("span.badge.warn", null, "! matters"), " "], h("code", null, f.path), ": ", f.reason, f.places > 1 && ` (at ${f.places} places)`))));
+      f.severity === "warning" && [h("span.badge.warn", null, "! matters"), " "], h("code", null, f.path), ": ", f.reason, f.places > 1 && ` (at ${f.places} places)`))));
 }
 
 // node is the box of a resource.

@@ -20,8 +20,8 @@ export const render = {
       [set("graph.channel", c.number, name(c.target)), h("span.meta", null, ` #${c.number}`)],
       badge(c.state),
       [badge(c.mode), h("span.meta", null, " for ", since(c.since))],
-      number(c.clusters),
-      [c.why || c.reason, c.waits > 0 && h(".meta", null, `A newer configuration waits for ${plural(c.waits, "cluster")}.`), error(c.error)],
+      number(c.config?.clusters ?? 0),
+      [c.why || c.reason, c.config?.waits > 0 && h(".meta", null, `A newer configuration waits for ${plural(c.config.waits, "cluster")}.`), error(c.config?.error)],
     ]});
     show(body, empty(list, "No channel of the scheme xds has been used yet."),
       list.found > 0 && table("Channels", ["Target", "State", "Source", "Clusters", "Why"], list.items.map(row), [3]), pager("channels", list));
@@ -30,7 +30,7 @@ export const render = {
   clients(list, body) {
     tally("clients", list.total, list.total);
     const server = s => h("li", null, "Server ", name(s.uri), " ",
-      badge(s.error ? "unreachable" : s.connected ? "connected" : "connecting"), error(s.error), s.next && h("span.meta", null, "next attempt in about ", until(s.next)));
+      badge(s.error ? "unreachable" : s.connected ? "connected" : "connecting"), error(s.error), s.next_attempt && h("span.meta", null, "next attempt in about ", until(s.next_attempt)));
     const client = c => h("li", {"data-key": c.node + c.bootstrap},
       h(".head", null, h("h3", null, "Node ", name(c.node)),
         h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),
@@ -91,13 +91,13 @@ export const render = {
 
   peers(list, body) {
     tally("peers", number(list.total) + (list.nacks ? `, ${number(list.nacks)} refusing` : ""), list.total);
-    const type = t => h("li", {"data-key": t.type}, badge(t.reply), " ", t.type, " ",
-      h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.total, "name"),
-        t.names.length > 0 && [": ", names(t.names), t.total > t.names.length && " …"]),
-      error(t.nack), (t.errors ?? []).map(e => error(`Error sent for ${e.name}: ${e.error}`, ".warn")));
+    const type = t => h("li", {"data-key": t.type}, badge(t.state), " ", t.type, " ",
+      h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.names, "name"),
+        t.subscribed.length > 0 && [": ", names(t.subscribed), t.names > t.subscribed.length && " …"]),
+      error(t.refused && `${t.refused}: ${t.error}`), (t.resource_errors ?? []).map(e => error(`Error sent for ${e.name}: ${e.error}`, ".warn")));
     const peer = p => h("li", {"data-key": `p${p.id}`},
       h(".head", null, badge(p.standing), " ", h("h3", null, name(p.node, "(no node id)")),
-        h("p.meta", null, `stream ${p.id} · ${p.protocol} · `, name(p.peer), p.cluster && [" · cluster ", name(p.cluster)], p.agent && [" · ", name(p.agent)])),
+        h("p.meta", null, `stream ${p.id} · ${p.protocol} · `, name(p.address), p.cluster && [" · cluster ", name(p.cluster)], p.agent && [" · ", name(p.agent)])),
       h("ul.plain.small", null, p.types.map(type)));
     show(body, empty(list, "No client is connected."), h("ul.plain", null, list.items.map(peer)), pager("peers", list));
   },
