@@ -38,10 +38,9 @@ func (u *clusterUses) add(name string, share float64) { u.of(name).share += shar
 func (u *clusterUses) mirror(name string) { u.of(name).mirror = true }
 
 // add adds the description of a cluster.
-func (e *explainer) add(c Cluster) (at int) {
-	at = len(e.out.Clusters)
-	e.out.Clusters, e.described[c.Name] = append(e.out.Clusters, c), at
-	return at
+func (e *explainer) add(c Cluster) {
+	e.described[c.Name] = len(e.out.Clusters)
+	e.out.Clusters = append(e.out.Clusters, c)
 }
 
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
@@ -50,6 +49,7 @@ func (e *explainer) describeClusters() {
 	for _, u := range e.clusters.list {
 		e.describeCluster(Cluster{Name: u.name, Share: percent(u.share), Mirror: u.mirror})
 	}
+	e.annotate()
 }
 
 // describeCluster adds a cluster, unless it is there already as a member of another one.
@@ -61,9 +61,6 @@ func (e *explainer) describeCluster(c Cluster) {
 	}
 	value := e.clusterValue(&c)
 	if value == nil {
-		if state, ok := e.liveCluster(c.Name); ok {
-			c.setPhase(&state)
-		}
 		e.add(c)
 		return
 	}
@@ -143,19 +140,14 @@ func (e *explainer) describeAggregate(c Cluster) {
 		return
 	}
 	c.Members = walk.Leaves
-	e.liveCluster(c.Name) // It has the state of its members.
-	at := e.add(c)
+	e.add(c)
 	for _, name := range c.Members {
 		e.describeCluster(Cluster{Name: name, Of: c.Name})
 	}
-	e.chooseMember(&e.out.Clusters[at])
 }
 
-// chooseMember sets which member of an aggregate cluster gets the RPCs.
+// chooseMember sets which member of an aggregate cluster gets the RPCs, by how its members are.
 func (e *explainer) chooseMember(c *Cluster) {
-	if e.liveAggregate(c) {
-		return
-	}
 	var reasons, waits []string
 	for _, name := range c.Members {
 		switch m := &e.out.Clusters[e.described[name]]; {

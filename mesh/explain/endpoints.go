@@ -24,7 +24,6 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	endpoints, places := value.Inline, map[string]string(nil)
 	if value.Kind == xdsresource.ClusterEDS {
 		if endpoints, places = e.assignment(c, value.EDSServiceName); endpoints == nil {
-			e.live(c, nil)
 			return
 		}
 	} else if r := e.findResource(typeurl.Cluster, c.Name); r != nil {
@@ -45,7 +44,6 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	if dropped != "" { // whatever its endpoints do
 		c.Error, c.refused = dropped, dropped
 	}
-	e.live(c, places)
 }
 
 // assignment returns the ClusterLoadAssignment of a cluster, and where its endpoints were written.
@@ -84,6 +82,15 @@ func placesOf(pb *endpointpb.ClusterLoadAssignment) map[string]string {
 	return places
 }
 
+// places is placesOf of an assignment that is described.
+func (a *ClusterAssignment) places() map[string]string {
+	places := make(map[string]string)
+	for _, e := range a.Endpoints() {
+		places[e.Address] = e.At
+	}
+	return places
+}
+
 func addressOf(a *corepb.SocketAddress) string {
 	return net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
 }
@@ -118,6 +125,33 @@ func describePriorities(all []inspect.Priority, c *Cluster, places map[string]st
 		list = append(list, p)
 	}
 	return list
+}
+
+func priorityOf(p *inspect.Priority, why string, places map[string]string) Priority {
+	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: why}
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State), Endpoints: make([]Endpoint, len(l.Endpoints))}
+		for j := range l.Endpoints {
+			locality.Endpoints[j] = endpointOf(&l.Endpoints[j], places)
+		}
+		d.Localities = append(d.Localities, locality)
+	}
+	return d
+}
+
+func endpointOf(e *inspect.Endpoint, places map[string]string) Endpoint {
+	d := Endpoint{
+		Hostname: e.Hostname, Weight: e.Weight, Health: e.Health, Usable: e.Health == "HEALTHY" || e.Health == "UNKNOWN",
+		State: string(e.State), LastError: e.Error, HealthCheck: e.HealthCheck, Ejected: e.Ejection != nil,
+	}
+	if len(e.Addresses) > 0 {
+		d.Address, d.Additional, d.At = e.Addresses[0], e.Addresses[1:], places[e.Addresses[0]]
+	}
+	if e.Ejection != nil {
+		d.EjectedUntil = timeOrNil(e.Ejection.Until)
+	}
+	return d
 }
 
 // share sets the shares of the localities of one priority. Those without a usable endpoint have

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/dialect"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -59,11 +58,9 @@ type explainer struct {
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
 	raw         rawRoutes
-	// clusters are those to describe, described the places of those that are, and members those
-	// under aggregate ones in the running channel.
+	// clusters are those to describe, and described the places of those that are.
 	clusters  clusterUses
 	described map[string]int
-	members   map[string]inspect.Cluster
 	// selectable has the clusters that a header may name.
 	selectable map[string]bool
 	noted      map[string]bool
@@ -79,7 +76,7 @@ func newExplainer(s *Source, request Request) *explainer {
 		source: s, holdings: newHoldings(s), request: request, implementation: implementationOf(s.Client.Name),
 		out:     &Explanation{Request: request, Client: s.Client},
 		ignored: make(map[*Resource][]IgnoredField), noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
-		clusters: clusterUses{byName: make(map[string]*clusterUse)}, described: make(map[string]int), members: make(map[string]inspect.Cluster),
+		clusters: clusterUses{byName: make(map[string]*clusterUse)}, described: make(map[string]int),
 	}
 }
 

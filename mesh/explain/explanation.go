@@ -2,6 +2,7 @@ package explain
 
 import (
 	"encoding/json"
+	"iter"
 	"time"
 )
 
@@ -341,6 +342,23 @@ type ClusterAssignment struct {
 	// it is not set, InUse follows from the health of the endpoints.
 	Live       bool       `json:"live"`
 	Priorities []Priority `json:"priorities,omitempty"`
+}
+
+// Endpoints iterates the endpoints, each with its priority.
+func (a *ClusterAssignment) Endpoints() iter.Seq2[*Priority, *Endpoint] {
+	return func(yield func(*Priority, *Endpoint) bool) {
+		for i := range a.Priorities {
+			p := &a.Priorities[i]
+			for j := range p.Localities {
+				l := &p.Localities[j]
+				for k := range l.Endpoints {
+					if !yield(p, &l.Endpoints[k]) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // Drop is a share of RPCs that fail.

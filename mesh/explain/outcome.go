@@ -3,6 +3,9 @@ package explain
 import (
 	"fmt"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/inspect"
 )
 
 // unavailable is the code of RPCs for which there is no way to an endpoint.
@@ -229,4 +232,81 @@ func (a *ClusterAssignment) dropped() float64 {
 		part *= 1 - d.Percent/100
 	}
 	return percent(100 * (1 - part))
+}
+
+// endpoints describes, for the outcome, where RPCs to a cluster arrive.
+func (c *Cluster) endpoints() string {
+	a := c.Assignment
+	n, connected := a.usable(), a.connected()
+	text := fmt.Sprintf(", priority %d, %s", a.InUse, faults.Count(n, "endpoint"))
+	switch {
+	case c.Connections == ConnectionsUnknown:
+		text += ", " + ConnectionsUnknown
+	case c.Connections != "":
+		text = fmt.Sprintf(", priority %d, %s", a.InUse, c.Connections)
+	case a.Live && connected < n:
+		text = fmt.Sprintf(", priority %d, %d of %s connected", a.InUse, connected, faults.Count(n, "endpoint"))
+	}
+	return text
+}
+
+// connected returns the number of endpoints of the priority in use that may get RPCs, and are connected.
+func (a *ClusterAssignment) connected() (n int) {
+	for p, e := range a.Endpoints() {
+		if p.InUse && e.Usable && e.State == string(inspect.Ready) && !e.Ejected {
+			n++
+		}
+	}
+	return n
+}
+
+// Misses says why not all RPCs arrive at the expected clusters, each of which gets some; it is empty if they do. The
+// members of aggregate clusters count, too.
+func (e *Explanation) Misses(expected []string) string {
+	all, shares := e.clustersByName(), make(map[string]float64, len(expected))
+	for _, name := range expected {
+		shares[name] = 0
+	}
+	if e.Pending != "" || len(e.Routes) == 0 {
+		return e.Outcome
+	}
+	for i := range e.Routes {
+		a := e.Routes[i].Action
+		if a == nil {
+			continue
+		}
+		for _, end := range all.endings(a) {
+			name, taken := all.under(end.cluster, shares)
+			if end.cluster == "" || end.code != "" || !taken {
+				return e.Routes[i].title() + " → " + withShare(end.share, end.text)
+			}
+			shares[name] += end.share
+		}
+	}
+	if e.Unrouted > 0 {
+		return withShare(e.Unrouted, "no route of the virtual host matches")
+	}
+	for _, name := range expected {
+		if c := all[name]; shares[name] == 0 {
+			return fmt.Sprintf("no RPC goes to cluster %q", name)
+		} else if c != nil && c.Waits+c.Unknown != "" {
+			return fmt.Sprintf("cluster %q%s", name, all.reached(name))
+		}
+	}
+	return ""
+}
+
+// under returns the cluster, or the member of it that is in use, that has an entry.
+func (all clustersByName) under(name string, shares map[string]float64) (string, bool) {
+	for range len(all) + 1 {
+		if _, ok := shares[name]; ok {
+			return name, true
+		}
+		c := all[name]
+		if c == nil || c.InUse == "" {
+			break
+		}
+		name = c.InUse
+	}
+	return "", false
 }

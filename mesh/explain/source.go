@@ -14,6 +14,7 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -48,10 +49,10 @@ type Source struct {
 	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
 	// none.
 	Live func(cluster string) (inspect.Cluster, bool)
-	// Running says that this is a process. Reported then describes a cluster as the process does beside its resources, or
-	// returns nil; without it, or without Live, the state of connections is unknown.
+	// Running says that this is a process. Reported then returns what the process says of a cluster beside its resources, or
+	// nil; without it, or without Live, the state of connections is unknown.
 	Running  bool
-	Reported func(cluster string) *Reported
+	Reported func(cluster string) *livestate.Cluster
 	// UsesXDS is whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool

@@ -168,13 +168,8 @@ func hasReported(a *explain.ClusterAssignment) bool {
 }
 
 func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
-	for i := range a.Priorities {
-		for j := range a.Priorities[i].Localities {
-			l := &a.Priorities[i].Localities[j]
-			for k := range l.Endpoints {
-				all = append(all, &l.Endpoints[k])
-			}
-		}
+	for _, e := range a.Endpoints() {
+		all = append(all, e)
 	}
 	return all
 }

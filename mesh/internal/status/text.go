@@ -72,12 +72,12 @@ func (t *text) state(s *livestate.State) {
 	}
 	t.more(s.ServersLeftOut, "control plane")
 	for _, c := range s.Certificates {
-		t.line(styled.Plain, 1, "certificate %s: %s, at %s", c.File, livestate.CertificateEnd(c.NotAfter.Sub(s.Time)), clock(c.NotAfter))
+		t.line(styled.Plain, 1, "certificate %s: %s, at %s", c.File, livestate.CertificateEnd(c.NotAfter.Sub(s.Time)), livestate.Clock(c.NotAfter))
 	}
 	t.more(s.CertificatesLeftOut, "certificate")
 	for i := range s.Channels {
 		c := &s.Channels[i]
-		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), rpcs(c.RPCs))
+		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), behind("; ", c.RPCs.String()))
 	}
 	t.more(s.ChannelsLeftOut, "channel")
 	for _, c := range s.Clusters {
@@ -100,7 +100,7 @@ func (t *text) split(s *livestate.Split) {
 		m := &c.Minute
 		p50, p99 := "-", "-"
 		if m.P50 != nil && m.P99 != nil {
-			p50, p99 = latency(*m.P50), latency(*m.P99)
+			p50, p99 = livestate.Latency(*m.P50), livestate.Latency(*m.P99)
 		}
 		fmt.Fprintf(table, "%s\t%.1f RPCs/s\t%s failed\tp50 %s\tp99 %s\n", faults.Printable(c.Name, ""), m.Rate(), livestate.Percent(m.Share()), p50, p99)
 	}
@@ -117,7 +117,7 @@ func (t *text) more(n int, noun string) {
 }
 
 func (t *text) cluster(c *livestate.Cluster) {
-	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, Connected(&c.Endpoints), behind(": ", c.Error), behind("; ", c.Notes), rpcs(c.RPCs))
+	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, behind(": ", c.Error), behind("; ", c.Notes), behind("; ", c.RPCs.String()))
 	for i := range c.BadEndpoints {
 		e := &c.BadEndpoints[i]
 		style, how := styled.OfState(e.State, e.Health), e.State
@@ -125,70 +125,13 @@ func (t *text) cluster(c *livestate.Cluster) {
 			style = styled.Bad
 			how += ", ejected by " + e.EjectedBy
 			if !e.EjectedUntil.IsZero() {
-				how += " until " + clock(e.EjectedUntil)
+				how += " until " + livestate.Clock(e.EjectedUntil)
 			}
 		}
 		t.line(style, 2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
 	}
 	for _, r := range c.Routes {
-		t.line(styled.Plain, 2, "route %s%s", r.Route, rpcs(r.RPCs))
-	}
-}
-
-// Connected says how many endpoints of a cluster are connected, and what is wrong with the others.
-func Connected(e *livestate.Endpoints) string {
-	if e.All == 0 {
-		return "no endpoints"
-	}
-	text := fmt.Sprintf("%d of %s connected", e.Ready, faults.Count(e.All, "endpoint"))
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{e.Connecting, "connecting"}, {e.Idle, "idle"}, {e.Failing, "failing"}, {e.Ejected, "ejected"}, {e.Unhealthy, "unhealthy"}} {
-		if part.n > 0 {
-			text += fmt.Sprintf(", %d %s", part.n, part.what)
-		}
-	}
-	return text
-}
-
-// rpcs describes what became of RPCs in the last minute.
-func rpcs(r *livestate.RPCs) string {
-	if r == nil {
-		return ""
-	}
-	m := &r.Minute
-	text := fmt.Sprintf("; %s in %d s", faults.Count(int(m.Started), "RPC"), m.Seconds)
-	if m.Failed > 0 {
-		text += fmt.Sprintf(", %d failed (%.1f %%)", m.Failed, 100*m.Share())
-	}
-	if m.P50 != nil && m.P99 != nil {
-		text += ", p50 " + latency(*m.P50) + ", p99 " + latency(*m.P99)
-	}
-	if r.InFlight > 0 {
-		text += fmt.Sprintf(", %d in flight", r.InFlight)
-	}
-	if r.Retries > 0 {
-		text += ", " + faults.Count(int(r.Retries), "retry")
-	}
-	if r.Hedges > 0 {
-		text += ", " + faults.Count(int(r.Hedges), "hedge")
-	}
-	if e := r.Last; e != nil {
-		text += fmt.Sprintf("; last error %s: %s: %s", clock(e.Time), e.Code, e.Text)
-	}
-	return text
-}
-
-// latency writes milliseconds.
-func latency(ms float64) string {
-	switch {
-	case ms >= 1000:
-		return fmt.Sprintf("%.1f s", ms/1000)
-	case ms >= 100:
-		return fmt.Sprintf("%.0f ms", ms)
-	default:
-		return fmt.Sprintf("%.3g ms", ms)
+		t.line(styled.Plain, 2, "route %s%s", r.Route, behind("; ", r.RPCs.String()))
 	}
 }
 
@@ -235,7 +178,5 @@ func since(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return ", since " + clock(at)
+	return ", since " + livestate.Clock(at)
 }
-
-func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }

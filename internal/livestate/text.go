@@ -1,0 +1,68 @@
+package livestate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// String says how many endpoints of a cluster are connected, and what is wrong with the others.
+func (e *Endpoints) String() string {
+	if e.All == 0 {
+		return "no endpoints"
+	}
+	text := fmt.Sprintf("%d of %s connected", e.Ready, faults.Count(e.All, "endpoint"))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{e.Connecting, "connecting"}, {e.Idle, "idle"}, {e.Failing, "failing"}, {e.Ejected, "ejected"}, {e.Unhealthy, "unhealthy"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	return text
+}
+
+// String says what became of RPCs in the last minute; it is empty for nil.
+func (r *RPCs) String() string {
+	if r == nil {
+		return ""
+	}
+	m := &r.Minute
+	text := fmt.Sprintf("%s in %d s", faults.Count(int(m.Started), "RPC"), m.Seconds)
+	if m.Failed > 0 {
+		text += fmt.Sprintf(", %d failed (%.1f %%)", m.Failed, 100*m.Share())
+	}
+	if m.P50 != nil && m.P99 != nil {
+		text += ", p50 " + Latency(*m.P50) + ", p99 " + Latency(*m.P99)
+	}
+	if r.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", r.InFlight)
+	}
+	if r.Retries > 0 {
+		text += ", " + faults.Count(int(r.Retries), "retry")
+	}
+	if r.Hedges > 0 {
+		text += ", " + faults.Count(int(r.Hedges), "hedge")
+	}
+	if e := r.Last; e != nil {
+		text += fmt.Sprintf("; last error %s: %s: %s", Clock(e.Time), e.Code, e.Text)
+	}
+	return text
+}
+
+// Latency writes milliseconds.
+func Latency(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 100:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.3g ms", ms)
+	}
+}
+
+// Clock writes a time.
+func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
