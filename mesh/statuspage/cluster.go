@@ -17,9 +17,8 @@ import (
 type clusterView struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// full is its name, and root that of the aggregate cluster which the routes name, if it is
-	// a member of one. Of is the cluster that it is a member of.
-	full, root string
+	// root is the aggregate cluster which the routes name, if it is a member of one. Of is the cluster that it is a member of.
+	root       string
 	Of         string        `json:"of,omitempty"`
 	Kind       string        `json:"kind,omitempty"`
 	Policy     string        `json:"policy,omitempty"`
@@ -82,7 +81,7 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 	room := otherEndpoints
 	seen := make(map[string]bool)
 	for _, c := range g.Clusters {
-		seen[c.full] = true
+		seen[c.Name] = true
 	}
 	for i := 0; i < len(g.Clusters); i++ {
 		c := &g.Clusters[i]
@@ -129,8 +128,8 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 
 // cluster fills in the resource of a cluster, and returns its value if there is one.
 func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Cluster {
-	e := v.snap.findEntry(client, typeurl.Cluster, c.full)
-	c.Resource = v.node(e, "Cluster", c.full)
+	e := v.snap.findEntry(client, typeurl.Cluster, c.Name)
+	c.Resource = v.node(e, "Cluster", c.Name)
 	value, _ := valueOf[*xdsresource.Cluster](e)
 	return value
 }
@@ -140,21 +139,21 @@ func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Clus
 func (v *view) members(ctx context.Context, g *graphView, i int, channel *inspect.Channel, value *xdsresource.Cluster, seen map[string]bool) {
 	c := &g.Clusters[i]
 	uses := make(map[string]memberView)
-	if live, ok := channel.Cluster(ctx, c.full); ok {
+	if live, ok := channel.Cluster(ctx, c.Name); ok {
 		c.Live = viewLive(&live)
 		for i, why := range livestate.MemberReasons(live.Members) {
 			m := &live.Members[i]
 			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: why}
 		}
 	}
-	root, of := cmp.Or(c.root, c.full), c.Name
+	root, of := cmp.Or(c.root, c.Name), c.Name
 	for _, member := range value.Underlying[:min(len(value.Underlying), membersShown)] {
 		m := uses[member]
 		m.ID, m.Name = clusterID(member), member
 		g.Clusters[i].Members = append(g.Clusters[i].Members, m)
 		if !seen[member] && len(g.Clusters) < 2*graphClusters {
 			seen[member] = true
-			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), full: member, root: root, Name: member, Of: of})
+			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), Name: member, root: root, Of: of})
 		}
 	}
 }
@@ -173,11 +172,11 @@ func (v *view) assignment(client *xdsclient.Dump, c *clusterView, value *xdsreso
 
 // liveCluster asks the balancer about a cluster, also the member of an aggregate one.
 func liveCluster(ctx context.Context, channel *inspect.Channel, c *clusterView) (inspect.Cluster, bool) {
-	live, ok := channel.Cluster(ctx, cmp.Or(c.root, c.full))
+	live, ok := channel.Cluster(ctx, cmp.Or(c.root, c.Name))
 	if !ok || c.root == "" {
 		return live, ok
 	}
-	return memberOf(&live, c.full)
+	return memberOf(&live, c.Name)
 }
 
 // memberOf finds a member below an aggregate cluster.

@@ -22,9 +22,9 @@ type graphView struct {
 	More     int             `json:"more,omitempty"` // channels
 	Channel  uint64          `json:"channel"`
 	// Why is the reason if there is no graph.
-	Why      string        `json:"why,omitempty"`
-	Config   *configView   `json:"config,omitempty"`
-	Listener *resourceView `json:"listener,omitempty"`
+	Why      string          `json:"why,omitempty"`
+	Config   *inspect.Config `json:"config,omitempty"`
+	Listener *resourceView   `json:"listener,omitempty"`
 	// RouteConfig is nil if the Listener has the routes inline.
 	RouteConfig *resourceView   `json:"route_config,omitempty"`
 	Host        *hostView       `json:"host,omitempty"`
@@ -41,16 +41,6 @@ type graphView struct {
 type channelChoice struct {
 	Number uint64 `json:"number"`
 	Target string `json:"target"`
-}
-
-// configView is the channel's configuration as a whole.
-type configView struct {
-	Version  uint64   `json:"version"`
-	WaitsFor []string `json:"waits_for,omitempty"`
-	Waits    int      `json:"waits,omitempty"`
-	// Next is the RouteConfiguration that takes over when it has answered.
-	Next  string `json:"next,omitempty"`
-	Error string `json:"error,omitempty"`
 }
 
 // hostView is the virtual host for the channel.
@@ -126,12 +116,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = channel.Why
 		return
 	}
-	g.Config = &configView{
-		Version: config.Version, WaitsFor: first(config.WaitsFor, inspect.MaxWaits), Waits: config.Waits, Error: config.Error,
-	}
-	if config.NextRoutes != nil {
-		g.Config.Next = config.NextRoutes.Name
-	}
+	g.Config = config
 	client := v.snap.clientOf(channel)
 	if client == nil {
 		g.Why = "The channel's client is not known any more."
@@ -209,7 +194,7 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string
 		return viewRoute(i, host.Routes[i], traffic)
 	})
 	if chosen != "" && route == "" {
-		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), full: chosen, Name: chosen})
+		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), Name: chosen})
 		return
 	}
 	seen := map[string]bool{"": true}
@@ -219,7 +204,7 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string
 			case seen[d.Cluster]:
 				continue
 			case len(g.Clusters) < graphClusters:
-				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), full: d.Cluster, Name: d.Cluster})
+				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), Name: d.Cluster})
 			default:
 				g.MoreClusters++
 			}
