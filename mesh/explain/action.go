@@ -99,7 +99,7 @@ func (e routeExplainer) destination(a *Action, c *xdsresource.WeightedCluster, i
 		d.Filters = e.filters(i)
 	}
 	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
-		e.clusters.add(d.Cluster, e.share*d.Percent/100*passed(a.filtersOf(&d)))
+		e.useCluster(d.Cluster).Share += e.share * d.Percent / 100 * passed(a.filtersOf(&d))
 	}
 	if c.Headers != nil {
 		d.Headers = e.headers(c.Headers)
@@ -163,7 +163,7 @@ func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
 		d.At = e.at(provenance.Filters)
 	}
 	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
-		e.clusters.mirror(d.Cluster)
+		e.useCluster(d.Cluster).Mirror = true
 	}
 	d.Headers = e.headers(&xdsresource.HeaderMutations{Request: m.Headers})
 	return d

@@ -12,30 +12,15 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// clusterUses are the clusters that RPCs go to, or are mirrored to.
-type clusterUses struct {
-	list   []*clusterUse
-	byName map[string]*clusterUse
-}
-
-type clusterUse struct {
-	name   string
-	share  float64
-	mirror bool
-}
-
-func (u *clusterUses) of(name string) *clusterUse {
-	if c := u.byName[name]; c != nil {
+// useCluster returns a cluster that RPCs go to, or are mirrored to.
+func (e *explainer) useCluster(name string) *Cluster {
+	if c := e.used[name]; c != nil {
 		return c
 	}
-	c := &clusterUse{name: name}
-	u.list, u.byName[name] = append(u.list, c), c
+	c := &Cluster{Name: name}
+	e.uses, e.used[name] = append(e.uses, c), c
 	return c
 }
-
-func (u *clusterUses) add(name string, share float64) { u.of(name).share += share }
-
-func (u *clusterUses) mirror(name string) { u.of(name).mirror = true }
 
 // add adds the description of a cluster.
 func (e *explainer) add(c Cluster) {
@@ -45,9 +30,10 @@ func (e *explainer) add(c Cluster) {
 
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
 func (e *explainer) describeClusters() {
-	slices.SortStableFunc(e.clusters.list, func(a, b *clusterUse) int { return cmp.Compare(b.share, a.share) })
-	for _, u := range e.clusters.list {
-		e.describeCluster(Cluster{Name: u.name, Share: percent(u.share), Mirror: u.mirror})
+	slices.SortStableFunc(e.uses, func(a, b *Cluster) int { return cmp.Compare(b.Share, a.Share) })
+	for _, c := range e.uses {
+		c.Share = percent(c.Share)
+		e.describeCluster(*c)
 	}
 	e.annotate()
 }

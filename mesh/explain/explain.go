@@ -58,8 +58,9 @@ type explainer struct {
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
 	raw         rawRoutes
-	// clusters are those to describe, and described the places of those that are.
-	clusters  clusterUses
+	// uses are the clusters to describe, used has them by name, and described has the places of those that are.
+	uses      []*Cluster
+	used      map[string]*Cluster
 	described map[string]int
 	// selectable has the clusters that a header may name.
 	selectable map[string]bool
@@ -76,7 +77,7 @@ func newExplainer(s *Source, request Request) *explainer {
 		source: s, holdings: newHoldings(s), request: request, implementation: implementationOf(s.Client.Name),
 		out:     &Explanation{Request: request, Client: s.Client},
 		ignored: make(map[*Resource][]IgnoredField), noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
-		clusters: clusterUses{byName: make(map[string]*clusterUse)}, described: make(map[string]int),
+		used: make(map[string]*Cluster), described: make(map[string]int),
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/provenance"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // rawRoutes are the messages of a Listener and its routes, for what the decoded values do not
@@ -61,15 +60,7 @@ func (r *rawRoutes) virtualHost() *routepb.VirtualHost {
 	return nil
 }
 
-// routes returns the routes of the virtual host in use, those that it is decoded without
-// included.
-func (r *rawRoutes) routes() []*routepb.Route { return r.virtualHost().GetRoutes() }
-
 func (r *rawRoutes) route(i int) *routepb.Route { return r.virtualHost().GetRoutes()[i] }
-
-func (r *rawRoutes) leftOut(i int) bool { return xdsresource.LeftOut(r.route(i)) }
-
-func (r *rawRoutes) routeName(i int) string { return r.route(i).GetName() }
 
 // hostAt returns where a virtual host was written.
 func (r *rawRoutes) hostAt(i int) string {

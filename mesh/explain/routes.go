@@ -64,10 +64,10 @@ func quotedList(names []string) string {
 func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 	left := 1.0 // the part of the RPCs that no route so far has taken
 	next := 0   // of vh.Routes
-	for i := range e.raw.routes() {
+	for i, raw := range e.raw.virtualHost().GetRoutes() {
 		r := Route{Index: i, At: e.raw.routeAt(i, "matches"), Later: left == 0}
-		if e.raw.leftOut(i) {
-			r.Name, r.LeftOut = e.raw.routeName(i), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
+		if xdsresource.LeftOut(raw) {
+			r.Name, r.LeftOut = raw.GetName(), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
 			r.Match = "not read"
 			e.addRoute(r)
 			continue

@@ -45,7 +45,7 @@ func survey(s *Source, request Request) (*Survey, error) {
 	values := make(map[string]*xdsresource.Cluster)
 	if e.resolve(listener) {
 		for _, name := range e.virtualHost.Clusters() {
-			e.clusters.of(name)
+			e.useCluster(name)
 		}
 		e.describeClusters()
 		for name := range e.described {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -233,7 +233,7 @@ func (s *ResourceStatus) summary() string {
 		parts = append(parts, "from "+s.Server)
 	}
 	if s.Updated != nil {
-		parts = append(parts, "of "+formatTime(*s.Updated))
+		parts = append(parts, "of "+livestate.Clock(*s.Updated))
 	}
 	if s.Variant != "" {
 		parts = append(parts, "variant "+s.Variant)
@@ -248,12 +248,10 @@ func (s *ResourceStatus) failure() string {
 		line = "version " + quote(s.ErrorVersion) + ": " + line
 	}
 	if s.ErrorTime != nil {
-		line = formatTime(*s.ErrorTime) + ": " + line
+		line = livestate.Clock(*s.ErrorTime) + ": " + line
 	}
 	return line
 }
-
-func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // behind puts a place behind a line.
 func behind(at string) string {

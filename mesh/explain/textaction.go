@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -256,7 +257,7 @@ func (e *Endpoint) row(wouldBe string) row {
 	if e.Ejected {
 		style, state = styled.Bad, strings.TrimSpace(state+" ejected")
 		if e.EjectedUntil != nil {
-			state += " until " + formatTime(*e.EjectedUntil)
+			state += " until " + livestate.Clock(*e.EjectedUntil)
 		}
 	}
 	if e.HealthCheck != "" {

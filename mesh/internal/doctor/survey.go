@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -159,12 +160,7 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 
 // hasReported reports whether a process says how endpoints are.
 func hasReported(a *explain.ClusterAssignment) bool {
-	for _, e := range endpointsOf(a) {
-		if e.State != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(endpointsOf(a), func(e *explain.Endpoint) bool { return e.State != "" })
 }
 
 func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
