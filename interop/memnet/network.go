@@ -70,19 +70,6 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Reaches reports whether the address is one of the network.
-func (n *Network) Reaches(addr string) bool {
-	a, err := netip.ParseAddrPort(addr)
-	if err != nil || !a.Addr().Is4() {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	four := a.Addr().As4()
-	at := uint32(four[0])<<24 + uint32(four[1])<<16 + uint32(four[2])<<8 + uint32(four[3])
-	return at >= firstAddress && at < firstAddress+n.addresses
-}
-
 // pathOf returns a path. The caller holds mu.
 func (n *Network) pathOf(from, to string) *path {
 	k := pathKey{from, to}
@@ -160,18 +147,6 @@ func (n *Network) Forget(end string) {
 			delete(n.paths, k)
 		}
 	}
-}
-
-// Connections returns the number of open connections to an address.
-func (n *Network) Connections(to string) (open int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for k, p := range n.paths {
-		if k.to == to {
-			open += len(p.conns)
-		}
-	}
-	return open
 }
 
 // Dial connects a host to an address. It takes a round trip, and waits while the path is cut.

@@ -107,7 +107,7 @@ func TestReset(t *testing.T) {
 				t.Errorf("writing: %v", err)
 			}
 		}
-		if open := n.Connections(addr); open != 0 {
+		if open := n.Reset(here, addr); open != 0 {
 			t.Errorf("%d connections are open", open)
 		}
 		if _, err := n.Dial(t.Context(), here, n.Reserve()); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -150,16 +150,4 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("reading: %v", err)
 		}
 	})
-}
-
-// An address belongs to the network if it was reserved.
-func TestReaches(t *testing.T) {
-	t.Parallel()
-	n := new(Network)
-	first, second := n.Reserve(), n.Reserve()
-	for addr, want := range map[string]bool{first: true, second: true, "10.0.0.3:443": false, "127.0.0.1:443": false, "name:443": false} {
-		if got := n.Reaches(addr); got != want {
-			t.Errorf("it reaches %s: %v, want %v", addr, got, want)
-		}
-	}
 }

@@ -245,10 +245,5 @@ var certificateOps = []op{
 		return true
 	}},
 	{"the authority of certificates is replaced", 6, func(r *run) bool { return r.certificates.replaceAuthority() }},
-	{"a cluster gets mTLS, or none", 6, func(r *run) bool {
-		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
-			old.security = r.security()
-			return old
-		})
-	}},
+	{"a cluster gets mTLS, or none", 6, changeCluster(func(s *clusterSpec, drawn clusterSpec) { s.security = drawn.security })},
 }

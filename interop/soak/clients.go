@@ -7,7 +7,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// client is a kind of client of a mesh. The name is also the id of its node.
+// client is a kind of client of a mesh. The name is also that of its host, and the id of its node.
 type client struct {
 	name string
 	dpds dpdsUse
@@ -28,15 +28,15 @@ type client struct {
 var clients = []client{
 	{name: "SotW"},
 	{name: "delta", features: []string{"delta", saysAbsence}},
-	{name: "delta with another server to fall back to", features: []string{"delta", saysAbsence}, further: true, secured: true},
-	{name: "SotW through a relay", via: deltaRelay, secured: true},
-	{name: "delta through a relay", features: []string{"delta"}, via: sotwRelay},
-	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains, saysAbsence}, secured: true},
-	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains, saysAbsence}},
-	{name: "SotW with DPDS through a relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
-	{name: "delta with DPDS through a relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
-	{name: "SotW with DPDS of another server", dpds: dropsDPDS, features: []string{constrains}},
-	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains, saysAbsence}, secured: true},
+	{name: "delta-with-another-server-to-fall-back-to", features: []string{"delta", saysAbsence}, further: true, secured: true},
+	{name: "SotW-through-a-relay", via: deltaRelay, secured: true},
+	{name: "delta-through-a-relay", features: []string{"delta"}, via: sotwRelay},
+	{name: "SotW-with-DPDS", dpds: keepsDPDS, features: []string{constrains, saysAbsence}, secured: true},
+	{name: "delta-with-DPDS", dpds: keepsDPDS, features: []string{"delta", constrains, saysAbsence}},
+	{name: "SotW-with-DPDS-through-a-relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
+	{name: "delta-with-DPDS-through-a-relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
+	{name: "SotW-with-DPDS-of-another-server", dpds: dropsDPDS, features: []string{constrains}},
+	{name: "delta-with-DPDS-of-another-server", dpds: dropsDPDS, features: []string{"delta", constrains, saysAbsence}, secured: true},
 }
 
 const (
@@ -84,7 +84,7 @@ func (c client) bootstrap(m *mesh) []byte {
 		}))
 	}
 	if c.cached {
-		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": filepath.Join(m.caches, hostID(c.name))}))
+		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": filepath.Join(m.caches, c.name)}))
 	}
 	return testutils.Bootstrap(c.name, "", opts...)
 }

@@ -181,11 +181,7 @@ func (c *config) checkDPDS(who client, held *xdsclient.ResourceDump) error {
 		}
 		return nil
 	}
-	constraints, err := h.resource()
-	if err != nil {
-		return err
-	}
-	want, err := dynwire.MarshalMap(constraints.ToProto())
+	want, err := dynwire.MarshalMap(h.resource().ToProto())
 	if err != nil {
 		return err
 	}

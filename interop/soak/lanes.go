@@ -131,12 +131,16 @@ func (h handout) String() string {
 }
 
 // resource returns the constraints of the handout.
-func (h handout) resource() (dynparam.ByType, error) {
+func (h handout) resource() dynparam.ByType {
 	types := map[string]dynparam.Constraints{}
 	for typeURL, l := range h.lanes {
 		types[typeurl.Name(typeURL)] = l.constraints()
 	}
-	return dynparam.NewByType(types)
+	all, err := dynparam.NewByType(types)
+	if err != nil {
+		panic(err) // the types are constants
+	}
+	return all
 }
 
 // withdrawn reports whether the error means that the client has no constraints, rather
@@ -157,7 +161,7 @@ func (c *config) putDPDS(tx *controlplane.Tx) {
 			if h.instead != codes.OK {
 				return dynparam.ByType{}, status.Errorf(h.instead, "%s, on purpose", node.GetId())
 			}
-			return h.resource()
+			return h.resource(), nil
 		})
 	}
 }
@@ -175,19 +179,6 @@ func (c *config) constrained(who client, typeURL string) lane {
 // lane is the lane of the resources of a type that the client then gets.
 func (c *config) lane(who client, typeURL string) lane {
 	return who.served(typeURL, c.constrained(who, typeURL))
-}
-
-// lanes are the lanes that it may get. It may accept a doubtful handout, since a control
-// plane that contradicts itself sends the correct one as well.
-func (c *config) lanes(who client, typeURL string) []lane {
-	all := []lane{c.lane(who, typeURL)}
-	if h := c.handouts[who.name]; c.dpds[who.dpds.resource()] == dpdsDoubtful && !h.withdrawn() {
-		all = append(all, who.served(typeURL, h.lanes[typeURL]))
-	}
-	if who.starting {
-		all = append(all, who.served(typeURL, unlaned))
-	}
-	return all
 }
 
 // served is the lane that a client gets for a type when it subscribes to a lane.
@@ -208,15 +199,18 @@ func (c *config) routesKey() key {
 
 // lanesOf are the lanes of which a client may have resources of a type, by any of the
 // configurations. Constraints are resources of their own: a client may have those of one
-// configuration and the routes of another.
-func lanesOf(live []*config, who client, typeURL string) []lane {
-	var all []lane
+// configuration and the routes of another. It may accept a doubtful handout, since a control
+// plane that contradicts itself sends the correct one as well.
+func lanesOf(live []*config, who client, typeURL string) (all []lane) {
 	for _, c := range live {
-		for _, l := range c.lanes(who, typeURL) {
-			if !slices.Contains(all, l) {
-				all = append(all, l)
-			}
+		all = append(all, c.lane(who, typeURL))
+		if h := c.handouts[who.name]; c.dpds[who.dpds.resource()] == dpdsDoubtful && !h.withdrawn() {
+			all = append(all, who.served(typeURL, h.lanes[typeURL]))
 		}
 	}
-	return all
+	if who.starting {
+		all = append(all, who.served(typeURL, unlaned))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

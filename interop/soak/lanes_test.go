@@ -175,11 +175,7 @@ func TestWhatAClientHolds(t *testing.T) {
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{drops.name: test.handout})
-			var err error
-			if d := new(mesh).differenceOf(drops, c, test.held); d != "" {
-				err = fmt.Errorf("%s", d)
-			}
-			checkFault(t, err, test.fault)
+			checkFault(t, new(mesh).differenceOf(drops, c, test.held), test.fault)
 		})
 	}
 }
@@ -224,9 +220,7 @@ func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
 }
 
 func dpdsResource(t *testing.T, h handout) *anypb.Any {
-	constraints, err := h.resource()
-	xdstest.NoError(t, err)
-	packed, err := dynwire.MarshalMap(constraints.ToProto())
+	packed, err := dynwire.MarshalMap(h.resource().ToProto())
 	xdstest.NoError(t, err)
 	return packed
 }

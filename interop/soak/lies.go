@@ -18,31 +18,24 @@ import (
 // response.
 type distortion func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool
 
-// lies is an op for each distortion.
-var lies = func() []op {
-	var all []op
-	for _, l := range []struct {
-		name string
-		distortion
-	}{
-		{"the control plane drops responses", silence},
-		{"the control plane sends garbage for resources", eachResource(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })},
-		{"the control plane cuts resources short", eachResource(func(a *anypb.Any) { a.Value = cutShort(a.Value) })},
-		{"the control plane sends resources of the wrong type", eachResource(wrongType)},
-		{"the control plane sends an unknown type", unknownType},
-		{"the control plane sends everything twice", doubled},
-		{"the control plane adds resources that were not requested", unasked},
-		{"the control plane contradicts itself", contradiction},
-		{"the control plane sends no resources", nothingLeft},
-	} {
-		all = append(all, op{l.name, 3, func(r *run) bool { return r.distort(r.control, l.distortion) }})
-	}
-	return all
-}()
+// lies are the operations that distort responses, in rounds with lies.
+var lies = []op{
+	{"the control plane drops responses", 3, lie(silence)},
+	{"the control plane sends garbage for resources", 3, lie(eachResource(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") }))},
+	{"the control plane cuts resources short", 3, lie(eachResource(func(a *anypb.Any) { a.Value = cutShort(a.Value) }))},
+	{"the control plane sends resources of the wrong type", 3, lie(eachResource(wrongType))},
+	{"the control plane sends an unknown type", 3, lie(unknownType)},
+	{"the control plane sends everything twice", 3, lie(doubled)},
+	{"the control plane adds resources that were not requested", 3, lie(unasked)},
+	{"the control plane contradicts itself", 3, lie(contradiction)},
+	{"the control plane sends no resources", 3, lie(nothingLeft)},
+}
 
-// distort applies a distortion to all responses of a control plane for a while.
-func (r *run) distort(server *meshtest.Server, how distortion) bool {
-	return r.lie(server, func() { how.begin(server) }, func() { stopDistorting(server) })
+// lie is the operation that distorts all responses of the control plane for a while.
+func lie(how distortion) func(*run) bool {
+	return func(r *run) bool {
+		return r.lie(r.control, func() { how.begin(r.control) }, func() { stopDistorting(r.control) })
+	}
 }
 
 // begin applies a distortion to all responses of a server.

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,8 +25,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// backends is how many there are.
+// backends is how many there are, and allBackends are their numbers.
 const backends = 6
+
+var allBackends = []int{0, 1, 2, 3, 4, 5}
 
 // types are the types of the resources of a mesh.
 var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType}
@@ -111,17 +114,17 @@ func (b *backend) brokeIn(began, ended time.Time) bool {
 }
 
 // difference describes a difference between the resources of a client and those that the
-// store has for it, or returns "".
-func (m *mesh) difference(who client, c *config) string {
+// store has for it, or returns nil.
+func (m *mesh) difference(who client, c *config) error {
 	for _, of := range xdsclient.Clients() {
 		if dump := of.Dump(); dump.Node.GetId() == who.name {
 			return m.differenceOf(who, c, dump.Resources)
 		}
 	}
-	return "there is no client"
+	return errors.New("there is no client")
 }
 
-func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump) string {
+func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump) error {
 	want := c.keys(c.lane(who, c.routesKey().typeURL))
 	if who.dpds != noDPDS {
 		want[key{dynparam.MapTypeURL, who.dpds.resource()}] = true
@@ -130,31 +133,31 @@ func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump
 		r := &held[i]
 		k := key{r.TypeURL, r.Name}
 		if !want[k] {
-			return fmt.Sprintf("it subscribes to %v with %v, which is not used, or twice", k, r.Constraints)
+			return fmt.Errorf("it subscribes to %v with %v, which is not used, or twice", k, r.Constraints)
 		}
 		delete(want, k)
 		if k.typeURL == dynparam.MapTypeURL {
 			if err := c.checkDPDS(who, r); err != nil {
-				return err.Error()
+				return err
 			}
 			continue
 		}
 		if !r.Constraints.Equal(c.constrained(who, k.typeURL).constraints()) {
-			return fmt.Sprintf("it subscribes to %v with %v, with the handout %v", k, r.Constraints, c.handouts[who.name])
+			return fmt.Errorf("it subscribes to %v with %v, with the handout %v", k, r.Constraints, c.handouts[who.name])
 		}
 		if r.State != xdsclient.StateACKed || r.Failure != nil {
-			return fmt.Sprintf("%v is %v: %+v", k, r.State, r.Failure)
+			return fmt.Errorf("%v is %v: %+v", k, r.State, r.Failure)
 		}
 		if of, _ := r.Parameters.Get(laneKey); lane(of) != c.lane(who, k.typeURL) {
-			return fmt.Sprintf("%v is that of lane %q, want %q", k, of, c.lane(who, k.typeURL))
+			return fmt.Errorf("%v is that of lane %q, want %q", k, of, c.lane(who, k.typeURL))
 		}
 		stored, _ := m.control.Store().Choose(k.typeURL, k.name, r.Constraints)
 		if stored == nil || !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
-			return fmt.Sprintf("%v is not what the control plane has", k)
+			return fmt.Errorf("%v is not what the control plane has", k)
 		}
 	}
 	for k := range want {
-		return fmt.Sprintf("%v is missing", k)
+		return fmt.Errorf("%v is missing", k)
 	}
-	return ""
+	return nil
 }

@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	_ "unsafe" // for go:linkname
@@ -25,22 +26,20 @@ var addGlobalDialOptions any
 // address ("host.10.0.0.1:443"). All other addresses are dialled as ever.
 var dialVirtually = sync.OnceFunc(func() {
 	addGlobalDialOptions.(func(...grpc.DialOption))(grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		if host, at, ok := strings.Cut(addr, "."); ok && network.Reaches(at) {
+		host, at, _ := strings.Cut(addr, ".")
+		if _, err := netip.ParseAddrPort(at); err == nil {
 			return network.Dial(ctx, host, at)
 		}
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
 	}))
 })
 
-// hostID is how a host is called in the network.
-func hostID(host string) string { return strings.ReplaceAll(host, " ", "-") }
-
 // uri names a control plane, by its address, in the bootstrap of a host.
-func uri(host, addr string) string { return "passthrough:///" + hostID(host) + "." + addr }
+func uri(host, addr string) string { return "passthrough:///" + host + "." + addr }
 
 // dialFrom opens the connections of a host.
 func dialFrom(host string) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return network.Dial(ctx, hostID(host), addr)
+		return network.Dial(ctx, host, addr)
 	})
 }

@@ -15,25 +15,13 @@ const (
 var networkOps = []op{
 	{"latencies change", 6, (*run).changeLatencies},
 	{"a host is cut off from control planes", 8, (*run).cutOff},
-	{"connections to control planes are reset", 6, func(r *run) bool {
-		host := r.drawHost()
-		for _, addr := range r.controls() {
-			network.Reset(host, addr)
-		}
-		return true
-	}},
-	{loses, 6, func(r *run) bool {
-		host := r.drawHost()
-		for _, addr := range r.controls() {
-			network.Lose(host, addr)
-		}
-		return true
-	}},
+	{"connections to control planes are reset", 6, toControls(network.Reset)},
+	{loses, 6, toControls(network.Lose)},
 	{"connections to a backend are reset", 4, func(r *run) bool {
 		b := r.backends[r.IntN(len(r.backends))]
 		b.note()
 		for _, c := range r.channels {
-			network.Reset(hostID(c.name), b.Addr())
+			network.Reset(c.name, b.Addr())
 		}
 		return true
 	}},
@@ -42,6 +30,17 @@ var networkOps = []op{
 
 // loses is the operation that only a keepalive notices.
 const loses = "connections to control planes are lost without a word"
+
+// toControls is the operation that does something to the connections of a host to control planes and relays.
+func toControls(do func(host, addr string) int) func(*run) bool {
+	return func(r *run) bool {
+		host := r.drawHost()
+		for _, addr := range r.controls() {
+			do(host, addr)
+		}
+		return true
+	}
+}
 
 // controls are the addresses of control planes and relays.
 func (m *mesh) controls() []string {
@@ -55,10 +54,10 @@ func (m *mesh) controls() []string {
 // hosts are those of clients and relays.
 func (m *mesh) hosts() (all []string) {
 	for _, c := range m.channels {
-		all = append(all, hostID(c.name))
+		all = append(all, c.name)
 	}
 	for _, v := range relaying {
-		all = append(all, hostID(v.host()))
+		all = append(all, v.host())
 	}
 	return all
 }

@@ -42,24 +42,9 @@ var honestOps = []op{
 	}},
 	{"a cluster is added", 6, (*run).addCluster},
 	{"a cluster is removed", 4, (*run).dropCluster},
-	{"endpoints change", 12, func(r *run) bool {
-		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
-			old.placements = r.placements()
-			return old
-		})
-	}},
-	{"a cluster's policy changes", 4, func(r *run) bool {
-		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
-			old.policy = r.cluster(name).policy
-			return old
-		})
-	}},
-	{"a cluster's ClusterLoadAssignment gets another name", 4, func(r *run) bool {
-		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
-			old.service = r.cluster(name).service
-			return old
-		})
-	}},
+	{"endpoints change", 12, changeCluster(func(s *clusterSpec, drawn clusterSpec) { s.placements = drawn.placements })},
+	{"a cluster's policy changes", 4, changeCluster(func(s *clusterSpec, drawn clusterSpec) { s.policy = drawn.policy })},
+	{"a cluster's ClusterLoadAssignment gets another name", 4, changeCluster(func(s *clusterSpec, drawn clusterSpec) { s.service = drawn.service })},
 	{"routes move inline, or back", 2, func(r *run) bool {
 		return r.changeRoutes(func(c *config) { c.inline = !c.inline })
 	}},
@@ -106,7 +91,7 @@ var honestOps = []op{
 // that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
 	who := r.clients[r.IntN(len(r.clients))]
-	for _, needed := range []any{hostID(who.name), hostID(who.via.host()), r.control, r.dpdsServer(who.dpds), r.relays[who.via]} {
+	for _, needed := range []any{who.name, who.via.host(), r.control, r.dpdsServer(who.dpds), r.relays[who.via]} {
 		if r.disrupted[needed] {
 			return false
 		}

@@ -94,18 +94,17 @@ func newPlan(seed uint64) plan {
 			from = lyingRound
 		}
 		p.rounds = append(p.rounds, round{lying, time.Duration(d.Int64N(int64(maxQuiet)))})
-		at, last := time.Duration(0), silent{}
+		at, answered := time.Duration(0), time.Duration(0)
 		for range 1 + d.IntN(maxEvents) {
 			at += drawTime(d)
 			e := event{i, at, pick(d, from), d.Uint64(), drawTime(d)}
 			switch {
 			case p.mayBeSilent():
+			case e.op.name == loses, silencing[e.op.name] && at < answered:
+				continue // the silence would last for as long as the keepalive takes, or is a longer one with that before
 			case silencing[e.op.name]:
-				if e.lasts = last.add(at, e.lasts); e.lasts <= 0 {
-					continue
-				}
-			case e.op.name == loses:
-				continue // the silence would last for as long as the keepalive takes
+				e.lasts = min(e.lasts, longestSilence)
+				answered = at + e.lasts + answering
 			}
 			p.events = append(p.events, e)
 		}
@@ -122,25 +121,13 @@ var silencing = map[string]bool{
 	"a host is cut off from control planes": true,
 }
 
-// silent is a time in which a stream may be silent. For a client whose server may lack a resource and not say so, it ends
+// A stream is silent for a time only, for a client whose server may lack a resource and not say so: the silence ends
 // before the client goes on without what it asked for, after 15 s. RPCs that need it then fail, rightly.
-type silent struct{ since, until time.Duration }
-
 const (
 	// longestSilence is the longest time of silence, and answering is how long the answers take that come after it.
 	longestSilence = 10 * time.Second
 	answering      = 4 * time.Second
 )
-
-// add returns how long another silence may last; it is added to the one that is not over.
-func (s *silent) add(at, lasts time.Duration) time.Duration {
-	if at > s.until+answering {
-		*s = silent{at, at}
-	}
-	lasts = min(lasts, s.since+longestSilence-at)
-	s.until = max(s.until, at+lasts)
-	return lasts
-}
 
 // mayBeSilent reports whether the servers of all clients are known to say which resources they lack.
 func (p plan) mayBeSilent() bool {

@@ -5,21 +5,26 @@ import (
 	"time"
 )
 
-// Silences that follow each other closely are one, which ends in time.
+// Silences of clients that do not hear of absence end in time, with a pause for the answers before the next.
 func TestSilencesEndInTime(t *testing.T) {
 	t.Parallel()
-	var s silent
-	for _, step := range []struct{ at, lasts, want time.Duration }{
-		{0, time.Minute, 10},
-		{3, 2, 2},
-		{8, 9, 2},
-		{13, 1, -3},
-		{15, 4, 4},
-		{22, 9, 3},
-		{30, 9, 9},
-	} {
-		if got := s.add(step.at*time.Second, step.lasts*time.Second); got != step.want*time.Second {
-			t.Errorf("a silence at %d s may last for %v, want %d s", step.at, got, step.want)
+	for seed := range uint64(300) {
+		p := newPlan(seed)
+		if p.mayBeSilent() {
+			continue
+		}
+		answered, in := time.Duration(0), -1
+		for _, e := range p.events {
+			if e.round != in {
+				answered, in = 0, e.round
+			}
+			if !silencing[e.op.name] {
+				continue
+			}
+			if e.lasts > longestSilence || e.at < answered {
+				t.Errorf("seed %d: %v", seed, e)
+			}
+			answered = e.at + e.lasts + answering
 		}
 	}
 }

@@ -1,10 +1,10 @@
 package soak
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -27,50 +27,58 @@ var policyOps = []op{
 // consumer is the service that clients are for policies.
 const consumer = "client"
 
+// object is an object of a policy.
+type object = map[string]any
+
 // byPolicies are the routes of a lane as two MeshHTTPRoute policies make them. The owner of the service routes all
 // methods, every other one to a cluster that nobody has; the policy of the clients overrides it there, and adds the headers.
 func (c *config) byPolicies(l lane) []*routepb.Route {
-	var owner, client strings.Builder
-	header := func(b *strings.Builder, source, selects string) {
-		fmt.Fprintf(b, "name: %s\nspec:\n  targetRef: %s\n  to:\n  - targetRef: {kind: MeshService, name: %s}\n    rules:\n", source, selects, service)
+	headers := []object{{"name": versionHeader, "value": fmt.Sprint(c.version)}}
+	if l != unlaned {
+		headers = append(headers, object{"name": laneHeader, "value": string(l)})
 	}
-	rule := func(b *strings.Builder, match, method string) {
-		fmt.Fprintf(b, "    - matches: [{path: {type: %s, value: %s}}]\n", match, method)
-	}
-	backends := func(b *strings.Builder, clusters ...string) {
-		b.WriteString("      backendRefs:\n")
-		for _, name := range clusters {
-			fmt.Fprintf(b, "      - {kind: MeshService, name: %s, weight: 1}\n", name)
-		}
-	}
-	filter := fmt.Sprintf("      filters:\n      - {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: %s, value: %q}%s]}}\n",
-		versionHeader, fmt.Sprint(c.version), l.header())
-	header(&owner, "owner", "{kind: Mesh}")
-	header(&client, "client", "{kind: MeshService, name: "+consumer+"}")
+	filters := []object{{"type": "ResponseHeaderModifier", "responseHeaderModifier": object{"set": headers}}}
 	methods := slices.Sorted(maps.Keys(c.routes[l]))
+	var owner, client []object
 	for i, method := range methods {
-		clusters := c.routes[l][method]
-		rule(&owner, "Exact", method)
-		rule(&client, "Exact", method)
-		client.WriteString(filter)
+		byOwner, byClient := ruleFor("Exact", method), ruleFor("Exact", method)
+		byClient["filters"] = filters
+		clusters := backendRefs(c.routes[l][method])
 		if i%2 == 0 {
-			backends(&owner, clusters...)
-			continue
+			byOwner["backendRefs"] = clusters
+		} else {
+			byOwner["backendRefs"] = backendRefs([]string{"nobody"})
+			byClient["backendRefs"] = clusters
 		}
-		backends(&owner, "nobody")
-		backends(&client, clusters...)
+		owner, client = append(owner, byOwner), append(client, byClient)
 	}
-	rule(&owner, "Prefix", "/")
-	backends(&owner, c.routes[l][methods[0]]...)
-	return c.build(l, owner.String()+"---\n"+client.String())
+	rest := ruleFor("Prefix", "/")
+	rest["backendRefs"] = backendRefs(c.routes[l][methods[0]])
+	return c.build(l, policy("owner", object{"kind": "Mesh"}, append(owner, rest))+
+		policy("client", object{"kind": "MeshService", "name": consumer}, client))
 }
 
-// header is that of the lane, in a list of headers.
-func (l lane) header() string {
-	if l == unlaned {
-		return ""
+// ruleFor is a rule for a path.
+func ruleFor(match, path string) object {
+	return object{"matches": []object{{"path": object{"type": match, "value": path}}}}
+}
+
+// backendRefs are the clusters of a rule, with equal weights.
+func backendRefs(clusters []string) (all []object) {
+	for _, name := range clusters {
+		all = append(all, object{"kind": "MeshService", "name": name, "weight": 1})
 	}
-	return fmt.Sprintf(", {name: %s, value: %q}", laneHeader, string(l))
+	return all
+}
+
+// policy is the document of a policy for the service, of the clients that it selects.
+func policy(name string, selects object, rules []object) string {
+	to := object{"targetRef": object{"kind": "MeshService", "name": service}, "rules": rules}
+	text, err := json.Marshal(object{"name": name, "spec": object{"targetRef": selects, "to": []object{to}}})
+	if err != nil {
+		panic(err) // it has no text but the model's own
+	}
+	return string(text) + "\n---\n"
 }
 
 // build builds the routes of clients of a lane by policies, whose text is the model's own.

@@ -86,10 +86,17 @@ func (r *run) reroute(c *config) {
 	})
 }
 
-func (r *run) changeCluster(f func(old clusterSpec, name string) clusterSpec) bool {
-	names := slices.Sorted(maps.Keys(r.newest.clusters))
-	name := names[r.IntN(len(names))]
-	return r.change(func(c *config) { c.clusters[name] = f(c.clusters[name], name) })
+// changeCluster is the operation that gives a cluster something of one that is drawn.
+func changeCluster(f func(s *clusterSpec, drawn clusterSpec)) func(*run) bool {
+	return func(r *run) bool {
+		names := slices.Sorted(maps.Keys(r.newest.clusters))
+		name := names[r.IntN(len(names))]
+		return r.change(func(c *config) {
+			s := c.clusters[name]
+			f(&s, r.cluster(name))
+			c.clusters[name] = s
+		})
+	}
 }
 
 func (r *run) addCluster() bool {

@@ -38,7 +38,7 @@ func (v through) features() []string {
 }
 
 // host is the name of the relay's host.
-func (v through) host() string { return fmt.Sprint("relay ", int(v)) }
+func (v through) host() string { return fmt.Sprint("relay-", int(v)) }
 
 // quick is the backoff of connections to backends, and of relays.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}

@@ -45,7 +45,7 @@ type run struct {
 // newRun makes a mesh that has settled with a first configuration.
 func newRun(t testing.TB, p plan) *run {
 	r := &run{
-		mesh: newMesh(t), draw: draw{Rand: rand.New(rand.NewPCG(p.seed, 0)), clients: p.clients}, t: t,
+		mesh: newMesh(t), draw: draw{Rand: rand.New(rand.NewPCG(p.seed, 0)), sure: allBackends, clients: p.clients}, t: t,
 		disrupted: map[any]bool{}, done: map[string]int{}, within: settling,
 	}
 	r.publish(plain(1))
@@ -73,7 +73,6 @@ func (r *run) end() {
 
 // begin lets the mesh settle with some clusters.
 func (r *run) begin() {
-	r.trust()
 	for range 2 {
 		r.addCluster()
 	}
@@ -143,7 +142,7 @@ func (r *run) welcome() {
 		fresh := c.isFresh()
 		switch {
 		case c.cc == nil || !fresh && !c.fromDisk:
-		case r.difference(c.client, r.newest) == "":
+		case r.difference(c.client, r.newest) == nil:
 			c.fromDisk = false
 			if fresh {
 				c.welcome(time.Now())
@@ -154,14 +153,6 @@ func (r *run) welcome() {
 	}
 }
 
-// trust notes that all backends are up.
-func (r *run) trust() {
-	r.sure = nil
-	for i := range backends {
-		r.sure = append(r.sure, i)
-	}
-}
-
 // settle ends all disruptions, and waits until every client holds the newest
 // configuration and RPCs follow it. Then all other resources are deleted.
 func (r *run) settle() {
@@ -169,18 +160,13 @@ func (r *run) settle() {
 	next := r.newest.clone()
 	next.version++
 	r.publish(next)
-	r.await("the clients to hold the newest configuration", func(c *channel) error {
-		if d := r.difference(c.client, next); d != "" {
-			return errors.New(d)
-		}
-		return nil
-	})
+	r.await("the clients to hold the newest configuration", func(c *channel) error { return r.difference(c.client, next) })
 	r.await("RPCs to follow the newest configuration", func(c *channel) error {
 		r.pacing.stir()
 		return c.arrived(next)
 	})
 	r.history.settle(time.Now())
-	r.trust()
+	r.sure = allBackends
 	r.update(func(tx *controlplane.Tx) {
 		for _, typeURL := range types {
 			tx.DeleteAll(typeURL)
