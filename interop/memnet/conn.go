@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -22,9 +21,8 @@ type conn struct {
 	in *half
 }
 
-// half is one direction of a connection. What is in it waits to be read.
+// half is one direction of a connection. What is in it waits to be read. Network.mu guards it.
 type half struct {
-	mu sync.Mutex
 	// chunks are in the order of their arrival.
 	chunks []chunk
 	// failed ends reading and writing at once.
@@ -55,26 +53,20 @@ func (h *half) notify() {
 
 // fail ends the half.
 func (h *half) fail(err error) {
-	h.mu.Lock()
 	if h.failed == nil {
 		h.failed = err
 	}
-	h.mu.Unlock()
 	h.notify()
 }
 
 // lose drops what is under way, and all that is sent later.
 func (h *half) lose() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.chunks, h.lost = nil, true
 }
 
 // send adds a chunk that arrives after the latency, and after those before it. A sender does not notice that the reader
 // has closed its end: it reads to the end of what the reader has sent, as with TCP.
 func (h *half) send(b []byte, latency time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.failed != nil || h.lost {
 		return
 	}
@@ -88,8 +80,6 @@ func (h *half) send(b []byte, latency time.Duration) {
 
 // take reads what has arrived. If there is nothing, wait is when something is due, or zero.
 func (h *half) take(b []byte, cut bool) (n int, wait time.Time, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	now := time.Now()
 	switch {
 	case h.failed != nil:
@@ -150,8 +140,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		c.network.mu.Lock()
 		cut := c.path.cut
-		c.network.mu.Unlock()
 		n, wait, err := c.in.take(b, cut != nil)
+		c.network.mu.Unlock()
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -164,20 +154,17 @@ func (c *conn) Write(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	c.in.mu.Lock()
-	err := c.in.failed
-	c.in.mu.Unlock()
-	if err != nil {
-		return 0, err
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	if c.in.failed != nil {
+		return 0, c.in.failed
 	}
 	c.peer.in.send(b, c.latency())
 	return len(b), nil
 }
 
-// latency is that of what is sent here.
+// latency is that of what is sent here. The caller holds Network.mu.
 func (c *conn) latency() time.Duration {
-	c.network.mu.Lock()
-	defer c.network.mu.Unlock()
 	if c.accepted {
 		return c.path.back
 	}
@@ -186,23 +173,23 @@ func (c *conn) latency() time.Duration {
 
 // Close implements net.Conn. The peer reads to the end what was sent.
 func (c *conn) Close() error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
 	c.in.fail(net.ErrClosed)
 	c.peer.in.send(nil, c.latency())
 	c.leave()
 	return nil
 }
 
-// reset ends both directions at once, with what is under way.
+// reset ends both directions at once, with what is under way. The caller holds Network.mu.
 func (c *conn) reset() {
 	c.in.fail(syscall.ECONNRESET)
 	c.peer.in.fail(syscall.ECONNRESET)
 	c.leave()
 }
 
-// leave removes the connection from the network once one end has closed it.
+// leave removes the connection from the network once one end has closed it. The caller holds Network.mu.
 func (c *conn) leave() {
-	c.network.mu.Lock()
-	defer c.network.mu.Unlock()
 	delete(c.path.conns, c)
 	delete(c.path.conns, c.peer)
 }
@@ -215,9 +202,9 @@ func (c *conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetReadDeadline implements net.Conn.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.in.mu.Lock()
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
 	c.in.deadline = t
-	c.in.mu.Unlock()
 	c.in.notify()
 	return nil
 }

@@ -13,10 +13,8 @@ package memnet
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -114,28 +112,27 @@ func (n *Network) Mend(from, to string) {
 
 // Reset resets the connections of a path, for both ends at once, and returns how many there were.
 func (n *Network) Reset(from, to string) int {
-	conns := n.connections(from, to)
-	for _, c := range conns {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	conns := n.pathOf(from, to).conns
+	open := len(conns)
+	for c := range conns {
 		c.reset()
 	}
-	return len(conns)
+	return open
 }
 
 // Lose makes the connections of a path carry nothing any more, as if a router had forgotten them: no end hears of
 // it. It returns how many there were. New connections are not affected.
 func (n *Network) Lose(from, to string) int {
-	conns := n.connections(from, to)
-	for _, c := range conns {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	conns := n.pathOf(from, to).conns
+	for c := range conns {
 		c.in.lose()
 		c.peer.in.lose()
 	}
 	return len(conns)
-}
-
-func (n *Network) connections(from, to string) []*conn {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Collect(maps.Keys(n.pathOf(from, to).conns))
 }
 
 // Forget forgets the paths from a host or to an address, which have no connections any more.
@@ -241,10 +238,10 @@ func (l *listener) Accept() (net.Conn, error) {
 // Close implements net.Listener. Connections that were not accepted are reset.
 func (l *listener) Close() error {
 	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
 	if l.network.listeners[l.addr] == l {
 		delete(l.network.listeners, l.addr)
 	}
-	l.network.mu.Unlock()
 	l.close()
 	for {
 		select {
