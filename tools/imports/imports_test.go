@@ -15,19 +15,21 @@ const module = "github.com/dynxds/dynxds"
 // line of their own. A package imports packages of its own folder and of lower floors.
 // docs/internals/architecture.md describes what lives where.
 var floors = []string{
-	"proto dnsconfig",
+	"proto",
 	"internal", // what knows no client: values, names, limits, documents
-	"xdsclient/dynparam xdsclient/internal/diskcache httpfilter resolver/internal/lookup",
+	"dnsconfig xdsclient/dynparam xdsclient/internal/diskcache httpfilter resolver/internal/lookup",
 	"internal/dynwire internal/channels internal/decision xdsclient/internal/choice",
 	"xdsclient/bootstrap",
 	"xdsclient internal/kubepod internal/grpcbridge",
 	"internal/xdsresource internal/rpcmetrics",
+	"internal/clustertls",
 	"dpdswrapper configselector balancer",
 	"resolver internal/livestate",
 	".", // the plugin; nothing below imports what is above
 	"observe mesh/internal/document",
-	"mesh/internal/meshpolicy mesh/internal/access mesh/internal/planestate mesh/internal/styled mesh/internal/webguard",
+	"mesh/internal/meshpolicy mesh/internal/access mesh/internal/planestate mesh/internal/styled mesh/internal/webguard mesh/internal/exit",
 	"mesh/controlplane mesh/meshroute mesh/explain",
+	"mesh/internal/clients",
 	"mesh/relay testutils mesh/statuspage",
 	"internal/xdstest",
 	"mesh/meshtest",
