@@ -112,7 +112,8 @@ func TestBoundedWork(t *testing.T) {
 		if _, err := Parse(value, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := testing.AllocsPerRun(1, func() { _, _ = Parse(value, nil) }); n > 8*maxSize {
+		// The most is 24 for a choice of three bytes, and some more with the race detector.
+		if n := testing.AllocsPerRun(1, func() { _, _ = Parse(value, nil) }); n > 9*maxSize {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -89,11 +89,6 @@ func plain(name string) *hcmpb.HttpFilter {
 	return httpFilter(name, &anypb.Any{TypeUrl: plainFilterURL})
 }
 
-func optional(f *hcmpb.HttpFilter) *hcmpb.HttpFilter {
-	f.IsOptional = true
-	return f
-}
-
 func disabled(f *hcmpb.HttpFilter) *hcmpb.HttpFilter {
 	f.Disabled = true
 	return f
