@@ -104,8 +104,8 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 
 # The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for (dynxds doctor: 1,040 lines).
 SIZE_PLUGIN := 35541
-SIZE_OTHER := 46669
-SIZE_TESTS := 103669
+SIZE_OTHER := 46667
+SIZE_TESTS := 103682
 SIZE_WORDS := 52127
 
 .PHONY: size

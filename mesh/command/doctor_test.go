@@ -133,6 +133,19 @@ func TestDoctor(t *testing.T) {
 		"an endpoint is gone": {func(t *testing.T, target string) string {
 			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", testutils.StartBackend(t, "b").Addr(), nobody(t)))...)
 		}, []string{"connected, plaintext, no health service", "connection refused", "→ start the server, or correct its address"}},
+		"one of two servers is gone": {func(t *testing.T, target string) string {
+			control := meshtest.StartServer(t)
+			control.Set(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", testutils.StartBackend(t, "b").Addr()))...)
+			return writeBootstrap(t, fmt.Appendf(nil, `{"node": {"id": "patient"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]},
+				{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, control.Addr(), nobody(t)))
+		}, []string{"✗ TCP", "→ start the control plane", "✓ ADS", "✓ cluster", "connected, plaintext, no health service"}},
+		"more clusters than are examined": {func(t *testing.T, target string) string {
+			routes := xdsmsg.RouteConfig(target, "*")
+			for i := range 102 {
+				routes.VirtualHosts[0].Routes = append(routes.VirtualHosts[0].Routes, xdsmsg.PathRoute(fmt.Sprintf("/s/%d", i), fmt.Sprint("c", i)))
+			}
+			return serving(t, xdsmsg.DefaultListener(target, target), routes)
+		}, []string{"✗ Cluster", "! clusters", "2 more were not examined"}},
 		"an unhealthy endpoint": {func(t *testing.T, target string) string {
 			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", withHealth(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING)))...)
 		}, []string{"its health service says NOT_SERVING", "→ look at the log of the server"}},

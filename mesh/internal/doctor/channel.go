@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,10 +54,11 @@ func Channel(ctx context.Context, file, target string) *Report {
 		}
 	}
 	defer r.certificates(ctx, config)()
+	reachable := false
 	for _, s := range servers {
-		r.server(ctx, s)
+		reachable = r.server(ctx, s) || reachable
 	}
-	if target != "" && !r.Failed() {
+	if target != "" && reachable {
 		r.channel(ctx, target, opts)
 	}
 	return r
@@ -97,8 +100,8 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (close func()) {
 	const step = "certificates"
 	var opened []*certfiles.Provider
-	for name, p := range config.CertificateProviders {
-		switch {
+	for _, name := range slices.Sorted(maps.Keys(config.CertificateProviders)) {
+		switch p := config.CertificateProviders[name]; {
 		case p.Buildable == nil:
 			r.warn("import the plugin in the program, or correct plugin_name", step, name, "this command has no plugin %q, so that it does not know the certificates", p.PluginName)
 		case p.PluginName != certfiles.PluginName:
@@ -131,21 +134,21 @@ func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (cl
 	}
 }
 
-// server connects to a management server.
-func (r *Report) server(ctx context.Context, s *bootstrap.Server) {
+// server connects to a management server, and reports whether that worked.
+func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
 	opts, release, err := s.DialOptions()
 	if err != nil {
 		r.fail("correct channel_creds and call_creds in the bootstrap", "credentials", s.URI, "%v", err)
-		return
+		return false
 	}
 	defer release()
 	if host, port, ok := hostOf(s.URI); ok && !r.reach(ctx, host, port) {
-		return
+		return false
 	}
 	cc, err := grpc.NewClient(s.URI, opts...)
 	if err != nil {
 		r.fail("correct server_uri in the bootstrap", "server", s.URI, "%v", err)
-		return
+		return false
 	}
 	defer cc.Close()
 	step := "TLS"
@@ -158,9 +161,10 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server) {
 			fix = "is it a gRPC server? If it wants TLS, write the bootstrap with dynxds bootstrap --tls, and with --cert and --key if it wants a certificate of clients"
 		}
 		r.fail(fix, step, s.URI, "%v", err)
-		return
+		return false
 	}
 	r.ok(step, s.URI, "connected, credentials of type %s", s.CredentialsType)
+	return true
 }
 
 // reach resolves a host, and connects to its port.
@@ -223,7 +227,9 @@ func (r *Report) channel(ctx context.Context, target string, opts []dynxds.Optio
 		r.fail("ask again with a longer --timeout", "channel", target, "it has no state yet")
 		return
 	}
-	r.servers(s.Client.Servers)
+	for _, server := range s.Client.Servers {
+		r.servers(time.Now(), []livestate.Server{{URI: server.URI, Connected: server.Connected, Error: server.Error}})
+	}
 	for _, c := range r.survey(s) {
 		if value := s.Values[c.Name]; value != nil {
 			r.endpoints(ctx, c, value)

@@ -8,6 +8,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -48,15 +49,10 @@ type Report struct {
 }
 
 // Failed reports whether a check has failed.
-func (r *Report) Failed() bool { return r.first(Failed) != nil }
+func (r *Report) Failed() bool { return r.firstFailed() >= 0 }
 
-func (r *Report) first(result Result) *Check {
-	for i := range r.Checks {
-		if r.Checks[i].Result == result {
-			return &r.Checks[i]
-		}
-	}
-	return nil
+func (r *Report) firstFailed() int {
+	return slices.IndexFunc(r.Checks, func(c Check) bool { return c.Result == Failed })
 }
 
 func (r *Report) ok(step, name, format string, args ...any) { r.add(OK, "", step, name, format, args) }
@@ -110,7 +106,8 @@ func (r *Report) Lines() (text styled.Text) {
 		}
 	}
 	text.Add(styled.Plain, "")
-	if first := r.first(Failed); first != nil {
+	if i := r.firstFailed(); i >= 0 {
+		first := &r.Checks[i]
 		line(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
 	} else {
 		line(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))

@@ -23,22 +23,7 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 			r.warn("register csds in a process of dynxds to know more", "connections", "client "+c.Node, "the process says only what its xDS client holds")
 			continue
 		}
-		for _, x := range s.Servers {
-			at := ""
-			if !x.Since.IsZero() {
-				at = ", for " + livestate.Ago(s.Time.Sub(x.Since))
-			}
-			switch {
-			case x.Error != "":
-				r.fail("look at the network between the process and the server, and at server_uri in its bootstrap", "ADS", x.URI, "%s%s", x.Error, at)
-			case !x.BehindSince.IsZero():
-				r.fail("look at the relay's control plane", "ADS", x.URI, "%s", livestate.RelayAlone(s.Time.Sub(x.BehindSince)))
-			case x.Connected:
-				r.ok("ADS", x.URI, "connected")
-			default:
-				r.warn("ask again: it may be starting", "ADS", x.URI, "not connected yet")
-			}
-		}
+		r.servers(s.Time, s.Servers)
 		for _, x := range s.Certificates {
 			r.ok("certificate", x.File, "%s", livestate.CertificateEnd(x.NotAfter.Sub(s.Time)))
 		}

@@ -5,19 +5,27 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/explain"
 )
 
-// servers checks what the xDS client says of its management servers.
-func (r *Report) servers(list []explain.Server) {
+// servers checks what an xDS client said of its management servers at a time.
+func (r *Report) servers(at time.Time, list []livestate.Server) {
 	const step = "ADS"
 	for _, s := range list {
+		since := ""
+		if !s.Since.IsZero() {
+			since = ", for " + livestate.Ago(at.Sub(s.Since))
+		}
 		switch {
 		case s.Error != "":
-			r.fail("look at the log of the control plane; resources that are in use stay in use meanwhile", step, s.URI, "%s", s.Error)
+			r.fail("look at the log of the control plane, and at the network to it; resources that are in use stay in use", step, s.URI, "%s%s", s.Error, since)
+		case !s.BehindSince.IsZero():
+			r.fail("look at the relay's control plane", step, s.URI, "%s", livestate.RelayAlone(at.Sub(s.BehindSince)))
 		case s.Connected:
 			r.ok(step, s.URI, "the server answers")
 		default:
@@ -25,6 +33,9 @@ func (r *Report) servers(list []explain.Server) {
 		}
 	}
 }
+
+// maxClusters bounds the clusters of a channel that are examined.
+const maxClusters = 100
 
 // survey checks the resources of a channel, and returns the clusters whose endpoints are known.
 func (r *Report) survey(s *explain.Survey) (known []*explain.Cluster) {
@@ -56,6 +67,10 @@ func (r *Report) survey(s *explain.Survey) (known []*explain.Cluster) {
 		r.warn("dynxds explain shows what the routes do", "clusters", "", "no route leads to a cluster by name")
 	}
 	for i := range s.Clusters {
+		if i == maxClusters {
+			r.warn("dynxds explain examines those of one RPC", "clusters", "", "%d more were not examined", len(s.Clusters)-i)
+			break
+		}
 		if c := &s.Clusters[i]; r.cluster(c) {
 			known = append(known, c)
 		}
@@ -146,7 +161,7 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 	case a == nil:
 	case len(endpointsOf(a)) == 0:
 		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
-	case a.InUse < 0 && c.Error != "" && !hasReported(a):
+	case a.InUse < 0 && c.Error != "" && !slices.ContainsFunc(endpointsOf(a), func(e *explain.Endpoint) bool { return e.State != "" }):
 		r.fail("see the health of its endpoints in the control plane", step, c.Name, "%s", c.Error)
 	default:
 		if c.Settings != nil {
@@ -156,11 +171,6 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 		return true
 	}
 	return false
-}
-
-// hasReported reports whether a process says how endpoints are.
-func hasReported(a *explain.ClusterAssignment) bool {
-	return slices.ContainsFunc(endpointsOf(a), func(e *explain.Endpoint) bool { return e.State != "" })
 }
 
 func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
