@@ -78,7 +78,7 @@ func decoderOf(typeURL string) func(*anypb.Any, xdsclient.DecodeOptions) (any, e
 	}
 }
 
-// resource decodes a resource. What it returns after a fault is of no use.
+// resource decodes a resource. What it returns after an error is of no use.
 func (v *validator) resource(typeURL string, raw []byte) any {
 	switch typeURL {
 	case typeurl.Listener:

@@ -191,7 +191,7 @@ func (c *filterChain) checkLast(at *faults.Path) {
 
 // configType returns the type that identifies the filter of a configuration: the type
 // named in a TypedStruct, or else that of the configuration itself (gRFC A39, "Top-Level
-// Filter Configs"). It reports false after a fault.
+// Filter Configs"). It reports false after an error.
 func (v *validator) configType(at *faults.Path, name string, config *anypb.Any) (typeURL string, ok bool) {
 	typeURL, fields, err := httpfilter.TypedStruct(config)
 	switch {

@@ -32,7 +32,7 @@ func (v *validator) hasType(at *faults.Path, a *anypb.Any, typeURL string) bool 
 	return got == typeURL
 }
 
-// read reads a message, and notes which of its fields this client ignores. It reports false after a fault.
+// read reads a message, and notes which of its fields this client ignores. It reports false after an error.
 func (v *validator) read(at *faults.Path, b []byte, pb proto.Message) bool {
 	if err := proto.Unmarshal(b, pb); err != nil {
 		v.fault(at, "cannot be read as %s: %v", pb.ProtoReflect().Descriptor().FullName(), err)

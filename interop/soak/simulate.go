@@ -57,7 +57,7 @@ func simulate(t *testing.T, p plan) (res result) {
 	return res
 }
 
-// simulation is the testing.TB of a run: what fails it is a fault of the plan.
+// simulation is the testing.TB of a run: what fails it is an error of the plan.
 type simulation struct {
 	testing.TB
 	*result
