@@ -10,9 +10,8 @@
 // The scheme "dynxds" means the same, for processes that also link gRPC-Go's own xds package;
 // if that has taken the scheme "xds", one error in gRPC's log says so (docs/tasks/beside-grpc-go.md has
 // the ways to choose). Without a bootstrap, or if the control plane does not know the target,
-// DNS resolves it, but not on channels that leave their security to the control plane
-// (google.golang.org/grpc/credentials/xds). Those send no plaintext to a cluster that asks
-// for security.
+// DNS resolves it, but not on channels with the credentials of google.golang.org/grpc/credentials/xds,
+// which let the control plane choose TLS and send no plaintext to a cluster that asks for it.
 //
 // DialOptions and NewBuilder take a bootstrap in memory, such as that of KubernetesBootstrap. Channels and Dump show the state of
 // channels and of the clients that they share, WithTrace what becomes of one RPC.
