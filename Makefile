@@ -106,7 +106,7 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 SIZE_PLUGIN := 35541
 SIZE_OTHER := 46667
 SIZE_TESTS := 103682
-SIZE_WORDS := 52127
+SIZE_WORDS := 45000
 
 .PHONY: size
 size: ## Print the lines of Go by module and room, without comments and generated code, and the sums; fails above their ceilings
