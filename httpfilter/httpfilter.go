@@ -41,7 +41,11 @@
 // neither resources nor load balancing.
 package httpfilter
 
-import "google.golang.org/protobuf/types/known/anypb"
+import (
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+)
 
 // Config is a parsed, validated configuration of a filter, in a form that
 // only the filter's own package understands. It is immutable.
@@ -52,7 +56,7 @@ type Config any
 //
 // A filter that clients can run implements [ClientFilter] too, one that
 // servers can run [ServerFilter], one with override configurations
-// [OverrideParser].
+// [OverrideParser], and one that calls a gRPC service [ServiceFilter].
 type Filter interface {
 	// TypeURLs returns the type URLs of the configurations this filter is
 	// registered under, top-level and override together.
@@ -75,6 +79,26 @@ type OverrideParser interface {
 	// ParseOverride validates an override configuration. An error NACKs the
 	// RouteConfiguration.
 	ParseOverride(override *anypb.Any) (Config, error)
+}
+
+// ServiceFilter is a Filter whose top-level configuration names a gRPC service for it to call.
+type ServiceFilter interface {
+	Filter
+	// ParseConfigWith is called in place of ParseConfig with the configurations that a client gets.
+	ParseConfigWith(config *anypb.Any, services Services) (Config, error)
+}
+
+// Services says how to call a service, if the management server that sent the configuration may name it
+// (gRFC A102, "Security Considerations"). Errors name fields of the argument.
+type Services func(*corepb.GrpcService_GoogleGrpc) (Service, error)
+
+// Service is a gRPC service that a filter may call.
+type Service interface {
+	// DialOptions returns the options to dial the service with, its credentials among them. release
+	// has to be called once the connection is closed.
+	DialOptions() (options []grpc.DialOption, release func(), err error)
+	// Key is equal for services that one connection can serve.
+	Key() string
 }
 
 // ClientFilter is a Filter that clients can run. A terminal filter that is no

@@ -6,6 +6,7 @@
 package builtin
 
 import (
+	_ "github.com/dynxds/dynxds/httpfilter/extauthz"
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"

@@ -24,7 +24,6 @@ import (
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/headeredit"
-	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // The types of the filter's configurations.
@@ -107,9 +106,9 @@ func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.E
 
 // removeOnMatch removes all headers whose names match and that can be edited.
 func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
-	m, err := matcher(pb)
+	m, err := headeredit.NameMatcher(pb)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("key_matcher%w", err)
 	}
 	return func(md metadata.MD) {
 		for name := range md {
@@ -118,29 +117,6 @@ func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredi
 			}
 		}
 	}, nil
-}
-
-// matcher reads a StringMatcher for names of headers, which are in lower case.
-func matcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
-	fold := pb.GetIgnoreCase()
-	switch pattern := pb.GetMatchPattern().(type) {
-	case *matcherpb.StringMatcher_Exact:
-		return matching.NewString(matching.StringExact, pattern.Exact, fold), nil
-	case *matcherpb.StringMatcher_Prefix:
-		return matching.NewString(matching.StringPrefix, pattern.Prefix, fold), nil
-	case *matcherpb.StringMatcher_Suffix:
-		return matching.NewString(matching.StringSuffix, pattern.Suffix, fold), nil
-	case *matcherpb.StringMatcher_Contains:
-		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
-	case *matcherpb.StringMatcher_SafeRegex:
-		re, _, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true)
-		if err != nil {
-			return m, fmt.Errorf("key_matcher.safe_regex.regex %w", err)
-		}
-		return matching.String{Kind: matching.StringRegex, Regex: re.Regexp}, nil
-	default:
-		return m, fmt.Errorf("key_matcher must be set to a kind of match that this client knows")
-	}
 }
 
 func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {

@@ -12,7 +12,10 @@ import (
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // Side is the side whose metadata an edit changes.
@@ -83,6 +86,11 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	if value == "" && !pb.GetKeepEmptyValue() {
 		return nil, fmt.Errorf("header %q: the value is empty, and keep_empty_value is not set", name)
 	}
+	return Set(name, value, action)
+}
+
+// Set returns the edit that sets a header, whose name and value are those of metadata.
+func Set(name, value string, action corepb.HeaderValueOption_HeaderAppendAction) (Edit, error) {
 	switch action {
 	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
 		return func(md metadata.MD) { md[name] = append(slices.Clip(md[name]), value) }, nil
@@ -181,4 +189,27 @@ func Value(name string, pb *corepb.HeaderValue) (string, error) {
 		return "", fmt.Errorf("header %q: gRPC does not allow a character in the value", name)
 	}
 	return text, nil
+}
+
+// NameMatcher reads a StringMatcher for names of headers, which are in lower case. Errors go on from the name of its field.
+func NameMatcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
+	fold := pb.GetIgnoreCase()
+	switch pattern := pb.GetMatchPattern().(type) {
+	case *matcherpb.StringMatcher_Exact:
+		return matching.NewString(matching.StringExact, pattern.Exact, fold), nil
+	case *matcherpb.StringMatcher_Prefix:
+		return matching.NewString(matching.StringPrefix, pattern.Prefix, fold), nil
+	case *matcherpb.StringMatcher_Suffix:
+		return matching.NewString(matching.StringSuffix, pattern.Suffix, fold), nil
+	case *matcherpb.StringMatcher_Contains:
+		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
+	case *matcherpb.StringMatcher_SafeRegex:
+		re, _, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true)
+		if err != nil {
+			return m, fmt.Errorf(".safe_regex.regex %w", err)
+		}
+		return matching.String{Kind: matching.StringRegex, Regex: re.Regexp}, nil
+	default:
+		return m, fmt.Errorf(" must be set to a kind of match that this client knows")
+	}
 }

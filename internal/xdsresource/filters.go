@@ -3,6 +3,7 @@ package xdsresource
 import (
 	"fmt"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -107,7 +108,7 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	}
 	c.lastUnknown = false
 	c.noteInert(at.Field("typed_config"), filter)
-	parsed, err := filter.ParseConfig(config)
+	parsed, err := c.parseConfig(filter, config)
 	if err != nil {
 		c.fault(at.Field("typed_config"), "filter %s: %v", faults.Quote(pb.GetName()), err)
 	}
@@ -117,6 +118,17 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 		disabled = false
 	}
 	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
+}
+
+func (c *filterChain) parseConfig(filter httpfilter.Filter, config *anypb.Any) (httpfilter.Config, error) {
+	f, calls := filter.(httpfilter.ServiceFilter)
+	if !calls || c.bootstrap == nil {
+		return filter.ParseConfig(config)
+	}
+	from, trusted := c.bootstrap, c.trusted
+	return f.ParseConfigWith(config, func(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
+		return from.Service(pb, trusted)
+	})
 }
 
 // absentFilter stands for a disabled filter that a side does not have. An override of its type is

@@ -42,8 +42,14 @@ func secureServer(t *testing.T, callCreds string) (*Server, <-chan metadata.MD) 
 		port, config(dir, "60s"), callCreds)).Servers[0], seen
 }
 
+// dialable is a Server or a Service.
+type dialable interface {
+	DialOptions() ([]grpc.DialOption, func(), error)
+	String() string
+}
+
 // check dials the server and sends one RPC.
-func check(t *testing.T, s *Server) error {
+func check(t *testing.T, s dialable) error {
 	t.Helper()
 	credentials, release, err := s.DialOptions()
 	if err != nil {
@@ -53,9 +59,9 @@ func check(t *testing.T, s *Server) error {
 	return checkWith(t, s, credentials)
 }
 
-func checkWith(t *testing.T, s *Server, credentials []grpc.DialOption) error {
+func checkWith(t *testing.T, s dialable, credentials []grpc.DialOption) error {
 	t.Helper()
-	conn, err := grpc.NewClient(s.URI, credentials...)
+	conn, err := grpc.NewClient(s.String(), credentials...)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	Authorities map[string]*Authority
 	// CertificateProviders holds the certificate provider instances by name (gRFC A29).
 	CertificateProviders map[string]*CertificateProvider
+	// AllowedServices holds the services that any management server may have HTTP filters call, by target
+	// (allowed_grpc_services, gRFC A102). Others are for trusted servers: see Service.
+	AllowedServices map[string]*Service
 	// ClientListenerTemplate names the Listener of a target without an authority. It
 	// defaults to "%s", which stands for the endpoint.
 	ClientListenerTemplate string

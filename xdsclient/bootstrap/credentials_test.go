@@ -162,7 +162,7 @@ func TestRegisteredCredentialsBelongToTheCaller(t *testing.T) {
 		made <- b
 		return b, func() { b.released++ }, nil
 	}
-	s := &Server{URI: "a:1", channel: build}
+	s := &Service{what: "management server", URI: "a:1", channel: build}
 	var releases []func()
 	for range 2 {
 		options, release, err := s.DialOptions()

@@ -44,6 +44,13 @@ func TestFaultMessages(t *testing.T) {
 		{"no servers", `{}`, []string{"xds_servers: expected a list with at least one management server, found nothing"}},
 		{"misspelt keys", `{"xdsServers": [], "node": {"ids": 1}}`, []string{
 			`xds_servers: expected a list with at least one management server, found nothing; the key "xdsServers" is ignored`}},
+		// gRFC A102, "Security Considerations".
+		{"services of a wrong type", with(`"allowed_grpc_services": []`), []string{"allowed_grpc_services: expected an object, found a list"}},
+		{"a service of a wrong type", with(`"allowed_grpc_services": {"a": null}`), []string{`allowed_grpc_services["a"]: expected an object, found null`}},
+		{"a service without credentials", with(`"allowed_grpc_services": {"a": {}}`), []string{
+			`allowed_grpc_services["a"].channel_creds: expected a list with at least one kind of channel credentials, found nothing`}},
+		{"a service with unknown credentials", with(`"allowed_grpc_services": {"a": {"channel_creds": [{"type": "other"}]}}`), []string{
+			`allowed_grpc_services["a"].channel_creds: expected a type that this program supports (` + channelTypes.types() + `), found only "other"; add a type with bootstrap.RegisterCredentials`}},
 		{"misspelt keys of a server", `{"xds_servers": [{"serverUri": "a", "channel_cred": []}]}`, []string{
 			"xds_servers[0].server_uri: expected " + target + `, found nothing; the key "serverUri" is ignored`,
 			`xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing; the key "channel_cred" is ignored`}},

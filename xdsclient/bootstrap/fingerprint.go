@@ -42,6 +42,13 @@ func fingerprintOf(c *Config) string {
 	if cache := c.ResourceCache; cache.Directory != "" {
 		parts = append(parts, cache.Directory, cache.MaxAge)
 	}
+	if len(c.AllowedServices) > 0 {
+		services := map[string]string{}
+		for target, s := range c.AllowedServices {
+			services[target] = s.Key()
+		}
+		parts = append(parts, services)
+	}
 	return digest(parts)
 }
 

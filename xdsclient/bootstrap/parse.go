@@ -33,7 +33,7 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	} else if top, err := jsondoc.Parse(data, found); err != nil {
 		found.Addf(nil, "%v", err)
 	} else {
-		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
+		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers", "allowed_grpc_services",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "resource_cache"))
 		ignored = top.Ignored()
@@ -101,6 +101,7 @@ func (c *Config) parse(trusted []string, top jsondoc.Object) {
 	c.Node = parseNode(top.Field("node"))
 	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers, serverList{false, trusted})
 	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
+	c.AllowedServices = parseServices(top.Field("allowed_grpc_services"))
 	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
 	if c.ClientListenerTemplate == "" {
 		c.ClientListenerTemplate = "%s"

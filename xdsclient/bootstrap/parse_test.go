@@ -50,6 +50,9 @@ const everything = `{
   "certificate_providers": {
     "files": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/tls/ca.pem"}}
   },
+  "allowed_grpc_services": {
+    "dns:///authz:443": {"channel_creds": [{"type": "insecure"}], "call_creds": [{"type": "test-header", "config": {"a": "service"}}]}
+  },
   "client_default_listener_resource_name_template": "xdstp://other/envoy.config.listener.v3.Listener/%s",
   "server_listener_resource_name_template": "server/%s",
   "dynamic_parameter_constraints": {
@@ -216,6 +219,8 @@ func TestFingerprint(t *testing.T) {
 		{given: "other constraints", old: `[{"value": "prod"}]`, new: `[{"value": "test"}]`},
 		{given: "metadata constraints that others hide", old: `["env"]`, new: `[]`, same: true},
 		{given: "another DNS fallback", old: `"unavailable"`, new: `"never"`},
+		{given: "another service", old: "dns:///authz:443", new: "dns:///authz:444"},
+		{given: "other credentials of a service", old: `{"a": "service"}`, new: `{"a": "other"}`},
 		{given: "another resource cache", old: `"/var/cache/xds"`, new: `"/tmp"`},
 	} {
 		xdstest.Parallel(t, test.given, func(t *testing.T) {

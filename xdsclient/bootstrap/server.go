@@ -1,15 +1,10 @@
 package bootstrap
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
-
-	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -53,99 +48,13 @@ var knownFeatures = []Feature{
 
 // Server is one management server. It is immutable.
 type Server struct {
-	// URI is the server as a gRPC target, for example "dns:///host:port".
-	URI string
-	// CredentialsType is the type of the channel credentials in use: the first of the
-	// document's list that this program supports. It is empty if it supports none, which
-	// is a fault of the bootstrap but for the servers of an authority.
-	CredentialsType string
+	Service
 	// Features holds the known features, each once, in order.
 	Features []Feature
-
-	channel  BuildCredentials
-	call     []creds[BuildCallCredentials]
-	unusable error // why DialOptions fails, if that is known already
-	key      string
-	// warn warns, once, that the server is reached in plaintext where the document prefers other
-	// credentials, or that others can pose as it; nil if neither is so.
-	warn func()
 }
 
 // HasFeature reports whether the server has the feature.
 func (s *Server) HasFeature(f Feature) bool { return slices.Contains(s.Features, f) }
-
-// String returns the URI, for logs and errors.
-func (s *Server) String() string { return s.URI }
-
-// Key is equal for servers with the same URI, credentials and known features, between
-// which there is no need for more than one connection (gRFC A47, "Server Channel Map").
-// It does not reveal the credentials.
-func (s *Server) Key() string { return s.key }
-
-// DialOptions returns the options to dial the server with: its channel credentials and its
-// call credentials. Each call makes new credentials, which belong to the caller: it calls
-// release, which is never nil beside a nil error and may be called again, once the
-// connection is closed. Call credentials that want a secure connection are an error beside
-// channel credentials of type "insecure" (gRFC A97), as are unknown channel credentials.
-func (s *Server) DialOptions() (options []grpc.DialOption, release func(), err error) {
-	var releases []func()
-	options, err = s.dialOptions(&releases)
-	release = sync.OnceFunc(func() {
-		for _, f := range releases {
-			f()
-		}
-	})
-	if err != nil {
-		release()
-		return nil, nil, err
-	}
-	return options, release, nil
-}
-
-func (s *Server) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
-	if s.unusable != nil {
-		return nil, s.unusable
-	}
-	if s.warn != nil {
-		s.warn()
-	}
-	bundle, err := build(s, s.CredentialsType, s.channel, releases)
-	if err != nil {
-		return nil, err
-	}
-	if bundle.TransportCredentials() == nil {
-		return nil, fmt.Errorf("%s credentials for management server %s: their bundle has no transport credentials", s.CredentialsType, s.URI)
-	}
-	options := []grpc.DialOption{grpc.WithCredentialsBundle(bundle)}
-	for _, c := range s.call {
-		creds, err := build(s, c.name, c.build, releases)
-		if err != nil {
-			return nil, err
-		}
-		if creds.RequireTransportSecurity() && bundle.TransportCredentials().Info().SecurityProtocol == "insecure" {
-			return nil, fmt.Errorf("call_creds of type %s are sent over secure connections only, and channel_creds have type %s; use one such as tls",
-				c.name, s.CredentialsType)
-		}
-		options = append(options, grpc.WithPerRPCCredentials(creds))
-	}
-	return options, nil
-}
-
-// build makes credentials and notes how to release them.
-func build[C comparable](s *Server, name string, from func() (C, func(), error), releases *[]func()) (C, error) {
-	var none C
-	made, release, err := from()
-	if err == nil && made == none {
-		err = errors.New("their builder made none")
-	}
-	if err != nil {
-		return none, fmt.Errorf("%s credentials for management server %s: %w", name, s.URI, err)
-	}
-	if release != nil {
-		*releases = append(*releases, release)
-	}
-	return made, nil
-}
 
 // serverList is how a list of servers is read.
 type serverList struct {
@@ -170,42 +79,15 @@ func (l serverList) parseServer(v jsondoc.Value) *Server {
 	if !o.IsObject() {
 		return nil
 	}
-	s := &Server{URI: parseServerURI(o.Field("server_uri"))}
-	channelCreds := o.Field("channel_creds")
-	channel, unsupported := parseChannelCreds(channelCreds)
-	switch {
-	case channel.builder != nil:
-		s.CredentialsType, s.channel = channel.name, channel.build
-		switch {
-		case channel.name == insecureType && len(channel.preferred) > 0:
-			s.warn = plaintextWarning(s.URI, channelCreds.Path(), channel.preferred)
-		case channel.name == (tlsBuilder{}).Type():
-			s.warn = impostorWarning(s.URI, channel.config.Value)
-		}
-	case unsupported != nil && l.topLevel:
-		channelCreds.Fault("", "%v", unsupported)
-	case unsupported != nil:
-		s.unusable = fmt.Errorf("%s: %w", channelCreds.Path(), unsupported)
-	}
-	s.call = parseCallCreds(o.Field("call_creds"))
+	s := &Server{Service: Service{what: "management server", URI: parseServerURI(o.Field("server_uri"))}}
+	credentials := s.parseCredentials(o, l.topLevel)
 	s.Features = parseFeatures(o.Field("server_features"))
 	if slices.Contains(l.trusted, s.URI) && !s.HasFeature(FeatureTrustedXDSServer) {
 		s.Features = append(s.Features, FeatureTrustedXDSServer)
 		slices.Sort(s.Features)
 	}
-	identity := []any{s.URI, s.Features, channel.key(), fmt.Sprint(s.unusable)}
-	for i := range s.call {
-		identity = append(identity, s.call[i].key())
-	}
-	s.key = digest(identity)
+	s.key = digest(append([]any{s.URI, s.Features}, credentials...))
 	return s
-}
-
-func plaintextWarning(uri, path string, preferred []string) func() {
-	return sync.OnceFunc(func() {
-		logger.Warningf("management server %s is reached in plaintext: %s has %s before insecure, which this program does not support; %s",
-			uri, path, strings.Join(preferred, ", "), support(preferred))
-	})
 }
 
 // parseServerURI reads a gRPC target. It rejects those that could not be dialled, as gRPC's

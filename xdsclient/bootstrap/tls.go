@@ -41,7 +41,7 @@ func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) 
 	}
 	return func() (credentials.Bundle, func(), error) {
 		provider := certfiles.NewProvider(files)
-		return tlsBundle{&reloadingTLS{provider: provider, certificate: files.Certificate, accepted: accepted}}, provider.Close, nil
+		return tlsBundle{creds: &reloadingTLS{provider: provider, certificate: "certificate_file " + files.Certificate, accepted: accepted}}, provider.Close, nil
 	}, nil
 }
 
@@ -84,35 +84,36 @@ func parseServerIDs(config json.RawMessage, hasBundles bool) ([]peercert.Matcher
 	return accepted, found.Err()
 }
 
-// impostorWarning returns a function that warns, once, that any workload of the trust domains can pose as a management
-// server, or nil if that is not so: config is that of credentials of type tls.
-func impostorWarning(uri string, config jsondoc.Value) func() {
+// impostorWarning returns a function that warns, once, that any workload of the trust domains can pose as the
+// service, or nil if that is not so: config is that of credentials of type tls.
+func (s *Service) impostorWarning(config jsondoc.Value) func() {
 	if config.Peek("spiffe_trust_bundle_map_file").Absent() || !config.Peek(serverIDs).Absent() {
 		return nil
 	}
 	return sync.OnceFunc(func() {
-		logger.Warningf("management server %s can be any workload with a certificate of the trust domains in spiffe_trust_bundle_map_file: "+
-			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", uri, config.Path(), serverIDs)
+		logger.Warningf("%s %s can be any workload with a certificate of the trust domains in spiffe_trust_bundle_map_file: "+
+			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", s.what, s.URI, config.Path(), serverIDs)
 	})
 }
 
-// tlsBundle has one mode and no call credentials.
+// tlsBundle has one mode.
 type tlsBundle struct {
 	creds credentials.TransportCredentials
+	call  credentials.PerRPCCredentials // nil: none
 }
 
 func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.creds }
 
-func (tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials { return nil }
+func (b tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials { return b.call }
 
 func (tlsBundle) NewWithMode(string) (credentials.Bundle, error) {
-	return nil, errors.New("tls credentials for a management server have no modes")
+	return nil, errors.New("these credentials have no modes")
 }
 
 // reloadingTLS shakes hands with the material that its provider has at that time.
 type reloadingTLS struct {
 	provider    certprovider.Provider
-	certificate string             // the file with the client's
+	certificate string             // where the client's comes from
 	accepted    []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any
 	doubted     atomic.Bool        // a handshake has failed since the provider was last asked
 }
@@ -154,7 +155,7 @@ func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) err
 	}
 	if len(material.Certs) > 0 {
 		if why := certfiles.Invalid(&material.Certs[0]); why != "" {
-			return fmt.Errorf("%w; the client's certificate, certificate_file %s, %s: replace it", err, c.certificate, why)
+			return fmt.Errorf("%w; the client's certificate, %s, %s: replace it", err, c.certificate, why)
 		}
 	}
 	return err
