@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
@@ -184,14 +185,22 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 		return httpfilter.EndedStream(ctx, denial(answer), edits.trailer()), nil
 	case errors.Is(err, sidechannel.ErrDisallowed):
 		return nil, status.Errorf(codes.Internal, "ext_authz: the service's answer: %v", err)
-	case ctx.Err() != nil:
-		return nil, status.FromContextError(ctx.Err()).Err()
+	case over(ctx) != nil:
+		return nil, status.FromContextError(over(ctx)).Err()
 	case !i.allowFailed:
 		return nil, status.Errorf(i.failed, "ext_authz: the service has not decided: %v", err)
 	case i.markFailed:
 		ctx = metadata.AppendToOutgoingContext(ctx, "x-envoy-auth-failure-mode-allowed", "true")
 	}
 	return next.NewStream(ctx, rpc)
+}
+
+// over returns why the RPC has ended, nil if it has not. The service may notice a deadline before the context does.
+func over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // request is what the service is asked (gRFC A92, "Constructing the ext_authz Request"). On the client, there is neither source nor

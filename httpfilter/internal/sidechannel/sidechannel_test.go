@@ -3,6 +3,7 @@ package sidechannel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +151,7 @@ type circular struct {
 	calls   int
 }
 
-func (*circular) Key() string { return "circular" }
+func (c *circular) Key() string { return fmt.Sprintf("circular %p", c) }
 
 func (c *circular) DialOptions() ([]grpc.DialOption, func(), error) {
 	return []grpc.DialOption{
