@@ -88,7 +88,7 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 
 func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
 	in := &instance{name: name, typeURL: xdsresource.FilterType(filter)}
-	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target()})
+	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target(), Metrics: ch.rpcs.Metrics})
 	if c, ok := in.impl.(closer); ok {
 		// Close may take its time, and other cleanups of the process wait.
 		runtime.AddCleanup(in, func(c closer) { go c.Close() }, c)

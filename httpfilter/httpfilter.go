@@ -44,6 +44,7 @@ package httpfilter
 import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -117,6 +118,8 @@ type ClientInstanceInfo struct {
 	Name string
 	// Target is the target of the channel, "xds:///echo.example.com".
 	Target string
+	// Metrics records the metrics of the channel. nil: nothing does.
+	Metrics estats.MetricsRecorder
 }
 
 // ClientInstance is a filter under one name on one channel. What it holds

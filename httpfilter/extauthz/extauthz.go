@@ -141,25 +141,28 @@ func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 	return nil, err
 }
 
-func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return filter{}
+func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return instance{counters{info.Metrics, info.Target}}
 }
 
-func (filter) ClientInterceptor(c, _ httpfilter.Config) (httpfilter.Interceptor, error) {
-	conf := c.(*config)
-	if conf.enabled.Numerator == 0 && !conf.denyOthers {
-		return nil, nil
+type instance struct{ counters }
+
+func (in instance) ClientInterceptor(c, _ httpfilter.Config) (httpfilter.Interceptor, error) {
+	i := &interceptor{config: c.(*config), counters: in.counters}
+	if i.enabled.Numerator == 0 {
+		return i, nil
 	}
-	channel, err := conf.service.Open()
-	if err != nil {
+	var err error
+	if i.channel, err = i.service.Open(); err != nil {
 		return nil, fmt.Errorf("ext_authz: %w", err)
 	}
-	return &interceptor{conf, channel}, nil
+	return i, nil
 }
 
 type interceptor struct {
 	*config
-	channel *sidechannel.Channel
+	counters
+	channel *sidechannel.Channel // nil: no RPC is asked about
 }
 
 // method is the service's.
@@ -167,6 +170,7 @@ const method = "/envoy.service.auth.v3.Authorization/Check"
 
 func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 	if !i.enabled.Draw() {
+		i.count(disabled, rpc)
 		if i.denyOthers {
 			return nil, status.Error(i.failed, "ext_authz: the filter is disabled for this RPC, and deny_at_disable is set")
 		}
@@ -180,13 +184,18 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	}
 	switch {
 	case err == nil && answer.GetStatus().GetCode() == int32(codes.OK):
+		i.count(allowed, rpc)
 		return edits.start(ctx, rpc, next)
 	case err == nil:
+		i.count(denied, rpc)
 		return httpfilter.EndedStream(ctx, denial(answer), edits.trailer()), nil
-	case errors.Is(err, sidechannel.ErrDisallowed):
-		return nil, status.Errorf(codes.Internal, "ext_authz: the service's answer: %v", err)
 	case over(ctx) != nil:
 		return nil, status.FromContextError(over(ctx)).Err()
+	}
+	i.count(failed, rpc)
+	switch {
+	case errors.Is(err, sidechannel.ErrDisallowed):
+		return nil, status.Errorf(codes.Internal, "ext_authz: the service's answer: %v", err)
 	case !i.allowFailed:
 		return nil, status.Errorf(i.failed, "ext_authz: the service has not decided: %v", err)
 	case i.markFailed:

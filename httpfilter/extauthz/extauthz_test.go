@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -98,11 +100,16 @@ func anyService(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 // interceptorOf returns the interceptor of a configuration in text that asks the service at addr.
 func interceptorOf(t testing.TB, addr, fields string) httpfilter.Interceptor {
 	t.Helper()
+	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, addr, fields)
+}
+
+func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fields string) httpfilter.Interceptor {
+	t.Helper()
 	pb := xdsmsg.With(new(filterpb.ExtAuthz), `grpc_service { google_grpc { target_uri: "passthrough:///%s" } }`, addr)
 	pb = xdsmsg.With(pb, "%s", fields)
 	c, err := filter{}.ParseConfigWith(xdsmsg.Any(pb), anyService)
 	xdstest.NoError(t, err)
-	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(c, nil)
+	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, nil)
 	xdstest.NoError(t, err)
 	return i
 }
@@ -262,9 +269,7 @@ func TestShareOfRPCs(t *testing.T) {
 		return &authpb.CheckResponse{}, nil
 	})
 	const none, some = `filter_enabled { default_value {} } `, `filter_enabled { default_value { numerator: 50 } } `
-	if i := interceptorOf(t, a.addr, none); i != nil {
-		t.Error("a filter that does nothing stays in the chain")
-	}
+	xdstest.NoError(t, send(testutils.Context(t), interceptorOf(t, a.addr, none)).err)
 	i := interceptorOf(t, a.addr, none+`deny_at_disable { default_value { value: true } }`)
 	checkStatus(t, send(testutils.Context(t), i).err, codes.PermissionDenied, "ext_authz: the filter is disabled for this RPC, and deny_at_disable is set")
 	i = interceptorOf(t, a.addr, none+`deny_at_disable { default_value { value: true } } status_on_error { code: ServiceUnavailable } failure_mode_allow: true`)
@@ -343,6 +348,37 @@ func TestFailureModes(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
 	checkStatus(t, send(ctx, i).err, codes.Canceled, "")
+}
+
+// recorder has what was recorded, by metric and labels.
+type recorder struct {
+	estats.UnimplementedMetricsRecorder
+	counts map[string]int64
+}
+
+func (r *recorder) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	d := h.Descriptor()
+	r.counts[fmt.Sprint(d.Name, slices.Concat(d.Labels, d.OptionalLabels), labels)] += n
+}
+
+// gRFC A92, "Client-Side Metrics".
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	gone := start(t, "", nil)
+	gone.server.Stop()
+	for want, test := range map[string]struct{ addr, fields string }{
+		"allowed_rpcs":         {start(t, "", nil).addr, ""},
+		"denied_rpcs":          {start(t, "status { code: 7 }", nil).addr, ""},
+		"filter_disabled_rpcs": {gone.addr, `filter_enabled { default_value {} }`},
+		"failed_rpcs":          {gone.addr, `failure_mode_allow: true`},
+	} {
+		r := &recorder{counts: map[string]int64{}}
+		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, test.addr, test.fields)
+		for range 2 {
+			_, _ = httpfilter.NewNext(new(backend), i).NewStream(testutils.Context(t), &httpfilter.RPC{Method: "/s/m", Cluster: "c"})
+		}
+		xdstest.Equal(t, "metrics", map[string]int64{"grpc.client_ext_authz." + want + "[grpc.target grpc.lb.backend_service] [xds:///t c]": 2}, r.counts)
+	}
 }
 
 // gRFC A92, "ExtAuthz Side Channel": the channel stays over updates while the target and credentials do. It is closed after

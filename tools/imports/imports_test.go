@@ -23,7 +23,8 @@ var floors = []string{
 	"xdsclient internal/kubepod internal/grpcbridge",
 	"internal/xdsresource internal/rpcmetrics",
 	"internal/clustertls",
-	"dpdswrapper configselector balancer",
+	"dpdswrapper configselector balancer httpfilter/extauthz",
+	"httpfilter/builtin",
 	"resolver internal/livestate",
 	".", // the plugin; nothing below imports what is above
 	"observe mesh/internal/document",

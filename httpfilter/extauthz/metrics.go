@@ -1,0 +1,60 @@
+package extauthz
+
+import (
+	"sync"
+
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// outcome is what the filter does with an RPC.
+type outcome int
+
+const (
+	allowed outcome = iota
+	denied
+	disabled // by filter_enabled
+	failed   // the service has not decided
+	outcomes
+)
+
+// metrics count the RPCs by outcome (gRFC A92, "Client-Side Metrics").
+var metrics = [outcomes]estats.MetricDescriptor{
+	allowed:  metric("allowed_rpcs", "Number of RPCs that were allowed by the ext_authz server."),
+	denied:   metric("denied_rpcs", "Number of RPCs that were denied by the ext_authz server."),
+	disabled: metric("filter_disabled_rpcs", "Number of RPCs for which the filter was disabled."),
+	failed:   metric("failed_rpcs", "Number of RPCs for which the ext_authz call-out failed."),
+}
+
+const targetLabel, clusterLabel = "grpc.target", "grpc.lb.backend_service"
+
+func metric(name, description string) estats.MetricDescriptor {
+	return estats.MetricDescriptor{
+		Type: estats.MetricTypeIntCount, Name: "grpc.client_ext_authz." + name, Unit: "{RPC}", Description: description,
+		Labels: []string{targetLabel}, OptionalLabels: []string{clusterLabel},
+	}
+}
+
+func init() { grpcbridge.RegisterMetrics(metrics[:]...) }
+
+// found has the metrics as they are registered.
+var found = sync.OnceValue(func() (all [outcomes]*grpcbridge.Counter) {
+	for o, d := range metrics {
+		all[o] = grpcbridge.FindCounter(d.Name, targetLabel, clusterLabel)
+	}
+	return all
+})
+
+// counters are the metrics of a channel.
+type counters struct {
+	recorder estats.MetricsRecorder // nil: nothing is recorded
+	target   string
+}
+
+func (c counters) count(o outcome, rpc *httpfilter.RPC) {
+	if c.recorder != nil {
+		found()[o].Record(c.recorder, 1, c.target, rpc.Cluster)
+	}
+}
