@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -119,6 +120,11 @@ func TestExtAuthzEndToEnd(t *testing.T) {
 		xdstest.Equal(t, "RPCs that reached the backend", before, backend.Count())
 	})
 	xdstest.Equal(t, "RPCs that the service was asked about", int64(2*len(kinds)), a.asked.Load())
+	// "Header Mutations": response headers of a Trailers-Only response are not changed.
+	backend.Fail(testutils.TrailersOnly(status.Error(codes.Aborted, "backend")))
+	r := callFor(testutils.Context(t), cc, unary)
+	checkStatus(t, r.err, codes.Aborted)
+	xdstest.Equal(t, "response header", 0, len(r.header["checked"])+len(r.trailer["checked"]))
 }
 
 // gRFC A102, "Security Considerations", and A92, "Override Configuration".

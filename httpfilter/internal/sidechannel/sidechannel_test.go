@@ -177,3 +177,44 @@ func TestCallsForCallsAreBounded(t *testing.T) {
 	}
 	xdstest.Equal(t, "calls", maxDepth, c.calls)
 }
+
+// traced is a service whose calls end in the program, with the context that they have.
+type traced struct{ seen context.Context }
+
+func (s *traced) Key() string { return fmt.Sprintf("traced %p", s) }
+
+func (s *traced) DialOptions() ([]grpc.DialOption, func(), error) {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+			s.seen = ctx
+			return nil
+		}),
+	}, func() {}, nil
+}
+
+// gRFC A92, "Filter Behavior": the call has the trace context of the RPC. A102: it has the deadline and the metadata of the
+// configuration; the RPC's metadata stays with the RPC.
+func TestContextOfACall(t *testing.T) {
+	t.Parallel()
+	type spanKey struct{}
+	service := new(traced)
+	pb := xdsmsg.With(new(corepb.GrpcService), `google_grpc { target_uri: "dns:///a" } timeout { seconds: 60 } initial_metadata { key: "k" value: "v" }`)
+	s, err := Parse(pb, func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return service, nil })
+	xdstest.NoError(t, err)
+	c, err := s.Open()
+	xdstest.NoError(t, err)
+	ctx := metadata.AppendToOutgoingContext(context.WithValue(t.Context(), spanKey{}, "span"), "authorization", "secret")
+	for _, timeout := range []time.Duration{30 * time.Second, 90 * time.Second} {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		xdstest.NoError(t, c.Invoke(ctx, "/s/m", nil, nil))
+		md, _ := metadata.FromOutgoingContext(service.seen)
+		xdstest.Equal(t, "metadata", metadata.MD{"k": {"v"}}, md)
+		xdstest.Equal(t, "span", "span", service.seen.Value(spanKey{}).(string))
+		deadline, _ := service.seen.Deadline()
+		if left := time.Until(deadline); left > min(timeout, time.Minute) {
+			t.Errorf("an RPC with %v has a call with %v", timeout, left)
+		}
+	}
+}
