@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	dnspb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 	"github.com/miekg/dns"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -59,6 +60,21 @@ var clusterKinds = []struct {
 			xdsmsg.AggregateCluster("c", "middle"), xdsmsg.AggregateCluster("middle", "under", "last"),
 			xdsmsg.InlineCluster("last", logicalDNS, xdsmsg.In("z", target)))
 	}},
+	{"DnsCluster", func(_ *testutils.Backend, target string) []proto.Message {
+		return []proto.Message{dnsCluster("c", target, new(dnspb.DnsCluster))}
+	}},
+	{"DnsCluster with one endpoint", func(_ *testutils.Backend, target string) []proto.Message {
+		return []proto.Message{dnsCluster("c", target, &dnspb.DnsCluster{AllAddressesInSingleEndpoint: true})}
+	}},
+}
+
+// dnsCluster is a cluster of type envoy.clusters.dns.
+func dnsCluster(name, target string, config *dnspb.DnsCluster) *clusterpb.Cluster {
+	c := xdsmsg.InlineCluster(name, logicalDNS, xdsmsg.In("z", target))
+	c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{
+		ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.dns", TypedConfig: xdsmsg.Any(config)},
+	}
+	return c
 }
 
 // A cluster of each type serves every kind of RPC, and opens no connection before
@@ -96,7 +112,7 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, first)
 		// Away from EDS, and from each type to the next one; then the way back.
-		for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
+		for _, i := range []int{1, 2, 5, 6, 3, 4, 3, 2, 1, 4, 0, 4} {
 			next := testutils.StartBackend(t, clusterKinds[i].name)
 			_, target := inZone(t, next)
 			m.set(clusterKinds[i].of(next, target))

@@ -16,8 +16,8 @@ import (
 	"github.com/dynxds/dynxds/internal/httpstatus"
 )
 
-// config is an HTTPFault. response_rate_limit, upstream_cluster, headers,
-// downstream_nodes and everything about a runtime are ignored, as gRFC A33 says.
+// config is an HTTPFault. upstream_cluster, headers, downstream_nodes and everything about
+// a runtime are ignored, as gRFC A33 says.
 type config struct {
 	delay *delay // nil: none
 	abort *abort // nil: none
@@ -50,14 +50,17 @@ func parse(a *anypb.Any) (httpfilter.Config, error) {
 	if pb.GetMaxActiveFaults() != nil {
 		c.maxActive = int64(pb.GetMaxActiveFaults().GetValue())
 	}
-	var delayErr, abortErr error
+	var delayErr, abortErr, limitErr error
 	if pb.GetDelay() != nil {
 		c.delay, delayErr = parseDelay(pb.GetDelay())
 	}
 	if pb.GetAbort() != nil {
 		c.abort, abortErr = parseAbort(pb.GetAbort())
 	}
-	if err := errors.Join(delayErr, abortErr); err != nil {
+	if pb.GetResponseRateLimit() != nil {
+		limitErr = fmt.Errorf("response_rate_limit: this client does not limit the rate of responses (gRFC A33); take it out")
+	}
+	if err := errors.Join(delayErr, abortErr, limitErr); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -2,7 +2,7 @@
 // ends them with a status, by fixed values or by what their metadata ask for.
 //
 // It acts before anything of an RPC is sent. Limiting the rate of responses is
-// not part of it, as in A33.
+// not part of it, as in A33: a configuration with it is refused.
 package fault
 
 import (

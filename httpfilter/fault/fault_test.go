@@ -243,6 +243,7 @@ func TestValidation(t *testing.T) {
 		"abort.http_status: 600":       {Abort: httpAbort(600)},
 		"abort.grpc_status: 17":        {Abort: grpcAbort(17)},
 		"abort: http_status":           {Abort: new(faultpb.FaultAbort)},
+		"response_rate_limit: this":    {ResponseRateLimit: new(commonpb.FaultRateLimit)}, // gRFC A33, "Support for Response Rate Limit Algorithm"
 		"delay: fixed_delay":           {Delay: new(commonpb.FaultDelay)},
 		"delay.fixed_delay: must":      {Delay: fixedDelay(-time.Second)},
 		"delay.percentage.denominator": {Delay: headerDelay(&typepb.FractionalPercent{Denominator: 7})},

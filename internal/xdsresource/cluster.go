@@ -6,6 +6,9 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	dnspb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
+
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -144,9 +147,12 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	return c
 }
 
-const knownTypes = "this client knows EDS, STATIC, STRICT_DNS and LOGICAL_DNS, and aggregate clusters"
+const knownTypes = "this client knows EDS, STATIC, STRICT_DNS and LOGICAL_DNS, and aggregate and DNS clusters"
 
-const aggregateTypeURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+const (
+	aggregateTypeURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+	dnsTypeURL       = "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster"
+)
 
 // clusterType decodes the type of a cluster and what goes with it.
 func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
@@ -162,31 +168,34 @@ func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
 		case clusterpb.Cluster_STRICT_DNS:
 			c.Kind = ClusterStrictDNS
 			d.inline(pb, c)
-			d.dns(pb, c)
+			//lint:ignore SA1019 control planes still send it
+			d.resolution(nil, pb.GetDnsLookupFamily(), pb.GetDnsRefreshRate(), c)
 		case clusterpb.Cluster_LOGICAL_DNS:
 			c.Kind = ClusterLogicalDNS
 			d.inline(pb, c)
-			d.dns(pb, c)
+			d.resolution(nil, pb.GetDnsLookupFamily(), nil, c)
 		default:
 			d.fault(at, "unknown cluster type %v; %s", kind.Type, knownTypes)
 		}
 	case *clusterpb.Cluster_ClusterType:
-		d.customType(kind.ClusterType, c)
+		at := faults.Field("cluster_type")
+		switch url := kind.ClusterType.GetTypedConfig().GetTypeUrl(); url {
+		case aggregateTypeURL:
+			d.aggregate(at.Field("typed_config"), kind.ClusterType.GetTypedConfig(), c)
+		case dnsTypeURL:
+			d.dnsCluster(at.Field("typed_config"), kind.ClusterType.GetTypedConfig(), pb, c)
+		default:
+			d.fault(at, "unknown cluster type %s (%s); %s", faults.Quote(kind.ClusterType.GetName()), faults.Quote(url), knownTypes)
+		}
 	default:
 		d.fault(at, "the cluster type is not set; %s", knownTypes)
 	}
 }
 
-func (d clusterDecoder) customType(pb *clusterpb.Cluster_CustomClusterType, c *Cluster) {
-	at := faults.Field("cluster_type")
-	if url := pb.GetTypedConfig().GetTypeUrl(); url != aggregateTypeURL {
-		d.fault(at, "unknown cluster type %s (%s); %s", faults.Quote(pb.GetName()), faults.Quote(url), knownTypes)
-		return
-	}
+func (d clusterDecoder) aggregate(at *faults.Path, packed *anypb.Any, c *Cluster) {
 	c.Kind = ClusterAggregate
-	at = at.Field("typed_config")
 	config := new(aggregatepb.ClusterConfig)
-	if !d.unmarshal(at, pb.GetTypedConfig(), aggregateTypeURL, config) {
+	if !d.unmarshal(at, packed, aggregateTypeURL, config) {
 		return
 	}
 	c.Underlying = config.GetClusters()
@@ -198,6 +207,20 @@ func (d clusterDecoder) customType(pb *clusterpb.Cluster_CustomClusterType, c *C
 			d.fault(at.Item("clusters", i), "must not be empty")
 		}
 	}
+}
+
+// dnsCluster decodes a cluster of type envoy.clusters.dns, which is a cluster of type STRICT_DNS or LOGICAL_DNS.
+func (d clusterDecoder) dnsCluster(at *faults.Path, packed *anypb.Any, pb *clusterpb.Cluster, c *Cluster) {
+	config := new(dnspb.DnsCluster)
+	if !d.unmarshal(at, packed, dnsTypeURL, config) {
+		return
+	}
+	c.Kind = ClusterStrictDNS
+	if config.GetAllAddressesInSingleEndpoint() {
+		c.Kind = ClusterLogicalDNS
+	}
+	d.inline(pb, c)
+	d.resolution(at, config.GetDnsLookupFamily(), config.GetDnsRefreshRate(), c)
 }
 
 func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {

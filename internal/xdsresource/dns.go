@@ -1,14 +1,15 @@
 package xdsresource
 
 import (
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -174,27 +175,26 @@ func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAs
 // defaultRefreshRate is that of Envoy (Cluster.dns_refresh_rate).
 const defaultRefreshRate = 5 * time.Second
 
-// dns decodes how names are resolved.
-func (d clusterDecoder) dns(pb *clusterpb.Cluster, c *Cluster) {
-	switch family := pb.GetDnsLookupFamily(); family {
-	case clusterpb.Cluster_AUTO, clusterpb.Cluster_ALL:
+// resolution decodes how names are resolved, by fields of the message at a path. rate may be nil.
+func (d clusterDecoder) resolution(at *faults.Path, family fmt.Stringer, rate *durationpb.Duration, c *Cluster) {
+	switch family.String() {
+	case "UNSPECIFIED", "AUTO", "ALL":
 		c.AddressFamily = FamilyAny
-	case clusterpb.Cluster_V4_ONLY:
+	case "V4_ONLY":
 		c.AddressFamily = FamilyV4
-	case clusterpb.Cluster_V6_ONLY:
+	case "V6_ONLY":
 		c.AddressFamily = FamilyV6
-	case clusterpb.Cluster_V4_PREFERRED:
+	case "V4_PREFERRED":
 		c.AddressFamily = FamilyV4Preferred
 	default:
-		d.fault(faults.Field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
+		d.fault(at.Field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
 	}
 	if c.Kind != ClusterStrictDNS {
 		return
 	}
 	c.RefreshRate = defaultRefreshRate
-	//lint:ignore SA1019 control planes still send it
-	if rate := pb.GetDnsRefreshRate(); rate != nil {
-		at := faults.Field("dns_refresh_rate")
+	if rate != nil {
+		at := at.Field("dns_refresh_rate")
 		before := d.faults.Total()
 		c.RefreshRate = d.duration(at, rate)
 		if c.RefreshRate <= time.Millisecond && d.faults.Total() == before {

@@ -151,9 +151,10 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"circuit_breakers", "outlier_detection", "health_checks", "ring_hash_lb_config", "maglev_lb_config", "round_robin_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata", "alt_stat_name",
 	},
-	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
-	proxyMessage:                           {}, // transport_socket is as that of a Cluster.
-	tlsMessages + "UpstreamTlsContext":     {"common_tls_context", "sni", "auto_host_sni", "auto_sni_san_validation"},
+	"envoy.extensions.clusters.dns.v3.DnsCluster": {"dns_refresh_rate", "dns_lookup_family", "all_addresses_in_single_endpoint"},
+	"envoy.config.core.v3.TransportSocket":        {"name", "typed_config"},
+	proxyMessage:                                  {}, // transport_socket is as that of a Cluster.
+	tlsMessages + "UpstreamTlsContext":            {"common_tls_context", "sni", "auto_host_sni", "auto_sni_san_validation"},
 	tlsMessages + "CommonTlsContext": {
 		"tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance",
 		"validation_context", "combined_validation_context", "validation_context_certificate_provider_instance",
