@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -54,10 +55,13 @@ func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
 	return c
 }
 
-// pick picks an endpoint of the cluster. The first pick activates the cluster; picks before it
+// pick picks an endpoint of the cluster for an RPC with the Decision d. The first pick activates the cluster; picks before it
 // is active wait.
-func (c *lazyCluster) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+func (c *lazyCluster) pick(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {
 	if p := c.picker.Load(); p != nil {
+		if d.Extra != nil {
+			c.showMetadata(d)
+		}
 		result, err := (*p).Pick(info)
 		if err != nil && err != grpcbalancer.ErrNoSubConnAvailable {
 			err = bounded(err)
@@ -70,6 +74,13 @@ func (c *lazyCluster) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult,
 		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+}
+
+// showMetadata shows the filters of an RPC the metadata of the cluster that it goes to.
+func (c *lazyCluster) showMetadata(d *decision.Decision) {
+	if r := c.config.Load().Cluster; r != nil {
+		d.SetMetadata(&r.Metadata)
+	}
 }
 
 // bounded returns the error of a pick with at most bounds.RPCText of text. gRPC's own policies make some, of

@@ -35,7 +35,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 		return grpcbalancer.PickResult{}, errNotRouted
 	}
 	if c, ok := p.clusters.Get(d.Cluster); ok {
-		return c.pick(info)
+		return c.pick(info, d)
 	}
 	if d.Version > p.version {
 		// A picker with the cluster will follow.
@@ -59,7 +59,7 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 		}
 	}
 	if c, ok := p.clusters.Get(name); ok {
-		return c.pick(info)
+		return c.pick(info, d)
 	}
 	err := fmt.Errorf(
 		"dynxds: the RPC's route names cluster %s, which the configuration (version %d) does not have", bounds.Quote(name), p.version)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -183,6 +184,28 @@ func withErr(err error) func(*balancer.State) {
 	return func(s *balancer.State) {
 		s.Clusters, s.Err = pmap.Map[*balancer.ClusterState]{}, err
 	}
+}
+
+// gRFC A83: credentials of a filter are shown the metadata of the cluster that the RPC is picked for in the end, also if it is routed
+// again because its cluster was removed.
+func TestFiltersAreShownTheMetadataOfThePickedCluster(t *testing.T) {
+	test(t, func(t *testing.T, tr *tree) {
+		for _, name := range []string{"a", "b"} {
+			s := serving(name + ":1")
+			s.Cluster.Metadata = httpfilter.Metadata{{Key: "gcp", Value: name}}
+			xdstest.NoError(t, tr.update(states{name: s}))
+			tr.reach(name, name+":1")
+		}
+		d := &decision.Decision{Context: t.Context(), Version: tr.last.Version, Cluster: "a", Extra: new(decision.Extra)}
+		for _, want := range []string{"a", "b"} {
+			_, err := tr.CC.Pick(d)
+			xdstest.NoError(t, err)
+			got, _ := httpfilter.PickedMetadata(d).Get("gcp")
+			xdstest.Equal(t, "metadata", any(want), got)
+			xdstest.NoError(t, tr.update(states{"a": nil}, reselect("b", nil)))
+			synctest.Wait()
+		}
+	})
 }
 
 func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	gcppb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/gcp_authn/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	rbacpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
@@ -76,6 +77,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 	}{
 		{"router", &routerpb.Router{}, true, true, true, nil, []proto.Message{&routerpb.Router{}}},
 		{"fault", &faultpb.HTTPFault{}, true, false, false, []proto.Message{&faultpb.HTTPFault{}}, nil},
+		{"gcp_authn", &gcppb.GcpAuthnFilterConfig{}, true, false, false, []proto.Message{&gcppb.GcpAuthnFilterConfig{}}, []proto.Message{&gcppb.Audience{Url: "a"}}},
 		{"header_mutation", &headerpb.HeaderMutation{}, true, false, false, []proto.Message{&headerpb.HeaderMutationPerRoute{}}, []proto.Message{&headerpb.HeaderMutation{}}},
 		{"local_ratelimit", someLimit, true, false, false, []proto.Message{someLimit}, nil},
 		{"stateful_session", &sessionpb.StatefulSession{}, true, false, false, []proto.Message{sessionOff}, []proto.Message{&sessionpb.StatefulSession{}}},

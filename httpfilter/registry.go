@@ -7,8 +7,8 @@ import (
 
 var registry = struct {
 	sync.RWMutex
-	byType map[string]Filter
-}{byType: make(map[string]Filter)}
+	byType, byMetadataType map[string]Filter
+}{byType: make(map[string]Filter), byMetadataType: make(map[string]Filter)}
 
 // Register makes a filter known under all its type URLs. It is meant for init
 // functions and panics when a type URL is taken, since two filters that claim
@@ -16,11 +16,18 @@ var registry = struct {
 func Register(f Filter) {
 	registry.Lock()
 	defer registry.Unlock()
-	for _, url := range f.TypeURLs() {
-		if old, ok := registry.byType[url]; ok {
+	add(registry.byType, f, f.TypeURLs())
+	if p, ok := f.(MetadataParser); ok {
+		add(registry.byMetadataType, f, p.MetadataTypeURLs())
+	}
+}
+
+func add(byType map[string]Filter, f Filter, urls []string) {
+	for _, url := range urls {
+		if old, ok := byType[url]; ok {
 			panic(fmt.Sprintf("httpfilter: %T and %T both register for %q", old, f, url))
 		}
-		registry.byType[url] = f
+		byType[url] = f
 	}
 }
 
@@ -29,4 +36,12 @@ func Get(typeURL string) Filter {
 	registry.RLock()
 	defer registry.RUnlock()
 	return registry.byType[typeURL]
+}
+
+// ParserOf returns the filter that reads metadata of the type URL, or nil.
+func ParserOf(typeURL string) MetadataParser {
+	registry.RLock()
+	defer registry.RUnlock()
+	p, _ := registry.byMetadataType[typeURL].(MetadataParser)
+	return p
 }

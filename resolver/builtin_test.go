@@ -19,7 +19,7 @@ func TestNewBuilderNeedsNoBlankImport(t *testing.T) {
 	t.Parallel()
 	const prefix = "type.googleapis.com/envoy.extensions.filters.http."
 	for _, filter := range []string{
-		"fault.v3.HTTPFault", "header_mutation.v3.HeaderMutation", "local_ratelimit.v3.LocalRateLimit",
+		"fault.v3.HTTPFault", "gcp_authn.v3.GcpAuthnFilterConfig", "header_mutation.v3.HeaderMutation", "local_ratelimit.v3.LocalRateLimit",
 		"rbac.v3.RBAC", "router.v3.Router", "stateful_session.v3.StatefulSession",
 	} {
 		if httpfilter.Get(prefix+filter) == nil {

@@ -8,6 +8,7 @@ package builtin
 import (
 	_ "github.com/dynxds/dynxds/httpfilter/extauthz"
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
+	_ "github.com/dynxds/dynxds/httpfilter/gcpauthn"
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
 	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"

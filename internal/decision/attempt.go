@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/dynxds/dynxds/httpfilter"
 )
 
 // Attempt is the context of an attempt for which the picker needs more than its cluster: each retry, and each
@@ -27,6 +29,8 @@ type Attempt struct {
 	failure atomic.Uint32 // see Extra.failure
 	host    atomic.Pointer[string]
 	won     atomic.Bool
+	// metadata: see Extra.metadata.
+	metadata atomic.Pointer[httpfilter.Metadata]
 }
 
 // SetHost is called by the picker with the addresses of the endpoint that it has found for an RPC

@@ -61,6 +61,8 @@ type Extra struct {
 
 	failure atomic.Uint32 // an index of failures; see Fail
 	hash    atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
+	// metadata is that of the cluster that was picked last; see SetMetadata.
+	metadata atomic.Pointer[httpfilter.Metadata]
 }
 
 // RPC is an RPC as the application made it, before filters and the route's edits.
@@ -212,15 +214,39 @@ func (d *Decision) Sent(address string) {
 	}
 }
 
+// SetMetadata is called by the picker of a cluster, before it picks, with the metadata of the Cluster.
+// d has an Extra.
+func (d *Decision) SetMetadata(m *httpfilter.Metadata) {
+	// Most clusters have none, so that nothing has to be stored.
+	if p := d.metadata(); len(*m) > 0 || p.Load() != nil {
+		p.Store(m)
+	}
+}
+
+// metadata returns where the metadata for d are kept: attempts share it, unless they are hedged. There is an Extra.
+func (d *Decision) metadata() *atomic.Pointer[httpfilter.Metadata] {
+	if a := d.Attempt(); a != nil && a.Hedged {
+		return &a.metadata
+	}
+	return &d.Extra.metadata
+}
+
 type contextKey struct{}
 
-// Value returns the Decision itself for the key of this package, and the value of the
-// application's context for any other.
+// Value returns the Decision itself for the key of this package, what is for filters, and the value of the
+// application's context for any other key.
 func (d *Decision) Value(key any) any {
-	if _, ok := key.(contextKey); ok {
+	switch key.(type) {
+	case contextKey:
 		return d
+	case httpfilter.MetadataKey:
+		if d.Extra == nil {
+			return nil
+		}
+		return d.metadata().Load()
+	default:
+		return d.Context.Value(key)
 	}
-	return d.Context.Value(key)
 }
 
 // FromContext returns the innermost Decision that ctx carries, or nil.

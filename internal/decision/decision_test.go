@@ -149,3 +149,39 @@ func TestHostOfHedgedAttempts(t *testing.T) {
 		t.Error("the failure of one attempt is that of others")
 	}
 }
+
+// The metadata for filters are those of the cluster that was picked last, and each hedged attempt has its own: it may have been
+// routed elsewhere. Without any, nothing is kept.
+func TestMetadataOfThePickedCluster(t *testing.T) {
+	t.Parallel()
+	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
+	hedged, a := d.ForAttempt()
+	a.Hedged = true
+	retry, _ := d.ForAttempt()
+	seen := func(d *decision.Decision) string {
+		ctx, cancel := context.WithCancel(d)
+		defer cancel()
+		value, _ := httpfilter.PickedMetadata(ctx).Get("key")
+		text, _ := value.(string)
+		return text
+	}
+	pick := func(d *decision.Decision, value string) {
+		d.SetMetadata(&httpfilter.Metadata{{Key: "key", Value: value}})
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		for i, one := range []*decision.Decision{d, retry, hedged, {Context: t.Context()}} {
+			if got := seen(one); got != want[i] {
+				t.Errorf("Decision %d: %q, want %q", i, got, want[i])
+			}
+		}
+	}
+	expect("", "", "", "")
+	pick(d, "first")
+	expect("first", "first", "", "")
+	pick(hedged, "elsewhere")
+	pick(retry, "second")
+	expect("second", "second", "elsewhere", "")
+	d.SetMetadata(new(httpfilter.Metadata))
+	expect("", "", "elsewhere", "")
+}

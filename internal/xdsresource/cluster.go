@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -40,7 +41,7 @@ func (k ClusterKind) String() string { return clusterTypes[k] }
 // DNS reports whether the endpoints come from DNS.
 func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
 
-// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name and Underlying:
+// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name, Metadata and Underlying:
 // everything else is taken from the underlying clusters (gRFC A75).
 type Cluster struct {
 	Name string
@@ -87,6 +88,8 @@ type Cluster struct {
 	Load *LoadReporting
 	// Service names the service for telemetry. nil: the Cluster does not.
 	Service *Service
+	// Metadata is what HTTP filters know of the Cluster's metadata.
+	Metadata httpfilter.Metadata
 	// Ignored lists fields that the client does not act on, and the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. See IgnoredFields.
 	Ignored []xdsclient.Ignored
@@ -131,7 +134,7 @@ func (c *Cluster) Secured() bool { return c.Security != nil }
 type clusterDecoder struct{ *validator }
 
 func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName()}
+	c := &Cluster{Name: pb.GetName(), Metadata: d.filterMetadata(pb.GetMetadata())}
 	security, httpConnect := d.transportSocket(pb)
 	if d.clusterType(pb, c); c.Kind == ClusterAggregate {
 		return c

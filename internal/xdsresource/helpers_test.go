@@ -118,6 +118,7 @@ var anyName = regexp.MustCompile(`\[[A-Z]\w+\]`)
 var anyTypes = map[string]string{
 	"Address":                      "envoy.config.core.v3.Address",
 	"ClientSideWeightedRoundRobin": "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+	"Audience":                     "envoy.extensions.filters.http.gcp_authn.v3.Audience",
 	"DnsCluster":                   "envoy.extensions.clusters.dns.v3.DnsCluster",
 	"ClusterConfig":                "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
 	"ClusterProvided":              "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",

@@ -1,10 +1,15 @@
 package xdsresource
 
 import (
+	"maps"
+	"slices"
+
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/provenance"
 )
 
@@ -56,4 +61,28 @@ func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
 		d.known[known] = known
 	}
 	return known
+}
+
+// filterMetadata decodes Cluster.metadata for HTTP filters: for each key the typed entry, if its type is known, or else the
+// other one (gRFC A83, "xDS Cluster Metadata").
+func (d clusterDecoder) filterMetadata(pb *corepb.Metadata) httpfilter.Metadata {
+	var m httpfilter.Metadata
+	typed := pb.GetTypedFilterMetadata()
+	for _, key := range slices.Sorted(maps.Keys(typed)) {
+		parser := httpfilter.ParserOf(typed[key].GetTypeUrl())
+		if parser == nil {
+			continue
+		}
+		value, err := parser.ParseMetadata(typed[key])
+		if err != nil {
+			d.fault(faults.Field("metadata").Field("typed_filter_metadata").Key(key), "%v", err)
+		}
+		m = append(m, httpfilter.MetadataEntry{Key: key, Value: value})
+	}
+	for _, key := range slices.Sorted(maps.Keys(pb.GetFilterMetadata())) {
+		if _, ok := m.Get(key); !ok && key != provenance.Key {
+			m = append(m, httpfilter.MetadataEntry{Key: key})
+		}
+	}
+	return m
 }
