@@ -267,9 +267,9 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 		return false
 	}
 	a.types.Step(s, ads.DeniedUnwatched)
-	s.payload, s.taken, s.lastError = nil, stamp{}, nil
+	s.lastAnswer = lastAnswer{}
 	if !r.watched() {
-		r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
+		r.lastAnswer = lastAnswer{}
 	}
 	return true
 }
@@ -289,7 +289,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	a.types.Step(s, ads.Errored)
 	fault := a.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status = code, sent
-	if s.lastError == nil || !s.lastError.fault.same(fault) {
+	if s.lastError == nil || !s.fault().same(fault) {
 		a.ch.client.warningf("a management server sent an error: %v", fault)
 	}
 	switch {
@@ -298,7 +298,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		a.dataError(s, StateReceivedError, fault)
 	default:
-		a.ch.failResource(s, lastError{StateReceivedError, fault, false}, a.delivery)
+		a.ch.failResource(s, &lastError{StateReceivedError, fault, false}, a.delivery)
 	}
 }
 

@@ -142,7 +142,7 @@ func (u *update) reject(s *subscription, it *item, err error) {
 // (gRFC A88, "Handling Data Errors").
 func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	u.ch.failResource(s, lastError{state, fault, drop}, u.delivery)
+	u.ch.failResource(s, &lastError{state, fault, drop}, u.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)
 	}
@@ -229,7 +229,7 @@ func (u *update) reportAnswered() {
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
 func (ch *managementServer) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
+	s.lastAnswer = lastAnswer{p.from(ch.server), taken, nil}
 	if ch.serves(s.resource) {
 		s.admit()
 		s.resource.accept(s.payload, taken, d)
@@ -237,10 +237,9 @@ func (ch *managementServer) acceptResource(s *subscription, p *payload, taken st
 }
 
 // failResource notes that the last answer of the server for a resource is an error.
-func (ch *managementServer) failResource(s *subscription, e lastError, d *delivery) {
-	s.lastError = &e
+func (ch *managementServer) failResource(s *subscription, e *lastError, d *delivery) {
+	s.note(e)
 	if e.drop {
-		s.payload, s.taken = nil, stamp{}
 		ch.typeState(s.resource.key.typ).dropMembers(s)
 	}
 	if !ch.serves(s.resource) {

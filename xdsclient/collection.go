@@ -47,7 +47,7 @@ func (s *subscription) members() subscriptions {
 
 // newMember makes the cache entry of a member of the collection, which is not in the cache yet.
 func (r *resource) newMember(key resourceKey, parameters dynparam.Parameters) *resource {
-	return &resource{key: key, authority: r.authority, parameters: parameters, memberOf: r, state: StateRequested}
+	return &resource{key: key, authority: r.authority, parameters: parameters, memberOf: r}
 }
 
 // addMember adds a member that the server has sent.
@@ -100,12 +100,12 @@ func (m *subscription) admit() {
 // expel removes a member from the cache, and reports to the watchers that it is no longer to
 // be used.
 func (r *resource) expel(m *resource, state CacheState, fault *Error, d *delivery) {
-	m.fail(lastError{state, fault, true}, d)
+	m.fail(&lastError{state, fault, true}, d)
 	delete(r.members, m.key)
 }
 
 // disband expels all members because of an error for the collection.
-func (r *resource) disband(e lastError, d *delivery) {
+func (r *resource) disband(e *lastError, d *delivery) {
 	for _, m := range r.members {
 		r.expel(m, e.state, e.fault.about(m), d)
 	}

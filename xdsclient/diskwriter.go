@@ -321,10 +321,9 @@ const (
 // not kept, and neither is an older version.
 func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
 	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
-	last := lastError{r.state, r.fault, false}
 	switch {
-	case r.fault != nil && last.refusal():
-		e.Refused, e.Time = true, r.fault.Time()
+	case r.lastError != nil && r.lastError.refusal():
+		e.Refused, e.Time = true, r.fault().Time()
 	case r.taken.volatile:
 		e.Refused = true
 	case r.payload == nil && r.isAwaited():
@@ -339,7 +338,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 		}
 		e.Enveloped = r.payload.enveloped
 	}
-	if r.authority.active().link.Connected() && r.state == StateACKed {
+	if r.authority.active().link.Connected() && r.state() == StateACKed {
 		e.Time = now
 	}
 	return e, keptOnDisk

@@ -262,13 +262,13 @@ func (r *resource) dump() ResourceDump {
 		Member:      r.memberOf != nil,
 		Parameters:  r.parameters,
 		Authority:   r.authority.key.label(),
-		State:       r.state,
+		State:       r.state(),
 
 		collection: r.isCollection(),
 		typ:        r.key.typ,
 		payload:    r.payload,
 	}
-	if f := r.fault; f != nil {
+	if f := r.fault(); f != nil {
 		d.Server = f.Server
 		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
 	}

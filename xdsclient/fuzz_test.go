@@ -71,8 +71,8 @@ func FuzzHandle(f *testing.F) {
 			t.Fatal("a good response was not counted")
 		}
 		for _, s := range k.channel.types[0].subs {
-			if s.resource.state != StateACKed || s.resource.payload == nil {
-				t.Fatalf("%s is in state %v at the end", s.resource.key.name, s.resource.state)
+			if s.resource.state() != StateACKed || s.resource.payload == nil {
+				t.Fatalf("%s is in state %v at the end", s.resource.key.name, s.resource.state())
 			}
 		}
 	})

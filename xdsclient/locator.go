@@ -37,10 +37,7 @@ func (s *subscription) hasAnswer() bool {
 
 // copyAnswer gives a subscription the server's answer for another subscription to the same name.
 func (ts *typeState) copyAnswer(s, from *subscription) {
-	s.State, s.payload, s.taken = from.State, from.payload, from.taken
-	if b := from.lastError; b != nil {
-		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
-	}
+	s.State, s.lastAnswer = from.State, from.about(s.resource)
 	ts.setCanonicalName(s, ts.canonicalName[from])
 	for m := range from.members().all() {
 		ts.copyAnswer(s.collection.addMember(m.resource.key.name, m.resource.parameters), m)

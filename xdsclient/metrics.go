@@ -156,7 +156,7 @@ func (t *ResourceType) label() string {
 // and XdsClient Metrics").
 func (r *resource) stateLabel() string {
 	label := ""
-	switch r.state {
+	switch r.state() {
 	case StateRequested:
 		return "requested"
 	case StateACKed:

@@ -93,15 +93,15 @@ func TestCacheStateLabels(t *testing.T) {
 	t.Parallel()
 	held := &payload{}
 	for want, r := range map[string]resource{
-		"requested":                 {state: StateRequested},
-		"acked":                     {state: StateACKed, payload: held},
-		"nacked":                    {state: StateNACKed},
-		"nacked_but_cached":         {state: StateNACKed, payload: held},
-		"does_not_exist":            {state: StateDoesNotExist},
-		"does_not_exist_but_cached": {state: StateDoesNotExist, payload: held},
-		"received_error":            {state: StateReceivedError},
-		"received_error_but_cached": {state: StateReceivedError, payload: held},
-		"timeout":                   {state: StateTimeout},
+		"requested":                 {},
+		"acked":                     {lastAnswer: lastAnswer{payload: held}},
+		"nacked":                    {lastAnswer: lastAnswer{lastError: &lastError{state: StateNACKed}}},
+		"nacked_but_cached":         {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateNACKed}}},
+		"does_not_exist":            {lastAnswer: lastAnswer{lastError: &lastError{state: StateDoesNotExist}}},
+		"does_not_exist_but_cached": {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateDoesNotExist}}},
+		"received_error":            {lastAnswer: lastAnswer{lastError: &lastError{state: StateReceivedError}}},
+		"received_error_but_cached": {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateReceivedError}}},
+		"timeout":                   {lastAnswer: lastAnswer{lastError: &lastError{state: StateTimeout}}},
 	} {
 		xdstest.Equal(t, "r.stateLabel()", want, r.stateLabel())
 	}

@@ -23,7 +23,7 @@ func (r *resource) recordAccepted(taken stamp) {
 }
 
 // recordFailure records the last answer for the resource, which is an error.
-func (r *resource) recordFailure(e lastError) {
+func (r *resource) recordFailure(e *lastError) {
 	if !r.watchedEntry().watched() {
 		return
 	}

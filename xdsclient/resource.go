@@ -100,14 +100,9 @@ type resource struct {
 	constraints dynparam.Constraints
 	// parameters identify a member.
 	parameters dynparam.Parameters
-	state      CacheState
-	// payload is the version in use, or nil. taken is when the server last sent
-	// it, and what it called its version; it may change while the bytes do not.
-	payload *payload
-	taken   stamp
-	// fault is why state is neither requested nor accepted.
-	fault *Error
-	// link is the connectivity error while no server can be reached, or nil. It hides fault.
+	// lastAnswer may be in part from another server, or from disk, that the authority followed before.
+	lastAnswer
+	// link is the connectivity error while no server can be reached, or nil. It hides fault().
 	link    *Error
 	watches []*watch
 	// subscriptions counts those of the servers. Those of a member are not counted.
@@ -121,7 +116,7 @@ type resource struct {
 }
 
 func newResource(a *authority, key resourceKey, constraints dynparam.Constraints) *resource {
-	r := &resource{key: key, authority: a, constraints: constraints, state: StateRequested}
+	r := &resource{key: key, authority: a, constraints: constraints}
 	if isCollection(key.name) {
 		r.members = make(map[resourceKey]*resource)
 	}
@@ -151,7 +146,7 @@ func (r *resource) watched() bool { return len(r.watches) > 0 }
 // reached: a version that a server sent, or that the resource does not exist (gRFC A71), or not for this
 // client.
 func (r *resource) cached() bool {
-	return r.payload != nil && !r.taken.stored || r.fault != nil && r.fault.final()
+	return r.payload != nil && !r.taken.stored || r.final()
 }
 
 // addWatch adds a watch and queues the same as for other watches: the value, and then the
@@ -183,7 +178,7 @@ func (r *resource) currentError() *Error {
 	if r.link != nil {
 		return r.link
 	}
-	return r.fault
+	return r.fault()
 }
 
 // queueState queues the state of a resource for a watcher. It reports false if nothing is known.
@@ -214,7 +209,7 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 // take notes a valid version, and reports whether there is something to report.
 func (r *resource) take(p *payload, taken stamp) bool {
 	same := r.payload.same(p) && taken.ttl == 0 && r.taken.ttl == 0
-	changed := !same || r.state != StateACKed
+	changed := !same || r.state() != StateACKed
 	if changed {
 		r.recordAccepted(taken)
 	}
@@ -222,7 +217,7 @@ func (r *resource) take(p *payload, taken stamp) bool {
 		r.client().diskWriter.changed(r, taken)
 	}
 	changed = changed || r.link != nil
-	r.payload, r.taken, r.state, r.fault, r.link = p, taken, StateACKed, nil, nil
+	r.lastAnswer, r.link = lastAnswer{p, taken, nil}, nil
 	return changed
 }
 
@@ -235,11 +230,10 @@ func (r *resource) adopt(s *subscription, d *delivery) {
 		r.take(s.payload, s.taken)
 	}
 	if e := s.lastError; e != nil {
-		r.state, r.fault = e.state, e.fault
+		r.note(e)
 		r.client().diskWriter.refused(r, e)
 		if e.drop {
-			r.payload, r.taken = nil, stamp{}
-			r.disband(*e, d)
+			r.disband(e, d)
 		}
 	}
 	err := r.currentError()
@@ -259,26 +253,16 @@ func (r *resource) adopt(s *subscription, d *delivery) {
 	}
 }
 
-// lastError is the last answer of a server for a resource if that is an error.
-type lastError struct {
-	state CacheState
-	fault *Error
-	// drop says that the version in use is withdrawn.
-	drop bool
-}
-
 // fail notes an error, the last answer of the server for the resource.
-func (r *resource) fail(e lastError, d *delivery) {
-	known := r.state == e.state && r.link == nil && r.fault.same(e.fault)
+func (r *resource) fail(e *lastError, d *delivery) {
+	known := r.state() == e.state && r.link == nil && r.fault().same(e.fault)
 	withdrawn := e.drop && r.payload != nil
 	if !known || withdrawn {
 		r.recordFailure(e)
 	}
-	r.state, r.fault, r.link = e.state, e.fault, nil
-	r.client().diskWriter.refused(r, &e)
-	if e.drop {
-		r.payload, r.taken = nil, stamp{}
-	}
+	r.link = nil
+	r.note(e)
+	r.client().diskWriter.refused(r, e)
 	if e.fault.Kind.tellsOfNoAnswer() && r.client().diskWriter.restore(r) {
 		return // the error is told after the version on disk
 	}
@@ -301,8 +285,8 @@ func (r *resource) clearLinkError() {
 	}
 	r.link = nil
 	switch {
-	case r.fault != nil:
-		r.reportError(r.fault, nil)
+	case r.lastError != nil:
+		r.reportError(r.fault(), nil)
 	case r.payload != nil:
 		r.reportChange(nil, nil)
 	}

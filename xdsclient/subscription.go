@@ -17,12 +17,8 @@ type subscription struct {
 	collection *collection
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
-	// payload is the last valid version that this server sent, or nil, and lastError the error that it
-	// has sent since, or nil. The cache has both too.
-	payload   *payload
-	lastError *lastError
-	// taken is when, and with which version, the server last sent payload.
-	taken stamp
+	// lastAnswer is that of this server. The cache has it too if the authority follows the server.
+	lastAnswer
 	// offer is the offer of a response to the subscription. It is nil if the server was never
 	// asked for variants.
 	offer *offer

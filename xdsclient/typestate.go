@@ -65,7 +65,7 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	ts.Step(s, ads.Forgotten)
-	ch.failResource(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+	ch.failResource(s, &lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }
 
 // expire notes that the resource timer fired after a time (gRFC A88, "Changes to Resource Timer Behavior").
@@ -114,7 +114,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, after))
 	ch.client.warningf("a management server did not answer in time: %v", fault)
-	ch.failResource(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
+	ch.failResource(s, &lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
 }
 
 // saysAbsent reports whether the server's answers for the type, without the resource, say that it does not
@@ -143,7 +143,7 @@ func (ts *typeState) ForgetAnswers(s *subscription) {
 	ts.Disturb()
 	ts.dropMembers(s)
 	ts.Step(s, ads.Forgotten)
-	s.payload, s.taken, s.lastError = nil, stamp{}, nil
+	s.lastAnswer = lastAnswer{}
 	ts.Version = ""
 	ts.refuseUnserved(s)
 }
