@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -97,16 +96,6 @@ func (c *fakeClient) Bootstrap() *bootstrap.Config { return c.cfg }
 
 func (c *fakeClient) ForTarget(target string) xdsclient.LocatorClient {
 	return &fakeClient{c.fakeTransport, target}
-}
-
-func (*fakeClient) Attach(string, estats.MetricsRecorder) func() { return func() {} }
-
-func (c *fakeClient) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
-}
-
-func (c *fakeClient) WatchCollection(t *xdsclient.ResourceType, name string, w xdsclient.CollectionWatcher) func() {
-	return c.WatchCollectionLocator(t, name, dynparam.Constraints{}, w)
 }
 
 func (c *fakeClient) WatchLocator(t *xdsclient.ResourceType, name string, constraints dynparam.Constraints, watcher xdsclient.Watcher) func() {

@@ -33,7 +33,7 @@ func Acquire(cfg *bootstrap.Config, target string, recorder estats.MetricsRecord
 	if err != nil {
 		return nil, nil, err
 	}
-	detach := w.below.Attach(target, recorder)
+	detach := w.attach(target, recorder)
 	return w.ForTarget(target), func() { detach(); leave() }, nil
 }
 
@@ -49,6 +49,7 @@ func acquireWrapper(cfg *bootstrap.Config) (w *wrapper, release func(), err erro
 			return nil, nil, err
 		}
 		w := newWrapper(client)
+		w.attach = client.Attach
 		w.setConstraints(constraintsFor(cfg.Fingerprint()))
 		return w, release, nil
 	})

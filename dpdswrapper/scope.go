@@ -39,7 +39,7 @@ type scope struct {
 
 func newScope(w *wrapper, resource string) *scope {
 	s := &scope{wrapper: w, resource: resource}
-	s.leave = w.below.Watch(xdsresource.DynamicParameterConstraintsType, resource, s)
+	s.leave = w.below.WatchLocator(xdsresource.DynamicParameterConstraintsType, resource, dynparam.Constraints{}, s)
 	return s
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	estats "google.golang.org/grpc/experimental/stats"
+
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -14,8 +16,9 @@ import (
 // need not be closed: it ends with the client below and its watches.
 type wrapper struct {
 	below      xdsclient.LocatorClient
-	configured dynparam.ByType   // by the bootstrap
-	dpds       map[string]string // names of the DPDS resources by authority
+	attach     func(target string, recorder estats.MetricsRecorder) (detach func()) // xdsclient.XDSClient.Attach
+	configured dynparam.ByType                                                      // by the bootstrap
+	dpds       map[string]string                                                    // names of the DPDS resources by authority
 
 	mu     sync.Mutex        // guards what follows and everything that is reached from it
 	own    dynparam.ByType   // configured, merged with those set at run time

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"time"
 
-	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/load"
@@ -11,8 +10,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Client watches resources by type and name. Layers that change how resources are asked for wrap
-// one Client in another.
+// Client watches resources by type and name: what the layers above package dpdswrapper use of a client.
 type Client interface {
 	// Watch starts to watch the resource of the given type and name. The watcher is
 	// called until stop is; after stop has returned no new call starts, and one that is
@@ -30,11 +28,10 @@ type Client interface {
 	Bootstrap() *bootstrap.Config
 }
 
-// LocatorClient is a Client that can be asked for variants of resources (xRFC TP2). Layers that
-// attach constraints to watches are built on it.
+// LocatorClient can be asked for variants of resources (xRFC TP2): what layers that attach constraints to watches
+// are built on.
 type LocatorClient interface {
-	Client
-	// WatchLocator is Watch for the variant that the constraints choose. Watches of one name
+	// WatchLocator does what Client.Watch does, for the variant that the constraints choose. Watches of one name
 	// with different constraints are of different resources. Without constraints it is Watch.
 	WatchLocator(t *ResourceType, name string, c dynparam.Constraints, w Watcher) (stop func())
 	// WatchCollectionLocator does for a collection what WatchLocator does for a resource: its
@@ -48,9 +45,8 @@ type LocatorClient interface {
 	// ForTarget returns the client for the channels with the given target, which fall back
 	// between servers by themselves; see XDSClient.ForTarget.
 	ForTarget(target string) LocatorClient
-	// Attach says that the channel with the given target uses the client; see
-	// XDSClient.Attach.
-	Attach(target string, recorder estats.MetricsRecorder) (detach func())
+	// Bootstrap returns the configuration of the client.
+	Bootstrap() *bootstrap.Config
 }
 
 // Watcher is notified of one resource (gRFC A88). The calls to one watcher are serial.

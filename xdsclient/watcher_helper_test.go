@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // testTypes are the resource types of one test.
@@ -242,15 +243,15 @@ func allAmbient(kind ErrorKind, ears ...*ear) {
 }
 
 // listen starts a watch and returns its ear and its end.
-func listen(t *testing.T, c Client, typ *ResourceType, name string) (*ear, func()) {
+func listen(t *testing.T, c LocatorClient, typ *ResourceType, name string) (*ear, func()) {
 	t.Helper()
 	e := newEar(t)
 	e.name = name
-	return e, c.Watch(typ, name, e)
+	return e, c.WatchLocator(typ, name, dynparam.Constraints{}, e)
 }
 
 // listenBoth starts two watches that end with the test.
-func listenBoth(t *testing.T, c Client, typ *ResourceType, one, two string) (*ear, *ear) {
+func listenBoth(t *testing.T, c LocatorClient, typ *ResourceType, one, two string) (*ear, *ear) {
 	t.Helper()
 	first, _ := listen(t, c, typ, one)
 	second, _ := listen(t, c, typ, two)

@@ -69,7 +69,10 @@ type lifetime struct {
 	running sync.WaitGroup
 }
 
-var _ LocatorClient = (*XDSClient)(nil)
+var (
+	_ Client        = (*XDSClient)(nil)
+	_ LocatorClient = (*XDSClient)(nil)
+)
 
 // New makes a client that is not shared with other callers. The caller closes it.
 // An error names the option that has a wrong value.
