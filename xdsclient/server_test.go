@@ -52,8 +52,8 @@ type script struct {
 	// sotwOnly has the server not implement delta.
 	sotwOnly bool
 	deltas   chan *deltaStream
-	// loads are the LRS streams.
-	loads chan *loadWire
+	// loads is the LRS, or nil.
+	loads loadv3.LoadReportingServiceServer
 	// dialled counts the connections.
 	dialled int
 	// wire, if not nil, stands between a client and the connection it dials.
@@ -138,7 +138,7 @@ type scriptStream struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), loads: make(chan *loadWire, 1000), started: time.Now(), gate: make(chan struct{})}
+	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), started: time.Now(), gate: make(chan struct{})}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -151,7 +151,9 @@ func (s *script) start() {
 	s.listener = bufconn.Listen(1 << 20)
 	s.server = grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s)
-	loadv3.RegisterLoadReportingServiceServer(s.server, loadService{script: s})
+	if s.loads != nil {
+		loadv3.RegisterLoadReportingServiceServer(s.server, s.loads)
+	}
 	server, listener := s.server, s.listener
 	s.serving.Go(func() { _ = server.Serve(listener) })
 }
