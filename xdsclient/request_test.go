@@ -7,7 +7,6 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -28,28 +27,6 @@ func check(t *testing.T, got *discoverypb.DiscoveryRequest, w want) {
 		t.Fatalf("got request %v, want %s with names %q, version %q, nonce %q, a NACK: %v, a node: %v",
 			got, w.typ.Name, w.names, w.version, w.nonce, w.nack, w.node)
 	}
-}
-
-func TestSotWRequests(t *testing.T) {
-	runTranscripts(t, []transcriptTest{
-		// A response for a type that was never subscribed to is neither ACKed nor NACKed: the client cannot
-		// tell whether it is valid.
-		{name: "response for an unknown type", over: "SotW", steps: `
-			watch a      -> stream; req a
-			send e:1 a
-			send 1 a=x   -> ack 1 a; a = x
-		`, then: func(x *transcript) { xdstest.Equal(x.t, "Stats().Ignored", 1, x.c.Stats().Ignored) }},
-		{name: "stream lives while there are watches", over: "SotW", steps: `
-			wait 1h
-			watch a e:a  -> stream; req a; e.req a
-			send 1 a=x   -> ack 1 a; a = x
-			stop a       -> ack 1
-			stop e:a     -> closed
-			wait 1h
-			watch a      -> stream; req a
-			streams 2
-		`},
-	})
 }
 
 // Watches that begin before a request can be sent go out together.

@@ -10,44 +10,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-func TestSwitchesBetweenServers(t *testing.T) {
-	var tests []transcriptTest
-	// Whether a server that was unreachable still is shows when the stream that it has let the client open
-	// ends or brings an answer.
-	for name, then := range map[string]string{
-		"open stream that brings an answer": "high: send 1 a=x b=x -> high: ack 1 a b; b = x",
-		"open stream that ends":             "high: break -> low: stream; low: req a b",
-	} {
-		tests = append(tests, transcriptTest{name: name, over: "SotW", servers: ofTwo, steps: `
-			watch a               -> high: stream; high: req a
-			high: send 1 a=x      -> high: ack 1 a; a = x
-			high: refuse
-			high: break
-			wait 1s
-			high: accept
-			wait 2s               -> high: stream; high: req a
-			watch b               -> high: req a b @1
-			low: streams 0
-			` + then})
-	}
-	runTranscripts(t, tests)
-}
-
-// checkServers checks where the versions in use came from.
-func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for r := range c.entries() {
-		if r.authority.key.newStyle {
-			continue
-		}
-		if got := r.payload.server.URI; got != want[r.key.name] {
-			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
-		}
-	}
-}
-
 // origin is a value that knows which server it is of.
 type origin struct {
 	server *bootstrap.Server

@@ -2,9 +2,6 @@ package xdsclient
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,12 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -124,8 +116,6 @@ type transcriptTest struct {
 	// changes has the SotW responses of clusters have changes only, in place of the full state.
 	changes bool
 	steps   string
-	// then, if not nil, checks what a transcript cannot say.
-	then func(x *transcript)
 	// got gets what is wrong, for -update. nil: it fails the test.
 	got *transcriptEvents
 }
@@ -150,9 +140,8 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 						x.useDisk(&test)
 					}
 					x.got = test.got
-					if x.run(test.steps); test.then != nil {
-						test.then(x)
-					}
+					x.run(test.steps)
+					x.checkNames()
 				})
 			}
 			if test.over != "" {
@@ -204,6 +193,26 @@ func newTranscript(t *testing.T, protocols, features []string, options ...testut
 	return x
 }
 
+// checkNames checks that subscriptions are known by canonical names as long as they are there, and not longer.
+func (x *transcript) checkNames() {
+	x.t.Helper()
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
+	for _, ch := range x.c.channels {
+		for _, ts := range ch.types {
+			known := 0
+			for name, all := range ts.byCanonicalName {
+				for _, s := range all {
+					if known++; ts.canonicalName[s] != name || ts.subs.get(s.resource.key) != s {
+						x.t.Errorf("%q is still known by the canonical name %q", s.resource.key.name, name)
+					}
+				}
+			}
+			xdstest.Equal(x.t, "subscriptions by their canonical names", known, len(ts.canonicalName))
+		}
+	}
+}
+
 // continued is the end of a line whose list goes on in the next one.
 var continued = regexp.MustCompile(`\n\s*-> `)
 
@@ -248,27 +257,6 @@ func (x *transcript) run(text string) {
 	}
 }
 
-// eventsOf splits what follows from a step. Texts stay whole.
-func eventsOf(step, follows string) []string {
-	if verb, _, _ := strings.Cut(step, " "); verb == "text" || verb == "nack" {
-		return []string{follows}
-	}
-	return strings.Split(follows, ";")
-}
-
-// follow reports whether events are those that are wanted, but for those that may be missing.
-func follow(want, got []string) bool {
-	for _, text := range want {
-		text, optional := strings.CutPrefix(text, "?")
-		if len(got) > 0 && got[0] == text {
-			got = got[1:]
-		} else if !optional {
-			return false
-		}
-	}
-	return len(got) == 0
-}
-
 // forProtocol returns the text without a leading protocol, or nothing if that is another one.
 func (x *transcript) forProtocol(text string) string {
 	for _, protocol := range []string{"sotw", "delta"} {
@@ -280,346 +268,4 @@ func (x *transcript) forProtocol(text string) string {
 		}
 	}
 	return text
-}
-
-var transcriptServers = []string{"high", "low", "last"}
-
-// sourceOf returns what the order of an event counts among: the messages of one server and type, or
-// the calls for one resource to one watcher.
-func sourceOf(event string) string {
-	server := ""
-	for _, name := range transcriptServers {
-		if rest, ok := strings.CutPrefix(event, name+": "); ok {
-			server, event = name, rest
-		}
-	}
-	words := strings.FieldsFunc(event, func(r rune) bool { return r == ' ' || r == ':' })
-	typ, verb, ok := strings.Cut(words[0], ".")
-	if !ok {
-		typ, verb = "", words[0]
-	}
-	switch {
-	case slices.Contains([]string{"req", "ack", "nack", "stream", "closed"}, verb):
-		return server + " " + typ
-	case strings.Contains(event, " member ") || strings.Contains(event, " ambient "):
-		return words[0] + " " + words[2]
-	default:
-		return strings.TrimSuffix(event[:strings.IndexByte(event+" ", ' ')], ":")
-	}
-}
-
-// server returns the server that a step is for, and the rest of the step.
-func (x *transcript) server(step string) (*transcriptServer, string) {
-	for i, name := range transcriptServers {
-		if rest, ok := strings.CutPrefix(step, name+": "); ok {
-			return x.servers[i], rest
-		}
-	}
-	return x.servers[0], step
-}
-
-func (x *transcript) do(c LocatorClient, step string) {
-	x.t.Helper()
-	s, step := x.server(step)
-	verb, rest, _ := strings.Cut(step, " ")
-	switch words := strings.Fields(rest); verb {
-	case "watch":
-		c.Batch(func() {
-			for _, word := range words {
-				x.watch(c, word)
-			}
-		})
-	case "stop":
-		c.Batch(func() {
-			for _, name := range words {
-				x.watches[name].stop()
-			}
-		})
-	case "batch":
-		c.Batch(func() {
-			for step := range strings.SplitSeq(rest, ", ") {
-				x.do(c, step)
-				synctest.Wait()
-			}
-		})
-	case "disk":
-		x.doDisk(rest)
-	case "late":
-		for step := range strings.SplitSeq(rest, ", ") {
-			x.do(c, step)
-			synctest.Wait()
-		}
-	case "open":
-		x.direct.open()
-		x.opened()
-	case "done":
-		for _, name := range words {
-			w := x.watches[name]
-			if w.collection != nil {
-				(<-w.collection.keep)()
-				continue
-			}
-			w.owed[0]()
-			w.owed = w.owed[1:]
-		}
-	case "send":
-		s.send(x, words[0], words[1:])
-	case "break":
-		s.stream.endWith(statusOf(x.t, cmp.Or(rest, "Unavailable off for lunch")))
-		s.stream = nil
-	case "refuse":
-		s.setRefuse(statusOf(x.t, cmp.Or(rest, "Unavailable no more streams")))
-	case "down":
-		s.stop()
-	case "up":
-		s.start()
-	case "speak":
-		s.setSotWOnly(rest == "SotW")
-	case "close":
-		x.c.Close()
-	case "accept":
-		s.setRefuse(nil)
-	case "wait":
-		d, err := time.ParseDuration(rest)
-		xdstest.NoError(x.t, err)
-		pass(d)
-	case "same":
-		for _, name := range words[1:] {
-			if x.watches[name].value != x.watches[words[0]].value {
-				x.t.Errorf("%s and %s have different values", words[0], name)
-			}
-		}
-	case "servers":
-		for _, r := range x.c.Dump().Resources {
-			if r.Name == words[0] {
-				xdstest.Equal(x.t, "server of "+r.Name, words[1], serverNamed(r.Server))
-			}
-		}
-	case "decoded":
-		xdstest.Equal(x.t, "resources decoded", rest, fmt.Sprint(x.types.decoded.Load()))
-	case "streams":
-		xdstest.Equal(x.t, "streams opened", rest, fmt.Sprint(len(s.attempts())))
-	default:
-		x.told = append(x.told, x.tell(s, verb, words)...)
-	}
-}
-
-// tell returns what a step asks of the client.
-func (x *transcript) tell(s *transcriptServer, verb string, words []string) (told []string) {
-	x.t.Helper()
-	switch verb {
-	case "text", "code", "transient":
-		err := x.watches[words[0]].err
-		if err == nil {
-			x.t.Fatalf("%s has had no error", words[0])
-		}
-		return []string{map[string]string{"text": err.Error(), "code": err.Code.String(), "transient": fmt.Sprint(err.Transient)}[verb]}
-	case "began":
-		return []string{strings.Trim(fmt.Sprint(s.attempts()), "[]")}
-	case "nack":
-		return []string{x.nack}
-	case "stats":
-		stats := reflect.ValueOf(x.c.Stats())
-		for _, name := range words {
-			told = append(told, fmt.Sprintf("%s %v", name, stats.FieldByName(name)))
-		}
-	case "metrics":
-		if x.meter == nil {
-			x.meter = newMeter()
-			x.t.Cleanup(x.c.Attach("xds:///t", x.meter))
-		}
-		counts := x.meter.read(x.t)
-		short := strings.NewReplacer("xds:///t,", "", "passthrough:///0", "high", "envoy.config.cluster.v3.", "")
-		for _, name := range slices.Sorted(maps.Keys(counts)) {
-			told = append(told, fmt.Sprintf("%s %d", short.Replace(name), counts[name]))
-		}
-	case "connected":
-		for _, d := range x.c.Dump().Servers {
-			text := fmt.Sprintf("%s %v", serverNamed(d.URI), d.Connected)
-			if !d.NextAttempt.IsZero() {
-				text += fmt.Sprintf(", next attempt in %v", time.Until(d.NextAttempt))
-			}
-			if d.Err != nil {
-				text += fmt.Sprintf(": %v", d.Err)
-			}
-			told = append(told, text)
-		}
-	case "dump":
-		for _, r := range x.c.Dump().Resources {
-			told = append(told, x.dumped(&r))
-		}
-	default:
-		x.t.Fatalf("unknown step %q", verb)
-	}
-	return told
-}
-
-// dumped writes a resource of the dump.
-func (x *transcript) dumped(r *ResourceDump) string {
-	text := strings.ReplaceAll(r.Name, collectionDir, "dir/")
-	if !r.Constraints.IsZero() {
-		text += r.Constraints.String()
-	}
-	text += " " + string(r.State)
-	if r.Cached() {
-		m := cluster("", "")
-		_ = r.Any().UnmarshalTo(m) // endpoints have no text
-		text += fmt.Sprintf(" %s version %s of %s at %v", m.GetAltStatName(), r.Version, serverNamed(r.Server), r.LastUpdated.Sub(x.began))
-		if r.Value() == nil {
-			x.t.Errorf("%q has no value", r.Name)
-		}
-		if !r.Parameters.IsZero() {
-			text += " " + r.Parameters.String()
-		}
-	} else if r.Any() != nil || r.Value() != nil || !r.LastUpdated.IsZero() {
-		x.t.Errorf("%q is not cached, but has %v, %v, of %v", r.Name, r.Any(), r.Value(), r.LastUpdated)
-	}
-	if f := r.Failure; f != nil {
-		text += fmt.Sprintf(", failed %s at %v: %v", f.Version, f.Time.Sub(x.began), f.Err.Err)
-		if !f.Err.Constraints.Equal(r.Constraints) {
-			x.t.Errorf("error %v is for other constraints than %v", f.Err, r.Constraints)
-		}
-	}
-	return text
-}
-
-// serverNamed is what a transcript calls a server.
-func serverNamed(uri string) string { return transcriptServers[uri[len(uri)-1]-'0'] }
-
-// statusOf reads a status: OK, or a code and a text.
-func statusOf(t *testing.T, text string) error {
-	code, reason, _ := strings.Cut(text, " ")
-	return status.Error(codeNamed(t, code), reason)
-}
-
-// transcriptWatch is a watch of a transcript. One of ear and collection is set.
-type transcriptWatch struct {
-	ear        *ear
-	collection *collectionEar
-	stop       func()
-	// value is what the watcher got last, if that was a value, and owed are the callbacks that it has
-	// not called.
-	value any
-	owed  []func()
-	// err is the last error.
-	err *Error
-}
-
-func (x *transcript) watch(c LocatorClient, word string) {
-	word, keepDone := strings.CutSuffix(word, "!")
-	label, name := word, word
-	if at := strings.IndexAny(word, "={"); at >= 0 && word[at] == '=' {
-		label, name = word[:at], word[at+1:]
-	}
-	if d := x.direct; d != nil && d.ch.link.Closed() {
-		d.connect()
-		d.ch.Opened()
-		x.opened()
-	}
-	w, typ := &transcriptWatch{}, x.types.clusters
-	if rest, ok := strings.CutPrefix(name, "e:"); ok {
-		name, typ = rest, x.types.endpoints
-	}
-	text := name
-	name, constraints, _ := cutBraces(name)
-	chosen := choose(constraints...)
-	x.locators[locatorText(&discoverypb.ResourceLocator{Name: name, DynamicParameterConstraints: chosen.ToProto()})] = text
-	if isCollection(name) || name == wildcard {
-		if w.collection = newCollectionEar(x.t); keepDone {
-			w.collection.keep = make(chan func(), 1000)
-		}
-		w.stop = c.WatchCollectionLocator(typ, name, chosen, w.collection)
-	} else {
-		w.ear = newEar(x.t)
-		w.ear.name, w.ear.keepDone = label, keepDone
-		w.stop = c.WatchLocator(typ, name, chosen, w.ear)
-	}
-	x.watches[label] = w
-}
-
-// events takes what has happened since it was last called.
-func (x *transcript) events() (events []string) {
-	if x.direct != nil {
-		x.direct.pump()
-	}
-	for i, s := range x.servers {
-		for _, text := range s.events(x) {
-			if len(x.servers) > 1 {
-				text = transcriptServers[i] + ": " + text
-			}
-			events = append(events, text)
-		}
-	}
-	for _, label := range slices.Sorted(maps.Keys(x.watches)) {
-		for _, text := range x.watches[label].events(len(x.servers) == 1) {
-			events = append(events, label+text)
-		}
-	}
-	return append(events, x.disk.events(x)...)
-}
-
-// events takes the calls of the watcher. single says that there is one server, whose values stay the
-// same while it sends the same bytes.
-func (w *transcriptWatch) events(single bool) (events []string) {
-	if w.collection != nil {
-		for len(w.collection.calls) > 0 {
-			events = append(events, " "+<-w.collection.calls)
-		}
-		return events
-	}
-	for len(w.ear.calls) > 0 {
-		h := <-w.ear.calls
-		if w.ear.keepDone {
-			w.owed = append(w.owed, h.done)
-		}
-		if h.err != nil {
-			w.err = h.err
-		}
-		switch {
-		case h.ambient:
-			events = append(events, " ambient: "+errorText(h.err, single))
-		case h.err != nil:
-			w.value = nil
-			events = append(events, ": "+errorText(h.err, single))
-		default:
-			c, _ := h.value.(*clusterv3.Cluster)
-			if e, ok := h.value.(*enveloped); ok {
-				c = new(clusterv3.Cluster)
-				xdstest.NoError(w.ear.t, e.resource.UnmarshalTo(c))
-				if e.Version != "" {
-					c.AltStatName += " v" + e.Version
-				}
-			}
-			if last, _ := w.value.(*clusterv3.Cluster); single && last != c && proto.Equal(last, c) {
-				w.ear.fatalf("the value was replaced by an equal one")
-			}
-			w.value = h.value
-			events = append(events, strings.TrimRight(" = "+c.GetAltStatName(), " "))
-		}
-	}
-	return events
-}
-
-// errorText is the kind of an error, what the server said unless that is "no", and, if there are
-// several servers, which one the error is from.
-func errorText(err *Error, single bool) string {
-	text := string(err.Kind)
-	if said := err.Err.Error(); err.Kind == KindServer && said != "no" {
-		text += " " + said
-	}
-	for i, name := range transcriptServers {
-		if !single && err.Server == uri(i) {
-			text += " of " + name
-		}
-	}
-	return text
-}
-
-// cutBraces returns a name in full, and the list in braces behind it, if there is one.
-func cutBraces(text string) (name string, list []string, found bool) {
-	name, rest, found := strings.Cut(text, "{")
-	if below, ok := strings.CutPrefix(name, "dir/"); ok {
-		name = collectionDir + below
-	}
-	return name, strings.FieldsFunc(strings.TrimSuffix(rest, "}"), func(r rune) bool { return r == ',' }), found
 }
