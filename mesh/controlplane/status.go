@@ -65,6 +65,9 @@ type TypeStatus struct {
 	// client subscribes by locators (xRFC TP2), wildcards included. A locator
 	// whose constraints cannot be used is among Errors, and here without them.
 	Locators []Locator
+	// Sent are the resources of Names that the client was last sent, ordered by name. It has none of which a response is about to be
+	// made, and is empty if the client gets no versions of resources (SotW without resource-in-sotw).
+	Sent []SentResource
 	// Errors are the errors (xRFC TP3) in effect, ordered by name: the client is still
 	// subscribed, and neither another error nor the resource was sent since.
 	Errors []ErrorStatus
@@ -93,6 +96,17 @@ type TypeStatus struct {
 type Locator struct {
 	Name        string
 	Constraints dynparam.Constraints
+}
+
+func (l Locator) compare(other Locator) int {
+	return cmp.Or(cmp.Compare(l.Name, other.Name), cmp.Compare(l.Constraints.Key(), other.Constraints.Key()))
+}
+
+// SentResource is a resource that a client was sent.
+type SentResource struct {
+	Locator
+	// Version is [Resource.Version] as the client has it.
+	Version string
 }
 
 // ErrorStatus is an error that a client was sent in place of a resource.
@@ -134,7 +148,7 @@ func (s *Server) Client(id uint64) (ClientStatus, bool) {
 }
 
 // Overview returns the present streams as Clients does, for people who watch them: with at most 20 of the names,
-// locators, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
+// locators, sent resources, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
 // almost nothing; the errors of one whose names change meanwhile may be incomplete. The values are shared between callers, and must not be changed.
 func (s *Server) Overview() []ClientStatus {
 	streams := s.present()
@@ -238,26 +252,44 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	return t
 }
 
-// addNames adds the subscribed names and locators. The caller holds Store.mu.
-func (s *selection) addNames(t *TypeStatus, most int) {
-	t.NameCount = s.names.len()
-	if hasWildcard(s.typeURL) {
-		t.NameCount -= s.count(wildcardKey)
+// addNames adds the subscribed names and locators, and what was sent of them. The caller holds Store.mu and stream.mu.
+func (sub *subscription) addNames(t *TypeStatus, most int) {
+	t.NameCount = sub.names.len()
+	if hasWildcard(sub.typeURL) {
+		t.NameCount -= sub.count(wildcardKey)
 	}
-	some := min(s.names.len(), most)
+	some := min(sub.names.len(), most)
 	t.Names = make([]string, 0, some)
-	for a := range s.asks() {
+	versions := sub.stream.wraps(sub)
+	for a := range sub.asks() {
 		if some--; some < 0 {
 			return
 		}
-		l := s.locator(a)
-		if !s.isWildcard(s.topicOf(a)) {
+		l := sub.locator(a)
+		shown := Locator{l.name, l.constraints}
+		if !sub.isWildcard(sub.topicOf(a)) {
 			t.Names = append(t.Names, l.name)
 		}
-		if s.addressing == byLocators {
-			t.Locators = append(t.Locators, Locator{l.name, l.constraints})
+		if sub.addressing == byLocators {
+			t.Locators = append(t.Locators, shown)
+		}
+		if r := sub.sentResource(a); versions && r != nil {
+			t.Sent = append(t.Sent, SentResource{shown, r.version})
 		}
 	}
+}
+
+// sentResource returns the resource that the client was last sent of an ask, nil if there is none or if another is due. The caller holds
+// Store.mu and stream.mu.
+func (sub *subscription) sentResource(a *ask) *Resource {
+	tp := sub.topicOf(a)
+	if e, known := sub.sent.lastOf(tp, a); known {
+		return e.asResource()
+	}
+	if sub.mode == pushDifference || sub.delivery.reply == ReplyNone || sub.pending.all || sub.pending.has(tp) {
+		return nil
+	}
+	return sub.currentOf(sub.table, tp, a).asResource() // SotW: what is not due is present
 }
 
 // addErrors adds the standing errors. It looks through all that the client was sent, in turns, or until the names
@@ -292,9 +324,8 @@ func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
 func (t *TypeStatus) sort() {
 	slices.Sort(t.Names)
 	t.Names = slices.Compact(t.Names)
-	slices.SortFunc(t.Locators, func(a, b Locator) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
-	})
+	slices.SortFunc(t.Locators, Locator.compare)
+	slices.SortFunc(t.Sent, func(a, b SentResource) int { return a.compare(b.Locator) })
 	slices.SortFunc(t.Errors, func(a, b ErrorStatus) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
 	})

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -125,6 +126,8 @@ type playedClient struct {
 	ended bool
 	// accepted are the versions that the client has accepted, by type.
 	accepted map[string]string
+	// contents are those of the resources that the client has received, by version.
+	contents map[string]string
 }
 
 type playedResponse struct{ typeURL, nonce, version string }
@@ -165,7 +168,7 @@ func (p *player) begin(t *testing.T, options string) {
 }
 
 func (p *player) open(protocol string) {
-	c := &playedClient{accepted: map[string]string{}}
+	c := &playedClient{accepted: map[string]string{}, contents: map[string]string{}}
 	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
 	limits := limits{names: 1000, bytes: 1 << 16}
 	id := uint64(len(p.clients) + 1)
@@ -498,6 +501,12 @@ func (c *playedClient) received(typeURL, nonce, version string, texts []string, 
 	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(typeURL), strings.Join(texts, " ")), ": ")
 }
 
+// resource notes the version of a resource, and returns its text.
+func (c *playedClient) resource(m *discoverypb.Resource) string {
+	c.contents[m.GetVersion()] = textOfResource(m)
+	return c.contents[m.GetVersion()]
+}
+
 func (c *playedClient) readSotW(t *testing.T, r *discoverypb.DiscoveryResponse) string {
 	var texts []string
 	for _, packed := range r.GetResources() {
@@ -507,7 +516,7 @@ func (c *playedClient) readSotW(t *testing.T, r *discoverypb.DiscoveryResponse) 
 		}
 		m := new(discoverypb.Resource)
 		xdstest.NoError(t, proto.Unmarshal(packed.GetValue(), m))
-		texts = append(texts, textOfResource(m))
+		texts = append(texts, c.resource(m))
 	}
 	return c.received(r.GetTypeUrl(), r.GetNonce(), r.GetVersionInfo(), texts, r.GetResourceErrors(), t)
 }
@@ -515,7 +524,7 @@ func (c *playedClient) readSotW(t *testing.T, r *discoverypb.DiscoveryResponse) 
 func (c *playedClient) readDelta(t *testing.T, r *discoverypb.DeltaDiscoveryResponse) string {
 	var texts []string
 	for _, m := range r.GetResources() {
-		texts = append(texts, textOfResource(m))
+		texts = append(texts, c.resource(m))
 	}
 	for _, name := range r.GetRemovedResources() {
 		texts = append(texts, "-"+shortName(name))
@@ -535,6 +544,9 @@ func (c *playedClient) statusText(typeURL string) string {
 		text := fmt.Sprintf("%q %v", of.Names, of.Reply)
 		if of.Wildcard {
 			text += ", wildcard"
+		}
+		for _, r := range of.Sent {
+			text += ", sent " + cmp.Or(c.contents[r.Version], "another version of "+r.Name)
 		}
 		if of.ACKedVersion != "" {
 			text += ", accepted version " + of.ACKedVersion

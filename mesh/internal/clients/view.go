@@ -15,10 +15,11 @@ import (
 
 // Bounds of what is shown of a client: of its texts, in bytes, and its lists.
 const (
-	maxName   = 256
-	maxError  = 1024
-	maxTypes  = 50
-	maxErrors = 20
+	maxName      = 256
+	maxError     = 1024
+	maxTypes     = 50
+	maxErrors    = 20
+	maxResources = 20
 )
 
 // Client is one stream of a client.
@@ -56,6 +57,8 @@ type Type struct {
 	// Names is how many names the client subscribes to.
 	Names    int  `json:"names"`
 	Wildcard bool `json:"wildcard,omitempty"`
+	// Resources are those that the client was last sent, some of many, with the versions that "dynxds status" shows of them.
+	Resources []Resource `json:"resources,omitempty"`
 	// State is one of the constants.
 	State string `json:"state"`
 	// ACKed is the version of the last response that the client accepted, Sent that of the last
@@ -70,6 +73,13 @@ type Type struct {
 	// Errors are those that the client was sent in place of resources (xRFC TP3).
 	Errors     []ResourceError `json:"resource_errors,omitempty"`
 	MoreErrors int             `json:"more_resource_errors,omitempty"`
+}
+
+// Resource is a resource that a client was sent.
+type Resource struct {
+	// Name is as in CSDS: with the constraints, if the client has sent any.
+	Name    string `json:"name"`
+	Version string `json:"version"`
 }
 
 // ResourceError is an error in place of a resource.
@@ -132,6 +142,13 @@ func typeOf(s *controlplane.TypeStatus) Type {
 	}
 	if s.Refusing {
 		t.Refused, t.Error = s.NACK.Version, faults.Shorten(s.NACK.Err.Message(), maxError)
+	}
+	for _, r := range s.Sent[:min(len(s.Sent), maxResources)] {
+		name := r.Name
+		if !r.Constraints.IsZero() {
+			name += " " + r.Constraints.String()
+		}
+		t.Resources = append(t.Resources, Resource{faults.Shorten(name, maxName), faults.Shorten(r.Version, maxName)})
 	}
 	for _, e := range s.Errors[:min(len(s.Errors), maxErrors)] {
 		shown := ResourceError{Name: faults.Shorten(e.Name, maxName), Error: faults.Shorten(e.Err.Code().String()+": "+e.Err.Message(), maxError)}
