@@ -58,10 +58,76 @@ func (l *LoadReports) snapshot() []ClusterLoad {
 	return loads
 }
 
+// recentIntervals is how many reporting intervals Recent covers.
+const recentIntervals = 6
+
+// RecentLoad is what clients have reported of a cluster lately.
+type RecentLoad struct {
+	Cluster                            string
+	Issued, Succeeded, Failed, Dropped uint64
+	// Over is the time that the reports are about.
+	Over time.Duration
+}
+
+// Recent returns what clients have reported in the last six intervals, for rates: of clusters that some client has reported
+// then, ordered by name.
+func (l *LoadReports) Recent() []RecentLoad {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	byName := make(map[string]RecentLoad)
+	for key, s := range l.sums {
+		load := byName[key.cluster]
+		if s.addRecent(&load, now, l.opts.Interval) {
+			load.Cluster = key.cluster
+			byName[key.cluster] = load
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b RecentLoad) int { return cmp.Compare(a.Cluster, b.Cluster) })
+}
+
+// intervalLoad is what was reported in one interval. Intervals are counted from the Unix epoch.
+type intervalLoad struct {
+	interval                           int64
+	issued, succeeded, failed, dropped uint64
+}
+
+// recent returns the load of the present interval.
+func (s *loadSum) recent(now time.Time, interval time.Duration) *intervalLoad {
+	n := now.UnixNano() / int64(interval)
+	at := &s.intervals[n%recentIntervals]
+	if at.interval != n {
+		*at = intervalLoad{interval: n}
+	}
+	return at
+}
+
+// addRecent adds the last intervals to a load, and reports whether something was reported in them.
+func (s *loadSum) addRecent(load *RecentLoad, now time.Time, interval time.Duration) (reported bool) {
+	n := now.UnixNano() / int64(interval)
+	for _, at := range s.intervals {
+		if at.interval <= n-recentIntervals {
+			continue
+		}
+		reported = true
+		load.Issued += at.issued
+		load.Succeeded += at.succeeded
+		load.Failed += at.failed
+		load.Dropped += at.dropped
+	}
+	// The first report is about the interval before it.
+	begin := time.Unix(0, (n-recentIntervals+1)*int64(interval))
+	if first := s.first.Add(-interval); first.After(begin) {
+		begin = first
+	}
+	load.Over = max(load.Over, now.Sub(begin))
+	return reported
+}
+
 // What a part of a sum takes in memory, about, without its name.
 const (
 	loadBytes       = 256
-	clusterBytes    = 10 * loadBytes // a Snapshot has two more allocations for it
+	clusterBytes    = 11 * loadBytes // a Snapshot has two more allocations for it
 	inProgressBytes = 64
 )
 
@@ -77,6 +143,9 @@ type loadSum struct {
 	// bytes is what it takes in memory, and reported when a client last reported it.
 	bytes    int
 	reported time.Time
+	// first is when a client first reported it, and intervals has what was reported in each of the last ones.
+	first     time.Time
+	intervals [recentIntervals]intervalLoad
 }
 
 type localityKey struct{ region, zone, subZone string }
@@ -144,6 +213,7 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 	if st.ended {
 		return
 	}
+	now := time.Now()
 	for _, stats := range report {
 		key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
 		s := l.sums[key]
@@ -151,14 +221,17 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 			s = &loadSum{
 				ClusterLoad: ClusterLoad{Cluster: key.cluster, Service: key.service, Dropped: make(map[string]uint64)},
 				localities:  make(map[localityKey]*LocalityLoad),
+				first:       now,
 			}
 			if !l.grow(s, clusterBytes+len(key.cluster)+len(key.service)) {
 				continue
 			}
 			l.sums[key] = s
 		}
-		s.reported = time.Now()
+		s.reported = now
 		l.count(&s.TotalDropped, stats.GetTotalDroppedRequests())
+		recent := s.recent(now, l.opts.Interval)
+		recent.dropped += stats.GetTotalDroppedRequests()
 		for _, d := range stats.GetDroppedRequests() {
 			n, known := s.Dropped[d.GetCategory()]
 			if known || l.grow(s, loadBytes+len(d.GetCategory())) {
@@ -167,7 +240,11 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 			}
 		}
 		for _, at := range stats.GetUpstreamLocalityStats() {
-			st.addLocality(s, at)
+			if st.addLocality(s, at) {
+				recent.issued += at.GetTotalIssuedRequests()
+				recent.succeeded += at.GetTotalSuccessfulRequests()
+				recent.failed += at.GetTotalErrorRequests()
+			}
 		}
 	}
 }
@@ -177,13 +254,14 @@ func (l *LoadReports) count(sum *uint64, n uint64) {
 	l.news = l.news || n > 0
 }
 
-func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocalityStats) {
+// addLocality reports whether there was room.
+func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocalityStats) bool {
 	l := st.reports
 	key := localityKey{stats.GetLocality().GetRegion(), stats.GetLocality().GetZone(), stats.GetLocality().GetSubZone()}
 	at := s.localities[key]
 	if at == nil {
 		if !l.grow(s, loadBytes+len(key.region)+len(key.zone)+len(key.subZone)) {
-			return
+			return false
 		}
 		at = &LocalityLoad{Region: key.region, Zone: key.zone, SubZone: key.subZone, Metrics: make(map[string]MetricLoad)}
 		s.localities[key] = at
@@ -198,6 +276,7 @@ func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocality
 	for _, m := range stats.GetLoadMetricStats() {
 		l.measure(s, at, m.GetMetricName(), m)
 	}
+	return true
 }
 
 // setInProgress replaces the number of RPCs that the client has in progress in a locality. One for which there is no room

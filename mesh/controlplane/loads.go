@@ -41,7 +41,7 @@ type LoadOptions struct {
 }
 
 // LoadReports is the Load Reporting Service (LRS). It requests the load of all clusters with lrs_server
-// from clients and adds it up. It keeps no history: for rates, compare Snapshots. It is safe for
+// from clients and adds it up. Beyond the last six intervals ([LoadReports.Recent]) it keeps no history: for other rates, compare Snapshots. It is safe for
 // concurrent use, independent of [Server], and may be registered with several gRPC servers.
 //
 // It ignores new clusters, localities, drop categories and metrics when the sums take about 256 MiB. Then clusters without RPCs in progress

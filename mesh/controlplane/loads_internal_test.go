@@ -3,6 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,5 +122,38 @@ func TestLoadReportsForgetWhatNobodyReports(t *testing.T) {
 		if want := 2*clusterBytes + 141*loadBytes; l.bytes < want || l.bytes > want+2000 {
 			t.Errorf("%d bytes are used, want about %d", l.bytes, want)
 		}
+	})
+}
+
+// Rates are those of the last six intervals: a report is about the interval before it, and what is older does not count.
+func TestRecentLoads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLoadReports(LoadOptions{})
+		st := l.begin()
+		expect := func(when string, want ...RecentLoad) {
+			t.Helper()
+			if got := l.Recent(); !slices.Equal(got, want) {
+				t.Errorf("%s: got %+v, want %+v", when, got, want)
+			}
+		}
+		stats := func(service string) []*endpointpb.ClusterStats {
+			return []*endpointpb.ClusterStats{{ClusterName: "c", ClusterServiceName: service, TotalDroppedRequests: 1, UpstreamLocalityStats: []*endpointpb.UpstreamLocalityStats{
+				{TotalIssuedRequests: 10, TotalSuccessfulRequests: 6, TotalErrorRequests: 2},
+			}}}
+		}
+		st.add(stats("a"))
+		expect("after a report", RecentLoad{Cluster: "c", Issued: 10, Succeeded: 6, Failed: 2, Dropped: 1, Over: 10 * time.Second})
+		time.Sleep(10 * time.Second)
+		st.add(stats("b"))
+		expect("with another service", RecentLoad{Cluster: "c", Issued: 20, Succeeded: 12, Failed: 4, Dropped: 2, Over: 20 * time.Second})
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			st.add(stats("a"))
+		}
+		time.Sleep(5 * time.Second)
+		expect("later", RecentLoad{Cluster: "c", Issued: 60, Succeeded: 36, Failed: 12, Dropped: 6, Over: 55 * time.Second})
+		time.Sleep(time.Minute)
+		expect("when nobody reports")
 	})
 }
