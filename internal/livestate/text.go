@@ -52,6 +52,23 @@ func (r *RPCs) String() string {
 	return text
 }
 
+// Cells are the rate of RPCs, the share that failed and the 99th percentile of their latency, for a table: "-" for what is not known, all of it if
+// m is nil.
+func Cells(m *Minute) (rate, failed, p99 string) {
+	rate, failed, p99 = "-", "-", "-"
+	if m == nil {
+		return rate, failed, p99
+	}
+	rate = fmt.Sprintf("%.1f", m.Rate())
+	if m.Ended > 0 {
+		failed = Percent(m.Share())
+	}
+	if m.P99 != nil {
+		p99 = Latency(*m.P99)
+	}
+	return rate, failed, p99
+}
+
 // Latency writes milliseconds.
 func Latency(ms float64) string {
 	switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
@@ -96,24 +97,24 @@ func TestPlaneVerdict(t *testing.T) {
 		want  livestate.Health
 		text  string
 	}{
-		{"healthy", planeFacts{configuration: valid, inSync: 29, behind: 1}, livestate.Healthy,
+		{"healthy", planeFacts{configuration: valid, Standings: clients.Standings{Clients: 30, InSync: 29, Behind: 1}}, livestate.Healthy,
 			"Healthy: 30 clients · folder mesh valid · 29 in sync, 1 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"nothing published", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 1}}, livestate.Failing,
 			"Failing: nothing is published yet · folder mesh with 1 error"},
-		{"refused", planeFacts{configuration: valid, inSync: 28, refusing: 2}, livestate.Failing,
+		{"refused", planeFacts{configuration: valid, Standings: clients.Standings{Clients: 30, InSync: 28, Refusing: 2}}, livestate.Failing,
 			"Failing: 2 of 30 clients refuse their configuration · folder mesh valid · 28 in sync, 0 behind, 2 refusing · 2 services, 1 policy · published"},
-		{"faulty", planeFacts{configuration: faulty, inSync: 1}, livestate.Degraded,
+		{"faulty", planeFacts{configuration: faulty, Standings: clients.Standings{Clients: 1, InSync: 1}}, livestate.Degraded,
 			"Degraded: the folder has errors, clients keep what they have · folder mesh with 3 errors · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"permissive", planeFacts{configuration: &permissive}, livestate.Degraded, "Degraded: served despite 3 errors · folder mesh with 3 errors · 2 services, 1 policy · published"},
 		{"the store is gone", planeFacts{configuration: &planestate.State{Place: "store", Name: "etcd", Published: published, GoneSince: &since}}, livestate.Degraded,
 			"Degraded: the store does not answer, clients keep what they have · store etcd valid · 2 services, 1 policy · published"},
 		{"a withdrawal waits", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: published, Waiting: "it withdraws much"}}, livestate.Degraded,
 			"Degraded: a change waits · folder mesh valid · 2 services, 1 policy · published"},
-		{"errors for some clients", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1}}, inSync: 1},
+		{"errors for some clients", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1}}, Standings: clients.Standings{Clients: 1, InSync: 1}},
 			livestate.Degraded, "Degraded: published with 1 error · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"warnings", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Warnings: 3}}, inSync: 1},
+		{"warnings", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Warnings: 3}}, Standings: clients.Standings{Clients: 1, InSync: 1}},
 			livestate.Healthy, "Healthy: 1 client · folder mesh valid, 3 warnings · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"late", planeFacts{inSync: 1, behind: 2, late: 1}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
+		{"late", planeFacts{Standings: clients.Standings{Clients: 3, InSync: 1, Behind: 2, Late: 1}}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
 		{"nobody", planeFacts{}, livestate.Unknown, "Unknown: no client is connected"},
 		{"ready", planeFacts{configuration: valid}, livestate.Healthy, "Healthy: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -158,20 +159,24 @@ func TestViewersShareAnOverview(t *testing.T) {
 	server, conn := startChannel(t, "shared", oneCluster("c", testutils.StartBackend(t, "b"))...)
 	xdstest.NoError(t, call(t, conn))
 	p := &plane{server: server.Control(), store: server.Store()}
-	first := p.overview(time.Hour)
+	shown := func(refresh time.Duration) []controlplane.ClientStatus {
+		streams, _ := p.count(&handler{refresh: refresh})
+		return streams
+	}
+	first := shown(time.Hour)
 	if len(first) == 0 {
 		t.Fatal("the control plane has no client")
 	}
 	var viewers sync.WaitGroup
 	for range 50 {
 		viewers.Go(func() {
-			if next := p.overview(time.Hour); &next[0] != &first[0] {
+			if next := shown(time.Hour); &next[0] != &first[0] {
 				t.Error("a viewer has another overview")
 			}
 		})
 	}
 	viewers.Wait()
-	if next := p.overview(0); len(next) == 0 || &next[0] == &first[0] {
+	if next := shown(0); len(next) == 0 || &next[0] == &first[0] {
 		t.Error("the overview is not made again")
 	}
 }

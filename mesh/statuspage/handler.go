@@ -46,6 +46,12 @@ func WithConfiguration(state func() Configuration) Option {
 	return func(h *handler) { h.configuration = state }
 }
 
+// WithLoads adds what clients of the control plane of [WithControlPlane] have reported lately, as controlplane.LoadReports.Recent returns it. The
+// function is called for each snapshot.
+func WithLoads(recent func() []controlplane.RecentLoad) Option {
+	return func(h *handler) { h.loads = recent }
+}
+
 // Handler returns the status page of the process. It is safe for concurrent use, and starts no
 // goroutine.
 //
@@ -74,6 +80,8 @@ type handler struct {
 	plane *plane // nil: none
 	// configuration is what the control plane says about its configuration; nil: nothing.
 	configuration func() Configuration
+	// loads is what clients have reported to the control plane lately; nil: nothing.
+	loads func() []controlplane.RecentLoad
 
 	refresh   time.Duration // the least time between two snapshots
 	heartbeat time.Duration // the longest silence of a stream

@@ -20,22 +20,29 @@ type plane struct {
 	// resources is what the store has at a version.
 	version   uint64
 	resources []*controlplane.Resource
-	// clients is what the server said of its clients last, and counted when. All viewers share it.
-	clients []controlplane.ClientStatus
-	counted time.Time
+	// streams is what the server said of its clients last, overview the same at a glance, and counted when. All viewers share them.
+	streams  []controlplane.ClientStatus
+	overview *clients.Overview
+	counted  time.Time
 }
 
-// overview returns the clients, asked for again after a while.
-func (p *plane) overview(refresh time.Duration) []controlplane.ClientStatus {
+// count returns the clients, and the same at a glance, asked for again after a while.
+func (p *plane) count(h *handler) ([]controlplane.ClientStatus, *clients.Overview) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.clients == nil || time.Since(p.counted) >= refresh {
+	refresh := h.refresh
+	if p.overview == nil || time.Since(p.counted) >= refresh {
 		began := time.Now()
-		p.clients = p.server.Overview()
+		var loads []controlplane.RecentLoad
+		if h.loads != nil {
+			loads = h.loads()
+		}
+		p.streams = p.server.Overview()
+		p.overview = clients.OverviewOf(p.streams, loads)
 		// As with snapshots, asking takes at most a part of the time.
 		p.counted = time.Now().Add(max(0, maxShare*time.Since(began)-refresh))
 	}
-	return p.clients
+	return p.streams, p.overview
 }
 
 // planeTypes are the types whose resources are listed, in order.
@@ -112,16 +119,17 @@ func viewServed(r *controlplane.Resource) servedResource {
 // peersView is the clients of a control plane.
 type peersView struct {
 	list[peerView]
-	// NACKs is the number of clients that refuse some type: none of their ACKs has followed a NACK.
-	NACKs int `json:"nacks"`
+	clients.Standings
+	// Destinations are the first of clients.Overview.
+	Destinations     []clients.Destination `json:"destinations"`
+	MoreDestinations int                   `json:"more_destinations,omitempty"`
 }
 
 // peerView is a client as "dynxds clients" shows it, with the names that it subscribes to.
 type peerView struct {
 	clients.Client
-	ID       uint64     `json:"id"`
-	Standing string     `json:"standing"`
-	Types    []peerType `json:"types"`
+	ID    uint64     `json:"id"`
+	Types []peerType `json:"types"`
 }
 
 type peerType struct {
@@ -133,7 +141,8 @@ const (
 	peersShown     = 25
 	peerTypesShown = 20
 	// This is fewer than controlplane.Server.Overview has.
-	peerNamesShown = 10
+	peerNamesShown   = 10
+	peerDestinations = 20
 )
 
 func (v *view) peers() any {
@@ -142,15 +151,15 @@ func (v *view) peers() any {
 	if p == nil || p.server == nil {
 		return peersView{list: list[peerView]{Items: []peerView{}}}
 	}
-	all := p.overview(v.handler.refresh)
+	all, overview := p.count(v.handler)
 	find, wanted := v.query.search(section), v.query.get(section, "state")
-	view := peersView{}
+	shown := first(overview.Destinations, peerDestinations)
+	view := peersView{
+		Standings: overview.Standings, Destinations: shown, MoreDestinations: overview.MoreDestinations + len(overview.Destinations) - len(shown),
+	}
 	var found []*controlplane.ClientStatus
 	for i := range all {
 		c := &all[i]
-		if standing(c, time.Now()) == refusing {
-			view.NACKs++
-		}
 		if hasStanding(c, wanted) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer)) {
 			found = append(found, c)
 		}
@@ -160,7 +169,7 @@ func (v *view) peers() any {
 }
 
 func viewPeer(c *controlplane.ClientStatus) peerView {
-	view := peerView{Client: clients.ViewOf(c), ID: c.ID, Standing: standing(c, time.Now()), Types: []peerType{}}
+	view := peerView{Client: clients.ViewOf(c), ID: c.ID, Types: []peerType{}}
 	view.Agent = strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())
 	for i, t := range first(view.Client.Types, peerTypesShown) {
 		view.Types = append(view.Types, peerType{t, first(c.Types[i].Names, peerNamesShown)})

@@ -50,7 +50,7 @@ func TestRejectedVersion(t *testing.T) {
 		return len(l.Items) > 0 && l.Items[0].Kind == changes.Rejected && strings.Contains(l.Items[0].Detail, "lb_policy")
 	}, "changes.q", "nacked")
 
-	peers := await(t, h, "peers", func(p peersView) bool { return p.NACKs == 1 }, "peers.state", "trouble")
+	peers := await(t, h, "peers", func(p peersView) bool { return p.Refusing == 1 }, "peers.state", "trouble")
 	for _, typ := range peers.Items[0].Types {
 		if nacked := typ.Type.Type == "Cluster"; nacked != typ.Refuses() || nacked != strings.Contains(typ.Error, "lb_policy") {
 			t.Errorf("control plane: %+v", typ)

@@ -36,11 +36,10 @@ type Replica struct {
 	Fault error
 }
 
-// Fleet is what several replicas say.
-type Fleet struct {
+// Replies is what several replicas say beside their clients.
+type Replies struct {
 	// Replicas counts those that were asked.
-	Replicas int      `json:"replicas"`
-	Clients  []Client `json:"clients"`
+	Replicas int `json:"replicas"`
 	// Configurations are what the replicas say about their documents, by the addresses that they were asked at. Relays
 	// are not in it.
 	Configurations map[string]planestate.State `json:"configurations,omitempty"`
@@ -50,6 +49,20 @@ type Fleet struct {
 	Unreachable []Unreachable `json:"unreachable,omitempty"`
 }
 
+// Fleet is the clients of several replicas.
+type Fleet struct {
+	Replies
+	Clients []Client `json:"clients"`
+	// Resources says that Lines has the versions of resources.
+	Resources bool `json:"-"`
+}
+
+// Top is the clients of several replicas at a glance.
+type Top struct {
+	Replies
+	*Overview
+}
+
 // Unreachable is a replica that did not answer, and why.
 type Unreachable struct {
 	Replica string `json:"replica"`
@@ -57,7 +70,34 @@ type Unreachable struct {
 }
 
 // Ask asks every replica for its clients, or only for those that refuse something. timeout is for one of them.
-func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Duration) Fleet {
+func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Duration) *Fleet {
+	query := ""
+	if nacks {
+		query = onlyNACKs
+	}
+	fleet := &Fleet{Clients: []Client{}}
+	fleet.Replies = askAll(ctx, replicas, query, timeout, func(r Replica, a *Answer) {
+		for _, c := range a.Clients {
+			c.Replica, c.asked = r.Admin, a.Time
+			fleet.Clients = append(fleet.Clients, c)
+		}
+	})
+	return fleet
+}
+
+// AskTop asks every replica for an overview of its clients. timeout is for one of them.
+func AskTop(ctx context.Context, replicas []Replica, timeout time.Duration) *Top {
+	sums := newSums()
+	replies := askAll(ctx, replicas, atAGlance, timeout, func(_ Replica, a *Answer) {
+		if a.Overview != nil {
+			sums.merge(a.Overview)
+		}
+	})
+	return &Top{replies, sums.overview()}
+}
+
+// askAll asks every replica, and calls take with each answer.
+func askAll(ctx context.Context, replicas []Replica, query string, timeout time.Duration, take func(Replica, *Answer)) Replies {
 	answers, errs := make([]Answer, len(replicas)), make([]error, len(replicas))
 	var asking sync.WaitGroup
 	turn := make(chan struct{}, maxAsked)
@@ -65,32 +105,29 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Durat
 		asking.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			answers[i], errs[i] = ask(ctx, r, nacks, timeout)
+			answers[i], errs[i] = ask(ctx, r, query, timeout)
 		})
 	}
 	asking.Wait()
-	fleet := Fleet{Replicas: len(replicas), Clients: []Client{}, Configurations: make(map[string]planestate.State), Upstreams: make(map[string]string)}
+	replies := Replies{Replicas: len(replicas), Configurations: make(map[string]planestate.State), Upstreams: make(map[string]string)}
 	for i, r := range replicas {
 		if errs[i] != nil {
-			fleet.Unreachable = append(fleet.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
+			replies.Unreachable = append(replies.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
 			continue
 		}
 		if state := answers[i].Configuration; state != nil {
-			fleet.Configurations[r.Admin] = *state
+			replies.Configurations[r.Admin] = *state
 		}
 		if text := answers[i].Upstream; text != "" {
-			fleet.Upstreams[r.Admin] = text
+			replies.Upstreams[r.Admin] = text
 		}
-		for _, c := range answers[i].Clients {
-			c.Replica, c.asked = r.Admin, answers[i].Time
-			fleet.Clients = append(fleet.Clients, c)
-		}
+		take(r, &answers[i])
 	}
-	return fleet
+	return replies
 }
 
 // Err returns an error that names the replicas that did not answer, or nil.
-func (f *Fleet) Err() error {
+func (f *Replies) Err() error {
 	if len(f.Unreachable) == 0 {
 		return nil
 	}
@@ -102,7 +139,7 @@ func (f *Fleet) Err() error {
 	return exit.With(exit.Unreachable, errors.New(b.String()))
 }
 
-func ask(ctx context.Context, replica Replica, nacks bool, timeout time.Duration) (Answer, error) {
+func ask(ctx context.Context, replica Replica, query string, timeout time.Duration) (Answer, error) {
 	if replica.Fault != nil {
 		return Answer{}, replica.Fault
 	}
@@ -115,10 +152,7 @@ func ask(ctx context.Context, replica Replica, nacks bool, timeout time.Duration
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	// The address may be from a store, with any text: it is a host, and no other part of a URL.
-	page := &url.URL{Scheme: "http", Host: replica.Admin, Path: "/clients"}
-	if nacks {
-		page.RawQuery = onlyNACKs
-	}
+	page := &url.URL{Scheme: "http", Host: replica.Admin, Path: "/clients", RawQuery: query}
 	r := (&http.Request{Method: http.MethodGet, URL: page, Header: http.Header{}}).WithContext(ctx)
 	// No site's script can send this Host, so that the replica accepts it under any name.
 	r.Host = "localhost"

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil, nil))
+	mux.Handle("/clients", Handler(Source{ID: id, Streams: func() []controlplane.ClientStatus { return streams }}))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
@@ -167,7 +167,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("the client has %d bytes, want at most %d", len(content), most)
 	}
 	c := ViewOf(&s)
-	if c.MoreTypes != 2*maxTypes || c.Types[0].MoreErrors != 2*maxErrors || !c.refuses() {
+	if c.MoreTypes != 2*maxTypes || c.Types[0].MoreErrors != 2*maxErrors || c.Standing != Refusing.String() {
 		t.Errorf("%d types and %d errors are left out", c.MoreTypes, c.Types[0].MoreErrors)
 	}
 }
@@ -176,10 +176,10 @@ func TestBounds(t *testing.T) {
 func TestOthersAreAnswered(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int64
-	h := Handler("x", func() []controlplane.ClientStatus {
+	h := Handler(Source{ID: "x", Streams: func() []controlplane.ClientStatus {
 		made.Add(1)
 		return []controlplane.ClientStatus{client("a")}
-	}, nil, nil)
+	}})
 	blocked := make(chan struct{})
 	var writing sync.WaitGroup
 	for range 2 {
@@ -236,7 +236,7 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 	}
 	for want, state := range states {
 		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }, nil))
+		mux.Handle("/clients", Handler(Source{ID: "a", Streams: func() []controlplane.ClientStatus { return nil }, Configuration: func() planestate.State { return state }}))
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
@@ -253,7 +253,7 @@ func TestPrintOfARelayAlone(t *testing.T) {
 	t.Parallel()
 	serve := func(text string) (admin string) {
 		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler("r", func() []controlplane.ClientStatus { return nil }, nil, func() string { return text }))
+		mux.Handle("/clients", Handler(Source{ID: "r", Streams: func() []controlplane.ClientStatus { return nil }, Upstream: func() string { return text }}))
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		return strings.TrimPrefix(server.URL, "http://")

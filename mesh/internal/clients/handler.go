@@ -18,14 +18,19 @@ type Answer struct {
 	// Time is that of the replica's clock.
 	Time    time.Time `json:"time"`
 	Clients []Client  `json:"clients"`
+	// Overview is in place of Clients, if that was asked for.
+	Overview *Overview `json:"overview,omitempty"`
 	// Configuration is what the replica says about its documents; nil for a relay, which has none.
 	Configuration *planestate.State `json:"configuration,omitempty"`
 	// Upstream says that the control plane of a relay is unreachable, and since when; empty if it is not.
 	Upstream string `json:"upstream,omitempty"`
 }
 
-// onlyNACKs is the parameter of the query that leaves out what no client refuses.
-const onlyNACKs = "nacks"
+// Parameters of the query: for what clients refuse alone, and for an Overview.
+const (
+	onlyNACKs = "nacks"
+	atAGlance = "overview"
+)
 
 const (
 	// fresh is how long an answer is given to others that ask.
@@ -34,27 +39,35 @@ const (
 	readTime = 30 * time.Second
 )
 
-// Handler serves the Answer of a replica about its streams, those of controlplane.Server.Overview or
-// relay.Relay.Overview. One that was made in the last second is given to all that ask, so that the cost does not
-// depend on their number; and nobody waits for others to read theirs. configuration is nil for a relay, and upstream, which returns
-// Answer.Upstream, for what is none.
-func Handler(id string, streams func() []controlplane.ClientStatus, configuration func() planestate.State, upstream func() string) http.Handler {
-	var all, nacks answers
+// Source is what a replica answers about.
+type Source struct {
+	// ID is that of the replica.
+	ID string
+	// Streams returns the clients, as controlplane.Server.Overview and relay.Relay.Overview do.
+	Streams func() []controlplane.ClientStatus
+	// Configuration is nil for a relay.
+	Configuration func() planestate.State
+	// Upstream returns Answer.Upstream; nil for what is no relay.
+	Upstream func() string
+	// Loads returns what clients have reported lately; nil if they report to another one.
+	Loads func() []controlplane.RecentLoad
+}
+
+// Handler serves the Answer of a replica. One that was made in the last second is given to all that ask, so that the cost does not
+// depend on their number; and nobody waits for others to read theirs.
+func Handler(from Source) http.Handler {
+	var all, nacks, glance answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		of := &all
-		if r.URL.Query().Has(onlyNACKs) {
-			of = &nacks
+		query := r.URL.Query()
+		of, add := &all, from.addClients
+		switch {
+		case query.Has(atAGlance):
+			of, add = &glance, from.addOverview
+		case query.Has(onlyNACKs):
+			of, add = &nacks, from.addRefusing
 		}
 		content, err := of.get(func() ([]byte, error) {
-			a := answerOf(id, streams(), of == &nacks)
-			if configuration != nil {
-				state := configuration()
-				a.Configuration = &state
-			}
-			if upstream != nil {
-				a.Upstream = upstream()
-			}
-			content, err := json.Marshal(a)
+			content, err := json.Marshal(from.answer(add))
 			return append(content, '\n'), err
 		})
 		if err != nil {
@@ -90,17 +103,44 @@ func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
 	return content, nil
 }
 
-func answerOf(id string, all []controlplane.ClientStatus, onlyNACKs bool) Answer {
-	answer := Answer{Replica: id, Time: time.Now(), Clients: make([]Client, 0, len(all))}
-	for i := range all {
-		c := ViewOf(&all[i])
-		if onlyNACKs {
-			if !c.refuses() {
-				continue
-			}
-			c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return !t.Refuses() })
-		}
-		answer.Clients = append(answer.Clients, c)
+// answer returns the answer with what add adds of the clients.
+func (s *Source) answer(add func(*Answer)) *Answer {
+	a := &Answer{Replica: s.ID, Time: time.Now(), Clients: []Client{}}
+	add(a)
+	if s.Configuration != nil {
+		state := s.Configuration()
+		a.Configuration = &state
 	}
-	return answer
+	if s.Upstream != nil {
+		a.Upstream = s.Upstream()
+	}
+	return a
+}
+
+func (s *Source) addClients(a *Answer) {
+	all := s.Streams()
+	a.Clients = make([]Client, len(all))
+	for i := range all {
+		a.Clients[i] = ViewOf(&all[i])
+	}
+}
+
+func (s *Source) addRefusing(a *Answer) {
+	all := s.Streams()
+	for i := range all {
+		if StandingOf(&all[i], a.Time) != Refusing {
+			continue
+		}
+		c := ViewOf(&all[i])
+		c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return !t.Refuses() })
+		a.Clients = append(a.Clients, c)
+	}
+}
+
+func (s *Source) addOverview(a *Answer) {
+	var loads []controlplane.RecentLoad
+	if s.Loads != nil {
+		loads = s.Loads()
+	}
+	a.Overview = OverviewOf(s.Streams(), loads)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -30,13 +31,13 @@ func (f *Fleet) Lines() styled.Text {
 	}
 	for i := range f.Clients {
 		c := &f.Clients[i]
-		if c.refuses() {
+		switch c.Standing {
+		case Refusing.String():
 			refusing++
-		}
-		if c.behind() {
+		case Behind.String(), Late.String():
 			behind++
 		}
-		styles = append(styles, c.rows(t)...)
+		styles = append(styles, c.rows(t, f.Resources)...)
 		c.texts(&nacks, &errs)
 	}
 	_ = t.Flush() // a buffer has no errors
@@ -51,26 +52,51 @@ func (f *Fleet) Lines() styled.Text {
 	if len(lines) > 0 {
 		lines.Add(styled.Plain, "")
 	}
+	f.summary(&lines, len(f.Clients), fmt.Sprintf("%d rejecting, %d behind", refusing, behind))
+	return lines
+}
+
+// summary adds the line that counts replicas and clients.
+func (f *Replies) summary(lines *styled.Text, clients int, standings string) {
 	switch answered := f.Replicas - len(f.Unreachable); {
 	case f.Replicas == 0:
 		lines.Add(styled.Plain, "no replica is running")
 	case answered == 0:
 		lines.Add(styled.Bad, "%s did not answer: its clients are unknown", faults.Count(f.Replicas, "replica"))
 	default:
-		text := fmt.Sprintf("%s at %s: %d rejecting, %d behind", faults.Count(len(f.Clients), "client stream"), faults.Count(answered, "replica"), refusing, behind)
+		text := fmt.Sprintf("%s at %s: %s", faults.Count(clients, "client stream"), faults.Count(answered, "replica"), standings)
 		if n := len(f.Unreachable); n > 0 {
 			text += fmt.Sprintf("; %s did not answer", faults.Count(n, "replica"))
 		}
 		lines.Add(styled.Plain, "%s", text)
 	}
-	return lines
+}
+
+// inOrder iterates over the configurations by the addresses of the replicas.
+func (f *Replies) inOrder(yield func(string, *planestate.State) bool) {
+	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
+		state := f.Configurations[replica]
+		if !yield(replica, &state) {
+			return
+		}
+	}
+}
+
+// troubles says what is wrong with the documents of replicas.
+func (f *Replies) troubles() string {
+	var b bytes.Buffer
+	for replica, state := range f.inOrder {
+		for _, text := range state.Text(true) {
+			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+		}
+	}
+	return b.String()
 }
 
 // configurations says what each replica has published last, and what is wrong with its documents or has no effect.
-func (f *Fleet) configurations() string {
+func (f *Replies) configurations() string {
 	var b bytes.Buffer
-	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
-		state := f.Configurations[replica]
+	for replica, state := range f.inOrder {
 		if p := state.Published; p != nil {
 			line(&b, "%s: version %d, published at %s: %s, %s", replica, p.Version, p.At.UTC().Format(time.RFC3339),
 				faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy"))
@@ -92,7 +118,7 @@ func (f *Fleet) configurations() string {
 }
 
 // upstreams says which relays do not reach their control plane.
-func (f *Fleet) upstreams() string {
+func (f *Replies) upstreams() string {
 	var b bytes.Buffer
 	for _, relay := range slices.Sorted(maps.Keys(f.Upstreams)) {
 		line(&b, "%s: %s", relay, faults.Shorten(f.Upstreams[relay], maxError))
@@ -112,7 +138,7 @@ func section(to *styled.Text, title, lines string) {
 }
 
 // rows writes the client's lines of the table, and returns their styles. Only the first has the cells that are the same in all.
-func (c *Client) rows(t *tabwriter.Writer) (styles []styled.Style) {
+func (c *Client) rows(t *tabwriter.Writer, resources bool) (styles []styled.Style) {
 	stream := c.Protocol
 	if c.TP2 {
 		stream += " TP2"
@@ -131,6 +157,13 @@ func (c *Client) rows(t *tabwriter.Writer) (styles []styled.Style) {
 		row(t, append(cells, of.Type, names, orDash(of.ACKed), of.state(c.asked))...)
 		styles = append(styles, of.style())
 		cells = make([]string, len(cells))
+		if !resources {
+			continue
+		}
+		for _, r := range of.Resources {
+			row(t, append(cells, "  "+r.Name, "", r.Version, "")...)
+			styles = append(styles, styled.Plain)
+		}
 	}
 	if c.MoreTypes > 0 {
 		row(t, append(cells, faults.Count(c.MoreTypes, "more type"), "", "", "")...)

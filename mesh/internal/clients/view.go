@@ -1,5 +1,5 @@
 // Package clients shows operators what the clients of a control plane think of it. A replica serves the
-// state of its streams as JSON (Handler); Ask fetches that of several replicas, and Fleet.Lines is the text.
+// state of its streams as JSON (Handler), or an Overview of them; Ask and AskTop fetch these of several replicas.
 //
 // What clients say, such as their errors, is shortened where it is served, and has no control of the
 // terminal where it is printed.
@@ -33,6 +33,8 @@ type Client struct {
 	Since   time.Time `json:"since"`
 	// Protocol is "SotW" or "delta".
 	Protocol string `json:"protocol"`
+	// Standing is that of the worst of its types: "in sync", "behind", "late" or "refusing".
+	Standing string `json:"standing"`
 	// TP2 says that the client subscribes by locators, with constraints.
 	TP2   bool   `json:"tp2"`
 	Types []Type `json:"types"`
@@ -92,28 +94,13 @@ type ResourceError struct {
 // Refuses reports whether the client has accepted nothing of the type since it rejected something.
 func (t *Type) Refuses() bool { return t.Refused != "" }
 
-// refuses reports whether the client refuses something of some type.
-func (c *Client) refuses() bool { return c.has((*Type).Refuses) }
-
-// behind reports whether an answer of the client is awaited.
-func (c *Client) behind() bool { return c.has(func(t *Type) bool { return t.State == StateBehind }) }
-
-func (c *Client) has(is func(*Type) bool) bool {
-	for i := range c.Types {
-		if is(&c.Types[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // ViewOf returns the client of a stream, with short texts and lists.
 func ViewOf(s *controlplane.ClientStatus) Client {
 	n := s.Node
 	c := Client{
 		Node: faults.Shorten(n.GetId(), maxName), Cluster: faults.Shorten(n.GetCluster(), maxName),
 		Agent: faults.Shorten(n.GetUserAgentName(), maxName), Since: s.Since, Protocol: s.Protocol.String(),
-		MoreTypes: max(0, len(s.Types)-maxTypes), Types: []Type{},
+		Standing: StandingOf(s, time.Now()).String(), MoreTypes: max(0, len(s.Types)-maxTypes), Types: []Type{},
 	}
 	if s.Peer != nil {
 		c.Address = faults.Shorten(s.Peer.String(), maxName)

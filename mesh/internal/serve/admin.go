@@ -61,7 +61,9 @@ func (s *Server) pages(isAdmin bool, hosts []string) http.Handler {
 		mux.Handle("GET /metrics", s.opts.Metrics.Handler())
 	}
 	if isAdmin {
-		mux.Handle("GET /clients", clients.Handler(s.id, s.ads.Overview, s.opts.Configuration, s.opts.Upstream))
+		mux.Handle("GET /clients", clients.Handler(clients.Source{
+			ID: s.id, Streams: s.ads.Overview, Configuration: s.opts.Configuration, Upstream: s.opts.Upstream, Loads: s.opts.Loads,
+		}))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -63,6 +63,8 @@ type Options struct {
 	// Upstream says in a line that what the control plane gets its resources from is unreachable, and since when, for /healthz and /clients: "" if it
 	// is not; nil: it has nothing to say.
 	Upstream func() string
+	// Loads returns what clients have reported lately, for /clients; nil if they report to another one.
+	Loads func() []controlplane.RecentLoad
 	// Log is the log of connections and streams; it may be nil.
 	Log *slog.Logger
 }

@@ -106,7 +106,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer plane.reload.documents.Close()
 	state := plane.reload.state
 	plane.metrics.AddSource(state.State)
-	opts.Serve.Metrics, opts.Serve.Configuration = plane.metrics, state.State
+	opts.Serve.Metrics, opts.Serve.Configuration, opts.Serve.Loads = plane.metrics, state.State, plane.recentLoads
 	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func Run(ctx context.Context, opts Options) error {
 		return faulty
 	}
 	if opts.Page != "" {
-		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store), statuspage.WithConfiguration(state.State))
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store), statuspage.WithConfiguration(state.State), statuspage.WithLoads(plane.recentLoads))
 		if err != nil {
 			server.Close()
 			return err
@@ -203,6 +203,11 @@ func (p *plane) knowsCluster(_ context.Context, cluster string) error {
 // knownLoads are the loads of clusters that there are still.
 func (p *plane) knownLoads() []controlplane.ClusterLoad {
 	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool { return !p.hasCluster(l.Cluster) })
+}
+
+// recentLoads are what clients have reported lately of clusters that there are still.
+func (p *plane) recentLoads() []controlplane.RecentLoad {
+	return slices.DeleteFunc(p.loads.Recent(), func(l controlplane.RecentLoad) bool { return !p.hasCluster(l.Cluster) })
 }
 
 // hasCluster reports whether there is a cluster, perhaps only for some clients.

@@ -5,7 +5,7 @@ import {clusters, sparkline} from "./clusters.js";
 import {drawEdges, lanes} from "./graph.js";
 import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
-import {bad, badge, bytes, empty, error, number, pager, plural, seconds, set, since, table, until} from "./words.js";
+import {bad, badge, bytes, empty, error, number, pager, percent, plural, rate, seconds, set, since, table, until} from "./words.js";
 
 // render has, for each event of the stream, the function that shows it in the body of its section.
 export const render = {
@@ -90,7 +90,7 @@ export const render = {
   },
 
   peers(list, body) {
-    tally("peers", number(list.total) + (list.nacks ? `, ${number(list.nacks)} refusing` : ""), list.total);
+    tally("peers", number(list.total) + (list.refusing ? `, ${number(list.refusing)} refusing` : ""), list.total);
     const type = t => h("li", {"data-key": t.type}, badge(t.state), " ", t.type, " ",
       h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.names, "name"),
         t.subscribed.length > 0 && [": ", names(t.subscribed), t.names > t.subscribed.length && " …"]),
@@ -99,7 +99,7 @@ export const render = {
       h(".head", null, badge(p.standing), " ", h("h3", null, name(p.node, "(no node id)")),
         h("p.meta", null, `stream ${p.id} · ${p.protocol} · `, name(p.address), p.cluster && [" · cluster ", name(p.cluster)], p.agent && [" · ", name(p.agent)])),
       h("ul.plain.small", null, p.types.map(type)));
-    show(body, empty(list, "No client is connected."), h("ul.plain", null, list.items.map(peer)), pager("peers", list));
+    show(body, empty(list, "No client is connected."), destinations(list), h("ul.plain", null, list.items.map(peer)), pager("peers", list));
   },
 
   served(list, body) {
@@ -113,6 +113,17 @@ export const render = {
       list.found > 0 && table("Resources served", ["Type", "Name", "Version", "Size"], list.items.map(row), [3]), pager("served", list));
   },
 };
+
+// destinations is what "dynxds top" shows, from bad to good.
+function destinations(list) {
+  if (list.destinations?.length > 0) return [
+    table("Destinations, the worst first", ["Destination", "Clients", "In sync", "Behind", "Refusing", "Versions", "RPCs/s", "Errors"], list.destinations.map(d => ({key: d.name, cells: [
+      name(d.name), number(d.clients), number(d.in_sync), number(d.behind), number(d.refusing), number(d.most_versions),
+      d.rpcs ? rate(d.rpcs.started / Math.max(d.rpcs.seconds, 1)) : "-", d.rpcs?.ended > 0 ? percent(100 * d.rpcs.failed / d.rpcs.ended) : "-",
+    ]})), [1, 2, 3, 4, 5, 6, 7]),
+    list.more_destinations > 0 && h("p.small", null, `and ${plural(list.more_destinations, "more destination")}`),
+  ];
+}
 
 function tally(section, text, length = 100) {
   const tools = byName(section).querySelector(".tools");

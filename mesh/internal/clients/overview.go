@@ -1,0 +1,307 @@
+package clients
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+// Bounds of an Overview.
+const (
+	maxDestinations = 200
+	maxVersions     = 10
+	maxRefusals     = 20
+	maxAgents       = 10
+)
+
+// Overview is the clients of one control plane, or of several replicas, at a glance.
+type Overview struct {
+	Standings
+	// Agents counts the clients by their software and its version, the most frequent first.
+	Agents []Agent `json:"agents,omitempty"`
+	// Destinations are ordered from bad to good.
+	Destinations     []Destination `json:"destinations"`
+	MoreDestinations int           `json:"more_destinations,omitempty"`
+	Refusals         []Refusal     `json:"refusals,omitempty"`
+	MoreRefusals     int           `json:"more_refusals,omitempty"`
+}
+
+// Agent is a kind of client.
+type Agent struct {
+	Name    string `json:"name"`
+	Clients int    `json:"clients"`
+}
+
+// Destination is a service that clients subscribe to, or a cluster: the Listener, RouteConfiguration, Cluster and ClusterLoadAssignment of
+// one name.
+type Destination struct {
+	Name string `json:"name"`
+	// Standings has the clients that subscribe to it, each by the worst of these types.
+	Standings
+	// MostVersions is of how many versions clients have a resource of one type, at most.
+	MostVersions int `json:"most_versions"`
+	// Versions are those of its resources that clients were sent, the most frequent of a type first.
+	Versions     []Version `json:"versions,omitempty"`
+	MoreVersions int       `json:"more_versions,omitempty"`
+	// RPCs is what clients have reported in the last six intervals (LRS); nil if they have reported nothing. Reports have no latencies,
+	// and Failed counts each status but OK, and RPCs that were dropped.
+	RPCs *livestate.Minute `json:"rpcs,omitempty"`
+}
+
+// Version is a version of a resource, and how many clients have it.
+type Version struct {
+	Type    string `json:"type"`
+	Version string `json:"version"`
+	Clients int    `json:"clients"`
+}
+
+// Refusal is what clients reject for the same reason.
+type Refusal struct {
+	// Client is the node of one of them.
+	Client  string `json:"client"`
+	Clients int    `json:"clients"`
+	Type    string `json:"type"`
+	Version string `json:"version"`
+	Error   string `json:"error"`
+}
+
+// types are the types of a destination's resources, in order.
+var types = []string{typeurl.Listener, typeurl.RouteConfiguration, typeurl.Cluster, typeurl.Endpoints}
+
+// OverviewOf returns the overview of streams, those of controlplane.Server.Overview, and of the loads that clients have reported.
+func OverviewOf(streams []controlplane.ClientStatus, loads []controlplane.RecentLoad) *Overview {
+	s := newSums()
+	now := time.Now()
+	for i := range streams {
+		s.addClient(&streams[i], now)
+	}
+	for _, load := range loads {
+		s.destination(destinationName(load.Cluster)).report(load)
+	}
+	return s.overview()
+}
+
+// sums is an Overview in the making.
+type sums struct {
+	standings    Standings
+	agents       map[string]int
+	destinations map[string]*destination
+	refusals     map[refusalKey]*Refusal
+	more         Overview // what replicas have left out
+}
+
+type refusalKey struct{ typ, err string }
+
+// destination is a Destination in the making.
+type destination struct {
+	Destination
+	versions map[versionKey]int
+	// client is the last client that subscribes to it, and standing its standing.
+	client   *controlplane.ClientStatus
+	standing Standing
+}
+
+// versionKey has the place of a type in types.
+type versionKey struct {
+	typ     int
+	version string
+}
+
+func newSums() *sums {
+	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[refusalKey]*Refusal)}
+}
+
+func (s *sums) destination(name string) *destination {
+	d := s.destinations[name]
+	if d == nil {
+		d = &destination{Destination: Destination{Name: faults.Shorten(name, maxName)}, versions: make(map[versionKey]int)}
+		s.destinations[name] = d
+	}
+	return d
+}
+
+func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
+	s.standings.add(StandingOf(c, now))
+	if agent := agentOf(c); agent != "" {
+		s.agents[agent]++
+	}
+	var subscribed []*destination
+	for i := range c.Types {
+		t := &c.Types[i]
+		if t.Refusing {
+			s.refuse(Refusal{
+				Client: faults.Shorten(c.Node.GetId(), maxName), Clients: 1, Type: faults.Shorten(typeurl.ShortName(t.TypeURL), maxName),
+				Version: t.NACK.Version, Error: faults.Shorten(t.NACK.Err.Message(), maxError),
+			})
+		}
+		at := slices.Index(types, t.TypeURL)
+		if at < 0 {
+			continue
+		}
+		for _, name := range t.Names {
+			d := s.destination(destinationName(name))
+			if d.client != c {
+				d.client, d.standing = c, InSync
+				subscribed = append(subscribed, d)
+			}
+			d.standing = max(d.standing, standingOf(t, now))
+		}
+		for _, r := range t.Sent {
+			s.destination(destinationName(r.Name)).versions[versionKey{at, r.Version}]++
+		}
+	}
+	for _, d := range subscribed {
+		d.add(d.standing)
+	}
+}
+
+// destinationName is the name of a resource without what distinguishes its type (xRFC TP1).
+func destinationName(name string) string {
+	if n, err := xdsname.Parse(name); err == nil && n.NewStyle {
+		if _, id, found := strings.Cut(n.Text, "/"+n.Type+"/"); found {
+			return id
+		}
+	}
+	return name
+}
+
+// agentOf returns the software of a client and its version.
+func agentOf(c *controlplane.ClientStatus) string {
+	return faults.Shorten(strings.TrimSpace(c.Node.GetUserAgentName()+" "+c.Node.GetUserAgentVersion()), maxName)
+}
+
+func (s *sums) refuse(r Refusal) {
+	key := refusalKey{r.Type, r.Error}
+	if same := s.refusals[key]; same != nil {
+		same.Clients += r.Clients
+		return
+	}
+	s.refusals[key] = &r
+}
+
+func (d *destination) report(load controlplane.RecentLoad) {
+	d.addRPCs(&livestate.Minute{
+		Seconds: int(load.Over.Round(time.Second) / time.Second), Started: load.Issued + load.Dropped,
+		Ended: load.Succeeded + load.Failed + load.Dropped, Failed: load.Failed + load.Dropped,
+	})
+}
+
+func (d *destination) addRPCs(m *livestate.Minute) {
+	if m == nil {
+		return
+	}
+	if d.RPCs == nil {
+		d.RPCs = new(livestate.Minute)
+	}
+	d.RPCs.Seconds = max(d.RPCs.Seconds, m.Seconds)
+	d.RPCs.Started += m.Started
+	d.RPCs.Ended += m.Ended
+	d.RPCs.Failed += m.Failed
+}
+
+// merge adds the overview of a replica.
+func (s *sums) merge(o *Overview) {
+	s.standings.merge(o.Standings)
+	for _, a := range o.Agents {
+		s.agents[a.Name] += a.Clients
+	}
+	for i := range o.Destinations {
+		from := &o.Destinations[i]
+		d := s.destination(from.Name)
+		d.merge(from.Standings)
+		d.MoreVersions += from.MoreVersions
+		d.addRPCs(from.RPCs)
+		for _, v := range from.Versions {
+			at := slices.IndexFunc(types, func(t string) bool { return typeurl.ShortName(t) == v.Type })
+			d.versions[versionKey{at, v.Version}] += v.Clients
+		}
+	}
+	for _, r := range o.Refusals {
+		s.refuse(r)
+	}
+	s.more.MoreDestinations += o.MoreDestinations
+	s.more.MoreRefusals += o.MoreRefusals
+}
+
+// overview puts everything in order, and leaves out what is beyond the bounds.
+func (s *sums) overview() *Overview {
+	o := s.more
+	o.Standings = s.standings
+	for name, n := range s.agents {
+		o.Agents = append(o.Agents, Agent{name, n})
+	}
+	slices.SortFunc(o.Agents, func(a, b Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
+	o.Agents, _ = bounded(o.Agents, maxAgents)
+	o.Destinations = []Destination{}
+	for _, d := range s.destinations {
+		o.Destinations = append(o.Destinations, d.finished())
+	}
+	slices.SortFunc(o.Destinations, func(a, b Destination) int { return worstFirst(&a, &b) })
+	destinations, more := bounded(o.Destinations, maxDestinations)
+	o.Destinations, o.MoreDestinations = destinations, o.MoreDestinations+more
+	for _, r := range s.refusals {
+		o.Refusals = append(o.Refusals, *r)
+	}
+	slices.SortFunc(o.Refusals, func(a, b Refusal) int {
+		return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Type, b.Type), cmp.Compare(a.Error, b.Error))
+	})
+	refusals, more := bounded(o.Refusals, maxRefusals)
+	o.Refusals, o.MoreRefusals = refusals, o.MoreRefusals+more
+	return &o
+}
+
+func (d *destination) finished() Destination {
+	keys := slices.SortedFunc(maps.Keys(d.versions), func(a, b versionKey) int {
+		return cmp.Or(a.typ-b.typ, d.versions[b]-d.versions[a], cmp.Compare(a.version, b.version))
+	})
+	for i, same := 0, 0; i < len(keys); i++ {
+		if i == 0 || keys[i].typ != keys[i-1].typ {
+			same = 0
+		}
+		same++
+		d.MostVersions = max(d.MostVersions, same)
+	}
+	keys, more := bounded(keys, maxVersions)
+	d.MoreVersions += more
+	for _, key := range keys {
+		d.Versions = append(d.Versions, Version{typeurl.ShortName(types[key.typ]), key.version, d.versions[key]})
+	}
+	return d.Destination
+}
+
+// worstFirst orders destinations: those that clients refuse, those whose RPCs fail, those whose clients do not answer, those whose clients
+// are behind, and then those with the most RPCs.
+func worstFirst(a, b *Destination) int {
+	return cmp.Or(
+		b.Refusing-a.Refusing, cmp.Compare(b.failedPerSecond(), a.failedPerSecond()), b.Late-a.Late, b.Behind-a.Behind,
+		cmp.Compare(b.rate(), a.rate()), b.Clients-a.Clients, cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func (d *Destination) rate() float64 {
+	if d.RPCs == nil {
+		return 0
+	}
+	return d.RPCs.Rate()
+}
+
+func (d *Destination) failedPerSecond() float64 {
+	if d.RPCs == nil {
+		return 0
+	}
+	return float64(d.RPCs.Failed) / float64(max(d.RPCs.Seconds, 1))
+}
+
+// bounded returns the first elements, and counts the others.
+func bounded[E any](all []E, most int) (first []E, more int) {
+	n := min(len(all), most)
+	return all[:n:n], len(all) - n
+}
