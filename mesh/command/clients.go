@@ -27,11 +27,10 @@ is 3.`
 
 func newClients() *cobra.Command {
 	var (
-		addresses []string
-		stored    store.Options
-		format    string
-		nacks     bool
-		timeout   time.Duration
+		from             replicaFlags
+		format           string
+		nacks, resources bool
+		timeout          time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:     "clients [--admin HOST:PORT,... | --store URL]",
@@ -40,31 +39,53 @@ func newClients() *cobra.Command {
 		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(addresses) == 0 || slices.Contains(addresses, "") {
-				return exit.Usagef("--admin is empty: want HOST:PORT")
-			}
-			var replicas []clients.Replica
-			for _, address := range addresses {
-				replicas = append(replicas, clients.Replica{Admin: address})
-			}
-			if stored.URL != "" && !cmd.Flags().Changed("admin") {
-				var err error
-				if replicas, err = replicasOf(cmd.Context(), stored); err != nil {
-					return err
-				}
+			replicas, err := from.replicas(cmd.Context(), cmd)
+			if err != nil {
+				return err
 			}
 			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
-			return errors.Join(cmdline.Print(cmd.OutOrStdout(), format, &fleet), fleet.Err())
+			fleet.Resources = resources
+			return errors.Join(cmdline.Print(cmd.OutOrStdout(), format, fleet), fleet.Err())
 		},
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages; those of a relay are on "+serve.DefaultRelayAdmin)
-	storeFlags(cmd, &stored)
-	cmd.MarkFlagsMutuallyExclusive("admin", "store")
+	from.add(cmd)
 	cmdline.Timeout(cmd, &timeout, "how long to wait for the answer of a replica")
 	cmdline.TextOrData(cmd, &format)
+	f := cmd.Flags()
 	f.BoolVar(&nacks, "nacks", false, "only clients that reject something, and what they reject")
+	f.BoolVar(&resources, "resources", false, "also the resources that clients were sent (20 of a type), with the versions that \"dynxds status\" shows")
 	return cmd
+}
+
+// replicaFlags say which replicas of a control plane to ask.
+type replicaFlags struct {
+	addresses []string
+	stored    store.Options
+}
+
+func (r *replicaFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&r.addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages; those of a relay are on "+serve.DefaultRelayAdmin)
+	storeFlags(cmd, &r.stored)
+	cmd.MarkFlagsMutuallyExclusive("admin", "store")
+}
+
+// changed reports whether one of the flags is on the command line.
+func (r *replicaFlags) changed(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("admin") || cmd.Flags().Changed("store")
+}
+
+// replicas returns those of the flags, or those that serve from the store.
+func (r *replicaFlags) replicas(ctx context.Context, cmd *cobra.Command) (replicas []clients.Replica, err error) {
+	if len(r.addresses) == 0 || slices.Contains(r.addresses, "") {
+		return nil, exit.Usagef("--admin is empty: want HOST:PORT")
+	}
+	if r.stored.URL != "" && !cmd.Flags().Changed("admin") {
+		return replicasOf(ctx, r.stored)
+	}
+	for _, address := range r.addresses {
+		replicas = append(replicas, clients.Replica{Admin: address})
+	}
+	return replicas, nil
 }
 
 // replicasOf returns the replicas that serve from a store.

@@ -37,6 +37,9 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	cmdline.CompleteWith(cmd, "state", status.States()...)
 }
 
+// connectionFlags are the flags that say how to connect to a process.
+var connectionFlags = []string{"tls", "ca", "cert", "key", "server-name", "insecure"}
+
 // addConnection adds the flags that say how to connect to the process, and how to print the answer.
 func (p *processFlags) addConnection(cmd *cobra.Command) {
 	f := cmd.Flags()

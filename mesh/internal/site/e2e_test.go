@@ -113,13 +113,13 @@ func (r *running) dial(kind clientKind, service, version string) *client {
 }
 
 // dialAs connects to a service as a client with this metadata.
-func (r *running) dialAs(service string, kind clientKind, metadata map[string]any) *client {
+func (r *running) dialAs(service string, kind clientKind, metadata map[string]any, opts ...grpc.DialOption) *client {
 	r.t.Helper()
-	return &client{r.t, testpb.NewTestServiceClient(r.connect("xds://"+kind.authority+"/"+service, kind, metadata))}
+	return &client{r.t, testpb.NewTestServiceClient(r.connect("xds://"+kind.authority+"/"+service, kind, metadata, opts...))}
 }
 
 // connect makes the channel of a client.
-func (r *running) connect(target string, kind clientKind, metadata map[string]any) *grpc.ClientConn {
+func (r *running) connect(target string, kind clientKind, metadata map[string]any, dial ...grpc.DialOption) *grpc.ClientConn {
 	r.t.Helper()
 	opts := []testutils.BootstrapOption{testutils.NodeField("metadata", metadata)}
 	features := []string{"fail_on_data_errors"}
@@ -134,7 +134,7 @@ func (r *running) connect(target string, kind clientKind, metadata map[string]an
 	}
 	opts = append(opts, testutils.ServerFeatures(features...))
 	bootstrap := testutils.Bootstrap(fmt.Sprint(metadata["service"], "-", metadata["version"]), r.addr, opts...)
-	return cmdtest.DialXDS(r.t, target, bootstrap)
+	return cmdtest.DialXDS(r.t, target, bootstrap, dial...)
 }
 
 // call makes an RPC and returns who answered, with the response's headers.

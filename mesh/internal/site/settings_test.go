@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,8 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -145,26 +142,4 @@ func TestLimitsTakeEffectOnRPCs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// With loadReporting the metrics of the control plane have what clients report.
-func TestLoadReportsReachTheMetrics(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	r := start(t, "", m.with("loadReporting: true"), func(o *site.Options) {
-		o.LoadInterval, o.Serve.MetricsAddress = time.Second, "127.0.0.1:0"
-	})
-	frontend := r.dial(plain, "frontend", "v1")
-	for range 3 {
-		frontend.callWith()
-	}
-	url, _, _ := strings.Cut(r.log.After("flag=--metrics url=")[0], " ")
-	const want = `dynxds_controlplane_load_rpcs_total{cluster="backend",outcome="succeeded"} 3`
-	cmdtest.Await(t, func() string {
-		page := cmdtest.Get(t, url+"metrics")
-		if strings.Contains(page, want) {
-			return ""
-		}
-		return "the metrics lack " + want + ":\n" + page
-	})
 }

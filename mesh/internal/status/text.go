@@ -17,14 +17,16 @@ import (
 // no control characters.
 func (r *Report) Lines() styled.Text {
 	if len(r.Clients) == 0 {
-		return styled.Text{{Text: "no xDS client in use"}}
+		return noClient()
 	}
 	t := new(text)
 	for i := range r.Clients {
-		t.client(&r.Clients[i])
+		t.report(&r.Clients[i])
 	}
 	return t.lines
 }
+
+func noClient() styled.Text { return styled.Text{{Text: "no xDS client in use"}} }
 
 type text struct{ lines styled.Text }
 
@@ -33,14 +35,24 @@ func (t *text) line(style styled.Style, depth int, format string, args ...any) {
 	t.lines.Add(style, "%s%s", strings.Repeat("  ", depth), faults.Printable(fmt.Sprintf(format, args...), "\t"))
 }
 
-func (t *text) client(c *Client) {
-	of := ""
-	if c.Scope != "" {
-		of = " of " + c.Scope
-	}
-	t.line(styled.Heading, 0, "client %q%s", c.Node, of)
+// client begins the lines of a client.
+func (t *text) client(node, scope string) {
+	t.line(styled.Heading, 0, "client %q%s", node, behind(" of ", scope))
+}
+
+// unknown says that a process does not tell how its channels are.
+func (t *text) unknown() {
+	t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
+}
+
+func (t *text) verdict(v *livestate.Verdict) {
+	t.line(styled.OfState(string(v.State)), 1, "%s", cmp.Or(v.Text, string(v.State)))
+}
+
+func (t *text) report(c *Client) {
+	t.client(c.Node, c.Scope)
 	if c.State == nil {
-		t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
+		t.unknown()
 	} else {
 		t.state(c.State)
 	}
@@ -50,7 +62,7 @@ func (t *text) client(c *Client) {
 }
 
 func (t *text) state(s *livestate.State) {
-	t.line(styled.OfState(string(s.Verdict.State)), 1, "%s", cmp.Or(s.Verdict.Text, string(s.Verdict.State)))
+	t.verdict(&s.Verdict)
 	for i := range s.Problems {
 		p := &s.Problems[i]
 		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
