@@ -92,13 +92,9 @@ func TestDemoOnATerminal(t *testing.T) {
 	}
 }
 
-// With --watch an answer takes the place of the one before on a terminal.
-func TestWatchOnATerminal(t *testing.T) {
-	t.Parallel()
-	cmd := command(t, "status", new(another).serve(t), "--watch=20ms")
-	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1", "CI=")
-	screen := startOnTerminal(t, cmd)
-	const want = "\x1b[5A\x1b[Jclient \"other\"\r\n"
+// drawnAgain reads what is written on a terminal until it has a text.
+func drawnAgain(t *testing.T, screen *os.File, want string) {
+	t.Helper()
 	var out strings.Builder
 	for !strings.Contains(out.String(), want) {
 		buffer := make([]byte, 4<<10)
@@ -108,6 +104,32 @@ func TestWatchOnATerminal(t *testing.T) {
 			t.Fatalf("the output ends without %q:\n%q", want, out.String())
 		}
 	}
+}
+
+// With --watch an answer takes the place of the one before on a terminal.
+func TestWatchOnATerminal(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "status", new(another).serve(t), "--watch=20ms")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1", "CI=")
+	screen := startOnTerminal(t, cmd)
+	drawnAgain(t, screen, "\x1b[5A\x1b[Jclient \"other\"\r\n")
 	xdstest.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
+}
+
+// On a terminal "dynxds top" is drawn in place until an interrupt, which is its end; elsewhere it is printed once.
+func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
+	p := startServe(t, exampleMesh, "--admin=:0")
+	admin := strings.Trim(strings.TrimPrefix(p.pages("--admin"), "http://"), "/")
+	const want = "0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing"
+	xdstest.Equal(t, "elsewhere", want+"\n", runOK(t, "top", "--admin", admin, "--interval", "1s"))
+	cmd := command(t, "top", "--admin", admin, "--interval", "20ms")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1", "CI=")
+	screen := startOnTerminal(t, cmd)
+	drawnAgain(t, screen, "\x1b[1A\x1b[J"+want+"\r\n")
+	xdstest.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_, _ = io.Copy(io.Discard, screen) // it ends with EIO when the process has ended
+	xdstest.NoError(t, cmd.Wait())
+	p.drain()
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -72,6 +74,7 @@ func TestFleet(t *testing.T) {
 			Errors: []controlplane.ErrorStatus{
 				{Name: "d", Constraints: xdstest.Constraints("env=prod"), Err: status.New(codes.NotFound, "none")},
 			},
+			Sent: []controlplane.SentResource{{Locator: controlplane.Locator{Name: "c", Constraints: xdstest.Constraints("env=prod")}, Version: "5cbf"}},
 		},
 		controlplane.TypeStatus{
 			TypeURL: xdsmsg.EndpointType, Names: []string{"c"}, Reply: controlplane.ReplyAwaited, SentVersion: "18", ACKedVersion: "17",
@@ -106,11 +109,93 @@ func TestFleet(t *testing.T) {
 		`a (10.1.0.7:40112): Cluster "d" with {env=prod}: NotFound: none`,
 		"", "3 client streams at 2 replicas: 1 rejecting, 1 behind; 2 replicas did not answer",
 	}, got)
+	fleet.Resources = true
+	if text := fleet.Lines().String(); !regexp.MustCompile(`(?m)^ +c {env=prod} +5cbf$`).MatchString(text) {
+		t.Errorf("the table lacks the version of a resource:\n%s", text)
+	}
 	cmdtest.ErrorHas(t, "the fleet", fleet.Err(), "2 of 4 replicas did not answer", third.Admin+": dial tcp", "shy: it runs without --admin")
 
 	refusals := Ask(ctx, []Replica{first, second}, true, time.Minute)
 	if err := refusals.Err(); err != nil || len(refusals.Clients) != 1 || len(refusals.Clients[0].Types) != 1 || refusals.Clients[0].Types[0].Error == "" {
 		t.Errorf("what is refused: %+v, %v; want the routes alone", refusals, err)
+	}
+}
+
+// The destinations of all replicas are one table, the worst first, with the versions that clients have and the RPCs that they report.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	sent := func(name, version string) controlplane.SentResource {
+		return controlplane.SentResource{Locator: controlplane.Locator{Name: name}, Version: version}
+	}
+	following := func(id, version string) controlplane.ClientStatus {
+		return client(id, controlplane.TypeStatus{TypeURL: xdsmsg.ListenerType, Names: []string{"shop"}, Reply: controlplane.ReplyACK},
+			controlplane.TypeStatus{TypeURL: xdsmsg.ClusterType, Names: []string{"shop", "xdstp://a/envoy.config.cluster.v3.Cluster/b/bank"}, Reply: controlplane.ReplyACK, Sent: []controlplane.SentResource{
+				sent("shop", version), sent("xdstp://a/envoy.config.cluster.v3.Cluster/b/bank", "1"),
+			}})
+	}
+	refusing := func(id string) controlplane.ClientStatus {
+		return client(id, controlplane.TypeStatus{
+			TypeURL: xdsmsg.RouteType, Names: []string{"bad\x1b[2J"}, Reply: controlplane.ReplyNACK, NACK: nack("17", "no\x1b[31m taste"), Refusing: true,
+		})
+	}
+	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, Reply: controlplane.ReplyAwaited, SentAt: time.Now().Add(-time.Minute)})
+	serve := func(loads []controlplane.RecentLoad, state planestate.State, streams ...controlplane.ClientStatus) Replica {
+		server := httptest.NewServer(Handler(Source{
+			Streams:       func() []controlplane.ClientStatus { return streams },
+			Loads:         func() []controlplane.RecentLoad { return loads },
+			Configuration: func() planestate.State { return state },
+		}))
+		t.Cleanup(server.Close)
+		return Replica{Admin: strings.TrimPrefix(server.URL, "http://")}
+	}
+	valid := planestate.State{Place: "folder", Published: &planestate.Published{}}
+	waits := planestate.State{Place: "folder", Published: &planestate.Published{}, Waiting: "it withdraws much"}
+	first := serve([]controlplane.RecentLoad{
+		{Cluster: "shop", Issued: 600, Succeeded: 580, Failed: 20, Over: time.Minute},
+		{Cluster: "xdstp://a/envoy.config.cluster.v3.Cluster/b/bank", Issued: 60, Succeeded: 54, Over: time.Minute},
+	}, valid, following("1", "old"), following("2", "new"), refusing("x"))
+	second := serve([]controlplane.RecentLoad{{Cluster: "shop", Issued: 590, Succeeded: 590, Dropped: 10, Over: time.Minute}}, waits, following("3", "new"), refusing("y"), late)
+
+	top := AskTop(testutils.Context(t), []Replica{first, second, gone(t)}, time.Minute)
+	var got []string
+	for line := range strings.Lines(top.Lines().String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	xdstest.Equal(t, "the table", []string{
+		"6 client streams at 2 replicas: 3 in sync, 1 behind, 2 refusing; 1 replica did not answer",
+		"clients: 6 agent", "",
+		"DESTINATION CLIENTS IN SYNC BEHIND REFUSING VERSIONS RPCs/s ERRORS P99",
+		`bad\x1b[2J 2 0 0 2 0 - - -`,
+		"shop 3 3 0 0 2 20.0 2.5 % -",
+		"slow 1 0 1 0 0 - - -",
+		"b/bank 3 3 0 0 1 1.0 0 % -",
+		"", "Several versions:", "Cluster shop: new (2), old (1)",
+		"", "Refused:", `x and 1 more: RouteConfiguration, version 17: no\x1b[31m taste`,
+		"", "Configuration:", second.Admin + ": a large withdrawal of services waits: it withdraws much",
+	}, got)
+	cmdtest.ErrorHas(t, "the answer", top.Err(), "1 of 3 replicas did not answer")
+	if style := top.Lines()[4].Style; style != styled.Bad {
+		t.Errorf("what clients refuse has the style %v", style)
+	}
+}
+
+// What an overview has is bounded, whatever clients subscribe to.
+func TestBoundsOfAnOverview(t *testing.T) {
+	t.Parallel()
+	var streams []controlplane.ClientStatus
+	for i := range 2 * maxDestinations {
+		id := fmt.Sprint(i)
+		c := client(id, controlplane.TypeStatus{TypeURL: xdsmsg.ClusterType, Names: []string{id, "all"}, NACK: nack("1", id), Refusing: true,
+			Sent: []controlplane.SentResource{{Locator: controlplane.Locator{Name: "all"}, Version: id}}})
+		c.Node.UserAgentVersionType = &corepb.Node_UserAgentVersion{UserAgentVersion: id}
+		streams = append(streams, c)
+	}
+	o := OverviewOf(streams, nil)
+	all := o.Destinations[0]
+	if len(o.Destinations) != maxDestinations || o.MoreDestinations != maxDestinations+1 || len(o.Refusals) != maxRefusals || o.MoreRefusals != 2*maxDestinations-maxRefusals ||
+		len(o.Agents) != maxAgents || all.Name != "all" || len(all.Versions) != maxVersions || all.MostVersions != 2*maxDestinations || all.MoreVersions != 2*maxDestinations-maxVersions {
+		t.Errorf("%d and %d destinations, %d and %d refusals, %d agents; of %q %d and %d versions", len(o.Destinations), o.MoreDestinations,
+			len(o.Refusals), o.MoreRefusals, len(o.Agents), all.Name, len(all.Versions), all.MoreVersions)
 	}
 }
 
@@ -159,11 +244,14 @@ func TestBounds(t *testing.T) {
 		for range 3 * maxErrors {
 			typ.Errors = append(typ.Errors, errorOf(long, long))
 		}
+		for range 3 * maxResources {
+			typ.Sent = append(typ.Sent, controlplane.SentResource{Locator: controlplane.Locator{Name: long}, Version: long})
+		}
 		s.Types = append(s.Types, typ)
 	}
 	content, err := json.Marshal(ViewOf(&s))
 	xdstest.NoError(t, err)
-	if most := maxTypes * (maxErrors + 2) * (maxName + maxError + 200); len(content) > most {
+	if most := maxTypes * ((maxErrors+2)*(maxName+maxError+200) + maxResources*(2*maxName+100)); len(content) > most {
 		t.Errorf("the client has %d bytes, want at most %d", len(content), most)
 	}
 	c := ViewOf(&s)

@@ -95,6 +95,25 @@ func TestTextOfState(t *testing.T) {
 	}
 }
 
+// A process at a glance: its verdict, and a line for each cluster.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	top, err := AskTop(testutils.Context(t), Process{Address: serving(t, withState(t, func(s *livestate.State, c *livestate.Cluster) {
+		failing(s, c)
+		s.Clusters = append(s.Clusters, &livestate.Cluster{Name: "idle\n", Target: "xds:///backend", Health: livestate.Idle})
+	}))})
+	xdstest.NoError(t, err)
+	xdstest.Equal(t, "the text", `client ""
+  Failing: 1 of 1 clusters
+  CLUSTER  TARGET          STATE    ENDPOINTS                             RPCs/s  ERRORS  P99
+  c        xds:///backend  failing  0 of 1 endpoint connected, 1 failing  20.0    50.0 %  1.5 s
+  idle\n   xds:///backend  idle     no endpoints                          -       -       -
+`, top.Lines().String())
+	if top, err = AskTop(testutils.Context(t), Process{Address: serving(t, genericConfig())}); err != nil || !strings.Contains(top.Lines().String(), "connection state unknown") {
+		t.Errorf("of another process: %v, %v", top, err)
+	}
+}
+
 // begins counts RPCs from the first request on.
 type begins struct {
 	statuspb.UnimplementedClientStatusDiscoveryServiceServer
