@@ -51,8 +51,8 @@ type Destination struct {
 	// Versions are those of its resources that clients were sent, the most frequent of a type first.
 	Versions     []Version `json:"versions,omitempty"`
 	MoreVersions int       `json:"more_versions,omitempty"`
-	// RPCs is what clients have reported in the last six intervals (LRS); nil if they have reported nothing. Reports have no latencies,
-	// and Failed counts each status but OK, and RPCs that were dropped.
+	// RPCs is what clients have reported in the last six intervals (LRS), nil if they have reported nothing: RPCs that were sent to an endpoint, or
+	// dropped. Reports have no latencies, and Failed counts each status but OK.
 	RPCs *livestate.Minute `json:"rpcs,omitempty"`
 }
 
