@@ -214,7 +214,9 @@ func TestMetadataServer(t *testing.T) {
 		{"429", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, codes.Unavailable},
 		{"404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, codes.Unauthenticated},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, codes.Unauthenticated},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound) }, codes.Unauthenticated},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, codes.Unauthenticated},
 		{"too long", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", maxToken+1)) }, codes.Unauthenticated},
 		{"cut off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, codes.Unavailable},
 	} {
