@@ -105,7 +105,7 @@ func TestDoctor(t *testing.T) {
 		"no ADS": {func(t *testing.T, _ string) string {
 			return ofServer(t, withHealth(t, grpc_health_v1.HealthCheckResponse_SERVING))
 		},
-			[]string{"✗ ADS", "→ look at the log of the control plane", "✗ Listener"}},
+			[]string{"✗ ADS", "→ give server_uri in the bootstrap the address of the control plane", "✗ Listener"}},
 		"a silent server": {func(t *testing.T, _ string) string {
 			store := controlplane.NewStore()
 			store.OnDemand(typeurl.Listener, func(_, _ []*controlplane.Demand) {})

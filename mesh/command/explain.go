@@ -115,7 +115,7 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 		var notes []string
 		view := x.client.View()
 		view.Dir = of
-		if source, notes, err = site.Source(view); err == nil {
+		if source, notes, err = site.Source(view, x.rpc.Request.Target); err == nil {
 			source.Notes = append(source.Notes, notes...)
 			e, err = explain.Explain(source, x.rpc.Request)
 		}

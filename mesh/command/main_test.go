@@ -19,6 +19,9 @@ import (
 const runAsCommand = "DYNXDS_TEST_RUN_AS_COMMAND"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(runAsProgram) != "" {
+		mainProgram()
+	}
 	if os.Getenv(runAsCommand) != "" {
 		Main()
 	}

@@ -119,7 +119,7 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 			}
 			view := client.View()
 			view.Content, view.Dir = content, where
-			source, notes, err := site.Source(view)
+			source, notes, err := site.Source(view, rpc.Request.Target)
 			if err != nil {
 				return err
 			}

@@ -80,7 +80,7 @@ func (c *compiler) outranked() []finding {
 func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	var found []finding
 	missing := func(severity Severity, field, service, effect string) {
-		at.severity, at.field, at.message = severity, field, fmt.Sprintf("the mesh has no service %q; %s", service, effect)
+		at.severity, at.field, at.missing, at.message = severity, field, service, fmt.Sprintf("the mesh has no service %q; %s", service, effect)
 		found = append(found, at)
 	}
 	for i, ref := range r.BackendRefs {
@@ -139,10 +139,18 @@ func unreachableIn(m Merged) []finding {
 
 // report makes the reports of the finished mesh.
 func (b *builder) report() {
-	m := b.mesh
+	m, suggested := b.mesh, 0
 	for _, name := range m.names {
 		for _, f := range m.destinations[name].compiled.findings {
-			m.reports = append(m.reports, f.at(b.policies[f.policy]))
+			report := f.at(b.policies[f.policy])
+			// Authors of their own are not told of the services of others.
+			if f.missing != "" && !b.in.Separate && suggested < maxSuggested {
+				suggested++
+				if nearest := faults.Nearest(f.missing, slices.Sorted(maps.Keys(m.services))); nearest != "" {
+					report.Message += fmt.Sprintf("; did you mean %q?", nearest)
+				}
+			}
+			m.reports = append(m.reports, report)
 		}
 	}
 	for _, p := range b.in.Policies {
@@ -306,7 +314,7 @@ func (s *Service) lacking(tags map[string]string) (tag, suggestion string) {
 	return "", ""
 }
 
-// maxSuggested bounds a list of all that a word may be.
+// maxSuggested bounds a list of all that a word may be, and the services in place of which others are suggested.
 const maxSuggested = 5
 
 // suggest returns what the word may be meant to be, "" if that cannot be said in a few words.

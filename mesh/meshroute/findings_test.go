@@ -58,12 +58,12 @@ func TestReports(t *testing.T) {
 		{"a subset without endpoints", "{backendRefs: [{kind: MeshServiceSubset, name: s, tags: {v: x}}]}", []string{
 			"warning: " + at + "backendRefs[0]: no endpoint of service s has the tags {v=x}; requests that go there fail"}},
 		{"services that do not exist", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{
-			`error: ` + at + `backendRefs[0]: the mesh has no service "u"; requests that go there fail`,
+			`error: ` + at + `backendRefs[0]: the mesh has no service "u"; requests that go there fail; did you mean "s"?`,
 			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
-			`warning: ` + at + `filters[0]: the mesh has no service "t"; requests are not mirrored`}},
+			`warning: ` + at + `filters[0]: the mesh has no service "t"; requests are not mirrored; did you mean "s"?`}},
 		{"a service of weight 0 that does not exist, and a subset of weight 0 without endpoints",
 			"{backendRefs: [{kind: MeshService, name: s}, {kind: MeshService, name: u, weight: 0}, {kind: MeshServiceSubset, name: s, tags: {v: x}, weight: 0}]}", []string{
-				`note: ` + at + `backendRefs[1]: the mesh has no service "u"; no requests go there`}},
+				`note: ` + at + `backendRefs[1]: the mesh has no service "u"; no requests go there; did you mean "s"?`}},
 		{"no weight", "{backendRefs: [{kind: MeshService, name: s, weight: 0}]}", []string{
 			"note: " + at + "backendRefs: in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint",
 			"warning: " + at + "backendRefs: no backend has a weight above 0, so RPCs fail with UNAVAILABLE"}},
@@ -155,7 +155,7 @@ func TestReports_OnTags(t *testing.T) {
 		"zone: a\n          version: v3":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v3,zone=a}; requests that go there fail; did you mean "v1"?`,
 		"zone: a\n          vresion: v1":   `f:12: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {vresion=v1,zone=a}; requests that go there fail; did you mean "version"?`,
 		"version: blue\n          zone: a": `f:11: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=blue,zone=a}; requests that go there fail; it can be v1, v2`,
-		"version: v2\n          zone: a":   `f:7: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v2,zone=a}; requests that go there fail`,
+		"version: v2\n          zone: a":   `f:8: warning: policy p: spec.to[0].rules[0].backendRefs[0]: no endpoint of service s has the tags {version=v2,zone=a}; requests that go there fail`,
 	} {
 		text := "    - backendRefs:\n      - kind: MeshServiceSubset\n        name: s\n        tags:\n          " + tags + "\n"
 		m := accepted(t, Input{Policies: policytest.Parse(t, "f", policytest.Text(text)), Services: []*Service{tagged}}, nil)

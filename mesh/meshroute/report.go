@@ -1,6 +1,8 @@
 package meshroute
 
 import (
+	"strings"
+
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
@@ -61,6 +63,8 @@ type finding struct {
 	// field is the path below the rule.
 	field, message string
 	leftOut        bool
+	// missing is the service that the mesh lacks, if that is what is found.
+	missing string
 }
 
 // at returns the report on a policy.
@@ -68,11 +72,13 @@ func (f *finding) at(p *Policy) Report {
 	if f.rule < 0 {
 		return Report{f.severity, f.clients, p.Name, p.Source, p.Path(f.to, -1), f.message, f.leftOut}
 	}
-	path := p.Path(f.to, f.rule)
+	path, origin := p.Path(f.to, f.rule), meshpolicy.Origin{Policy: p, To: f.to, Rule: f.rule}
 	if f.field != "" {
 		path += "." + f.field
 	}
-	return Report{
-		Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: meshpolicy.Origin{Policy: p, To: f.to, Rule: f.rule}.Source(), Path: path, Message: f.message,
+	source := origin.Source()
+	if strings.HasPrefix(f.field, "backendRefs") {
+		source = origin.FieldSource(meshpolicy.FieldBackendRefs)
 	}
+	return Report{Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: source, Path: path, Message: f.message}
 }

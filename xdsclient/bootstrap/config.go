@@ -23,6 +23,8 @@ type Config struct {
 	// Servers are the management servers for resources that belong to no authority, the
 	// preferred one first (gRFC A71). There is at least one.
 	Servers []*Server
+	// Warnings are about keys that are ignored although they look like known ones, and the like. Each is logged once.
+	Warnings []string
 	// Node is the identity of the client: what the document gives, with user agent and
 	// client features added. It is never nil.
 	Node *corev3.Node

@@ -41,7 +41,8 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	warnOnce(found.Source, append(ignored, c.untrusted(trusted)...))
+	c.Warnings = append(ignored, c.untrusted(trusted)...)
+	warnOnce(found.Source, c.Warnings)
 	c.fingerprint, c.document = fingerprintOf(c), bytes.Clone(data)
 	return c, nil
 }

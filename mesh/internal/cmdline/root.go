@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -32,6 +33,13 @@ func Prepare(root *cobra.Command) {
 	root.Version = Version(root.Name())
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			var known []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+			if nearest := faults.Nearest(unknown.GetSpecifiedName(), known); nearest != "" {
+				return fmt.Errorf("%w; did you mean --%s?", err, nearest)
+			}
+		}
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	for _, cmd := range append(root.Commands(), root) {

@@ -64,6 +64,13 @@ func Channel(ctx context.Context, file, target string) *Report {
 	return r
 }
 
+const (
+	// envFile and envInline are the variables that name a bootstrap.
+	envFile, envInline = "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"
+	// keys is what to do about a key of the bootstrap.
+	keys = "docs/reference/bootstrap.md has all keys"
+)
+
 // bootstrap reads the bootstrap. config is nil if it cannot be used; opts are for channels with it.
 func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds.Option) {
 	const step = "bootstrap"
@@ -83,14 +90,25 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 		r.fail("write one with dynxds bootstrap --server HOST:PORT > bootstrap.json, and set GRPC_XDS_BOOTSTRAP to its path", step, "", "%v", err)
 	case errors.As(err, &several):
 		for _, f := range several.List[:min(len(several.List), maxLines)] {
-			r.fail("docs/reference/bootstrap.md has all keys", step, several.Source, "%v", f)
-			f.File = cmp.Or(file, os.Getenv("GRPC_XDS_BOOTSTRAP"))
-			r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
+			r.fail(keys, step, several.Source, "%v", f)
+			if f.Path != "" {
+				f.File = cmp.Or(file, os.Getenv(envFile))
+				r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
+			}
 		}
 	case err != nil:
 		r.fail("correct the path, or the permissions of the file", step, "", "%v", err)
 	default:
 		r.ok(step, config.Source, "node %q, %s", config.Node.GetId(), faults.Count(len(config.Servers), "control plane"))
+		if file == "" && os.Getenv(envFile) != "" && os.Getenv(envInline) != "" {
+			r.warn("unset one of the two", step, envInline, "it is not read, as %s is set", envFile)
+		}
+		for _, text := range config.Warnings {
+			r.warn(keys, step, config.Source, "%s", text)
+		}
+		if config.Node.GetId() == "" {
+			r.warn("add \"node\": {\"id\": …} to the bootstrap, such as the name of the pod", step, "node.id", "it is missing: control planes tell clients apart by it, and some refuse those without one")
+		}
 		return config, opts
 	}
 	return nil, nil
@@ -120,16 +138,25 @@ func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (cl
 			r.ok(step, name, "the files can be read")
 		}
 	}
-	for _, c := range certfiles.Identities() {
-		if text := livestate.CertificateEnd(c.Left()); c.Ending() {
-			r.warn("renew the file, which is read again without a restart", "certificate", c.File, "%s", text)
-		} else {
-			r.ok("certificate", c.File, "%s", text)
-		}
-	}
+	r.identities()
 	return func() {
 		for _, p := range opened {
 			p.Close()
+		}
+	}
+}
+
+// identities checks how long the certificates last that are in use.
+func (r *Report) identities() {
+	const step = "certificate"
+	for _, c := range certfiles.Identities() {
+		if slices.ContainsFunc(r.Checks, func(before Check) bool { return before.Step == step && before.Name == c.File }) {
+			continue
+		}
+		if text := livestate.CertificateEnd(c.Left()); c.Ending() {
+			r.warn("renew the file, which is read again without a restart", step, c.File, "%s", text)
+		} else {
+			r.ok(step, c.File, "%s", text)
 		}
 	}
 }
@@ -155,9 +182,14 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
 	if s.CredentialsType == "insecure" {
 		step = "HTTP/2"
 	}
-	if _, err := ask(ctx, cc); err != nil {
+	_, err = ask(ctx, cc)
+	r.identities() // those of channel_creds
+	if err != nil {
 		fix := "compare the server's certificate with channel_creds in the bootstrap; the server may also be in plaintext"
-		if step != "TLS" {
+		switch {
+		case strings.Contains(err.Error(), "certificate_file"), strings.Contains(err.Error(), "private_key_file"):
+			fix = "correct the files of channel_creds in the bootstrap, and their permissions"
+		case step != "TLS":
 			fix = "is it a gRPC server? If it wants TLS, write the bootstrap with dynxds bootstrap --tls, and with --cert and --key if it wants a certificate of clients"
 		}
 		r.fail(fix, step, s.URI, "%v", err)
@@ -230,10 +262,25 @@ func (r *Report) channel(ctx context.Context, target string, opts []dynxds.Optio
 	for _, server := range s.Client.Servers {
 		r.servers(time.Now(), []livestate.Server{{URI: server.URI, Connected: server.Connected, Error: server.Error}})
 	}
+	secure := ""
 	for _, c := range r.survey(s) {
 		if value := s.Values[c.Name]; value != nil {
+			if value.Security != nil {
+				secure = c.Name
+			}
 			r.endpoints(ctx, c, value)
 		}
+	}
+	r.program(target, secure)
+}
+
+// program says what the program has to do, which is not examined. secure is a cluster that asks for TLS, or empty.
+func (r *Report) program(target, secure string) {
+	r.Program = []string{"produced zero addresses: import github.com/dynxds/dynxds, and dial " + target}
+	if secure != "" {
+		r.Program = append(r.Program, fmt.Sprintf("EOF, reset, or TLS errors: dial with google.golang.org/grpc/credentials/xds; other credentials ignore that cluster %q asks for TLS", secure))
+	} else {
+		r.Program = append(r.Program, "TLS errors: dial in plaintext, with google.golang.org/grpc/credentials/insecure, as the endpoints above were tried; no Cluster asks for TLS")
 	}
 }
 

@@ -46,6 +46,8 @@ type Check struct {
 type Report struct {
 	Of     string  `json:"of"`
 	Checks []Check `json:"checks"`
+	// Program is what to look at in a program whose RPCs fail although no check has, with the errors that it gets.
+	Program []string `json:"program,omitempty"`
 }
 
 // Failed reports whether a check has failed.
@@ -111,6 +113,12 @@ func (r *Report) Lines() (text styled.Text) {
 		line(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
 	} else {
 		line(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))
+		if len(r.Program) > 0 {
+			line(styled.Plain, "If the program fails nevertheless, with")
+		}
+		for _, what := range r.Program {
+			line(styled.Plain, "  %s", what)
+		}
 	}
 	return text
 }

@@ -23,7 +23,7 @@ func (r *Report) servers(at time.Time, list []livestate.Server) {
 		}
 		switch {
 		case s.Error != "":
-			r.fail("look at the log of the control plane, and at the network to it; resources that are in use stay in use", step, s.URI, "%s%s", s.Error, since)
+			r.fail(serverAdvice(s.Error), step, s.URI, "%s%s", s.Error, since)
 		case !s.BehindSince.IsZero():
 			r.fail("look at the relay's control plane", step, s.URI, "%s", livestate.RelayAlone(at.Sub(s.BehindSince)))
 		case s.Connected:
@@ -31,6 +31,20 @@ func (r *Report) servers(at time.Time, list []livestate.Server) {
 		default:
 			r.warn("ask again: it may be starting", step, s.URI, "it has not answered yet")
 		}
+	}
+}
+
+// serverAdvice says what to do about the error of a management server.
+func serverAdvice(text string) string {
+	switch {
+	case strings.Contains(text, "is no xDS server"):
+		return "give server_uri in the bootstrap the address of the control plane; this may be that of a backend"
+	case strings.Contains(text, "token file"):
+		return "correct jwt_token_file of call_creds in the bootstrap, and mount the token"
+	case strings.Contains(text, "Unauthenticated"), strings.Contains(text, "PermissionDenied"):
+		return "give the client what the control plane asks for: a token by call_creds, or a certificate by channel_creds in the bootstrap"
+	default:
+		return "look at the log of the control plane, and at the network to it; resources that are in use stay in use"
 	}
 }
 
@@ -119,6 +133,8 @@ func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
 		return true
 	case s.State == "NACKED":
 		r.fail(correct, s.Type, s.Name, "%s: %s", s.State, s.Error)
+	case fails != "" && strings.Contains(s.Error, ofRelay):
+		r.fail("this server is a relay, whose own control plane fails: correct that or the relay's bootstrap, which dynxds doctor --bootstrap FILE examines", s.Type, s.Name, "%s", s.Error)
 	case fails != "" && s.Type == "Listener":
 		r.fail("correct the name of the target, or add the service to the control plane", s.Type, s.Name, "%s", cmp.Or(s.Error, fails))
 	case fails != "":
@@ -128,6 +144,9 @@ func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
 	}
 	return false
 }
+
+// ofRelay is in the errors that a relay sends in place of resources.
+const ofRelay = "the xDS relay has nothing for this"
 
 // silent is what to do about a resource that has not arrived.
 const silent = "look at the control plane: it is connected, and does not answer for this name"

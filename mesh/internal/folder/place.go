@@ -80,6 +80,17 @@ func (p place) list(dir string) (map[string]string, error) {
 	return paths, err
 }
 
+// Unread returns the names of the files in a folder that are not read because of their extension.
+func Unread(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // Read has the error
+	for _, e := range entries {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !IsName(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
 // leadsToData reports whether an entry of the folder is the kubelet's link to a file of the same name.
 func leadsToData(e os.DirEntry, path string) bool {
 	if e.Type()&fs.ModeSymlink == 0 {

@@ -133,7 +133,6 @@ spec:
 `
 	want := []string{
 		"9: warning: policy HTTPRoute/r: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
-		`11: error: policy HTTPRoute/r: spec.rules[0].backendRefs[0]: the mesh has no service "nobody"; requests that go there fail`,
 		"11: warning: policy HTTPRoute/r: spec.rules[0].matches: the path of an RPC is /package.Service/Method, so no RPC matches Exact /one",
 		"11: note: policy HTTPRoute/r: spec.rules[0].retry: dynxds and Envoy retry by all of these conditions; other gRPC clients by statuses only (gRFC A44)" + grpcClients,
 		"11: note: policy HTTPRoute/r: spec.rules[0].sessionPersistence: dynxds, Envoy and gRPC clients with gRFC A55 keep the RPCs of a session with one endpoint; others ignore it" + grpcClients,
@@ -141,10 +140,11 @@ spec:
 		"13: warning: policy HTTPRoute/r: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
 		"13: warning: policy HTTPRoute/r: spec.rules[0].retry.codes[1]: no status that gRPC retries corresponds to the HTTP status 501",
 		"14: warning: policy HTTPRoute/r: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
-		"16: note: policy HTTPRoute/r: spec.rules[1].backendRefs: in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint" + grpcClients,
-		"16: warning: policy HTTPRoute/r: spec.rules[1].backendRefs: no backend has a weight above 0, so RPCs fail with UNAVAILABLE",
-		"16: note: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it" + grpcClients,
-		`16: warning: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
+		`15: error: policy HTTPRoute/r: spec.rules[0].backendRefs[0]: the mesh has no service "nobody"; requests that go there fail`,
+		"17: note: policy HTTPRoute/r: spec.rules[1].backendRefs: in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint" + grpcClients,
+		"17: warning: policy HTTPRoute/r: spec.rules[1].backendRefs: no backend has a weight above 0, so RPCs fail with UNAVAILABLE",
+		"17: note: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it" + grpcClients,
+		`17: warning: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
 	}
 	xdstest.Equal(t, "reports", want, reportsOn(t, text))
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Source returns what a client would hold of a server of the folder, to explain its RPCs by. Errors are
-// those of Resources. notes say what may be wrong with the view itself, such as a misspelled tag.
-func Source(v View) (source *explain.Source, notes []string, err error) {
+// Source returns what a client would hold of a server of the folder, to explain its RPCs to a target by. Errors are
+// those of Resources. notes say what may be wrong with the view itself, such as a misspelled tag, and which policies are for others.
+func Source(v View, target string) (source *explain.Source, notes []string, err error) {
 	loaded, err := loadView(v)
 	if err != nil {
 		return nil, nil, err
@@ -28,7 +29,8 @@ func Source(v View) (source *explain.Source, notes []string, err error) {
 	for _, item := range loaded.items(v) {
 		source.Resources = append(source.Resources, item.held())
 	}
-	return source, loaded.warnings(meshroute.ClientFromNode(node)), nil
+	client := meshroute.ClientFromNode(node)
+	return source, append(loaded.warnings(client), loaded.ofOthers(client, target)...), nil
 }
 
 // held returns the resource as its client has it.
@@ -106,6 +108,33 @@ func (l *loaded) warnings(c meshroute.Client) []string {
 		if !tags[key] {
 			notes = append(notes, fmt.Sprintf("no policy of the folder uses the client's tag %q; known are %s", key, oneOf(tags)))
 		}
+	}
+	return notes
+}
+
+// maxOfOthers bounds the policies for other clients that are named.
+const maxOfOthers = 5
+
+// ofOthers returns notes on the policies for the service of a target that are for other clients.
+func (l *loaded) ofOthers(c meshroute.Client, target string) (notes []string) {
+	service, err := dialled(target)
+	if err != nil {
+		return nil // which the explanation says
+	}
+	for _, p := range l.content.Policies {
+		about := func(to meshpolicy.To) bool { return to.TargetRef.Name == "" || to.TargetRef.Name == service }
+		if p.TargetRef.Selects(c) || !slices.ContainsFunc(p.To, about) {
+			continue
+		}
+		if len(notes) == maxOfOthers {
+			return append(notes, "and further policies are for other clients")
+		}
+		wanted := strings.Trim(meshpolicy.FormatTags(p.TargetRef.Tags), "{}")
+		if p.TargetRef.Name != "" {
+			wanted = strings.TrimSuffix(meshpolicy.ServiceKey+"="+p.TargetRef.Name+","+wanted, ",")
+		}
+		notes = append(notes, fmt.Sprintf("policy %s does not apply: it is for clients whose metadata has %s  [%s]",
+			p.Name, wanted, strings.TrimPrefix(p.Source.String(), l.content.Dir+"/")))
 	}
 	return notes
 }

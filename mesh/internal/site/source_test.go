@@ -49,7 +49,7 @@ func TestSourceHoldsWhatTheClientGets(t *testing.T) {
 	for version, leadsToV2 := range map[string]bool{"v2": true, "v1": false} {
 		tags := map[string]string{"service": "frontend", "version": version}
 		for _, authority := range []string{"", "mesh"} {
-			source, _, err := site.Source(site.View{Dir: dir, Authority: authority, Tags: tags, Service: "backend"})
+			source, _, err := site.Source(site.View{Dir: dir, Authority: authority, Tags: tags, Service: "backend"}, "")
 			xdstest.NoError(t, err)
 			listener, err := source.ListenerName("xds:///backend")
 			xdstest.NoError(t, err)
@@ -75,7 +75,7 @@ func TestSourceHoldsWhatTheClientGets(t *testing.T) {
 func TestSourceHasTheErrors(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, strings.ReplaceAll(twoKindsOfClients, "targetRef: {kind: MeshService, name: backend}", "targetRef: {kind: MeshService, name: lost}"))
-	source, _, err := site.Source(site.View{Dir: dir})
+	source, _, err := site.Source(site.View{Dir: dir}, "")
 	xdstest.NoError(t, err)
 	got := resourceOf(t, source, meshroute.ListenerType, "lost")
 	if want := `NotFound: the mesh has no service "lost", which is named by policy v2`; got.State != explain.WouldBeAnError || got.Error != want || got.Raw != nil {
@@ -90,7 +90,7 @@ func TestListenerNameOfATarget(t *testing.T) {
 kind: Resource
 resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: by.hand}
 `)
-	source, _, err := site.Source(site.View{Dir: dir})
+	source, _, err := site.Source(site.View{Dir: dir}, "")
 	xdstest.NoError(t, err)
 	for target, want := range map[string]string{
 		"backend": "backend", "xds:///backend": "backend", "xds:backend": "backend", "xds://any/backend": "backend", "by.hand": "by.hand",
@@ -123,7 +123,7 @@ func TestNotesOnAnUnknownClient(t *testing.T) {
 			`no policy of the folder uses the client's tag "versoin"; known are version`,
 		}},
 	} {
-		_, notes, err := site.Source(site.View{Dir: dir, Tags: tc.tags})
+		_, notes, err := site.Source(site.View{Dir: dir, Tags: tc.tags}, "")
 		if err != nil || !slices.Equal(notes, tc.want) {
 			t.Errorf("the notes on %v are %q, error %v, want %q", tc.tags, notes, err, tc.want)
 		}
@@ -134,11 +134,11 @@ func TestNotesOnAnUnknownClient(t *testing.T) {
 func TestSourceOfAFaultyFolder(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, "kind: Service\nnam: backend\n")
-	_, _, err := site.Source(site.View{Dir: dir})
+	_, _, err := site.Source(site.View{Dir: dir}, "")
 	_, want := site.Validate(t.Context(), dir, "")
 	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "mesh.yaml:") {
 		t.Errorf("the error is %v, want that of validate, %v", err, want)
 	}
-	_, _, err = site.Source(site.View{Dir: folderOf(t, twoKindsOfClients), Service: "backnd"})
+	_, _, err = site.Source(site.View{Dir: folderOf(t, twoKindsOfClients), Service: "backnd"}, "")
 	cmdtest.ErrorHas(t, "an unknown service", err, "there are backend")
 }

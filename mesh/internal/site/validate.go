@@ -58,11 +58,23 @@ func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
 		return nil, err
 	}
 	v, err := ValidateContent(content, authority)
-	if err == nil && content.Files == 0 {
-		v.Reports = append(v.Reports, meshroute.Report{Severity: meshroute.Warning, Source: meshroute.Source{File: dir}, Message: nothingToRead})
+	if err != nil {
+		return v, err
 	}
-	return v, err
+	about := func(severity meshroute.Severity, message string) {
+		v.Reports = append(v.Reports, meshroute.Report{Severity: severity, Source: meshroute.Source{File: dir}, Message: message})
+	}
+	if content.Files == 0 {
+		about(meshroute.Warning, nothingToRead)
+	}
+	if unread := folder.Unread(dir); len(unread) > 0 {
+		about(meshroute.Note, "not read, as only .yaml, .yml and .json are: "+faults.Few(unread, maxUnread, ", "))
+	}
+	return v, nil
 }
+
+// maxUnread bounds the files that are named as not read.
+const maxUnread = 5
 
 // ValidateContent is Validate of what was read already.
 func ValidateContent(content *folder.Content, authority string) (*Validation, error) {

@@ -1,0 +1,270 @@
+package command
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/xds"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// mistake is a case of testdata/mistakes.txt.
+type mistake struct {
+	name string
+	// files have their paths in front; commands are lines of a shell, without quotes.
+	files    [][2]string
+	commands []string
+	// causes and fixes are parts of what the commands print. not says why that does not lead to the fix, if it does not.
+	causes, fixes []string
+	not           string
+}
+
+const (
+	// mistakesInAll is how many mistakes the script has, and mistakesLeading how many at least lead to the fix.
+	mistakesInAll, mistakesLeading = 45, 42
+)
+
+// Mistakes of people lead to the fix: the program, or a command, names the cause with its place, and the way out. With -v, the
+// test shows what is printed.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	all := readMistakes(t, "testdata/mistakes.txt")
+	leading := 0
+	certs := sync.OnceValue(func() string { return makeCerts(t) })
+	for _, m := range all {
+		if m.not == "" {
+			leading++
+		}
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			w := &mistaken{t: t, dir: t.TempDir(), certs: certs, values: make(map[string]string)}
+			for _, file := range m.files {
+				folder, name := filepath.Split(file[0])
+				folder = filepath.Join(w.dir, folder)
+				xdstest.NoError(t, os.MkdirAll(folder, 0o700))
+				if name != "" {
+					xdstest.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(w.expand(file[1])), 0o600))
+				}
+			}
+			printed := ""
+			for _, line := range m.commands {
+				printed += w.run(w.expand(line))
+			}
+			t.Logf("%s\n%s", strings.Join(m.commands, "\n"), printed)
+			for _, text := range append(m.causes, m.fixes...) {
+				if !strings.Contains(printed, w.expand(text)) {
+					t.Errorf("nothing printed has %q:\n%s", text, printed)
+				}
+			}
+			if m.not == "" && (len(m.causes) == 0 || len(m.fixes) == 0) {
+				t.Error("the script names no cause, or no fix")
+			}
+		})
+	}
+	if len(all) != mistakesInAll || leading < mistakesLeading {
+		t.Errorf("%d of %d mistakes lead to the fix, want %d of %d", leading, len(all), mistakesLeading, mistakesInAll)
+	}
+}
+
+// readMistakes reads the script, whose head says what the lines mean.
+func readMistakes(t *testing.T, script string) (all []*mistake) {
+	t.Helper()
+	var m *mistake
+	inFile := false
+	for line := range strings.Lines(golden.Read(t, script)) {
+		kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch {
+		case kind == "==":
+			m, inFile = &mistake{name: rest}, false
+			all = append(all, m)
+		case m == nil: // the head
+		case kind == "--":
+			m.files, inFile = append(m.files, [2]string{strings.TrimSuffix(rest, " --"), ""}), true
+		case kind == "$":
+			m.commands, inFile = append(m.commands, rest), false
+		case inFile:
+			m.files[len(m.files)-1][1] += line
+		case kind == "cause:":
+			m.causes = append(m.causes, rest)
+		case kind == "fix:":
+			m.fixes = append(m.fixes, rest)
+		case kind == "not:":
+			m.not = rest
+		case kind != "":
+			t.Fatalf("%s: %q has the line %q", script, m.name, line)
+		}
+	}
+	return all
+}
+
+// mistaken is the world of a mistake: its folder, and the servers that its text names.
+type mistaken struct {
+	t      *testing.T
+	dir    string
+	certs  func() string
+	values map[string]string
+}
+
+// worlds start what the text of a case names in braces, and return an address or a path.
+var worlds = map[string]func(*mistaken) string{
+	"certs":  func(w *mistaken) string { return w.certs() },
+	"nobody": func(w *mistaken) string { return nobody(w.t) },
+	"web": func(w *mistaken) string {
+		s := httptest.NewServer(http.NotFoundHandler())
+		w.t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	},
+	"backend": func(w *mistaken) string { return testutils.StartBackend(w.t, "b").Addr() },
+	"sick":    func(w *mistaken) string { return withHealth(w.t, grpc_health_v1.HealthCheckResponse_NOT_SERVING) },
+	"secure": func(w *mistaken) string {
+		pair, err := tls.LoadX509KeyPair(w.certs()+"/cert.pem", w.certs()+"/key.pem")
+		xdstest.NoError(w.t, err)
+		return testutils.StartBackend(w.t, "b", grpc.Creds(credentials.NewServerTLSFromCert(&pair))).Addr()
+	},
+	"serve": func(w *mistaken) string { return startServe(w.t, filepath.Join(w.dir, "mesh")).address() },
+	"serve-tls": func(w *mistaken) string {
+		return startServe(w.t, filepath.Join(w.dir, "mesh"), "--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem").address()
+	},
+	"relay": func(w *mistaken) string {
+		return start(w.t, "relay", "--away-delay", "100ms", "--bootstrap", filepath.Join(w.dir, "relay.json")).address()
+	},
+}
+
+var inBraces = regexp.MustCompile(`\{[a-z-]+\}`)
+
+// expand replaces names in braces by what they stand for.
+func (w *mistaken) expand(text string) string {
+	return inBraces.ReplaceAllStringFunc(text, func(name string) string {
+		world, ok := worlds[strings.Trim(name, "{}")]
+		if !ok {
+			return name
+		}
+		if w.values[name] == "" {
+			w.values[name] = world(w)
+		}
+		return w.values[name]
+	})
+}
+
+// run runs a line as a process of its own, and returns all that it prints.
+func (w *mistaken) run(line string) (printed string) {
+	w.t.Helper()
+	words := strings.Fields(line)
+	environment := []string{"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="}
+	for strings.Contains(words[0], "=") {
+		environment, words = append(environment, words[0]), words[1:]
+	}
+	cmd := command(w.t, words[1:]...)
+	switch words[0] {
+	case "dynxds":
+	case "program":
+		environment = append(environment, runAsProgram+"=1")
+	default:
+		w.t.Fatalf("%q is no command of the script", words[0])
+	}
+	cmd.Dir, cmd.Env = w.dir, append(cmd.Env, environment...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		w.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// makeCerts returns a folder with the authority ca.pem, a certificate of it for localhost, cert.pem with key.pem, one that has
+// expired, and the key of another one.
+func makeCerts(t *testing.T) (dir string) {
+	t.Helper()
+	ca, dir := testca.New(t), t.TempDir()
+	cert, key := ca.Leaf()
+	expired, expiredKey := ca.Sign(testca.Expired())
+	_, otherKey := ca.Leaf()
+	for name, text := range map[string][]byte{
+		"ca.pem": ca.PEM(), "cert.pem": cert, "key.pem": key, "expired.pem": expired, "expired-key.pem": expiredKey, "other-key.pem": otherKey,
+	} {
+		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	return dir
+}
+
+// runAsProgram makes the test binary the program of a user.
+const runAsProgram = "DYNXDS_TEST_RUN_AS_PROGRAM"
+
+// program is a client as people write it: it makes one RPC, and prints the error.
+func program(args []string, out io.Writer) error {
+	f := flag.NewFlagSet("program", flag.ContinueOnError)
+	ca := f.String("tls", "", "use TLS, and trust this authority")
+	managed := f.Bool("xds", false, "leave security to the control plane")
+	noImport := f.Bool("no-import", false, "be a program without dynxds")
+	authority := f.String("authority", "", "the authority of the RPC")
+	timeout := f.Duration("timeout", 20*time.Second, "the deadline")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	target := f.Arg(0)
+	if *noImport {
+		target = "dns:///" + target // as gRPC does with a scheme that nobody has registered
+	}
+	creds := insecure.NewCredentials()
+	if *ca != "" {
+		pem, err := os.ReadFile(*ca)
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		creds = credentials.NewClientTLSFromCert(pool, "localhost")
+	}
+	if *managed {
+		var err error
+		if creds, err = xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: creds}); err != nil {
+			return err
+		}
+	}
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(creds)}
+	if *authority != "" {
+		opts = append(opts, grpc.WithAuthority(*authority))
+	}
+	cc, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "the RPC ended with OK")
+	return nil
+}
+
+// mainProgram runs program, and exits.
+func mainProgram() {
+	if err := program(os.Args[1:], os.Stdout); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
