@@ -80,7 +80,6 @@ func TestDoctor(t *testing.T) {
 		// want are the beginnings of the last lines before the empty one, of which the first has the mark of its check.
 		want []string
 	}{
-		"no such file": {func(*testing.T, string) string { return "/nowhere/b.json" }, []string{"✗ bootstrap", "→ correct the path"}},
 		"a wrong key": {func(t *testing.T, _ string) string {
 			return writeBootstrap(t, []byte(`{"xds_servers": [{"server_uri": 7}]}`))
 		}, []string{"xds_servers[0].server_uri: ", `1 | {"xds_servers": [{"server_uri": 7}]}`, "→ docs/reference/bootstrap.md"}},
@@ -102,17 +101,11 @@ func TestDoctor(t *testing.T) {
 			}()
 			return ofServer(t, l.Addr().String())
 		}, []string{"✗ HTTP/2", "→ is it a gRPC server? If it wants TLS"}},
-		"no ADS": {func(t *testing.T, _ string) string {
-			return ofServer(t, withHealth(t, grpc_health_v1.HealthCheckResponse_SERVING))
-		},
-			[]string{"✗ ADS", "→ give server_uri in the bootstrap the address of the control plane", "✗ Listener"}},
 		"a silent server": {func(t *testing.T, _ string) string {
 			store := controlplane.NewStore()
 			store.OnDemand(typeurl.Listener, func(_, _ []*controlplane.Demand) {})
 			return writeBootstrap(t, meshtest.StartServer(t, meshtest.OverStore(store)).Bootstrap("patient"))
 		}, []string{"✗ Listener", "→ look at the control plane: it is connected, and does not answer"}},
-		"no such service": {func(t *testing.T, _ string) string { return serving(t, way("other")...) },
-			[]string{"✗ Listener", "→ correct the name of the target, or add the service"}},
 		"no routes": {func(t *testing.T, target string) string { return serving(t, xdsmsg.DefaultListener(target, "r")) },
 			[]string{"✗ RouteConfiguration", `→ add it to the control plane, for Listener "`}},
 		"no virtual host": {func(t *testing.T, target string) string {
@@ -146,9 +139,6 @@ func TestDoctor(t *testing.T) {
 			}
 			return serving(t, xdsmsg.DefaultListener(target, target), routes)
 		}, []string{"✗ Cluster", "! clusters", "2 more were not examined"}},
-		"an unhealthy endpoint": {func(t *testing.T, target string) string {
-			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", withHealth(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING)))...)
-		}, []string{"its health service says NOT_SERVING", "→ look at the log of the server"}},
 		"nothing": {func(t *testing.T, target string) string {
 			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", withHealth(t, grpc_health_v1.HealthCheckResponse_SERVING)))...)
 		}, []string{"✓ bootstrap", "✓ TCP", "✓ HTTP/2", "✓ ADS", "✓ Listener", "✓ RouteConfiguration", "✓ virtual host", "✓ cluster", "✓ endpoint", "connected, plaintext, SERVING"}},

@@ -1,12 +1,15 @@
 package command
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -25,8 +29,12 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/observe/csds"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -50,13 +58,52 @@ const (
 // test shows what is printed.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	all := readMistakes(t, "testdata/mistakes.txt")
+	all := runMistakes(t, "testdata/mistakes.txt")
 	leading := 0
-	certs := sync.OnceValue(func() string { return makeCerts(t) })
 	for _, m := range all {
 		if m.not == "" {
 			leading++
+			if len(m.fixes) == 0 {
+				t.Errorf("%s: the script names no fix", m.name)
+			}
 		}
+	}
+	if len(all) != mistakesInAll || leading < mistakesLeading {
+		t.Errorf("%d of %d mistakes lead to the fix, want %d of %d", leading, len(all), mistakesLeading, mistakesInAll)
+	}
+}
+
+// So do the rows of the tables in the page "From symptom to command".
+func TestSymptomsInTables(t *testing.T) {
+	t.Parallel()
+	tested := make(map[string]bool)
+	for _, m := range runMistakes(t, "testdata/rows.txt") {
+		tested[m.name] = true
+	}
+	for _, section := range strings.Split(golden.Read(t, root+"/docs/tasks/debugging.md"), "\n## ")[1:] {
+		_, table, _ := strings.Cut(section, "| --- | --- |\n")
+		for line := range strings.Lines(table) {
+			row, found := strings.CutPrefix(line, "| ")
+			if !found {
+				break
+			}
+			if row, _, _ = strings.Cut(row, " | "); !tested[row] {
+				t.Errorf("no test has the row %q", row)
+			}
+			delete(tested, row)
+		}
+	}
+	if len(tested) > 0 {
+		t.Errorf("the page has no rows %v", tested)
+	}
+}
+
+// runMistakes runs the cases of a script.
+func runMistakes(t *testing.T, script string) []*mistake {
+	t.Helper()
+	all := readMistakes(t, script)
+	certs := sync.OnceValue(func() string { return makeCerts(t) })
+	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			w := &mistaken{t: t, dir: t.TempDir(), certs: certs, values: make(map[string]string)}
@@ -68,24 +115,26 @@ func TestMistakes(t *testing.T) {
 					xdstest.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(w.expand(file[1])), 0o600))
 				}
 			}
-			printed := ""
-			for _, line := range m.commands {
-				printed += w.run(w.expand(line))
-			}
-			t.Logf("%s\n%s", strings.Join(m.commands, "\n"), printed)
-			for _, text := range append(m.causes, m.fixes...) {
-				if !strings.Contains(printed, w.expand(text)) {
-					t.Errorf("nothing printed has %q:\n%s", text, printed)
+			// What a program says of itself may take a moment.
+			cmdtest.Await(t, func() (missing string) {
+				printed := ""
+				for _, line := range m.commands {
+					printed += w.run(w.expand(line))
 				}
-			}
-			if m.not == "" && (len(m.causes) == 0 || len(m.fixes) == 0) {
-				t.Error("the script names no cause, or no fix")
+				for _, text := range append(m.causes, m.fixes...) {
+					if !strings.Contains(printed, w.expand(text)) {
+						return fmt.Sprintf("%s\nprint nothing with %q:\n%s", strings.Join(m.commands, "\n"), text, printed)
+					}
+				}
+				t.Logf("%s\n%s", strings.Join(m.commands, "\n"), printed)
+				return ""
+			})
+			if m.not == "" && len(m.causes) == 0 {
+				t.Error("the script names no cause")
 			}
 		})
 	}
-	if len(all) != mistakesInAll || leading < mistakesLeading {
-		t.Errorf("%d of %d mistakes lead to the fix, want %d of %d", leading, len(all), mistakesLeading, mistakesInAll)
-	}
+	return all
 }
 
 // readMistakes reads the script, whose head says what the lines mean.
@@ -143,13 +192,47 @@ var worlds = map[string]func(*mistaken) string{
 		xdstest.NoError(w.t, err)
 		return testutils.StartBackend(w.t, "b", grpc.Creds(credentials.NewServerTLSFromCert(&pair))).Addr()
 	},
-	"serve": func(w *mistaken) string { return startServe(w.t, filepath.Join(w.dir, "mesh")).address() },
+	"serve":            func(w *mistaken) string { return w.serve() },
+	"serve-permissive": func(w *mistaken) string { return w.serve("--permissive") },
 	"serve-tls": func(w *mistaken) string {
-		return startServe(w.t, filepath.Join(w.dir, "mesh"), "--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem").address()
+		return w.serve("--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem")
 	},
-	"relay": func(w *mistaken) string {
-		return start(w.t, "relay", "--away-delay", "100ms", "--bootstrap", filepath.Join(w.dir, "relay.json")).address()
+	"relay":           func(w *mistaken) string { return w.relay() },
+	"relay-of-one":    func(w *mistaken) string { return w.relay("--max-streams", "1") },
+	"relay-one-group": func(w *mistaken) string { return w.relay("--one-group") },
+	// A client of {serve} that does not answer.
+	"hanging": func(w *mistaken) string {
+		const id = "hanging"
+		stream := cmdtest.SotW(w.t, cmdtest.Dial(w.t, w.values["{serve}"]))
+		stream.Exchange(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: id}, TypeUrl: typeurl.Listener, ResourceNames: []string{"shop"}})
+		return id
 	},
+	// A program that serves CSDS, when its first RPC has ended.
+	"client": func(w *mistaken) string {
+		cmd := command(w.t, "-csds", "xds:///shop")
+		cmd.Dir, cmd.Env = w.dir, append(cmd.Env, runAsProgram+"=1", "GRPC_XDS_BOOTSTRAP=b.json")
+		out, err := cmd.StdoutPipe()
+		xdstest.NoError(w.t, err)
+		xdstest.NoError(w.t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		if !lines.Scan() {
+			w.t.Fatalf("the program ended: %v", cmd.Wait())
+		}
+		return lines.Text()
+	},
+}
+
+// serve serves the folder of the case, and relay is a relay with the bootstrap of the case. The addresses of --admin are values.
+func (w *mistaken) serve(args ...string) (address string) {
+	p := startServe(w.t, filepath.Join(w.dir, "mesh"), append(args, "--admin=:0")...)
+	w.values["{serve-admin}"] = strings.Trim(strings.TrimPrefix(p.pages("--admin"), "http://"), "/")
+	return p.address()
+}
+
+func (w *mistaken) relay(args ...string) (address string) {
+	p := start(w.t, append([]string{"relay", "--away-delay", "100ms", "--admin=:0", "--bootstrap", filepath.Join(w.dir, "relay.json")}, args...)...)
+	w.values["{relay-admin}"] = strings.Trim(strings.TrimPrefix(p.pages("--admin"), "http://"), "/")
+	return p.address()
 }
 
 var inBraces = regexp.MustCompile(`\{[a-z-]+\}`)
@@ -157,14 +240,10 @@ var inBraces = regexp.MustCompile(`\{[a-z-]+\}`)
 // expand replaces names in braces by what they stand for.
 func (w *mistaken) expand(text string) string {
 	return inBraces.ReplaceAllStringFunc(text, func(name string) string {
-		world, ok := worlds[strings.Trim(name, "{}")]
-		if !ok {
-			return name
-		}
-		if w.values[name] == "" {
+		if world, ok := worlds[strings.Trim(name, "{}")]; ok && w.values[name] == "" {
 			w.values[name] = world(w)
 		}
-		return w.values[name]
+		return cmp.Or(w.values[name], name)
 	})
 }
 
@@ -218,7 +297,7 @@ func program(args []string, out io.Writer) error {
 	managed := f.Bool("xds", false, "leave security to the control plane")
 	noImport := f.Bool("no-import", false, "be a program without dynxds")
 	authority := f.String("authority", "", "the authority of the RPC")
-	timeout := f.Duration("timeout", 20*time.Second, "the deadline")
+	asked := f.Bool("csds", false, "serve CSDS after the RPC, until the program is killed, and print only the address")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -251,13 +330,31 @@ func program(args []string, out io.Writer) error {
 		return err
 	}
 	defer cc.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
+	_, err = testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, new(testgrpc.Empty))
+	if *asked {
+		return serveCSDS(out)
+	}
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "the RPC ended with OK")
 	return nil
+}
+
+// serveCSDS serves the state of the program until that is killed.
+func serveCSDS(out io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer()
+	if err := csds.Register(s); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, l.Addr())
+	return s.Serve(l)
 }
 
 // mainProgram runs program, and exits.
