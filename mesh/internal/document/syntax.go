@@ -28,7 +28,64 @@ func (s *source) syntaxError(text []byte, err error) (line int, problem, suggest
 	if tab, ok := tabIndented(text, line); ok && aboutTab(problem) {
 		return tab, "this is not YAML: a tab in the indentation", "use spaces"
 	}
-	return line, "this is not YAML: " + problem, ""
+	if at := brokenLine(text); at > 0 {
+		line, suggestion = explainLine(text, at, problem)
+	}
+	return line, "this is not YAML: " + problem, suggestion
+}
+
+// maxSearch bounds the search for a broken line, in lines times bytes of a document.
+const maxSearch = 8 << 20
+
+// brokenLine returns the first line with which the document cannot be parsed, however it goes on: the library names the line where the
+// structure around the error began, or the one where it gave up. 0 means unknown.
+func brokenLine(text []byte) int {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if len(lines)*len(text) > maxSearch {
+		return 0
+	}
+	end := len(text)
+	// Within brackets and quotes a part of a good document cannot be parsed, so the search begins at the end.
+	for line := len(lines); line > 0; line-- {
+		end -= len(lines[line-1])
+		if yaml.Unmarshal(text[:end], new(yaml.Node)) == nil {
+			return line
+		}
+	}
+	return 0
+}
+
+const (
+	colonMissing = "write a colon and a blank after the name of a field"
+	misindented  = "indent it as the lines that it belongs to"
+)
+
+// explainLine returns what to do about a broken line; the line is the one before if that made it wrong.
+func explainLine(text []byte, broken int, problem string) (line int, suggestion string) {
+	lines := strings.Split(string(text), "\n")
+	at := strings.TrimSpace(lines[broken-1])
+	switch {
+	case strings.Count(at, `"`)%2 == 1 || strings.Count(at, "'")%2 == 1:
+		return broken, "close the quote"
+	case strings.Contains(problem, "',' or"):
+		return broken, "close the bracket"
+	case strings.Contains(problem, "expected ':'"):
+		return broken, colonMissing
+	case strings.Contains(problem, "mapping values") && broken > 1 && isBare(lines[broken-2]):
+		return broken - 1, colonMissing
+	case strings.Contains(problem, "mapping values") && strings.Count(at, ": ") > 1:
+		return broken, "put the text with a colon in quotes"
+	case strings.Contains(problem, "mapping values"), strings.Contains(problem, "expected key"), strings.Contains(problem, "'-' indicator"):
+		return broken, misindented
+	}
+	return broken, ""
+}
+
+// isBare reports whether a line has a text that is not the value of a field.
+func isBare(line string) bool {
+	line, _, _ = strings.Cut(line, " #")
+	line = strings.TrimSpace(line)
+	return line != "" && line[0] != '#' && !strings.Contains(line, ": ") && !strings.HasSuffix(line, ":")
 }
 
 // yamlError splits an error of the YAML library into line and problem.
