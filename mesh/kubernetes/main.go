@@ -37,7 +37,7 @@ func newRoot(setLog func(*slog.Logger)) *cobra.Command {
 		Use:   "dynxds-kubernetes",
 		Short: "xDS for the gRPC clients of a Kubernetes cluster",
 	}
-	root.AddCommand(newServe(setLog), newValidate(setLog), newRender(setLog), newExplain(setLog))
+	root.AddCommand(newServe(setLog), newValidate(setLog), newRender(setLog), newExplain(setLog), newDoctor(setLog))
 	cmdline.Prepare(root)
 	return root
 }

@@ -47,6 +47,7 @@ another replica, and what is left after --grace is cut off.`
 type flags struct {
 	opts                site.Options
 	kubeconfig          string
+	as                  string // the user in whose place doctor asks
 	namespaces          []string
 	domain              string
 	startTimeout        time.Duration

@@ -24,16 +24,20 @@ func (f *flags) clusterFlags(cmd *cobra.Command) {
 	cmdline.Period(cmd, &f.startTimeout, "start-timeout", time.Minute, "how long to wait for the API server")
 }
 
-// clients returns clients of the API server, and where that is.
-func (f *flags) clients() (clients *cluster.Clients, where string, err error) {
+// config is that of a kubeconfig. Without one it is that of the pod.
+func (f *flags) config() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	// Without a kubeconfig it is the configuration of the pod.
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+}
+
+// clients returns clients of the API server, and where that is.
+func (f *flags) clients() (clients *cluster.Clients, where string, err error) {
+	config, err := f.config().ClientConfig()
 	if err != nil {
 		return nil, "", exit.With(exit.Unreachable, fmt.Errorf("no API server is known: %w; name a kubeconfig with --kubeconfig, or run in a pod", err))
 	}
-	config.UserAgent = "dynxds-kubernetes"
+	config.UserAgent, config.Impersonate.UserName = "dynxds-kubernetes", f.as
 	// client-go's own limit is 5 requests a second. After a restart, the tokens of all clients are reviewed at once: package
 	// identity has a rate for these, and the API server has its own limits.
 	config.QPS = -1

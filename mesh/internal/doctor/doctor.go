@@ -57,17 +57,20 @@ func (r *Report) firstFailed() int {
 	return slices.IndexFunc(r.Checks, func(c Check) bool { return c.Result == Failed })
 }
 
-func (r *Report) ok(step, name, format string, args ...any) { r.add(OK, "", step, name, format, args) }
+func (r *Report) ok(step, name, format string, args ...any) {
+	r.Add(OK, "", step, name, format, args...)
+}
 
 func (r *Report) warn(fix, step, name, format string, args ...any) {
-	r.add(Warning, fix, step, name, format, args)
+	r.Add(Warning, fix, step, name, format, args...)
 }
 
 func (r *Report) fail(fix, step, name, format string, args ...any) {
-	r.add(Failed, fix, step, name, format, args)
+	r.Add(Failed, fix, step, name, format, args...)
 }
 
-func (r *Report) add(result Result, fix, step, name, format string, args []any) {
+// Add adds a check, whose text is made as by fmt.Sprintf.
+func (r *Report) Add(result Result, fix, step, name, format string, args ...any) {
 	text := bounds.Text(fmt.Sprintf(format, args...), bounds.ErrorText)
 	r.Checks = append(r.Checks, Check{Result: result, Step: step, Name: faults.Shorten(name, faults.MaxQuoted), Text: text, Fix: fix})
 }

@@ -2,13 +2,16 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -43,12 +46,38 @@ func NewClients(config *rest.Config) (c *Clients, err error) {
 
 // answers returns an error unless the API server answers a request for its version. That it does not allow the request is an answer.
 func (c *Clients) answers(ctx context.Context) error {
-	_, err := c.Typed.Discovery().RESTClient().Get().AbsPath("/version").MaxRetries(0).DoRaw(ctx)
+	_, err := c.Version(ctx)
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError {
 		return nil
 	}
 	return err
+}
+
+// Version asks the API server for its version, such as "v1.36.3".
+func (c *Clients) Version(ctx context.Context) (string, error) {
+	var v version.Info
+	err := c.get(ctx, &v, "/version")
+	return v.GitVersion, err
+}
+
+// Has reports whether the API server has a resource, such as that of a CRD.
+func (c *Clients) Has(ctx context.Context, resource schema.GroupVersionResource) (bool, error) {
+	var list metav1.APIResourceList
+	err := c.get(ctx, &list, "/apis", resource.Group, resource.Version)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource }), err
+}
+
+// get decodes the JSON at a path.
+func (c *Clients) get(ctx context.Context, to any, path ...string) error {
+	text, err := c.Typed.Discovery().RESTClient().Get().AbsPath(path...).SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
 }
 
 func (c *Clients) services(namespace string) *cache.ListWatch {

@@ -45,14 +45,15 @@ func ports(s *corev1.Service) []corev1.ServicePort {
 			list = append(list, p)
 		}
 	}
-	if i := slices.IndexFunc(list, isGRPC); i > 0 {
+	if i := slices.IndexFunc(list, IsGRPC); i > 0 {
 		first := list[i]
 		list = slices.Insert(slices.Delete(list, i, i+1), 0, first)
 	}
 	return list
 }
 
-func isGRPC(p corev1.ServicePort) bool {
+// IsGRPC reports whether a port is for gRPC by its name or protocol.
+func IsGRPC(p corev1.ServicePort) bool {
 	if p.AppProtocol != nil {
 		return *p.AppProtocol == "grpc" || *p.AppProtocol == "kubernetes.io/h2c"
 	}

@@ -203,7 +203,7 @@ func conditions(v cluster.RouteVerdict, before []any, refusals []refusal, now ti
 
 // timed returns conditions with their times. Those that have the status that they had keep theirs.
 func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refused string, now time.Time) (list []any) {
-	for _, c := range conditionsOf(v, p, refused) {
+	for _, c := range ConditionsOf(v, p, refused) {
 		c["observedGeneration"] = v.Object.GetGeneration()
 		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
 		for _, o := range old {
@@ -232,8 +232,9 @@ const partiallyInvalid = "PartiallyInvalid"
 // Refused is the condition of routes that clients refuse. Others do not have it.
 const Refused = "dynxds.io/RefusedByClients"
 
-// conditionsOf returns the conditions of a route for one parent. refused says what clients say against it.
-func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused string) []map[string]any {
+// ConditionsOf returns the conditions of a route for one parent, without times; the parent of a MeshHTTPRoute is empty. refused says
+// what clients say against it.
+func ConditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused string) []map[string]any {
 	condition := func(kind, status, reason, message string) map[string]any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
 	}

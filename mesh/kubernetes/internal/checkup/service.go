@@ -1,0 +1,220 @@
+package checkup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/doctor"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// Service examines a Service, NAMESPACE/NAME: its ports, endpoints and routes, and what clients would get. reports are what
+// validation says of the whole cluster.
+func Service(r *doctor.Report, name string, s cluster.ServiceState, reports []meshroute.Report) {
+	namespace, _, _ := strings.Cut(name, "/")
+	if s.Object == nil {
+		r.Add(doctor.Failed, "correct the name, SERVICE.NAMESPACE; kubectl get services -n "+namespace+" lists them", "Service", name, "there is none")
+		return
+	}
+	if !ports(r, name, s) {
+		return
+	}
+	if s.Object.Spec.Type != corev1.ServiceTypeExternalName {
+		endpoints(r, name, s)
+	}
+	said := map[string]bool{}
+	for _, v := range s.Routes {
+		said[v.Object.GetKind()+"/"+v.Name()] = true
+		route(r, v)
+	}
+	served(r, name, s, said, reports)
+}
+
+// ports examines the Service alone. It reports whether clients can dial it.
+func ports(r *doctor.Report, name string, s cluster.ServiceState) bool {
+	const step = "Service"
+	if len(s.Services) == 0 {
+		r.Add(doctor.Failed, "add a port with the protocol TCP", step, name, "it has no TCP port")
+		return false
+	}
+	r.Add(doctor.OK, "", step, name, "type %s, %s", s.Object.Spec.Type, faults.Count(len(s.Services), "TCP port"))
+	for i, service := range s.Services {
+		p := portOf(s.Object, service)
+		text := "no appProtocol"
+		if p.AppProtocol != nil {
+			text = "appProtocol " + *p.AppProtocol
+		}
+		if p.Name != "" {
+			text = "name " + p.Name + ", " + text
+		}
+		switch {
+		case i > 0:
+			r.Add(doctor.OK, "", "port", service.Name, "%s", text)
+		case len(s.Services) > 1 && !cluster.IsGRPC(p):
+			r.Add(doctor.Warning, "set appProtocol: grpc at the port for gRPC, or dial with :PORT", "port", service.Name, "%s; it is the default as the first, as none is for gRPC", text)
+		default:
+			r.Add(doctor.OK, "", "port", service.Name, "%s; the default", text)
+		}
+	}
+	return true
+}
+
+// portOf returns the port that a service of the mesh is for.
+func portOf(s *corev1.Service, service *meshroute.Service) corev1.ServicePort {
+	_, number, _ := strings.Cut(service.Name, ":")
+	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return fmt.Sprint(p.Port) == number && (p.Protocol == corev1.ProtocolTCP || p.Protocol == "")
+	})
+	return s.Spec.Ports[i]
+}
+
+// endpoints examines the EndpointSlices.
+func endpoints(r *doctor.Report, name string, s cluster.ServiceState) {
+	const step = "endpoints"
+	selector := labels.SelectorFromSet(s.Object.Spec.Selector).String()
+	pods := "kubectl get pods -n " + s.Object.Namespace + " -l '" + selector + "' shows whether pods run, and are ready"
+	if selector == "" {
+		pods = "the Service has no selector: write an EndpointSlice with the label kubernetes.io/service-name: " + s.Object.Name
+	}
+	listed := 0
+	for _, slice := range s.Slices {
+		listed += len(slice.Endpoints)
+	}
+	if listed == 0 {
+		r.Add(doctor.Failed, pods, step, name, "%s, without endpoints", faults.Count(len(s.Slices), "EndpointSlice"))
+		return
+	}
+	for _, problem := range s.Problems {
+		r.Add(doctor.Failed, "correct the EndpointSlice; its ports come from the containerPort and targetPort", step, name, "%s", problem)
+	}
+	for _, service := range s.Services {
+		number := map[corepb.HealthStatus]int{}
+		for i := range service.Endpoints {
+			number[service.Endpoints[i].Health]++
+		}
+		ready, draining, unready := number[corepb.HealthStatus_UNKNOWN], number[corepb.HealthStatus_DRAINING], number[corepb.HealthStatus_UNHEALTHY]
+		text := fmt.Sprintf("%d ready, %d terminating, %d not ready", ready, draining, unready)
+		switch {
+		case len(service.Endpoints) == 0 && len(s.Problems) == 0:
+			r.Add(doctor.Failed, "name a targetPort that the pods have; kubectl get endpointslices -n "+s.Object.Namespace+" shows their ports", step, service.Name,
+				"none of the %d endpoints has this port", listed)
+		case ready == 0:
+			r.Add(doctor.Failed, pods, step, service.Name, "%s", text)
+		default:
+			r.Add(doctor.OK, "", step, service.Name, "%s", text)
+		}
+	}
+}
+
+// fixes are what to do about the reasons of conditions.
+var fixes = map[string]string{
+	"UnsupportedValue": "correct the route; docs/reference/policies.md has what is supported",
+	"NoMatchingParent": "correct parentRefs, or create the Service or port",
+	"Conflicted":       "delete one of the two routes, or give them different ports",
+	"InvalidKind":      "name Services as backends",
+	"RefNotPermitted":  "create a ReferenceGrant in the namespace of the backend",
+	"BackendNotFound":  "correct the name, or create the Service or port",
+	"Refused":          "dynxds-kubernetes validate says which clients reject it",
+}
+
+// route examines a route by the conditions that it has for its parents.
+func route(r *doctor.Report, v cluster.RouteVerdict) {
+	step, name := v.Object.GetKind(), v.Name()
+	parents := v.Parents
+	if step == meshpolicy.DocumentKind {
+		parents = []cluster.ParentVerdict{{}}
+	}
+	good, seen := true, map[string]bool{}
+	for _, p := range parents {
+		for _, c := range routestatus.ConditionsOf(v, p, "") {
+			text := fmt.Sprintf("%s=%s, %s: %s", c["type"], c["status"], c["reason"], c["message"])
+			if c["status"] == "True" && (c["type"] == "Accepted" || c["type"] == "ResolvedRefs") || seen[text] {
+				continue
+			}
+			good, seen[text] = false, true
+			reason, _ := c["reason"].(string)
+			r.Add(doctor.Failed, fixes[reason], step, name, "%s", text)
+		}
+	}
+	written := writtenConditions(v.Object)
+	for _, c := range written {
+		if c["type"] == routestatus.Refused && c["status"] == "True" {
+			good = false
+			r.Add(doctor.Failed, fixes["Refused"], step, name, "clients refuse it: %v", c["message"])
+		}
+	}
+	if good {
+		text := "Accepted and ResolvedRefs are True"
+		for _, ignored := range v.Ignored {
+			text += "; without effect: " + ignored
+		}
+		r.Add(doctor.OK, "", step, name, "%s", text)
+	}
+	current := slices.ContainsFunc(written, func(c map[string]any) bool {
+		return c["type"] == "Accepted" && c["observedGeneration"] == v.Object.GetGeneration()
+	})
+	if !current {
+		r.Add(doctor.Warning, "see whether dynxds-kubernetes serve runs, and may hold its Lease", step, name, "no control plane has written the status of generation %d", v.Object.GetGeneration())
+	}
+}
+
+// writtenConditions are those that the control plane has written.
+func writtenConditions(object *unstructured.Unstructured) (list []map[string]any) {
+	add := func(conditions []any) {
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok {
+				list = append(list, c)
+			}
+		}
+	}
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	add(conditions)
+	parents, _, _ := unstructured.NestedSlice(object.Object, "status", "parents")
+	for _, p := range parents {
+		if p, _ := p.(map[string]any); p["controllerName"] == cluster.Controller {
+			conditions, _ := p["conditions"].([]any)
+			add(conditions)
+		}
+	}
+	return list
+}
+
+// served says what clients would get. said are the objects whose own errors were reported already.
+func served(r *doctor.Report, name string, s cluster.ServiceState, said map[string]bool, reports []meshroute.Report) {
+	const step = "resources"
+	results := map[meshroute.Severity]doctor.Result{meshroute.Error: doctor.Failed, meshroute.Warning: doctor.Warning}
+	for _, report := range reports {
+		policy := strings.TrimSuffix(report.Policy, "/consumer")
+		concerns := policy == "" && report.Source.File == name || said[policy]
+		repeated := slices.ContainsFunc(r.Checks, func(c doctor.Check) bool { return strings.Contains(c.Text, report.Message) })
+		result, counts := results[report.Severity]
+		if !concerns || repeated || !counts {
+			continue
+		}
+		of := report.Message
+		if report.Clients != "" {
+			of = report.Clients + ": " + of
+		}
+		if report.LeftOut {
+			of = "left out: " + of
+		}
+		r.Add(result, "dynxds-kubernetes validate has the place", step, strings.TrimSpace(name+" "+policy), "%s", of)
+	}
+	for _, service := range s.Services {
+		text := "Listener, RouteConfiguration, Cluster and endpoints"
+		if service.ExternalName != "" {
+			text = "Listener, RouteConfiguration and a Cluster of " + service.ExternalName
+		}
+		r.Add(doctor.OK, "", step, "xds:///"+service.Name, "%s", text)
+	}
+}

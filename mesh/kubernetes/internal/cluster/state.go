@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// ServiceState is what a Source knows of a Service.
+type ServiceState struct {
+	// Object is nil if there is no such Service.
+	Object *corev1.Service
+	Slices []*discoveryv1.EndpointSlice
+	// Services are what it is in the mesh: one for each of its TCP ports, the default first. Problems are why endpoints are left out.
+	Services []*meshroute.Service
+	Problems []string
+	// Routes are the routes that name the Service as a parent, and the policies that name it as a destination.
+	Routes []RouteVerdict
+}
+
+// ServiceState returns what Read has read last of a Service.
+func (s *Source) ServiceState(namespace, name string) ServiceState {
+	of := named{namespace, name}
+	state := ServiceState{Object: s.service(of), Slices: s.slicesOf(of)}
+	if e := s.entries[of]; e != nil {
+		state.Services, state.Problems = e.services, e.problems
+	}
+	verdicts, _ := s.Verdicts()
+	for _, v := range verdicts {
+		if v.names(of) {
+			state.Routes = append(state.Routes, v)
+		}
+	}
+	slices.SortFunc(state.Routes, func(a, b RouteVerdict) int {
+		return named{a.Object.GetKind(), a.Name()}.compare(named{b.Object.GetKind(), b.Name()})
+	})
+	return state
+}
+
+// Name is NAMESPACE/NAME of the object.
+func (v RouteVerdict) Name() string {
+	return named{v.Object.GetNamespace(), v.Object.GetName()}.String()
+}
+
+// names reports whether the object names a Service, whether or not it could be read.
+func (v RouteVerdict) names(of named) bool {
+	is := func(ref map[string]any) bool {
+		namespace := text(ref["namespace"])
+		if namespace == "" {
+			namespace = v.Object.GetNamespace()
+		}
+		return named{namespace, text(ref["name"])} == of
+	}
+	if v.Object.GetKind() != meshpolicy.DocumentKind {
+		return slices.ContainsFunc(v.Parents, func(p ParentVerdict) bool { return is(p.Ref) })
+	}
+	to, _, _ := unstructured.NestedSlice(v.Object.Object, "spec", "to")
+	return slices.ContainsFunc(to, func(t any) bool {
+		entry, _ := t.(map[string]any)
+		ref, _ := entry["targetRef"].(map[string]any)
+		return ref != nil && is(ref)
+	})
+}
