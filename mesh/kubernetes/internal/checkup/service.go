@@ -32,12 +32,11 @@ func Service(r *doctor.Report, name string, s cluster.ServiceState, reports []me
 	if s.Object.Spec.Type != corev1.ServiceTypeExternalName {
 		endpoints(r, name, s)
 	}
-	said := map[string]bool{}
+	good := map[string]bool{}
 	for _, v := range s.Routes {
-		said[v.Object.GetKind()+"/"+v.Name()] = true
-		route(r, v)
+		good[v.Object.GetKind()+"/"+v.Name()] = route(r, v)
 	}
-	served(r, name, s, said, reports)
+	served(r, name, s, good, reports)
 }
 
 // ports examines the Service alone. It reports whether clients can dial it.
@@ -127,14 +126,15 @@ var fixes = map[string]string{
 	"Refused":          "dynxds-kubernetes validate says which clients reject it",
 }
 
-// route examines a route by the conditions that it has for its parents.
-func route(r *doctor.Report, v cluster.RouteVerdict) {
+// route examines a route by the conditions that it has for its parents. It reports whether these are good.
+func route(r *doctor.Report, v cluster.RouteVerdict) (good bool) {
 	step, name := v.Object.GetKind(), v.Name()
 	parents := v.Parents
 	if step == meshpolicy.DocumentKind {
 		parents = []cluster.ParentVerdict{{}}
 	}
-	good, seen := true, map[string]bool{}
+	good = true
+	seen := map[string]bool{}
 	for _, p := range parents {
 		for _, c := range routestatus.ConditionsOf(v, p, "") {
 			text := fmt.Sprintf("%s=%s, %s: %s", c["type"], c["status"], c["reason"], c["message"])
@@ -166,6 +166,7 @@ func route(r *doctor.Report, v cluster.RouteVerdict) {
 	if !current {
 		r.Add(doctor.Warning, "see whether dynxds-kubernetes serve runs, and may hold its Lease", step, name, "no control plane has written the status of generation %d", v.Object.GetGeneration())
 	}
+	return good
 }
 
 // writtenConditions are those that the control plane has written.
@@ -189,26 +190,28 @@ func writtenConditions(object *unstructured.Unstructured) (list []map[string]any
 	return list
 }
 
-// served says what clients would get. said are the objects whose own errors were reported already.
-func served(r *doctor.Report, name string, s cluster.ServiceState, said map[string]bool, reports []meshroute.Report) {
+// served says what clients would get. good has the routes that are accepted: the reports on others say the same once more.
+func served(r *doctor.Report, name string, s cluster.ServiceState, good map[string]bool, reports []meshroute.Report) {
 	const step = "resources"
 	results := map[meshroute.Severity]doctor.Result{meshroute.Error: doctor.Failed, meshroute.Warning: doctor.Warning}
 	for _, report := range reports {
-		policy := strings.TrimSuffix(report.Policy, "/consumer")
-		concerns := policy == "" && report.Source.File == name || said[policy]
-		repeated := slices.ContainsFunc(r.Checks, func(c doctor.Check) bool { return strings.Contains(c.Text, report.Message) })
+		of := strings.TrimSuffix(report.Policy, "/consumer")
+		concerns := good[of]
+		if of == "" {
+			of, concerns = name, report.Source.File == name && !slices.Contains(s.Problems, report.Message)
+		}
 		result, counts := results[report.Severity]
-		if !concerns || repeated || !counts {
+		if !concerns || !counts {
 			continue
 		}
-		of := report.Message
+		text := report.Message
 		if report.Clients != "" {
-			of = report.Clients + ": " + of
+			text = report.Clients + ": " + text
 		}
 		if report.LeftOut {
-			of = "left out: " + of
+			text = "left out: " + text
 		}
-		r.Add(result, "dynxds-kubernetes validate has the place", step, strings.TrimSpace(name+" "+policy), "%s", of)
+		r.Add(result, "dynxds-kubernetes validate has the place", step, of, "%s", text)
 	}
 	for _, service := range s.Services {
 		text := "Listener, RouteConfiguration, Cluster and endpoints"
