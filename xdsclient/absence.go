@@ -62,7 +62,7 @@ func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
 		late := s.State == ads.Silent
-		untold := late && s.payload == nil && !a.ch.inherits(s) && s.lastError == nil
+		untold := late && s.payload == nil && !a.ch.inherits(s) && s.err == nil
 		if s.Seen == a.number || !s.Listed() || untold || a.types.Omit(s) != ads.Tell {
 			continue
 		}
@@ -83,7 +83,7 @@ func (a *absence) delete(s *subscription, reason error) {
 	a.types.Step(s, ads.Denied)
 	fault := a.fault(KindDoesNotExist, s.resource, reason)
 	a.ch.client.infof("a management server deleted a resource: %v", fault)
-	a.dataError(s, StateDoesNotExist, fault)
+	a.dataError(s, fault)
 }
 
 // applyRemoval applies that the server has no resource of a name. If the name comes with the
@@ -105,7 +105,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 		case a.ignores(s, &sc):
 			continue
 		case s.resource.memberOf != nil:
-			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
+			a.removeMember(s, a.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.IsCollection():
 			a.emptyCollection(s.collection)
 		case s.payload != nil:
@@ -164,21 +164,21 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 }
 
 // removeMember notes that the server no longer has a member.
-func (a *absence) removeMember(m *subscription, state CacheState, fault *Error) {
+func (a *absence) removeMember(m *subscription, fault *Error) {
 	whole := m.resource.memberOf
 	a.types.dropMember(m)
 	if a.ch.standsBy(whole) {
 		whole.authority.moveUpTo(a.ch)
 	}
 	if r := whole.members[m.resource.key]; r != nil && a.ch.serves(whole) {
-		whole.expel(r, state, fault, a.delivery)
+		whole.expel(r, fault, a.delivery)
 	}
 }
 
 // emptyCollection notes that a collection has no members.
 func (a *absence) emptyCollection(c *collection) {
 	for m := range c.sent.all() {
-		a.removeMember(m, StateDoesNotExist, a.fault(KindDoesNotExist, m.resource, errLeft))
+		a.removeMember(m, a.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	a.answerCollection(c)
 	a.markUseful(c.entry())
@@ -288,17 +288,17 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	}
 	a.types.Step(s, ads.Errored)
 	fault := a.fault(kindOf(code, sent), s.resource, reason)
-	fault.Code, fault.status = code, sent
-	if s.lastError == nil || !s.fault().same(fault) {
+	fault.Code, fault.status, fault.state = code, sent, StateReceivedError
+	if !s.err.same(fault) {
 		a.ch.client.warningf("a management server sent an error: %v", fault)
 	}
 	switch {
 	case s.resource.memberOf != nil && code == codes.NotFound:
-		a.removeMember(s, StateReceivedError, fault)
+		a.removeMember(s, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
-		a.dataError(s, StateReceivedError, fault)
+		a.dataError(s, fault)
 	default:
-		a.ch.failResource(s, &lastError{StateReceivedError, fault, false}, a.delivery)
+		a.ch.failResource(s, fault, a.delivery)
 	}
 }
 

@@ -134,15 +134,15 @@ func (u *update) reject(s *subscription, it *item, err error) {
 	}
 	err = bounds.Error(err, bounds.FaultText) // it is kept
 	u.blame(it, where, err)
-	u.dataError(s, StateNACKed, u.fault(KindInvalid, s.resource, err))
+	u.dataError(s, u.fault(KindInvalid, s.resource, err))
 }
 
 // dataError notes that the last answer of the server for a resource is an error in the
 // data. The last valid version stays in use, unless the server has fail_on_data_errors
 // (gRFC A88, "Handling Data Errors").
-func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
-	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	u.ch.failResource(s, &lastError{state, fault, drop}, u.delivery)
+func (u *update) dataError(s *subscription, fault *Error) {
+	fault.withdraws = u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
+	u.ch.failResource(s, fault, u.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)
 	}
@@ -237,17 +237,17 @@ func (ch *managementServer) acceptResource(s *subscription, p *payload, taken st
 }
 
 // failResource notes that the last answer of the server for a resource is an error.
-func (ch *managementServer) failResource(s *subscription, e *lastError, d *delivery) {
-	s.note(e)
-	if e.drop {
+func (ch *managementServer) failResource(s *subscription, err *Error, d *delivery) {
+	s.note(err)
+	if err.withdraws {
 		ch.typeState(s.resource.key.typ).dropMembers(s)
 	}
 	if !ch.serves(s.resource) {
 		return
 	}
 	s.admit()
-	if e.drop {
-		s.resource.disband(e, d)
+	if err.withdraws {
+		s.resource.disband(err, d)
 	}
-	s.resource.fail(e, d)
+	s.resource.fail(err, d)
 }

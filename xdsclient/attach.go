@@ -71,14 +71,10 @@ func (a *attachment) labelsFor(server, typ string) []string {
 // registerGauges has the recorder read the gauges when it needs them.
 func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	var gauges []estats.AsyncMetric
-	if a.handles.connected != nil {
-		gauges = append(gauges, a.handles.connected)
-	}
-	if a.handles.resources != nil {
-		gauges = append(gauges, a.handles.resources)
-	}
-	if a.handles.fromDisk != nil {
-		gauges = append(gauges, a.handles.fromDisk)
+	for _, h := range []*estats.Int64AsyncGaugeHandle{a.handles.connected, a.handles.resources, a.handles.fromDisk} {
+		if h != nil {
+			gauges = append(gauges, h)
+		}
 	}
 	if len(gauges) == 0 {
 		return func() {}
@@ -92,24 +88,23 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 }
 
 func (a *attachment) reportGauges(n *census, to estats.AsyncMetricsRecorder) {
-	if h := a.handles.connected; h != nil {
-		for server, connected := range n.connected {
-			value := int64(0)
-			if connected {
-				value = 1
-			}
-			h.Record(to, value, a.target, server)
+	record := func(h *estats.Int64AsyncGaugeHandle, value int64, labels ...string) {
+		if h != nil {
+			h.Record(to, value, labels...)
 		}
 	}
-	if h := a.handles.fromDisk; h != nil {
-		for key, count := range n.fromDisk {
-			h.Record(to, count, a.target, key.authority, key.typ)
+	for server, connected := range n.connected {
+		value := int64(0)
+		if connected {
+			value = 1
 		}
+		record(a.handles.connected, value, a.target, server)
 	}
-	if h := a.handles.resources; h != nil {
-		for key, count := range n.resources {
-			h.Record(to, count, a.target, key.authority, key.state, key.typ)
-		}
+	for key, count := range n.fromDisk {
+		record(a.handles.fromDisk, count, a.target, key.authority, key.typ)
+	}
+	for key, count := range n.resources {
+		record(a.handles.resources, count, a.target, key.authority, key.stateLabel(), key.typ)
 	}
 }
 

@@ -186,6 +186,7 @@ func (ch *managementServer) fault(kind ErrorKind, r *resource, err error) *Error
 		Server:      ch.server.URI,
 		NodeID:      ch.client.config.Node.GetId(),
 		Err:         err,
+		state:       kinds[kind].state,
 		Transient: kind == KindUnreachable ||
 			kind == KindTimeout && ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError),
 		stamp: stampNow(""),

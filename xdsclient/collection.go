@@ -99,15 +99,16 @@ func (m *subscription) admit() {
 
 // expel removes a member from the cache, and reports to the watchers that it is no longer to
 // be used.
-func (r *resource) expel(m *resource, state CacheState, fault *Error, d *delivery) {
-	m.fail(&lastError{state, fault, true}, d)
+func (r *resource) expel(m *resource, fault *Error, d *delivery) {
+	fault.withdraws = true
+	m.fail(fault, d)
 	delete(r.members, m.key)
 }
 
 // disband expels all members because of an error for the collection.
-func (r *resource) disband(e *lastError, d *delivery) {
+func (r *resource) disband(err *Error, d *delivery) {
 	for _, m := range r.members {
-		r.expel(m, e.state, e.fault.about(m), d)
+		r.expel(m, err.about(m), d)
 	}
 }
 
@@ -120,7 +121,7 @@ func (ch *managementServer) cullMembers(s *subscription, d *delivery) {
 	}
 	for key, m := range r.members {
 		if s.collection.sentMember(key) == nil {
-			r.expel(m, StateDoesNotExist, ch.fault(KindDoesNotExist, m, errLeft), d)
+			r.expel(m, ch.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}
 }

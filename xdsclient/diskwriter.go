@@ -173,8 +173,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // refused notes that a server refuses a resource that it may have sent before.
-func (k *diskWriter) refused(r *resource, e *lastError) {
-	if k != nil && e.refusal() && r.watchedEntry().watched() {
+func (k *diskWriter) refused(r *resource, err *Error) {
+	if k != nil && err.refusal() && r.watchedEntry().watched() {
 		k.takeOut(r)
 	}
 }
@@ -183,7 +183,7 @@ func (k *diskWriter) refused(r *resource, e *lastError) {
 // that starts: the server does not have the resource, or not for this client, or has one that is
 // invalid. Other errors are transient, and clients "MUST continue to use previously cached versions"
 // (xRFC TP3, "Protocol Behavior").
-func (e *lastError) refusal() bool { return e.state == StateNACKed || e.fault.final() }
+func (e *Error) refusal() bool { return e.Kind == KindInvalid || e.final() }
 
 // takeOut has a resource taken out of the file, if that has it or another variant of it.
 func (k *diskWriter) takeOut(r *resource) {
@@ -322,8 +322,8 @@ const (
 func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
 	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
 	switch {
-	case r.lastError != nil && r.lastError.refusal():
-		e.Refused, e.Time = true, r.fault().Time()
+	case r.err != nil && r.err.refusal():
+		e.Refused, e.Time = true, r.err.Time()
 	case r.taken.volatile:
 		e.Refused = true
 	case r.payload == nil && r.isAwaited():

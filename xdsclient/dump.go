@@ -268,7 +268,7 @@ func (r *resource) dump() ResourceDump {
 		typ:        r.key.typ,
 		payload:    r.payload,
 	}
-	if f := r.fault(); f != nil {
+	if f := r.err; f != nil {
 		d.Server = f.Server
 		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
 	}

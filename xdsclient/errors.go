@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,22 +49,18 @@ const (
 	KindConfiguration ErrorKind = "configuration"
 )
 
-// wayOut is what a reader of an error of the kind can do about it.
-func (k ErrorKind) wayOut() string {
-	switch k {
-	case KindDoesNotExist:
-		return "check that the control plane has it for this node"
-	case KindInvalid:
-		return "correct it in the control plane"
-	case KindServer:
-		return "the control plane knows why"
-	case KindUnreachable:
-		return "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"
-	case KindTimeout:
-		return "check that the control plane is not overloaded, and that it has the resource: some never say that they do not"
-	default:
-		return "check the xDS bootstrap"
-	}
+// kinds has, of each kind, the state of a resource after an error that the client found, and what a reader of
+// the error can do about it.
+var kinds = map[ErrorKind]struct {
+	state  CacheState
+	wayOut string
+}{
+	KindDoesNotExist:  {StateDoesNotExist, "check that the control plane has it for this node"},
+	KindInvalid:       {StateNACKed, "correct it in the control plane"},
+	KindServer:        {StateReceivedError, "the control plane knows why"},
+	KindUnreachable:   {"", "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"},
+	KindTimeout:       {StateTimeout, "check that the control plane is not overloaded, and that it has the resource: some never say that they do not"},
+	KindConfiguration: {StateRequested, "check the xDS bootstrap"},
 }
 
 // code is that of an Error of the kind, unless the server gave another.
@@ -107,6 +104,9 @@ type Error struct {
 	status []byte
 	// stamp is that of the response with the fault, or of the moment.
 	stamp stamp
+	// state is that of the resource, and withdraws says that its last version is no longer to be used.
+	state     CacheState
+	withdraws bool
 }
 
 // Error names the resource, the reason, the server and the node, and the way
@@ -157,7 +157,7 @@ func (e *Error) wayOut() string {
 	if e.Kind == KindInvalid && errors.As(e.Err, &reason) && reason.Suggested() {
 		return ""
 	}
-	return e.Kind.wayOut()
+	return cmp.Or(kinds[e.Kind].wayOut, kinds[KindConfiguration].wayOut)
 }
 
 // streamTaken is the way out where a server ends streams without an error right after they were opened.
@@ -256,7 +256,7 @@ func (e *Error) same(f *Error) bool {
 }
 
 // final reports whether the error is a server's final answer for a resource, for which there
-// is no reason to try another server.
+// is no reason to try another server. There may be no error.
 func (e *Error) final() bool {
-	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
+	return e != nil && (e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied)
 }

@@ -29,7 +29,7 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 func (s *subscription) hasAnswer() bool {
 	switch s.State {
 	case ads.Received, ads.Silent, ads.Missing, ads.Failed:
-		return s.payload != nil || s.lastError != nil
+		return s.payload != nil || s.err != nil
 	default:
 		return false
 	}

@@ -99,7 +99,11 @@ type census struct {
 	fromDisk map[censusKey]int64
 }
 
-type censusKey struct{ authority, state, typ string }
+type censusKey struct {
+	authority, typ string
+	state          CacheState
+	cached         bool
+}
 
 // takeCensus counts, unless nothing has changed since the last time. Targets without streams of their own have
 // the same census. The result does not change any more.
@@ -130,9 +134,9 @@ func (c *XDSClient) takeCensus(target string) *census {
 			continue
 		}
 		if r.taken.stored {
-			n.fromDisk[censusKey{of.label(), "", r.key.typ.label()}]++
+			n.fromDisk[censusKey{authority: of.label(), typ: r.key.typ.label()}]++
 		}
-		n.resources[censusKey{of.label(), r.stateLabel(), r.key.typ.label()}]++
+		n.resources[censusKey{of.label(), r.key.typ.label(), r.state(), r.payload != nil}]++
 	}
 	return n
 }
@@ -154,23 +158,9 @@ func (t *ResourceType) label() string {
 
 // stateLabel is the value of grpc.xds.cache_state (gRFC A78, and A88, "Cache Entry States, CSDS,
 // and XdsClient Metrics").
-func (r *resource) stateLabel() string {
-	label := ""
-	switch r.state() {
-	case StateRequested:
-		return "requested"
-	case StateACKed:
-		return "acked"
-	case StateTimeout:
-		return "timeout"
-	case StateNACKed:
-		label = "nacked"
-	case StateReceivedError:
-		label = "received_error"
-	default:
-		label = "does_not_exist"
-	}
-	if r.payload != nil {
+func (k *censusKey) stateLabel() string {
+	label := strings.ToLower(string(k.state))
+	if k.cached && k.state != StateRequested && k.state != StateACKed && k.state != StateTimeout {
 		label += "_but_cached"
 	}
 	return label

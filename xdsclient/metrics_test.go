@@ -95,15 +95,16 @@ func TestCacheStateLabels(t *testing.T) {
 	for want, r := range map[string]resource{
 		"requested":                 {},
 		"acked":                     {lastAnswer: lastAnswer{payload: held}},
-		"nacked":                    {lastAnswer: lastAnswer{lastError: &lastError{state: StateNACKed}}},
-		"nacked_but_cached":         {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateNACKed}}},
-		"does_not_exist":            {lastAnswer: lastAnswer{lastError: &lastError{state: StateDoesNotExist}}},
-		"does_not_exist_but_cached": {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateDoesNotExist}}},
-		"received_error":            {lastAnswer: lastAnswer{lastError: &lastError{state: StateReceivedError}}},
-		"received_error_but_cached": {lastAnswer: lastAnswer{payload: held, lastError: &lastError{state: StateReceivedError}}},
-		"timeout":                   {lastAnswer: lastAnswer{lastError: &lastError{state: StateTimeout}}},
+		"nacked":                    {lastAnswer: lastAnswer{err: &Error{state: StateNACKed}}},
+		"nacked_but_cached":         {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateNACKed}}},
+		"does_not_exist":            {lastAnswer: lastAnswer{err: &Error{state: StateDoesNotExist}}},
+		"does_not_exist_but_cached": {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateDoesNotExist}}},
+		"received_error":            {lastAnswer: lastAnswer{err: &Error{state: StateReceivedError}}},
+		"received_error_but_cached": {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateReceivedError}}},
+		"timeout":                   {lastAnswer: lastAnswer{err: &Error{state: StateTimeout}}},
 	} {
-		xdstest.Equal(t, "r.stateLabel()", want, r.stateLabel())
+		k := censusKey{state: r.state(), cached: r.payload != nil}
+		xdstest.Equal(t, "k.stateLabel()", want, k.stateLabel())
 	}
 }
 

@@ -23,19 +23,19 @@ func (r *resource) recordAccepted(taken stamp) {
 }
 
 // recordFailure records the last answer for the resource, which is an error.
-func (r *resource) recordFailure(e *lastError) {
+func (r *resource) recordFailure(err *Error) {
 	if !r.watchedEntry().watched() {
 		return
 	}
 	kind := changes.Failed
-	switch e.state {
+	switch err.state {
 	case StateNACKed:
 		kind = changes.Rejected
 	case StateDoesNotExist:
 		kind = changes.Removed
 	}
-	c := r.change(kind, e.fault.stamp)
-	c.Server, c.Detail = e.fault.Server, e.fault.Err.Error()
+	c := r.change(kind, err.stamp)
+	c.Server, c.Detail = err.Server, err.Err.Error()
 	if r.payload != nil {
 		c.From = r.taken.version
 	}

@@ -102,7 +102,7 @@ type resource struct {
 	parameters dynparam.Parameters
 	// lastAnswer may be in part from another server, or from disk, that the authority followed before.
 	lastAnswer
-	// link is the connectivity error while no server can be reached, or nil. It hides fault().
+	// link is the connectivity error while no server can be reached, or nil. It hides err.
 	link    *Error
 	watches []*watch
 	// subscriptions counts those of the servers. Those of a member are not counted.
@@ -146,7 +146,7 @@ func (r *resource) watched() bool { return len(r.watches) > 0 }
 // reached: a version that a server sent, or that the resource does not exist (gRFC A71), or not for this
 // client.
 func (r *resource) cached() bool {
-	return r.payload != nil && !r.taken.stored || r.final()
+	return r.payload != nil && !r.taken.stored || r.err.final()
 }
 
 // addWatch adds a watch and queues the same as for other watches: the value, and then the
@@ -178,7 +178,7 @@ func (r *resource) currentError() *Error {
 	if r.link != nil {
 		return r.link
 	}
-	return r.fault()
+	return r.err
 }
 
 // queueState queues the state of a resource for a watcher. It reports false if nothing is known.
@@ -229,11 +229,11 @@ func (r *resource) adopt(s *subscription, d *delivery) {
 	if s.payload != nil {
 		r.take(s.payload, s.taken)
 	}
-	if e := s.lastError; e != nil {
-		r.note(e)
-		r.client().diskWriter.refused(r, e)
-		if e.drop {
-			r.disband(e, d)
+	if s.err != nil {
+		r.note(s.err)
+		r.client().diskWriter.refused(r, s.err)
+		if s.err.withdraws {
+			r.disband(s.err, d)
 		}
 	}
 	err := r.currentError()
@@ -254,20 +254,20 @@ func (r *resource) adopt(s *subscription, d *delivery) {
 }
 
 // fail notes an error, the last answer of the server for the resource.
-func (r *resource) fail(e *lastError, d *delivery) {
-	known := r.state() == e.state && r.link == nil && r.fault().same(e.fault)
-	withdrawn := e.drop && r.payload != nil
+func (r *resource) fail(err *Error, d *delivery) {
+	known := r.state() == err.state && r.link == nil && r.err.same(err)
+	withdrawn := err.withdraws && r.payload != nil
 	if !known || withdrawn {
-		r.recordFailure(e)
+		r.recordFailure(err)
 	}
 	r.link = nil
-	r.note(e)
-	r.client().diskWriter.refused(r, e)
-	if e.fault.Kind.tellsOfNoAnswer() && r.client().diskWriter.restore(r) {
+	r.note(err)
+	r.client().diskWriter.refused(r, err)
+	if err.Kind.tellsOfNoAnswer() && r.client().diskWriter.restore(r) {
 		return // the error is told after the version on disk
 	}
 	if !known || withdrawn {
-		r.reportError(e.fault, d)
+		r.reportError(err, d)
 	}
 }
 
@@ -285,8 +285,8 @@ func (r *resource) clearLinkError() {
 	}
 	r.link = nil
 	switch {
-	case r.lastError != nil:
-		r.reportError(r.fault(), nil)
+	case r.err != nil:
+		r.reportError(r.err, nil)
 	case r.payload != nil:
 		r.reportChange(nil, nil)
 	}

@@ -45,14 +45,14 @@ func (s *subscription) sent() (dynparam.Parameters, bool) {
 // usable is the variant that the cache has, from any server, unless it no longer exists.
 func (s *subscription) usable() (dynparam.Parameters, bool) {
 	r := s.resource
-	return r.taken.parameters, r.payload != nil && !r.taken.stored && !r.final()
+	return r.taken.parameters, r.payload != nil && !r.taken.stored && !r.err.final()
 }
 
 // useOtherVariant has a resource that is not cached, and that the server has not
 // answered for, use another cached variant. The subscriptions stay as
 // they are: no server has sent it for them. It reports whether there is one.
 func (a *authority) useOtherVariant(r *resource) bool {
-	silent := r.lastError == nil || r.fault().Kind == KindTimeout
+	silent := r.err == nil || r.err.Kind == KindTimeout
 	if !a.variants || r.payload != nil || !silent {
 		return false
 	}

@@ -182,7 +182,7 @@ func (k *diskWriter) restore(r *resource) bool {
 
 // mayRestore reports whether an entry has no version, and no server has answered for it.
 func (k *diskWriter) mayRestore(r *resource) bool {
-	return r.payload == nil && (r.lastError == nil || r.fault().Kind.tellsOfNoAnswer()) && k.usable(r.authority)
+	return r.payload == nil && (r.err == nil || r.err.Kind.tellsOfNoAnswer()) && k.usable(r.authority)
 }
 
 // restores reports whether the version on disk of an entry is being read.
@@ -295,7 +295,7 @@ func (k *diskWriter) restoreNext() bool {
 	if !r.watchedHere() {
 		return true
 	}
-	held := r.lastError != nil && r.fault().Kind.tellsOfNoAnswer()
+	held := r.err != nil && r.err.Kind.tellsOfNoAnswer()
 	if k.mayRestore(r) {
 		r.link = nil
 		k.apply(r, all, decoders)
@@ -305,9 +305,9 @@ func (k *diskWriter) restoreNext() bool {
 		r.authority.useOtherVariant(r)
 		r.setLinkError(r.authority.unreachable(r, r.authority.failure()))
 	case held:
-		r.reportError(r.fault(), nil)
+		r.reportError(r.err, nil)
 	}
-	if ch := r.authority.active(); r.payload == nil && r.lastError == nil {
+	if ch := r.authority.active(); r.payload == nil && r.err == nil {
 		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
 			ch.typeState(r.key.typ).expire(s, c.options.resourceTimeout)
 		}

@@ -65,7 +65,7 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	ts.Step(s, ads.Forgotten)
-	ch.failResource(s, &lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+	ch.failResource(s, ch.fault(KindConfiguration, s.resource, reason), nil)
 }
 
 // expire notes that the resource timer fired after a time (gRFC A88, "Changes to Resource Timer Behavior").
@@ -102,19 +102,20 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 	if s.resource.authority.useOtherVariant(s.resource) {
 		return
 	}
-	kind, state := KindTimeout, StateTimeout
+	kind := KindTimeout
 	text := "the server did not send it within %v"
 	switch {
 	case deleted || ts.saysAbsent(s):
 		ts.Step(s, ads.Denied)
-		kind, state = KindDoesNotExist, StateDoesNotExist
+		kind = KindDoesNotExist
 		text = "does not exist: the server did not send it within %v"
 	case !ts.Answered():
 		text += ", nor anything else of its type"
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, after))
 	ch.client.warningf("a management server did not answer in time: %v", fault)
-	ch.failResource(s, &lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
+	fault.withdraws = deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
+	ch.failResource(s, fault, nil)
 }
 
 // saysAbsent reports whether the server's answers for the type, without the resource, say that it does not
@@ -246,7 +247,7 @@ func (ts *typeState) addVersion(versions map[string]string, s *subscription, nam
 		return
 	}
 	version := echo(s.taken.version)
-	if other, ok := versions[name]; s.lastError != nil || s.taken.expired() || ok && other != version ||
+	if other, ok := versions[name]; s.err != nil || s.taken.expired() || ok && other != version ||
 		ts.collectionLacks(name, s.taken.parameters) {
 		version = ""
 	}

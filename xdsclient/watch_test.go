@@ -116,11 +116,11 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 		w := c.authorities[authorityKey{}].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
 		r := w.resource
 		r.accept(&payload{value: cluster("a", "1")}, stamp{}, nil)
-		r.fail(&lastError{StateNACKed, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
+		r.fail(&Error{Kind: KindInvalid, Err: errTest, state: StateNACKed}, nil)
 		r.accept(&payload{value: cluster("a", "2")}, stamp{}, nil)
-		r.fail(&lastError{StateDoesNotExist, &Error{Kind: KindDoesNotExist, Err: errTest}, true}, nil)
+		r.fail(&Error{Kind: KindDoesNotExist, Err: errTest, state: StateDoesNotExist, withdraws: true}, nil)
 		r.accept(&payload{value: cluster("a", "3")}, stamp{}, nil)
-		r.fail(&lastError{StateNACKed, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
+		r.fail(&Error{Kind: KindInvalid, Err: errTest, state: StateNACKed}, nil)
 		c.mu.Unlock()
 		close(release)
 		a.cluster("3")
