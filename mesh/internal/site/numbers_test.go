@@ -151,7 +151,7 @@ func TestNumbersAgree(t *testing.T) {
 				xdstest.NoError(t, err)
 				for _, c := range top.Clients {
 					if strings.Contains(c.Scope, service) {
-						n.cluster(c.Clusters[0])
+						n.cluster(c.State.Clusters[0])
 					}
 				}
 				return n

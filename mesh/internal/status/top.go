@@ -10,44 +10,23 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
-// Top is the clusters of a process at a glance.
-type Top struct {
-	Clients []TopClient `json:"clients"`
-}
+// Top is a report without resources, whose text is the clusters at a glance.
+type Top struct{ *Report }
 
-// TopClient is one xDS client.
-type TopClient struct {
-	Node  string `json:"node"`
-	Scope string `json:"scope,omitempty"`
-	// Known says that the process tells how its clusters are.
-	Known   bool              `json:"known"`
-	Verdict livestate.Verdict `json:"verdict"`
-	// Clusters are ordered from bad to good.
-	Clusters        []*livestate.Cluster `json:"clusters"`
-	ClustersLeftOut int                  `json:"clusters_left_out,omitempty"`
-}
-
-// AskTop is Ask for the clusters alone.
-func AskTop(ctx context.Context, p Process) (*Top, error) {
+// AskTop is Ask for a Top.
+func AskTop(ctx context.Context, p Process) (Top, error) {
 	r, err := Ask(ctx, p)
 	if err != nil {
-		return nil, err
+		return Top{}, err
 	}
-	top := &Top{Clients: []TopClient{}}
 	for i := range r.Clients {
-		c := &r.Clients[i]
-		client := TopClient{Node: c.Node, Scope: c.Scope, Clusters: []*livestate.Cluster{}}
-		if s := c.State; s != nil {
-			client.Known, client.Verdict, client.ClustersLeftOut = true, s.Verdict, s.ClustersLeftOut
-			client.Clusters = append(client.Clusters, s.Clusters...)
-		}
-		top.Clients = append(top.Clients, client)
+		r.Clients[i].Resources = []Resource{}
 	}
-	return top, nil
+	return Top{r}, nil
 }
 
 // Lines returns for each client its verdict, and a table with a line for each cluster.
-func (t *Top) Lines() styled.Text {
+func (t Top) Lines() styled.Text {
 	if len(t.Clients) == 0 {
 		return noClient()
 	}
@@ -58,14 +37,14 @@ func (t *Top) Lines() styled.Text {
 	return lines.lines
 }
 
-func (t *text) top(c *TopClient) {
+func (t *text) top(c *Client) {
 	t.client(c.Node, c.Scope)
-	if !c.Known {
+	if c.State == nil {
 		t.unknown()
 		return
 	}
-	t.verdict(&c.Verdict)
-	if len(c.Clusters) == 0 {
+	t.verdict(&c.State.Verdict)
+	if len(c.State.Clusters) == 0 {
 		return
 	}
 	var cells strings.Builder
@@ -78,7 +57,7 @@ func (t *text) top(c *TopClient) {
 	}
 	row("CLUSTER", "TARGET", "STATE", "ENDPOINTS", "RPCs/s", "ERRORS", "P99")
 	styles := []styled.Style{styled.Heading}
-	for _, of := range c.Clusters {
+	for _, of := range c.State.Clusters {
 		var minute *livestate.Minute
 		if of.RPCs != nil {
 			minute = &of.RPCs.Minute
@@ -92,5 +71,5 @@ func (t *text) top(c *TopClient) {
 		t.line(styles[0], 1, "%s", strings.TrimRight(line, " \n"))
 		styles = styles[1:]
 	}
-	t.more(c.ClustersLeftOut, "cluster")
+	t.more(c.State.ClustersLeftOut, "cluster")
 }
