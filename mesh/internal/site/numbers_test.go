@@ -129,7 +129,7 @@ func TestNumbersAgree(t *testing.T) {
 			}
 		}
 
-		ctx := testutils.Context(t)
+		ctx := t.Context()
 		views := map[string]func() numbers{
 			"status": func() (n numbers) {
 				report, err := status.Ask(ctx, process)
