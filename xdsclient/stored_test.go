@@ -10,12 +10,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -168,63 +163,6 @@ func TestSilentServerAndUnusableResource(t *testing.T) {
 		pass(2 * defaultResourceTimeout)
 		a.fault(KindTimeout)
 	})
-}
-
-// A relay whose own servers do not answer has nothing to say of a resource. So a client that starts then goes on from
-// disk, also for what it asks for later, and tells the relay's error beside it. The relay's first resource ends that.
-//
-//	0 s   client → relay   subscribe "a"
-//	0 s   relay → client   error for "a": UNAVAILABLE, my server is unreachable
-//	0 s   "a" comes from disk
-func TestFromDiskBehindARelay(t *testing.T) {
-	for kind, detail := range map[ErrorKind]*errdetails.ErrorInfo{KindUnreachable: dialect.Unreachable(), KindTimeout: dialect.Silent()} {
-		t.Run(string(kind), func(t *testing.T) {
-			overCache(t, func(t *testing.T, types *testTypes, relay *script, dir string) {
-				keep(t, types, relay, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")), has("c", "1", cluster("c", "old")))
-				relay.open()
-				c := relay.cachingClient(dir)
-				a, _ := listen(t, c, types.clusters, "a")
-				unknown, _ := listen(t, c, types.clusters, "unknown")
-				s := relay.delta()
-				s.request()
-				s.send(types.clusters, "n1", failsAsRelay("a", detail), failsAsRelay("unknown", detail))
-				a.cluster("old")
-				a.ambient(kind)
-				unknown.fault(kind)
-				s.request()
-
-				b, stop := listen(t, c, types.clusters, "b")
-				s.request()
-				s.send(types.clusters, "n2", failsAsRelay("b", detail))
-				b.cluster("old")
-				b.ambient(kind)
-				s.request()
-				stop()
-				b, _ = listen(t, c, types.clusters, "b")
-				b.becomes("old")
-
-				s.send(types.clusters, "n3", has("a", "2", cluster("a", "new")), failsAsRelay("b", detail))
-				a.becomes("new")
-				late, _ := listen(t, c, types.clusters, "c")
-				synctest.Wait() // An error that crosses the request would not be for this watch.
-				s.send(types.clusters, "n4", failsAsRelay("c", detail))
-				late.fault(kind)
-			})
-		})
-	}
-}
-
-// failsAsRelay is an error with a detail by which a relay says that its own servers have not answered.
-func failsAsRelay(name string, detail *errdetails.ErrorInfo) part {
-	return func(r *discoveryv3.DeltaDiscoveryResponse) {
-		e := resourceError(name, codes.Unavailable, "the relay has nothing")
-		packed, err := anypb.New(detail)
-		if err != nil {
-			panic(err)
-		}
-		e.ErrorDetail.Details = append(e.ErrorDetail.Details, packed)
-		r.ResourceErrors = append(r.ResourceErrors, e)
-	}
 }
 
 // A file that is read only after the servers were given up is used all the same.

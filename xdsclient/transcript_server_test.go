@@ -14,9 +14,11 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -298,7 +300,15 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 		return
 	case mark == '?':
 		code, text, _ := strings.Cut(rest, "/")
-		detail := &statuspb.Status{Code: int32(codeNamed(x.t, code)), Message: cmp.Or(text, "no")}
+		detail := &statuspb.Status{Code: int32(codes.Unavailable), Message: cmp.Or(text, "no")}
+		switch code {
+		case "unreachable":
+			detail.Details = []*anypb.Any{pack(x.t, dialect.Unreachable())}
+		case "silent":
+			detail.Details = []*anypb.Any{pack(x.t, dialect.Silent())}
+		default:
+			detail.Code = int32(codeNamed(x.t, code))
+		}
 		r.ResourceErrors = append(r.ResourceErrors, &discoverypb.ResourceError{ResourceName: subscription, ErrorDetail: detail})
 		return
 	case mark == '~':

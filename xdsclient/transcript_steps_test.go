@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,14 @@ func (x *transcript) do(c LocatorClient, step string) {
 		d, err := time.ParseDuration(rest)
 		xdstest.NoError(x.t, err)
 		pass(d)
+	case "limit":
+		limit, err := strconv.Atoi(rest)
+		xdstest.NoError(x.t, err)
+		for _, ch := range x.c.channels {
+			for _, ts := range ch.types {
+				ts.Limit = limit
+			}
+		}
 	case "same":
 		for _, name := range words[1:] {
 			if x.watches[name].value != x.watches[words[0]].value {

@@ -21,6 +21,7 @@ import (
 // Names: a is a cluster, e:a a ClusterLoadAssignment, dir/a a cluster in the directory of the
 // collection dir/*, and * the wildcard. Resources: a=x is cluster a with the text x, a!x is one that
 // is invalid for the reason x, ^a=x is in a wrapper without a name, a?Internal/x an error with that code and text in its place (xRFC TP3),
+// a?unreachable and a?silent what a relay says of its own server,
 // -a says that it was removed, a~ is a heartbeat. a|b=x has the alias b. a@7=x has a version of its own,
 // in a wrapper if the protocol is SotW; otherwise the version is that of the response. a{env=prod,v=1} has
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
@@ -39,6 +40,7 @@ import (
 //	speak SotW             has the server implement SotW only from now on; "speak delta" both
 //	close                  closes the client
 //	wait 15s               lets time pass
+//	limit 100              bounds the bytes of names and versions in a request
 //	same a c               checks that the last values of the watches are the same pointer
 //	servers a high         checks which server the version in use of a resource is from
 //	decoded 3              checks how many resources were decoded
