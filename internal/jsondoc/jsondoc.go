@@ -43,21 +43,12 @@ func Parse(text []byte, found *faults.Faults) (Value, error) {
 	err := json.Unmarshal(text, new(json.RawMessage))
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		line, column := position(text, syntax)
-		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w%s", line, column, syntax, aComma(text, syntax))
+		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, syntax)
 	}
 	if err != nil {
 		return Value{}, err
 	}
 	return Value{raw: bytes.TrimSpace(text), from: &document{faults: found}}, nil
-}
-
-// aComma is the end of a message about a list or an object that ends with a comma, or "".
-func aComma(text []byte, err *json.SyntaxError) string {
-	at := max(0, int(err.Offset)-1)
-	if at < len(text) && (text[at] == ']' || text[at] == '}') && bytes.HasSuffix(bytes.TrimSpace(text[:at]), []byte(",")) {
-		return "; remove the comma before it"
-	}
-	return ""
 }
 
 // position returns the line and column of a syntax error, from 1.

@@ -27,7 +27,6 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 		source = inMemory
 	}
 	c, found := &Config{Source: source}, &Faults{Source: "xDS bootstrap " + source}
-	var ignored []string
 	if len(data) > maxSize {
 		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
 	} else if top, err := jsondoc.Parse(data, found); err != nil {
@@ -36,12 +35,12 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers", "allowed_grpc_services",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "resource_cache"))
-		ignored = top.Ignored()
+		c.Warnings = top.Ignored()
 	}
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	c.Warnings = append(ignored, c.untrusted(trusted)...)
+	c.Warnings = append(c.Warnings, c.untrusted(trusted)...)
 	warnOnce(found.Source, c.Warnings)
 	c.fingerprint, c.document = fingerprintOf(c), bytes.Clone(data)
 	return c, nil

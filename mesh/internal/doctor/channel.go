@@ -90,11 +90,13 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 		r.fail("write one with dynxds bootstrap --server HOST:PORT > bootstrap.json, and set GRPC_XDS_BOOTSTRAP to its path", step, "", "%v", err)
 	case errors.As(err, &several):
 		for _, f := range several.List[:min(len(several.List), maxLines)] {
-			r.fail(keys, step, several.Source, "%v", f)
-			if f.Path != "" {
-				f.File = cmp.Or(file, os.Getenv(envFile))
-				r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
+			if f.Path == "" {
+				r.fail("correct the JSON there: often a comma is missing, or is one too many", step, several.Source, "%v", f)
+				continue
 			}
+			r.fail(keys, step, several.Source, "%v", f)
+			f.File = cmp.Or(file, os.Getenv(envFile))
+			r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
 		}
 	case err != nil:
 		r.fail("correct the path, or the permissions of the file", step, "", "%v", err)
