@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/errorcode"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/internal/terminal"
@@ -67,16 +68,24 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return exit.Code(err)
 }
 
-// errorLines returns the text of an error; that of documents shows the lines that are wrong.
+// errorLines returns the text of an error; those in documents and bootstraps have their codes, and those in documents show the lines
+// that are wrong.
 func errorLines(name string, err error) (lines styled.Text) {
 	several, ok := errors.AsType[*faults.Faults](err)
+	if ok && several.Source != "" {
+		coded := faults.Faults{Source: several.Source, Omitted: several.Omitted}
+		for _, f := range several.List {
+			coded.List = append(coded.List, errorcode.Marked(f, true))
+		}
+		err = errors.New(strings.Replace(err.Error(), several.Error(), coded.Error(), 1))
+	}
 	if !ok || several.Source != "" || len(several.List) == 0 {
 		lines.AddAll(styled.Bad, fmt.Sprintf("%s: %s", name, err))
 		return lines
 	}
 	lead := name + ": "
 	for _, f := range several.List {
-		lines.AddAll(styled.Bad, lead+f.String())
+		lines.AddAll(styled.Bad, lead+errorcode.Marked(f, false).String())
 		lead = ""
 		for _, line := range document.Excerpt(f) {
 			lines.AddAll(styled.Plain, line)

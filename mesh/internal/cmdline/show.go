@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/errorcode"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
@@ -24,7 +25,7 @@ type Validating struct {
 
 // ForCI is what the help says of the flags.
 const ForCI = `For CI: --strict makes every warning an error, and -o json prints all reports as one
-list, whose entries have severity ("note", "warning", "error"), file, line, path and message.`
+list, whose entries have severity ("note", "warning", "error"), file, line, path, message and, for errors, code.`
 
 // Add adds the flags.
 func (o *Validating) Add(cmd *cobra.Command) {
@@ -66,11 +67,12 @@ func PrintReports(out io.Writer, v *site.Validation) {
 			indent = "  "
 		}
 		for _, report := range reports[kind] {
-			lines.Add(ofSeverity[report.Severity], "%s%s", indent, faults.Printable(report.String(), ""))
+			at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
 			if report.Severity != meshroute.Error {
+				lines.Add(ofSeverity[report.Severity], "%s%s", indent, faults.Printable(report.String(), ""))
 				continue
 			}
-			at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
+			lines.Add(ofSeverity[report.Severity], "%s%s [%s]", indent, faults.Printable(report.String(), ""), errorcode.Of(at, false).ID)
 			for _, line := range document.Excerpt(at) {
 				lines.Add(styled.Plain, "%s%s", indent, line)
 			}
@@ -96,6 +98,8 @@ type report struct {
 	Line    int    `json:"line,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Message string `json:"message"`
+	// Code is of errors: see package errorcode.
+	Code string `json:"code,omitempty"`
 }
 
 // printValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
@@ -108,7 +112,7 @@ func printValidationJSON(out io.Writer, v *site.Validation, failed error) error 
 			if f.Suggestion != "" {
 				text += "; " + f.Suggestion
 			}
-			result.Reports = append(result.Reports, report{Severity: meshroute.Error, File: f.File, Line: f.Line, Path: f.Path, Message: text})
+			result.Reports = append(result.Reports, report{Severity: meshroute.Error, File: f.File, Line: f.Line, Path: f.Path, Message: text, Code: errorcode.Of(f, false).ID})
 		}
 		result.Omitted = several.Omitted
 	} else if failed != nil {
@@ -116,7 +120,11 @@ func printValidationJSON(out io.Writer, v *site.Validation, failed error) error 
 	}
 	if v != nil {
 		for _, r := range v.Reports {
-			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message})
+			code := ""
+			if r.Severity == meshroute.Error {
+				code = errorcode.Of(faults.Fault{Path: r.Path, Problem: r.Message}, false).ID
+			}
+			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message, code})
 		}
 		result.Valid = v.Err() == nil
 	}

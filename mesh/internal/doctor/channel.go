@@ -24,6 +24,7 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/document"
+	"github.com/dynxds/dynxds/mesh/internal/errorcode"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -91,10 +92,10 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 	case errors.As(err, &several):
 		for _, f := range several.List[:min(len(several.List), maxLines)] {
 			if f.Path == "" {
-				r.fail("correct the JSON there: often a comma is missing, or is one too many", step, several.Source, "%v", f)
+				r.fail("correct the JSON there: often a comma is missing, or is one too many", step, several.Source, "%v", errorcode.Marked(f, true))
 				continue
 			}
-			r.fail(keys, step, several.Source, "%v", f)
+			r.fail(keys, step, several.Source, "%v", errorcode.Marked(f, true))
 			f.File = cmp.Or(file, os.Getenv(envFile))
 			r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
 		}

@@ -1,0 +1,83 @@
+// Package errorcode has the codes of errors in documents of a folder (D…) and in bootstraps (B…): a code stands for a kind of error, and
+// has a text with its cause and an example. The readers know no codes; their errors get them here, by their words, and the tests
+// have the readers read each example. It is not for errors of RPCs.
+package errorcode
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// Code is a kind of error.
+type Code struct {
+	// ID is stable: D and a number for documents, B and a number for bootstraps.
+	ID    string
+	Title string
+	// Cause says what the reader takes it for, and what to do.
+	Cause string
+	// Wrong is a document with the error, Right one without.
+	Wrong, Right string
+
+	// words match "path: problem; suggestion" of these errors, and of none of a code above.
+	words *regexp.Regexp
+}
+
+// Of returns the code of an error: of one in a bootstrap if inBootstrap, otherwise of one in a document.
+func Of(f faults.Fault, inBootstrap bool) *Code {
+	text := faults.Fault{Path: f.Path, Problem: f.Problem, Suggestion: f.Suggestion}.String()
+	prefix := "D"
+	if inBootstrap {
+		prefix = "B"
+	}
+	var last *Code
+	for i := range table {
+		if !strings.HasPrefix(table[i].ID, prefix) {
+			continue
+		}
+		last = &table[i]
+		if last.words.MatchString(text) {
+			break
+		}
+	}
+	return last // the last one of each matches everything
+}
+
+// Marked returns the error with its code behind its text.
+func Marked(f faults.Fault, inBootstrap bool) faults.Fault {
+	mark := " [" + Of(f, inBootstrap).ID + "]"
+	if f.Suggestion != "" {
+		f.Suggestion += mark
+	} else {
+		f.Problem += mark
+	}
+	return f
+}
+
+// Find returns the code with an ID, however its letter is written, or nil.
+func Find(id string) *Code {
+	for i := range table {
+		if strings.EqualFold(table[i].ID, id) {
+			return &table[i]
+		}
+	}
+	return nil
+}
+
+// All returns the codes in order.
+func All() []Code { return table }
+
+// Text returns the long form.
+func (c *Code) Text() string {
+	return fmt.Sprintf("%s: %s\n\n%s\n\nWrong:\n\n%s\nRight:\n\n%s", c.ID, c.Title, c.Cause, indent(c.Wrong), indent(c.Right))
+}
+
+func indent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("    " + line)
+	}
+	return b.String()
+}
