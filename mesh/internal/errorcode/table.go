@@ -69,8 +69,8 @@ var table = []Code{
 	{
 		ID: "D0205", Title: "a list or text is empty", words: words(`found an empty (string|list)`),
 		Cause: "The field needs a value, or at least one item. If nothing is to be said, leave the field out where it is optional.",
-		Wrong: service + "tls: {mode: simple, providers: {roots: \"\"}}\n",
-		Right: service + "tls: {mode: simple, providers: {roots: default}}\n",
+		Wrong: service + "tls: {mode: simple, providers: {identity: \"\"}}\n",
+		Right: service + "tls: {mode: simple, providers: {identity: default}}\n",
 	},
 	{
 		ID: "D0206", Title: "a field is there twice", words: words(`expected the key once|expected the field once`),
