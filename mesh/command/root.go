@@ -19,7 +19,7 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
 	}
 	root.AddCommand(newDemo(), newServe(), newRelay(), newApply(), newValidate(), newRender(),
-		newBootstrap(), newClients(), newTop(), newStatus(), newDoctor(), newExplain(), newExplainCode(), newVersion())
+		newBootstrap(), newClients(), newTop(), newStatus(), newDoctor(), newExplain(), newExplainCode(), newSchema(), newVersion())
 	cmdline.Prepare(root)
 	return root
 }

@@ -112,6 +112,9 @@ func (s *Shape) like(o *Shape) *Shape {
 	if o == nil {
 		return s
 	}
+	if s.Kind != o.Kind {
+		return &Shape{} // a value of several kinds
+	}
 	joined := s.join(*o)
 	joined.Required = slices.DeleteFunc(joined.Required, func(name string) bool {
 		return !slices.Contains(s.Required, name) || !slices.Contains(o.Required, name)
