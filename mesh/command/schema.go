@@ -10,16 +10,23 @@ import (
 )
 
 func newSchema() *cobra.Command {
-	return &cobra.Command{
+	var ofBootstrap bool
+	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON Schema of the documents of a folder, for editors",
+		Short: "Print the JSON Schema of the documents of a folder or of a bootstrap, for editors",
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := schema.Folder()
+			generate := schema.Folder
+			if ofBootstrap {
+				generate = schema.Bootstrap
+			}
+			text, err := generate()
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
 			}
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&ofBootstrap, "bootstrap", false, "print that of a client's bootstrap instead")
+	return cmd
 }

@@ -1,5 +1,5 @@
-// Package schema makes the JSON Schema of the documents of a folder, for editors, out of what the readers expect of an example of each
-// kind. The schema accepts what they accept; of values that depend on each other it does not know.
+// Package schema makes the JSON Schemas of the documents of a folder and of bootstraps, for editors, out of what the readers expect of
+// examples. They accept what the readers accept; of values that depend on each other they do not know.
 package schema
 
 import (

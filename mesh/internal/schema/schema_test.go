@@ -11,17 +11,18 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-func compiled(t *testing.T) *jsonschema.Schema {
+func compiled(t *testing.T, generate func() ([]byte, error)) *jsonschema.Schema {
 	t.Helper()
-	text, err := Folder()
+	text, err := generate()
 	xdstest.NoError(t, err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	xdstest.NoError(t, err)
 	c := jsonschema.NewCompiler()
-	xdstest.NoError(t, c.AddResource("folder.json", parsed))
-	return c.MustCompile("folder.json")
+	xdstest.NoError(t, c.AddResource("schema.json", parsed))
+	return c.MustCompile("schema.json")
 }
 
 // refused returns why the schema refuses a document of a file, or nil.
@@ -40,7 +41,7 @@ func refused(t *testing.T, s *jsonschema.Schema, text []byte) error {
 
 func TestExamplesValidate(t *testing.T) {
 	t.Parallel()
-	s := compiled(t)
+	s := compiled(t, Folder)
 	files := 0
 	xdstest.NoError(t, filepath.WalkDir("../../..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".json" {
@@ -64,7 +65,7 @@ func TestExamplesValidate(t *testing.T) {
 
 func TestMistakesAreRefused(t *testing.T) {
 	t.Parallel()
-	s := compiled(t)
+	s := compiled(t, Folder)
 	const service = "kind: Service\nname: a\n"
 	for text, bad := range map[string]bool{
 		service:                                 false,
@@ -91,6 +92,45 @@ func TestMistakesAreRefused(t *testing.T) {
 	} {
 		read := folder.Parse("f.yaml", []byte(text)).Err()
 		checked := refused(t, s, []byte(text))
+		if (read != nil) != bad || (checked != nil) != bad {
+			t.Errorf("%s\nthe reader says %v, the schema %v", text, read, checked)
+		}
+	}
+}
+
+func TestBootstraps(t *testing.T) {
+	t.Parallel()
+	s := compiled(t, Bootstrap)
+	const creds = `"channel_creds": [{"type": "insecure"}]`
+	const server = `{"server_uri": "a", ` + creds + `}`
+	for text, bad := range map[string]bool{
+		string(bootstrapExample):                          false,
+		`{"xds_servers": [` + server + `]}`:               false,
+		`{"xds_servers": [` + server + `], "nodes": 1}`:   false, // unknown keys are ignored
+		`{"xds_servers": [` + server + `], "node": null}`: false,
+		`{}`:                                 true,
+		`[]`:                                 true,
+		`{"xds_servers": []}`:                true,
+		`{"xds_servers": ` + server + `}`:    true,
+		`{"xds_servers": [{` + creds + `}]}`: true,
+		`{"xds_servers": [{"server_uri": 1, ` + creds + `}]}`:                                         true,
+		`{"xds_servers": [{"server_uri": "a"}]}`:                                                      true,
+		`{"xds_servers": [{"server_uri": "a", "channel_creds": ["insecure"]}]}`:                       true,
+		`{"xds_servers": [{"server_uri": "a", "channel_creds": [{}]}]}`:                               true,
+		`{"xds_servers": [` + server + `], "node": {"id": 1}}`:                                        true,
+		`{"xds_servers": [` + server + `], "node": {"metadata": "m"}}`:                                true,
+		`{"xds_servers": [` + server + `], "authorities": ["a"]}`:                                     true,
+		`{"xds_servers": [` + server + `], "authorities": {"a": {}}}`:                                 false,
+		`{"xds_servers": [` + server + `], "authorities": {"a": {"xds_servers": {}}}}`:                true,
+		`{"xds_servers": [` + server + `], "certificate_providers": {"p": {"config": {}}}}`:           true,
+		`{"xds_servers": [` + server + `], "certificate_providers": {"p": {"plugin_name": "other"}}}`: false,
+		`{"xds_servers": [` + server + `], "resource_cache": {"directory": 1}}`:                       true,
+		`{"xds_servers": [` + server + `], "resource_cache": {}}`:                                     true,
+	} {
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(text)))
+		xdstest.NoError(t, err)
+		_, read := bootstrap.Parse("", []byte(text))
+		checked := s.Validate(value)
 		if (read != nil) != bad || (checked != nil) != bad {
 			t.Errorf("%s\nthe reader says %v, the schema %v", text, read, checked)
 		}
