@@ -100,10 +100,8 @@ func TestPageListsTheCodes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/tasks/errors.md")
 	xdstest.NoError(t, err)
-	var got, want []string
-	for _, row := range regexp.MustCompile(`(?m)^\| <a id=.*$`).FindAllString(string(page), -1) {
-		got = append(got, row)
-	}
+	got := regexp.MustCompile(`(?m)^\| <a id=.*$`).FindAllString(string(page), -1)
+	var want []string
 	for _, c := range errorcode.All() {
 		want = append(want, "| <a id=\""+strings.ToLower(c.ID)+"\"></a>`"+c.ID+"` | "+c.Title+" |")
 	}
