@@ -102,10 +102,11 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
 	cd mesh/kubernetes && $(GO) run ./internal/crdgen -o ../../deploy/kubernetes/crd.yaml
 
-# The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for (dynxds doctor: 1,040 lines).
-SIZE_PLUGIN := 35541
-SIZE_OTHER := 46667
-SIZE_TESTS := 103682
+# The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for: dynxds doctor (1,040 lines), its form for
+# Kubernetes (580), top (750), codes of errors and schemas (550), ext_authz (780), gcp_authn and DNS clusters (450).
+SIZE_PLUGIN := 36769
+SIZE_OTHER := 48651
+SIZE_TESTS := 105474
 SIZE_WORDS := 45000
 
 .PHONY: size
