@@ -77,6 +77,11 @@ func dnsCluster(name, target string, config *dnspb.DnsCluster) *clusterpb.Cluste
 	return c
 }
 
+// isAggregate reports whether a cluster has others, which have its endpoints and security.
+func isAggregate(c *clusterpb.Cluster) bool {
+	return c.GetClusterType().GetName() == "envoy.clusters.aggregate"
+}
+
 // A cluster of each type serves every kind of RPC, and opens no connection before
 // the first one.
 func TestEveryClusterTypeServes(t *testing.T) {

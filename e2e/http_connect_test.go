@@ -32,7 +32,7 @@ func withProxy(resources []proto.Message, proxy string) []proto.Message {
 	for _, r := range resources {
 		switch r := r.(type) {
 		case *clusterpb.Cluster:
-			if r.GetClusterType() == nil {
+			if !isAggregate(r) {
 				r.TransportSocket = xdsmsg.ProxySocket(r.GetTransportSocket())
 			}
 			give(r.GetLoadAssignment())

@@ -60,7 +60,7 @@ func asking(name string, context *tlspb.UpstreamTlsContext, backends ...*testuti
 // withTLS gives every Cluster among the resources that has endpoints a context; nil: none.
 func withTLS(resources []proto.Message, context *tlspb.UpstreamTlsContext) []proto.Message {
 	for _, r := range resources {
-		if c, ok := r.(*clusterpb.Cluster); ok && c.GetClusterType() == nil && context != nil {
+		if c, ok := r.(*clusterpb.Cluster); ok && !isAggregate(c) && context != nil {
 			c.TransportSocket = xdsmsg.TLSSocket(context)
 		}
 	}

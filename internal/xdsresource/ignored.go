@@ -207,7 +207,7 @@ func (w *unusedWalk) unused(m protoreflect.Message, f protoreflect.FieldDescript
 	})
 	if ok && name == "transport_socket" && !isPlaintext(holder.GetTransportSocket()) {
 		cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
-		if cluster.GetClusterType() == nil {
+		if cluster.GetClusterType().GetTypedConfig().GetTypeUrl() != aggregateTypeURL {
 			return // Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
 		}
 		reason = ofUnderlying
