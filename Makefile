@@ -104,8 +104,8 @@ generate: ## Generate the Go code of the .proto files in proto/, and the CRD of 
 
 # The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for: dynxds doctor (1,040 lines), its form for
 # Kubernetes (580), top (750), codes of errors and schemas (550), ext_authz (780), gcp_authn and DNS clusters (450).
-SIZE_PLUGIN := 36769
-SIZE_OTHER := 48651
+SIZE_PLUGIN := 36772
+SIZE_OTHER := 48645
 SIZE_TESTS := 105477
 SIZE_WORDS := 45000
 

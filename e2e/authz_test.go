@@ -25,6 +25,7 @@ import (
 // authorizer decides on RPCs: it denies those with the header "deny".
 type authorizer struct {
 	authpb.UnimplementedAuthorizationServer
+	noStats
 	addr                string
 	asked, opened, open atomic.Int64 // RPCs; connections
 }
@@ -60,9 +61,6 @@ func (a *authorizer) awaitClosed(t testing.TB) {
 	}
 }
 
-func (a *authorizer) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (a *authorizer) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (a *authorizer) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (a *authorizer) HandleConn(_ context.Context, s stats.ConnStats) {
 	switch s.(type) {
 	case *stats.ConnBegin:
@@ -100,8 +98,8 @@ func allowed(all ...*authorizer) testutils.BootstrapOption {
 	return testutils.TopLevel("allowed_grpc_services", services)
 }
 
-// gRFC A92, "Filter Behavior": the service is asked when an RPC starts. It can change metadata and response headers of RPCs that
-// it allows, and gives status and trailers to those that it denies.
+// gRFC A92, "Filter Behavior": the service is asked when an RPC starts. It can change metadata and response headers of an RPC
+// that is allowed, and chooses status and trailers of one that is denied.
 func TestExtAuthzEndToEnd(t *testing.T) {
 	everyWay(t)
 	t.Parallel()

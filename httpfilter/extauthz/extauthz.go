@@ -1,6 +1,6 @@
 // Package extauthz is the filter envoy.extensions.filters.http.ext_authz.v3 (gRFC A92), on the client: a gRPC service
-// decides on each RPC before it starts. It allows the RPC, and may change metadata and response headers, or ends it with
-// a status and trailers.
+// decides on each RPC before the RPC starts: the service allows it, and may change metadata and response headers, or ends it
+// with a status and trailers.
 //
 // Which service a control plane may name is up to the bootstrap (gRFC A102): allowed_grpc_services, or any service if
 // the management server is trusted. If the service does not answer, RPCs fail, unless failure_mode_allow is set.
@@ -51,11 +51,11 @@ type filter struct{}
 type config struct {
 	service *sidechannel.Service
 	// enabled is the share of RPCs that the service is asked about. The others are allowed, or, with denyOthers, fail
-	// with failed.
+	// with the code failed.
 	enabled    fraction.Fraction
 	denyOthers bool
-	// failed is the code of RPCs for which the service does not answer, unless allowFailed is set. markFailed adds a
-	// header to those that are allowed.
+	// failed is the code of RPCs for which the service does not answer, unless allowFailed is set. With markFailed, RPCs that are
+	// allowed for that reason get a header.
 	failed                  codes.Code
 	allowFailed, markFailed bool
 	// shown and hidden choose the headers that the service sees. Without shown it sees all that are not hidden.
@@ -242,7 +242,7 @@ func matches(list []matching.String, name string) bool {
 	return false
 }
 
-// mutations are those that the service asks for: of an RPC that it allows, or of the trailers of one that it denies.
+// mutations are what the service wants changed: request and response of an RPC that is allowed, or the trailers of one that is denied.
 type mutations struct{ request, response headeredit.Edits }
 
 func (i *interceptor) mutations(answer *authpb.CheckResponse) (m mutations, err error) {

@@ -241,7 +241,7 @@ func TestRequest(t *testing.T) {
 				md, _ = metadata.FromIncomingContext(ctx)
 				return &authpb.CheckResponse{}, nil
 			})
-			// The metadata of the RPC is not that of the call.
+			// The call to the service does not carry the RPC's metadata.
 			i := interceptorOf(t, a.addr, test.fields+` include_peer_certificate: true grpc_service { initial_metadata { key: "initial" value: "1" } }`)
 			before := time.Now()
 			r := send(metadata.AppendToOutgoingContext(testutils.Context(t), "a", "1", "A", "2", "b", "3", "c-bin", "\x00\xff"), i)
@@ -350,7 +350,7 @@ func TestFailureModes(t *testing.T) {
 	checkStatus(t, send(ctx, i).err, codes.Canceled, "")
 }
 
-// recorder has what was recorded, by metric and labels.
+// recorder adds up recorded values by metric and labels.
 type recorder struct {
 	estats.UnimplementedMetricsRecorder
 	counts map[string]int64
@@ -439,7 +439,7 @@ decoder_header_mutation_rules.allow_expression.regex must not be empty`},
 	}
 }
 
-// BenchmarkRPC has the cost that the filter adds to an RPC: that of an RPC to the service, over a network with a round trip of 0
+// BenchmarkRPC measures what the filter adds to an RPC: an RPC to the service, over a network with a round trip of 0
 // and of 2 ms.
 func BenchmarkRPC(b *testing.B) {
 	answer := func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {

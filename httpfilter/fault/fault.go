@@ -1,8 +1,8 @@
 // Package fault is the fault injection filter (gRFC A33): it delays RPCs and
 // ends them with a status, by fixed values or by what their metadata ask for.
 //
-// It acts before anything of an RPC is sent. Limiting the rate of responses is
-// not part of it, as in A33: a configuration with it is refused.
+// It acts before anything of an RPC is sent. A configuration with
+// response_rate_limit is refused: gRFC A33 has no limit of the rate of responses.
 package fault
 
 import (

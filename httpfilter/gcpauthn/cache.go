@@ -42,7 +42,7 @@ func (c *cache) resize(size int) {
 	c.fit()
 }
 
-// fit removes what was not used for the longest time.
+// fit forgets the tokens that were used least recently, until the others fit.
 func (c *cache) fit() {
 	for c.used.Len() > c.size {
 		delete(c.known, c.used.Remove(c.used.Back()).(*token).audience)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	gcppb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/gcp_authn/v3"
@@ -58,7 +57,7 @@ func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 	case size.GetValue() == 0:
 		return nil, errors.New("cache_config.cache_size: must be above 0")
 	}
-	return cacheSize(min(size.GetValue(), math.MaxInt)), nil
+	return cacheSize(min(size.GetValue(), bounds.TokenAudiences)), nil
 }
 
 // ParseOverride validates an override, which has no effect.

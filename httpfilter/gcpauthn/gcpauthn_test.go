@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -250,7 +251,7 @@ func TestConfiguration(t *testing.T) {
 		{new(gcppb.GcpAuthnFilterConfig), cacheSize(10)},
 		{&gcppb.GcpAuthnFilterConfig{CacheConfig: new(gcppb.TokenCacheConfig)}, cacheSize(10)},
 		{size(1), cacheSize(1)},
-		{size(math.MaxUint64), cacheSize(math.MaxInt)},
+		{size(math.MaxUint64), cacheSize(bounds.TokenAudiences)},
 		{size(0), nil},
 	} {
 		for _, parse := range []func() (httpfilter.Config, error){

@@ -70,6 +70,8 @@ const (
 	HTTPFilters = 100
 	// HeaderEdits is the limit of a list of header edits, which is that of Envoy.
 	HeaderEdits = 1000
+	// TokenAudiences is the limit of the audiences for which a gcp_authn filter of a channel keeps tokens, of 16 KiB at most.
+	TokenAudiences = 1000
 	// Mirrors is the limit of the mirrors of a route. Each is an RPC of its own.
 	Mirrors = 16
 	// Conditions is the limit of the header and query matchers of a route or retry policy, of its hash

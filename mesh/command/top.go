@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,16 +36,11 @@ func newTop() *cobra.Command {
 		interval time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:     "top [HOST:PORT]",
-		Short:   "Show the clients of control planes, or the clusters of a process, at a glance",
-		Long:    topHelp,
-		Example: "  dynxds top\n  dynxds top --admin 10.0.0.1:18002,10.0.0.2:18002 --interval 10s\n  dynxds top localhost:50051",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("want at most one argument, got %d: %s", len(args), cmd.UseLine())
-			}
-			return nil
-		},
+		Use:               "top [HOST:PORT]",
+		Short:             "Show the clients of control planes, or the clusters of a process, at a glance",
+		Long:              topHelp,
+		Example:           "  dynxds top\n  dynxds top --admin 10.0.0.1:18002,10.0.0.2:18002 --interval 10s\n  dynxds top localhost:50051",
+		Args:              cmdline.AtMostOne,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if screen, ok := cmd.OutOrStdout().(*terminal.Writer); ok && screen.Redraws() && flags.format == "text" {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -33,16 +32,11 @@ func newDoctor(setLog func(*slog.Logger)) *cobra.Command {
 		token, format string
 	)
 	cmd := &cobra.Command{
-		Use:     "doctor [SERVICE[.NAMESPACE]]",
-		Short:   "Find the step at which a Service is not served, and say what to do",
-		Long:    doctorHelp,
-		Example: "  dynxds-kubernetes doctor backend.shop\n  dynxds-kubernetes doctor --as system:serviceaccount:dynxds-system:dynxds",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("want at most one argument, got %d: %s", len(args), cmd.UseLine())
-			}
-			return nil
-		},
+		Use:               "doctor [SERVICE[.NAMESPACE]]",
+		Short:             "Find the step at which a Service is not served, and say what to do",
+		Long:              doctorHelp,
+		Example:           "  dynxds-kubernetes doctor backend.shop\n  dynxds-kubernetes doctor --as system:serviceaccount:dynxds-system:dynxds",
+		Args:              cmdline.AtMostOne,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			setLog(slog.New(slog.DiscardHandler)) // checks have what client-go would say

@@ -92,14 +92,14 @@ func (s *Service) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
 func build[C comparable](s *Service, name string, from func() (C, func(), error), releases *[]func()) (C, error) {
 	var none C
 	made, release, err := from()
+	if release != nil {
+		*releases = append(*releases, release)
+	}
 	if err == nil && made == none {
 		err = errors.New("their builder made none")
 	}
 	if err != nil {
 		return none, fmt.Errorf("%s credentials for %s %s: %w", name, s.what, s.URI, err)
-	}
-	if release != nil {
-		*releases = append(*releases, release)
 	}
 	return made, nil
 }

@@ -58,6 +58,7 @@ func TestServicesThatAServerMayName(t *testing.T) {
 		{name: "no such instance", text: `target_uri: "a" ` + fmt.Sprintf(viaTLS, `root_certificate_provider { instance_name: "other" }`), trusted: true,
 			err: `channel_credentials_plugin[0]: root_certificate_provider: instance_name: "other" is not in certificate_providers of the bootstrap`},
 		{name: "xds", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, `fallback_credentials { [TYPES.channel_credentials.insecure.v3.InsecureCredentials] {} }`), trusted: true, want: "xds"},
+		{name: "xds in xds", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, `fallback_credentials { [TYPES.channel_credentials.xds.v3.XdsCredentials] {} }`), trusted: true, err: "channel_credentials_plugin[0]: fallback_credentials: must not be xds credentials again"},
 		{name: "xds without fallback", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, ""), trusted: true, err: "channel_credentials_plugin[0]: fallback_credentials: must be set to credentials of a type that this program supports"},
 		{name: "unknown call credentials", text: `target_uri: "a" ` + viaPlain + `call_credentials_plugin { type_url: "type.googleapis.com/unknown" }`, trusted: true, want: "insecure"},
 		{name: "an empty token", text: `target_uri: "a" ` + viaPlain + fmt.Sprintf(bearer, ""), trusted: true, err: "call_credentials_plugin[0]: token: must not be empty"},

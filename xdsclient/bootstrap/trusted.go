@@ -118,6 +118,9 @@ func (c *Config) channelPlugin(plugin *anypb.Any) (name string, build BuildCrede
 		if err := plugin.UnmarshalTo(pb); err != nil {
 			return "", nil, err
 		}
+		if pb.GetFallbackCredentials().GetTypeUrl() == xdsPlugin {
+			return "", nil, errors.New("fallback_credentials: must not be xds credentials again")
+		}
 		_, fallback, err := c.channelPlugin(pb.GetFallbackCredentials())
 		if err == nil && fallback == nil {
 			err = errors.New("must be set to credentials of a type that this program supports")

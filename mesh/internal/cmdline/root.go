@@ -132,6 +132,14 @@ func checkNames(root *cobra.Command) {
 	}
 }
 
+// AtMostOne is for commands with an argument that may be left out.
+func AtMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) <= 1 {
+		return nil
+	}
+	return fmt.Errorf("want at most one argument, got %d: %s", len(args), cmd.UseLine())
+}
+
 // NoCommand rejects arguments that are not a command.
 func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

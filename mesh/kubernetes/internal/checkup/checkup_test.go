@@ -82,7 +82,7 @@ func TestAPIServer(t *testing.T) {
 		starts bool
 		want   string // a line
 	}{
-		{"all is well", apiServer{crds: allCRDs}, true, ": 13 checks, none failed"},
+		{"healthy", apiServer{crds: allCRDs}, true, ": 13 checks, none failed"},
 		{"the token of the kubeconfig has expired", apiServer{version: http.StatusUnauthorized}, false, "→ renew the token or certificate of the kubeconfig"},
 		{"Services cannot be watched", apiServer{crds: allCRDs, denied: deny("watch", "services")}, false,
 			"✗ permission  read Services and endpoints: not permitted: watch services in shop; without it, the control plane does not start"},
@@ -168,7 +168,7 @@ func TestService(t *testing.T) {
 		failed  bool
 		want    []string
 	}{
-		{"all is well", func(*cluster.ServiceState) {}, []meshroute.Report{other}, false,
+		{"healthy", func(*cluster.ServiceState) {}, []meshroute.Report{other}, false,
 			[]string{"greeter.shop:8080: name rpc, appProtocol kubernetes.io/h2c; the default", "2 ready, 0 terminating, 0 not ready", "resources  xds:///greeter.shop:8080", "4 checks, none failed"}},
 		{"no Service", func(s *cluster.ServiceState) { *s = cluster.ServiceState{} }, nil, true, []string{"✗ Service", "kubectl get services -n shop"}},
 		{"no TCP port", func(s *cluster.ServiceState) { s.Services = nil }, nil, true, []string{"it has no TCP port", "→ add a port"}},
