@@ -31,6 +31,8 @@ func WithTrace(ctx context.Context, t *Trace) context.Context { return rpctrace.
 //   - FilterEnded (func(TraceFilter)): the filter has returned. As a filter calls the next one,
 //     this is called in the opposite order of FilterStarted. It says nothing of what a filter
 //     does later, with the messages of the RPC.
+//   - FilterDecided (func(TraceFilter)): a filter that asks a service, or chooses among filters, has
+//     decided on the RPC. Of ext_proc this may come late, with the RPC's trailers.
 //   - Picked (func(TracePick)): an endpoint was picked, or the pick failed. Picks that wait for
 //     a connection are not reported. There is another pick for each attempt, for an RPC with
 //     grpc.WaitForReady after each failed one, and when gRPC finds the connection gone.
@@ -72,6 +74,14 @@ type TraceRoute = rpctrace.Route
 //
 //   - Name (string) is HttpFilter.name.
 //
+// The following are for FilterDecided only:
+//
+//   - Decision (string) of ext_authz is "allowed", "denied", "disabled" (by filter_enabled), "failed" (the service has not
+//     decided, and the RPC fails) or "failed_open" (it goes on). Of ext_proc it is "passed", "ended" (by an immediate response),
+//     "failed" or "failed_open". Of composite it is the field
+//     of the action, with the filters that the RPC meets, or "no action".
+//   - Err (error) is the status of an RPC that is denied or ended, or why the service has failed, or nil.
+//
 // The following are for FilterEnded only:
 //
 //   - PassedOn (bool): the filter has handed the RPC to the next one. Otherwise it has ended
@@ -90,7 +100,7 @@ type TraceFilter = rpctrace.Filter
 //   - Reason (string) is why no endpoint was picked, in one of these words, or empty:
 //     "dropped" (by drop_overloads), "max_requests" or "max_retries" (by circuit_breakers), "unreachable" (no
 //     endpoint can be reached), "unusable" (the cluster is missing or invalid, or has no
-//     endpoints), "no_cluster" (the route's cluster was removed from the configuration),
+//     endpoints, or a plugin finds none), "no_cluster" (the route's cluster was removed from the configuration),
 //     "no_config" (the channel has lost its configuration).
 //   - Err (error) is the same in full, or nil. Without an endpoint only Cluster is set besides.
 type TracePick = rpctrace.Pick

@@ -3,10 +3,8 @@ package balancer
 import (
 	"context"
 
-	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/internal/inspect"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // register makes the policy the one that the channel's diagnostics ask.
@@ -34,13 +32,12 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 	return d, known
 }
 
+// Describe describes a cluster without connections, for diagnostics: no RPC has needed it yet, or the policy does not have it.
+func Describe(name string, c *ClusterState) inspect.Cluster { return cluster.Describe(name, c) }
+
 func (c *lazyCluster) inspect() inspect.Cluster {
 	if c.phase != active {
-		config := c.config.Load()
-		if known := config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
-			return aggregate.Describe(c.name, config)
-		}
-		return cluster.Describe(c.name, config)
+		return cluster.Describe(c.name, c.config.Load())
 	}
 	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
 	d.Switching = d.Switching || c.policy.Switching()

@@ -29,50 +29,6 @@ func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Pha
 	}
 }
 
-// Asking about a cluster does not connect it.
-func TestInspectFollowsACluster(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		live := new(inspect.Live)
-		if _, ok := live.Cluster(context.Background(), "a"); ok {
-			t.Error("a cluster is described before there is a balancer")
-		}
-		tr.update(states{
-			"a": serving("a:1"), "waits": {}, "failed": {Err: errors.New("no such thing")}, "agg": over(under("m", "m:1")),
-		}, findable(live))
-		const dormant = "no RPC has needed the cluster yet"
-		expectCluster(t, live, "a", inspect.PhaseDormant, inspect.Idle, dormant)
-		expectCluster(t, live, "agg", inspect.PhaseDormant, inspect.Idle, dormant)
-		expectCluster(t, live, "waits", inspect.PhaseResolving, inspect.Idle, "RPCs wait for the Cluster")
-		expectCluster(t, live, "failed", inspect.PhaseFailed, inspect.TransientFailure, "no such thing")
-		if _, ok := live.Cluster(context.Background(), "other"); ok {
-			t.Error("a cluster is described that the channel does not have")
-		}
-		tr.ExpectOpen("nothing was picked")
-		tr.reach("a", "a:1")
-		tr.reach("agg", "m:1")
-		expectCluster(t, live, "a", inspect.PhaseServing, inspect.Ready, "priority 0 is in use: ready")
-		expectCluster(t, live, "agg", inspect.PhaseServing, inspect.Ready, `cluster "m" is in use: ready`)
-		updates := tr.CC.Updates()
-		live.Cluster(context.Background(), "a")
-		synctest.Wait()
-		if n := tr.CC.Updates(); n != updates {
-			t.Errorf("a question made %d updates of the picker", n-updates)
-		}
-
-		// Another kind: the old policy serves until the new one can.
-		tr.Network.Set("n:1", lbtest.Silent)
-		tr.update(states{"a": over(under("n", "n:1"))})
-		if d, _ := live.Cluster(context.Background(), "a"); !d.Switching || d.State != inspect.Ready || len(d.Priorities) != 1 {
-			t.Errorf("while the cluster changes its kind it is described as %+v", d)
-		}
-
-		tr.policy.Close()
-		if _, ok := live.Cluster(context.Background(), "a"); ok {
-			t.Error("a cluster is described after Close")
-		}
-	})
-}
-
 // A question does not wait for a balancer that is busy for longer than the caller likes.
 func TestInspectEndsWithItsContext(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {

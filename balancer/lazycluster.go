@@ -58,12 +58,21 @@ func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
 // pick picks an endpoint of the cluster for an RPC with the Decision d. The first pick activates the cluster; picks before it
 // is active wait.
 func (c *lazyCluster) pick(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {
-	if p := c.picker.Load(); p != nil {
-		if d.Extra != nil {
-			c.showMetadata(d)
-		}
+	p := c.picker.Load()
+	if d.Extra != nil && p != nil {
+		c.showMetadata(d)
+	}
+	return c.pickBy(p, info)
+}
+
+// pickBy picks by p, which is or was the picker, for an RPC whose filters have the metadata of the cluster if they need it.
+func (c *lazyCluster) pickBy(p *grpcbalancer.Picker, info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	if p != nil {
 		result, err := (*p).Pick(info)
 		if err != nil && err != grpcbalancer.ErrNoSubConnAvailable {
+			if of, ok := err.(targetError); ok {
+				return result, of.error
+			}
 			err = bounded(err)
 			traceClusterFailure(info.Ctx, c.name, err)
 		}
@@ -103,7 +112,7 @@ func (c *lazyCluster) label(ctx context.Context) {
 	if !grpcbridge.TakesLabels(ctx) {
 		return
 	}
-	if r := c.config.Load().Cluster; r == nil || r.Kind != xdsresource.ClusterAggregate {
+	if r := c.config.Load().Cluster; r == nil || r.Kind != xdsresource.ClusterAggregate && r.Kind != xdsresource.ClusterPlugin {
 		cluster.LabelsOf(c.name, r).Set(ctx, nil)
 	}
 }
@@ -121,9 +130,12 @@ func (c *lazyCluster) newPolicy() *policy {
 	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.build, c.publish)
 }
 
-func (c *lazyCluster) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
-	if c.aggregated {
+func (c *lazyCluster) build(config *ClusterState, changed func()) tree.Configured[*ClusterState] {
+	switch {
+	case c.aggregated:
 		return aggregate.New(c.root.env, c.name, changed)
+	case isPlugin(config):
+		return newPluginPolicy(c.root, c.name, config.Cluster.LBPolicy, changed)
 	}
 	return cluster.NewSecured(c.root.env, c.name, changed)
 }
@@ -173,6 +185,7 @@ func (c *lazyCluster) publish() {
 	c.root.tally.remove(c.connectivity)
 	c.connectivity = s.ConnectivityState
 	c.root.tally.add(c.connectivity)
+	c.root.targets[c.name].tell()
 	c.root.clusterChanged()
 }
 

@@ -63,6 +63,10 @@ type root struct {
 	state    *State // nil until the first update
 	clusters pmap.Map[*lazyCluster]
 	tally    tally
+	// targets has the clusters that plugins have named.
+	targets map[string]*target
+	// subscriber is that of state.
+	subscriber Subscriber
 	// refused is why there is no state yet.
 	refused error
 	// pickerOutdated is set while the channel's picker is out of date.
@@ -106,6 +110,7 @@ func (r *root) Close() {
 		for _, c := range r.clusters.All {
 			c.close()
 		}
+		r.unfollowAll()
 		r.clusters, r.pickerOutdated = pmap.Map[*lazyCluster]{}, false
 		r.loop.Close()
 	})
@@ -118,6 +123,7 @@ func (r *root) update(state *State) {
 		before = r.state.Clusters
 	}
 	r.state, r.refused = state, nil
+	r.resubscribe(state.Subscriber)
 	r.env.NoHealthChecks = state.NoHealthChecks
 	r.register(state.Live)
 	clusters := r.clusters.Edit()
@@ -127,12 +133,14 @@ func (r *root) update(state *State) {
 		switch {
 		case !has:
 			clusters.Delete(name)
+			r.targets[name].set(nil)
 			r.tally.remove(c.connectivity)
 			removed = append(removed, c)
 		case !had:
 			c = newLazyCluster(r, name, now)
 			clusters.Set(name, c)
 			r.tally.add(c.connectivity)
+			r.targets[name].set(c)
 		default:
 			c.update(now)
 		}

@@ -107,6 +107,29 @@ func serving(addrs ...string) *balancer.ClusterState {
 	}
 }
 
+// over is an aggregate cluster.
+func over(underlying ...underlying) *balancer.ClusterState {
+	list := new(balancer.Underlying)
+	states := list.States.Edit()
+	for _, u := range underlying {
+		list.Names = append(list.Names, u.name)
+		states.Set(u.name, u.state)
+	}
+	list.States = states.Map()
+	return &balancer.ClusterState{
+		Cluster:    &xdsresource.Cluster{Name: "A", Kind: xdsresource.ClusterAggregate},
+		Underlying: list,
+	}
+}
+
+// underlying is a cluster under an aggregate one.
+type underlying struct {
+	name  string
+	state *balancer.ClusterState
+}
+
+func under(name string, addrs ...string) underlying { return underlying{name, serving(addrs...)} }
+
 func reselect(cluster string, err error) func(*balancer.State) {
 	return func(s *balancer.State) {
 		s.Reselect = func(*decision.Decision) (string, error) { return cluster, err }
@@ -208,40 +231,6 @@ func TestFiltersAreShownTheMetadataOfThePickedCluster(t *testing.T) {
 	})
 }
 
-func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name  string
-		reach map[string]lbtest.Reach // of the clusters that are picked from
-		rest  int                     // clusters that are not
-		want  connectivity.State
-	}{
-		{"no cluster", nil, 0, connectivity.Idle},
-		{"only clusters that no RPC asked for", nil, 3, connectivity.Idle},
-		{"one ready", map[string]lbtest.Reach{"a": lbtest.Up, "b": lbtest.Silent, "c": lbtest.Refused}, 1, connectivity.Ready},
-		{"one connecting, none ready", map[string]lbtest.Reach{"b": lbtest.Silent, "c": lbtest.Refused}, 1, connectivity.Connecting},
-		{"one idle, the others failed", map[string]lbtest.Reach{"c": lbtest.Refused}, 1, connectivity.Idle},
-		{"all failed", map[string]lbtest.Reach{"b": lbtest.Refused, "c": lbtest.Refused}, 0, connectivity.TransientFailure},
-	} {
-		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
-			clusters := make(states)
-			for name, r := range tc.reach {
-				tr.Network.Set(name+":1", r)
-				clusters[name] = serving(name + ":1")
-			}
-			for i := range tc.rest {
-				clusters[fmt.Sprint("rest", i)] = serving("rest:1")
-			}
-			tr.update(clusters)
-			for name := range tc.reach {
-				tr.pick(name)
-			}
-			synctest.Wait()
-			tr.ExpectState(tc.name, tc.want)
-		}))
-	}
-}
-
 func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -292,31 +281,6 @@ func TestResolverError(t *testing.T) {
 	})
 }
 
-func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		clusters := make(states)
-		for i := range 1000 {
-			clusters[fmt.Sprint("c", i)] = serving(fmt.Sprintf("c%d:1", i), fmt.Sprintf("c%d:2", i))
-		}
-		tr.update(clusters)
-		synctest.Wait()
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Fatalf("%d connections were opened for no RPC", len(open))
-		}
-		for range 100 { // as many RPCs at once
-			if _, err := tr.pick("c500"); !errors.Is(err, grpcbalancer.ErrNoSubConnAvailable) && err != nil {
-				t.Fatalf("a first pick fails with %v, want it to wait", err)
-			}
-		}
-		synctest.Wait()
-		tr.ExpectOpen("open connections", "c500:1", "c500:2")
-		// An update of a cluster without RPCs opens no connection either.
-		tr.update(states{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
-		lingered()
-		tr.ExpectOpen("open connections after an update", "c500:2", "c500:3")
-	})
-}
-
 func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ExitIdle() // before any State there is nothing to connect
@@ -336,26 +300,6 @@ func TestStateWithConnectConnectsTheDefaultClusters(t *testing.T) {
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "b:1")
 	})
-}
-
-func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
-		tr.reach("a", "a:1")
-		before := tr.subConn("a")
-		tr.update(states{"b": serving("b:2"), "c": serving("c:1")})
-		tr.update(states{"b": nil})
-		tr.update(states{"a": serving("a:1")}) // new pointers, same content
-		synctest.Wait()
-		if tr.subConn("a") != before {
-			t.Error("cluster a was connected again")
-		}
-	})
-}
-
-func (tr *tree) subConn(cluster string) *lbtest.SubConn {
-	tr.T.Helper()
-	return tr.SubConn(&decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster})
 }
 
 // lingered waits, in a synctest bubble, until connections no longer linger.

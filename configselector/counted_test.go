@@ -8,9 +8,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -35,58 +33,6 @@ func outcomesOf(route string) *outcomes.Report {
 func withName(name string, r *xdsresource.Route) *xdsresource.Route {
 	r.Name = name
 	return r
-}
-
-// Each RPC is counted once, whatever its kind, whatever it meets and however it ends.
-func TestOutcomes(t *testing.T) {
-	t.Parallel()
-	outcomes.Look()
-	refuse := filterOf("refuse", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
-		return nil, status.Error(codes.PermissionDenied, "by a filter")
-	})
-	answered := toC()
-	answered.Action = &xdsresource.DirectResponse{Code: codes.Unimplemented}
-	for _, tc := range []struct {
-		name    string
-		config  worldConfig
-		pick    error
-		code    string
-		retries uint64
-		cluster string
-	}{
-		{name: "plain", config: worldConfig{routes: []*xdsresource.Route{toC()}}, code: "OK", cluster: "c"},
-		{name: "filtered", config: worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(filterOf("pass", pass))}, code: "OK", cluster: "c"},
-		{name: "refused by a filter", config: worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(refuse)}, code: "PERMISSION_DENIED", cluster: "c"},
-		{name: "refused by the server", config: worldConfig{routes: []*xdsresource.Route{toC()},
-			handle: func(int, grpc.ServerStream) error { return status.Error(codes.Internal, "no") }}, code: "INTERNAL", cluster: "c"},
-		{name: "no endpoint", config: worldConfig{routes: []*xdsresource.Route{toC()}}, pick: status.Error(codes.Unavailable, "none"), code: "UNAVAILABLE", cluster: "c"},
-		{name: "retried", config: worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(1, codes.Unavailable)},
-			code: "OK", retries: 1, cluster: "c"},
-		{name: "answered", config: worldConfig{routes: []*xdsresource.Route{answered}}, code: "UNIMPLEMENTED"},
-	} {
-		eachKind(t, func(t *testing.T, k kind) {
-			c := tc.config
-			route := fmt.Sprint(tc.name, " ", k.name, " ", rand.Text())
-			copied := *c.routes[0]
-			c.routes = []*xdsresource.Route{withName(route, &copied)}
-			w := newWorld(t, c)
-			if tc.pick != nil {
-				w.pick = func(context.Context) error { return tc.pick }
-			}
-			for range 2 {
-				w.makeRPC(t.Context(), k, "/s/m", []string{"x"}, grpc.OnFinish(func(error) {
-					// Metrics of streams are recorded then. Those of unary RPCs are when the RPC returns.
-					if n := outcomesOf(route).InFlight; k.desc != nil && n != 0 {
-						t.Errorf("route %q: %d RPCs are in flight when OnFinish is called", route, n)
-					}
-				}))
-			}
-			r := outcomesOf(route)
-			if r.InFlight != 0 || len(r.Codes) != 1 || r.Codes[tc.code] != 2 || r.Started != 2 || r.Retries != tc.retries || r.Cluster != tc.cluster {
-				t.Errorf("route %q: %+v, want 2 of %s", route, r, tc.code)
-			}
-		})
-	}
 }
 
 // An RPC that no route takes counts for its channel, and a header that names a cluster changes nothing. Other tests make such RPCs too,

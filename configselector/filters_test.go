@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -21,7 +19,6 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // marking is a filter that appends its name to the header "via".
@@ -36,29 +33,20 @@ func TestAFilterChoosesTheCluster(t *testing.T) {
 	other := toC()
 	other.Match.Path, other.Match.PathKind = "/other", matching.PathExact
 	other.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
-	for cluster, want := range map[string]codes.Code{"d": codes.OK, "unheard-of": codes.Unavailable} {
-		listener := chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-			rpc.Cluster = cluster
-			return next.NewStream(ctx, rpc)
-		}))
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{other, toC()}, listener: listener})
-		given, err := unary(t.Context(), w.s, "/s/m")
-		if status.Code(err) != want {
-			t.Errorf("%s: %v, want %v", cluster, err, want)
-		}
-		if want != codes.OK {
-			continue
-		}
-		d := decision.FromContext(given)
-		xdstest.Equal(t, "cluster of the Decision", "d", d.Cluster)
-		// Another version keeps the cluster, though its route names "c".
-		if got, err := w.s.Reselect(d); got != "d" || err != nil {
-			t.Errorf("Reselect: %q, %v", got, err)
-		}
-		without := newWorld(t, worldConfig{})
-		if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
-			t.Errorf("Reselect without the cluster: %v", err)
-		}
+	listener := chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		rpc.Cluster = "d"
+		return next.NewStream(ctx, rpc)
+	}))
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{other, toC()}, listener: listener})
+	d := decision.FromContext(mustUnary(t, t.Context(), w.s, "/s/m"))
+	xdstest.Equal(t, "cluster of the Decision", "d", d.Cluster)
+	// Another version keeps the cluster, though its route names "c".
+	if got, err := w.s.Reselect(d); got != "d" || err != nil {
+		t.Errorf("Reselect: %q, %v", got, err)
+	}
+	without := newWorld(t, worldConfig{})
+	if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
+		t.Errorf("Reselect without the cluster: %v", err)
 	}
 }
 
@@ -82,45 +70,6 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 	picked, ok := given.Value(tenant{}).(string)
 	if seen != "acme" || picked != "acme" || !ok {
 		t.Errorf("the filter sees %q, the picker %q", seen, picked)
-	}
-}
-
-func TestAUnaryInterceptorSeesMessages(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	i := httpfilter.UnaryInterceptor(func(ctx context.Context, rpc *httpfilter.RPC, req, reply any, invoke func(context.Context) error) error {
-		calls++
-		if err := invoke(ctx); err != nil {
-			return err
-		}
-		return invoke(metadata.AppendToOutgoingContext(ctx, "again", "yes"))
-	})
-	w := newWorld(t, worldConfig{listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
-		_ = s.SetHeader(metadata.Pairs("n", fmt.Sprint(n)))
-		return echo(s)
-	}})
-	r := w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
-	if r.err != nil || r.replies[0] != "x" || len(w.seen()) != 2 || r.header.Get("n")[0] != "1" {
-		t.Errorf("result %+v, the server saw %v", r, w.seen())
-	}
-	if r := w.makeRPC(testutils.Context(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
-		t.Errorf("streaming: %v, %d calls of the function", r.err, calls)
-	}
-}
-
-// The peer of the RPC that the application serves is not that of an RPC which reaches nobody.
-func TestNoPeer(t *testing.T) {
-	t.Parallel()
-	for _, test := range sentTwice {
-		eachKind(t, func(t *testing.T, k kind) {
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, listener: chainOf(filterOf("f", pass))})
-			w.pick = func(context.Context) error { return status.Error(codes.NotFound, "no endpoint") }
-			ctx := peer.NewContext(testutils.Context(t), &peer.Peer{Addr: &net.TCPAddr{Port: 1}})
-			var p peer.Peer
-			if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}, grpc.Peer(&p)); status.Code(r.err) != codes.NotFound || p.Addr != nil {
-				t.Errorf("%s: %v, peer %v", test.name, r.err, p.Addr)
-			}
-		})
 	}
 }
 
@@ -213,18 +162,4 @@ func TestAMergedConfigurationIsMadeOncePerDistinctCombination(t *testing.T) {
 	}
 	slices.Sort(c.built)
 	xdstest.Equal(t, "built", []string{"a:A:<nil>", "a:A:x"}, c.built)
-}
-
-func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
-	t.Parallel()
-	var c configurable
-	route := toC()
-	route.Overrides = xdsresource.FilterOverrides{"a": override("broken")}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(c.entry("a", "A", false))})
-	eachKind(t, func(t *testing.T, k kind) {
-		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
-		if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), `"a" cannot be configured: cannot be merged`) {
-			t.Errorf("got %v", r.err)
-		}
-	})
 }

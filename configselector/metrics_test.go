@@ -2,11 +2,9 @@ package configselector_test
 
 import (
 	"strings"
-	"sync/atomic"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -43,11 +41,3 @@ func (m *meter) mirrorsDropped() (n float64) {
 	m.Change(func() { n = m.sums["dynxds.mirror.dropped passthrough:///bufconn"] })
 	return n
 }
-
-// observer counts the attempts after the first of RPCs, and their ends.
-type observer struct{ retries, ended *atomic.Int64 }
-
-func (*observer) Routed(rpctrace.Route) {}
-func (*observer) Picked(rpctrace.Pick)  {}
-func (o *observer) Resending() func()   { return func() { o.retries.Add(1) } }
-func (o *observer) Ended(error)         { o.ended.Add(1) }

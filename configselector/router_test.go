@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,85 +25,6 @@ import (
 
 func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits {
 	return xdsresource.HeaderEdits{{{Name: name, Replace: replace, Present: values, Absent: values}}}
-}
-
-// Header edits of a route reach metadata, stream methods and call options
-// alike (Envoy, Route.request_headers_to_add, response_headers_to_add).
-func TestHeaderEditsOfRoutes(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		route := toC()
-		route.Headers = &xdsresource.HeaderMutations{Request: edits("q", false, "route"), Response: edits("r", true, "route")}
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: func(n int, s grpc.ServerStream) error {
-			if n == 1 {
-				return status.Error(codes.NotFound, "trailers only")
-			}
-			_ = s.SetHeader(metadata.Pairs("r", "backend"))
-			return echo(s)
-		}})
-		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "q", "application")
-		r := w.makeRPC(ctx, k, "/s/m", []string{"x"})
-		xdstest.NoError(t, r.err)
-		xdstest.Equal(t, "request header", []string{"application", "route"}, w.seen()[0].md["q"])
-		if got := r.header["r"]; !slices.Equal(got, []string{"route"}) || len(r.trailer["r"]) != 0 {
-			t.Errorf("response header %q, trailer %q", got, r.trailer["r"])
-		}
-		if r = w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.NotFound || !slices.Equal(r.trailer["r"], []string{"route"}) {
-			t.Errorf("without headers: %v, trailer %v", r.err, r.trailer)
-		}
-		if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md["q"], []string{"application"}) {
-			t.Errorf("the application's metadata became %q", md["q"])
-		}
-	})
-}
-
-// Rewrites change what the backend sees and not how the RPC is routed.
-func TestRewritesOfRoutes(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		rewrite xdsresource.Rewrite
-		opts    []grpc.CallOption
-		md      []string
-		method  string
-		host    string
-	}{
-		{name: "prefix_rewrite", rewrite: xdsresource.Rewrite{Prefix: "/t"}, method: "/t/m", host: "service"},
-		{name: "host_rewrite_literal", rewrite: xdsresource.Rewrite{Authority: "other"}, method: "/s/m", host: "other"},
-		{name: "host_rewrite_header", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, md: []string{"h", "named"}, method: "/s/m", host: "named"},
-		{name: "host_rewrite_header that is missing", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, method: "/s/m", host: "service"},
-		{name: "grpc.CallAuthority wins", rewrite: xdsresource.Rewrite{Authority: "other"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, method: "/s/m", host: "mine"},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				route := toC()
-				route.Match.Path = "/s"
-				route.Rewrite = &test.rewrite
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
-				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
-				xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}, test.opts...).err)
-				if got := w.seen()[0]; got.method != test.method || got.authority != test.host {
-					t.Errorf("the server saw %s at %s", got.method, got.authority)
-				}
-			})
-		})
-	}
-}
-
-// Envoy, WeightedCluster.ClusterWeight.request_headers_to_add and host_rewrite_literal.
-func TestEditsOfAWeightedCluster(t *testing.T) {
-	t.Parallel()
-	for want, c := range map[string]xdsresource.WeightedCluster{
-		"service [cluster]": {Headers: &xdsresource.HeaderMutations{Request: edits("q", false, "cluster")}},
-		"other []":          {Authority: "other"},
-	} {
-		route := toC()
-		c.Name, c.Weight = "c", 1
-		route.Action.(*xdsresource.Forward).Clusters[0] = c
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
-		xdstest.NoError(t, w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"}).err)
-		xdstest.Equal(t, "the server saw", want, fmt.Sprint(w.seen()[0].authority, " ", w.seen()[0].md["q"]))
-	}
 }
 
 // byPseudoHeader are a route for RPCs whose pseudo-header has a value, to cluster "c", and one for others, to "d".
@@ -194,67 +114,6 @@ var authorityFilter = filterOf("authority", func(ctx context.Context, rpc *httpf
 	return next.NewStream(ctx, rpc)
 })
 
-func TestDirectResponseAndRedirect(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		action   xdsresource.Action
-		opts     []grpc.CallOption
-		code     codes.Code
-		message  string
-		location []string
-	}{
-		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, nil, codes.PermissionDenied, "go away", nil},
-		{"direct_response without a body", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied}, nil, codes.PermissionDenied, "the route answers with HTTP status 403", nil},
-		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, nil, codes.Unknown, "http://other/s/m", []string{"http://other/s/m"}},
-		{"redirect to the authority that a filter has set", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Path: "/t"}, nil,
-			codes.Unknown, "", []string{"http://filtered/t"}},
-		{"redirect to the application's authority", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Path: "/t"},
-			[]grpc.CallOption{grpc.CallAuthority("mine")}, codes.Unknown, "", []string{"http://mine/t"}},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{
-					routes:   []*xdsresource.Route{{Settings: &xdsresource.Settings{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}}},
-					listener: chainOf(authorityFilter),
-				})
-				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, test.opts...)
-				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
-					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
-				}
-				xdstest.Equal(t, "location", test.location, r.trailer["location"])
-				if !slices.Equal(r.trailer["r"], []string{"route"}) || len(r.finished) != 1 || len(w.seen()) != 0 {
-					t.Errorf("trailer %v, OnFinish %v, the server saw %v", r.trailer, r.finished, w.seen())
-				}
-			})
-		})
-	}
-}
-
-func TestClusterHeader(t *testing.T) {
-	t.Parallel()
-	byHeader := toC()
-	byHeader.Action.(*xdsresource.Forward).Clusters[0] = xdsresource.WeightedCluster{Header: "to", Weight: 1}
-	other := toC()
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader, other}})
-	for to, want := range map[string]string{"c": "", "d": `names cluster "d"`, "": "does not have the header"} {
-		ctx := t.Context()
-		if to != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
-		}
-		given, err := unary(ctx, w.s, "/s/m")
-		if want != "" {
-			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", to, err)
-			}
-			continue
-		}
-		if err != nil || decision.FromContext(given).Cluster != to {
-			t.Errorf("%q: %v", to, err)
-		}
-	}
-}
-
 // TestHashIsComputedWhenAsked: gRFC A42: from the metadata that the
 // application gave, the same for every pick of the RPC, random without policy.
 func TestHashIsComputedWhenAsked(t *testing.T) {
@@ -296,23 +155,6 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 			t.Errorf("%s: 16 RPCs have %d hashes", name, len(seen))
 		}
 	}
-}
-
-func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		route := retried(xdsresource.RetryPolicy{})
-		route.Headers = &xdsresource.HeaderMutations{Request: edits("q", false, "route"), Response: edits("r", false, "route")}
-		route.Rewrite = &xdsresource.Rewrite{Prefix: "/t", Authority: "other"}
-		route.Match.Path = "/s"
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("f")), handle: failing(2, codes.Unavailable)})
-		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
-		last := w.seen()[2]
-		got := fmt.Sprintln(r.err, r.replies, r.header["r"], r.header["attempt"], len(r.finished), last.method, last.authority, last.md["q"], last.md["via"])
-		if want := "<nil> [x] [route] [2] 1 /t/m other [route] [f]\n"; got != want {
-			t.Errorf("got  %swant %s", got, want)
-		}
-	})
 }
 
 // The stream of a unary RPC has one response, and nothing before it.

@@ -3,14 +3,14 @@ package configselector_test
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,22 +21,26 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
 
-// TestScript runs the cases in testdata/retries.txt with each kind of RPC, and compares what becomes of them.
+// TestScript runs the cases in testdata with each kind of RPC, and compares what becomes of them.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	runFile(t, "testdata/retries.txt", runScript)
+	outcomes.Look()
+	for _, file := range []string{"filters", "mirrors", "retries", "routes"} {
+		xdstest.Parallel(t, file, func(t *testing.T) { runFile(t, "testdata/"+file+".txt") })
+	}
 }
 
-// runFile runs the cases in a file. run returns what becomes of a case with one kind of RPC, in lines that are indented.
-func runFile(t *testing.T, file string, run func(t *testing.T, lines []string, k kind) string) {
+// runFile runs the cases in a file. What becomes of them is in lines that are indented.
+func runFile(t *testing.T, file string) {
 	cases := strings.Split(golden.Read(t, file), "\n== ")
 	t.Cleanup(func() { golden.Check(t, file, strings.Join(cases, "\n== ")) }) // after the cases
 	for i, text := range cases[1:] {
@@ -51,8 +55,14 @@ func runFile(t *testing.T, file string, run func(t *testing.T, lines []string, k
 			kindsOf := map[string][]string{} // by what becomes of them
 			for _, k := range kinds {
 				synctest.Test(t, func(t *testing.T) {
-					got := run(t, given[1:], k)
-					kindsOf[got] = append(kindsOf[got], k.name)
+					s := newScript(t, k)
+					for _, line := range given[1:] {
+						s.read(line)
+					}
+					if !s.skipped {
+						got := s.run()
+						kindsOf[got] = append(kindsOf[got], k.name)
+					}
 				})
 			}
 			out := strings.Join(given, "\n")
@@ -67,155 +77,57 @@ func runFile(t *testing.T, file string, run func(t *testing.T, lines []string, k
 	}
 }
 
-// script is a case that runs.
+// script is a case that runs, with one kind of RPC.
 type script struct {
-	t       *testing.T
-	config  worldConfig
-	policy  xdsresource.RetryPolicy
-	answers []answer
-	picks   []string
-	opts    []grpc.CallOption
-	timeout time.Duration
-	cancel  time.Duration // after which the application cancels the RPC; 0: never
-	traced  bool
+	t        *testing.T
+	kind     kind
+	skipped  bool // the case is not for this kind
+	config   worldConfig
+	route    *xdsresource.Route
+	policy   xdsresource.RetryPolicy
+	filters  []httpfilter.Instance
+	answers  []answer
+	picks    []string
+	mirrored string   // what servers do with mirrors
+	app      []string // what the application does; nil: it sends the request, and reads
+	opts     []grpc.CallOption
+	metadata []string
+	peer     *peer.Peer    // of the RPC that the application serves
+	listener time.Duration // timeout of the Listener
+	timeout  time.Duration
+	cancel   time.Duration // after which the application cancels the RPC; 0: never
+	hooks    bool          // the RPC is traced
+	silent   bool          // the trace has no hooks
+	closes   bool          // the channel's resolver is closed after the RPC
+	counted  bool          // what outcomes count is printed
+	name     string        // of the route: "r", or one of its own, as the table of outcomes is that of the process
+
+	w      *world
+	meter  meter
+	log    traceLog
+	begin  time.Time
+	bound  *httpfilter.HostOverride // of a filter that binds the RPC to a host
+	asks   bool                     // a filter asks for the end of the RPC, which it gets in asked
+	asked  result
+	host   []*decision.Hosts // of the picks
+	picked []context.Context // given to the picker
+	notes  []string          // what happens to the application before the end
+
+	retries, observed int // what the observer and the picker count
+
+	mu      sync.Mutex
+	got     []string // RPCs, by the server
+	sent    []string // when they began, and with which grpc-previous-rpc-attempts
+	ends    []string // how they ended: "answered" or "canceled"
+	mirrors []string // by the server; those to one cluster in any order
 }
 
-func newScript(t *testing.T) *script {
-	return &script{t: t, answers: []answer{{}}, policy: xdsresource.RetryPolicy{
+func newScript(t *testing.T, k kind) *script {
+	s := &script{t: t, kind: k, route: toC(), answers: []answer{{}}, name: "r", policy: xdsresource.RetryPolicy{
 		MaxAttempts: 3, Codes: xdsresource.NewCodeSet(codes.Unavailable, codes.Internal), BaseBackoff: ms, MaxBackoff: ms,
 	}}
-}
-
-func runScript(t *testing.T, lines []string, k kind) string {
-	s := newScript(t)
-	for _, line := range lines {
-		words := strings.Fields(line)
-		switch words[0] {
-		case "retry":
-			s.each(words, s.setPolicy)
-		case "rpc":
-			s.each(words, s.setRPC)
-		case "server":
-			s.answers = nil
-			for _, word := range words[1:] {
-				s.answers = append(s.answers, s.answer(word))
-			}
-		case "picker":
-			s.picks = words[1:]
-		default:
-			t.Fatalf("what is %q?", line)
-		}
-	}
-	return s.run(k)
-}
-
-func (s *script) each(words []string, set func(key, value string)) {
-	for _, word := range words[1:] {
-		key, value, _ := strings.Cut(word, "=")
-		set(key, value)
-	}
-}
-
-func (s *script) setPolicy(key, value string) {
-	p := &s.policy
-	header := func() []matching.Header {
-		name, want, _ := strings.Cut(value, ":")
-		return []matching.Header{
-			{Name: "x-never", Kind: matching.HeaderPresent, Present: true},
-			{Name: name, String: matching.NewString(matching.StringExact, want, false)},
-		}
-	}
-	switch key {
-	case "attempts":
-		p.MaxAttempts = s.number(value)
-	case "on":
-		p.Codes = 0
-		if value != "" {
-			p.Codes = xdsresource.NewCodeSet(s.code(value))
-		}
-	case "backoff":
-		p.BaseBackoff = s.duration(value)
-		p.MaxBackoff = p.BaseBackoff
-	case "timeout":
-		p.PerTryTimeout = s.duration(value)
-	case "idle":
-		p.PerTryIdleTimeout = s.duration(value)
-	case "hedge":
-		p.Hedges = true
-	case "connect-failure":
-		p.ConnectFailure = true
-	case "no-response":
-		p.NoResponse = true
-	case "response":
-		p.RetriableHeaders = header()
-	case "request":
-		p.RequestHeaders = header()
-	default:
-		s.t.Fatalf("a retry policy has no %q", key)
-	}
-}
-
-func (s *script) setRPC(key, value string) {
-	switch key {
-	case "timeout":
-		s.timeout = s.duration(value)
-	case "cancel":
-		s.cancel = s.duration(value)
-	case "buffer":
-		s.opts = append(s.opts, grpc.MaxRetryRPCBufferSize(s.number(value)))
-	case "static":
-		s.opts = append(s.opts, grpc.StaticMethod())
-	case "trace":
-		s.traced = true
-	case "max":
-		s.config.dial = append(s.config.dial, grpc.WithMaxCallAttempts(s.number(value)))
-	case "disabled":
-		s.config.dial = append(s.config.dial, grpc.WithDisableRetry())
-	default:
-		s.t.Fatalf("an RPC has no %q", key)
-	}
-}
-
-// answer parses "1.5s:UNAVAILABLE,header,key=value", each part of which may be missing.
-func (s *script) answer(word string) (a answer) {
-	if word == "hangs" {
-		return hangs
-	}
-	if after, rest, ok := strings.Cut(word, ":"); ok {
-		a.after, word = s.duration(after), rest
-	}
-	parts := strings.Split(word, ",")
-	a.code = s.code(parts[0])
-	for _, part := range parts[1:] {
-		switch key, value, _ := strings.Cut(part, "="); key {
-		case "header":
-			a.header = true
-		case "reads":
-			a.reads = true
-		case "pushback":
-			a.trailer = append(a.trailer, "grpc-retry-pushback-ms", value)
-		default:
-			a.trailer = append(a.trailer, key, value)
-		}
-	}
-	return a
-}
-
-func (s *script) number(text string) int {
-	n, err := strconv.Atoi(text)
-	xdstest.NoError(s.t, err)
-	return n
-}
-
-func (s *script) duration(text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	xdstest.NoError(s.t, err)
-	return d
-}
-
-func (s *script) code(name string) (c codes.Code) {
-	xdstest.NoError(s.t, c.UnmarshalJSON([]byte(strconv.Quote(name))))
-	return c
+	s.config.vh = traceHost
+	return s
 }
 
 // reasons are what a picker may answer, beside "ok".
@@ -225,49 +137,86 @@ var reasons = map[string]struct {
 }{
 	"none": {code: codes.Unavailable}, "exhausted": {code: codes.ResourceExhausted}, "unreachable": {rpctrace.Unreachable, codes.Unavailable},
 	"lost": {rpctrace.Unreachable, codes.Unavailable}, "dropped": {rpctrace.Dropped, codes.Unavailable}, "refused": {rpctrace.MaxRetries, codes.Unavailable},
+	"unknown": {code: codes.NotFound},
+}
+
+// pick does what the picker does for an RPC or a mirror.
+func (s *script) pick(ctx context.Context) error {
+	d := decision.FromContext(ctx)
+	if d.Channel != s.w.cc || d.Version != 1 || d.Method != "/s/m" {
+		s.t.Errorf("a Decision is %+v", d)
+	}
+	if d.Cluster != "c" {
+		// The picker of another version sends a mirror to the same cluster, and a mirror has no trace.
+		if again, err := s.w.s.Reselect(d); again != d.Cluster || err != nil || d.Trace() != nil {
+			s.t.Errorf("the mirror to %s is routed again to %q, %v, and has trace %v", d.Cluster, again, err, d.Trace())
+		}
+		if s.mirrored == "unreachable" {
+			return status.Error(codes.Unavailable, "no endpoint")
+		}
+		return nil
+	}
+	a := d.Attempt()
+	var n int
+	s.locked(func() {
+		for i, before := range s.picked {
+			if s.policy.LimitsTries() && !s.policy.Hedges && before.Err() == nil {
+				s.t.Errorf("attempt %d has ended, its context has not", i+1)
+			}
+		}
+		s.picked = append(s.picked, ctx)
+		n = len(s.picked)
+		if a != nil {
+			s.host = append(s.host, a.Hosts)
+		}
+	})
+	if s.bound != nil {
+		host := "the first host"
+		if a.Retry {
+			host = "another host"
+		}
+		d.SetHost(&host)
+	}
+	if len(s.picks) == 0 {
+		return nil
+	}
+	pick := s.picks[min(n, len(s.picks))-1]
+	why, ok := reasons[pick]
+	switch {
+	case pick == "late":
+		time.Sleep(time.Minute)
+		return nil
+	case !ok:
+		return nil
+	case n > 1 && (a == nil || !a.Retry):
+		s.t.Error("the picker does not know that it picks for a retry")
+	}
+	d.Fail(why.fail)
+	if pick == "lost" {
+		d.Sent("endpoint")
+	}
+	return status.Error(why.code, "no endpoint")
 }
 
 // run makes the RPC, and returns what becomes of it.
-func (s *script) run(k kind) string {
-	var m meter
-	var mu sync.Mutex
-	var trace []string
-	var retries, ended, picks atomic.Int64
-	seen := new(attempts)
-	route := toC()
-	route.Retry = &s.policy
-	s.config.routes, s.config.metrics, s.config.handle = []*xdsresource.Route{route}, &m, seen.handle(s.answers)
-	w := newWorld(s.t, s.config)
-	w.ch.Observe = func() rpctrace.Observer { return &observer{&retries, &ended} }
-	var before []context.Context // of attempts that are not hedged
-	w.pick = func(ctx context.Context) error {
-		n := int(picks.Add(1))
-		if s.policy.LimitsTries() && !s.policy.Hedges {
-			for i, attempt := range before {
-				if attempt.Err() == nil {
-					s.t.Errorf("%s: attempt %d has ended, its context has not", k.name, i+1)
-				}
-			}
-			before = append(before, ctx)
-		}
-		if len(s.picks) == 0 {
-			return nil
-		}
-		why, ok := reasons[s.picks[min(n, len(s.picks))-1]]
-		if !ok {
-			return nil
-		}
-		d := decision.FromContext(ctx)
-		if a := d.Attempt(); n > 1 && (a == nil || !a.Retry) {
-			s.t.Error("the picker does not know that it picks for a retry")
-		}
-		d.Fail(why.fail)
-		if s.picks[min(n, len(s.picks))-1] == "lost" {
-			d.Sent("endpoint")
-		}
-		return status.Error(why.code, "no endpoint")
+func (s *script) run() string {
+	if s.counted {
+		s.name = rand.Text()
 	}
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.t.Context(), "idempotent", "yes"))
+	s.route.Name = s.name
+	if s.config.routes == nil {
+		s.config.routes = []*xdsresource.Route{s.route}
+	}
+	retried := s.route.Retry != nil
+	s.config.listener, s.config.metrics, s.config.handle = chainOf(s.filters...), &s.meter, s.handle
+	s.config.listener.MaxStreamDuration = s.listener
+	s.begin = time.Now()
+	s.w = newWorld(s.t, s.config)
+	s.w.pick = s.pick
+	if retried {
+		s.w.ch.Observe = func() rpctrace.Observer { return s }
+	}
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), s.metadata...))
 	if s.timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	}
@@ -275,160 +224,251 @@ func (s *script) run(k kind) string {
 	if s.cancel > 0 {
 		time.AfterFunc(s.cancel, cancel)
 	}
-	if s.traced {
-		add := func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			trace = append(trace, fmt.Sprintf(format, args...))
-		}
-		ctx = rpctrace.With(ctx, &rpctrace.Trace{
-			Retried:      func(r rpctrace.Retry) { add("%d after %v", r.Attempt, status.Code(r.Err)) },
-			AttemptEnded: func(a rpctrace.Attempt) { add("%d ended %v", a.Number, status.Code(a.Err)) },
-		})
+	if s.hooks {
+		ctx = rpctrace.With(ctx, s.log.trace())
 	}
-	begin := time.Now()
+	if s.silent {
+		ctx = rpctrace.With(ctx, new(rpctrace.Trace))
+	}
+	if s.peer != nil {
+		ctx = peer.NewContext(ctx, s.peer)
+	}
 	var p peer.Peer
-	r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two ", "three"}, append(s.opts, grpc.Peer(&p))...)
-	if (p.Addr != nil) != (len(seen.sorted()) > 0) {
-		s.t.Errorf("%s: the application gets the peer %v", k.name, p.Addr)
-	}
-	out := "\n  sent: " + cmp.Or(strings.Join(seen.sorted(), ", "), "never")
-	if len(s.picks) > 0 {
-		out += fmt.Sprintf("\n  picks: %d", picks.Load())
-	}
-	out += fmt.Sprintf("\n  %v: %s", time.Since(begin).Round(50*ms), s.ended(k, r, seen))
-	for _, wait := range []time.Duration{0, time.Minute} {
-		if wait > 0 {
-			time.Sleep(wait)
-			synctest.Wait()
+	opts := append(s.opts, grpc.Peer(&p), grpc.OnFinish(func(error) {
+		// Metrics of streams are recorded then. Those of unary RPCs are when the RPC returns.
+		if s.counted && s.kind.desc != nil && outcomesOf(s.name).InFlight != 0 {
+			s.t.Error("the RPC is in flight when OnFinish is called")
 		}
-		// The deadline of the RPC is the server's too, and either may end it first.
-		if len(r.finished) != 1 || status.Code(r.finished[0]) != status.Code(r.err) || s.timeout == 0 && fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
-			s.t.Errorf("%s: OnFinish got %v, want once %v", k.name, r.finished, r.err)
+	}))
+	r := s.makeRPC(ctx, cancel, opts)
+	took := time.Since(s.begin).Round(50 * ms)
+	synctest.Wait()
+	if s.kind.desc != nil && (len(s.filters) > 0 || s.bounded()) && len(s.picked) > 0 && s.picked[0].Err() == nil {
+		s.t.Error("the context of the stream goes on")
+	}
+	if s.closes {
+		s.w.ch.Close()
+	}
+	if !retried { // Attempts end with the RPC, and not only with its context.
+		cancel()
+	}
+	out := s.attempts(retried)
+	for _, note := range s.notes {
+		out += "\n  " + note
+	}
+	out += fmt.Sprintf("\n  %v: %s", took, s.ended(r, retried))
+	for _, md := range []metadata.MD{r.header, r.trailer} {
+		for _, name := range []string{"h", "t", "k", "r", "location"} {
+			if md[name] != nil {
+				out += fmt.Sprintf(" %s: %s", name, strings.Join(md[name], " "))
+			}
 		}
 	}
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
-	if slices.Contains(seen.ends, "") {
-		s.t.Errorf("%s: attempts ended %q", k.name, seen.ends)
+	if p.Addr == nil {
+		out += " no peer"
 	}
-	sums, sent := m.taken()
-	if int64(sent) != retries.Load() || ended.Load() != 1 {
-		s.t.Errorf("%s: the observer has %d retries and %d ends, want %v and 1", k.name, retries.Load(), ended.Load(), sent)
+	if s.bound != nil {
+		out += " at " + s.bound.Host()
 	}
-	for _, lines := range [][]string{sums, slices.Sorted(slices.Values(trace))} {
+	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+	s.check(r, p)
+	if s.policy.Hedges { // Attempts beside others end in any order.
+		slices.Sort(s.log.lines)
+	}
+	for _, lines := range [][]string{s.got, slices.Sorted(slices.Values(s.mirrors)), s.sums(), s.log.lines} {
 		if len(lines) > 0 {
-			out += "\n  " + strings.Join(lines, ", ")
+			out += "\n  " + strings.Join(lines, "\n  ")
+		}
+	}
+	if s.counted {
+		o := outcomesOf(s.name)
+		out += fmt.Sprintf("\n  counted: %v of %d to %q, %d in flight, %d retries", o.Codes, o.Started, o.Cluster, o.InFlight, o.Retries)
+	}
+	return strings.ReplaceAll(out, s.name, "r")
+}
+
+// bounded reports whether the route or the Listener bounds the duration of the RPC.
+func (s *script) bounded() bool {
+	if d := s.route.MaxStreamDuration; d != nil {
+		return *d > 0
+	}
+	return s.listener > 0
+}
+
+// attempts returns what the server and the picker see of the attempts of an RPC that may be retried.
+func (s *script) attempts(retried bool) (out string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if retried {
+		// Those that are sent at the same time arrive in any order.
+		out += "\n  sent: " + cmp.Or(strings.Join(slices.Sorted(slices.Values(s.sent)), ", "), "never")
+	}
+	if len(s.picks) > 0 {
+		out += fmt.Sprintf("\n  picks: %d", len(s.picked))
+		if len(s.host) > 0 && s.host[0] != nil {
+			out += fmt.Sprintf(", up to %d times for another host", s.host[0].Picks)
 		}
 	}
 	return out
 }
 
-// ended returns how the RPC has ended, and checks that all that the application gets is of the same attempt.
-func (s *script) ended(k kind, r *result, seen *attempts) string {
-	if r.err != nil {
-		e := status.Convert(r.err)
-		if e.Code() == codes.DeadlineExceeded && !strings.HasPrefix(e.Message(), "dynxds:") {
+// ended returns how the RPC has ended. That all that the application gets is of the same attempt is checked.
+func (s *script) ended(r *result, retried bool) string {
+	by := ""
+	if retried {
+		by = strings.Join(r.trailer["attempt"], " ")
+	}
+	if e := status.Convert(r.err); r.err != nil {
+		switch {
+		case e.Code() == codes.DeadlineExceeded && !strings.HasPrefix(e.Message(), "dynxds:"):
 			return fmt.Sprint(e.Code()) // The message depends on who finds out first.
+		case retried:
+			return fmt.Sprintf("%v: %s (of %s)", e.Code(), e.Message(), cmp.Or(by, "none"))
 		}
-		return fmt.Sprintf("%v: %s (of %s)", e.Code(), e.Message(), cmp.Or(strings.Join(r.trailer["attempt"], " "), "none"))
+		return fmt.Sprintf("%v: %s", e.Code(), e.Message())
 	}
-	by := strings.Join(r.trailer["attempt"], " ")
-	want := "one two three"
-	if k.desc == nil || !k.desc.ClientStreams {
-		want = "one "
+	out := "OK"
+	for _, reply := range r.replies {
+		// Which RPC it answers is not known if there are several that are no retries.
+		text, answered, _ := strings.Cut(reply, " by ")
+		if retried && (answered != by || !slices.Equal(r.header["attempt"], []string{by})) {
+			s.t.Errorf("replies %q, header %v, trailer %v", r.replies, r.header, r.trailer)
+		}
+		if len(r.replies) != 1 || text != s.request() {
+			out += fmt.Sprintf(" %q", text)
+		}
 	}
-	if !slices.Equal(r.replies, []string{want + " by " + by}) || !slices.Equal(r.header["attempt"], []string{by}) {
-		s.t.Errorf("%s: replies %q, header %v, trailer %v", k.name, r.replies, r.header, r.trailer)
+	if retried {
+		out += " by " + by
 	}
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
-	if seen.ends[s.number(by)] != "answered" {
-		s.t.Errorf("%s: attempts ended %q", k.name, seen.ends)
-	}
-	return "OK by " + by
+	return out
 }
 
-// taken returns the metrics as "retries 2", and the number of attempts in them.
-func (m *meter) taken() (lines []string, sent float64) {
-	m.Change(func() {
-		for _, name := range slices.Sorted(maps.Keys(m.sums)) {
+// check checks what holds for every RPC.
+func (s *script) check(r *result, p peer.Peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The deadline of the RPC is the server's too, and either may end it first.
+	if len(r.finished) != 1 || status.Code(r.finished[0]) != status.Code(r.err) || s.timeout == 0 && fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
+		s.t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
+	}
+	if slices.Contains(s.ends, "") {
+		s.t.Errorf("attempts ended %q", s.ends)
+	}
+	for _, h := range s.host {
+		if h != s.host[0] {
+			s.t.Error("an attempt does not know the hosts of others")
+		}
+	}
+	if a := &s.asked; s.asks && (!maps.EqualFunc(a.header, r.header, slices.Equal) || !maps.EqualFunc(a.trailer, r.trailer, slices.Equal) || len(a.finished) == 0) {
+		s.t.Errorf("the filter gets %v, %v and %d calls of OnFinish, the application %v, %v", a.header, a.trailer, len(a.finished), r.header, r.trailer)
+	}
+}
+
+// sums returns the metrics, and compares them with what the observer has counted.
+func (s *script) sums() (lines []string) {
+	resent := 0.0
+	s.meter.Change(func() {
+		for _, name := range slices.Sorted(maps.Keys(s.meter.sums)) {
 			words := strings.Fields(name)
 			short := strings.TrimPrefix(words[0], "grpc.client.call.")
-			if short != "retry_delay" {
-				sent += m.sums[name]
+			if short == "retries" || short == "hedges" {
+				resent += s.meter.sums[name]
 			}
-			lines = append(lines, fmt.Sprintf("%s of %s: %.1f", short, words[1], m.sums[name]))
+			lines = append(lines, fmt.Sprintf("%s of %s: %.1f", short, words[1], s.meter.sums[name]))
 		}
 	})
-	return lines, sent
+	if s.route.Retry != nil && (s.observed != 1 || float64(s.retries) != resent) {
+		s.t.Errorf("the observer has %d retries and %d ends, want %v and 1", s.retries, s.observed, resent)
+	}
+	if len(lines) > 0 {
+		lines = []string{strings.Join(lines, ", ")}
+	}
+	return lines
+}
+
+// The script is the observer of its RPC.
+
+func (*script) Routed(rpctrace.Route) {}
+func (*script) Picked(rpctrace.Pick)  {}
+func (s *script) Resending() func()   { return func() { s.locked(func() { s.retries++ }) } }
+func (s *script) Ended(error)         { s.locked(func() { s.observed++ }) }
+
+// request returns all messages of the request, joined.
+func (s *script) request() (all string) {
+	if s.app == nil {
+		all = "one "
+		if s.kind.desc != nil && s.kind.desc.ClientStreams {
+			all += "two three"
+		}
+	}
+	for _, word := range s.app {
+		if verb, value, _ := strings.Cut(word, "="); verb == "send" || verb == "prepared" {
+			all += s.message(value)
+		}
+	}
+	return all
+}
+
+// message returns a message of a script: "x*1000" is long.
+func (s *script) message(word string) string {
+	text, times, long := strings.Cut(word, "*")
+	if long {
+		text = strings.Repeat(text, s.number(times))
+	}
+	return text
+}
+
+// makeRPC makes the RPC as the application does. It uses one message again and again.
+func (s *script) makeRPC(ctx context.Context, cancel func(), opts []grpc.CallOption) *result {
+	if s.app == nil {
+		return s.w.makeRPC(ctx, s.kind, "/s/m", []string{"one ", "two ", "three"}, opts...)
+	}
+	stream, r := s.w.open(ctx, s.kind, "/s/m", opts, "")
+	m := bytesOf("")
+	for _, word := range s.app {
+		if r.err != nil {
+			return r
+		}
+		verb, value, _ := strings.Cut(word, "=")
+		switch verb {
+		case "send":
+			m.Value = append(m.Value[:0], s.message(value)...)
+			if err := stream.SendMsg(m); err != nil {
+				s.notes = append(s.notes, fmt.Sprintf("%v: cannot send: %v", time.Since(s.begin).Round(50*ms), err))
+			}
+			synctest.Wait()
+		case "prepared":
+			var p grpc.PreparedMsg
+			r.err = errors.Join(p.Encode(stream, bytesOf(value)), stream.SendMsg(&p))
+		case "header":
+			md, err := stream.Header()
+			s.notes = append(s.notes, fmt.Sprintf("%v: header of %v, %v", time.Since(s.begin).Round(50*ms), md["attempt"], err))
+		case "sleep":
+			time.Sleep(s.duration(value))
+			synctest.Wait()
+		case "cancel":
+			cancel()
+		case "close":
+			r.err = stream.CloseSend()
+		case "read":
+			m.Value = append(m.Value[:0], "used again"...)
+			r.read(stream, s.kind)
+			if err := stream.RecvMsg(m); s.kind.desc.ServerStreams && r.err == nil && err != io.EOF {
+				s.t.Errorf("after the end: %v", err)
+			}
+		default:
+			s.t.Fatalf("an application cannot %q", word)
+		}
+	}
+	return r
+}
+
+func (s *script) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
 const ms = time.Millisecond
-
-// answer is how a server answers an attempt.
-type answer struct {
-	after   time.Duration
-	code    codes.Code
-	trailer []string
-	header  bool // response headers are sent at once
-	reads   bool // a message is received before
-}
-
-var hangs = answer{after: time.Hour}
-
-// attempts is what a server sees of the attempts of an RPC, in a bubble.
-type attempts struct {
-	mu     sync.Mutex
-	start  time.Time
-	begins []string // after which time, and with which grpc-previous-rpc-attempts
-	ends   []string // how: "answered" or "canceled"
-}
-
-// sorted returns the beginnings. Those that are sent at the same time arrive in any order.
-func (a *attempts) sorted() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Sorted(slices.Values(a.begins))
-}
-
-func (a *attempts) handle(answers []answer) func(int, grpc.ServerStream) error {
-	a.start = time.Now()
-	return func(n int, s grpc.ServerStream) error {
-		md, _ := metadata.FromIncomingContext(s.Context())
-		a.mu.Lock()
-		a.begins = append(a.begins, strings.TrimSpace(fmt.Sprintf("%v %s", time.Since(a.start).Round(10*ms), strings.Join(md["grpc-previous-rpc-attempts"], ","))))
-		a.ends = append(a.ends, "")
-		a.mu.Unlock()
-		how := answers[min(n, len(answers)-1)]
-		if how.code == codes.OK || how.header {
-			_ = s.SetHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
-		}
-		s.SetTrailer(metadata.Pairs(append(how.trailer, "attempt", fmt.Sprint(n))...))
-		end := "answered"
-		defer func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.ends[n] = end
-		}()
-		if how.reads {
-			if err := s.RecvMsg(bytesOf("")); err != nil {
-				return err
-			}
-		}
-		if how.header {
-			_ = s.SendHeader(nil)
-		}
-		select {
-		case <-time.After(how.after):
-		case <-s.Context().Done():
-			end = "canceled"
-			return s.Context().Err()
-		}
-		if how.code != codes.OK {
-			return status.Error(how.code, fmt.Sprint("attempt ", n))
-		}
-		all, err := receiveAll(s)
-		return errors.Join(err, s.SendMsg(bytesOf(fmt.Sprint(all, " by ", n))))
-	}
-}

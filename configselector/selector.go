@@ -197,8 +197,8 @@ func (s *Selector) begin(rpc *router.RPC) error {
 	if err == nil {
 		rpc.Chain = s.chain(rpc)
 	}
-	if epoch := outcomes.Epoch(); epoch != 0 {
-		rpc.Counted = s.routes.Count(rpc, epoch, err)
+	if outcomes.On() {
+		rpc.Counted = s.routes.Count(rpc, err)
 	}
 	return err
 }

@@ -2,11 +2,8 @@ package configselector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,7 +13,6 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -103,31 +99,6 @@ func TestTheDecisionTravelsAsTheContext(t *testing.T) {
 	}
 }
 
-func TestAnRPCWithoutRouteFailsAndFinishes(t *testing.T) {
-	t.Parallel()
-	unroutable := xdsmsg.PrefixRoute("/redirected", "")
-	unroutable.Action = &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}}
-	s := newSelector(t, &xdsresource.Listener{}, unroutable, xdsmsg.PrefixRoute("/only", "c"))
-	for method, reason := range map[string]string{"/other/M": "no route", "/redirected/M": "non_forwarding_action"} {
-		var finished error
-		_, err := unary(t.Context(), s, method, grpc.OnFinish(func(err error) { finished = err }))
-		if status.Code(err) != codes.Unavailable {
-			t.Errorf("%s: %v, want UNAVAILABLE", method, err)
-		}
-		for _, text := range []string{reason, method, `"host"`, `"routes"`} {
-			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: error does not mention %q: %v", method, text, err)
-			}
-		}
-		if !errors.Is(finished, err) {
-			t.Errorf("%s: OnFinish got %v, want %v", method, finished, err)
-		}
-		if _, err := s.Stream(t.Context(), &grpc.StreamDesc{}, nil, method, nil, nil); status.Code(err) != codes.Unavailable {
-			t.Errorf("%s, streaming: %v, want UNAVAILABLE", method, err)
-		}
-	}
-}
-
 func TestReselectRoutesAnOlderDecisionAgain(t *testing.T) {
 	t.Parallel()
 	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
@@ -160,53 +131,6 @@ func TestReselectOfAnRPCThatItsRouteAnswers(t *testing.T) {
 		cluster, err := after.Reselect(decision.FromContext(given))
 		if s := status.Convert(err); s.Code() != test.code || s.Message() != test.text {
 			t.Errorf("%s: cluster %q, %v; want %v: %s", test.route, cluster, err, test.code, test.text)
-		}
-	}
-}
-
-// TestMaxStreamDuration: gRFC A31, "Max Stream Duration": the route's bound,
-// or else the Listener's; 0 on the route lifts the Listener's.
-func TestMaxStreamDuration(t *testing.T) {
-	t.Parallel()
-	unbounded, bounded, inherited := xdsmsg.PrefixRoute("/unbounded", "c"), xdsmsg.PrefixRoute("/bounded", "c"), xdsmsg.PrefixRoute("/", "c")
-	zero, hour := durationpb.New(0), durationpb.New(time.Hour)
-	unbounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: zero}
-	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: hour}
-	s := newSelector(t, &xdsresource.Listener{MaxStreamDuration: time.Minute}, unbounded, bounded, inherited)
-	for _, test := range []struct {
-		method string
-		want   time.Duration
-	}{{"/unbounded/M", 0}, {"/bounded/M", time.Hour}, {"/inherited/M", time.Minute}} {
-		for _, kind := range []string{"unary", "streaming"} {
-			var given context.Context
-			start := time.Now()
-			if kind == "unary" {
-				given, _ = unary(t.Context(), s, test.method)
-			} else {
-				var finish []grpc.CallOption
-				_, err := s.Stream(t.Context(), &grpc.StreamDesc{}, nil, test.method,
-					func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-						given, finish = ctx, opts
-						return nil, nil
-					}, nil)
-				xdstest.NoError(t, err)
-				if given.Err() != nil {
-					t.Errorf("%s %s: the context ended before the stream", kind, test.method)
-				}
-				for _, o := range finish {
-					o.(grpc.OnFinishCallOption).OnFinish(nil)
-				}
-				if (given.Err() != nil) != (test.want > 0) {
-					t.Errorf("%s %s: after the stream the context's error is %v", kind, test.method, given.Err())
-				}
-			}
-			deadline, ok := given.Deadline()
-			if ok != (test.want > 0) {
-				t.Errorf("%s %s: has a deadline: %v", kind, test.method, ok)
-			}
-			if ok && (deadline.Before(start.Add(test.want)) || deadline.After(time.Now().Add(test.want))) {
-				t.Errorf("%s %s: deadline in %v, want %v", kind, test.method, deadline.Sub(start), test.want)
-			}
 		}
 	}
 }

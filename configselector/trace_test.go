@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -144,32 +143,6 @@ func TestTraceOfFurtherRPCs(t *testing.T) {
 	log.expect(t, append(want, "hedge ended: passed on true, OK", "attempt 1 to c: OK")...)
 }
 
-func TestConcurrentRPCsShareATrace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{routes: named(toC()), vh: traceHost})
-	var log traceLog
-	ctx := rpctrace.With(testutils.Context(t), log.trace())
-	const rpcs = 40
-	var all sync.WaitGroup
-	for i := range rpcs {
-		all.Go(func() {
-			if r := w.makeRPC(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}); r.err != nil {
-				t.Error(r.err)
-			}
-		})
-	}
-	all.Wait()
-	log.Await(t, "all events", func() bool { return len(log.lines) >= 2*rpcs })
-	log.Change(func() {
-		counts := make(map[string]int)
-		for _, line := range log.lines {
-			counts[line]++
-		}
-		xdstest.Equal(t, "the trace has",
-			map[string]int{routedToC: rpcs, "attempt 1 to c: OK": rpcs}, counts)
-	})
-}
-
 // An RPC that is routed again by a picker is reported again.
 func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 	t.Parallel()
@@ -181,23 +154,4 @@ func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 		t.Errorf("Reselect: %q, %v", cluster, err)
 	}
 	log.expect(t, `routed /s/m routes/host/ to "old": OK`, "attempt 1 to old: OK", `routed /s/m routes/host/ to "new": OK`)
-}
-
-// Hooks that are nil are skipped, and do not change the RPC.
-func TestTraceWithoutHooks(t *testing.T) {
-	t.Parallel()
-	route := retried(xdsresource.RetryPolicy{})
-	route.Mirrors = mirrored(1).Mirrors
-	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(filterOf("a", pass)), handle: func(n int, s grpc.ServerStream) error {
-			if md, _ := metadata.FromIncomingContext(s.Context()); md["grpc-previous-rpc-attempts"] == nil {
-				return status.Error(codes.Unavailable, "try again")
-			}
-			return echo(s)
-		}})
-		r := w.makeRPC(rpctrace.With(testutils.Context(t), new(rpctrace.Trace)), k, "/s/m", []string{"x"})
-		if r.err != nil || len(r.finished) != 1 || !slices.Equal(r.replies, []string{"x"}) {
-			t.Errorf("%q, %v, OnFinish got %v", r.replies, r.err, r.finished)
-		}
-	})
 }

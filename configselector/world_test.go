@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -141,22 +142,24 @@ func plainStreamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientCo
 	return cc.NewStream(ctx, desc, method, opts...)
 }
 
-func (w *world) picked(ctx context.Context) error {
-	if w.pick == nil {
-		return nil
+func (w *world) picked(ctx context.Context, opts []grpc.CallOption) (err error) {
+	if w.pick != nil {
+		if err = w.pick(ctx); err != nil {
+			grpcbridge.Finish(opts, err)
+		}
 	}
-	return w.pick(ctx)
+	return err
 }
 
 func (w *world) invoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-	if err := w.picked(ctx); err != nil {
+	if err := w.picked(ctx, opts); err != nil {
 		return err
 	}
 	return plainInvoker(ctx, method, req, reply, cc, opts...)
 }
 
 func (w *world) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if err := w.picked(ctx); err != nil {
+	if err := w.picked(ctx, opts); err != nil {
 		return nil, err
 	}
 	return plainStreamer(ctx, desc, cc, method, opts...)
@@ -200,24 +203,12 @@ type result struct {
 
 // makeRPC makes an RPC of the kind, with one request, or all of them if the client streams.
 func (w *world) makeRPC(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
-	r := new(result)
-	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.OnFinish(func(err error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.finished = append(r.finished, err)
-	}))
+	s, r := w.open(ctx, k, method, opts, requests[0])
 	defer func() { // The last of OnFinish is seen by the caller.
 		r.mu.Lock()
 		defer r.mu.Unlock()
 	}()
-	if k.desc == nil {
-		reply := new(wrapperspb.BytesValue)
-		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, w.invoker, opts)
-		r.replies = []string{string(reply.GetValue())}
-		return r
-	}
-	var s grpc.ClientStream
-	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, w.streamer, opts); r.err != nil {
+	if s == nil {
 		return r
 	}
 	if !k.desc.ClientStreams {
@@ -232,20 +223,45 @@ func (w *world) makeRPC(ctx context.Context, k kind, method string, requests []s
 			break
 		}
 	}
-	if r.err = s.CloseSend(); r.err != nil {
-		return r
+	if r.err = s.CloseSend(); r.err == nil {
+		r.read(s, k)
 	}
+	return r
+}
+
+// open begins an RPC of the kind. One that is unary, with the given request, or that fails ends with that, and s is nil.
+func (w *world) open(ctx context.Context, k kind, method string, opts []grpc.CallOption, request string) (s grpc.ClientStream, r *result) {
+	r = new(result)
+	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.OnFinish(func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.finished = append(r.finished, err)
+	}))
+	if k.desc == nil {
+		reply := new(wrapperspb.BytesValue)
+		r.err = w.s.Unary(ctx, method, bytesOf(request), reply, w.cc, w.invoker, opts)
+		r.replies = []string{string(reply.GetValue())}
+		return nil, r
+	}
+	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, w.streamer, opts); r.err != nil {
+		return nil, r
+	}
+	return s, r
+}
+
+// read reads the response of a stream.
+func (r *result) read(s grpc.ClientStream, k kind) {
 	for {
 		reply := new(wrapperspb.BytesValue)
 		if err := s.RecvMsg(reply); err != nil {
 			if err != io.EOF {
 				r.err = err
 			}
-			return r
+			return
 		}
 		r.replies = append(r.replies, string(reply.GetValue()))
 		if !k.desc.ServerStreams {
-			return r
+			return
 		}
 	}
 }

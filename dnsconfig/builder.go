@@ -79,13 +79,9 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	if !lookUp {
 		return dns.Build(dnsTarget(target), cc, opts)
 	}
-	return newJoint(jointConfig{
-		cc:      cc,
-		target:  target,
-		opts:    opts,
-		dns:     dns,
-		lookup:  lookup,
-		name:    Prefix + host,
-		options: b.options.withDefaults(),
-	})
+	j := &joint{cc: cc, target: target, options: b.options.withDefaults()}
+	if err := j.start(dns, lookup, host, opts); err != nil {
+		return nil, err
+	}
+	return j, nil
 }

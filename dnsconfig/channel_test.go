@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/dynxds/dynxds/dnsconfig"
+	_ "github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -191,9 +191,4 @@ func TestIdleChannelKeepsItsDraw(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestSchemeIsRegistered(t *testing.T) {
-	t.Parallel()
-	xdstest.Equal(t, "scheme", "dnsconfig", dnsconfig.NewBuilder(dnsconfig.Options{}).Scheme())
 }

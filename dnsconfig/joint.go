@@ -8,20 +8,12 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-type jointConfig struct {
-	cc      resolver.ClientConn
-	target  resolver.Target
-	opts    resolver.BuildOptions
-	dns     resolver.Builder
-	lookup  lookupFunc
-	name    string
-	options Options
-}
-
 // joint is the resolver of one channel: it joins the addresses of gRPC's "dns" resolver, whose
 // resolver.ClientConn it is, with the service config of the TXT records.
 type joint struct {
-	jointConfig
+	cc        resolver.ClientConn
+	target    resolver.Target
+	options   Options
 	addresses resolver.Resolver
 	texts     *watcher
 	cancel    context.CancelFunc // of texts
@@ -38,25 +30,25 @@ type joint struct {
 	logged     *Result
 }
 
-func newJoint(c jointConfig) (resolver.Resolver, error) {
-	j := &joint{jointConfig: c}
+// start begins to look up addresses, with dns, and the records of a host.
+func (j *joint) start(dns resolver.Builder, lookup lookupFunc, host string, opts resolver.BuildOptions) error {
 	var err error
-	if j.addresses, err = c.dns.Build(dnsTarget(c.target), clientConn{j}, c.opts); err != nil {
-		return nil, err
+	if j.addresses, err = dns.Build(dnsTarget(j.target), clientConn{j}, opts); err != nil {
+		return err
 	}
 	j.texts = &watcher{
-		name:     c.name,
-		lookup:   c.lookup,
-		client:   Client{Language: language, Hostname: c.options.Hostname, Draw: drawFor(c.opts)},
-		validate: func(text string) error { return c.cc.ParseServiceConfig(text).Err },
-		options:  c.options,
+		name:     Prefix + host,
+		lookup:   lookup,
+		client:   Client{Language: language, Hostname: j.options.Hostname, Draw: drawFor(opts)},
+		validate: func(text string) error { return j.cc.ParseServiceConfig(text).Err },
+		options:  j.options,
 		deliver:  j.onResult,
 		asked:    make(chan struct{}, 1),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j.cancel = cancel
 	j.running.Go(func() { j.texts.run(ctx) })
-	return j, nil
+	return nil
 }
 
 // ResolveNow implements resolver.Resolver.

@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
-	"weak"
 
 	"github.com/miekg/dns"
 	"google.golang.org/grpc/experimental/stats"
@@ -117,29 +115,6 @@ func TestDrawIsMadeOnceForAChannel(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(channels)
-}
-
-func TestDrawIsForgottenWithTheChannel(t *testing.T) {
-	t.Parallel()
-	c := new(recorder)
-	drawFor(resolver.BuildOptions{MetricsRecorder: c})
-	key := weak.Make((*byte)(unsafe.Pointer(c)))
-	kept := func() bool {
-		draws.mu.Lock()
-		defer draws.mu.Unlock()
-		_, ok := draws.channels[key]
-		return ok
-	}
-	if !kept() {
-		t.Fatal("the draw is not kept")
-	}
-	runtime.KeepAlive(c)
-	for ctx := testutils.Context(t); kept(); runtime.Gosched() {
-		runtime.GC()
-		if ctx.Err() != nil {
-			t.Fatal("the draw is kept without a channel")
-		}
-	}
 }
 
 func TestDrawOfNoChannel(t *testing.T) {

@@ -58,15 +58,6 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 	})
 }
 
-// TestOnlyRecordsWithTheAttributeCount, and strings of several records are not
-// joined.
-func TestOnlyRecordsWithTheAttributeCount(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.SetTXT(configName, []string{"v=spf1 -all"}, []string{"grpc_config=" + list(choice("a"))}, []string{`{"serviceConfig":{}}`})
-	xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
-}
-
 // TestResponsesOver512BytesComeByTCP: A2, "Open issues". EDNS0 lets a few more
 // fit into a UDP packet.
 func TestResponsesOver512BytesComeByTCP(t *testing.T) {
@@ -270,18 +261,6 @@ func TestEnvironmentSwitchesTheLookUpOff(t *testing.T) {
 	w.publish(choice("a"))
 	if got := configOf(w.resolve()); got != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
 		t.Errorf("service config %q", got)
-	}
-}
-
-func TestWithoutServiceConfigThereIsNoLookUp(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.publish(choice("a"))
-	w.SetA(name, "127.0.0.1")
-	cc := new(fakeChannel)
-	w.buildFor(cc, name, fast, resolver.BuildOptions{DisableServiceConfig: true})
-	if s := cc.await(t, "anything", anything); configOf(s) != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
-		t.Errorf("service config %q", configOf(s))
 	}
 }
 

@@ -3,11 +3,13 @@ package dnsconfig
 import (
 	"context"
 	"errors"
-	"math"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"time"
+
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // lookupFunc looks up the TXT records of a name; each is its character strings
@@ -50,7 +52,7 @@ func (w *watcher) run(ctx context.Context) {
 		ended := time.Now()
 		pause := w.options.MinInterval
 		if r.Outcome == OutcomeFailed {
-			pause = backoffAfter(failures)
+			pause = retries.After(failures, backoff.DefaultConfig)
 			failures++
 		} else {
 			failures = 0
@@ -76,20 +78,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// The backoff of gRPC's doc/connection-backoff.md.
-const (
-	backoffBase   = time.Second
-	backoffFactor = 1.6
-	backoffMax    = 2 * time.Minute
-	backoffJitter = 0.2
-)
-
-// backoffAfter returns the pause after a failure that follows n others.
-func backoffAfter(n int) time.Duration {
-	d := math.Min(float64(backoffBase)*math.Pow(backoffFactor, float64(n)), float64(backoffMax))
-	return time.Duration(d * (1 + backoffJitter*(2*rand.Float64()-1)))
 }
 
 func (w *watcher) look(ctx context.Context) *Result {

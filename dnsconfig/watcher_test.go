@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/backoff"
 )
 
 // The look-up errors that net.Resolver has.
@@ -141,13 +142,13 @@ func TestFailedLookUpIsRepeatedWithBackoff(t *testing.T) {
 		s.mu.Lock()
 		times := s.times
 		s.mu.Unlock()
-		want := backoffBase
+		want := backoff.DefaultConfig.BaseDelay
 		for i := 1; i < len(times); i++ {
 			pause := times[i] - times[i-1]
 			if low, high := want*79/100, want*121/100; pause < low || pause > high {
 				t.Errorf("pause %d is %v, want %v give or take 20%%", i, pause, want)
 			}
-			want = min(time.Duration(float64(want)*backoffFactor), backoffMax)
+			want = min(time.Duration(float64(want)*backoff.DefaultConfig.Multiplier), backoff.DefaultConfig.MaxDelay)
 		}
 		if len(times) < 15 {
 			t.Errorf("%d look-ups in 20 minutes", len(times))
@@ -163,7 +164,7 @@ func TestFailedLookUpIsRepeatedWithBackoff(t *testing.T) {
 		}
 		s.outcomes()
 		s.answer(good, nil)
-		time.Sleep(backoffMax * 16 / 10)
+		time.Sleep(backoff.DefaultConfig.MaxDelay * 16 / 10)
 		s.expect(t, "after the outage", OutcomeChosen, OutcomeChosen)
 	})
 }

@@ -39,8 +39,8 @@
 // replaced by an invalid one) takes its constraints with it. xdsclient answers in bounded
 // time, and so a scope does not wait forever.
 //
-// The log warns of constraints without effect: those for a type that is no resource type
-// (TP2's own text has two), and those for a server that does not support constraints.
+// The log warns of constraints without effect: those for a server that does not support constraints, and those of the
+// bootstrap for a type that is not of xDS. (Of a DPDS resource, xdsclient lists what is ignored.)
 //
 // # Moves
 //

@@ -17,34 +17,6 @@ func acquire(t *testing.T, node string) (*dpdswrapper.Wrapper, func()) {
 	return w, release
 }
 
-// Channels with equal bootstraps share one wrapper, as they share one client.
-func TestOneWrapperPerFingerprint(t *testing.T) {
-	t.Parallel()
-	one, releaseOne := acquire(t, "fingerprint")
-	same, releaseSame := acquire(t, "fingerprint")
-	other, releaseOther := acquire(t, "fingerprint 2")
-	if one != same {
-		t.Error("two wrappers for one fingerprint")
-	}
-	if one == other {
-		t.Error("one wrapper for two fingerprints")
-	}
-	releaseOne()
-	releaseOne()
-	again, releaseAgain := acquire(t, "fingerprint")
-	if again != same {
-		t.Error("the wrapper is not kept while it is held")
-	}
-	releaseSame()
-	releaseAgain()
-	releaseOther()
-	fresh, releaseFresh := acquire(t, "fingerprint")
-	defer releaseFresh()
-	if fresh == one {
-		t.Error("the wrapper of a closed client is reused")
-	}
-}
-
 func TestAcquire(t *testing.T) {
 	t.Parallel()
 	cfg := config(`"node": {"id": "acquire"}`)

@@ -31,13 +31,15 @@ type scope struct {
 	current map[*xdsclient.ResourceType]dynparam.Constraints
 
 	// Of the DPDS resource, if there is one:
-	resource    string // its name
+	resource    string // its name, or ""
 	constraints dynparam.ByType
-	warned      string // the last logged warning
 	leave       func() // stops its watch
 }
 
 func newScope(w *wrapper, resource string) *scope {
+	if resource == "" {
+		return &scope{wrapper: w, phase: scopeAnswered}
+	}
 	s := &scope{wrapper: w, resource: resource}
 	s.leave = w.below.WatchLocator(xdsresource.DynamicParameterConstraintsType, resource, dynparam.Constraints{}, s)
 	return s
@@ -82,7 +84,7 @@ func (s *scope) due() (list []*watch) {
 	return list
 }
 
-// remove removes a watch that has stopped. A scope closes with its last watch.
+// remove removes a watch that has stopped. A scope with a DPDS resource closes with its last watch.
 func (s *scope) remove(x *watch) {
 	last := len(s.watches) - 1
 	s.watches[x.index] = s.watches[last]
@@ -105,11 +107,7 @@ func (s *scope) ResourceChanged(value any, err error, done func()) {
 	if err == nil {
 		constraints = value.(*xdsresource.DynamicParameterConstraintsMap).Constraints
 	}
-	strange := strangeTypes(constraints)
-	now, warn := s.answer(constraints, strange)
-	if warn {
-		logger.Warningf("DPDS resource %q has constraints without effect: %s", s.resource, strange)
-	}
+	now := s.answer(constraints)
 	if err != nil {
 		logger.Warningf("Resources are requested without the constraints of DPDS resource %q: %v", s.resource, err)
 	}
@@ -125,16 +123,14 @@ func (s *scope) AmbientError(err error, done func()) {
 	logger.Warningf("DPDS resource %q keeps its constraints: %v", s.resource, err)
 }
 
-// answer sets the constraints of the DPDS resource, and the warning about their types. It
-// returns the constraints of all types if watches have started or moved, and whether the warning
-// has to be logged.
-func (s *scope) answer(constraints dynparam.ByType, strange string) (now []string, warn bool) {
+// answer sets the constraints of the DPDS resource. It returns the constraints of all types if watches have started or
+// moved.
+func (s *scope) answer(constraints dynparam.ByType) (now []string) {
 	w := s.wrapper
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	warn, s.warned = strange != "" && strange != s.warned, strange
 	if s.phase == scopeClosed || s.phase == scopeAnswered && s.constraints.Equal(constraints) {
-		return nil, warn
+		return nil
 	}
 	s.phase, s.constraints = scopeAnswered, constraints
 	due := s.due()
@@ -144,5 +140,5 @@ func (s *scope) answer(constraints dynparam.ByType, strange string) (now []strin
 			now = append(now, t.Name+" "+c.String())
 		}
 	}
-	return now, warn
+	return now
 }

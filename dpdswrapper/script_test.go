@@ -1,7 +1,6 @@
 package dpdswrapper_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -21,29 +20,15 @@ type script struct {
 
 // TestScript runs the cases of testdata/watches.txt, which describes its steps.
 func TestScript(t *testing.T) {
-	t.Parallel()
-	const file = "testdata/watches.txt"
-	head, cases, _ := strings.Cut(golden.Read(t, file), "== ")
-	got := head
-	for _, c := range strings.Split(cases, "\n== ") {
-		title, steps, _ := strings.Cut(c, "\n")
-		t.Run(title, func(t *testing.T) {
-			s := &script{above: map[string]*crowd{}, stops: map[string]func(){}, below: map[string][]*fakeWatch{}}
-			got += "== " + title + "\n"
-			for line := range strings.Lines(steps) {
-				step, _, _ := strings.Cut(strings.TrimSpace(line), "->")
-				if step = strings.TrimSpace(step); step == "" {
-					continue
-				}
-				if s.fixture == nil {
-					s.fixture = newFixture(t, bootstraps[step]...)
-				}
-				got += strings.TrimRight(fmt.Sprintf("%-36s -> %s", step, s.run(strings.Fields(step))), " ") + "\n"
+	golden.Scripts(t, "testdata/watches.txt", 36, func(t testing.TB) func(string) string {
+		s := &script{above: map[string]*crowd{}, stops: map[string]func(){}, below: map[string][]*fakeWatch{}}
+		return func(step string) string {
+			if s.fixture == nil {
+				s.fixture = newFixture(t, bootstraps[step]...)
 			}
-			got += "\n"
-		})
-	}
-	golden.Check(t, file, strings.TrimRight(got, "\n")+"\n")
+			return s.run(strings.Fields(step))
+		}
+	})
 }
 
 // bootstraps are what the bootstrap has, by the first step.

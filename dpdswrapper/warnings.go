@@ -1,7 +1,6 @@
 package dpdswrapper
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,28 +14,14 @@ import (
 // Constraints without effect are no error: watches get resources, but not the intended ones.
 // So the log warns of them.
 
-// strangeTypes lists the types of constraints that are no resource types of xDS, or returns "".
-func strangeTypes(constraints dynparam.ByType) string {
-	const limit = 10
-	var list []string
-	more := 0
-	for _, name := range constraints.Types() {
-		known, err := xdsname.CheckType(name)
-		switch {
-		case known && err == nil, name == dynparam.AnyType:
-			continue
-		case len(list) == limit:
-			more++
-		case err != nil:
-			list = append(list, err.Error())
-		default:
-			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: the constraints only apply if the program watches it with an xdsclient.ResourceType of its own", faults.Quote(name)))
+// warnOfTypes warns of constraints in the bootstrap for types that are not of xDS. Those of a DPDS resource are in
+// its Ignored, which xdsclient logs.
+func warnOfTypes(cfg *bootstrap.Config) {
+	for _, name := range cfg.Constraints.Types() {
+		if known, _ := xdsname.CheckType(name); !known && name != dynparam.AnyType {
+			logger.Warningf("xDS bootstrap %s: dynamic_parameter_constraints: %s", cfg.Source, xdsname.OfProgram(name))
 		}
 	}
-	if more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(list, "; ")
 }
 
 // warnOfServers warns of management servers that do not support the constraints of DPDS for

@@ -6,13 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/prototext"
-
 	"github.com/dynxds/dynxds/dpdswrapper"
-	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -26,46 +21,6 @@ func warns(t *testing.T, n int, texts ...string) {
 	if got := logged.Count(texts...); got != n {
 		t.Errorf("there are %d warnings with %q, want %d", got, texts, n)
 	}
-}
-
-// fromServer are constraints as a DPDS resource may have them.
-func fromServer(t *testing.T, types ...string) dynparam.ByType {
-	t.Helper()
-	var text strings.Builder
-	for _, typ := range types {
-		fmt.Fprintf(&text, `resource_type_constraints { key: %q value { key_constraints { key: "k" value { constraints { value: "v" } } } } }`, typ)
-	}
-	m := new(dynamicparamspb.DynamicParameterConstraintsMap)
-	if err := prototext.Unmarshal([]byte(text.String()), m); err != nil {
-		t.Fatal(err)
-	}
-	return must(dynparam.ByTypeFromProto(m))
-}
-
-// TP2, "Selecting Cluster Based on ACL", has a type that no resource is of. What the
-// control plane intends to keep from the client by such constraints reaches it.
-func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
-	t.Parallel()
-	id := fmt.Sprintf("for-test-of-warnings-%d-", runs.Add(1))
-	f := newFixture(t, `"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://a/`+xdsname.ConstraintsMap+`/`+id+`"}}`)
-	const wrong = "envoy.config.cluster.v3.RouteConfiguration"
-	f.Watch(xdsresource.ListenerType, listenerA, new(above))
-	f.dpds(id, fromServer(t, listenerType, clusterType))
-	warns(t, 0, id)
-
-	f.dpds(id, fromServer(t, wrong, listenerType, "acme.v1.Thing"))
-	warns(t, 1, id, `"`+wrong+`"`, `did you mean "envoy.config.route.v3.RouteConfiguration"?`, `"acme.v1.Thing"`, "ResourceType")
-	warns(t, 0, id, `"`+listenerType+`"`)
-	// The others hold.
-	f.expect("+DPDS "+id, "[", "+Listener "+listenerA+" {k=v}", "]")
-
-	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
-	warns(t, 1, id, wrong) // it was logged already
-	f.dpds(id, fromServer(t, xdsname.ConstraintsMap))
-	warns(t, 1, id, xdsname.ConstraintsMap+`", which is asked for without constraints`)
-	f.find("DPDS").change(nil, errDoesNotExist)
-	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
-	warns(t, 2, id, wrong)
 }
 
 func serverEntry(uri string, features ...string) string {

@@ -25,7 +25,6 @@ type watch struct {
 	scope *scope
 	index int  // in scope.watches, -1 if the watch has stopped
 	leg   *leg // the running one; nil while the DPDS resource is awaited, and after the end
-	first leg  // most watches have no other
 	from  *leg // whose resource, or whole collection, the layer above has; nil for none
 }
 
@@ -40,11 +39,7 @@ type leg struct {
 // start starts a leg with the given constraints, and then ends the old one. The caller holds
 // wrapper.mu.
 func (x *watch) start(constraints dynparam.Constraints) {
-	before, l := x.leg, &x.first
-	if before != nil {
-		l = new(leg)
-	}
-	l.watch, l.constraints = x, constraints
+	before, l := x.leg, &leg{watch: x, constraints: constraints}
 	x.leg = l
 	if x.collection != nil {
 		l.stop = x.below.WatchCollectionLocator(x.typ, x.name, constraints, (*collectionLeg)(l))

@@ -23,8 +23,7 @@ type wrapper struct {
 	mu     sync.Mutex        // guards what follows and everything that is reached from it
 	own    dynparam.ByType   // configured, merged with those set at run time
 	warned bool              // whether some were set at run time, and servers checked for them
-	free   *scope            // of the names without DPDS
-	scopes map[string]*scope // by DPDS resource, while they have watches
+	scopes map[string]*scope // by DPDS resource, "" for none
 }
 
 // newWrapper returns a wrapper that is not shared; see acquireWrapper.
@@ -42,13 +41,10 @@ func newWrapper(below xdsclient.LocatorClient) *wrapper {
 			w.dpds[name] = a.DynamicParameterConstraintsResource
 		}
 	}
-	w.free = &scope{wrapper: w, phase: scopeAnswered}
+	warnOfTypes(below.Bootstrap())
 	warnOfServers(below.Bootstrap())
 	if !configured.Equal(dynparam.ByType{}) {
 		warnOfOwn(below.Bootstrap(), "dynamic_parameter_constraints and node_metadata_constraints")
-	}
-	if strange := strangeTypes(configured); strange != "" {
-		logger.Warningf("xDS bootstrap %s: dynamic_parameter_constraints: %s", below.Bootstrap().Source, strange)
 	}
 	return w
 }
@@ -69,7 +65,7 @@ func (w *wrapper) setConstraints(constraints dynparam.ByType) {
 	first := !w.warned && !constraints.Equal(dynparam.ByType{})
 	w.warned = w.warned || first
 	w.own = w.configured.Merge(constraints)
-	due := w.free.due()
+	var due []*watch
 	for _, resource := range slices.Sorted(maps.Keys(w.scopes)) {
 		due = append(due, w.scopes[resource].due()...)
 	}
@@ -94,19 +90,14 @@ func (w *wrapper) start(due []*watch) {
 
 // scopeOf returns the scope of a name, which it creates if needed. The caller holds mu.
 func (w *wrapper) scopeOf(name string) *scope {
-	if len(w.dpds) == 0 {
-		return w.free
+	resource := ""
+	if len(w.dpds) > 0 {
+		if n, err := xdsname.Parse(name); err == nil && n.NewStyle {
+			resource = w.dpds[n.Authority]
+		}
 	}
-	n, err := xdsname.Parse(name)
-	if err != nil || !n.NewStyle {
-		return w.free
-	}
-	resource, ok := w.dpds[n.Authority]
-	if !ok {
-		return w.free
-	}
-	s, ok := w.scopes[resource]
-	if !ok {
+	s := w.scopes[resource]
+	if s == nil {
 		s = newScope(w, resource)
 		w.scopes[resource] = s
 	}

@@ -2,12 +2,10 @@ package e2e_test
 
 import (
 	"context"
-	"net"
 	"runtime"
 	"sync/atomic"
 	"testing"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	authzpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	authpb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
@@ -15,60 +13,73 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// authorizer decides on RPCs: it denies those with the header "deny".
-type authorizer struct {
-	authpb.UnimplementedAuthorizationServer
+// sideService is a server that filters ask. It counts the connections to it, and waits for their end.
+type sideService struct {
 	noStats
-	addr                string
-	asked, opened, open atomic.Int64 // RPCs; connections
+	addr         string
+	opened, open atomic.Int64
 }
 
-func startAuthorizer(t testing.TB) *authorizer {
+func startSide(t testing.TB, register func(*grpc.Server)) *sideService {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	a := &authorizer{addr: listener.Addr().String()}
-	server := grpc.NewServer(grpc.StatsHandler(a))
-	authpb.RegisterAuthorizationServer(server, a)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
-	t.Cleanup(func() {
-		a.awaitClosed(t)
-		server.Stop()
-		<-done
-	})
-	return a
+	s := new(sideService)
+	server := grpc.NewServer(grpc.StatsHandler(s))
+	register(server)
+	s.addr = xdstest.Serve(t, nil, server)
+	t.Cleanup(func() { s.awaitClosed(t) })
+	return s
 }
 
 // awaitClosed waits until clients have closed their connections, as they do when the garbage collector has noticed that
 // nothing uses them.
-func (a *authorizer) awaitClosed(t testing.TB) {
+func (s *sideService) awaitClosed(t testing.TB) {
 	t.Helper()
-	for ctx := testutils.Context(t); a.open.Load() > 0; runtime.GC() {
+	for ctx := testutils.Context(t); s.open.Load() > 0; runtime.GC() {
 		if ctx.Err() != nil {
-			t.Fatal("nothing uses the connection to the authorizer, and it is open")
+			t.Fatal("nothing uses the connection to the service, and it is open")
 		}
 	}
 }
 
-func (a *authorizer) HandleConn(_ context.Context, s stats.ConnStats) {
-	switch s.(type) {
+func (s *sideService) HandleConn(_ context.Context, event stats.ConnStats) {
+	switch event.(type) {
 	case *stats.ConnBegin:
-		a.opened.Add(1)
-		a.open.Add(1)
+		s.opened.Add(1)
+		s.open.Add(1)
 	case *stats.ConnEnd:
-		a.open.Add(-1)
+		s.open.Add(-1)
 	}
+}
+
+func (s *sideService) target() string { return "passthrough:///" + s.addr }
+
+// allowed has the services in allowed_grpc_services.
+func allowed[S interface{ target() string }](all ...S) testutils.BootstrapOption {
+	services := map[string]any{}
+	for _, s := range all {
+		services[s.target()] = map[string]any{"channel_creds": []any{map[string]any{"type": "insecure"}}}
+	}
+	return testutils.TopLevel("allowed_grpc_services", services)
+}
+
+// authorizer decides on RPCs: it denies those with the header "deny".
+type authorizer struct {
+	authpb.UnimplementedAuthorizationServer
+	*sideService
+	asked atomic.Int64
+}
+
+func startAuthorizer(t testing.TB) *authorizer {
+	t.Helper()
+	a := new(authorizer)
+	a.sideService = startSide(t, func(server *grpc.Server) { authpb.RegisterAuthorizationServer(server, a) })
+	return a
 }
 
 func (a *authorizer) Check(_ context.Context, request *authpb.CheckRequest) (*authpb.CheckResponse, error) {
@@ -81,21 +92,10 @@ func (a *authorizer) Check(_ context.Context, request *authpb.CheckRequest) (*au
 	return with(new(authpb.CheckResponse), `ok_response { headers { header { key: "who" raw_value: "app" } } response_headers_to_add { header { key: "checked" raw_value: "yes" } } }`), nil
 }
 
-func (a *authorizer) target() string { return "passthrough:///" + a.addr }
-
 // config is an ExtAuthz that asks the authorizer.
 func (a *authorizer) config(fields string) *authzpb.ExtAuthz {
 	pb := with(new(authzpb.ExtAuthz), `grpc_service { google_grpc { target_uri: %q } }`, a.target())
 	return with(pb, "%s", fields)
-}
-
-// allowed has the authorizers in allowed_grpc_services.
-func allowed(all ...*authorizer) testutils.BootstrapOption {
-	services := map[string]any{}
-	for _, a := range all {
-		services[a.target()] = map[string]any{"channel_creds": []any{map[string]any{"type": "insecure"}}}
-	}
-	return testutils.TopLevel("allowed_grpc_services", services)
 }
 
 // gRFC A92, "Filter Behavior": the service is asked when an RPC starts. It can change metadata and response headers of an RPC
@@ -123,68 +123,4 @@ func TestExtAuthzEndToEnd(t *testing.T) {
 	r := callFor(testutils.Context(t), cc, unary)
 	checkStatus(t, r.err, codes.Aborted)
 	xdstest.Equal(t, "response header", 0, len(r.header["checked"])+len(r.trailer["checked"]))
-}
-
-// gRFC A102, "Security Considerations", and A92, "Override Configuration".
-func TestExtAuthzConfigurations(t *testing.T) {
-	t.Parallel()
-	const plugin = `grpc_service { google_grpc { channel_credentials_plugin {
-		[type.googleapis.com/envoy.extensions.grpc_service.channel_credentials.insecure.v3.InsecureCredentials] {} } } }`
-	for _, test := range []struct {
-		name      string
-		features  []string
-		bootstrap bool // allows it
-		fields    string
-		override  proto.Message
-		asked     int64
-		code      codes.Code
-		text      string // of the error
-	}{
-		{name: "allowed by the bootstrap", bootstrap: true, asked: 1},
-		{name: "not allowed", fields: plugin, code: codes.Unavailable, text: "is not in allowed_grpc_services of the bootstrap"},
-		{name: "from a trusted server", features: []string{"trusted_xds_server"}, fields: plugin, asked: 1},
-		{name: "from a trusted server, without credentials", features: []string{"trusted_xds_server"}, bootstrap: true, code: codes.Unavailable,
-			text: "grpc_service.google_grpc.channel_credentials_plugin: must have credentials of a type that this program supports"},
-		{name: "disabled by the route", bootstrap: true, override: &routepb.FilterConfig{Disabled: true}},
-		{name: "disabled is ignored in ExtAuthzPerRoute", bootstrap: true, override: with(new(authzpb.ExtAuthzPerRoute), `disabled: true`), asked: 1},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			m, backend, a := newMesh(t, test.features...), testutils.StartBackend(t, "b"), startAuthorizer(t)
-			overrides := map[string]proto.Message{}
-			if test.override != nil {
-				overrides["authz"] = test.override
-			}
-			m.serveFilters(backend, overrides, xdsmsg.Filter("authz", a.config(test.fields)))
-			var options []testutils.BootstrapOption
-			if test.bootstrap {
-				options = append(options, allowed(a))
-			}
-			_, err := call(testutils.Context(t), dialWith(t, "xds:///"+service, m.bootstrap(options...)), unary)
-			if test.code == codes.OK {
-				xdstest.NoError(t, err)
-			} else {
-				checkStatus(t, err, test.code, test.text)
-			}
-			xdstest.Equal(t, "RPCs that the service was asked about", test.asked, a.asked.Load())
-		})
-	}
-}
-
-// gRFC A92, "ExtAuthz Side Channel": an update recreates the channel only if the target or the credentials change.
-func TestExtAuthzSideChannelOverUpdates(t *testing.T) {
-	t.Parallel()
-	m, backend, first, second := newMesh(t), testutils.StartBackend(t, "b"), startAuthorizer(t), startAuthorizer(t)
-	cc := dialWith(t, "xds:///"+service, m.bootstrap(allowed(first, second)))
-	update := func(a *authorizer, who string) {
-		t.Helper()
-		m.serveFilters(backend, nil, xdsmsg.Filter("authz", a.config(`failure_mode_allow: true decoder_header_mutation_rules { disallow_expression { regex: "`+who+`" } }`)))
-	}
-	update(first, "other")
-	xdstest.NoError(t, callFor(testutils.Context(t), cc, unary).err)
-	update(first, "who")
-	until(t, cc, "without the header", func(string, error) bool { return backend.Last().Metadata["who"] == nil })
-	xdstest.Equal(t, "connections", 1, first.opened.Load())
-	update(second, "other")
-	until(t, cc, "went by the other service", func(string, error) bool { return second.asked.Load() > 0 })
-	first.awaitClosed(t)
 }

@@ -129,8 +129,8 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		last := c.steady[0]
 		m.set(endpointsOf(name, last))
 		l.await(t, last)
-		l.stop(t)
-		t.Logf("seed %d: %d RPCs during %d updates", seed, l.total, updates)
+		l.Stop(t)
+		t.Logf("seed %d: %d updates", seed, updates)
 		if t.Failed() {
 			t.Errorf("again with -churn-seed=%d", seed)
 		}
@@ -139,6 +139,44 @@ func TestChurnFailsNoRPC(t *testing.T) {
 				t.Errorf("backend %s got no RPC", b.ID())
 			}
 		}
+	})
+}
+
+// atPriority1 is a locality of priority 1.
+func atPriority1(backends ...*testutils.Backend) xdsmsg.Locality {
+	l := xdsmsg.In("second", addrsOf(backends)...)
+	l.Priority = 1
+	return l
+}
+
+// No RPC fails while the priority in use is removed, which closes it at once (gRFC A115), and added again:
+// neither one in flight, nor a stream that is open, nor one that waits for the next priority to connect.
+func TestServingPriorityIsRemovedUnderLoad(t *testing.T) {
+	everyWay(t)
+	overLinks(t, func(t *testing.T) {
+		m := newMesh(t)
+		first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")
+		both := xdsmsg.Endpoints("cluster", xdsmsg.In("a", first.Addr()), atPriority1(second))
+		secondOnly := endpointsOf("cluster", second)
+		m.serve(service, "cluster", first)
+		cc := m.dialServing(both)
+		l := loadOn(t, cc, first)
+		open, err := openStream(testutils.Context(t), cc)
+		xdstest.NoError(t, err)
+		for range 3 {
+			m.set(secondOnly)
+			l.await(t, second)
+			m.set(both)
+			l.await(t, first)
+		}
+		for range 20 { // faster than the client connects
+			m.set(secondOnly)
+			m.set(both)
+		}
+		m.set(secondOnly)
+		l.await(t, second)
+		l.Stop(t)
+		end(t, open)
 	})
 }
 
@@ -178,46 +216,8 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 				order.then(m, after)
 				resume()
 				l.await(t, after)
-				l.stop(t)
+				l.Stop(t)
 			})
 		}
-	})
-}
-
-// atPriority1 is a locality of priority 1.
-func atPriority1(backends ...*testutils.Backend) xdsmsg.Locality {
-	l := xdsmsg.In("second", addrsOf(backends)...)
-	l.Priority = 1
-	return l
-}
-
-// No RPC fails while the priority in use is removed, which closes it at once (gRFC A115), and added again:
-// neither one in flight, nor a stream that is open, nor one that waits for the next priority to connect.
-func TestServingPriorityIsRemovedUnderLoad(t *testing.T) {
-	everyWay(t)
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")
-		both := xdsmsg.Endpoints("cluster", xdsmsg.In("a", first.Addr()), atPriority1(second))
-		secondOnly := endpointsOf("cluster", second)
-		m.serve(service, "cluster", first)
-		cc := m.dialServing(both)
-		l := loadOn(t, cc, first)
-		open, err := openStream(testutils.Context(t), cc)
-		xdstest.NoError(t, err)
-		for range 3 {
-			m.set(secondOnly)
-			l.await(t, second)
-			m.set(both)
-			l.await(t, first)
-		}
-		for range 20 { // faster than the client connects
-			m.set(secondOnly)
-			m.set(both)
-		}
-		m.set(secondOnly)
-		l.await(t, second)
-		l.stop(t)
-		end(t, open)
 	})
 }

@@ -123,7 +123,7 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 			m.set(clusterKinds[i].of(next, target))
 			l.await(t, next)
 		}
-		l.stop(t)
+		l.Stop(t)
 	})
 }
 
@@ -148,7 +148,7 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 		l.await(t, a, b)
 		zone.SetA(name, "127.0.0.2")
 		l.await(t, b)
-		l.stop(t)
+		l.Stop(t)
 	})
 }
 
@@ -168,16 +168,6 @@ func TestLogicalDNSFollowsDNS(t *testing.T) {
 	a.Stop()
 	untilReached(t, cc, b)
 	mustReach(t, cc, unary, b)
-}
-
-// gRFC A61: an address of the other family that leads nowhere does no harm.
-func TestLogicalDNSIsDualStack(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	name, target := inZone(t, backend)
-	zone.SetAAAA(name, "2001:db8::1")
-	m.set(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
-	mustReach(t, m.dial("xds:///"+service), unary, backend)
 }
 
 // A name that DNS cannot resolve fails the RPCs to its cluster, and no others. Once it is resolved, they
@@ -226,43 +216,6 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	}
 }
 
-// The purpose of gRFC A37: EDS with DNS to fall back to.
-func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
-	inOneWay(t, "endpoints fail, and no resource changes")
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		seen := new(connections)
-		primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
-		_, target := inZone(t, secondary)
-		m.set(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "eds", "dns"), clusterOf("eds", primary),
-			xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))
-		cc := m.dial("xds:///" + service)
-		mustReachByEachKind(t, cc, primary)
-		if n := seen.n.Load(); n != 0 {
-			t.Errorf("%d connections to a cluster that is not needed", n)
-		}
-		for range 2 {
-			primary.Stop()
-			untilReached(t, cc, secondary)
-			mustReachByEachKind(t, cc, secondary)
-			xdstest.NoError(t, primary.Restart())
-			l := startLoad(t, cc)
-			l.await(t, primary)
-			l.stop(t)
-		}
-		secondary.Stop()
-		primary.Stop()
-		ctx := testutils.Context(t)
-		for ctx.Err() == nil { // until both have been tried
-			_, err := call(ctx, cc, unary)
-			if status.Code(err) == codes.Unavailable && containsAll(err.Error(), `aggregate cluster "c"`, `cluster "dns"`) {
-				return
-			}
-		}
-		t.Error("no RPC failed with an error that names the aggregate cluster and the last one")
-	})
-}
-
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
 func TestAggregateChangesUnderLoad(t *testing.T) {
 	everyWay(t)
@@ -287,6 +240,6 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 			m.set(step.change)
 			l.await(t, step.want)
 		}
-		l.stop(t)
+		l.Stop(t)
 	})
 }

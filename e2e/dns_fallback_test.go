@@ -163,7 +163,7 @@ func TestFromDNSToXDS(t *testing.T) {
 		m.serve(target, "cluster", mesh)
 		m.restart()
 		load.await(t, mesh)
-		load.stop(t)
+		load.Stop(t)
 		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
 			t.Errorf("with the control plane: mode %v, %q", got.Mode, got.Reason)
 		}
@@ -187,43 +187,6 @@ func TestFromDNSToXDS(t *testing.T) {
 
 func dnsFallback(policy any) testutils.BootstrapOption {
 	return testutils.TopLevel("dns_fallback", policy)
-}
-
-// One channel has its Listener, the other is dialled after that was deleted.
-func TestTargetUnknownToTheControlPlane(t *testing.T) {
-	everyWay(t)
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t, failOnDataErrors)
-		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
-		_, target := inZone(t, byDNS)
-		m.serve(target, "cluster", mesh)
-		had := m.dial("xds:///" + target)
-		mustReach(t, had, unary, mesh)
-		m.Delete(t, xdsmsg.ListenerType, target)
-		untilFailed(t, had, "Listener", target)
-
-		later := m.dial("xds:///" + target)
-		load := loadOn(t, later, byDNS)
-		mustFail(t, had, "Listener", target)
-
-		m.set(xdsmsg.DefaultListener(target, target))
-		load.await(t, mesh)
-		load.stop(t)
-		mustReach(t, had, unary, mesh)
-	})
-}
-
-// By default an unreachable control plane is no reason to use DNS.
-func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.Stop()
-	backend := testutils.StartBackend(t, "b1")
-	_, target := inZone(t, backend)
-	mustFail(t, m.dial("xds:///"+target), m.Addr(), "connection refused")
-	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeUndecided || !strings.Contains(got.Reason, "connection refused") {
-		t.Errorf("mode %v, %q", got.Mode, got.Reason)
-	}
 }
 
 // Addresses from DNS are reached through the proxy. The address belongs to no host
@@ -269,50 +232,12 @@ func tunnel(w http.ResponseWriter, addr string) {
 
 // A channel that leaves its security to the control plane uses DNS only if the bootstrap says so explicitly.
 func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
-	t.Run("no bootstrap", func(t *testing.T) {
-		noBootstrap(t)
-		backend := testutils.StartBackend(t, "dns")
-		_, target := inZone(t, backend)
-		mustFail(t, dial(t, "xds:///"+target, xdsCreds(t)), "GRPC_XDS_BOOTSTRAP", "credentials/xds", "DNS")
-		if n := backend.Count(); n != 0 {
-			t.Errorf("%d RPCs went by DNS", n)
-		}
-	})
-	for _, tc := range []struct {
-		name string
-		opts []testutils.BootstrapOption
-		dns  bool
-	}{
-		{"default", nil, false},
-		{"null", []testutils.BootstrapOption{dnsFallback(nil)}, false},
-		{"not_found", []testutils.BootstrapOption{dnsFallback("not_found")}, true},
-		{"unavailable", []testutils.BootstrapOption{dnsFallback("unavailable")}, true},
-		{"never", []testutils.BootstrapOption{dnsFallback("never")}, false},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "dns")
-			_, target := inZone(t, backend)
-			m.serve(target, "c", testutils.StartBackend(t, "mesh"))
-			resolver := withBootstrap(t, m.bootstrap(tc.opts...))
-			// The client learns at once of the removal of a Listener that it had.
-			had := dial(t, "xds:///"+target, resolver)
-			backendFor(testutils.Context(t), t, had, unary)
-			m.Delete(t, xdsmsg.ListenerType, target)
-			until(t, had, "failed", func(_ string, err error) bool { return err != nil })
-			cc := dial(t, "xds:///"+target, resolver, xdsCreds(t))
-			if tc.dns {
-				mustReach(t, cc, unary, backend)
-				return
-			}
-			texts := []string{"Listener", target}
-			if tc.name != "never" {
-				texts = append(texts, "credentials/xds", "dns_fallback")
-			}
-			mustFail(t, cc, texts...)
-			if n := backend.Count(); n != 0 {
-				t.Errorf("%d RPCs went by DNS", n)
-			}
-		})
+	noBootstrap(t)
+	backend := testutils.StartBackend(t, "dns")
+	_, target := inZone(t, backend)
+	mustFail(t, dial(t, "xds:///"+target, xdsCreds(t)), "GRPC_XDS_BOOTSTRAP", "credentials/xds", "DNS")
+	if n := backend.Count(); n != 0 {
+		t.Errorf("%d RPCs went by DNS", n)
 	}
 }
 
@@ -344,5 +269,26 @@ func TestErrorsOfAChannelOnDNSSayWhy(t *testing.T) {
 		_, err = call(ctx, cc, k, grpc.WaitForReady(true))
 		cancel()
 		checkStatus(t, err, codes.DeadlineExceeded, "DNS", target, "GRPC_XDS_BOOTSTRAP")
+	}
+}
+
+// RPCs do not go around the mesh because its control plane does not answer for a Listener. They fail until it does.
+func TestSilentControlPlaneIsNoReasonForDNS(t *testing.T) {
+	everyWay(t)
+	t.Parallel()
+	m := newMesh(t)
+	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
+	_, target := inZone(t, byDNS)
+	m.serve(target, "cluster", mesh)
+	end := m.StallSends()
+	cc := m.dial("xds:///" + target)
+	mustFail(t, cc, "Listener", target, "did not send it within 15s")
+	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeUndecided {
+		t.Errorf("mode %v, %q", got.Mode, got.Reason)
+	}
+	end()
+	untilReached(t, cc, mesh)
+	if n := byDNS.Count(); n > 0 {
+		t.Errorf("%d RPCs went by DNS", n)
 	}
 }

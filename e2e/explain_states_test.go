@@ -148,14 +148,13 @@ func differs(e *explain.Explanation, address string, err error) string {
 	case got == codes.OK && e.Code != "":
 		return "the RPC is answered"
 	case got == codes.OK:
-		for i := range e.Clusters {
-			c := &e.Clusters[i]
-			if a := c.Assignment; a == nil || a.InUse < 0 || c.Share == 0 && e.Clusters[0].InUse != c.Name {
+		for _, c := range e.Clusters {
+			if a := c.Assignment; a == nil || a.InUse() == nil || c.Share == 0 && e.Clusters[0].InUse != c.Name {
 				continue
 			}
-			for _, l := range c.Assignment.Priorities[c.Assignment.InUse].Localities {
+			for _, l := range c.Assignment.InUse().Localities {
 				for _, endpoint := range l.Endpoints {
-					if endpoint.Address == address && endpoint.Usable && !endpoint.Ejected {
+					if endpoint.Addresses[0] == address && endpoint.Usable() && endpoint.Ejection == nil {
 						return ""
 					}
 				}

@@ -9,8 +9,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	rawpb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
-	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,16 +31,8 @@ func xdsCreds(t testing.TB) grpc.DialOption {
 	return grpc.WithTransportCredentials(creds)
 }
 
-func transportSocket(name string, config proto.Message) *corepb.TransportSocket {
-	return &corepb.TransportSocket{Name: name, ConfigType: &corepb.TransportSocket_TypedConfig{TypedConfig: xdsmsg.Any(config)}}
-}
-
 // tlsSocket asks for TLS with the roots of the system, which no server here satisfies.
 func tlsSocket() *corepb.TransportSocket { return xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "")) }
-
-func rawSocket() *corepb.TransportSocket {
-	return transportSocket("envoy.transport_sockets.raw_buffer", new(rawpb.RawBuffer))
-}
 
 func withSocket(c *clusterpb.Cluster, s *corepb.TransportSocket) *clusterpb.Cluster {
 	c.TransportSocket = s
@@ -77,76 +67,6 @@ func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 			}
 			t.Run("not opted in", func(t *testing.T) { mustReach(t, m.dial("xds:///"+service), unary, backend) })
 		})
-	}
-}
-
-// Which transport sockets ask for something other than plaintext. A Cluster that asks for what this client
-// does not support is NACKed, also for channels that would ignore it.
-func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
-	t.Parallel()
-	match := func(s *corepb.TransportSocket) *clusterpb.Cluster_TransportSocketMatch {
-		return &clusterpb.Cluster_TransportSocketMatch{Name: "a", TransportSocket: s}
-	}
-	for _, tc := range []struct {
-		name    string
-		cluster func(*clusterpb.Cluster)
-		fails   []string // nil: it serves
-		nacked  bool
-	}{
-		{"none", func(*clusterpb.Cluster) {}, nil, false},
-		{"raw_buffer", func(c *clusterpb.Cluster) { c.TransportSocket = rawSocket() }, nil, false},
-		{"raw_buffer, by name alone", func(c *clusterpb.Cluster) {
-			c.TransportSocket = &corepb.TransportSocket{Name: "envoy.transport_sockets.raw_buffer"}
-		}, nil, false},
-		{"raw_buffer, by type", func(c *clusterpb.Cluster) { c.TransportSocket = transportSocket("mine", new(rawpb.RawBuffer)) }, nil, false},
-		{"TLS by the name of raw_buffer", func(c *clusterpb.Cluster) {
-			c.TransportSocket = tlsSocket()
-			c.TransportSocket.Name = "envoy.transport_sockets.raw_buffer"
-		}, refusal, false},
-		{"without type and name", func(c *clusterpb.Cluster) { c.TransportSocket = new(corepb.TransportSocket) }, []string{"transport_socket.typed_config"}, true},
-		{"another type", func(c *clusterpb.Cluster) {
-			c.TransportSocket = transportSocket("envoy.transport_sockets.tls", new(tlspb.DownstreamTlsContext))
-		}, []string{"transport_socket.typed_config", "DownstreamTlsContext"}, true},
-		{"a match", func(c *clusterpb.Cluster) {
-			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{match(rawSocket()), match(tlsSocket())}
-		}, []string{"transport_socket_matches[1]"}, true},
-		{"matches for raw_buffer", func(c *clusterpb.Cluster) {
-			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{match(rawSocket())}
-		}, nil, false},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-			c := xdsmsg.EDSCluster("c", "")
-			tc.cluster(c)
-			m.serveCluster(c, backend)
-			cc, ignores := m.dial("xds:///"+service, xdsCreds(t)), m.dial("xds:///"+service)
-			if tc.fails == nil {
-				mustReach(t, cc, unary, backend)
-			} else {
-				mustFail(t, cc, append(tc.fails, `"c"`)...)
-			}
-			if tc.nacked {
-				mustFail(t, ignores, tc.fails...)
-			} else {
-				mustReach(t, ignores, unary, backend)
-			}
-		})
-	}
-}
-
-// A member of an aggregate cluster whose security cannot be met counts as one that fails.
-func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	secret, open := testutils.StartBackend(t, "secret"), testutils.StartBackend(t, "open")
-	m.set(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "secret", "open"),
-		askForTLS(clusterOf("secret", secret)), clusterOf("open", open))
-	cc := m.dial("xds:///"+service, xdsCreds(t))
-	mustReachByEachKind(t, cc, open)
-	m.set(xdsmsg.AggregateCluster("c", "secret"))
-	untilFailed(t, cc, refusal...)
-	if n := secret.Count(); n != 0 {
-		t.Errorf("%d RPCs went to the cluster that asks for TLS", n)
 	}
 }
 
@@ -219,32 +139,6 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 	}
 }
 
-// A Cluster that begins to ask for TLS and is rejected changes nothing, like any NACK (gRFC A88): RPCs go on in plaintext, unless the server
-// has fail_on_data_errors. docs/tasks/tls.md warns of this.
-func TestARejectedClusterDoesNotAddTLS(t *testing.T) {
-	t.Parallel()
-	for _, features := range [][]string{nil, {failOnDataErrors}} {
-		xdstest.Parallel(t, strings.Join(features, ""), func(t *testing.T) {
-			m, backend, after := newMesh(t, features...), testutils.StartBackend(t, "b1"), testutils.StartBackend(t, "b2")
-			m.set(chain(service, toCluster("c")), asking("c", nil, backend))
-			cc := m.dial("xds:///"+service, xdsCreds(t))
-			mustReach(t, cc, unary, backend)
-			m.set(asking("c", xdsmsg.UpstreamTLS("not-in-the-bootstrap", ""), backend))
-			if features != nil {
-				untilFailed(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name")
-				return
-			}
-			// When a later update is in use, the Cluster has been rejected.
-			m.set(clusterOf("other", after))
-			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute(emptyMethod, "other"), toCluster("c")))
-			for ctx := testutils.Context(t); after.Count() == 0; {
-				xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
-			}
-			mustReach(t, cc, unary, backend)
-		})
-	}
-}
-
 // Copies, further attempts and sessions are not sent in plaintext either.
 func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	t.Parallel()
@@ -294,4 +188,30 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 			t.Errorf("%d RPCs of a session went out in plaintext", n)
 		}
 	})
+}
+
+// A Cluster that begins to ask for TLS and is rejected changes nothing, like any NACK (gRFC A88): RPCs go on in plaintext, unless the server
+// has fail_on_data_errors. docs/tasks/tls.md warns of this.
+func TestARejectedClusterDoesNotAddTLS(t *testing.T) {
+	t.Parallel()
+	for _, features := range [][]string{nil, {failOnDataErrors}} {
+		xdstest.Parallel(t, strings.Join(features, ""), func(t *testing.T) {
+			m, backend, after := newMesh(t, features...), testutils.StartBackend(t, "b1"), testutils.StartBackend(t, "b2")
+			m.set(chain(service, toCluster("c")), asking("c", nil, backend))
+			cc := m.dial("xds:///"+service, xdsCreds(t))
+			mustReach(t, cc, unary, backend)
+			m.set(asking("c", xdsmsg.UpstreamTLS("not-in-the-bootstrap", ""), backend))
+			if features != nil {
+				untilFailed(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name")
+				return
+			}
+			// When a later update is in use, the Cluster has been rejected.
+			m.set(clusterOf("other", after))
+			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute(emptyMethod, "other"), toCluster("c")))
+			for ctx := testutils.Context(t); after.Count() == 0; {
+				xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
+			}
+			mustReach(t, cc, unary, backend)
+		})
+	}
 }

@@ -94,47 +94,7 @@ func TestTokensAreForTheClusterOfTheRPC(t *testing.T) {
 		l.await(t, b, c)
 		m.serveGCP(xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "none", Weight: 1})
 		l.await(t, a, none)
-		l.stop(t)
+		l.Stop(t)
 		xdstest.Equal(t, "requests for tokens", 3, asked.Load()-before)
 	})
-}
-
-// gRFC A83, "Filter Behavior", from the control plane to the end of the RPC.
-func TestGCPAuthenticationEndToEnd(t *testing.T) {
-	metadataServer(t)
-	for _, test := range []struct {
-		name    string
-		cluster func(secure, plain *testutils.Backend) []proto.Message
-		want    codes.Code
-		text    string
-	}{
-		{"an audience over an insecure connection", func(_, plain *testutils.Backend) []proto.Message {
-			return withAudience("for-a", asking("x", nil, plain))
-		}, codes.Unauthenticated, "insecure connection"},
-		{"no audience over an insecure connection", func(_, plain *testutils.Backend) []proto.Message {
-			return asking("x", nil, plain)
-		}, codes.OK, ""},
-		{"metadata of another type", func(secure, _ *testutils.Backend) []proto.Message {
-			c := asking("x", overTLS, secure)
-			with(c[0].(*clusterpb.Cluster), `metadata { filter_metadata { key: "gcp" value {} } }`)
-			return c
-		}, codes.Unavailable, "something else"},
-		{"the metadata server refuses", func(secure, _ *testutils.Backend) []proto.Message {
-			return withAudience("refused", asking("x", overTLS, secure))
-		}, codes.Unauthenticated, "403"},
-		{"the cluster does not exist", func(_, _ *testutils.Backend) []proto.Message { return nil }, codes.Unavailable, `"x"`},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			m := newSecureMesh(t)
-			m.set(test.cluster(m.wanting("secure", "for-a"), testutils.StartBackend(t, "plain")))
-			m.serveGCP(xdsmsg.Weighted{Cluster: "x", Weight: 1})
-			cc := m.dial()
-			for _, k := range kinds {
-				_, err := call(testutils.Context(t), cc, k)
-				if status.Code(err) != test.want || !strings.Contains(fmt.Sprint(err), test.text) {
-					t.Errorf("%v: %v, want %v with %q", k, err, test.want, test.text)
-				}
-			}
-		})
-	}
 }

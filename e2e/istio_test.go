@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
@@ -133,21 +131,6 @@ func TestIstioConfiguration(t *testing.T) {
 		if r.Err != nil {
 			t.Errorf("a NACK: %v", r)
 		}
-	}
-}
-
-// RPCs to a cluster that asks for security that this client does not support fail. None is sent in plaintext.
-func TestIstioSidecarSecurityFailsClosed(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	const cluster = "outbound|7070||echo.default.svc.cluster.local"
-	socket := istioResource(t, "istio-sidecar.json", "a cluster with automatic mTLS").(*clusterpb.Cluster)
-	endpoints := endpointsOf(cluster, backend)
-	endpoints.Endpoints[0].LbEndpoints[0].Metadata = &corepb.Metadata{}
-	cc := m.dialServing(chain(service, toCluster(cluster)), socket, endpoints)
-	untilFailed(t, cc, "transport_socket_matches")
-	if n := backend.Count(); n > 0 {
-		t.Errorf("%d RPCs were sent", n)
 	}
 }
 

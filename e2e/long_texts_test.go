@@ -103,16 +103,3 @@ func checkShort(t *testing.T, err error, want string) {
 		t.Errorf("an error of %d bytes, want %d at most and %q: %.3000q", len(message), 2*bounds.ErrorText+500, want, message)
 	}
 }
-
-// The body of a direct response is the message of the RPC's error as it stands, if it has 1 KiB at most.
-func TestBodyOfDirectResponseIsUnchanged(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the routes stay the same")
-	m := newMesh(t)
-	body := "closed\nfor \x1b[1mtoday\x1b[0m"
-	body += strings.Repeat(".", bounds.ErrorText-len(body))
-	m.serveRoute(routeOf(`match { prefix: "" } direct_response { status: 503 body { inline_string: %q } }`, body))
-	if err := invoke(testutils.Context(t), m.dial("xds:///"+service), "/svc/m"); status.Convert(err).Message() != body {
-		t.Errorf("got %q, want %q", status.Convert(err).Message(), body)
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"github.com/google/go-cmp/cmp"
@@ -195,43 +194,6 @@ func (m *meter) expect(t *testing.T, prefix string, want map[string]int64) {
 	m.Await(t, prefix+"* as wanted", func() bool { return maps.Equal(read(), want) })
 }
 
-const (
-	hereLabel    = `grpc.lb.locality={region="here", zone="z", sub_zone="s"}`
-	serviceLabel = "grpc.lb.backend_service=shop"
-	targetLabel  = "grpc.target=xds:///" + service
-)
-
-// serveHere serves a cluster "shop" in one locality.
-func (m *mesh) serveHere(c *clusterpb.Cluster, backends ...*testutils.Backend) {
-	m.t.Helper()
-	here := xdsmsg.In("z", addrsOf(backends)...)
-	here.Region, here.SubZone = "here", "s"
-	m.set(chain(service, toCluster("shop")), c, xdsmsg.Endpoints("shop", here))
-}
-
-// gRFC A94, "Proposal": the metrics of a connection that is made, lost, and cannot be made again.
-// Those of gRFC A78 for pick_first, which they replace, are not in the gRPC that this module needs.
-func TestMetricsOfSubchannels(t *testing.T) {
-	t.Parallel()
-	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newPolicyMeter()
-	m.serveHere(xdsmsg.EDSCluster("shop", ""), backend)
-	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
-	mustReach(t, cc, unary, backend)
-	labels := " " + targetLabel + " " + serviceLabel + " " + hereLabel
-	open := "open_connections " + targetLabel + " " + serviceLabel + " grpc.security_level=NoSecurity " + hereLabel
-	recorder.expect(t, "grpc.subchannel.", map[string]int64{"connection_attempts_succeeded" + labels: 1, open: 1})
-
-	backend.Stop()
-	recorder.Await(t, "a failed attempt", func() bool { return recorder.counts["grpc.subchannel.connection_attempts_failed"+labels] > 0 })
-	recorder.Change(func() {
-		for name, want := range map[string]int64{"disconnections" + labels: 1, open: 0, "connection_attempts_succeeded" + labels: 1} {
-			if got := recorder.counts["grpc.subchannel."+name]; got != want {
-				t.Errorf("%s is %d, want %d", name, got, want)
-			}
-		}
-	})
-}
-
 // rpcMeter collects dynxds's own metrics of RPCs, by "name [labels]".
 type rpcMeter struct {
 	*meter
@@ -282,7 +244,7 @@ func TestMetricsOfRPCs(t *testing.T) {
 	inOneWay(t, "RPCs are counted in the process, however it gets its configuration")
 	m, good, down := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "down")
 	down.Stop()
-	m.set(clustersOf(good, down), xdsmsg.AggregateCluster("any", "down", "good"),
+	m.set(clustersOf(good, down),
 		xdsmsg.EDSCluster("dropping", ""), with(endpointsOf("dropping", good), dropping, 100, "everything"),
 		xdsmsg.EDSCluster("second", ""), xdsmsg.Endpoints("second", xdsmsg.In("z", down.Addr()), atPriority1(good)))
 	retry := with(toCluster("good"), `route { retry_policy { retry_on: "unavailable" num_retries { value: 1 } } }`)
@@ -298,18 +260,10 @@ func TestMetricsOfRPCs(t *testing.T) {
 	}{
 		{"plain", toCluster("good"), "r", 0, codes.OK, map[string]int64{
 			`calls "r" "good" "0" "OK"`: 1, `call.duration "r" "good" "0"`: 1}},
-		{"nameless", toCluster("good"), "", 0, codes.OK, map[string]int64{
-			`calls "*" "good" "0" "OK"`: 1, `call.duration "*" "good" "0"`: 1}},
-		{"failed", toCluster("good"), "r", 1, codes.Unavailable, map[string]int64{
-			`calls "r" "good" "0" "UNAVAILABLE"`: 1, `call.duration "r" "good" "0"`: 1}},
 		{"retried", retry, "r", 1, codes.OK, map[string]int64{
 			`calls "r" "good" "0" "OK"`: 1, `call.duration "r" "good" "0"`: 1, `call.retries "r" "good" "0"`: 1}},
 		{"failover", toCluster("second"), "r", 0, codes.OK, map[string]int64{
 			`calls "r" "second" "1" "OK"`: 1, `call.duration "r" "second" "1"`: 1}},
-		{"aggregate", toCluster("any"), "r", 0, codes.OK, map[string]int64{
-			`calls "r" "good" "0" "OK"`: 1, `call.duration "r" "good" "0"`: 1}},
-		{"unreachable", toCluster("down"), "r", 0, codes.Unavailable, map[string]int64{
-			`calls "r" "down" "" "UNAVAILABLE"`: 1, `call.duration "r" "down" ""`: 1, `pick.failures "down" "unreachable"`: 1}},
 		{"dropped", toCluster("dropping"), "r", 0, codes.Unavailable, map[string]int64{
 			`calls "r" "dropping" "" "UNAVAILABLE"`: 1, `call.duration "r" "dropping" ""`: 1, `pick.failures "dropping" "dropped"`: 1}},
 		{"no route", xdsmsg.PathRoute("/other/Method", "good"), "r", 0, codes.Unavailable, map[string]int64{

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -54,23 +53,11 @@ func startRelay(t testing.TB, server *meshtest.Server, features []string, awayDe
 		},
 	})
 	xdstest.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
 	s := grpc.NewServer()
 	r.Register(s)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		if err := s.Serve(listener); err != nil {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() {
-		r.Close()
-		s.Stop()
-		<-served
-	})
-	return r, listener.Addr().String()
+	addr := xdstest.Serve(t, nil, s)
+	t.Cleanup(r.Close) // before the server's end
+	return r, addr
 }
 
 // RPCs stay on the old routes while a relay that has lost its control plane lacks what the new ones name, as
@@ -98,7 +85,7 @@ func TestNewRoutesWaitBehindARelayThatIsCutOff(t *testing.T) {
 		m.set(clusterOf("next", next))
 		m.RefuseStreams(nil)
 		load.await(t, next)
-		load.stop(t)
+		load.Stop(t)
 	})
 }
 

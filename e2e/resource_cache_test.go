@@ -117,7 +117,7 @@ func TestRPCsStartFromDisk(t *testing.T) {
 					c.restart()
 				}
 				load.await(t, current)
-				load.stop(t)
+				load.Stop(t)
 			})
 		}
 	})

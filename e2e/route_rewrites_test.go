@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"testing"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,9 +23,6 @@ var rewritingAuthority = []struct{ name, action string }{
 	{"host_rewrite_literal of a weighted cluster",
 		`weighted_clusters { clusters { name: "b" weight { value: 1 } host_rewrite_literal: "rewritten" } }`},
 }
-
-// autoHostRewrite makes a route take the authority from the endpoint.
-const autoHostRewrite = `route { auto_host_rewrite { value: true } }`
 
 // named are endpoints with a hostname.
 func named(cluster, hostname string, backend *testutils.Backend) *endpointpb.ClusterLoadAssignment {
@@ -94,38 +90,5 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// The hostname of a LOGICAL_DNS cluster's endpoint is the name with its port, whichever of its
-// addresses answers. In STRICT_DNS clusters, which Envoy has and the gRFC does not, it is the name,
-// unless the endpoint has a hostname of its own. (gRFC A81, "xDS Resource Validation".)
-func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		kind     clusterpb.Cluster_DiscoveryType
-		hostname string
-		want     func(name, target string) string
-	}{
-		{"LOGICAL_DNS", logicalDNS, "", func(_, target string) string { return target }},
-		{"LOGICAL_DNS beside a hostname", logicalDNS, "own.example", func(_, target string) string { return target }},
-		{"STRICT_DNS", strictDNS, "", func(name, _ string) string { return name }},
-		{"STRICT_DNS with a hostname", strictDNS, "own.example", func(string, string) string { return "own.example" }},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
-			name, target := inZone(t, backend)
-			zone.SetA(name, "127.0.0.9", "127.0.0.1") // no server listens at the first
-			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))
-			cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = test.hostname
-			cc := m.dialServing(chain(service, with(toCluster("c"), autoHostRewrite)), cluster)
-			eachKind(t, func(t *testing.T, k kind) {
-				mustReach(t, cc, k, backend)
-				if got, want := backend.Last().Authority, test.want(name, target); got != want {
-					t.Errorf("authority %q, want %q", got, want)
-				}
-			})
-		})
 	}
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	rpcload "github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -49,14 +47,14 @@ func withBootstrap(t testing.TB, bootstrap []byte) grpc.DialOption {
 	return grpc.WithResolvers(b)
 }
 
-// kind is one of the four kinds of RPC.
+// kind is the name of one of load.Kinds.
 type kind string
 
 const (
 	unary           kind = "unary"
 	serverStreaming kind = "server streaming"
 	clientStreaming kind = "client streaming"
-	bidiStreaming   kind = "bidirectional streaming"
+	bidiStreaming   kind = "bidirectional"
 )
 
 var kinds = []kind{unary, serverStreaming, clientStreaming, bidiStreaming}
@@ -94,50 +92,11 @@ func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
 
 // call makes one whole RPC and returns the id of the backend that answered.
 func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) (string, error) {
-	client := testgrpc.NewTestServiceClient(cc)
-	if k == unary {
-		var header metadata.MD
-		_, err := client.UnaryCall(ctx, new(testgrpc.SimpleRequest), append(opts, grpc.Header(&header))...)
-		return backendID(header), err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	switch k {
-	case serverStreaming:
-		request := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}, {Size: 2}}}
-		s, err := client.StreamingOutputCall(ctx, request, opts...)
-		if err != nil {
-			return "", err
-		}
-		return finish(s, 2)
-	case clientStreaming:
-		s, err := client.StreamingInputCall(ctx, opts...)
-		if err != nil {
-			return "", err
-		}
-		for range 2 {
-			if err := s.Send(new(testgrpc.StreamingInputCallRequest)); err != nil {
-				break // CloseAndRecv has the reason.
-			}
-		}
-		if _, err = s.CloseAndRecv(); err != nil {
-			return "", err
-		}
-		header, err := s.Header()
-		return backendID(header), err
-	default:
-		s, err := client.FullDuplexCall(ctx, opts...)
-		if err != nil {
-			return "", err
-		}
-		for range 2 {
-			if err := echo(s); err != nil {
-				return "", err
-			}
-		}
-		s.CloseSend()
-		return finish(s, 0)
-	}
+	i := slices.IndexFunc(rpcload.Kinds, func(of rpcload.Kind) bool { return of.Name == string(k) })
+	header, err := rpcload.Kinds[i].Do(ctx, testgrpc.NewTestServiceClient(cc), opts...)
+	return backendID(header), err
 }
 
 // duplex is a stream that a test holds open.
@@ -177,20 +136,6 @@ func end(t testing.TB, s duplex) {
 	if _, err := s.Recv(); err != io.EOF {
 		t.Errorf("the stream ended with %v", err)
 	}
-}
-
-// finish reads n messages and the end of the stream.
-func finish(s grpc.ServerStreamingClient[testgrpc.StreamingOutputCallResponse], n int) (string, error) {
-	for range n {
-		if _, err := s.Recv(); err != nil {
-			return "", err
-		}
-	}
-	if _, err := s.Recv(); err != io.EOF {
-		return "", fmt.Errorf("after the last message: %w", err)
-	}
-	header, err := s.Header()
-	return backendID(header), err
 }
 
 func backendID(header metadata.MD) string {
@@ -337,46 +282,19 @@ func (noStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 func (noStats) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // load is constant traffic of every kind on a channel.
-type load struct {
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+type load struct{ *rpcload.Load }
 
-	xdstest.State
-	total, failed int
-	errs          []string
-	seen          map[string]int // RPCs by backend since the last reset
-}
-
-// pace is the time between two RPCs of one kind of a load. Several loads run at a time, beside what they are for.
-const pace = 5 * time.Millisecond
-
-// startLoad runs one loop for each of the kinds until the load is stopped.
-func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
+func startLoad(t testing.TB, cc *grpc.ClientConn) load {
 	t.Helper()
 	if !isUnder(t, loopback) && !isUnder(t, slowLink) {
 		t.Fatal("a test in which no RPC may fail has to run over links with and without latency: see overLinks")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{cancel: cancel, seen: map[string]int{}}
-	for _, k := range kinds {
-		l.wg.Go(func() {
-			ticker := time.NewTicker(pace)
-			defer ticker.Stop()
-			for ctx.Err() == nil {
-				// The RPC's own context: stopping the load lets it end.
-				id, err := call(context.Background(), cc, k)
-				l.record(k, id, err)
-				<-ticker.C
-			}
-		})
-	}
-	t.Cleanup(func() { cancel(); l.wg.Wait() })
-	return l
+	return load{rpcload.Start(t, cc)}
 }
 
 // loadOn starts a load once the channel is connected, and waits until the backends answer
 // it.
-func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) *load {
+func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) load {
 	t.Helper()
 	first := backendFor(testutils.Context(t), t, cc, unary)
 	if !slices.ContainsFunc(backends, func(b *testutils.Backend) bool { return b.ID() == first }) {
@@ -387,52 +305,12 @@ func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) *
 	return l
 }
 
-func (l *load) record(k kind, id string, err error) {
-	l.Change(func() {
-		l.total++
-		if err == nil {
-			l.seen[id]++
-		} else if l.failed++; len(l.errs) < 5 {
-			l.errs = append(l.errs, fmt.Sprintf("%s: %v", k, err))
-		}
-	})
-}
-
 // await returns when the backends, and no others, have answered the last RPCs.
-func (l *load) await(t testing.TB, backends ...*testutils.Backend) {
+func (l load) await(t testing.TB, backends ...*testutils.Backend) {
 	t.Helper()
-	var want []string
-	for _, b := range backends {
-		want = append(want, b.ID())
+	ids := make([]string, len(backends))
+	for i, b := range backends {
+		ids[i] = b.ID()
 	}
-	slices.Sort(want)
-	l.Change(func() { clear(l.seen) })
-	var got []string
-	defer func() {
-		if t.Failed() {
-			l.Change(func() { t.Logf("the last RPCs were answered by %q; failures: %q", got, l.errs) })
-		}
-	}()
-	l.Await(t, fmt.Sprintf("RPCs that %q alone answer", want), func() bool {
-		answered := 0
-		for _, n := range l.seen {
-			answered += n
-		}
-		if answered < 40 {
-			return false
-		}
-		got = slices.Sorted(maps.Keys(l.seen))
-		clear(l.seen)
-		return slices.Equal(got, want)
-	})
-}
-
-// stop ends the load and checks that no RPC failed.
-func (l *load) stop(t testing.TB) {
-	t.Helper()
-	l.cancel()
-	l.wg.Wait()
-	if l.failed > 0 {
-		t.Errorf("%d of %d RPCs failed, for example:\n%s", l.failed, l.total, strings.Join(l.errs, "\n"))
-	}
+	l.WaitForBackends(t, ids...)
 }

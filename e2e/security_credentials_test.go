@@ -119,34 +119,6 @@ func TestAttemptsHaveCallCredentialsOverMutualTLS(t *testing.T) {
 		})
 		seen.expect(t, 3*len(kinds))
 	})
-	xdstest.Parallel(t, "hedges", func(t *testing.T) {
-		m, seen := newSecureMesh(t), &attempts{tokens: map[string]int{}}
-		hangs, answers := secureBackend(t, "hangs", m.ca, true, forNames("a")), secureBackend(t, "answers", m.ca, true, forNames("a"))
-		m.set(chain(service, with(retriedRoute("c", `retry_on: "unavailable" num_retries { value: 2 } per_try_timeout { nanos: 100000000 }`),
-			`route { hedge_policy { hedge_on_per_try_timeout: true } }`)), asking("c", context1, hangs, answers))
-		cc := m.dial(grpc.WithPerRPCCredentials(&bearer{key: "channel-token"}))
-		ofCall := &bearer{key: "call-token"}
-		var hung atomic.Int64
-		hangs.SetBehaviour(func(ctx context.Context, rpc testutils.RPC) error {
-			seen.record(ctx, rpc)
-			hung.Add(1)
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		answers.SetBehaviour(func(ctx context.Context, rpc testutils.RPC) error {
-			seen.record(ctx, rpc)
-			return nil
-		})
-		n := 0
-		eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
-			for before := hung.Load(); hung.Load() == before; n++ {
-				id, err := call(testutils.Context(t), cc, k, grpc.PerRPCCredentials(ofCall), grpc.WaitForReady(true))
-				xdstest.NoError(t, err)
-				xdstest.Equal(t, "answered by", "answers", id)
-			}
-		})
-		seen.expect(t, n+3)
-	})
 	xdstest.Parallel(t, "not without TLS", func(t *testing.T) {
 		m := newSecureMesh(t)
 		backend := testutils.StartBackend(t, "b")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/tls/certprovider"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
@@ -98,79 +95,6 @@ func TestModesOfSecurity(t *testing.T) {
 	}
 }
 
-// auto_sni_san_validation holds for a server that is known by its IP address, too, wherever the address comes from:
-// the certificate has to be for it. A server without a name is refused.
-func TestServersKnownByTheirAddress(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the resources stay the same")
-	byName := forNames("localhost", "127.0.0.1")
-	byAddress := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	eds := func(hostname string) func(*testutils.Backend) []proto.Message {
-		return func(b *testutils.Backend) []proto.Message {
-			return []proto.Message{xdsmsg.EDSCluster("c", ""), named("c", hostname, b)}
-		}
-	}
-	dns := func(b *testutils.Backend) []proto.Message {
-		return []proto.Message{xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", b.Addr()))}
-	}
-	const hosts = `auto_host_sni: true`
-	for _, tc := range []struct {
-		name    string
-		context string // beside auto_sni_san_validation
-		cluster func(*testutils.Backend) []proto.Message
-		cert    *x509.Certificate
-		want    string // the reason why RPCs fail; empty: they do not
-	}{
-		{"sni", `sni: "127.0.0.1"`, eds(""), byAddress, ""},
-		{"sni, another certificate", `sni: "127.0.0.1"`, eds(""), byName, `is not for the server name "127.0.0.1"`},
-		{"EDS", hosts, eds("127.0.0.1"), byAddress, ""},
-		{"EDS, another certificate", hosts, eds("127.0.0.1"), byName, `is not for the server name "127.0.0.1"`},
-		{"LOGICAL_DNS", hosts, dns, byAddress, ""},
-		{"LOGICAL_DNS, another certificate", hosts, dns, byName, `is not for the server name "127.0.0.1"`},
-		{"no name", hosts, eds(""), byName, "neither a server name nor a SAN matcher"},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m := newSecureMesh(t)
-			template := *tc.cert
-			backend := secureBackend(t, "b", m.ca, false, &template)
-			m.set(chain(service, toCluster("c")),
-				withTLS(tc.cluster(backend), with(xdsmsg.UpstreamTLS("", "default"), `auto_sni_san_validation: true %s`, tc.context)))
-			cc := m.dial()
-			if tc.want == "" {
-				mustReachByEachKind(t, cc, backend)
-				return
-			}
-			for _, k := range kinds {
-				_, err := call(testutils.Context(t), cc, k)
-				checkReason(t, err, tc.want)
-			}
-			if n := backend.Count(); n != 0 {
-				t.Errorf("%d RPCs reached the backend", n)
-			}
-		})
-	}
-}
-
-// Every type of cluster has the same security.
-func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the resources stay the same")
-	for _, tc := range clusterKinds {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m := newSecureMesh(t)
-			backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-			_, target := inZone(t, backend)
-			m.set(chain(service, toCluster("c")))
-			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a")))
-			cc := m.dial()
-			mustReachByEachKind(t, cc, backend)
-			if peerOf(t, cc) == nil {
-				t.Error("no TLS")
-			}
-		})
-	}
-}
-
 // plugin is a certificate provider plugin that is not gRPC's.
 type plugin struct {
 	name     string
@@ -232,25 +156,12 @@ func TestHandshakesThatFail(t *testing.T) {
 		want  []string                      // "CA_FILE" stands for the file's path
 	}{
 		{"a SAN that does not match", forNames("b"), nil, []string{`DNS "b"`, `exact "a"`}},
-		{"expired", &x509.Certificate{
-			DNSNames: []string{"a"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
-		}, nil, []string{"expired", `DNS "a"`}},
-		{"another CA", forNames("a"), func(t *testing.T, m *secureMesh) { m.ca = testca.New(t) }, []string{"unknown authority"}},
 		{"missing files", forNames("a"), func(t *testing.T, m *secureMesh) {
 			m.files = testca.NewFiles(t)
 			m.providers["default"] = watcher(map[string]string{
 				"ca_certificate_file": m.files.CA, "certificate_file": m.files.Cert, "private_key_file": m.files.Key,
 			})
 		}, []string{`certificate provider instance "default" (file_watcher)`, "CA_FILE", "no such file"}},
-		{"a provider that fails", forNames("a"), func(_ *testing.T, m *secureMesh) {
-			m.register("default", func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("out of luck") })
-		}, []string{`certificate provider instance "default"`, "out of luck"}},
-		{"a provider that never answers", forNames("a"), func(_ *testing.T, m *secureMesh) {
-			m.register("default", func(ctx context.Context) (*certprovider.KeyMaterial, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			})
-		}, []string{`certificate provider instance "default"`, "did not answer within"}},
 		{"a server in plaintext", nil, nil, []string{"does not speak TLS", "plaintext"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -279,22 +190,6 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// gRFC A29, "xDS Protocol": a Cluster is validated whatever the credentials of the channel, and
-// "CDS for Client Side Security": an instance has to be in the bootstrap.
-func TestUnknownInstanceIsNACKed(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m := newSecureMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend))
-	for _, cc := range []*grpc.ClientConn{m.dial(), m.dial(dialInsecure)} {
-		mustFail(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name", `"other"`, `"default"`)
-	}
-	if n := backend.Count(); n != 0 {
-		t.Errorf("%d RPCs reached the backend", n)
-	}
-}
-
 // Identity and roots rotate under load: the connection stays, new connections have the new
 // material, and no RPC fails.
 func TestRotationUnderLoad(t *testing.T) {
@@ -318,7 +213,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		load.await(t, before, after)
 		m.set(endpointsOf("c", after))
 		load.await(t, after)
-		load.stop(t)
+		load.Stop(t)
 		if n := seen.n.Load(); n != 1 {
 			t.Errorf("%d connections to the backend that was there, want 1", n)
 		}
@@ -346,50 +241,11 @@ func TestContextChangesUnderLoad(t *testing.T) {
 		with(same[0], "connect_timeout { seconds: 1 }")
 		m.set(same)
 		load.await(t, backend)
-		load.stop(t)
+		load.Stop(t)
 		if n := seen.n.Load(); n != connected || n != 6 {
 			t.Errorf("%d connections, want one for each of the 6 contexts", n)
 		}
 	})
-}
-
-// A cluster moves from plaintext to mTLS, with other servers, and no RPC fails.
-func TestMoveToMutualTLSUnderLoad(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		m := newSecureMesh(t)
-		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
-		m.set(chain(service, toCluster("c")), clusterOf("c", open))
-		cc := m.dial()
-		mustReach(t, cc, unary, open)
-		load := startLoad(t, cc)
-		m.set(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
-			endpointsOf("secret", secret))
-		load.await(t, secret)
-		load.stop(t)
-	})
-}
-
-// The old connection serves until the new one can, but no longer than connections linger: a context that no server
-// satisfies fails the RPCs.
-func TestContextThatNoServerSatisfies(t *testing.T) {
-	t.Parallel()
-	m := newSecureMesh(t)
-	backend := secureBackend(t, "b", m.ca, false, forNames("a"))
-	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
-	cc := m.dial()
-	mustReach(t, cc, unary, backend)
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend))
-	until(t, cc, "failed", func(_ string, err error) bool { return err != nil })
-	before := backend.Count()
-	for _, k := range kinds {
-		_, err := call(testutils.Context(t), cc, k)
-		checkReason(t, err, `DNS "a"`, `exact "other"`)
-	}
-	if n := backend.Count() - before; n != 0 {
-		t.Errorf("%d RPCs went on over the old connection", n)
-	}
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
-	mustReach(t, cc, unary, backend)
 }
 
 // Each cluster under an aggregate one has its own security. The transport socket of the aggregate Cluster has no
@@ -410,55 +266,55 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 	untilReached(t, cc, secret)
 }
 
-// Sessions and mirrors go over connections of the same kind.
-func TestSecurityOfSessionsAndMirrors(t *testing.T) {
+// An expired certificate of the client: the error says which, since when and where it is from, and the files are read again
+// before the refresh interval is over; so are roots that a server's certificate does not chain to.
+func TestStaleFilesAreReadAgainSoon(t *testing.T) {
 	t.Parallel()
-	context := xdsmsg.UpstreamTLS("default", "default", "a")
-	xdstest.Parallel(t, "session", func(t *testing.T) {
+	inOneWay(t, "files change, and no resource")
+	expired := testca.Expired()
+	for _, tc := range []struct {
+		name        string
+		stale       func(m *secureMesh) // writes the files of the start; the provider has read them once a connection has failed
+		want        string
+		alsoWantCrt bool
+	}{
+		{"an expired certificate", func(m *secureMesh) { m.files.IssueFor(m.ca, expired) }, "which expired at " + expired.NotAfter.UTC().Format(time.RFC3339), true},
+		{"roots without the server's", func(m *secureMesh) { m.files.Write(m.files.CA, testca.New(t).PEM()) }, "unknown authority", false},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			m := newSecureMesh(t)
+			m.providers["default"] = watcher(map[string]string{
+				"ca_certificate_file": m.files.CA, "certificate_file": m.files.Cert, "private_key_file": m.files.Key, "refresh_interval": "600s",
+			})
+			tc.stale(m)
+			config := serverTLS(m.ca, true, forNames("a"))
+			backend := testutils.StartBackend(t, "b", grpc.Creds(credentials.NewTLS(config)))
+			m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend))
+			cc := m.dial()
+			want := []string{`TLS of cluster "c": `, tc.want}
+			if tc.alsoWantCrt {
+				want = append(want, `certificate provider instance "default" (file_watcher)`, "(replace certificate_file "+m.files.Cert+")")
+			}
+			_, err := call(testutils.Context(t), cc, unary)
+			checkReason(t, err, want...)
+			m.files.Issue(m.ca)
+			mustReachByEachKind(t, cc, backend)
+		})
+	}
+}
+
+// A cluster moves from plaintext to mTLS, with other servers, and no RPC fails.
+func TestMoveToMutualTLSUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
 		m := newSecureMesh(t)
-		backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		m.set(withTLS([]proto.Message{stickyCluster("c")}, context), endpointsOf("c", backend))
+		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
+		m.set(chain(service, toCluster("c")), clusterOf("c", open))
 		cc := m.dial()
-		var s session
-		s.call(testutils.Context(t), t, cc, unary)
-		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "cookie", s.cookie.Name+"="+s.cookie.Value)
-		// The endpoint is for sessions only, so that another channel connects for them alone.
-		m.set(draining("c", []*testutils.Backend{backend}, backend))
-		if id, err := call(ctx, m.dial(), unary, grpc.WaitForReady(true)); err != nil || id != backend.ID() {
-			t.Errorf("answered by %q, error %v", id, err)
-		}
+		mustReach(t, cc, unary, open)
+		load := startLoad(t, cc)
+		m.set(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
+			endpointsOf("secret", secret))
+		load.await(t, secret)
+		load.Stop(t)
 	})
-	xdstest.Parallel(t, "mirror", func(t *testing.T) {
-		m := newSecureMesh(t)
-		backend, copies := secureBackend(t, "b", m.ca, true, forNames("a")), secureBackend(t, "copies", m.ca, true, forNames("a"))
-		m.set(chain(service, with(toCluster("c"), `route { request_mirror_policies { cluster: "copies" } }`)),
-			asking("c", context, backend), asking("copies", context, copies))
-		mustReach(t, m.dial(), unary, backend)
-		xdstest.NoError(t, copies.Wait(testutils.Context(t), 1))
-	})
-}
-
-// gRFC A29, "Programming API": not opting in "results in not using the xDS provided TLS
-// configuration".
-func TestChannelsThatDidNotOptIn(t *testing.T) {
-	t.Parallel()
-	m := newSecureMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend))
-	cc := m.dial(dialInsecure)
-	mustReachByEachKind(t, cc, backend)
-}
-
-// A server that wants TLS closes a connection in plaintext without a word. The error of RPCs says so, and who can mend it.
-func TestErrorOfPlaintextToAServerWithTLS(t *testing.T) {
-	t.Parallel()
-	m, ca := newMesh(t), testca.New(t)
-	backend := secureBackend(t, "b", ca, true, forNames("plain"))
-	m.serve("plain", "c", backend)
-	const wants = "as one does that wants TLS or mTLS"
-	untilError(t, m.dial("xds:///plain"), []string{wants, "dial with credentials of google.golang.org/grpc/credentials/xds"})
-	untilError(t, dialWith(t, "xds:///plain", m.bootstrap(), xdsCreds(t)), []string{wants, "the Cluster asks for no TLS", "ISTIO_MUTUAL"})
-	tlsOnly := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "plain"}))
-	untilError(t, m.dial("xds:///plain", tlsOnly), []string{"the server wants a certificate of the client (mTLS)"})
 }

@@ -61,25 +61,10 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 		load := loadOn(t, cc, p.fromLow)
 		p.high.restart()
 		load.await(t, p.fromHigh)
-		load.stop(t)
+		load.Stop(t)
 		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
 			t.Errorf("the secondary is still in use: %v", err)
 		}
-	})
-}
-
-// The same, where both control planes use the same names (config tears are
-// possible, failed RPCs are not).
-func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	directly(t, severalServers)
-	overLinks(t, func(t *testing.T) {
-		p := newPair(t, "cluster", "cluster")
-		p.high.RefuseStreams(errors.New("not now"))
-		cc := p.dial("xds:///" + service)
-		load := loadOn(t, cc, p.fromLow)
-		p.high.RefuseStreams(nil)
-		load.await(t, p.fromHigh)
-		load.stop(t)
 	})
 }
 
@@ -92,7 +77,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 		load := loadOn(t, cc, p.fromHigh)
 		p.high.cutOff(2)
 		load.await(t, p.fromHigh)
-		load.stop(t)
+		load.Stop(t)
 		if n := p.low.Attempts(); n != 0 {
 			t.Errorf("%d streams were opened at the secondary", n)
 		}
@@ -125,7 +110,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 		p.high.set(clusterOf("new", p.fromHigh))
 		p.high.RefuseStreams(nil)
 		load.await(t, p.fromHigh)
-		load.stop(t)
+		load.Stop(t)
 	})
 }
 
@@ -176,8 +161,8 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 
 		p.high.RefuseStreams(nil)
 		loadOfOther.await(t, p.fromHigh)
-		loadOfOther.stop(t)
-		load.stop(t)
+		loadOfOther.Stop(t)
+		load.Stop(t)
 		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
 			t.Errorf("the secondary is still in use: %v", err)
 		}
@@ -227,27 +212,6 @@ func TestFederation(t *testing.T) {
 	}
 }
 
-// A reference to an authority that the bootstrap does not have fails what depends
-// on it, and nothing else.
-func TestErrorOfAnUnknownAuthority(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
-	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), toCluster("cluster")), clusterOf("cluster", backend))
-	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
-	mustReach(t, cc, unary, backend)
-	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
-	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
-}
-
-// serveAuthority configures the service of an authority.
-func (m *mesh) serveAuthority(authority string, backend *testutils.Backend) {
-	m.t.Helper()
-	cluster, endpoints := in(authority, xdsmsg.ClusterType, "c"), in(authority, xdsmsg.EndpointType, "e")
-	m.set(xdsmsg.InlineListener(in(authority, xdsmsg.ListenerType, service), routesTo("", cluster)),
-		xdsmsg.EDSCluster(cluster, endpoints), endpointsOf(endpoints, backend))
-}
-
 // asServer is the mesh in xds_servers of a bootstrap.
 func (m *mesh) asServer(creds string) map[string]any {
 	return map[string]any{
@@ -258,76 +222,6 @@ func (m *mesh) asServer(creds string) map[string]any {
 // authorityWith is an authority with these servers.
 func authorityWith(name string, servers ...map[string]any) testutils.BootstrapOption {
 	return testutils.Authority(name, "", map[string]any{"xds_servers": servers})
-}
-
-// gRFC A71 with A47: an authority falls back by itself.
-func TestAuthorityFallsBackByItself(t *testing.T) {
-	everyWay(t)
-	directly(t, severalServers)
-	t.Parallel()
-	main, own, low := newMesh(t), newMesh(t), newMesh(t)
-	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
-	main.serve(service, "cluster", forMain)
-	low.serveAuthority("own", forLow)
-	own.Stop()
-	bootstrap := main.bootstrap(authorityWith("own", own.asServer("insecure"), low.asServer("insecure")))
-	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
-	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
-}
-
-// The routes of an authority are kept while its server is unreachable, however the
-// bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
-func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
-	everyWay(t)
-	directly(t, severalServers)
-	overLinks(t, func(t *testing.T) {
-		const authority = "a!b"
-		for _, spelling := range []string{"a!b", "a%21b"} {
-			xdstest.Parallel(t, spelling, func(t *testing.T) {
-				m := newMesh(t)
-				m.keepSilent()
-				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-				old, added := in(authority, xdsmsg.ClusterType, "old"), in(authority, xdsmsg.ClusterType, "new")
-				listener, routes, endpoints := in(authority, xdsmsg.ListenerType, service), in(authority, xdsmsg.RouteType, "r"), in(authority, xdsmsg.EndpointType, "e")
-				m.set(xdsmsg.DefaultListener(listener, routes), routesTo(routes, old),
-					xdsmsg.EDSCluster(old, endpoints), endpointsOf(endpoints, before))
-				cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
-					"client_listener_resource_name_template": in(spelling, xdsmsg.ListenerType, "%s"),
-				})))
-				l := loadOn(t, cc, before)
-				m.set(xdsmsg.RouteConfig(routes, service, toCluster(added)))
-				m.MustWait(testutils.Context(t), t, asks(xdsmsg.ClusterType, added, old))
-				m.cutOff(1)
-				l.await(t, before)
-				newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
-				m.set(xdsmsg.EDSCluster(added, newEndpoints), endpointsOf(newEndpoints, after))
-				m.RefuseStreams(nil)
-				l.await(t, after)
-				l.stop(t)
-			})
-		}
-	})
-}
-
-// If the servers of an authority have only channel credentials that the program does not support, RPCs to its names
-// fail and say why, and all others succeed. An authority with another server falls back to it.
-func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
-	directly(t, severalServers)
-	t.Parallel()
-	m, c2p := newMesh(t), newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	m.serve(service, "cluster", backend)
-	c2p.serveAuthority("fallback", backend)
-	bootstrap := m.bootstrap(authorityWith("c2p", c2p.asServer("google_default")),
-		authorityWith("fallback", c2p.asServer("google_default"), c2p.asServer("insecure")))
-
-	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
-	mustReach(t, dialWith(t, "xds://fallback/"+service, bootstrap), unary, backend)
-	mustFail(t, dialWith(t, "xds://c2p/"+service, bootstrap),
-		in("c2p", xdsmsg.ListenerType, service), c2p.Addr(),
-		`authorities["c2p"].xds_servers[0].channel_creds: expected a type that this program supports`,
-		`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault"`)
-	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
 }
 
 // With a control plane that requires mutual TLS and a token on each stream (gRFCs A65, A97), RPCs fail and name the
@@ -361,18 +255,4 @@ func TestControlPlaneThatRequiresTokens(t *testing.T) {
 	mustFail(t, cc, "Unavailable", path)
 	put(t, path, []byte(token))
 	mustReach(t, cc, unary, backend)
-}
-
-// The bootstrap has the port of a backend in place of the control plane's: RPCs say so, by both protocols.
-func TestABackendIsNoControlPlane(t *testing.T) {
-	directly(t, "the relay would say it of its own server")
-	backend := testutils.StartBackend(t, "backend")
-	for _, features := range [][]string{nil, {"delta"}} {
-		cc := dialWith(t, "xds:///"+service, testutils.Bootstrap("n", backend.Addr(), testutils.ServerFeatures(features...)))
-		_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), &testgrpc.Empty{})
-		if text := status.Convert(err).Message(); status.Code(err) != codes.Unavailable || !strings.Contains(text, "it answers gRPC, but is no xDS server") ||
-			!strings.Contains(text, backend.Addr()) {
-			t.Errorf("features %q: the RPC ended with %v, want one that says what the server is", features, err)
-		}
-	}
 }

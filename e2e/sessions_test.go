@@ -17,7 +17,6 @@ import (
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -179,41 +178,6 @@ func TestACookieJarKeepsASession(t *testing.T) {
 	}
 }
 
-// gRFC A60: a session stays with its cluster, whatever the weights draw.
-func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	ctx := testutils.Context(t)
-	all := backends(t, "a", "b")
-	m.set(clusterOf("a", all[0]))
-	cc := m.dialServing(clusterOf("b", all[1]),
-		filtered(byCookie(""), split("a", "b")))
-	for _, id := range []string{"a", "b"} {
-		s := new(session)
-		for s.call(ctx, t, cc, unary) != id {
-			s = new(session)
-		}
-		for range 20 {
-			for _, k := range kinds {
-				if got := s.call(ctx, t, cc, k); got != id {
-					t.Fatalf("a %s RPC of the session with %s goes to %s", k, id, got)
-				}
-			}
-		}
-		if s.set != 1 {
-			t.Errorf("the cookie of the session with %s was set %d times", id, s.set)
-		}
-		// The cluster leaves the route.
-		other := map[string]string{"a": "b", "b": "a"}[id]
-		m.set(xdsmsg.RouteConfig(service, service, toCluster(other)))
-		for s.call(ctx, t, cc, unary) != other {
-		}
-		m.set(xdsmsg.RouteConfig(service, service, split("a", "b")))
-		for c := new(session); c.call(ctx, t, cc, unary) == other; c = new(session) {
-		}
-	}
-}
-
 // Sessions keep to their endpoint, and no RPC fails, while endpoints drain and
 // return, change their priority, and others come and go.
 func TestSessionsUnderUpdates(t *testing.T) {
@@ -232,7 +196,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, k := range kinds {
 			wg.Go(func() {
-				for ; stop.Err() == nil; <-time.After(pace) {
+				for ; stop.Err() == nil; <-time.After(5 * time.Millisecond) {
 					if got := s.call(ctx, t, cc, k); got != "a" {
 						t.Errorf("a %s RPC of the session goes to %s", k, got)
 						return
@@ -260,38 +224,6 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		l.stop(t)
-	})
-}
-
-// A session by a header stays with its endpoint, and the response has the header only when it changes.
-func TestSessionsByHeaderEndToEnd(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the resources stay the same")
-	eachKindInParallel(t, func(t *testing.T, k kind) {
-		m := newMesh(t)
-		ctx := testutils.Context(t)
-		filter := xdsmsg.Filter("session", with(new(sessionpb.StatefulSession), `session_state { name: "header" typed_config {
-			[type.googleapis.com/envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState] { name: "X-Session" } } }`))
-		cc := m.dialServing(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
-			filtered(filter, toCluster("c")))
-		sessions := map[string]string{}
-		for len(sessions) < 3 {
-			r := callFor(ctx, cc, k)
-			xdstest.NoError(t, r.err)
-			if len(r.header["x-session"]) != 1 {
-				t.Fatalf("the first RPC of a session brings the header %q", r.header["x-session"])
-			}
-			sessions[backendID(r.header)] = r.header["x-session"][0]
-		}
-		for id, value := range sessions {
-			for range 5 {
-				r := callFor(metadata.AppendToOutgoingContext(ctx, "x-session", value), cc, k)
-				xdstest.NoError(t, r.err)
-				if got := backendID(r.header); got != id || r.header["x-session"] != nil {
-					t.Errorf("an RPC of the session with %s goes to %s and brings the header %q", id, got, r.header["x-session"])
-				}
-			}
-		}
+		l.Stop(t)
 	})
 }

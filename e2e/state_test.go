@@ -1,25 +1,19 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
-	"net"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/outcomes"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
@@ -31,13 +25,9 @@ func newService(t *testing.T) string { return ownService(t) + "-" + strings.ToLo
 // statusService starts CSDS for this process, and returns a client of it.
 func statusService(t *testing.T) statuspb.ClientStatusDiscoveryServiceClient {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
 	s := grpc.NewServer()
 	xdstest.NoError(t, csds.Register(s))
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-	return statuspb.NewClientStatusDiscoveryServiceClient(dial(t, l.Addr().String()))
+	return statuspb.NewClientStatusDiscoveryServiceClient(dial(t, xdstest.Serve(t, nil, s)))
 }
 
 // stateOf returns the live state of the client that the channel to a service uses, as CSDS has it.
@@ -117,54 +107,5 @@ func TestStateFollowsAnOutage(t *testing.T) {
 	if p := state.Problems; len(p) != 2 || p[0].Kind != "cluster" || p[1].Kind != "server" || p[1].Server != state.Servers[0].URI ||
 		!strings.Contains(state.Verdict.Text, "control plane unreachable") {
 		t.Errorf("without a control plane: %s, problems %+v", state.Verdict.Text, state.Problems)
-	}
-}
-
-// RPCs that have no route or no configuration are counted, and a cluster is told why its RPCs fail although its
-// endpoints are connected.
-func TestStateOfRPCsThatFail(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "RPCs are counted in the process, however it gets its configuration")
-	m, service, s := newMesh(t), newService(t), statusService(t)
-	backend := testutils.StartBackend(t, "b")
-	backend.Fail(status.Error(codes.Internal, "broken inside"))
-	name := "c-" + service
-	m.set(xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute(unaryMethod, name)),
-		xdsmsg.EDSCluster(name, ""), endpointsOf(name, backend))
-	outcomes.Look()
-	cc := m.dial("xds:///" + service)
-	ctx, cancel := context.WithTimeout(testutils.Context(t), 10*time.Second)
-	defer cancel()
-	for range 3 {
-		if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); status.Code(err) != codes.Internal {
-			t.Fatal(err)
-		}
-		if _, err := call(ctx, cc, bidiStreaming); !strings.Contains(err.Error(), "no route matches") {
-			t.Fatal(err)
-		}
-	}
-	state := stateOf(t, s, service)
-	c := state.Clusters[0]
-	if c.Health != livestate.Failing || c.State != "READY" || c.RPCs.Codes["INTERNAL"] != 3 || !containsAll(c.Error, "RPCs fail", "INTERNAL: broken inside") {
-		t.Errorf("the cluster is %+v with RPCs %+v", c, c.RPCs)
-	}
-	if r := state.Channels[0].RPCs; r == nil || r.Codes["UNAVAILABLE"] != 3 {
-		t.Errorf("RPCs without a route are %+v", r)
-	}
-	if len(state.Problems) != 2 || !containsAll(state.Problems[0].Text, c.Error, "100 % of 3 RPCs") || state.Problems[1].Kind != "rpcs" || !containsAll(state.Problems[1].Text, "3 RPCs", "no route matches") {
-		t.Errorf("the problems are %+v", state.Problems)
-	}
-	m.set(xdsmsg.DefaultListener(service, service+"-2"), xdsmsg.RouteConfig(service+"-2", "another.example.com"))
-	awaitInspect(t, "no virtual host", func() *livestate.State { return stateOf(t, s, service) }, func(s *livestate.State) bool {
-		return len(s.Channels) == 1 && s.Channels[0].Error != ""
-	})
-	// An RPC that meets the change between routing and picking is one of the cluster.
-	until(t, cc, "RPCs that have no configuration are counted", func(_ string, err error) bool {
-		state = stateOf(t, s, service)
-		return err != nil && strings.Contains(err.Error(), "no virtual host") && state.Channels[0].RPCs.Codes["UNAVAILABLE"] > 3
-	})
-	if state.Verdict.State != livestate.Failing || state.Problems[0].Kind != "channel" ||
-		!strings.HasPrefix(state.Verdict.Text, "Failing: 1 of 1 channel without configuration") {
-		t.Errorf("without a virtual host: %s, problems %+v", state.Verdict.Text, state.Problems)
 	}
 }

@@ -122,8 +122,8 @@ func TestTP2ShardingEndpoints(t *testing.T) {
 		m.Store().RefreshDPDS(dpdsName, nil)
 		load1.await(t, subsets[2])
 		load2.await(t, subsets[1])
-		load1.stop(t)
-		load2.stop(t)
+		load1.Stop(t)
+		load2.Stop(t)
 		m.checkNoAmbiguousChoice()
 	})
 }
@@ -160,8 +160,8 @@ func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
 		revoked.Store(true)
 		m.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "friend" })
 		l.await(t, proxy)
-		l.stop(t)
-		other.stop(t)
+		l.Stop(t)
+		other.Stop(t)
 	})
 }
 
@@ -301,7 +301,7 @@ func TestTP2TransitionInFourSteps(t *testing.T) {
 		// 4. The client sends version=v2.
 		constrainChannels(t, bootstrap, constrain(t, xdsmsg.RouteType, is("env", "prod"), is("version", "v2")))
 		l.await(t, all[2])
-		l.stop(t)
+		l.Stop(t)
 		m.checkNoAmbiguousChoice()
 	})
 }

@@ -135,18 +135,6 @@ func TestManyChannelsShareOneStream(t *testing.T) {
 	}
 }
 
-func TestIdleAndBack(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.serve(service, "cluster", backend)
-	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(100*time.Millisecond))
-	for range 3 {
-		mustReachByEachKind(t, cc, backend)
-		awaitState(t, cc, connectivity.Idle)
-	}
-}
-
 func awaitState(t testing.TB, cc *grpc.ClientConn, want connectivity.State) {
 	t.Helper()
 	ctx := testutils.Context(t)
@@ -155,15 +143,6 @@ func awaitState(t testing.TB, cc *grpc.ClientConn, want connectivity.State) {
 			t.Fatalf("the channel stays %v, want %v", s, want)
 		}
 	}
-}
-
-func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.serve(service, "cluster", testutils.StartBackend(t, "b1"))
-	cc := m.dial("xds:///" + service)
-	cc.Connect()
-	awaitState(t, cc, connectivity.Ready)
 }
 
 // methods is a stats handler that records the method of each RPC that begins, and "end" for one that ends.
@@ -274,12 +253,9 @@ func TestBootstrapAppearsAfterDialling(t *testing.T) {
 		name   string
 		before string // the content of the file; empty: there is none
 		texts  []string
-		opts   func(t *testing.T) []grpc.DialOption
 	}{
-		{"no file", "", []string{"bootstrap.json", "GRPC_XDS_BOOTSTRAP"}, nil},
-		{"faulty file", `{"xds_servers": []}`, []string{"bootstrap.json", "xds_servers"}, nil},
-		{"DialOptions", "", []string{"bootstrap.json"}, func(*testing.T) []grpc.DialOption { return dynxds.DialOptions() }},
-		{"credentials/xds", "", []string{"bootstrap.json"}, func(t *testing.T) []grpc.DialOption { return []grpc.DialOption{xdsCreds(t)} }},
+		{"no file", "", []string{"bootstrap.json", "GRPC_XDS_BOOTSTRAP"}},
+		{"faulty file", `{"xds_servers": []}`, []string{"bootstrap.json", "xds_servers"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -289,65 +265,12 @@ func TestBootstrapAppearsAfterDialling(t *testing.T) {
 				put(t, file, []byte(tc.before))
 			}
 			t.Setenv("GRPC_XDS_BOOTSTRAP", file)
-			var opts []grpc.DialOption
-			if tc.opts != nil {
-				opts = tc.opts(t)
-			}
-			cc := dial(t, "xds:///"+service, opts...)
+			cc := dial(t, "xds:///"+service)
 			mustFail(t, cc, tc.texts...)
 			waiting := startCall(testutils.Context(t), cc, unary)
 			put(t, file, m.bootstrap())
 			xdstest.NoError(t, <-waiting)
 			mustReachByEachKind(t, cc, backend)
 		})
-	}
-}
-
-// A channel that DNS resolves because there was no bootstrap moves to xDS without failing an RPC, whatever the
-// bootstrap's dns_fallback is.
-func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
-	overLinksInTurn(t, func(t *testing.T) {
-		for _, fallback := range []string{"never", "not_found"} {
-			t.Run(fallback, func(t *testing.T) {
-				noBootstrap(t)
-				m := newMesh(t)
-				byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
-				_, target := inZone(t, byDNS)
-				m.set(chain(target, toCluster("c")), clusterOf("c", mesh))
-				cc := dial(t, "xds:///"+target)
-				load := loadOn(t, cc, byDNS)
-				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
-				load.await(t, byDNS)
-				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(dnsFallback(fallback))))
-				load.await(t, mesh)
-				load.stop(t)
-				if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
-					t.Errorf("mode %v, %q", got.Mode, got.Reason)
-				}
-			})
-		}
-	})
-}
-
-// If the variable with an invalid bootstrap is unset, DNS resolves the channel, as it does new ones.
-func TestInvalidBootstrapIsRemoved(t *testing.T) {
-	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
-	backend := testutils.StartBackend(t, "dns")
-	_, target := inZone(t, backend)
-	cc := dial(t, "xds:///"+target)
-	mustFail(t, cc, "xds_servers")
-	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
-	mustReach(t, cc, unary, backend)
-}
-
-// A channel that is closed while it has no bootstrap leaves nothing behind.
-func TestClosedWithoutABootstrap(t *testing.T) {
-	t.Setenv("GRPC_XDS_BOOTSTRAP", filepath.Join(t.TempDir(), "bootstrap.json"))
-	for range 20 {
-		cc, err := grpc.NewClient("xds:///"+service, dialInsecure)
-		xdstest.NoError(t, err)
-		cc.Connect()
-		cc.Close()
 	}
 }

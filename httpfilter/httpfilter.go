@@ -57,7 +57,8 @@ type Config any
 //
 // A filter that clients can run implements [ClientFilter] too, one that
 // servers can run [ServerFilter], one with override configurations
-// [OverrideParser], and one that calls a gRPC service [ServiceFilter].
+// [OverrideParser], one that calls a gRPC service [ServiceFilter], and one whose
+// configurations have others in them [NestingFilter].
 type Filter interface {
 	// TypeURLs returns the type URLs of the configurations this filter is
 	// registered under, top-level and override together.
@@ -82,11 +83,13 @@ type OverrideParser interface {
 	ParseOverride(override *anypb.Any) (Config, error)
 }
 
-// ServiceFilter is a Filter whose top-level configuration names a gRPC service for it to call.
+// ServiceFilter is a Filter whose configurations name gRPC services for it to call. Without WithServices, their
+// services cannot be called, as in a program that decodes resources without a client.
 type ServiceFilter interface {
 	Filter
-	// ParseConfigWith is called in place of ParseConfig with the configurations that a client gets.
-	ParseConfigWith(config *anypb.Any, services Services) (Config, error)
+	// WithServices returns the Filter that parses configurations, and overrides if it is an OverrideParser, for a client. Nothing
+	// else is asked of it.
+	WithServices(Services) Filter
 }
 
 // Services says how to call a service, if the management server that sent the configuration may name it
@@ -101,6 +104,20 @@ type Service interface {
 	// Key is equal for services that one connection can serve.
 	Key() string
 }
+
+// NestingFilter is a Filter whose configurations have those of further filters in them, as that of the composite filter
+// has (gRFC A103). Its interceptors run these filters by [Next.Through].
+type NestingFilter interface {
+	OverrideParser
+	// Nesting returns the filter as it parses one configuration or override, for which it is called. parse is for
+	// the configurations inside.
+	Nesting(parse NestedParser) OverrideParser
+}
+
+// NestedParser parses the configuration of a filter inside that of another one. It is an error if there is no such filter, if
+// the filter is terminal, or if there are too many, or too many in one another. In an override, the filter may be one for
+// servers only.
+type NestedParser func(name string, config *anypb.Any) (Instance, error)
 
 // ClientFilter is a Filter that clients can run. A terminal filter that is no
 // ClientFilter stands for the router, which every chain ends in.

@@ -2,6 +2,7 @@ package httpfilter
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 )
@@ -62,6 +63,11 @@ func NewNext(end End, interceptors ...Interceptor) Next {
 func (n Next) RouteHas(cluster string) bool {
 	end, ok := n.end.(interface{ RouteHas(cluster string) bool })
 	return ok && end.RouteHas(cluster)
+}
+
+// Through returns the chain of the interceptors in their order and, behind them, n.
+func (n Next) Through(interceptors ...Interceptor) Next {
+	return Next{rest: slices.Concat(interceptors, n.rest), end: n.end}
 }
 
 // NewStream hands the RPC to the rest of the chain. To call it more than once,

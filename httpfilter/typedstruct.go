@@ -46,9 +46,9 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	return errors.New(found.Join("; "))
 }
 
-// TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
-// xds.type.v3): the type that it stands for, as a type URL even if it has only
-// the name, and its fields, not nil. If the configuration is no TypedStruct, fields is nil.
+// TypedStruct returns the type URL of a configuration. If that is a TypedStruct
+// (udpa.type.v1 or xds.type.v3), the type is that which it stands for, as a type URL
+// even if it has only the name, and fields has its fields; otherwise fields is nil.
 func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
 	var s interface {
 		proto.Message
@@ -61,7 +61,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 	case "udpa.type.v1.TypedStruct":
 		s = new(udpapb.TypedStruct)
 	default:
-		return "", nil, nil
+		return config.GetTypeUrl(), nil, nil
 	}
 	if err := config.UnmarshalTo(s); err != nil {
 		return "", nil, fmt.Errorf("cannot be read as %s: %w", config.MessageName(), err)
@@ -84,21 +84,10 @@ func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
 	return protojson.Unmarshal(encoded, m)
 }
 
-// maxStructFaults bounds how many faults of a TypedStruct an error names.
-const maxStructFaults = 20
-
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
 // protojson itself reports only the first fault, by its position in the JSON text that
 // was made of the Struct.
 type structFaults struct{ faults.Faults }
-
-func (f *structFaults) add(path, problem string) {
-	if len(f.List) == maxStructFaults {
-		f.Omitted++
-		return
-	}
-	f.Add(faults.Fault{Path: path, Problem: problem})
-}
 
 // message looks at the fields of a message. m is an empty one.
 func (f *structFaults) message(path string, value *structpb.Struct, m protoreflect.Message) {
@@ -108,7 +97,7 @@ func (f *structFaults) message(path string, value *structpb.Struct, m protorefle
 			field = m.Descriptor().Fields().ByTextName(key)
 		}
 		if field == nil {
-			f.add(path+key, string(m.Descriptor().FullName())+" has no such field")
+			f.Add(faults.Fault{Path: path + key, Problem: string(m.Descriptor().FullName()) + " has no such field"})
 			continue
 		}
 		f.field(path+key, key, field, value.GetFields()[key], m)
@@ -141,7 +130,7 @@ func (f *structFaults) field(path, key string, field protoreflect.FieldDescripto
 func (f *structFaults) alone(path, key string, value *structpb.Value, m protoreflect.Message) {
 	one := &structpb.Struct{Fields: map[string]*structpb.Value{key: value}}
 	if err := unmarshalJSON(one, m.New().Interface()); err != nil {
-		f.add(path, withoutPosition(err))
+		f.Add(faults.Fault{Path: path, Problem: withoutPosition(err)})
 	}
 }
 

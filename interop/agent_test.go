@@ -145,29 +145,6 @@ func TestInProcessRelayBehindAnAgentOfOneStream(t *testing.T) {
 	}
 }
 
-// Without the relay the process has three streams, which evict each other.
-func TestAgentOfOneStreamEvicts(t *testing.T) {
-	t.Parallel()
-	a := startAgent(t)
-	_, channels := a.startProcess(t, a.bootstrap())
-	ctx, cancel := context.WithCancel(testutils.Context(t))
-	var calls sync.WaitGroup
-	for _, name := range []string{"dynxds", "gRPC-Go"} {
-		calls.Go(func() {
-			for ctx.Err() == nil {
-				_, _ = channels[name].UnaryCall(ctx, &testpb.SimpleRequest{}) // the channel is in use
-			}
-		})
-	}
-	defer calls.Wait()
-	defer cancel()
-	for evicted := 0; evicted < 3; _, evicted = a.streams() {
-		if err := a.WaitAttempts(ctx, a.Attempts()+1); err != nil {
-			t.Fatalf("%v: %d streams were evicted", err, evicted)
-		}
-	}
-}
-
 // A relay for several processes of a pod has one stream too, whoever they are.
 func TestRelayOfOneGroupHasOneStream(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ type order struct {
 	// each of which the RPC is made once.
 	Peer     string
 	Channels int
-	// DNS is the server that "dial" has the process ask, if there is one.
+	// DNS is the server that "load" has the process ask.
 	DNS string
 	// Method is the RPC; Want is who has to answer it, for "await".
 	Method, Want string
@@ -54,7 +54,7 @@ type usage struct {
 	CPU                          time.Duration
 	Allocs, AllocBytes, Decoded  uint64
 	Heap, Stacks                 uint64
-	Goroutines, MostGoroutines   int   // MostGoroutines since a dial with DNS
+	Goroutines                   int
 	ElapsedUntilAnswer, Answered int64 // nanoseconds; nanoseconds since 1970
 	// Of "load": RPCs, and how many of them failed; the most file descriptors that were
 	// open, and the most memory in bytes.
@@ -165,7 +165,6 @@ func (c *benchClient) held() usage {
 type benchProgram struct {
 	channels []*grpc.ClientConn
 	out      *json.Encoder
-	most     atomic.Int64 // goroutines
 }
 
 // runBenchProgram returns the exit status.
@@ -177,7 +176,6 @@ func runBenchProgram() int {
 			return 0
 		}
 		u, err := p.obey(o)
-		u.MostGoroutines = int(p.most.Load())
 		if err != nil {
 			u.Err = err.Error()
 		}
@@ -223,10 +221,6 @@ func (p *benchProgram) channel(peer string) (*grpc.ClientConn, error) {
 }
 
 func (p *benchProgram) dial(o order) (usage, error) {
-	if o.DNS != "" {
-		useDNS(o.DNS)
-		go p.watchGoroutines()
-	}
 	begin := time.Now()
 	errs := make([]error, o.Channels)
 	var all sync.WaitGroup
@@ -249,14 +243,6 @@ func (p *benchProgram) dial(o order) (usage, error) {
 		}
 	}
 	return u, nil
-}
-
-// watchGoroutines runs as long as the process does. It takes 1 to 2% of a CPU, so it runs
-// only where goroutines are counted.
-func (p *benchProgram) watchGoroutines() {
-	for range time.Tick(5 * time.Millisecond) {
-		p.most.Store(max(p.most.Load(), int64(runtime.NumGoroutine())))
-	}
 }
 
 // await makes RPCs until the right backend answers.

@@ -35,7 +35,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
@@ -67,16 +67,6 @@ func userAgents(control *gocp.Server) map[string]bool {
 // The interceptors of dynxds, which every channel of the scheme "xds" has, do nothing if gRPC-Go's xds resolves the
 // channel.
 func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
-	xdstest.Parallel(t, "RPCs succeed", func(t *testing.T) {
-		control := gocp.Start(t, gocp.AnyNames)
-		blue := testutils.StartBackend(t, "blue")
-		w := &world{control: control, blue: blue}
-		control.Set(t, w.initial()...)
-		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, control), "xds:///"+service))
-		rpcs.WaitForBackends(t, "blue")
-		rpcs.Stop(t)
-		xdstest.Equal(t, "who asked the control plane", map[string]bool{grpcUserAgent: true}, userAgents(control))
-	})
 	xdstest.Parallel(t, "RPCs wait in gRPC for the first configuration", func(t *testing.T) {
 		control := gocp.Start(t, gocp.AnyNames)
 		cc := dial(t, grpcGoBuilder(t, control), "xds:///"+service)

@@ -12,18 +12,18 @@ import (
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshtest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // fleetSizes are how many clusters there are, and how many endpoints each has.
@@ -95,6 +95,8 @@ type fleet struct {
 	// pushes counts the updates, moved chooses the kind of change.
 	pushes int
 	moved  map[string]bool
+	// unchanged are all Clusters, as "none" sends them again.
+	unchanged []*controlplane.Resource
 }
 
 const (
@@ -229,29 +231,40 @@ func (f *fleet) push(b *testing.B, change fleetChange) {
 		f.moved[change.name] = !f.moved[change.name]
 		f.server.Set(b, change.small(f.moved[change.name]))
 	} else {
-		nonce := fmt.Sprint("again-", f.pushes)
-		f.again(b, nonce)
-		match = func(r xdstest.Request) bool { return r.Nonce == nonce && r.Err == nil }
+		defer f.again()()
+		victim := xdsmsg.EDSCluster(f.name(f.victim()), "")
+		victim.AltStatName = fmt.Sprint(f.pushes) // so that there is a response
+		f.server.Set(b, victim)
 	}
 	if _, err := f.server.Wait(ctx, match); err != nil {
 		b.Fatalf("the client did not take the change of %s: %v", change.name, ctx.Err())
 	}
 }
 
-// again sends every Cluster once more, under another version.
-func (f *fleet) again(b *testing.B, nonce string) {
-	b.Helper()
-	delta := &discoverypb.DeltaDiscoveryResponse{TypeUrl: xdsmsg.ClusterType, Nonce: nonce, SystemVersionInfo: nonce}
-	sotw := &discoverypb.DiscoveryResponse{TypeUrl: xdsmsg.ClusterType, Nonce: nonce, VersionInfo: nonce}
-	for _, r := range f.server.Store().Resources(xdsmsg.ClusterType) {
-		sotw.Resources = append(sotw.Resources, &anypb.Any{TypeUrl: xdsmsg.ClusterType, Value: r.Any().GetValue()})
-		delta.Resources = append(delta.Resources, &discoverypb.Resource{Name: r.Name(), Version: nonce, Resource: r.Any()})
+// again has the next responses send every Cluster as the client has it, under another version, in place of what changes, until stop is
+// called.
+func (f *fleet) again() (stop func()) {
+	if f.unchanged == nil {
+		f.unchanged = f.server.Store().Resources(xdsmsg.ClusterType)
 	}
-	var message proto.Message = sotw
-	if f.server.Clients()[0].Protocol == controlplane.ProtocolDelta {
-		message = delta
+	f.server.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		resp.Resources = nil
+		for _, r := range f.unchanged {
+			resp.Resources = append(resp.Resources, r.Any())
+		}
+		return resp
+	})
+	f.server.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resp.Resources = nil
+		for _, r := range f.unchanged {
+			resp.Resources = append(resp.Resources, &discoverypb.Resource{Name: r.Name(), Version: fmt.Sprint("again-", f.pushes), Resource: r.Any()})
+		}
+		return resp
+	})
+	return func() {
+		f.server.OnResponse(nil)
+		f.server.OnDeltaResponse(nil)
 	}
-	xdstest.NoError(b, f.server.Send(message))
 }
 
 // delay measures the time from a change to the first RPC that follows it.
@@ -297,6 +310,36 @@ func BenchmarkChannels(b *testing.B) {
 				"cpu-ms-until-all-are-at-rest": float64((held.CPU - before.CPU).Microseconds()) / 1e3,
 			})
 		})
+	}
+}
+
+// BenchmarkMembers is what each cluster under an aggregate one costs the client's process from the dial until it is at rest. At ten times
+// as many it should be the same.
+func BenchmarkMembers(b *testing.B) {
+	for _, n := range []int{500, 5000} {
+		for _, peer := range []string{grpcGo, ours, oursOnDelta} {
+			b.Run(fmt.Sprintf("aggregate/members=%d/peer=%s", n, peer), func(b *testing.B) {
+				f := newFleet(b, n, 1)
+				var names []string
+				for i := range n {
+					names = append(names, f.name(i))
+				}
+				aggregate := xdsmsg.AggregateCluster("aggregate", names...)
+				aggregate.LbPolicy = clusterpb.Cluster_ROUND_ROBIN // gRPC-Go does not take CLUSTER_PROVIDED.
+				f.server.Set(b, aggregate, routes("routes", "aggregate"))
+				client := startBenchClient(b, bootstrapOf(peer, f.server))
+				before := client.held()
+				dialed := client.do(order{Op: "dial", Peer: peer, Channels: 1, Method: f.method(0)})
+				held := client.held()
+				b.Run("cost", func(b *testing.B) {
+					report(b, map[string]float64{
+						"cpu-us/member":          float64((held.CPU - before.CPU).Nanoseconds()) / 1e3 / float64(n),
+						"heap-B/member":          (float64(held.Heap) - float64(before.Heap)) / float64(n),
+						"ms-until-the-first-RPC": float64(dialed.ElapsedUntilAnswer) / 1e6,
+					})
+				})
+			})
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -191,6 +193,14 @@ var attacks = []attack{
 			w.server.Set(b, faulty...)
 		})
 	}},
+	{"another faulty Cluster for each NACK", (*hostileWorld).hundred, func(ctx context.Context, b *testing.B, w *hostileWorld) {
+		for i := 0; ctx.Err() == nil; i++ {
+			c := xdsmsg.EDSCluster("cluster0", fmt.Sprint("endpoints", i))
+			c.EdsClusterConfig.EdsConfig = nil
+			w.server.Set(b, c)
+			_, _ = w.server.Wait(ctx, xdstest.NACKOf(xdsmsg.ClusterType)) // fails when ctx ends
+		}
+	}},
 	{"100 deletions 100 times a second", (*hostileWorld).hundred, func(ctx context.Context, b *testing.B, w *hostileWorld) {
 		every(ctx, 10*time.Millisecond, func(i int) {
 			for j := range 100 {
@@ -315,4 +325,11 @@ func peak() (int64, error) {
 	}
 	kB, err := strconv.ParseInt(string(fields[0]), 10, 64)
 	return kB << 10, err
+}
+
+// useDNS has the process ask a DNS server.
+func useDNS(addr string) {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -121,22 +120,6 @@ spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{backendRefs: [
 			client.mustReach(t, "blue", fmt.Sprintf("green is deleted, round %d", round))
 		}
 		client.mustNotHaveFailed(t, "services were deleted while routes moved")
-	})
-}
-
-// When all files of the folder of "dynxds serve" are removed, clients keep what they have.
-func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
-	eachLanguage(t, func(t *testing.T, start startClient) {
-		blue := testutils.StartBackend(t, "blue")
-		f := serveFolder(t, map[string]string{"mesh.yaml": serviceWith("echo", blue.Addr()+" v1")})
-		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
-		client.mustReach(t, "blue", "the beginning")
-		xdstest.NoError(t, os.Remove(filepath.Join(f.dir, "mesh.yaml")))
-		f.lookAgain("the folder has errors; clients keep the last good state", "published")
-		client.mustReach(t, "blue", "the folder was emptied")
-		// One that comes then is served as well.
-		start(t, "xds:///echo", f.bootstrap("frontend", "v2"), emptyCall).mustReach(t, "blue", "the folder was emptied, by a new client")
-		client.mustNotHaveFailed(t, "the folder was emptied")
 	})
 }
 

@@ -79,8 +79,8 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			detected + " grpc.lb.outlier_detection.unenforced_reason=max_ejection_overflow" + target,
 		},
 	}
-	for _, p := range trees {
-		xdstest.Parallel(t, p.name, func(t *testing.T) {
+	for _, c := range bothClients {
+		xdstest.Parallel(t, c.name, func(t *testing.T) {
 			control := gocp.StartOver(t, gocp.Delta, nil)
 			good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
 			bad.Fail(status.Error(codes.Internal, "broken"))
@@ -88,7 +88,9 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			control.Set(t, listener("routes"), routes("routes", "blue"), watched(), placed("blue", "here", good, bad, worse))
 
 			reader, seen := metric.NewManualReader(), &recordings{meter: meter{counts: map[string]int64{}}, names: map[string]bool{}}
-			cc := dial(t, p.builder(t, control), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
+			b, err := c.builder(control.Bootstrap())
+			xdstest.NoError(t, err)
+			cc := dial(t, b, "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
 				MetricsOptions: opentelemetry.MetricsOptions{
 					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
 					Metrics:        opentelemetry.DefaultMetrics().Add(policyMetrics...),

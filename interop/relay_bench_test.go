@@ -4,15 +4,12 @@ package interop_test
 
 import (
 	"flag"
-	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // smallRelay is the size for tests.
@@ -35,7 +32,6 @@ func TestRelayLoad(t *testing.T) {
 			}
 		})
 	}
-	xdstest.Parallel(t, "variants", func(t *testing.T) { startVariants(t, 100, 50).change() })
 }
 
 // BenchmarkRelay is a relay with many clients, and go-control-plane's server with the same: memory of
@@ -48,12 +44,6 @@ func BenchmarkRelay(b *testing.B) {
 			b.Run("peer="+source, func(b *testing.B) { benchRelay(b, source, size) })
 		}
 	})
-	for _, unasked := range []int{0, 10_000} {
-		b.Run(fmt.Sprintf("variants-nobody-asks-for=%d/peer=relay", unasked), func(b *testing.B) {
-			l := startVariants(b, 1_000, unasked)
-			report(b, l.measureChanges(b))
-		})
-	}
 }
 
 func benchRelay(b *testing.B, source string, size relaySize) {
@@ -119,25 +109,9 @@ func (l *relayLoad) rest(b *testing.B) {
 	}
 }
 
-// startVariants starts clients of a relay that all subscribe to one variant of one resource, of which
-// there are others.
-func startVariants(tb testing.TB, clients, unasked int) *relayLoad {
-	size := relaySize{clients: clients, each: 1, of: 1}
-	asked := map[string]string{"env": "asked"}
-	addr, update := startRelayBefore(tb, func(tx *controlplane.Tx) {
-		tx.SetVariant(asked, size.resource(0, 0))
-		for i := range unasked {
-			tx.SetVariant(map[string]string{"env": fmt.Sprint("unasked-", i)}, size.resource(0, 0))
-		}
-	})
-	l := newRelayLoad(tb, size, func(m *endpointpb.ClusterLoadAssignment) {
-		update(func(tx *controlplane.Tx) { tx.SetVariant(asked, m) })
-	})
-	l.open(addr)
-	l.expect(clients)
-	for i := range clients {
-		l.begin(i, xdstest.Constraints("env=asked"), size.name(0))
-	}
-	l.await()
-	return l
+// cpuTime is what the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	xdstest.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

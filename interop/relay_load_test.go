@@ -29,7 +29,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // relayLoad is a source of resources, and clients of it, each an ADS stream over delta. All are
@@ -173,29 +172,19 @@ func (l *relayLoad) await() {
 }
 
 // subscribe subscribes one client.
-func (l *relayLoad) subscribe(client int, constraints dynparam.Constraints, names []string) {
+func (l *relayLoad) subscribe(client int, names []string) {
 	l.tb.Helper()
-	r := &discoverypb.DeltaDiscoveryRequest{
-		Node: &corepb.Node{Id: fmt.Sprint("client-", client), Cluster: "load"}, TypeUrl: xdsmsg.EndpointType,
-	}
-	for _, name := range names {
-		if constraints.IsZero() {
-			r.ResourceNamesSubscribe = append(r.ResourceNamesSubscribe, name)
-			continue
-		}
-		r.ResourceLocatorsSubscribe = append(r.ResourceLocatorsSubscribe, &discoverypb.ResourceLocator{
-			Name: name, DynamicParameterConstraints: constraints.ToProto(),
-		})
-	}
-	data, err := proto.Marshal(r)
+	data, err := proto.Marshal(&discoverypb.DeltaDiscoveryRequest{
+		Node: &corepb.Node{Id: fmt.Sprint("client-", client), Cluster: "load"}, TypeUrl: xdsmsg.EndpointType, ResourceNamesSubscribe: names,
+	})
 	xdstest.NoError(l.tb, err)
 	xdstest.NoError(l.tb, l.streams[client].SendMsg(data))
 }
 
 // begin subscribes a client for the first time, and receives from then on.
-func (l *relayLoad) begin(client int, constraints dynparam.Constraints, names ...string) {
+func (l *relayLoad) begin(client int, names ...string) {
 	l.tb.Helper()
-	l.subscribe(client, constraints, names)
+	l.subscribe(client, names)
 	l.ended.Go(func() { l.receive(l.streams[client]) })
 }
 
@@ -232,12 +221,12 @@ func (l *relayLoad) beginAll(between func()) {
 		all[i] = l.size.name(i)
 	}
 	l.expect(len(all))
-	l.begin(0, dynparam.Constraints{}, all...)
+	l.begin(0, all...)
 	l.await()
 	between()
 	l.expect(l.size.clients - 1)
 	for i := 1; i < l.size.clients; i++ {
-		l.begin(i, dynparam.Constraints{}, l.size.name(0))
+		l.begin(i, l.size.name(0))
 	}
 	l.await()
 }
@@ -253,7 +242,7 @@ func (l *relayLoad) widen() {
 		for j := range names {
 			names[j] = l.size.name(1 + (i+j*step)%(l.size.of-1))
 		}
-		l.subscribe(i, dynparam.Constraints{}, names)
+		l.subscribe(i, names)
 	}
 	l.await()
 }

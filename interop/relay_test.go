@@ -1,7 +1,6 @@
 package interop_test
 
 import (
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -35,16 +34,9 @@ func serveUntilEnd(tb testing.TB, register func(grpc.ServiceRegistrar), stop fun
 	tb.Helper()
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	register(server)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(tb, err)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	tb.Cleanup(func() {
-		stop()
-		server.Stop()
-		serving.Wait()
-	})
-	return listener.Addr().String()
+	addr := xdstest.Serve(tb, nil, server)
+	tb.Cleanup(stop) // before the server's
+	return addr
 }
 
 // A relay is started again while its control plane is unreachable, and has nothing. gRPC-Go, which knows no errors

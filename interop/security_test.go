@@ -30,8 +30,8 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/mesh/meshtest"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -78,21 +78,16 @@ type secureMesh struct {
 	instances map[string]identity
 }
 
-// newSecureMesh has the instances "backend", "frontend", "intruder" and "stranger", which has
-// a CA of its own.
+// newSecureMesh has the instances "backend", "frontend" and "intruder".
 func newSecureMesh(t *testing.T) *secureMesh {
 	t.Helper()
 	m := &secureMesh{
 		t: t, ca: testca.New(t), instances: map[string]identity{},
 		control: &ourServer{Server: meshtest.StartServer(t)},
 	}
-	for name, id := range map[string]string{"backend": backendID, "frontend": frontendID, "intruder": intruderID, "stranger": frontendID} {
-		ca := m.ca
-		if name == "stranger" {
-			ca = testca.New(t)
-		}
+	for name, id := range map[string]string{"backend": backendID, "frontend": frontendID, "intruder": intruderID} {
 		m.instances[name] = identity{testca.NewFiles(t), id}
-		m.instances[name].issue(t, ca)
+		m.instances[name].issue(t, m.ca)
 	}
 	return m
 }
@@ -114,13 +109,13 @@ func (m *secureMesh) bootstrap() []byte {
 }
 
 // client is a channel to a service of the mesh that obeys its Cluster.
-func (m *secureMesh) client(t testing.TB, builder func([]byte) (grpcresolver.Builder, error), service string, opts ...grpc.DialOption) *grpc.ClientConn {
+func (m *secureMesh) client(t testing.TB, builder func([]byte) (grpcresolver.Builder, error), service string) *grpc.ClientConn {
 	t.Helper()
 	b, err := builder(m.bootstrap())
 	xdstest.NoError(t, err)
 	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
 	xdstest.NoError(t, err)
-	return dial(t, b, "xds:///"+service, append([]grpc.DialOption{grpc.WithTransportCredentials(creds)}, opts...)...)
+	return dial(t, b, "xds:///"+service, grpc.WithTransportCredentials(creds))
 }
 
 // serve starts a gRPC-Go xDS server with a Listener that has a context for TLS; nil: none. It
@@ -238,27 +233,20 @@ func TestMutualTLSWithAnXDSServer(t *testing.T) {
 		name    string
 		context *tlspb.UpstreamTlsContext
 		addr    string
-		opts    []grpc.DialOption
 		code    codes.Code
 	}{
 		{name: "mTLS", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: addr},
-		{name: "mTLS to any name", context: xdsmsg.UpstreamTLS("frontend", "frontend"), addr: addr},
-		{name: "mTLS to one of two names", context: xdsmsg.UpstreamTLS("frontend", "frontend", "spiffe://other", backendID), addr: addr},
 		{name: "mTLS to a prefix", context: byPrefix, addr: addr},
 		{name: "a wrong SAN", context: xdsmsg.UpstreamTLS("frontend", "frontend", "spiffe://mesh.example.com/other"), addr: addr, code: codes.Unavailable},
 		{name: "no certificate", context: xdsmsg.UpstreamTLS("", "frontend", backendID), addr: addr, code: codes.Unavailable},
-		{name: "a certificate that the server does not trust", context: xdsmsg.UpstreamTLS("stranger", "frontend", backendID), addr: addr, code: codes.Unavailable},
-		{name: "roots that are not the server's", context: xdsmsg.UpstreamTLS("frontend", "stranger", backendID), addr: addr, code: codes.Unavailable},
 		{name: "a client that the server's RBAC denies", context: xdsmsg.UpstreamTLS("intruder", "intruder", backendID), addr: addr, code: codes.PermissionDenied},
 		{name: "a server in plaintext", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: open, code: codes.Unavailable},
-		{name: "a channel that did not opt in", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: addr, code: codes.Unavailable,
-			opts: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}},
 	} {
 		service := strings.ReplaceAll(tc.name, " ", "-") + ".example.com"
 		m.publish(t, service, tc.addr, tc.context)
 		for _, c := range bothClients {
 			t.Run(tc.name+"/"+c.name, func(t *testing.T) {
-				client := testpb.NewTestServiceClient(m.client(t, c.builder, service, tc.opts...))
+				client := testpb.NewTestServiceClient(m.client(t, c.builder, service))
 				for _, kind := range load.Kinds {
 					var server grpcpeer.Peer
 					header, err := kind.Do(testutils.Context(t), client, grpc.Peer(&server))

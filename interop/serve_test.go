@@ -254,19 +254,17 @@ func TestGRPCGoIsNeverMisrouted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
 	f := serveFolder(t, map[string]string{"mesh.yaml": beyondGRPC(v1.Addr(), v2.Addr(), "127.0.0.1:1")})
-	for name, newBuilder := range map[string]func(bootstrap []byte) (grpcresolver.Builder, error){
-		"gRPC-Go's xds": xds.NewXDSResolverWithConfigForTesting, "dynxds": resolver.NewBuilder,
-	} {
-		b, err := newBuilder(f.bootstrap("frontend", "v1"))
+	for _, c := range bothClients {
+		b, err := c.builder(f.bootstrap("frontend", "v1"))
 		xdstest.NoError(t, err)
 		cc := dial(t, b, "xds:///echo")
 		calls, want := beyondGRPCCalls()
 		for _, call := range calls {
 			rpc := invoke(t, cc, call)
-			if rpc.outcome() != want[call.Name] && (name != "dynxds" || call.Name != "redirect") {
-				t.Errorf("%s: %+v, want %s", name, rpc, want[call.Name])
+			if rpc.outcome() != want[call.Name] && (c.name != ours || call.Name != "redirect") {
+				t.Errorf("%s: %+v, want %s", c.name, rpc, want[call.Name])
 			}
-			if name == "dynxds" && call.Name == "redirect" && !strings.Contains(rpc.Error, "elsewhere") {
+			if c.name == ours && call.Name == "redirect" && !strings.Contains(rpc.Error, "elsewhere") {
 				t.Errorf("the error of a redirect is %+v, want where it leads", rpc)
 			}
 		}

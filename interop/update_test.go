@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -118,28 +117,6 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 			w.control.Set(t, listener("routes"), routes("routes", "blue"), cluster("blue", "green"), w.endpoints("green", w.green))
 			w.load.WaitForBackends(t, "green")
 			w.load.Stop(t)
-		})
-	}
-}
-
-// Given a channel that was moved to another cluster, when the old one's resources are
-// removed, then it has unsubscribed from them and receives updates from the new one.
-func TestUnreferencedResourcesAreUnsubscribed(t *testing.T) {
-	for _, mode := range gocp.Modes {
-		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
-			w := newWorld(t, mode, link)
-			w.control.Set(t, append(w.both(), listener("routes"), routes("routes", "green"))...)
-			w.load.WaitForBackends(t, "green")
-			w.waitFor(t, "Clusters to be green alone", func(r gocp.Request) bool {
-				return r.TypeURL == xdsmsg.ClusterType && slices.Equal(r.Names, []string{"green"})
-			})
-			w.waitFor(t, "endpoints to be green's alone", func(r gocp.Request) bool {
-				return r.TypeURL == xdsmsg.EndpointType && slices.Equal(r.Names, []string{"endpoints-of-green"})
-			})
-
-			w.control.Set(t, listener("routes"), routes("routes", "green"),
-				cluster("green", "green"), w.endpoints("green", w.green, w.blue))
-			w.load.WaitForBackends(t, "green", "blue")
 		})
 	}
 }

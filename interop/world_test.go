@@ -1,13 +1,8 @@
 package interop_test
 
 import (
-	"context"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,17 +11,15 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -39,6 +32,9 @@ func TestMain(m *testing.M) {
 		os.Exit(runExplained())
 	case benchChild:
 		os.Exit(runBenchProgram())
+	}
+	if os.Getenv(extProcVariable) != "" {
+		os.Exit(m.Run()) // channels to processors are closed when the garbage collector has noticed that nothing uses them
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		removeShared()
@@ -137,91 +133,4 @@ func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.Dial
 func (w *world) waitFor(t *testing.T, what string, want func(gocp.Request) bool) {
 	t.Helper()
 	w.control.Wait(t, what, func(requests []gocp.Request) bool { return slices.ContainsFunc(requests, want) })
-}
-
-// connecting is how long the endpoints of a benchmark may take to become ready. To
-// connect 10,000 takes a while, most of it in gRPC's round_robin, which looks at all
-// of them whenever one becomes ready.
-const connecting = 5 * time.Minute
-
-// onPipes returns n different addresses.
-func onPipes(n int) []string {
-	addrs := make([]string, n)
-	for i := range addrs {
-		addrs[i] = fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
-	}
-	return addrs
-}
-
-// pipes is a network on which every address can be reached, and no RPC is answered.
-type pipes struct {
-	mu       sync.Mutex
-	dials    int
-	expected map[string]chan struct{}
-	serving  sync.WaitGroup
-}
-
-func newPipes(b *testing.B) *pipes {
-	p := &pipes{expected: make(map[string]chan struct{})}
-	b.Cleanup(p.serving.Wait)
-	return p
-}
-
-func (p *pipes) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.dials
-}
-
-// expect returns a channel that is closed when the address is dialled.
-func (p *pipes) expect(addr string) <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := make(chan struct{})
-	p.expected[addr] = c
-	return c
-}
-
-func (p *pipes) dial(_ context.Context, addr string) (net.Conn, error) {
-	p.mu.Lock()
-	p.dials++
-	if c := p.expected[addr]; c != nil {
-		close(c)
-		delete(p.expected, addr)
-	}
-	p.mu.Unlock()
-	client, server := net.Pipe()
-	p.serving.Go(func() { serveNothing(server) })
-	return client, nil
-}
-
-// connect dials a channel of a peer whose endpoints are on this network, and lets it
-// connect to them, until the context ends.
-func (p *pipes) connect(ctx context.Context, b *testing.B, peer treePeer, control *gocp.Server) {
-	cc := dial(b, peer.builder(b, control), "xds:///"+service, grpc.WithContextDialer(p.dial),
-		// The memory of connections is not measured, and 10,000 of them have to fit.
-		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0))
-	// No endpoint answers; the RPC makes the balancer pick.
-	go testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
-}
-
-// serveNothing is a server that accepts a connection and answers no RPC.
-func serveNothing(conn net.Conn) {
-	defer conn.Close()
-	preface := make([]byte, len(http2.ClientPreface))
-	if _, err := io.ReadFull(conn, preface); err != nil {
-		return
-	}
-	framer := http2.NewFramer(conn, conn)
-	for {
-		f, err := framer.ReadFrame()
-		if err != nil {
-			return
-		}
-		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
-			if framer.WriteSettings() != nil || framer.WriteSettingsAck() != nil {
-				return
-			}
-		}
-	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -35,6 +34,9 @@ type channelScript struct {
 	dns, mesh *testutils.Backend
 	cc        *grpc.ClientConn
 	status    channels.Status // as of the last step
+	begun     chan string     // who has answered the RPCs that have begun
+	// What the process has logged of the target before.
+	fallbacks, moves int
 
 	// The bootstrap that the environment has, or the error in its place, and how often it was read. Guarded by State.
 	bootstrap *bootstrap.Config
@@ -50,25 +52,7 @@ type channelScript struct {
 // TestChannelScript runs the cases of testdata/channel.txt, which describes its steps.
 func TestChannelScript(t *testing.T) {
 	t.Parallel()
-	const file = "testdata/channel.txt"
-	head, cases, _ := strings.Cut(golden.Read(t, file), "== ")
-	got := head
-	for _, c := range strings.Split(cases, "\n== ") {
-		title, steps, _ := strings.Cut(c, "\n")
-		t.Run(title, func(t *testing.T) {
-			s := newChannelScript(t, ofChannel+".fake:80")
-			got += "== " + title + "\n"
-			for line := range strings.Lines(steps) {
-				step, _, _ := strings.Cut(strings.TrimSpace(line), "->")
-				if step = strings.TrimSpace(step); step == "" {
-					continue
-				}
-				got += strings.TrimRight(fmt.Sprintf("%-24s -> %s", step, s.run(strings.Fields(step))), " ") + "\n"
-			}
-			got += "\n"
-		})
-	}
-	golden.Check(t, file, strings.TrimRight(got, "\n")+"\n")
+	runScripts(t, "testdata/channel.txt", 24, func(t *testing.T) func([]string) string { return newChannelScript(t, ofChannel+".fake:80").run })
 }
 
 func newChannelScript(t *testing.T, endpoint string) *channelScript {
@@ -76,6 +60,8 @@ func newChannelScript(t *testing.T, endpoint string) *channelScript {
 		channelBuilder: &channelBuilder{transport: newTransport(t)}, t: t, endpoint: endpoint, creds: insecure.NewCredentials(),
 		dns: testutils.StartBackend(t, "dns"), mesh: testutils.StartBackend(t, "mesh"),
 	}
+	s.begun = make(chan string, 2)
+	s.fallbacks, s.moves = s.lines()
 	t.Cleanup(func() { names.forget(t) })
 	read := func() (config *bootstrap.Config, err error) {
 		s.Change(func() { config, err, s.reads = s.bootstrap, s.err, s.reads+1 })
@@ -130,6 +116,13 @@ func (s *channelScript) run(words []string) string {
 		s.Close()
 	case "wake":
 		xdstest.NoError(s.t, s.wake())
+	case "begin":
+		s.begin()
+	case "end":
+		return strings.Join([]string{<-s.begun, <-s.begun}, ", ")
+	case "log":
+		fallbacks, moves := s.lines()
+		return fmt.Sprintf("%d fallbacks, %d moves", fallbacks-s.fallbacks, moves-s.moves)
 	case "rpc", "ready":
 		return s.rpc(grpc.WaitForReady(words[0] == "ready"))
 	case "dns":
@@ -144,12 +137,34 @@ func (s *channelScript) run(words []string) string {
 		s.settle()
 	}
 	for _, c := range channels.All() {
+		if c.Target == s.cc.Target() && c.Mode == s.status.Mode && c.Since != s.status.Since && s.status.Reason != "" {
+			s.t.Errorf("in the mode since %v, want %v", c.Since, s.status.Since)
+		}
 		if c.Target == s.cc.Target() && (c.Mode != s.status.Mode || c.Reason != s.status.Reason) {
 			s.status = c
 			return s.brief(fmt.Sprintf("%v: %s", c.Mode, c.Reason))
 		}
 	}
 	return ""
+}
+
+// begin begins a unary and a streaming RPC that wait for ready.
+func (s *channelScript) begin() {
+	ctx := testutils.Context(s.t)
+	for _, rpc := range []func(context.Context, *grpc.ClientConn, ...grpc.CallOption) (string, error){invoke, invokeStream} {
+		go func() {
+			backend, err := rpc(ctx, s.cc, grpc.WaitForReady(true))
+			if err != nil {
+				backend = err.Error()
+			}
+			s.begun <- backend
+		}()
+	}
+}
+
+// lines returns how often the process has logged that the target falls back to DNS, and that it moves to xDS.
+func (s *channelScript) lines() (fallbacks, moves int) {
+	return logged.Count("xds:///"+s.endpoint, ": resolved by DNS"), logged.Count("xds:///"+s.endpoint, "configured by xDS, no longer by DNS", "Listener")
 }
 
 // setBootstrap changes the environment, and waits until a channel without a bootstrap has read it.

@@ -12,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver/internal/lookup"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // inlined is a cluster with a load_assignment of one locality.
@@ -153,33 +152,4 @@ func TestLookUpsEndWithTheGraph(t *testing.T) {
 	}
 	cc.ReportError(errors.New("too late"))
 	f.expectNothing()
-}
-
-// The endpoints of an old version of a Cluster do not go with another way to connect to them:
-// another security (gRFC A29), on channels that leave that to the control plane, or HTTP CONNECT
-// where there was none (gRFC A86), on all.
-func TestSameConnections(t *testing.T) {
-	t.Parallel()
-	plain, proxied := new(xdsresource.Cluster), &xdsresource.Cluster{HTTPConnect: true}
-	secure := &xdsresource.Cluster{Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Provider: new(bootstrap.CertificateProvider)}}}
-	for _, tc := range []struct {
-		name                string
-		before, now         *xdsresource.Cluster
-		ifObeyed, otherwise bool
-	}{
-		{"the first version", nil, proxied, true, true},
-		{"the same", proxied, proxied, true, true},
-		{"proxies are added", plain, proxied, false, false},
-		{"proxies are removed", proxied, plain, false, false},
-		{"TLS is added", plain, secure, false, true},
-	} {
-		for _, usesXDS := range []bool{true, false} {
-			want := tc.otherwise
-			if usesXDS {
-				want = tc.ifObeyed
-			}
-			xdstest.Equal(t, fmt.Sprintf("%s, on a channel that obeys (%t)", tc.name, usesXDS),
-				want, (&graph{usesXDS: usesXDS}).sameConnections(tc.before, tc.now))
-		}
-	}
 }

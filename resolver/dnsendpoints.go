@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -15,8 +14,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// dnsEndpoints are those of a cluster with names that DNS resolves. Its fields but watches and
-// askedAt are guarded by the graph's lock.
+// dnsEndpoints are those of a cluster with names that DNS resolves. Guarded by the graph's lock.
 type dnsEndpoints struct {
 	member  *member
 	cluster *xdsresource.Cluster
@@ -28,9 +26,7 @@ type dnsEndpoints struct {
 	silent    int         // number of names without an answer
 	resolved  time.Time   // when endpoints were last computed
 	timer     *time.Timer // until they are computed again, if answers wait for that
-
-	watches atomic.Pointer[[]*lookup.Watch] // for resolveNow
-	askedAt atomic.Int64                    // last resolveNow, in Unix nanoseconds
+	asked     time.Time   // when the names were last looked up again on demand
 }
 
 // dnsName is a name and its answer.
@@ -55,13 +51,7 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) {
 	for _, n := range before {
 		n.watch.Stop()
 	}
-	watches := make([]*lookup.Watch, 0, len(d.names))
-	for _, n := range d.names {
-		watches = append(watches, n.watch)
-	}
-	d.watches.Store(&watches)
-	d.askedAt.Store(0)
-	d.silent = 0
+	d.asked, d.silent = time.Time{}, 0
 	for _, n := range d.names {
 		if !n.result.Answered() {
 			d.silent++
@@ -186,17 +176,17 @@ func (d *dnsEndpoints) failure() error {
 }
 
 // resolveNow looks up all names again. If many connections of a cluster with many names fail
-// together, it does so at most once per interval; those that keep failing call it again. It
-// does not take the graph's lock.
+// together, it does so at most once per interval; those that keep failing call it again.
 func (d *dnsEndpoints) resolveNow() {
 	const interval = 100 * time.Millisecond
-	watches := *d.watches.Load()
-	now, before := time.Now().UnixNano(), d.askedAt.Load()
-	if len(watches) > fewNames && (now-before < int64(interval) || !d.askedAt.CompareAndSwap(before, now)) {
+	d.member.graph.mu.Lock()
+	defer d.member.graph.mu.Unlock()
+	if len(d.names) > fewNames && time.Since(d.asked) < interval {
 		return
 	}
-	for _, w := range watches {
-		w.ResolveNow()
+	d.asked = time.Now()
+	for _, n := range d.names {
+		n.watch.ResolveNow()
 	}
 }
 

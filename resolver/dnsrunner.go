@@ -21,8 +21,8 @@ import (
 type dnsRunner struct {
 	channel *grpc.ClientConn
 	version uint64
-	// endpoint is the name that DNS resolves, reason why DNS does. They are set before RPCs run.
-	endpoint, reason string
+	// because is what errors end with: the name that DNS resolves, and why DNS does.
+	because string
 
 	// running counts unary RPCs until they end, and others until their stream is open.
 	running atomic.Int64
@@ -133,8 +133,8 @@ func (r *dnsRunner) explained(err error) error {
 	s := status.Convert(err).Proto()
 	switch codes.Code(s.GetCode()) {
 	case codes.Unavailable, codes.DeadlineExceeded:
-		if !strings.Contains(s.GetMessage(), r.reason) {
-			s.Message += askedDNS(r.endpoint, r.reason)
+		if !strings.Contains(s.GetMessage(), r.because) {
+			s.Message += r.because
 		}
 		return status.ErrorProto(s)
 	default:

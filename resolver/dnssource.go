@@ -19,7 +19,6 @@ import (
 // resolver.ClientConn of the DNS resolver, its child.
 type dnsSource struct {
 	*channelResolver
-	reason string
 	runner *dnsRunner
 	child  grpcresolver.Resolver
 
@@ -43,9 +42,10 @@ const (
 func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 	// The target's authority is one of xDS, not a DNS server.
 	target := grpcresolver.Target{URL: url.URL{Scheme: dnsconfig.Scheme, Path: "/" + r.target.Endpoint()}}
+	because := fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(target.Endpoint()), reason)
 	d := &dnsSource{
-		channelResolver: r, reason: reason,
-		runner: &dnsRunner{channel: r.channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint(), reason: reason},
+		channelResolver: r,
+		runner:          &dnsRunner{channel: r.channel.ClientConn(), version: versions.Add(1), because: because},
 	}
 	var err error
 	if d.child, err = dnsconfig.NewBuilder(dnsconfig.Options{OnResult: r.record.SetDNS}).Build(target, d, r.opts); err != nil {
@@ -71,19 +71,11 @@ func (d *dnsSource) serve() {
 		return
 	}
 	d.phase = dnsServing
-	d.record.SetMode(channels.DNS, d.reason)
 	d.channel.Publish(d.runner)
 }
 
 // explain adds to an error of DNS why DNS is in use.
-func (d *dnsSource) explain(err error) error {
-	return fmt.Errorf("%w%s", err, askedDNS(d.runner.endpoint, d.reason))
-}
-
-// askedDNS returns the suffix of errors of a channel that DNS resolves.
-func askedDNS(endpoint, reason string) string {
-	return fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(endpoint), reason)
-}
+func (d *dnsSource) explain(err error) error { return fmt.Errorf("%w%s", err, d.runner.because) }
 
 var errNoAddress = errors.New("DNS has no address for the target")
 

@@ -31,14 +31,17 @@ type graph struct {
 	patient  bool
 	accepted bool // there has been a valid Listener
 	lds      *watch[*xdsresource.Listener]
-	// rds provides the routes in use. nextRDS, if not nil, is the RouteConfiguration that
-	// a newer Listener names and that has not answered yet.
-	rds, nextRDS *routesWatch
-	routes       atomic.Pointer[routesWatch] // rds, for notes
+	// rds provides the routes in use, and can be read without the lock. nextRDS, if not nil, is the RouteConfiguration
+	// that a newer Listener names and that has not answered yet.
+	rds     atomic.Pointer[routesWatch]
+	nextRDS *routesWatch
 
 	members  map[string]*member      // every Cluster that is watched
-	clusters map[string]*clusterNode // those that current and next route to
-	dirty    []*clusterNode          // what build has to compute again
+	clusters map[string]*clusterNode // those that current and next route to, and subscribed ones
+	// subscribed counts the subscriptions of each name. They outlive the configurations.
+	subscribed map[string]int
+	dirty      []*clusterNode // what build has to compute again
+	unswept    bool           // members or clusters may be needed no longer
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
@@ -73,12 +76,13 @@ type snapshot struct {
 
 func newGraph(client xdsclient.Client, listener, authority string, changed func()) *graph {
 	g := &graph{
-		client:    client,
-		authority: authority,
-		changed:   changed,
-		members:   make(map[string]*member),
-		clusters:  make(map[string]*clusterNode),
-		last:      new(snapshot),
+		client:     client,
+		authority:  authority,
+		changed:    changed,
+		members:    make(map[string]*member),
+		clusters:   make(map[string]*clusterNode),
+		subscribed: make(map[string]int),
+		last:       new(snapshot),
 	}
 	g.lds = newWatch(g, xdsresource.ListenerType, listener, g.onListener)
 	return g
@@ -114,15 +118,15 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 		return
 	}
 	g.accepted = true
-	switch name := l.RouteConfigName; {
+	switch name, rds := l.RouteConfigName, g.rds.Load(); {
 	case l.RouteConfig != nil:
 		g.useRoutes(nil, nil)
-	case g.rds != nil && g.rds.name == name:
-		g.useRoutes(g.rds, nil)
+	case rds != nil && rds.name == name:
+		g.useRoutes(rds, nil)
 	case g.nextRDS == nil || g.nextRDS.name != name:
 		next := newWatch[*xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, nil)
 		next.changed = func(_ *xdsresource.RouteConfiguration, err error) { g.onRoutes(next, err) }
-		g.useRoutes(g.rds, next)
+		g.useRoutes(rds, next)
 		next.start()
 	}
 	g.configure()
@@ -130,13 +134,12 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 
 // useRoutes makes the watches rds and nextRDS, each of which may be nil, and ends others.
 func (g *graph) useRoutes(rds, next *routesWatch) {
-	for _, w := range []*routesWatch{g.rds, g.nextRDS} {
+	for _, w := range []*routesWatch{g.rds.Swap(rds), g.nextRDS} {
 		if w != nil && w != rds && w != next {
 			w.stop()
 		}
 	}
-	g.rds, g.nextRDS = rds, next
-	g.routes.Store(rds)
+	g.nextRDS = next
 }
 
 // onRoutes handles the answer of a RouteConfiguration. The one that a newer Listener names takes over with its
@@ -165,11 +168,6 @@ func (g *graph) isTransient(err error) bool {
 	return errors.As(err, &e) && e.Transient && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
-// isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
-func (g *graph) isKnown(s *balancer.ClusterState) bool {
-	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
-}
-
 // latest is the newest configuration, in use or not, or nil.
 func (g *graph) latest() *config {
 	if g.next != nil {
@@ -185,10 +183,11 @@ func (g *graph) configure() {
 		g.route(listener, inline)
 		return
 	}
-	if g.rds == nil || g.rds.phase != watchAnswered {
+	rds := g.rds.Load()
+	if rds == nil || rds.phase != watchAnswered {
 		return
 	}
-	rc, ok := g.rds.value()
+	rc, ok := rds.value()
 	switch latest := g.latest(); {
 	case g.nextRDS != nil:
 		// The Listener names another RouteConfiguration. Until that answers, changes of
@@ -199,7 +198,7 @@ func (g *graph) configure() {
 	case ok:
 		g.route(listener, rc)
 	default:
-		g.withdraw(g.rds.lastErr)
+		g.withdraw(rds.lastErr)
 	}
 }
 
@@ -223,32 +222,25 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 	g.err = nil
 	defer g.changed()
 	next := &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
+	g.updatePlugins(rc)
 	if g.next == nil && g.current != nil && xdsresource.SameClusters(vh, g.current.virtualHost) {
 		next.generation = g.current.generation
 		g.current = next
 		return
 	}
+	g.unswept = true
 	g.generation++
 	next.generation, next.waits = g.generation, make(map[string]bool)
 	g.next = next
 	for _, name := range vh.Clusters() {
-		n := g.clusters[name]
-		if n == nil {
-			n = newClusterNode(g, name)
-			g.clusters[name] = n
-		}
+		n := g.node(name)
 		n.generation = g.generation
-		if _, inUse := g.table.Get(name); !inUse && !n.answered() {
+		if _, inUse := g.table.Get(name); !inUse && !g.answered(n.state) {
 			next.waits[name] = true
 		}
 	}
-	// The clusters of routes that were replaced while they waited go, unless other routes name them too: a control
-	// plane may change routes again and again without answering for their clusters. The newest routes have started
-	// their watches before, so that no subscription ends and begins again.
-	for name, n := range g.clusters {
-		if _, inUse := g.table.Get(name); !inUse && g.outgoing(n) {
-			g.drop(n)
-		}
+	for name := range g.subscribed {
+		g.node(name)
 	}
 }
 
@@ -274,18 +266,27 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
 	g.table = pmap.Map[*balancer.ClusterState]{}
-	for _, n := range g.clusters {
-		g.drop(n)
-	}
+	clear(g.clusters)
+	g.unswept = true
 	g.changed()
-}
-
-func (g *graph) drop(n *clusterNode) {
-	n.stop()
-	delete(g.clusters, n.name)
 }
 
 // outgoing reports whether a cluster is in use only until next replaces current.
 func (g *graph) outgoing(n *clusterNode) bool {
-	return g.next != nil && n.generation != g.next.generation
+	return g.next != nil && !g.needs(n, g.next)
+}
+
+// needs reports whether a configuration, which is current or next, has a cluster.
+func (g *graph) needs(n *clusterNode, c *config) bool {
+	return n.generation == c.generation || g.subscribed[n.name] > 0
+}
+
+// node returns the node of a cluster, which begins to watch it if it is new.
+func (g *graph) node(name string) *clusterNode {
+	n := g.clusters[name]
+	if n == nil {
+		n = newClusterNode(g, name)
+		g.clusters[name] = n
+	}
+	return n
 }

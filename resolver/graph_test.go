@@ -24,13 +24,6 @@ type transport struct {
 	// watches has the watchers of each resource: a channel may have several for
 	// one cluster, if it is under an aggregate one.
 	watches map[string][]xdsclient.Watcher
-	// standing has the answers that watches get at once.
-	standing map[string]answer
-}
-
-type answer struct {
-	value any
-	err   error
 }
 
 func newTransport(t testing.TB) *transport {
@@ -54,9 +47,6 @@ func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.
 			c.t.Errorf("%s is watched twice by one watcher", key)
 		}
 		c.watches[key] = append(c.watches[key], w)
-		if a, ok := c.standing[key]; ok {
-			go w.ResourceChanged(a.value, a.err, func() {})
-		}
 	})
 	return func() {
 		c.Change(func() {
@@ -205,6 +195,8 @@ func describeCluster(name string, c *balancer.ClusterState) string {
 		return fmt.Sprintf("%s=%v", name, parts)
 	case c.Endpoints == nil:
 		return name + "=?"
+	case c.Cluster != nil && c.Cluster.Kind == xdsresource.ClusterPlugin:
+		return fmt.Sprintf("%s=(%s)", name, c.Cluster.LBConfig)
 	}
 	var addresses []string
 	for _, l := range c.Endpoints.Localities {
@@ -296,11 +288,4 @@ func TestAClosedGraphHasNoWatchesAndIgnoresAnswers(t *testing.T) {
 	if !done {
 		t.Error("done was not called")
 	}
-}
-
-func TestAnAmbientErrorChangesNothing(t *testing.T) {
-	t.Parallel()
-	f := configured(t)
-	f.ambient("Cluster a", errors.New("the server is down"))
-	f.expectNothing()
 }

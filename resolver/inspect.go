@@ -52,12 +52,9 @@ func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, 
 
 // unserved describes a cluster that the balancer does not have, at least not yet.
 func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
-	c := inspect.Cluster{Name: name, State: inspect.Idle, Phase: inspect.PhaseResolving, Unserved: true}
-	if s.Cluster != nil {
-		c.Kind, c.Policy = s.Cluster.Kind.String(), s.Cluster.LBPolicy
-	}
-	if s.Err != nil {
-		c.Phase, c.State, c.Error = inspect.PhaseFailed, inspect.TransientFailure, s.Err.Error()
+	c := balancer.Describe(name, s)
+	if c.Unserved = true; c.Phase == inspect.PhaseDormant {
+		c.Phase = inspect.PhaseResolving
 	}
 	return c
 }
@@ -67,7 +64,7 @@ func (g *graph) inspect() inspect.Config {
 	defer g.mu.Unlock()
 	c := inspect.Config{
 		Clusters: len(g.clusters),
-		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds), NextRoutes: inspectRoutes(g.nextRDS),
+		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds.Load()), NextRoutes: inspectRoutes(g.nextRDS),
 	}
 	if listener, ok := g.lds.value(); ok {
 		c.Inline = listener.RouteConfig != nil
@@ -101,17 +98,23 @@ func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.R
 		return nil, nil, false
 	}
 	resources := n.self.inspect()
-	for _, other := range slices.Sorted(maps.Keys(n.others)) {
+	others := make(map[string]*member)
+	n.eachMember(func(m *member) { others[m.name] = m })
+	delete(others, name)
+	for _, other := range slices.Sorted(maps.Keys(others)) {
 		if len(resources) >= inspect.MaxResources {
 			return n.state, resources[:inspect.MaxResources], true
 		}
-		resources = append(resources, n.others[other].inspect()...)
+		resources = append(resources, others[other].inspect()...)
 	}
 	return n.state, resources, true
 }
 
 // inspect returns the resources of a member. The graph is locked.
 func (m *member) inspect() []inspect.Resource {
+	if m.isPlugin() {
+		return nil
+	}
 	all := []inspect.Resource{m.cds.inspect()}
 	if eds := m.eds.Load(); eds != nil {
 		all = append(all, eds.inspect())

@@ -15,7 +15,7 @@ import (
 type member struct {
 	graph *graph
 	name  string
-	users []*clusterNode // the member ends with the last one
+	users []*clusterNode // that depend on the member, as of the last sweep
 	cds   watch[*xdsresource.Cluster]
 	// eds or dns provides the endpoints, unless the Cluster has them itself or is an aggregate one. They call
 	// resolved. eds can be read without the lock.
@@ -28,26 +28,21 @@ type member struct {
 
 type endpointsWatch = watch[*xdsresource.Endpoints]
 
-// acquire returns the member of the given name for a user. It starts to watch a new one.
-func (g *graph) acquire(name string, user *clusterNode) *member {
+// member returns the member of the given name. It starts to watch a new one, which ends with the next sweep unless a
+// clusterNode depends on it.
+func (g *graph) member(name string) *member {
 	m := g.members[name]
 	if m == nil {
 		m = &member{graph: g, name: name, state: new(balancer.ClusterState)}
 		m.cds = watch[*xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: m.onCluster}
-		g.members[name] = m
-		m.cds.start()
+		g.members[name], g.unswept = m, true
+		if plugin := g.plugin(name); plugin != nil {
+			m.usePlugin(plugin)
+		} else {
+			m.cds.start()
+		}
 	}
-	m.users = append(m.users, user)
 	return m
-}
-
-// release ends the use of a member.
-func (m *member) release(user *clusterNode) {
-	m.users = slices.DeleteFunc(m.users, func(n *clusterNode) bool { return n == user })
-	if len(m.users) == 0 {
-		m.stop()
-		delete(m.graph.members, m.name)
-	}
 }
 
 func (m *member) stop() {
@@ -143,6 +138,10 @@ func (m *member) setState(s balancer.ClusterState) {
 		return
 	}
 	m.state = &s
+	// The requests for the clusters under it leave at once.
+	for _, name := range under(&s) {
+		m.graph.member(name)
+	}
 	sameUnder := slices.Equal(under(before), under(&s))
 	for _, n := range m.users {
 		n.memberChanged(m, m == n.self || !sameUnder)

@@ -72,7 +72,7 @@ func (a *ambient) texts() []string {
 // ambient returns the errors of each resource, nil for one without.
 func (n *notes) ambient() []*ambient {
 	all := []*ambient{n.graph.lds.ambient.Load()}
-	if routes := n.graph.routes.Load(); routes != nil {
+	if routes := n.graph.rds.Load(); routes != nil {
 		all = append(all, routes.ambient.Load())
 	}
 	all = append(all, n.cds.ambient.Load())

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/resolver/internal/lookup"
@@ -24,6 +25,8 @@ type script struct {
 	*fixture
 	domain string   // of the names of DNS, of which nothing is known in other cases
 	names  []string // of DNS, in the case
+	// releases end the subscriptions of a cluster.
+	releases map[string][]func()
 }
 
 // domains counts the cases.
@@ -32,21 +35,28 @@ var domains atomic.Int32
 // TestScript runs the cases of testdata/graph.txt, which describes its steps.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	const file = "testdata/graph.txt"
+	runScripts(t, "testdata/graph.txt", 30, func(t *testing.T) func([]string) string {
+		s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1)), releases: map[string][]func(){}}
+		t.Cleanup(s.graph.close)
+		return s.run
+	})
+}
+
+// runScripts is golden.Scripts without bubbles, whose goroutines could not share the look-ups of the process.
+func runScripts(t *testing.T, file string, width int, begin func(*testing.T) (run func(words []string) string)) {
 	head, cases, _ := strings.Cut(golden.Read(t, file), "== ")
 	got := head
 	for _, c := range strings.Split(cases, "\n== ") {
 		title, steps, _ := strings.Cut(c, "\n")
 		t.Run(title, func(t *testing.T) {
-			s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1))}
-			defer s.graph.close()
+			run := begin(t)
 			got += "== " + title + "\n"
 			for line := range strings.Lines(steps) {
 				step, _, _ := strings.Cut(strings.TrimSpace(line), "->")
 				if step = strings.TrimSpace(step); step == "" {
 					continue
 				}
-				got += strings.TrimRight(fmt.Sprintf("%-30s -> %s", step, s.run(strings.Fields(step))), " ") + "\n"
+				got += strings.TrimRight(fmt.Sprintf("%-*s -> %s", width, step, run(strings.Fields(step))), " ") + "\n"
 			}
 			got += "\n"
 		})
@@ -57,15 +67,26 @@ func TestScript(t *testing.T) {
 // run makes a step and returns what follows.
 func (s *script) run(words []string) string {
 	s.t.Helper()
-	if words[0] == "obeys" {
+	switch {
+	case words[0] == "obeys":
 		s.graph.usesXDS = true
 		return ""
+	case words[0] == "inspect":
+		return strings.ReplaceAll(s.inspect(words[1:]), s.domain, "")
 	}
 	name, args := words[1], words[2:]
 	before := s.watchers()
-	if words[0] == "dns" {
+	switch words[0] {
+	case "dns":
 		s.answerDNS(name, args)
-	} else {
+	case "ambient":
+		s.ambient(keys[name]+" "+args[0], failure(xdsclient.KindInvalid, args[1]))
+	case "subscribe":
+		s.releases[name] = append(s.releases[name], s.graph.Subscribe(name))
+	case "release":
+		s.releases[name][0]()
+		s.releases[name] = s.releases[name][1:]
+	default:
 		s.answer(keys[words[0]]+" "+name, s.resource(words[0], name, args))
 	}
 	var parts []string
@@ -76,6 +97,45 @@ func (s *script) run(words []string) string {
 	parts = append(parts, onlyIn("+", after, before)...)
 	parts = append(parts, onlyIn("-", before, after)...)
 	return strings.ReplaceAll(strings.Join(parts, "  "), s.domain, "")
+}
+
+// inspect returns what diagnostics get of the graph, or of one cluster.
+func (s *script) inspect(cluster []string) string {
+	s.t.Helper()
+	s.graph.snapshot()
+	text := func(r inspect.Resource) string {
+		what := ": asked"
+		switch {
+		case r.Error != "":
+			what = "!" + r.Error
+		case r.Known:
+			what = ""
+		}
+		if r.Ambient != "" {
+			what += "~" + r.Ambient
+		}
+		return r.Type + " " + r.Name + what
+	}
+	var parts []string
+	if len(cluster) > 0 {
+		_, resources, ok := s.graph.inspectCluster(cluster[0])
+		if !ok {
+			return "no cluster"
+		}
+		for _, r := range resources {
+			parts = append(parts, text(r))
+		}
+		return strings.Join(parts, ", ")
+	}
+	c := s.graph.inspect()
+	for what, r := range map[string]*inspect.Resource{"": &c.Listener, "by ": c.Routes, "next ": c.NextRoutes} {
+		if r != nil {
+			parts = append(parts, what+text(*r))
+		}
+	}
+	slices.Sort(parts)
+	return fmt.Sprintf("%s, inline %t, virtual host %q, %d clusters, waits for %d %v, error %q",
+		strings.Join(parts, ", "), c.Inline, c.VirtualHost, c.Clusters, c.Waits, c.WaitsFor, c.Error)
 }
 
 // watchers returns what watches each resource, and each name of DNS.
@@ -165,7 +225,7 @@ func (s *script) resource(typ, name string, args []string) any {
 		rc.VirtualHosts[0].Domains = args[:1]
 		return rc
 	case typ == "rds":
-		return routes(name, args...)
+		return withPlugins(name, args)
 	case typ == "eds":
 		return endpoints(name, args[0])
 	}
@@ -178,9 +238,28 @@ func (s *script) resource(typ, name string, args []string) any {
 		return aggregate(rest...)
 	case "tls":
 		return securedEDS(rest[0])
+	case "proxied":
+		c := eds(rest[0])
+		c.HTTPConnect = true
+		return c
 	case "accepts":
 		return accepting(s.t.(*testing.T), rest[0], rest[1:]...)
 	default:
 		return eds(rest[0])
 	}
+}
+
+// withPlugins are routes to clusters, of which those named "plugin:NAME=CONFIG" are plugins.
+func withPlugins(name string, clusters []string) *xdsresource.RouteConfiguration {
+	plugins := make(map[string]*xdsresource.Cluster)
+	for i, c := range clusters {
+		if plugin, ok := strings.CutPrefix(c, "plugin:"); ok {
+			plugin, config, _ := strings.Cut(plugin, "=")
+			clusters[i] = "cluster_specifier_plugin:" + plugin
+			plugins[clusters[i]] = &xdsresource.Cluster{Name: clusters[i], Kind: xdsresource.ClusterPlugin, LBPolicy: "policy", LBConfig: config}
+		}
+	}
+	rc := routes(name, clusters...)
+	rc.Plugins = plugins
+	return rc
 }

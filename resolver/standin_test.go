@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -156,34 +156,6 @@ func (s *standIn) serve() {
 	}
 }
 
-// keepAnswering answers all watches from now on: a channel that is idle meanwhile asks again. nil ends that.
-func (s *standIn) keepAnswering(standing map[string]answer) {
-	s.Change(func() {
-		s.standing = standing
-		for key, a := range standing {
-			for _, w := range s.watches[key] {
-				go w.ResourceChanged(a.value, a.err, func() {})
-			}
-		}
-	})
-	s.cc.Connect()
-}
-
-// keepServing gives everything that xDS has to all watches from now on.
-func (s *standIn) keepServing() {
-	s.t.Helper()
-	standing := map[string]answer{}
-	for key, value := range meshResources(s.t, s.name(), s.mesh) {
-		standing[key] = answer{value: value}
-	}
-	s.keepAnswering(standing)
-}
-
-// keepRefusing answers the Listener with an error from now on.
-func (s *standIn) keepRefusing(kind xdsclient.ErrorKind) {
-	s.keepAnswering(map[string]answer{s.listener(): {err: failure(kind, "because the test says so")}})
-}
-
 // invoke makes an RPC and returns the backend that answered.
 func invoke(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
 	var header metadata.MD
@@ -191,45 +163,16 @@ func invoke(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (
 	return strings.Join(header.Get(testutils.BackendIDHeader), ","), err
 }
 
-// expect checks who answers an RPC, and the mode of the channel.
-func (s *standIn) expect(when string, want *testutils.Backend, mode channels.Mode) {
-	s.t.Helper()
-	if got, err := invoke(testutils.Context(s.t), s.cc); err != nil || got != want.ID() {
-		s.t.Errorf("%s: answered by %q, %v; want %s", when, got, err, want.ID())
+// invokeStream is invoke for a streaming RPC.
+func invokeStream(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
+	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, opts...)
+	if err != nil {
+		return "", err
 	}
-	s.expectMode(when, mode)
-}
-
-// expectError checks that RPCs fail, with all of the texts.
-func (s *standIn) expectError(when string, mode channels.Mode, texts ...string) {
-	s.t.Helper()
-	_, err := invoke(testutils.Context(s.t), s.cc)
-	if err == nil {
-		s.t.Errorf("%s: the RPC succeeded", when)
-		return
+	_ = stream.CloseSend()
+	if _, err = stream.Recv(); err != io.EOF {
+		return "", err
 	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			s.t.Errorf("%s: got error %v, want one with %q", when, err, text)
-		}
-	}
-	s.expectMode(when, mode)
-}
-
-func (s *standIn) expectMode(when string, want channels.Mode) {
-	s.t.Helper()
-	if got := s.status(); got.Mode != want {
-		s.t.Errorf("%s: mode %v (%s), want %v", when, got.Mode, got.Reason, want)
-	}
-}
-
-func (s *standIn) status() channels.Status {
-	s.t.Helper()
-	for _, c := range channels.All() {
-		if c.Target == s.cc.Target() {
-			return c
-		}
-	}
-	s.t.Fatalf("Channels does not have %s", s.cc.Target())
-	return channels.Status{}
+	header, err := stream.Header()
+	return strings.Join(header.Get(testutils.BackendIDHeader), ","), err
 }

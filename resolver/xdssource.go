@@ -151,7 +151,7 @@ type applied struct {
 func (x *xdsSource) apply(s *snapshot) {
 	x.applied.Store(&applied{s.version, time.Now()})
 	target := x.channel.ClientConn().Target()
-	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: x.noHealthChecks, Live: &x.live, Err: s.err}
+	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: x.noHealthChecks, Live: &x.live, Subscriber: x.graph, Err: s.err}
 	if s.config != nil {
 		if s.config != x.config {
 			x.config, x.selector = s.config, x.rpcs.NewSelector(configselector.Config{

@@ -1,7 +1,6 @@
 package testutils_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -39,89 +38,6 @@ func wantID(t *testing.T, header metadata.MD, want string) {
 	t.Helper()
 	if got := header.Get(testutils.BackendIDHeader); len(got) != 1 || got[0] != want {
 		t.Errorf("%s is %q, want %q", testutils.BackendIDHeader, got, want)
-	}
-}
-
-func TestBackend_EveryKindOfRPCSaysWhoAnswered(t *testing.T) {
-	t.Parallel()
-	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b1")
-	client := testClient(t, b)
-	params := []*testpb.ResponseParameters{{Size: 3}, {Size: 5, IntervalUs: 1}}
-
-	t.Run("unary", func(t *testing.T) {
-		var header metadata.MD
-		resp, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 7}, grpc.Header(&header))
-		if err != nil || resp.GetHostname() != "b1" || len(resp.GetPayload().GetBody()) != 7 {
-			t.Errorf("response %v, error %v", resp, err)
-		}
-		wantID(t, header, "b1")
-	})
-	t.Run("empty", func(t *testing.T) {
-		var header metadata.MD
-		if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.Header(&header)); err != nil {
-			t.Error(err)
-		}
-		wantID(t, header, "b1")
-	})
-	t.Run("server streaming", func(t *testing.T) {
-		stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{ResponseParameters: params})
-		xdstest.NoError(t, err)
-		for _, want := range []int{3, 5} {
-			if resp, err := stream.Recv(); err != nil || len(resp.GetPayload().GetBody()) != want {
-				t.Errorf("response %v, error %v", resp, err)
-			}
-		}
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("ended with %v", err)
-		}
-		header, err := stream.Header()
-		if err != nil {
-			t.Error(err)
-		}
-		wantID(t, header, "b1")
-	})
-	t.Run("client streaming", func(t *testing.T) {
-		stream, err := client.StreamingInputCall(ctx)
-		xdstest.NoError(t, err)
-		for range 3 {
-			if err := stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: []byte("12")}}); err != nil {
-				t.Error(err)
-			}
-		}
-		if resp, err := stream.CloseAndRecv(); err != nil || resp.GetAggregatedPayloadSize() != 6 {
-			t.Errorf("response %v, error %v", resp, err)
-		}
-		header, err := stream.Header()
-		if err != nil {
-			t.Error(err)
-		}
-		wantID(t, header, "b1")
-	})
-	t.Run("bidirectional", func(t *testing.T) {
-		stream, err := client.FullDuplexCall(ctx)
-		xdstest.NoError(t, err)
-		header, err := stream.Header() // before anything was sent
-		if err != nil {
-			t.Error(err)
-		}
-		wantID(t, header, "b1")
-		for range 2 {
-			if err := stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: params[:1]}); err != nil {
-				t.Error(err)
-			}
-			if resp, err := stream.Recv(); err != nil || len(resp.GetPayload().GetBody()) != 3 {
-				t.Errorf("response %v, error %v", resp, err)
-			}
-		}
-		if err := stream.CloseSend(); err != nil {
-			t.Error(err)
-		}
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("ended with %v", err)
-		}
-	})
-	if got := b.Count(); got != 5 {
-		t.Errorf("%d RPCs were counted, want 5", got)
 	}
 }
 
@@ -172,40 +88,6 @@ func TestBackend_Fail(t *testing.T) {
 	}
 	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 1 << 30}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("asked for 1 GiB: %v", err)
-	}
-}
-
-func TestBackend_Hold(t *testing.T) {
-	t.Parallel()
-	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
-	client := testClient(t, b)
-	release := xdstest.Hold(b)
-	ended := make(chan error, 2)
-	call := func(ctx context.Context) {
-		_, err := client.EmptyCall(ctx, &testpb.Empty{})
-		ended <- err
-	}
-	givesUp, cancel := context.WithCancel(ctx)
-	go call(givesUp)
-	xdstest.NoError(t, b.Wait(ctx, 1))
-	cancel()
-	if err := <-ended; status.Code(err) != codes.Canceled {
-		t.Errorf("the RPC that gave up: %v", err)
-	}
-	go call(ctx)
-	xdstest.NoError(t, b.Wait(ctx, 2))
-	select {
-	case err := <-ended:
-		t.Errorf("a held RPC ended with %v", err)
-	default:
-	}
-	release()
-	release()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if err := b.Wait(givesUp, 3); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for more than came: %v", err)
 	}
 }
 

@@ -15,150 +15,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// wants expects a response with other items over delta than over SotW.
-func (p *peer) wants(moment, typeURL string, sotw, delta []string) {
-	p.t.Helper()
-	if p.delta {
-		p.expect(moment, typeURL, delta...)
-	} else {
-		p.expect(moment, typeURL, sotw...)
-	}
-}
-
-func TestFakeServer_ResourcesComeChangeAndGo(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, s *testutils.FakeServer, open func() *peer) {
-		p := open()
-		set(t, s, cds, "a", "one")
-		p.subscribe(cds, "a", "b")
-		p.wants("at first", cds, []string{"one"}, []string{"-b", "a: one"})
-		set(t, s, cds, "b", "two")
-		p.wants("b is new", cds, []string{"one", "two"}, []string{"b: two"})
-		s.Update(t, func(tx *testutils.Tx) { put(tx, cds, "b", "two"); put(tx, cds, "c", "not asked for") })
-		set(t, s, cds, "a", "three")
-		p.wants("b is the same, a another", cds, []string{"three", "two"}, []string{"a: three"})
-		s.Delete(t, cds, "a")
-		p.wants("a is gone", cds, []string{"two"}, []string{"-a"})
-		p.unsubscribe(cds, "b")
-		p.awaitLocators(s, 1)
-		set(t, s, cds, "b", "three")
-		set(t, s, cds, "a", "four")
-		p.wants("b is not asked for any more", cds, []string{"four"}, []string{"a: four"})
-		p.subscribe(cds, "b")
-		p.wants("b is asked for again", cds, []string{"four", "three"}, []string{"b: three"})
-	})
-}
-
-// SotW of types other than Listeners and Clusters has only what is new, and cannot say that a name is not there.
-func TestFakeServer_SotWOfRoutesHasChanges(t *testing.T) {
-	t.Parallel()
-	s := testutils.StartFakeServer(t)
-	p := openPeer(t, s, adsService, false)
-	set(t, s, rds, "a", "one")
-	p.subscribe(rds, "a", "b")
-	p.expect("at first", rds, "one")
-	s.Delete(t, rds, "a")
-	set(t, s, rds, "b", "two")
-	p.expect("a is gone, b new", rds, "two")
-
-	explicit := testutils.StartFakeServer(t, testutils.NotFoundErrors())
-	p = openPeer(t, explicit, adsService, false)
-	p.subscribe(rds, "a", "b")
-	p.expect("nothing is there", rds, `!a: NotFound there is no RouteConfiguration "a"`, `!b: NotFound there is no RouteConfiguration "b"`)
-	set(t, explicit, rds, "a", "one")
-	p.expect("a is there", rds, "one")
-	explicit.Delete(t, rds, "a")
-	p.expect("a is gone", rds, `!a: NotFound there is no RouteConfiguration "a"`)
-}
-
-func TestFakeServer_Wildcard(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, s *testutils.FakeServer, open func() *peer) {
-		p, explicit := open(), open()
-		p.subscribe(cds)
-		p.expect("nothing is there", cds)
-		explicit.subscribe(cds, "*")
-		explicit.expect("nothing is there", cds)
-		s.Update(t, func(tx *testutils.Tx) { put(tx, cds, "a", "one"); put(tx, cds, "b", "two") })
-		for _, p := range []*peer{p, explicit} {
-			p.wants("two", cds, []string{"one", "two"}, []string{"a: one", "b: two"})
-		}
-		s.Delete(t, cds, "a")
-		for _, p := range []*peer{p, explicit} {
-			p.wants("one", cds, []string{"two"}, []string{"-a"})
-		}
-	})
-}
-
-// xRFC TP1, "Glob".
-func TestFakeServer_GlobCollection(t *testing.T) {
-	t.Parallel()
-	const dir = "xdstp://a/envoy.config.cluster.v3.Cluster/d/"
-	s := testutils.StartFakeServer(t)
-	p := openPeer(t, s, adsService, true)
-	p.subscribe(cds, dir+"*")
-	p.expect("empty", cds, "-"+dir+"*")
-	s.Update(t, func(tx *testutils.Tx) {
-		put(tx, cds, dir+"m", "one")
-		put(tx, cds, dir+"sub/n", "below")
-		put(tx, cds, "old-style", "elsewhere")
-	})
-	p.expect("a member", cds, dir+"m: one")
-	s.Update(t, func(tx *testutils.Tx) { tx.SetError(cds, dir+"*", status.New(codes.Internal, "broken")) })
-	p.expect("in error", cds, "!"+dir+"*: Internal broken")
-	set(t, s, cds, dir+"m", "two")
-	s.Delete(t, cds, dir+"*")
-	p.expect("the error has ended", cds, dir+"m: two")
-	s.Delete(t, cds, dir+"m")
-	p.expect("the member is gone", cds, "-"+dir+"m")
-	p.unsubscribe(cds, dir+"*")
-	p.awaitLocators(s, 0)
-	set(t, s, cds, dir+"m", "three")
-	p.subscribe(cds, "old-style")
-	p.expect("not subscribed any more", cds, "old-style: elsewhere")
-}
-
-// xRFC TP3, "Protocol Behavior": an error is sent once, until the resource is sent.
-func TestFakeServer_ErrorInPlaceOfAResource(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, s *testutils.FakeServer, open func() *peer) {
-		p := open()
-		set(t, s, rds, "a", "one")
-		set(t, s, rds, "b", "two")
-		p.subscribe(rds, "a", "b")
-		p.wants("at first", rds, []string{"one", "two"}, []string{"a: one", "b: two"})
-		s.Update(t, func(tx *testutils.Tx) { tx.SetError(rds, "a", status.New(codes.PermissionDenied, "no")) })
-		p.expect("an error", rds, "!a: PermissionDenied no")
-		set(t, s, rds, "b", "three")
-		p.wants("the error is not repeated", rds, []string{"three"}, []string{"b: three"})
-		set(t, s, rds, "a", "four")
-		p.wants("the resource is back", rds, []string{"four"}, []string{"a: four"})
-	})
-}
-
-// The changes of one update are sent make before break: what is referred to first, and removals of Clusters last.
-func TestFakeServer_MakesBeforeItBreaks(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, s *testutils.FakeServer, open func() *peer) {
-		p := open()
-		for _, typeURL := range []string{rds, lds, eds, cds} {
-			set(t, s, typeURL, "old", "old")
-			p.subscribe(typeURL, "old", "new")
-			p.wants("at first", typeURL, []string{"old"}, []string{"-new", "old: old"})
-		}
-		s.Update(t, func(tx *testutils.Tx) {
-			for _, typeURL := range []string{rds, lds, eds, cds} {
-				tx.Delete(typeURL, "old")
-				put(tx, typeURL, "new", "new")
-			}
-		})
-		p.wants("a Cluster is made", cds, []string{"new", "old"}, []string{"new: new"})
-		p.wants("its endpoints", eds, []string{"new"}, []string{"new: new"})
-		p.wants("the Listener", lds, []string{"new"}, []string{"-old", "new: new"})
-		p.wants("routes", rds, []string{"new"}, []string{"-old", "new: new"})
-		p.wants("a Cluster is broken", cds, []string{"new"}, []string{"-old"})
-		if p.delta {
-			p.expect("its endpoints are", eds, "-old")
-		}
-	})
-}
-
 // A client that reconnects, to another server with the same resources, is sent what it does not have.
 func TestFakeServer_InitialVersions(t *testing.T) {
 	t.Parallel()
@@ -179,12 +35,13 @@ func TestFakeServer_InitialVersions(t *testing.T) {
 }
 
 func TestFakeServer_StoreSurvivesARestart(t *testing.T) {
+	one := func(p *peer) string { return map[bool]string{false: "one", true: "a: one"}[p.delta] }
 	eachProtocol(t, func(t *testing.T, s *testutils.FakeServer, open func() *peer) {
 		for _, stop := range []func(){s.Stop, s.GracefulStop} {
 			set(t, s, cds, "a", "one")
 			p, addr := open(), s.Addr()
 			p.subscribe(cds, "a")
-			p.wants("at first", cds, []string{"one"}, []string{"a: one"})
+			p.expect("at first", cds, one(p))
 			stop()
 			p.mustEnd(codes.Unavailable)
 			if got := s.Clients(); len(got) != 0 {
@@ -196,7 +53,7 @@ func TestFakeServer_StoreSurvivesARestart(t *testing.T) {
 			}
 			p = open()
 			p.subscribe(cds, "a")
-			p.wants("again", cds, []string{"one"}, []string{"a: one"})
+			p.expect("again", cds, one(p))
 		}
 	})
 }

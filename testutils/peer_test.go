@@ -204,6 +204,9 @@ func (p *peer) next() (typeURL string, items []string) {
 func resourceText(t *testing.T, r *discoverypb.Resource) string {
 	t.Helper()
 	text := r.GetName()
+	if r.GetCacheControl().GetDoNotCache() {
+		text += " (not cached)"
+	}
 	if len(r.GetDynamicParameters()) > 0 {
 		parameters, err := dynparam.NewParameters(r.GetDynamicParameters())
 		xdstest.NoError(t, err)

@@ -1,7 +1,6 @@
 package testutils
 
 import (
-	"context"
 	"slices"
 	"sync"
 
@@ -137,18 +136,4 @@ func (d *dpds) StreamDynamicParameterConstraints(wire dpdspb.DynamicParametersDi
 
 func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDiscoveryService_DeltaDynamicParameterConstraintsServer) error {
 	return d.service.serveDelta(wire, dynparam.MapTypeURL)
-}
-
-// FetchDynamicParameterConstraints returns what would be a stream's first response, with an error for every
-// name that does not exist.
-func (d *dpds) FetchDynamicParameterConstraints(_ context.Context, req *discoverypb.DiscoveryRequest) (*discoverypb.DiscoveryResponse, error) {
-	st := newStream(d.service, false, dynparam.MapTypeURL)
-	st.notFound = true
-	if err := st.sotwRequest(req); err != nil {
-		return nil, err
-	}
-	if all := st.sotwResponses(); len(all) > 0 {
-		return all[0], nil
-	}
-	return &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL}, nil
 }

@@ -24,8 +24,13 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		p = known
 	}
 	u.logAmbiguity(s)
-	if s.offer != nil {
-		s.offer.question = s.offer.question.Answered(s.taken.parameters.Equal(it.parameters), s.State.Pending())
+	if o := s.offer; o != nil {
+		switch {
+		case !s.taken.parameters.Equal(it.parameters):
+			o.asks, o.confirmed = false, 0
+		case o.asks && s.State.Pending():
+			o.asks, o.confirmed = false, min(o.confirmed+1, maxConfirmed)
+		}
 	}
 	u.received(s, it)
 	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
@@ -35,13 +40,13 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 // logAmbiguity reports an ambiguous choice when a subscription takes it.
 func (u *update) logAmbiguity(s *subscription) {
 	c := s.offer.in(u.number)
-	if !c.Ambiguous {
+	if !c.ambiguous {
 		return
 	}
 	u.ambiguous++
-	if !s.taken.parameters.Equal(c.Parameters) {
+	if !s.taken.parameters.Equal(c.parameters) {
 		u.ch.client.warningf("xDS management server %s sent several variants of %s %q for the constraints %v, %v and %v, between which xRFC TP2 does not decide; using %v. All variants of a resource should have the same keys, and the constraints choose one",
-			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, c.Parameters, c.Rival, c.Parameters)
+			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, c.parameters, c.rival, c.parameters)
 	}
 }
 

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -31,22 +30,23 @@ type authority struct {
 	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
 	// are of one resource.
 	variants bool
-	// wait ends when resources from disk are to be used, and waited says that it has ended. fromDisk says
-	// that a resource from disk is in use, and that no server has answered. See stored.go.
-	wait             *time.Timer
-	waited, fromDisk bool
-	// changed is when a server last sent a version of a resource. Only the diskWriter uses it.
-	changed time.Time
+	// disk is the level below the servers, or nil.
+	disk *diskLevel
 }
 
 func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *authority {
-	return &authority{
+	a := &authority{
 		client:    c,
 		key:       key,
 		servers:   servers,
 		resources: make(map[resourceKey]*resource),
 		variants:  slices.ContainsFunc(servers, knowsVariants),
 	}
+	if k := c.diskWriter; k != nil {
+		a.disk = k.levels[key.ofAll()]
+		a.disk.await()
+	}
+	return a
 }
 
 // watch adds a watch of the resource that a locator names.
@@ -72,8 +72,7 @@ func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch) {
 
 // subscribe asks the servers for a resource that is about to be watched.
 func (a *authority) subscribe(r *resource) {
-	k := a.client.diskWriter
-	k.enters()
+	a.client.diskWriter.enters()
 	if a.watched++; a.watched == 1 {
 		a.addChannel()
 	}
@@ -82,11 +81,12 @@ func (a *authority) subscribe(r *resource) {
 		ch.subscribe(r)
 	}
 	a.active().reinstate(r, nil)
-	switch {
-	case (a.lost || a.waited) && k.restore(r):
-	case a.lost:
+	if a.lost {
 		a.useOtherVariant(r)
 		r.link = a.unreachable(r, a.failure())
+	}
+	if a.disk.reached() {
+		a.disk.restore(r)
 	}
 }
 
@@ -126,7 +126,6 @@ func (a *authority) forget(r *resource) {
 		return
 	}
 	if delete(a.resources, r.key); len(a.resources) == 0 {
-		a.endWait()
 		delete(a.client.authorities, a.key)
 	}
 }
@@ -151,13 +150,13 @@ func serversFor(cfg *bootstrap.Config, key authorityKey) ([]*bootstrap.Server, e
 }
 
 // String names the authority, and its target if it has one, in the log.
-func (a *authority) String() string {
+func (k authorityKey) String() string {
 	text := "old-style names"
-	if a.key.newStyle {
-		text = "authority " + faults.Quote(a.key.name)
+	if k.newStyle {
+		text = "authority " + faults.Quote(k.name)
 	}
-	if a.key.target != "" {
-		text += " for " + a.key.target
+	if k.target != "" {
+		text += " for " + k.target
 	}
 	return text
 }

@@ -87,7 +87,7 @@ func TestVersionOfTheSameValueIsNoNews(t *testing.T) {
 		s.request()
 		value := a.cluster("text")
 		s.send(types.clusters, "2", "n2", version("text", "another"))
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
+		s.request()
 		a.silent()
 		late, _ := listen(t, c, types.clusters, "a")
 		if late.cluster("text") != value {

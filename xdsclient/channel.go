@@ -42,6 +42,8 @@ type managementServer struct {
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
+	// withoutDelta says that the server has just answered that it does not implement delta, and saidWithoutDelta that a warning said so.
+	withoutDelta, saidWithoutDelta bool
 	// saidSoon: there was a warning that the server ends streams soon (ads.EndSoon).
 	saidSoon bool
 }
@@ -51,7 +53,7 @@ func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) 
 		client:   c,
 		server:   server,
 		loads:    c.loadsFor(server),
-		protocol: c.protocolFor(server),
+		protocol: promised(server),
 		target:   target,
 
 		authorities: make(map[*authority]struct{}),

@@ -12,7 +12,27 @@ import (
 // checkSilent drops what is logged while TestCheck runs.
 var checkSilent atomic.Bool
 
-// TestCheck follows every path of events within a scope, and checks each state; see docs/internals/architecture.md.
+// TestCheck follows every path of events within a scope, and checks each state; docs/internals/architecture.md says what for.
+//
+// The server of the model may read requests late, ignore stale SotW requests or obey them, answer for a list that was superseded, send
+// all that is new together or one by one, repeat what it sent, name a denial by its constraints or for all subscriptions to the name, and
+// take a SotW version that it sent before for known. But:
+//
+//   - It reads a request before the resource timer (15 s) runs out.
+//   - Over SotW it carries out a request that answers its last response before it makes another one, or ignores it; at most four responses
+//     later it goes by the list of that request, or of a later one.
+//   - DPDS comes in the order of the other messages.
+//   - A denial that names no constraints crosses requests for other variants once until client and server are both silent, and none for a
+//     collection that has the name.
+//   - Over delta, when a client subscribes to a collection again, the server names as removed what it had sent for the collection on that
+//     stream and no longer has.
+//   - The server answers a wildcard without members by an empty response.
+//   - A resource that matches a subscription that was sent an error comes with that error again.
+//   - A server without full state over SotW repeats, beside a variant, the variant of each other subscription that it matches.
+//   - Versions of two variants, or of two contents, differ.
+//   - The first response for a collection of whose members the client claims none has all of them, or 1 MiB.
+//
+// The model has no aliases, and no length of time.
 func TestCheck(t *testing.T) {
 	checkSilent.Store(true)
 	defer checkSilent.Store(false)

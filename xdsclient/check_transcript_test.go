@@ -238,11 +238,11 @@ func (s *directStream) next() *transcriptRequest {
 	if s.way.delta {
 		m := new(discoverypb.DeltaDiscoveryRequest)
 		xdstest.NoError(s.t, proto.Unmarshal(message, m))
-		return deltaRequestOf(m)
+		return deltaRequestOf(s.t.(*testing.T), m)
 	}
 	m := new(discoverypb.DiscoveryRequest)
 	xdstest.NoError(s.t, proto.Unmarshal(message, m))
-	return sotwRequestOf(m)
+	return sotwRequestOf(s.t.(*testing.T), m)
 }
 
 // newDirectTranscript returns a transcript of a client without a connection.

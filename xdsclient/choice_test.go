@@ -2,11 +2,12 @@ package xdsclient
 
 import (
 	"fmt"
-	"strings"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Of variants, too, a push of unchanged resources decodes none, and
@@ -41,39 +42,31 @@ func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 	}
 }
 
-// Envoy, xDS protocol, "Duplicate Resource Names": variants are told apart by their
-// parameters.
-func TestDuplicateVariant(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		v := d.says(variantOf("a", "env=prod", "1"), variantOf("a", "env=test", "t"), variantOf("a", "env=prod", "2"))
-		xdstest.Equal(t, "verdict", ads.VerdictRejected, v)
-		test.cluster("t")
-		test.silent()
-		last := prod.next()
-		if last.err == nil { // the first one counts, if it was told before the second one was seen
-			last = prod.next()
+// In whichever order offers come, the choice is the same, and its rival is one that it does not beat.
+func TestOrderOfOffers(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	constraints := choose("a=0-5", "b=0-5")
+	for range 2_000 {
+		offers := make([]offered, 1+random.IntN(4))
+		for i := range offers {
+			p, err := dynparam.NewParameters(map[string]string{"a": fmt.Sprint(random.IntN(7)), "b": fmt.Sprint(random.IntN(7))})
+			xdstest.NoError(t, err)
+			offers[i] = offered{index: i, parameters: p, unreadable: random.IntN(8) == 0}
 		}
-		if last.err == nil || last.err.Kind != KindInvalid || !strings.Contains(last.err.Error(), "more than one resource") {
-			t.Errorf("got %v, want an error that says what is wrong", last)
+		choiceOf := func() (c choice) {
+			for _, o := range offers {
+				c = c.with(o, constraints)
+			}
+			return c
 		}
-	})
-}
-
-// Parameters that cannot be read are a fault of the resource. It may be for any
-// subscription to the name that the response has nothing else for.
-func TestUnreadableParameters(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		unreadable := func(r *answer) {
-			variantOf("a", "", "?")(r)
-			last := r.Resources[len(r.Resources)-1]
-			last.ProtoReflect().SetUnknown(appendField(nil, wrapperParameters, "\xff"))
+		one := choiceOf()
+		slices.Reverse(offers)
+		if other := choiceOf(); other.made != one.made || other.ambiguous != one.ambiguous || !one.unreadable && !other.parameters.Equal(one.parameters) {
+			t.Fatalf("of %v in the order from behind %v is chosen, and in the other %v", offers, one, other)
 		}
-		xdstest.Equal(t, "verdict",
-			ads.VerdictRejected, d.says(unreadable, variantOf("a", "env=prod", "p1")))
-		prod.cluster("p1")
-		prod.silent()
-		test.fault(KindInvalid)
-	})
+		if one.ambiguous && constraints.Choose([]dynparam.Parameters{one.parameters, one.rival}) != (dynparam.Choice{Index: 0, Rival: 1, Matching: 2}) {
+			t.Fatalf("%v is no rival of %v", one.rival, one.parameters)
+		}
+	}
 }

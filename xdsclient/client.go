@@ -126,7 +126,4 @@ type DecodeOptions struct {
 	// If it returns the same pointer, since only what it ignores has changed, watchers are not called. nil: there is none.
 	Last      any
 	LastBytes []byte
-	// Done is closed when the client is. Nobody takes the value from then on, so that the decoder of a
-	// large resource may end with any error. nil: the client stays open.
-	Done <-chan struct{}
 }

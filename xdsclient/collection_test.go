@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -111,31 +110,6 @@ func member(name, version, text string) part {
 // xRFC TP1, "Glob": a member shares the directory and the context parameters.
 func TestCollectionMembership(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{
-		"xdstp://a/T/foo/bar":          "xdstp://a/T/foo/*",
-		"xdstp://a/T/foo/bar/baz":      "xdstp://a/T/foo/bar/*",
-		"xdstp://a/T/foo/bar?x=1":      "xdstp://a/T/foo/*?x=1",
-		"xdstp://a/T/foo/bar?x=1/2":    "xdstp://a/T/foo/*?x=1/2",
-		"xdstp://a/T/foo":              "xdstp://a/T/*",
-		"xdstp:///T/foo":               "xdstp:///T/*",
-		"xdstp:/foo":                   "xdstp:/*",
-		"xdstp:foo":                    "*",
-		"xdstp://a/T/foo/bar?x=1&y=/*": "xdstp://a/T/foo/*?x=1&y=/*",
-	} {
-		xdstest.Equal(t, fmt.Sprintf("the collection of %q", name),
-			want, xdsname.CollectionOf(name))
-		if isCollection(name) {
-			t.Errorf("%q is taken for a collection", name)
-		}
-		if want != "*" && !isCollection(want) {
-			t.Errorf("%q is not taken for a collection", want)
-		}
-	}
-	for _, name := range []string{"", "/*", "a/*", "xdstp://a/T/foo*"} {
-		if isCollection(name) {
-			t.Errorf("%q is taken for a collection", name)
-		}
-	}
 	types := newTestTypes()
 	k := newDeltaCore(t)
 	k.c.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures("delta"), testutils.Authority("auth", "", nil))

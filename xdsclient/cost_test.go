@@ -128,18 +128,6 @@ func TestAllocatedBytesOfAnEndpointPush(t *testing.T) {
 	}
 }
 
-// 1 change among 10,000 clusters takes at most 0.001 of the
-// bytes that it takes in SotW.
-func TestDeltaBytesOfOneChange(t *testing.T) {
-	const n = 10_000
-	types := newTestTypes()
-	full := len(sotwPush(t, types.clusters, n, 5, "x"))
-	one := len(deltaPush(t, types.clusters, "2", 5, 6, func(int) string { return content(0) }))
-	if one*1000 > full {
-		t.Errorf("one change among %d clusters takes %d bytes incrementally, and %d in SotW", n, one, full)
-	}
-}
-
 // BenchmarkOneChange is the cost of 1 change among many clusters, from the bytes
 // of the response to those of the answer.
 func BenchmarkOneChange(b *testing.B) {
@@ -176,46 +164,34 @@ func oneChange(b *testing.B, k *core, messages ...[]byte) {
 	b.ReportMetric(float64(sent), "sent-B/op")
 }
 
-// BenchmarkOneMoreSubscription is the cost of a watch that starts and stops beside
-// many others.
-func BenchmarkOneMoreSubscription(b *testing.B) {
-	for _, n := range []int{1000, 10_000, 100_000} {
-		b.Run(fmt.Sprint("delta/", n), func(b *testing.B) {
-			types := newTestTypes()
-			k, _ := deltaCoreWith(b, types, n)
-			b.ReportAllocs()
+// BenchmarkMemoryPerResource reports what a cached, watched resource takes beside its name, its bytes and its decoded value.
+func BenchmarkMemoryPerResource(b *testing.B) {
+	const n = 10_000
+	for name, features := range map[string][]string{"SotW": nil, "delta": {"delta"}} {
+		b.Run(name, func(b *testing.B) {
+			var overhead, raw float64
 			for b.Loop() {
-				stop := k.c.Watch(types.clusters, "other", &counter{})
+				types := newTestTypes()
+				types.clusters.Decode = nameOnly(types.clusters.Decode)
+				message := sotwPush(b, types.clusters, n, -1, "")
+				if features != nil {
+					message = deltaPush(b, types.clusters, "1", 0, n, content)
+				}
+				before := heap()
+				k := newCore(b, features...)
+				k.watchClusters(types, n)
 				k.answer()
-				stop()
+				k.push(message)
 				k.answer()
+				raw = float64(len(message)) / n
+				overhead = float64(heap()-before)/n - raw
+				runtime.KeepAlive(k)
+				runtime.KeepAlive(message)
 			}
+			b.ReportMetric(overhead, "B/resource")
+			b.ReportMetric(raw, "serialized-B/resource")
 		})
 	}
-}
-
-// BenchmarkDeltaMemoryPerResource reports what a cached, watched resource takes
-// beside its name, its bytes and its decoded value.
-func BenchmarkDeltaMemoryPerResource(b *testing.B) {
-	const n = 10_000
-	var overhead, raw float64
-	for b.Loop() {
-		types := newTestTypes()
-		types.clusters.Decode = nameOnly(types.clusters.Decode)
-		message := deltaPush(b, types.clusters, "1", 0, n, content)
-		before := heap()
-		k := newDeltaCore(b)
-		k.watchClusters(types, n)
-		k.answer()
-		k.push(message)
-		k.answer()
-		raw = float64(len(message)) / n
-		overhead = float64(heap()-before)/n - raw
-		runtime.KeepAlive(k)
-		runtime.KeepAlive(message)
-	}
-	b.ReportMetric(overhead, "B/resource")
-	b.ReportMetric(raw, "serialized-B/resource")
 }
 
 // A response with a million of everything that nobody asked for leaves nothing

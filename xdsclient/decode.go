@@ -36,7 +36,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		}
 	}()
 	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: d.ch.server}
-	opts := DecodeOptions{Server: d.ch.server, Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config, Done: d.ch.client.ctx.Done()}
+	opts := DecodeOptions{Server: d.ch.server, Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config}
 	opts.Last, opts.LastBytes = d.last(it.Name)
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {

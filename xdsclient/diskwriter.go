@@ -41,7 +41,7 @@ const (
 // Resources that servers refuse are taken out of the file meanwhile. A view that is not whole replaces a view that is to be
 // written again because of its age, if a server is connected: resources that are missing are better than a file that expires.
 //
-// The resources that the diskWriter has read from disk are in stored.go. A nil diskWriter does nothing. file belongs to the diskWriter's
+// What the diskWriter has read from disk is in disklevel.go. A nil diskWriter does nothing. file belongs to the diskWriter's
 // goroutine; the fields that change are guarded by XDSClient.mu.
 type diskWriter struct {
 	client *XDSClient
@@ -51,7 +51,7 @@ type diskWriter struct {
 	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
 
-	storedResources
+	diskReader
 	// onDisk has the names in the file, and in the file that is being written.
 	onDisk nameSet
 	// left has the resources whose watches ended since a watch began, or a resource came, or a view was written: perhaps the
@@ -74,9 +74,8 @@ type nameSet map[uint64]struct{}
 type view struct {
 	entries []diskcache.Entry
 	names   nameSet
-	// unanswered says that a watch has had no answer yet, and current that a resource is current. perTarget says that targets
-	// may have the same resource in versions of their own.
-	unanswered, current, perTarget bool
+	// unanswered says that a watch has had no answer yet, and current that a resource is current.
+	unanswered, current bool
 }
 
 // newDiskWriter returns the diskWriter of a client, or nil if its bootstrap has no resource_cache.
@@ -84,7 +83,9 @@ func newDiskWriter(c *XDSClient) *diskWriter {
 	if c.config.ResourceCache.Directory == "" {
 		return nil
 	}
-	return &diskWriter{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{}), storedResources: newStoredResources()}
+	k := &diskWriter{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{})}
+	k.diskReader = diskReader{levels: newDiskLevels(k), loading: true, queued: make(map[*resource]struct{})}
+	return k
 }
 
 // cacheOf returns the files of the process for a bootstrap.
@@ -100,7 +101,6 @@ func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
 
 // run reads the file, and then writes and restores until the context ends.
 func (k *diskWriter) run(ctx context.Context) {
-	defer k.file.Close()
 	k.load()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -156,7 +156,7 @@ func (k *diskWriter) changed(r *resource, taken stamp) {
 	if k == nil {
 		return
 	}
-	k.left, r.authority.changed = nil, time.Now()
+	k.left, r.authority.disk.changed = nil, time.Now()
 	switch {
 	case taken.volatile: // an older version must not be kept either
 		k.takeOut(r)
@@ -263,7 +263,6 @@ func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 
 // include adds a resource to a view.
 func (k *diskWriter) include(v *view, r *resource, now time.Time) {
-	v.perTarget = v.perTarget || r.authority.key.target != ""
 	switch e, s := k.entryOf(r, now); s {
 	case unanswered:
 		v.unanswered = true
@@ -347,7 +346,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 // isAwaited reports whether a server may still send a resource of which there is no version. The last version from
 // its authority may lead to the resource, unless it came after the error: the servers have gone on without it.
 func (r *resource) isAwaited() bool {
-	err, changed := r.currentError(), r.authority.changed
+	err, changed := r.currentError(), r.authority.disk.changed
 	return err == nil || !changed.IsZero() && !err.Time().Before(changed)
 }
 
@@ -414,12 +413,10 @@ func (k *diskWriter) write() {
 	if c.ctx.Err() == nil { // who closes a client may remove the directory
 		err = k.file.MakeDir()
 	}
-	switch {
-	case v == nil:
+	if v == nil {
 		v = k.viewOfFile(refusals)
-	case v.perTarget:
-		v.keepLatest()
 	}
+	v.keepLatest()
 	if err == nil {
 		omitted, err = k.file.Write(v.entries, len(refusals) > 0, began)
 	}
@@ -464,19 +461,16 @@ func (k *diskWriter) answered(server *bootstrap.Server, resp *wire.Response) {
 	if k == nil {
 		return
 	}
-	if _, known := k.answers[server.Key()]; known || tellsOfNoAnswer(resp) {
+	if tellsOfNoAnswer(resp) {
 		return
 	}
-	k.answers[server.Key()] = struct{}{}
-	for key := range k.stored {
-		if servers, err := serversFor(k.client.config, key); err != nil || slices.ContainsFunc(servers, func(s *bootstrap.Server) bool { return s.Key() == server.Key() }) {
-			delete(k.stored, key)
+	for _, l := range k.levels {
+		if !l.open() || !slices.ContainsFunc(l.servers, func(s *bootstrap.Server) bool { return s.Key() == server.Key() }) {
+			continue
 		}
-	}
-	for _, a := range k.client.authorities {
-		if a.fromDisk && !k.usable(a) {
-			a.fromDisk = false
-			k.client.infof("xDS management server %s answers: its resources of %s replace those from disk", server, a)
+		if l.state == diskUsed {
+			k.client.infof("xDS management server %s answers: its resources of %s replace those from disk", server, l.key)
 		}
+		l.state, l.records = diskClosed, nil
 	}
 }

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +11,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -55,10 +52,8 @@ func (s *script) cachingClient(dir string, opts ...testutils.BootstrapOption) *X
 // recordNames lists what a start would find, with a minus before what is refused.
 func recordNames(t *testing.T, c *XDSClient) (names string) {
 	t.Helper()
-	contents, faults := cacheOf(c.config).Load(time.Now())
-	if len(faults) > 0 {
-		t.Error(faults)
-	}
+	contents, err := cacheOf(c.config).Load(time.Now())
+	noError(t, err)
 	for i := range contents.Records {
 		r := &contents.Records[i]
 		name := r.Name + r.Member
@@ -68,66 +63,6 @@ func recordNames(t *testing.T, c *XDSClient) (names string) {
 		names += name + " "
 	}
 	return names
-}
-
-// What the server refuses, takes away or wants nobody to keep is not in the file afterwards. What a
-// transient error stands for stays.
-func TestWhatIsKept(t *testing.T) {
-	keepNone := func(r *discoveryv3.Resource) { r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true} }
-	shortLived := func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Hour) }
-	for name, test := range map[string]struct {
-		second []part
-		want   string
-	}{
-		"a new version":      {[]part{has("a", "2", cluster("a", "y"))}, "a b "},
-		"invalid":            {[]part{has("a", "2", badCluster("a", "y"))}, "b "},
-		"removed":            {[]part{lacks("a")}, "b "},
-		"NOT_FOUND":          {[]part{fails("a", codes.NotFound, "gone")}, "b "},
-		"PERMISSION_DENIED":  {[]part{fails("a", codes.PermissionDenied, "no")}, "b "},
-		"UNAVAILABLE":        {[]part{fails("a", codes.Unavailable, "later")}, "b a "},
-		"do_not_cache":       {[]part{has("a", "2", cluster("a", "y")), changed(keepNone)}, "b "},
-		"do_not_cache, same": {[]part{has("a", "1", cluster("a", "x")), changed(keepNone)}, "b "},
-		"TTL":                {[]part{has("a", "2", cluster("a", "y")), changed(shortLived)}, "b "},
-		"never there":        {[]part{lacks("c")}, "a b "},
-		"invalid, and valid": {[]part{has("a", "2", badCluster("a", "y")), has("b", "2", cluster("b", "y"))}, "b "},
-	} {
-		for _, end := range []string{"written behind", "closed", "unwatched"} {
-			t.Run(name+", "+end, func(t *testing.T) {
-				overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-					c := server.cachingClient(dir)
-					var stops []func()
-					for _, name := range []string{"a", "b", "c"} {
-						_, stop := listen(t, c, types.clusters, name)
-						stops = append(stops, stop)
-					}
-					s := server.delta()
-					s.request()
-					s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-					s.request()
-					pass(time.Minute)
-					s.send(types.clusters, "n2", test.second...)
-					s.request()
-					synctest.Wait()
-					switch end {
-					case "written behind":
-						pass(writePause + writeDelay)
-					case "unwatched":
-						for _, stop := range stops {
-							stop()
-						}
-						fallthrough
-					case "closed":
-						c.Close()
-					}
-					synctest.Wait()
-					got := recordNames(t, c)
-					if sortedWords(got) != sortedWords(test.want) {
-						t.Errorf("the file has %q, want %q", got, test.want)
-					}
-				})
-			})
-		}
-	}
 }
 
 func sortedWords(s string) string {
@@ -162,25 +97,6 @@ func TestDPDSIsNotKept(t *testing.T) {
 	})
 }
 
-// A resource with a TTL is not kept, and neither if a heartbeat without one follows.
-func TestTTLsAreNotKept(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		c := server.cachingClient(dir)
-		listenBoth(t, c, types.clusters, "a", "b")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("b", "1", cluster("b", "x")), has("a", "1", cluster("a", "x")),
-			changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Minute) }))
-		s.request()
-		s.send(types.clusters, "n2", has("a", "1", nil))
-		s.request()
-		c.Close()
-		if got := recordNames(t, c); got != "b " {
-			t.Errorf("the file has %q", got)
-		}
-	})
-}
-
 // Resources of a connected server do not become too old between two writings, however short max_age is.
 func TestShortMaxAge(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
@@ -209,9 +125,9 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// Of several clients each has a file, and a start finds what the one had that wrote last; never a mixture, in
+// Of several clients that share a file a start finds what the one had that wrote last; never a mixture, in
 // which what one of them was refused would still be.
-func TestClientsHaveFilesOfTheirOwn(t *testing.T) {
+func TestClientsShareAFile(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
 		const n = 3
 		var clients []*XDSClient
@@ -245,89 +161,6 @@ func TestClientsHaveFilesOfTheirOwn(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A new version of a leads to d, which the server does not send. The client goes on with what it had before, so the
-// file stays as it is, but for what is refused, until the server sends d or goes on without it.
-func TestViewsThatAreNotWholeWait(t *testing.T) {
-	sendsD, goesOn := has("d", "1", cluster("d", "fresh")), has("e", "2", cluster("e", "fresh"))
-	for name, test := range map[string]struct {
-		says    []part
-		lost    bool
-		before  string
-		finally part
-		want    string
-		fresh   bool
-	}{
-		"lost, sends d":          {lost: true, before: "a b e", finally: sendsD, want: "a b d e"},
-		"lost, lacks d":          {lost: true, before: "a b e", finally: lacks("d"), want: "a b e"},
-		"silent, sends d":        {before: "a b e", finally: sendsD, want: "a b d e"},
-		"silent, goes on":        {before: "a b e", finally: goesOn, want: "a b e"},
-		"fails d, goes on":       {says: []part{fails("d", codes.Unavailable, "later")}, before: "a b e", finally: goesOn, want: "a b e"},
-		"refuses b, sends d":     {says: []part{lacks("b")}, before: "a e", finally: sendsD, want: "a d e"},
-		"refuses b and is lost":  {says: []part{lacks("b")}, lost: true, before: "a e", finally: sendsD, want: "a b d e"},
-		"refuses d, is not lost": {says: []part{lacks("d")}, before: "a b e", finally: goesOn, want: "a b e", fresh: true},
-	} {
-		for _, closed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, closed %t", name, closed), func(t *testing.T) {
-				overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-					c := server.cachingClient(dir)
-					expect := func(want string, fresh bool) {
-						t.Helper()
-						synctest.Wait()
-						contents, _ := cacheOf(c.config).Load(time.Now())
-						for _, r := range contents.Records {
-							if r.Name == "a" && bytes.Contains(r.Resource, []byte("fresh")) != fresh {
-								t.Errorf("a is new: %t", !fresh)
-							}
-						}
-						if got := sortedWords(recordNames(t, c)); got != want {
-							t.Errorf("the file has %q, want %q", got, want)
-						}
-					}
-					for _, name := range []string{"a", "b", "e"} {
-						listen(t, c, types.clusters, name)
-					}
-					s := server.delta()
-					s.request()
-					s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")), has("e", "1", cluster("e", "x")))
-					s.request()
-					pass(time.Minute)
-					s.send(types.clusters, "n2", has("a", "2", cluster("a", "fresh")))
-					s.request()
-					listen(t, c, types.clusters, "d")
-					s.request()
-					if test.says != nil {
-						s.send(types.clusters, "n3", test.says...)
-						s.request()
-					}
-					if test.lost {
-						server.setRefuse(errRefused)
-						s.breakOff()
-						pass(time.Hour / 4)
-					}
-					pass(defaultResourceTimeout + 2*writePause)
-					if closed {
-						c.Close()
-					}
-					expect(test.before, test.fresh)
-					if closed {
-						return
-					}
-					if test.lost {
-						server.setRefuse(nil)
-						s = server.delta()
-						s.request()
-						s.send(types.clusters, "n4", has("a", "2", cluster("a", "fresh")), has("b", "1", cluster("b", "x")), has("e", "1", cluster("e", "x")))
-						s.request()
-					}
-					s.send(types.clusters, "n5", test.finally)
-					pass(2 * writePause)
-					expect(test.want, true)
-				})
-			})
-		}
-	}
 }
 
 // A watch that never gets an answer, here of a server that always lacks one, holds up writing until the file is to be

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -75,26 +76,6 @@ func TestClientsAreInOrder(t *testing.T) {
 	got := slices.DeleteFunc(Clients(), func(c *XDSClient) bool { return !slices.Contains(made, c) })
 	if !slices.Equal(got, made) {
 		t.Error("Clients() are in another order than they were made")
-	}
-}
-
-// BenchmarkDump lists 10,000 cached resources.
-func BenchmarkDump(b *testing.B) {
-	const n = 10_000
-	types := newTestTypes()
-	k := newCore(b)
-	k.watchClusters(types, n)
-	k.push(sotwPush(b, types.clusters, n, -1, ""))
-	for name, dump := range map[string]func(){
-		"locked": func() { k.c.list(&Dump{}) },
-		"whole":  func() { k.c.Dump() },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				dump()
-			}
-		})
 	}
 }
 
@@ -173,7 +154,8 @@ func TestChangesOfAResourceAreRecorded(t *testing.T) {
 		l.expect("back to the version in use", `accepted Cluster a "4"→"6"`)
 		s.send(types.clusters, "7", "n7", cluster("b", "z"))
 		l.expect("deleted", `removed Cluster a "6"→"7": does not exist: the server deleted it`)
-		s.say(types.clusters, "8", nil, resourceError("b", codes.Internal, "oops"))
+		s.respond(&discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, VersionInfo: "8", Nonce: "n8",
+			ResourceErrors: []*discoveryv3.ResourceError{resourceError("b", codes.Internal, "oops")}})
 		l.expect("an error in its place", `error Cluster b "7"→"8": oops`)
 		stop()
 		l.expect("not watched any more")

@@ -80,7 +80,7 @@ func (a *authority) reconsider() {
 			return
 		}
 		if a.atLast() {
-			if !a.lost && !a.client.diskWriter.isLoading() {
+			if !a.lost {
 				a.reportLoss()
 			}
 			return
@@ -116,7 +116,7 @@ func (a *authority) moveDown() {
 			}
 		}
 	}
-	a.client.warningf("xDS management server %s is unreachable and resources of %s are missing: falling back to %s", from.server, a, to.server)
+	a.client.warningf("xDS management server %s is unreachable and resources of %s are missing: falling back to %s", from.server, a.key, to.server)
 }
 
 // moveUp has the authority follow a server above, and unsubscribes from the servers below it. d is the
@@ -125,7 +125,7 @@ func (a *authority) moveUp(index int, d *delivery) {
 	from, to := a.active(), a.channels[index]
 	below := a.leaveBelow(index + 1)
 	a.lost = false
-	a.client.infof("xDS management server %s takes over %s from %s", to.server, a, from.server)
+	a.client.infof("xDS management server %s takes over %s from %s", to.server, a.key, from.server)
 	for _, r := range a.resources {
 		if !r.watched() {
 			continue
@@ -173,15 +173,13 @@ func (a *authority) clearLoss(ch *managementServer) {
 }
 
 // reportLoss reports to the watchers that no server can be reached. Where nothing is cached,
-// another cached variant that matches is used.
+// another cached variant that matches is used, or the version on disk.
 func (a *authority) reportLoss() {
 	a.lost = true
+	a.disk.reach()
 	failure := a.failure()
 	for _, r := range a.resources {
 		if r.watched() {
-			if a.client.diskWriter.restore(r) {
-				continue
-			}
 			a.useOtherVariant(r)
 		}
 		r.setLinkError(a.unreachable(r, failure))

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -22,7 +21,7 @@ func (ch *managementServer) Protocol() wire.Protocol {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if !ch.link.Closed() {
-		ch.speak(ch.client.protocolFor(ch.server))
+		ch.speak(ch.nextProtocol())
 	}
 	return ch.protocol
 }
@@ -120,9 +119,6 @@ func (ch *managementServer) Sent() {
 // watchers are notified by restored: the response may have another version of a resource in use.
 func (ch *managementServer) answered(resp *wire.Response) {
 	ch.client.diskWriter.answered(ch.server, resp)
-	if ch.link.Unanswered() {
-		ch.implements()
-	}
 	if ch.link.Closed() || !ch.link.Answered() {
 		return
 	}
@@ -166,8 +162,7 @@ func (ch *managementServer) Reading() {
 
 // Ended implements ads.Handler.
 func (ch *managementServer) Ended(err error) (atOnce bool) {
-	switch {
-	case status.Code(err) == codes.Unimplemented && ch.downgrade(), errors.Is(err, ads.ErrBetter) && ch.upgrade():
+	if status.Code(err) == codes.Unimplemented && ch.downgrade() {
 		return true
 	}
 	if ch.noteEnd(err) == ads.EndUnreachable {

@@ -228,13 +228,13 @@ func (x *loadScript) use(name string) {
 	x.c.mu.Lock()
 	store := x.c.loadsFor(x.c.config.Servers[0])
 	x.c.mu.Unlock()
-	cluster := store.Use(load.Key{Cluster: name, Service: name + "-eds"})
+	cluster := store.Use(load.Key{Cluster: name, Service: name + "-eds"}, nil)
 	x.uses[name] = append(x.uses[name], cluster)
-	x.localities[name] = cluster.Locality(load.LocalityID{Zone: "z"})
+	x.localities[name] = cluster.Localities([]load.LocalityID{{Zone: "z"}})[0]
 }
 
 func (x *loadScript) end(name string) {
-	x.localities[name].End(balancer.DoneInfo{BytesSent: true, BytesReceived: true}, nil)
+	x.localities[name].End(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 }
 
 func (x *loadScript) duration(text string) time.Duration {

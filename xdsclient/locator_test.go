@@ -4,115 +4,12 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
-
-func located(name string, constraints ...string) *discoverypb.ResourceLocator {
-	l := &discoverypb.ResourceLocator{Name: name}
-	if len(constraints) > 0 {
-		l.DynamicParameterConstraints = choose(constraints...).ToProto()
-	}
-	return l
-}
-
-// firstRequests makes a client with the features watch two variants of one cluster
-// and one set of endpoints, and returns its requests.
-func firstRequests[M proto.Message](t *testing.T, newMessage func() M, features ...string) (requests []M) {
-	t.Helper()
-	k, types := newCore(t, features...), newTestTypes()
-	for _, constraints := range []dynparam.Constraints{choose("env=prod"), choose("env=test")} {
-		k.c.WatchLocator(types.clusters, "b", constraints, &counter{})
-	}
-	k.c.WatchLocator(types.clusters, "a", choose("env=prod"), &counter{})
-	k.c.Watch(types.endpoints, "e", &counter{})
-	for b := k.request(); b != nil; b = k.request() {
-		m := newMessage()
-		xdstest.NoError(t, proto.Unmarshal(b, m))
-		requests = append(requests, m)
-	}
-	return requests
-}
-
-// TP2, "API Changes": locators are an alternative to names that counts if the first
-// request for a type has it. Names are there as well, for a server that does not know
-// of locators; each is there once.
-func TestLocatorsAreInTheFirstRequestOfEachType(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	clusters, endpoints := types.clusters.TypeURL, types.endpoints.TypeURL
-	names, located := []string{"a", "b"}, []*discoverypb.ResourceLocator{located("a", "env=prod"), located("b", "env=prod"), located("b", "env=test")}
-	withoutConstraints := []*discoverypb.ResourceLocator{{Name: "e"}}
-	xdstest.Parallel(t, "SotW", func(t *testing.T) {
-		got := firstRequests(t, func() *discoverypb.DiscoveryRequest { return new(discoverypb.DiscoveryRequest) }, "dynamic_parameter_constraints")
-		want := []*discoverypb.DiscoveryRequest{
-			{TypeUrl: clusters, ResourceNames: names, ResourceLocators: located},
-			{TypeUrl: endpoints, ResourceNames: []string{"e"}, ResourceLocators: withoutConstraints},
-		}
-		xdstest.Equal(t, "requests", want, got, protocmp.Transform())
-	})
-	xdstest.Parallel(t, "delta", func(t *testing.T) {
-		got := firstRequests(t, func() *discoverypb.DeltaDiscoveryRequest { return new(discoverypb.DeltaDiscoveryRequest) }, "delta", "dynamic_parameter_constraints")
-		want := []*discoverypb.DeltaDiscoveryRequest{
-			{TypeUrl: clusters, ResourceNamesSubscribe: names, ResourceLocatorsSubscribe: located},
-			{TypeUrl: endpoints, ResourceNamesSubscribe: []string{"e"}, ResourceLocatorsSubscribe: withoutConstraints},
-		}
-		xdstest.Equal(t, "requests", want, got, protocmp.Transform())
-	})
-}
-
-// A server without the feature sees plain xDS, and the constraints choose nothing:
-// all watches of a name are of one resource.
-func TestOtherServersSeePlainXDS(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	clusters, endpoints := types.clusters.TypeURL, types.endpoints.TypeURL
-	sotw := firstRequests(t, func() *discoverypb.DiscoveryRequest { return new(discoverypb.DiscoveryRequest) })
-	if diff := cmp.Diff([]*discoverypb.DiscoveryRequest{
-		{TypeUrl: clusters, ResourceNames: []string{"a", "b"}}, {TypeUrl: endpoints, ResourceNames: []string{"e"}},
-	}, sotw, protocmp.Transform()); diff != "" {
-		t.Errorf("SotW requests (-want +got):\n%s", diff)
-	}
-	delta := firstRequests(t, func() *discoverypb.DeltaDiscoveryRequest { return new(discoverypb.DeltaDiscoveryRequest) }, "delta")
-	if diff := cmp.Diff([]*discoverypb.DeltaDiscoveryRequest{
-		{TypeUrl: clusters, ResourceNamesSubscribe: []string{"a", "b"}}, {TypeUrl: endpoints, ResourceNamesSubscribe: []string{"e"}},
-	}, delta, protocmp.Transform()); diff != "" {
-		t.Errorf("delta requests (-want +got):\n%s", diff)
-	}
-	k := newCore(t)
-	heard := [2]*counter{{}, {}}
-	k.c.WatchLocator(types.clusters, "cluster-0", choose("env=prod"), heard[0])
-	k.c.WatchLocator(types.clusters, "cluster-0", choose("env=test"), heard[1])
-	k.answer()
-	k.push(sotwPush(t, types.clusters, 1, -1, ""))
-	if heard[0].values != 1 || heard[1].values != 1 || types.decoded.Load() != 1 {
-		t.Errorf("the watchers heard %+v and %+v, and %d resources were decoded, want one of each", heard[0], heard[1], types.decoded.Load())
-	}
-}
-
-// A server without the feature may say anything where locators are.
-func TestFieldsOfLocatorsMeanNothingFromOtherServers(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	k := newDeltaCore(t)
-	heard := &counter{}
-	k.c.Watch(types.clusters, "a", heard)
-	k.answer()
-	m := &answer{TypeUrl: types.clusters.TypeURL, Nonce: "n1"}
-	variantOf("a", "env=prod", "x")(m)
-	k.push(mustMarshal(t, m))
-	gone("a")(m)
-	m.Resources = nil
-	if v := k.push(mustMarshal(t, m)); v != ads.VerdictAccepted || heard.values != 1 || heard.errors != 0 {
-		t.Errorf("verdict %v; the watcher heard %+v, want one value", v, heard)
-	}
-}
 
 // TP2, "Server-Specified Constraints": the client "will unsubscribe from all
 // resources of that type using the old constraints and then resubscribe"; in a batch

@@ -67,7 +67,7 @@ func TestLogOfAHostileServer(t *testing.T) {
 						part(fmt.Sprint("c", j), text, i)(response)
 					}
 					s.respond(response)
-					nack = max(nack, len(s.answer()))
+					nack = max(nack, len(s.request().GetErrorDetail().GetMessage()))
 					synctest.Wait()
 				}
 				for _, d := range c.Dump().Resources {

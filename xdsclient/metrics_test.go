@@ -87,27 +87,6 @@ const (
 	ofType   = "{xds:///t,passthrough:///script,envoy.config.cluster.v3.Cluster}"
 )
 
-// gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": every value of
-// grpc.xds.cache_state.
-func TestCacheStateLabels(t *testing.T) {
-	t.Parallel()
-	held := &payload{}
-	for want, r := range map[string]resource{
-		"requested":                 {},
-		"acked":                     {lastAnswer: lastAnswer{payload: held}},
-		"nacked":                    {lastAnswer: lastAnswer{err: &Error{state: StateNACKed}}},
-		"nacked_but_cached":         {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateNACKed}}},
-		"does_not_exist":            {lastAnswer: lastAnswer{err: &Error{state: StateDoesNotExist}}},
-		"does_not_exist_but_cached": {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateDoesNotExist}}},
-		"received_error":            {lastAnswer: lastAnswer{err: &Error{state: StateReceivedError}}},
-		"received_error_but_cached": {lastAnswer: lastAnswer{payload: held, err: &Error{state: StateReceivedError}}},
-		"timeout":                   {lastAnswer: lastAnswer{err: &Error{state: StateTimeout}}},
-	} {
-		k := censusKey{state: r.state(), cached: r.payload != nil}
-		xdstest.Equal(t, "k.stateLabel()", want, k.stateLabel())
-	}
-}
-
 // A client that channels share reports to each of them, once per target.
 func TestChannelsOfASharedClient(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {

@@ -4,12 +4,56 @@ import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
-	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // From a server that is asked for variants (xRFC TP2) a response may have several
-// resources of one name. Package choice decides which subscription takes which of them.
-// This first pass over the response compares its offers to each subscription.
+// resources of one name. Each is for every subscription to the name whose constraints its dynamic parameters satisfy. A subscription to
+// a single resource takes the preferred one. So there are two passes over a response, that nothing is decoded, and
+// no watcher called, without need: this one compares the offers to each subscription, and the second one (recipients.go) finds
+// who takes a resource. A glob collection takes all variants that match, and has nothing to choose.
+
+// offered is a variant that a response has under the name of a subscription.
+type offered struct {
+	// index is the place of the resource in the response.
+	index      int
+	parameters dynparam.Parameters
+	// unreadable says that the parameters cannot be read. The resource may be for any
+	// subscription to the name, and is for those that are offered nothing else.
+	unreadable bool
+}
+
+// choice is the preferred one of the offers to a subscription. The zero value is that of no offers.
+type choice struct {
+	offered
+	// made says that there was an offer.
+	made bool
+	// ambiguous says that xRFC TP2 does not decide between the offer and rival.
+	ambiguous bool
+	rival     dynparam.Parameters
+}
+
+// with returns the choice with one more offer. The order of the offers does not matter, but
+// that of equal ones the first is chosen.
+func (c choice) with(o offered, constraints dynparam.Constraints) choice {
+	switch {
+	case !o.unreadable && !constraints.Match(o.parameters):
+		return c
+	case !c.made || c.unreadable && !o.unreadable:
+		return choice{offered: o, made: true}
+	case o.unreadable:
+		return c
+	}
+	both := [...]dynparam.Parameters{c.parameters, o.parameters}
+	pick := constraints.Choose(both[:])
+	if pick.Index == 1 {
+		c.offered = o
+		c.ambiguous = c.ambiguous && constraints.Choose([]dynparam.Parameters{c.parameters, c.rival}).Rival >= 0
+	}
+	if pick.Rival >= 0 && !c.ambiguous {
+		c.rival, c.ambiguous = both[pick.Rival], true
+	}
+	return c
+}
 
 // offer is the offer of the last responses to a subscription to a single resource. Its numbers
 // are numbers of responses.
@@ -17,17 +61,19 @@ type offer struct {
 	// response is the last response that has a variant for the subscription, and choice its preferred
 	// variant.
 	response uint64
-	choice   choice.Choice
+	choice   choice
 	// retracted is the last response that removed the subscription's variant, and denied
 	// the last response that has an error for this very subscription.
 	retracted, denied uint64
-	question          choice.Question
+	// asks says that the server is asked whether it still has the variant in use, and confirmed how often in a row it then had it.
+	asks      bool
+	confirmed int
 }
 
 // in returns the choice among the offers of a response.
-func (o *offer) in(response uint64) choice.Choice {
+func (o *offer) in(response uint64) choice {
 	if o == nil || o.response != response {
-		return choice.Choice{}
+		return choice{}
 	}
 	return o.choice
 }
@@ -80,23 +126,23 @@ func (u *update) offerResource(r wire.Resource) {
 		return
 	}
 	parameters, err := u.parameters.of(&r, u.types)
-	offered := choice.Offer{Index: r.Index, Parameters: parameters, Unreadable: err != nil}
-	u.offerTo(u.types.named(r.Name), offered)
+	o := offered{r.Index, parameters, err != nil}
+	u.offerTo(u.types.named(r.Name), o)
 	if !r.HasAliases() {
 		return
 	}
 	for alias := range r.Aliases() {
-		u.offerTo(u.types.named(alias), offered)
+		u.offerTo(u.types.named(alias), o)
 	}
 }
 
-func (u *update) offerTo(first *subscription, offered choice.Offer) {
+func (u *update) offerTo(first *subscription, o offered) {
 	for s := range first.siblings() {
 		if s.IsCollection() {
 			continue
 		}
-		chosen := s.offer.in(u.number).With(offered, s.resource.constraints)
-		if chosen.Made && s.currentOffer().denied != u.number {
+		chosen := s.offer.in(u.number).with(o, s.resource.constraints)
+		if chosen.made && s.currentOffer().denied != u.number {
 			s.offer.response, s.offer.choice = u.number, chosen
 		}
 	}

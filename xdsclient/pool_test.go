@@ -131,20 +131,21 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 			other     = path + "%78?l=2&k=1"
 		)
 		first, second := listenBoth(t, c, types.clusters, other, canonical)
+		both := func(text string) { first.cluster(text); second.cluster(text) }
 		s := server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{canonical}, node: true})
+		xdstest.Equal(t, "names", []string{canonical}, s.request().GetResourceNames())
 		for i, spelling := range []string{canonical, other} {
 			text := string(rune('1' + i))
 			s.send(types.clusters, text, "n"+text, cluster(spelling, text))
-			allHear(text, first, second)
+			both(text)
 			s.request()
 		}
 		s.send(types.clusters, "3", "n3", wrap(t, other, cluster(canonical, "3")))
-		allHear("3", first, second)
+		both("3")
 		s.request()
 		decoded := types.decoded.Load()
 		s.send(types.clusters, "4", "n4", wrap(t, path+"x?l=2&k=1", cluster(canonical, "3")))
-		check(t, s.request(), want{typ: types.clusters, names: []string{canonical}, version: "4", nonce: "n4"})
+		xdstest.Equal(t, "version", "4", s.request().GetVersionInfo())
 		first.silent()
 		if types.decoded.Load() != decoded {
 			t.Error("the same bytes under another spelling of the name were decoded again")
@@ -152,7 +153,7 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 		// Full state under another spelling deletes nothing; a name that is
 		// none is nobody's.
 		s.send(types.clusters, "5", "n5", cluster(other, "5"), cluster("xdstp://a/%zz", "5"))
-		allHear("5", first, second)
+		both("5")
 		s.request()
 		if n := c.Stats().Unasked; n != 1 {
 			t.Errorf("%d resources were dropped, want 1", n)

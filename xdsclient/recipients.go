@@ -1,8 +1,8 @@
 package xdsclient
 
 import (
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
-	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // recipients are the subscriptions that a resource of a response is for. They are valid until the next
@@ -41,11 +41,11 @@ func (to *recipients) addSubscriptions(first *subscription, it *item) {
 			continue
 		}
 		s.found = to.ch.finds
-		outcome := to.outcomeFor(s, it)
-		if outcome == choice.Taken {
+		takes, passes := to.takes(s, it)
+		if takes {
 			to.found = append(to.found, s)
 		}
-		to.outranked = to.outranked || outcome.Passed()
+		to.outranked = to.outranked || passes
 	}
 }
 
@@ -105,37 +105,61 @@ func (u *update) asked(name []byte) bool {
 	return first != nil
 }
 
-// outcomeFor returns what becomes of a resource for a subscription to its name.
-func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
+// takes reports whether a subscription to the name of a resource takes it, and passes whether it does not, though the resource
+// matches, because of something better.
+func (to *recipients) takes(s *subscription, it *item) (takes, passes bool) {
 	if !to.types.Dialect.Locators() {
-		return choice.Taken
+		return true, false
 	}
-	c := choice.Case{
-		Offer:       it.offer(),
-		Constraints: s.resource.constraints,
-		Choice:      s.offer.in(to.number),
-	}
-	if o := s.offer; o != nil {
-		c.Denied = o.denied == to.number
-		complete := to.resp.FullState && to.types.typ.FullStateInSotW
-		stands := s.State == ads.Received || s.State == ads.Reask || s.State.Pending() && !o.question.Open
-		if s.payload != nil && !complete && stands && o.retracted != to.number {
-			c.Holds, c.Held = true, s.taken.parameters
-		}
-	}
-	outcome := c.Outcome()
-	switch outcome {
-	case choice.Late:
+	switch c := s.offer.in(to.number); {
+	case !it.unreadable && !s.resource.constraints.Match(it.parameters):
+		return false, false
+	case s.offer != nil && s.offer.denied == to.number: // the response has an error for this very subscription
+		return false, true
+	case !c.made: // it began after the offers were compared: the response is not the answer to it
 		to.late = true
-	case choice.Contested:
-		if !to.types.MayBeForAnother(s, it.parameters) && !to.collected(it) {
-			return choice.Taken
-		}
-		if outcome, s.offer.question = s.offer.question.Settle(to.answersAnother(s, it)); outcome == choice.KeptAsking {
-			to.types.Step(s, ads.Contested)
-		}
+		return false, false
+	case it.unreadable:
+		return c.index == it.Index, false
+	case c.unreadable || !c.parameters.Equal(it.parameters):
+		return false, true
+	case to.holdsBetter(s, it) && (to.types.MayBeForAnother(s, it.parameters) || to.collected(it)):
+		to.contest(s, it)
+		return false, true
+	default: // A second one with the same parameters is a fault, which is not found here.
+		return true, false
 	}
-	return outcome
+}
+
+// holdsBetter reports whether a subscription has a variant of the server that it prefers, and that the response
+// neither names as removed nor omits from a full state.
+func (to *recipients) holdsBetter(s *subscription, it *item) bool {
+	stands := s.State == ads.Received || s.State == ads.Reask || s.State.Pending() && !s.offer.asks
+	if s.payload == nil || !stands || s.offer.retracted == to.number || to.resp.FullState && to.types.typ.FullStateInSotW {
+		return false
+	}
+	return s.resource.constraints.Choose([]dynparam.Parameters{it.parameters, s.taken.parameters}).Index == 1
+}
+
+// maxConfirmed bounds how often in a row answers to questions about others are reason enough to
+// ask again. A server that answers each question by itself could be asked for ever by two
+// subscriptions that match what the other one prefers.
+const maxConfirmed = 4
+
+// contest has a subscription keep the variant that it prefers, and ask whether the server still has that.
+//
+// The response has something new for some subscription, perhaps one that the client has ended since, and this one may only
+// match the resource as well; or the server has sent it because of this one, which has lost the variant that it
+// prefers. So the server is asked, and its answer counts. If the resource may be the answer to a question about
+// another one, the asking ends with maxConfirmed:
+//
+//	a{shard=0-5} has shard=5            server sends shard=3, which a{shard=0-3} was waiting for
+//	client asks again for a{shard=0-5}  server sends shard=5 again: confirmed is 1
+func (to *recipients) contest(s *subscription, it *item) {
+	if s.offer.confirmed < maxConfirmed || !to.answersAnother(s, it) {
+		s.offer.asks = true
+		to.types.Step(s, ads.Contested)
+	}
 }
 
 // answersAnother reports whether a resource may be the answer to the question whether another subscription
@@ -157,7 +181,7 @@ func (to *recipients) answersAnother(s *subscription, it *item) bool {
 // answersAmong does so among the other subscriptions to a name.
 func (to *recipients) answersAmong(first, s *subscription, it *item) bool {
 	for other := range first.siblings() {
-		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && other.State.Pending() && other.payload != nil {
+		if c := other.offer.in(to.number); other != s && c.made && c.index == it.Index && other.State.Pending() && other.payload != nil {
 			return true
 		}
 	}

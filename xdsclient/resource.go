@@ -190,7 +190,7 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 		if err != nil {
 			w.queueAmbientError(r, err, d)
 		}
-	case err != nil && !r.client().diskWriter.restores(r):
+	case err != nil && !r.authority.disk.restore(r):
 		w.queueChange(r, err, d)
 	default:
 		return false
@@ -263,9 +263,6 @@ func (r *resource) fail(err *Error, d *delivery) {
 	r.link = nil
 	r.note(err)
 	r.client().diskWriter.refused(r, err)
-	if err.Kind.tellsOfNoAnswer() && r.client().diskWriter.restore(r) {
-		return // the error is told after the version on disk
-	}
 	if !known || withdrawn {
 		r.reportError(err, d)
 	}
@@ -293,10 +290,12 @@ func (r *resource) clearLinkError() {
 }
 
 // reportError reports an error to all watchers: as an ambient error if a version is in use,
-// and otherwise instead of a value.
+// and otherwise instead of a value, unless there is one on disk: then the error is told after it.
 func (r *resource) reportError(err *Error, d *delivery) {
 	if r.payload == nil {
-		r.reportChange(err, d)
+		if !r.authority.disk.restore(r) {
+			r.reportChange(err, d)
+		}
 		return
 	}
 	for _, w := range r.audience() {

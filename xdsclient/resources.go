@@ -5,7 +5,6 @@ import (
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
-	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // resources is the second pass over a response: each resource is delivered to its recipients.
@@ -29,11 +28,6 @@ type item struct {
 	payload  *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
-}
-
-// offer is the item as package choice sees it.
-func (it *item) offer() choice.Offer {
-	return choice.Offer{Index: it.Index, Parameters: it.parameters, Unreadable: it.unreadable}
 }
 
 // bytes returns the bytes that are kept of the resource, and by which it is recognized.
@@ -86,8 +80,7 @@ func (u *update) named(r wire.Resource) wire.Resource {
 }
 
 // applyBatch delivers the resources that the client knows already, then decodes the others without the lock
-// and delivers them. It reports false, and delivers nothing more, if the client has been closed: a decoder may
-// have ended for that reason.
+// and delivers them. It reports false, and delivers nothing more, if the client has been closed.
 func (rs *resources) applyBatch() bool {
 	rs.total += len(rs.batch)
 	unknown := rs.deliverAll(rs.batch)

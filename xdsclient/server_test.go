@@ -2,9 +2,7 @@ package xdsclient
 
 import (
 	"context"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,7 +55,8 @@ type script struct {
 	// dialled counts the connections.
 	dialled int
 	// wire, if not nil, stands between a client and the connection it dials.
-	wire func(net.Conn) net.Conn
+	wire    func(net.Conn) net.Conn
+	stalled []*stallingConn
 	// gate is closed when connections may be made. Until then a client collects
 	// watches.
 	gate chan struct{}
@@ -178,11 +177,13 @@ func (s *script) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 	s.mu.Lock()
 	s.dialled++
-	listener, wire := s.listener, s.wire
+	listener := s.listener
 	s.mu.Unlock()
 	conn, err := listener.DialContext(ctx)
-	if err == nil && wire != nil {
-		conn = wire(conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.wire != nil {
+		conn = s.wire(conn)
 	}
 	return conn, err
 }
@@ -392,26 +393,6 @@ func (s *script) askedDelta() *deltaStream {
 func (s *script) deltaClient(features ...string) *XDSClient {
 	s.t.Helper()
 	return s.client(testutils.ServerFeatures(append([]string{"delta"}, features...)...))
-}
-
-// deltaWant is what a test expects of an incremental request.
-type deltaWant struct {
-	typ         *ResourceType
-	sub, unsub  []string
-	initial     map[string]string
-	nonce, nack string
-	node        bool
-}
-
-// expect checks the next request.
-func (s *deltaStream) expect(w deltaWant) {
-	s.t.Helper()
-	got := s.request()
-	if got.GetTypeUrl() != w.typ.TypeURL || !slices.Equal(got.GetResourceNamesSubscribe(), w.sub) ||
-		!slices.Equal(got.GetResourceNamesUnsubscribe(), w.unsub) || !maps.Equal(got.GetInitialResourceVersions(), w.initial) ||
-		got.GetResponseNonce() != w.nonce || got.GetErrorDetail().GetMessage() != w.nack || (got.GetNode() != nil) != w.node {
-		s.t.Fatalf("got request %v, want %+v", got, w)
-	}
 }
 
 // part is something that an incremental response says.

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
-	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // A watch always asks the server, which may have a preferred variant. A cache has to ask the
@@ -21,7 +20,7 @@ func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynp
 	if s.IsCollection() {
 		return nil
 	}
-	var preferred choice.Choice
+	var preferred choice
 	index := 0
 	for other := range ts.subs[s.resource.key.name].siblings() {
 		parameters, ok := has(other)
@@ -29,8 +28,8 @@ func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynp
 			continue
 		}
 		index++
-		preferred = preferred.With(choice.Offer{Index: index, Parameters: parameters}, s.resource.constraints)
-		if preferred.Index == index {
+		preferred = preferred.with(offered{index: index, parameters: parameters}, s.resource.constraints)
+		if preferred.index == index {
 			best = other
 		}
 	}

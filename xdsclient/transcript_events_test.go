@@ -15,7 +15,7 @@ import (
 
 // eventsOf splits what follows from a step. Texts stay whole.
 func eventsOf(step, follows string) []string {
-	if verb, _, _ := strings.Cut(step, " "); verb == "text" || verb == "nack" {
+	if verb, _, _ := strings.Cut(step, " "); verb == "text" || verb == "nack" || verb == "status" {
 		return []string{follows}
 	}
 	return strings.Split(follows, ";")
@@ -120,9 +120,7 @@ func (w *transcriptWatch) events(single bool) (events []string) {
 			if e, ok := h.value.(*enveloped); ok {
 				c = new(clusterv3.Cluster)
 				xdstest.NoError(w.ear.t, e.resource.UnmarshalTo(c))
-				if e.Version != "" {
-					c.AltStatName += " v" + e.Version
-				}
+				c.AltStatName += e.text()
 			}
 			if last, _ := w.value.(*clusterv3.Cluster); single && last != c && proto.Equal(last, c) {
 				w.ear.fatalf("the value was replaced by an equal one")
@@ -145,6 +143,23 @@ func errorText(err *Error, single bool) string {
 		if !single && err.Server == uri(i) {
 			text += " of " + name
 		}
+	}
+	return text
+}
+
+// text writes what an envelope has: a version, a TTL, whether it may be cached, and its aliases.
+func (e *enveloped) text() (text string) {
+	if e.Version != "" {
+		text = " v" + e.Version
+	}
+	if e.TTL > 0 {
+		text += " for " + e.TTL.String()
+	}
+	if e.DoNotCache {
+		text += " uncached"
+	}
+	if len(e.Aliases) > 0 {
+		text += " of " + e.Name + "|" + strings.Join(e.Aliases, "|")
 	}
 	return text
 }

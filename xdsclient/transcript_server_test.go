@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -84,12 +86,14 @@ func nackOf(r interface{ GetErrorDetail() *statuspb.Status }) string {
 
 func (s *scriptStream) next() *transcriptRequest {
 	if r := s.poll(); r != nil {
-		return sotwRequestOf(r)
+		return sotwRequestOf(s.t, r)
 	}
 	return nil
 }
 
-func sotwRequestOf(r *discoverypb.DiscoveryRequest) *transcriptRequest {
+func sotwRequestOf(t *testing.T, r *discoverypb.DiscoveryRequest) *transcriptRequest {
+	t.Helper()
+	checkLocators(t, r.GetResourceLocators(), r.GetResourceNames())
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
 		nack: nackOf(r), names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
@@ -98,17 +102,32 @@ func sotwRequestOf(r *discoverypb.DiscoveryRequest) *transcriptRequest {
 
 func (s *deltaStream) next() *transcriptRequest {
 	if r := s.poll(); r != nil {
-		return deltaRequestOf(r)
+		return deltaRequestOf(s.t, r)
 	}
 	return nil
 }
 
-func deltaRequestOf(r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
+func deltaRequestOf(t *testing.T, r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
+	t.Helper()
+	checkLocators(t, r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe())
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: nackOf(r),
 		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
 		unsubscribe: locatorsOr(r.GetResourceLocatorsUnsubscribe(), r.GetResourceNamesUnsubscribe()),
 		initial:     r.GetInitialResourceVersions(),
+	}
+}
+
+// checkLocators checks that a request has the names of its locators as well, each once and in order, for servers that do not know of locators.
+func checkLocators(t *testing.T, locators []*discoverypb.ResourceLocator, names []string) {
+	t.Helper()
+	var want []string
+	for _, l := range locators {
+		want = append(want, l.GetName())
+	}
+	slices.Sort(want)
+	if want = slices.Compact(want); len(locators) > 0 && !slices.Equal(names, want) {
+		t.Errorf("a request has the locators %v and the names %q", locators, names)
 	}
 }
 
@@ -249,7 +268,11 @@ func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, n
 			r.ControlPlane = &corev3.ControlPlane{Identifier: strings.Repeat("x", bounds.ResponsePart)}
 			continue
 		}
-		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-^") {
+		if w, alone := literal(x.t, word); w != nil {
+			r.Resources, bare[w] = append(r.Resources, w), alone
+			continue
+		}
+		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-^#") {
 			bare[r.Resources[len(r.Resources)-1]] = true
 		}
 	}
@@ -270,6 +293,23 @@ func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, n
 	return m
 }
 
+var literalNames = strings.NewReplacer("[Cluster]", "[type.googleapis.com/envoy.config.cluster.v3.Cluster]",
+	"[Endpoints]", "[type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment]", "[Resource]", "["+wrapperType+"]")
+
+// literal returns the resource of a word that is an Any in text, and whether it has no wrapper. nil: the word is another one.
+func literal(t *testing.T, word string) (w *discoverypb.Resource, bare bool) {
+	t.Helper()
+	if !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "type_url:") {
+		return nil, false
+	}
+	a, wrapper := new(anypb.Any), new(discoverypb.Resource)
+	xdstest.NoError(t, prototext.Unmarshal([]byte(literalNames.Replace(word)), a))
+	if a.GetTypeUrl() == wrapperType && proto.Unmarshal(a.GetValue(), wrapper) == nil {
+		return wrapper, false
+	}
+	return &discoverypb.Resource{Resource: a}, true
+}
+
 // item adds what a word says to a response.
 func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, word string) {
 	word, removed := strings.CutPrefix(word, "-")
@@ -280,6 +320,7 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 		at += inner
 		name, mark, rest = word[:at], word[at], word[at+1:]
 	}
+	name, life, _ := strings.Cut(name, "#")
 	name, version, versioned := strings.Cut(name, "@")
 	if !versioned {
 		version = r.SystemVersionInfo
@@ -287,10 +328,24 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 	names := strings.Split(name, "|")
 	name, list, scoped := cutBraces(names[0])
 	subscription := &discoverypb.ResourceName{Name: name}
-	if scoped && !slices.Equal(list, []string{"*"}) {
-		subscription.DynamicParameterConstraints = choose(list...).ToProto()
+	w := &discoverypb.Resource{Name: name, Version: version, Aliases: names[1:]}
+	switch text := strings.Join(list, ","); text {
+	case "*":
+	case "?":
+		subscription.DynamicParameterConstraints = &discoverypb.DynamicParameterConstraints{
+			KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"?": {}},
+		}
+		w.ProtoReflect().SetUnknown(appendField(nil, wrapperParameters, "\xff"))
+	default:
+		if w.DynamicParameters = parameters(text); scoped {
+			subscription.DynamicParameterConstraints = choose(list...).ToProto()
+		}
 	}
-	w := &discoverypb.Resource{Name: name, Version: version, Aliases: names[1:], DynamicParameters: parameters(strings.Join(list, ","))}
+	if ttl, err := time.ParseDuration(life); err == nil {
+		w.Ttl = durationpb.New(ttl)
+	} else if life != "" {
+		w.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
 	switch {
 	case removed && scoped:
 		r.RemovedResourceNames = append(r.RemovedResourceNames, subscription)
@@ -299,8 +354,11 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 		r.RemovedResources = append(r.RemovedResources, name)
 		return
 	case mark == '?':
-		code, text, _ := strings.Cut(rest, "/")
-		detail := &statuspb.Status{Code: int32(codes.Unavailable), Message: cmp.Or(text, "no")}
+		code, text, hasText := strings.Cut(rest, "/")
+		detail := &statuspb.Status{Code: int32(codes.Unavailable), Message: text}
+		if !hasText {
+			detail.Message = "no"
+		}
 		switch code {
 		case "unreachable":
 			detail.Details = []*anypb.Any{pack(x.t, dialect.Unreachable())}
@@ -325,7 +383,11 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 	r.Resources = append(r.Resources, w)
 }
 
+// codeNamed returns a code by its name or, if gRPC has none, its number.
 func codeNamed(t *testing.T, name string) codes.Code {
+	if number, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return codes.Code(number)
+	}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		if code.String() == name {
 			return code

@@ -93,10 +93,20 @@ func (x *transcript) do(c LocatorClient, step string) {
 		x.c.Close()
 	case "accept":
 		s.setRefuse(nil)
+	case "hold":
+		s.hold()
+	case "connect":
+		s.open()
 	case "wait":
 		d, err := time.ParseDuration(rest)
 		xdstest.NoError(x.t, err)
 		pass(d)
+	case "stall":
+		left, err := strconv.Atoi(rest)
+		xdstest.NoError(x.t, err)
+		s.stall(left)
+	case "flow":
+		s.flow()
 	case "limit":
 		limit, err := strconv.Atoi(rest)
 		xdstest.NoError(x.t, err)
@@ -130,16 +140,20 @@ func (x *transcript) do(c LocatorClient, step string) {
 func (x *transcript) tell(s *transcriptServer, verb string, words []string) (told []string) {
 	x.t.Helper()
 	switch verb {
-	case "text", "code", "transient":
+	case "text", "code", "transient", "status":
 		err := x.watches[words[0]].err
 		if err == nil {
 			x.t.Fatalf("%s has had no error", words[0])
 		}
-		return []string{map[string]string{"text": err.Error(), "code": err.Code.String(), "transient": fmt.Sprint(err.Transient)}[verb]}
+		st, sent := err.Status()
+		status := fmt.Sprintf("%v %q with %d details, sent: %v", st.Code(), st.Message(), len(st.Details()), sent)
+		return []string{map[string]string{"text": err.Error(), "code": err.Code.String(), "transient": fmt.Sprint(err.Transient), "status": status}[verb]}
 	case "began":
 		return []string{strings.Trim(fmt.Sprint(s.attempts()), "[]")}
 	case "nack":
-		return []string{x.nack}
+		if x.nack != "" {
+			told = []string{x.nack}
+		}
 	case "stats":
 		stats := reflect.ValueOf(x.c.Stats())
 		for _, name := range words {
@@ -187,6 +201,9 @@ func (x *transcript) dumped(r *ResourceDump) string {
 		m := cluster("", "")
 		_ = r.Any().UnmarshalTo(m) // endpoints have no text
 		text += fmt.Sprintf(" %s version %s of %s at %v", m.GetAltStatName(), r.Version, serverNamed(r.Server), r.LastUpdated.Sub(x.began))
+		if r.FromDisk {
+			text += " from disk"
+		}
 		if r.Value() == nil && !r.collection {
 			x.t.Errorf("%q has no value", r.Name)
 		}

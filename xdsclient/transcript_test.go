@@ -2,12 +2,15 @@ package xdsclient
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -23,9 +26,11 @@ import (
 // is invalid for the reason x, ^a=x is in a wrapper without a name, a?Internal/x an error with that code and text in its place (xRFC TP3),
 // a?unreachable and a?silent what a relay says of its own server,
 // -a says that it was removed, a~ is a heartbeat. a|b=x has the alias b. a@7=x has a version of its own,
-// in a wrapper if the protocol is SotW; otherwise the version is that of the response. a{env=prod,v=1} has
+// in a wrapper if the protocol is SotW; otherwise the version is that of the response. a#90s=x has a TTL, and a#once=x must not be
+// cached. a{env=prod,v=1} has
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
-// them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta.
+// them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta. {?} cannot be read.
+// [Cluster]{name:"a"}, [Endpoints]{}, [Resource]{} and type_url:"x" are resources in text, without spaces. {{x*100}} is x 100 times.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d"
 //	stop c                 stops watches together
@@ -37,8 +42,10 @@ import (
 //	break                  ends the stream with UNAVAILABLE; "break OK" and "break Internal why" with another status
 //	refuse, accept         refuses streams from now on, and accepts them again; "refuse Internal why" gives the status
 //	down, up               breaks all connections and refuses others, and accepts them again
+//	hold, connect          lets no client connect, and lets them again
 //	speak SotW             has the server implement SotW only from now on; "speak delta" both
 //	close                  closes the client
+//	stall 50000            from now on so many bytes of a connection arrive, and no more; "flow" ends it, and the connections
 //	wait 15s               lets time pass
 //	limit 100              bounds the bytes of names and versions in a request
 //	same a c               checks that the last values of the watches are the same pointer
@@ -53,6 +60,7 @@ import (
 //	began                  when the streams of a server were opened
 //	nack                   the text of the last NACK
 //	text a                 the text of the last error of a watch; "code a" its code; "transient a" whether it is transient
+//	status a               what Status returns of the last error, and whether the server sent it
 //	stats Unasked          counters of Stats
 //	metrics                counters since the first such step, and gauges, of gRFC A78
 //	connected              the servers of the dump, and whether they are connected
@@ -66,7 +74,7 @@ import (
 //	req +a -b              a delta request; ack 1 and nack 1 answer a response; has a@1 is initial_resource_versions
 //	e.req a                a request for endpoints
 //	again a                a is asked for again: req -a and then req +a over SotW, req +a over delta
-//	a = x                  the watcher of a got the text x; e:a = of endpoints, which have none; a = x v1 with an envelope
+//	a = x                  the watcher of a got the text x; e:a = of endpoints, which have none; a = x v1 for 90s uncached of a|b with an envelope
 //	a: invalid             it got an error of that kind instead of a value
 //	a ambient: invalid     it got an error beside the value
 //	?a = x                 may happen before what follows
@@ -228,7 +236,7 @@ func (x *transcript) run(text string) {
 		}
 		step, follows, _ := strings.Cut(line, "->")
 		x.told = nil
-		x.do(x.c, strings.TrimSpace(step))
+		x.do(x.c, repeat(strings.TrimSpace(step)))
 		synctest.Wait()
 		var want []string
 		for _, text := range eventsOf(step, follows) {
@@ -243,6 +251,9 @@ func (x *transcript) run(text string) {
 			}
 		}
 		got := append(x.told, x.events()...)
+		for i := range got {
+			got[i] = shorten(got[i])
+		}
 		happened := slices.Clone(got)
 		bySource := func(a, b string) int {
 			return cmp.Compare(sourceOf(strings.TrimPrefix(a, "?")), sourceOf(strings.TrimPrefix(b, "?")))
@@ -270,4 +281,35 @@ func (x *transcript) forProtocol(text string) string {
 		}
 	}
 	return text
+}
+
+var repeated = regexp.MustCompile(`\{\{([^{}]+)\*(\d+)\}\}`)
+
+// repeat writes out what a text repeats, and shorten is the reverse for what is long.
+func repeat(text string) string {
+	for repeated.MatchString(text) {
+		text = repeated.ReplaceAllStringFunc(text, func(match string) string {
+			parts := repeated.FindStringSubmatch(match)
+			n, _ := strconv.Atoi(parts[2])
+			return strings.Repeat(parts[1], n)
+		})
+	}
+	return text
+}
+
+func shorten(text string) string {
+	const long = 100
+	var short strings.Builder
+	for text != "" {
+		_, size := utf8.DecodeRuneInString(text)
+		char := text[:size]
+		rest := strings.TrimLeft(text, char)
+		if n := (len(text) - len(rest)) / size; n >= long {
+			fmt.Fprintf(&short, "{{%s*%d}}", char, n)
+		} else {
+			short.WriteString(text[:len(text)-len(rest)])
+		}
+		text = rest
+	}
+	return short.String()
 }

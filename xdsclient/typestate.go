@@ -11,7 +11,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
-	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // typeState is a channel's state of one type: the subscriptions, which can be found in
@@ -96,7 +95,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 			return
 		}
 	}
-	if k := ts.channel.client.diskWriter; k.usable(s.resource.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
+	if l := s.resource.authority.disk; l.open() && (s.resource.taken.stored || l.restore(s.resource)) {
 		return
 	}
 	if s.resource.authority.useOtherVariant(s.resource) {
@@ -314,7 +313,7 @@ func (ts *typeState) forgetVersion() {
 func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
 		if s.offer != nil { // the server may have other variants to offer
-			s.offer.question = choice.Question{}
+			s.offer.asks, s.offer.confirmed = false, 0
 		}
 		if s.taken.expired() { // its TTL is over
 			ts.Version = ""

@@ -149,3 +149,7 @@ func newSilentCollection() CollectionWatcher { return silentCollection{} }
 func (silentCollection) MemberChanged(_ Member, _ any, _ error, done func()) { done() }
 func (silentCollection) CollectionChanged(_ error, done func())              { done() }
 func (silentCollection) AmbientError(_ Member, _ error, done func())         { done() }
+
+func memberOf(name, params, text string) func(*answer) {
+	return variantOf(collectionDir+name, params, text)
+}

@@ -6,32 +6,6 @@ import (
 	"testing/synctest"
 )
 
-// gRFC A88 and the Watcher contract: the next response of a stream is read only
-// when every watcher is done with the last one.
-func TestNextResponseWaitsForDone(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		var ears []*ear
-		for range 2 {
-			e := newEar(t)
-			e.keepDone = true
-			c.Watch(types.clusters, "a", e)
-			ears = append(ears, e)
-		}
-		b, _ := listen(t, c, types.endpoints, "b")
-		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		s.send(types.endpoints, "1", "n2", endpoints("b"))
-		first, second := ears[0].next(), ears[1].next()
-		b.silent()
-		first.done()
-		first.done() // idempotent: counts once
-		b.silent()
-		go second.done() // from any goroutine
-		b.value()
-	})
-}
-
 // A watch that ends while its watcher owes a done does not hold the stream up,
 // whether the watcher was called or not.
 func TestStopCountsAsDone(t *testing.T) {

@@ -52,12 +52,6 @@ func newTestTypes() *testTypes {
 	return types
 }
 
-// wantDecoded checks how many resources were decoded.
-func (types *testTypes) wantDecoded(t *testing.T, want int64) {
-	t.Helper()
-	xdstest.Equal(t, "resources decoded", want, types.decoded.Load())
-}
-
 // decodeCluster validates clusters by what their alt_stat_name asks for.
 func decodeCluster(a *anypb.Any) (any, error) {
 	m := &clusterv3.Cluster{}
@@ -218,28 +212,6 @@ func (e *ear) error(kind ErrorKind, ambient bool) *Error {
 		e.fatalf("got %v, want an error of kind %q, ambient: %v", h, kind, ambient)
 	}
 	return h.err
-}
-
-// allSilent, allHear and allAmbient check the same of several watchers, one after the other.
-func allSilent(ears ...*ear) {
-	for _, e := range ears {
-		e.t.Helper()
-		e.silent()
-	}
-}
-
-func allHear(text string, ears ...*ear) {
-	for _, e := range ears {
-		e.t.Helper()
-		e.cluster(text)
-	}
-}
-
-func allAmbient(kind ErrorKind, ears ...*ear) {
-	for _, e := range ears {
-		e.t.Helper()
-		e.ambient(kind)
-	}
 }
 
 // listen starts a watch and returns its ear and its end.

@@ -46,8 +46,6 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the program, not with
 	// what a server sends.
 	types map[string]*ResourceType
-	// refusals holds the servers that turned out not to implement delta, by bootstrap.Server.Key. The bootstrap bounds it.
-	refusals map[string]*refusal
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
@@ -94,7 +92,6 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		works:       make(map[string]*transport.Work),
 		reporters:   make(map[string]*lrs.Reporter),
 		types:       make(map[string]*ResourceType),
-		refusals:    make(map[string]*refusal),
 	}
 	c.watches.client = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -172,7 +169,6 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool, 
 		}
 		a = newAuthority(c, key, servers)
 		c.authorities[key] = a
-		a.beginWait()
 	}
 	c.types[t.TypeURL] = t
 	return a, n.Text, nil
@@ -236,7 +232,7 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()
-	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config, Done: c.ctx.Done()}
+	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config}
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The

@@ -6,7 +6,9 @@
 package builtin
 
 import (
+	_ "github.com/dynxds/dynxds/httpfilter/composite"
 	_ "github.com/dynxds/dynxds/httpfilter/extauthz"
+	_ "github.com/dynxds/dynxds/httpfilter/extproc"
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
 	_ "github.com/dynxds/dynxds/httpfilter/gcpauthn"
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"

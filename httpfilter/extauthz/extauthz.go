@@ -12,12 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	authpb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -28,11 +25,10 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/boundlog"
-	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/httpstatus"
-	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // The types of the filter's configurations.
@@ -45,7 +41,9 @@ var logger = boundlog.Component("dynxds")
 
 func init() { httpfilter.Register(filter{}) }
 
-type filter struct{}
+type filter struct {
+	services httpfilter.Services // nil: without a client
+}
 
 // config is a valid ExtAuthz.
 type config struct {
@@ -58,76 +56,53 @@ type config struct {
 	// allowed for that reason get a header.
 	failed                  codes.Code
 	allowFailed, markFailed bool
-	// shown and hidden choose the headers that the service sees. Without shown it sees all that are not hidden.
-	shown, hidden []matching.String
-	rules         sidechannel.Rules
+	// forward chooses the headers that the service sees.
+	forward sidechannel.Forward
+	rules   sidechannel.Rules
 }
 
 func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
 func (filter) IsTerminal() bool { return false }
 
-func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	return f.ParseConfigWith(a, nil)
-}
+func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return filter{s} }
 
-func (filter) ParseConfigWith(a *anypb.Any, services httpfilter.Services) (httpfilter.Config, error) {
+func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 	pb := new(filterpb.ExtAuthz)
 	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
 		return nil, err
 	}
-	c := &config{
-		enabled:     fraction.Fraction{Numerator: 1, Denominator: 1},
+	var found faults.Faults
+	if pb.GetDenyAtDisable() != nil && pb.GetDenyAtDisable().GetDefaultValue() == nil {
+		found.Addf(faults.Field("deny_at_disable").Field("default_value"), "must be set")
+	}
+	return &config{
+		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), f.services, &found),
+		enabled:     fraction.ReadRuntime(faults.Field("filter_enabled"), pb.GetFilterEnabled(), &found),
 		denyOthers:  pb.GetDenyAtDisable().GetDefaultValue().GetValue(),
 		failed:      httpstatus.Code(cmp.Or(int(pb.GetStatusOnError().GetCode()), http.StatusForbidden)),
 		allowFailed: pb.GetFailureModeAllow(),
 		markFailed:  pb.GetFailureModeAllowHeaderAdd(),
-	}
-	var errs [6]error
-	if pb.GetGrpcService() == nil {
-		errs[0] = errors.New("grpc_service: must be set, as http_service is not supported")
-	} else if c.service, errs[0] = sidechannel.Parse(pb.GetGrpcService(), services); errs[0] != nil {
-		errs[0] = fmt.Errorf("grpc_service.%w", errs[0])
-	}
-	if pb.GetFilterEnabled() != nil {
-		c.enabled, errs[1] = share(pb.GetFilterEnabled())
-	}
-	if pb.GetDenyAtDisable() != nil && pb.GetDenyAtDisable().GetDefaultValue() == nil {
-		errs[2] = errors.New("deny_at_disable.default_value: must be set")
-	}
-	c.shown, errs[3] = names("allowed_headers", pb.GetAllowedHeaders())
-	c.hidden, errs[4] = names("disallowed_headers", pb.GetDisallowedHeaders())
-	if c.rules, errs[5] = sidechannel.ParseRules(pb.GetDecoderHeaderMutationRules()); errs[5] != nil {
-		errs[5] = fmt.Errorf("decoder_header_mutation_rules.%w", errs[5])
-	}
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
-	}
-	return c, nil
+		forward:     sidechannel.ParseForward(nil, pb.GetAllowedHeaders(), pb.GetDisallowedHeaders(), &found),
+		rules:       sidechannel.ParseRules(faults.Field("decoder_header_mutation_rules"), pb.GetDecoderHeaderMutationRules(), &found),
+	}, found.Err()
 }
 
-func share(pb *corepb.RuntimeFractionalPercent) (f fraction.Fraction, err error) {
-	if pb.GetDefaultValue() == nil {
-		return f, errors.New("filter_enabled.default_value: must be set")
+// Ends returns how many percent of RPCs the filter ends without asking the service, and with which code. Explanations of
+// RPCs call it.
+func (c *config) Ends(context.Context, *httpfilter.RPC) (percent float64, code codes.Code) {
+	if asked := float64(c.enabled.Numerator) / float64(c.enabled.Denominator); c.denyOthers && asked < 1 {
+		return 100 - 100*asked, c.failed
 	}
-	if f, err = fraction.Parse(pb.GetDefaultValue()); err != nil {
-		return f, fmt.Errorf("filter_enabled.default_value.%w", err)
-	}
-	return f, nil
+	return 0, codes.OK
 }
 
-func names(field string, pb *matcherpb.ListStringMatcher) (list []matching.String, err error) {
-	if n := len(pb.GetPatterns()); n > bounds.HeaderEdits {
-		return nil, fmt.Errorf("%s.patterns has %d entries, more than the %d that this client takes, as each RPC goes through them", field, n, bounds.HeaderEdits)
+// Needs returns the target of the service without which RPCs fail, or "". Examinations of a channel call it.
+func (c *config) Needs() string {
+	if c.allowFailed || c.enabled.Numerator == 0 {
+		return ""
 	}
-	for i, pattern := range pb.GetPatterns() {
-		m, err := headeredit.NameMatcher(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("%s.patterns[%d]%w", field, i, err)
-		}
-		list = append(list, m)
-	}
-	return list, nil
+	return c.service.Target()
 }
 
 // ParseOverride implements httpfilter.OverrideParser. The fields of the message are ignored (gRFC A92, "Override
@@ -142,7 +117,7 @@ func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 }
 
 func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return instance{counters{info.Metrics, info.Target}}
+	return instance{counters{info}}
 }
 
 type instance struct{ counters }
@@ -170,7 +145,7 @@ const method = "/envoy.service.auth.v3.Authorization/Check"
 
 func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 	if !i.enabled.Draw() {
-		i.count(disabled, rpc)
+		i.decided(ctx, rpc, disabled, "disabled", nil)
 		if i.denyOthers {
 			return nil, status.Error(i.failed, "ext_authz: the filter is disabled for this RPC, and deny_at_disable is set")
 		}
@@ -184,32 +159,26 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	}
 	switch {
 	case err == nil && answer.GetStatus().GetCode() == int32(codes.OK):
-		i.count(allowed, rpc)
+		i.decided(ctx, rpc, allowed, "allowed", nil)
 		return edits.start(ctx, rpc, next)
 	case err == nil:
-		i.count(denied, rpc)
-		return httpfilter.EndedStream(ctx, denial(answer), edits.trailer()), nil
-	case over(ctx) != nil:
-		return nil, status.FromContextError(over(ctx)).Err()
-	}
-	i.count(failed, rpc)
-	switch {
+		end := denial(answer)
+		i.decided(ctx, rpc, denied, "denied", end)
+		return httpfilter.EndedStream(ctx, end, edits.trailer()), nil
+	case sidechannel.Ended(ctx) != nil:
+		return nil, sidechannel.Ended(ctx)
 	case errors.Is(err, sidechannel.ErrDisallowed):
+		i.decided(ctx, rpc, failed, "failed", err)
 		return nil, status.Errorf(codes.Internal, "ext_authz: the service's answer: %v", err)
 	case !i.allowFailed:
+		i.decided(ctx, rpc, failed, "failed", err)
 		return nil, status.Errorf(i.failed, "ext_authz: the service has not decided: %v", err)
-	case i.markFailed:
+	}
+	i.decided(ctx, rpc, failed, "failed_open", err)
+	if i.markFailed {
 		ctx = metadata.AppendToOutgoingContext(ctx, "x-envoy-auth-failure-mode-allowed", "true")
 	}
 	return next.NewStream(ctx, rpc)
-}
-
-// over returns why the RPC has ended, nil if it has not. The service may notice a deadline before the context does.
-func over(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // request is what the service is asked (gRFC A92, "Constructing the ext_authz Request"). On the client, there is neither source nor
@@ -221,25 +190,11 @@ func (i *interceptor) request(ctx context.Context, rpc *httpfilter.RPC) *authpb.
 		Http: &authpb.AttributeContext_HttpRequest{
 			Method:    "POST",
 			Path:      rpc.Method,
-			HeaderMap: sidechannel.HeaderMap(md, i.shows),
+			HeaderMap: sidechannel.HeaderMap(md, i.forward.Shows),
 			Size:      -1,
 			Protocol:  "HTTP/2",
 		},
 	}}}
-}
-
-// shows reports whether the service sees the header.
-func (i *interceptor) shows(name string) bool {
-	return !matches(i.hidden, name) && (len(i.shown) == 0 || matches(i.shown, name))
-}
-
-func matches(list []matching.String, name string) bool {
-	for i := range list {
-		if list[i].Matches(name) {
-			return true
-		}
-	}
-	return false
 }
 
 // mutations are what the service wants changed: request and response of an RPC that is allowed, or the trailers of one that is denied.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -60,27 +60,17 @@ func (a *authorizer) HandleConn(_ context.Context, s stats.ConnStats) {
 // start runs a service with an answer in text, or an error.
 func start(t testing.TB, answer string, err error) *authorizer {
 	t.Helper()
-	return startOver(t, new(testutils.Link), func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+	return startOver(t, nil, func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 		return xdsmsg.With(new(authpb.CheckResponse), "%s", answer), err
 	})
 }
 
 func startOver(t testing.TB, link *testutils.Link, answer func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error)) *authorizer {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	a := &authorizer{addr: listener.Addr().String(), answer: answer}
+	a := &authorizer{answer: answer}
 	a.server = grpc.NewServer(grpc.StatsHandler(a))
 	authpb.RegisterAuthorizationServer(a.server, a)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = a.server.Serve(link.Listener(listener))
-	}()
-	t.Cleanup(func() {
-		a.server.Stop()
-		<-done
-	})
+	a.addr = xdstest.Serve(t, link, a.server)
 	return a
 }
 
@@ -107,7 +97,7 @@ func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fiel
 	t.Helper()
 	pb := xdsmsg.With(new(filterpb.ExtAuthz), `grpc_service { google_grpc { target_uri: "passthrough:///%s" } }`, addr)
 	pb = xdsmsg.With(pb, "%s", fields)
-	c, err := filter{}.ParseConfigWith(xdsmsg.Any(pb), anyService)
+	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
 	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, nil)
 	xdstest.NoError(t, err)
@@ -210,7 +200,7 @@ func TestAnswers(t *testing.T) {
 			code: codes.PermissionDenied, text: deniedText},
 		// A102: "If true, the data plane RPC will be failed."
 		{name: "disallow_is_error", fields: `failure_mode_allow: true decoder_header_mutation_rules { disallow_all { value: true } disallow_is_error { value: true } }`,
-			answer: `ok_response { headers_to_remove: "k" }`, code: codes.Internal, text: `header "k": decoder_header_mutation_rules disallow it, with disallow_is_error`},
+			answer: `ok_response { headers_to_remove: "k" }`, code: codes.Internal, text: `header "k": the mutation rules disallow it, with disallow_is_error`},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			a := start(t, test.answer, nil)
@@ -236,7 +226,7 @@ func TestRequest(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			var got *authpb.CheckRequest
 			var md metadata.MD
-			a := startOver(t, new(testutils.Link), func(ctx context.Context, request *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+			a := startOver(t, nil, func(ctx context.Context, request *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 				got = request
 				md, _ = metadata.FromIncomingContext(ctx)
 				return &authpb.CheckResponse{}, nil
@@ -264,19 +254,26 @@ func TestRequest(t *testing.T) {
 func TestShareOfRPCs(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	a := startOver(t, new(testutils.Link), func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+	a := startOver(t, nil, func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 		asked.Add(1)
 		return &authpb.CheckResponse{}, nil
 	})
+	const deny = `deny_at_disable { default_value { value: true } } `
 	const none, some = `filter_enabled { default_value {} } `, `filter_enabled { default_value { numerator: 50 } } `
 	xdstest.NoError(t, send(testutils.Context(t), interceptorOf(t, a.addr, none)).err)
-	i := interceptorOf(t, a.addr, none+`deny_at_disable { default_value { value: true } }`)
+	i := interceptorOf(t, a.addr, none+deny)
 	checkStatus(t, send(testutils.Context(t), i).err, codes.PermissionDenied, "ext_authz: the filter is disabled for this RPC, and deny_at_disable is set")
-	i = interceptorOf(t, a.addr, none+`deny_at_disable { default_value { value: true } } status_on_error { code: ServiceUnavailable } failure_mode_allow: true`)
+	i = interceptorOf(t, a.addr, none+deny+`status_on_error { code: ServiceUnavailable } failure_mode_allow: true`)
 	checkStatus(t, send(testutils.Context(t), i).err, codes.Unavailable, "deny_at_disable")
-	i = interceptorOf(t, a.addr, `filter_enabled { default_value { numerator: 200 } } deny_at_disable { default_value { value: true } }`)
+	i = interceptorOf(t, a.addr, `filter_enabled { default_value { numerator: 200 } } `+deny)
 	xdstest.NoError(t, send(testutils.Context(t), i).err)
 	xdstest.Equal(t, "RPCs asked about", 1, asked.Load())
+	// Explanations tell of the RPCs that end without being asked about.
+	for fields, want := range map[string]float64{none: 0, none + deny: 100, some + deny: 50, deny: 0} {
+		percent, code := interceptorOf(t, a.addr, fields).(*interceptor).Ends(t.Context(), nil)
+		xdstest.Equal(t, "percent that "+fields+" ends", want, percent)
+		xdstest.Equal(t, "its code", map[bool]codes.Code{true: codes.PermissionDenied}[want > 0], code)
+	}
 
 	i = interceptorOf(t, a.addr, some)
 	for range 400 {
@@ -295,17 +292,12 @@ func TestFailureModes(t *testing.T) {
 	gone := start(t, "", nil)
 	gone.server.Stop()
 	broken := start(t, "", status.Error(codes.Internal, "broken"))
-	hanging := startOver(t, new(testutils.Link), hang)
+	hanging := startOver(t, nil, hang)
 	far := startOver(t, xdstest.SlowLink(time.Second, 0), func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 		return &authpb.CheckResponse{}, nil
 	})
-	none := grpc.NewServer()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	go none.Serve(listener)
-	t.Cleanup(none.Stop)
 	var dying *authorizer
-	dying = startOver(t, new(testutils.Link), func(ctx context.Context, r *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+	dying = startOver(t, nil, func(ctx context.Context, r *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 		go dying.server.Stop()
 		return hang(ctx, r)
 	})
@@ -313,7 +305,7 @@ func TestFailureModes(t *testing.T) {
 	for _, test := range []struct{ name, addr, fields, text string }{
 		{"unreachable", gone.addr, ``, "Unavailable"},
 		{"an error", broken.addr, ``, "code = Internal desc = broken"},
-		{"not the service", listener.Addr().String(), ``, "Unimplemented"},
+		{"not the service", xdstest.Serve(t, nil, grpc.NewServer()), ``, "Unimplemented"},
 		{"no answer in time", hanging.addr, short, "DeadlineExceeded"},
 		{"a slow network", far.addr, short, "DeadlineExceeded"},
 		{"gone while it is asked", dying.addr, ``, "Unavailable"},
@@ -337,7 +329,7 @@ func TestFailureModes(t *testing.T) {
 		})
 	}
 	// An RPC that has ended is not one that the service has not decided on.
-	stuck := startOver(t, new(testutils.Link), func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+	stuck := startOver(t, nil, func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error) {
 		<-t.Context().Done()
 		return &authpb.CheckResponse{}, nil
 	})
@@ -361,23 +353,32 @@ func (r *recorder) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels 
 	r.counts[fmt.Sprint(d.Name, slices.Concat(d.Labels, d.OptionalLabels), labels)] += n
 }
 
-// gRFC A92, "Client-Side Metrics".
+// gRFC A92, "Client-Side Metrics". The trace of an RPC has the decision, and why.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	gone := start(t, "", nil)
 	gone.server.Stop()
-	for want, test := range map[string]struct{ addr, fields string }{
-		"allowed_rpcs":         {start(t, "", nil).addr, ""},
-		"denied_rpcs":          {start(t, "status { code: 7 }", nil).addr, ""},
-		"filter_disabled_rpcs": {gone.addr, `filter_enabled { default_value {} }`},
-		"failed_rpcs":          {gone.addr, `failure_mode_allow: true`},
+	for _, test := range []struct {
+		addr, fields, metric, decision string
+		why                            codes.Code
+	}{
+		{start(t, "", nil).addr, "", "allowed_rpcs", "allowed", codes.OK},
+		{start(t, "status { code: 7 } denied_response { status { code: Unauthorized } }", nil).addr, "", "denied_rpcs", "denied", codes.Unauthenticated},
+		{gone.addr, `filter_enabled { default_value {} }`, "filter_disabled_rpcs", "disabled", codes.OK},
+		{gone.addr, "", "failed_rpcs", "failed", codes.Unavailable},
+		{gone.addr, `failure_mode_allow: true`, "failed_rpcs", "failed_open", codes.Unavailable},
 	} {
 		r := &recorder{counts: map[string]int64{}}
-		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, test.addr, test.fields)
+		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: r}, test.addr, test.fields)
+		var decisions []string
+		ctx := rpctrace.With(testutils.Context(t), &rpctrace.Trace{FilterDecided: func(f rpctrace.Filter) {
+			decisions = append(decisions, fmt.Sprint(f.Name, " ", f.Decision, " ", status.Code(f.Err)))
+		}})
 		for range 2 {
-			_, _ = httpfilter.NewNext(new(backend), i).NewStream(testutils.Context(t), &httpfilter.RPC{Method: "/s/m", Cluster: "c"})
+			_, _ = httpfilter.NewNext(new(backend), i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m", Cluster: "c"})
 		}
-		xdstest.Equal(t, "metrics", map[string]int64{"grpc.client_ext_authz." + want + "[grpc.target grpc.lb.backend_service] [xds:///t c]": 2}, r.counts)
+		xdstest.Equal(t, "metrics", map[string]int64{"grpc.client_ext_authz." + test.metric + "[grpc.target grpc.lb.backend_service] [xds:///t c]": 2}, r.counts)
+		xdstest.Equal(t, "decisions", slices.Repeat([]string{fmt.Sprint("f ", test.decision, " ", test.why)}, 2), decisions)
 	}
 }
 
@@ -403,42 +404,6 @@ func TestTheConnectionIsShared(t *testing.T) {
 	}
 }
 
-// gRFC A92, "Top-Level Configuration".
-func TestInvalidConfigurations(t *testing.T) {
-	t.Parallel()
-	const service = `grpc_service { google_grpc { target_uri: "a" } } `
-	for name, test := range map[string]struct{ text, err string }{
-		"ignored fields": {text: service + `stat_prefix: "s" transport_api_version: V3 with_request_body { max_request_bytes: 1 } clear_route_cache: true validate_mutations: true
-			include_tls_session: true bootstrap_metadata_labels_key: "k" metadata_context_namespaces: "n"`},
-		"nothing":      {err: "grpc_service: must be set, as http_service is not supported"},
-		"http_service": {text: `http_service {}`, err: "grpc_service: must be set, as http_service is not supported"},
-		"everything": {text: `grpc_service {} filter_enabled {} deny_at_disable {} allowed_headers { patterns {} } disallowed_headers { patterns { safe_regex { regex: "(" } } }
-			decoder_header_mutation_rules { allow_expression {} }`, err: `grpc_service.google_grpc: must be set, as envoy_grpc is not supported
-filter_enabled.default_value: must be set
-deny_at_disable.default_value: must be set
-allowed_headers.patterns[0] must be set to a kind of match that this client knows
-disallowed_headers.patterns[0].safe_regex.regex is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): ` + "`(`" + `
-decoder_header_mutation_rules.allow_expression.regex must not be empty`},
-		"an unknown denominator": {text: service + `filter_enabled { default_value { denominator: 9 } }`, err: "filter_enabled.default_value.denominator: 9 is not known"},
-		"too many patterns":      {text: service + `allowed_headers {` + strings.Repeat(`patterns { exact: "a" }`, 1001) + `}`, err: "allowed_headers.patterns has 1001 entries, more than the 1000 that this client takes, as each RPC goes through them"},
-	} {
-		_, err := filter{}.ParseConfig(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtAuthz), "%s", test.text)))
-		if got := fmt.Sprint(err); test.err != "" && got != test.err || test.err == "" && err != nil {
-			t.Errorf("%s: error %s, want %s", name, got, test.err)
-		}
-	}
-	if _, err := (filter{}).ParseConfig(xdsmsg.Any(new(filterpb.ExtAuthzPerRoute))); err == nil {
-		t.Error("an override is accepted as a configuration")
-	}
-	// "Override Configuration": all of its fields are ignored.
-	if _, err := (filter{}).ParseOverride(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtAuthzPerRoute), `disabled: true`))); err != nil {
-		t.Error(err)
-	}
-	if _, err := (filter{}).ParseOverride(xdsmsg.Any(new(filterpb.ExtAuthz))); err == nil {
-		t.Error("a configuration is accepted as an override")
-	}
-}
-
 // BenchmarkRPC measures what the filter adds to an RPC: an RPC to the service, over a network with a round trip of 0
 // and of 2 ms.
 func BenchmarkRPC(b *testing.B) {
@@ -448,7 +413,7 @@ func BenchmarkRPC(b *testing.B) {
 	for name, i := range map[string]httpfilter.Interceptor{
 		"without":      nil,
 		"disabled":     interceptorOf(b, "127.0.0.1:1", `filter_enabled { default_value { numerator: 0 } }`),
-		"loopback":     interceptorOf(b, startOver(b, new(testutils.Link), answer).addr, ""),
+		"loopback":     interceptorOf(b, startOver(b, nil, answer).addr, ""),
 		"1ms each way": interceptorOf(b, startOver(b, xdstest.SlowLink(time.Millisecond, time.Millisecond), answer).addr, ""),
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -1,11 +1,13 @@
 package extauthz
 
 import (
+	"context"
 	"sync"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/filtertrace"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -48,13 +50,12 @@ var found = sync.OnceValue(func() (all [outcomes]*grpcbridge.Counter) {
 })
 
 // counters are the metrics of a channel.
-type counters struct {
-	recorder estats.MetricsRecorder // nil: nothing is recorded
-	target   string
-}
+type counters struct{ httpfilter.ClientInstanceInfo }
 
-func (c counters) count(o outcome, rpc *httpfilter.RPC) {
-	if c.recorder != nil {
-		found()[o].Record(c.recorder, 1, c.target, rpc.Cluster)
+// decided counts an RPC, and tells its trace what was decided and why.
+func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, o outcome, decision string, why error) {
+	if c.Metrics != nil {
+		found()[o].Record(c.Metrics, 1, c.Target, rpc.Cluster)
 	}
+	filtertrace.Decided(ctx, c.Name, decision, why)
 }

@@ -1,8 +1,6 @@
 package fault
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/httpstatus"
 )
@@ -50,65 +49,54 @@ func parse(a *anypb.Any) (httpfilter.Config, error) {
 	if pb.GetMaxActiveFaults() != nil {
 		c.maxActive = int64(pb.GetMaxActiveFaults().GetValue())
 	}
-	var delayErr, abortErr, limitErr error
+	var found faults.Faults
 	if pb.GetDelay() != nil {
-		c.delay, delayErr = parseDelay(pb.GetDelay())
+		c.delay = parseDelay(faults.Field("delay"), pb.GetDelay(), &found)
 	}
 	if pb.GetAbort() != nil {
-		c.abort, abortErr = parseAbort(pb.GetAbort())
+		c.abort = parseAbort(faults.Field("abort"), pb.GetAbort(), &found)
 	}
 	if pb.GetResponseRateLimit() != nil {
-		limitErr = fmt.Errorf("response_rate_limit: this client does not limit the rate of responses (gRFC A33); take it out")
+		found.Addf(faults.Field("response_rate_limit"), "this client does not limit the rate of responses (gRFC A33); take it out")
 	}
-	if err := errors.Join(delayErr, abortErr, limitErr); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, found.Err()
 }
 
-func parseDelay(pb *commonpb.FaultDelay) (*delay, error) {
-	share, err := fraction.Parse(pb.GetPercentage())
-	if err != nil {
-		return nil, fmt.Errorf("delay.percentage.%w", err)
-	}
-	d := &delay{share: share}
+func parseDelay(at *faults.Path, pb *commonpb.FaultDelay, found *faults.Faults) *delay {
+	d := &delay{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found)}
 	switch kind := pb.GetFaultDelaySecifier().(type) {
 	case *commonpb.FaultDelay_FixedDelay:
 		if err := kind.FixedDelay.CheckValid(); err != nil || kind.FixedDelay.AsDuration() < 0 {
-			return nil, fmt.Errorf("delay.fixed_delay: must be a duration of at least 0")
+			found.Addf(at.Field("fixed_delay"), "must be a duration of at least 0")
 		}
 		d.fixed = kind.FixedDelay.AsDuration()
 	case *commonpb.FaultDelay_HeaderDelay_:
 		d.header = true
 	default:
-		return nil, fmt.Errorf("delay: fixed_delay or header_delay must be set")
+		found.Addf(at, "fixed_delay or header_delay must be set")
 	}
-	return d, nil
+	return d
 }
 
-func parseAbort(pb *faultpb.FaultAbort) (*abort, error) {
-	share, err := fraction.Parse(pb.GetPercentage())
-	if err != nil {
-		return nil, fmt.Errorf("abort.percentage.%w", err)
-	}
-	a := &abort{share: share}
+func parseAbort(at *faults.Path, pb *faultpb.FaultAbort, found *faults.Faults) *abort {
+	a := &abort{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found)}
 	switch kind := pb.GetErrorType().(type) {
 	case *faultpb.FaultAbort_HttpStatus:
 		if !isHTTPStatus(uint64(kind.HttpStatus)) {
-			return nil, fmt.Errorf("abort.http_status: %d is not from 200 to 599", kind.HttpStatus)
+			found.Addf(at.Field("http_status"), "%d is not from 200 to 599", kind.HttpStatus)
 		}
 		a.code = httpstatus.Code(int(kind.HttpStatus))
 	case *faultpb.FaultAbort_GrpcStatus:
 		if !isGRPCStatus(uint64(kind.GrpcStatus)) {
-			return nil, fmt.Errorf("abort.grpc_status: %d is no status code of gRPC", kind.GrpcStatus)
+			found.Addf(at.Field("grpc_status"), "%d is no status code of gRPC", kind.GrpcStatus)
 		}
 		a.code = codes.Code(kind.GrpcStatus)
 	case *faultpb.FaultAbort_HeaderAbort_:
 		a.header = true
 	default:
-		return nil, fmt.Errorf("abort: http_status, grpc_status or header_abort must be set")
+		found.Addf(at, "http_status, grpc_status or header_abort must be set")
 	}
-	return a, nil
+	return a
 }
 
 func isHTTPStatus(n uint64) bool { return n >= 200 && n < 600 }

@@ -133,12 +133,13 @@ func (a *abort) draw(md metadata.MD) (codes.Code, bool) {
 	return code, ok && capped(a.share, md, abortShareHeader).Draw()
 }
 
-// Ends returns how many percent of the RPCs with these metadata the filter ends, and with which code.
+// Ends returns how many percent of the RPCs with the outgoing context ctx the filter ends, and with which code.
 // Explanations of RPCs call it.
-func (c *config) Ends(md metadata.MD) (percent float64, code codes.Code) {
+func (c *config) Ends(ctx context.Context, _ *httpfilter.RPC) (percent float64, code codes.Code) {
 	if c.abort == nil || c.maxActive == 0 {
 		return 0, codes.OK
 	}
+	md, _ := metadata.FromOutgoingContext(ctx)
 	share := c.abort.share
 	code, ok := c.abort.code, true
 	if c.abort.header {

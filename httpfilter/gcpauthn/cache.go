@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// cache has the tokens of the audiences that were used last.
+// cache has the tokens of the audiences that were used last. It is safe for concurrent use.
 type cache struct {
 	ctx context.Context // of requests for tokens
 	ask func(ctx context.Context, audience string) (jwt string, err error)
@@ -21,15 +21,13 @@ func newCache(ctx context.Context, ask func(context.Context, string) (string, er
 	return &cache{ctx: ctx, ask: ask, size: int(defaultCacheSize), known: make(map[string]*list.Element)}
 }
 
-// of returns the token for an audience, which is used now.
+// of returns the token for an audience, which is used now. The caller holds mu.
 func (c *cache) of(audience string) *token {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if e, ok := c.known[audience]; ok {
 		c.used.MoveToFront(e)
 		return e.Value.(*token)
 	}
-	t := &token{cache: c, audience: audience}
+	t := &token{audience: audience}
 	c.known[audience] = c.used.PushFront(t)
 	c.fit()
 	return t

@@ -148,7 +148,7 @@ func (i *interceptor) GetRequestMetadata(ctx context.Context, _ ...string) (map[
 		return nil, status.Errorf(codes.Unauthenticated,
 			"GCP authentication filter %s: a token for %s is not sent over an insecure connection: %v", bounds.Quote(i.name), bounds.Quote(string(to)), err)
 	}
-	return i.tokens.of(string(to)).get(ctx)
+	return i.tokens.get(ctx, string(to))
 }
 
 // both are credentials of the application or of another filter, and those of this filter.

@@ -57,9 +57,9 @@ func (f *fake) ask(ctx context.Context, _ string) (string, error) {
 }
 
 // get returns the number of the token that an RPC gets: 0 for an error.
-func get(t *testing.T, tok *token, want codes.Code) int {
+func get(t *testing.T, tokens *cache, want codes.Code) int {
 	t.Helper()
-	headers, err := tok.get(t.Context())
+	headers, err := tokens.get(t.Context(), "a")
 	if status.Code(err) != want {
 		t.Errorf("%v, want %v", err, want)
 	}
@@ -81,8 +81,8 @@ func TestATokenIsRefreshedEarly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &fake{expiry: 10 * time.Minute, delay: time.Second}
-		tok := newCache(t.Context(), server.ask).of("a")
-		xdstest.Equal(t, "the first RPC waits for a token", 1, get(t, tok, codes.OK))
+		tokens := newCache(t.Context(), server.ask)
+		xdstest.Equal(t, "the first RPC waits for a token", 1, get(t, tokens, codes.OK))
 		for _, step := range []struct {
 			after       time.Duration
 			want, asked int
@@ -96,7 +96,7 @@ func TestATokenIsRefreshedEarly(t *testing.T) {
 			{9*time.Minute + 31*time.Second, 4, 4}, // It is too late: waits.
 		} {
 			time.Sleep(step.after) // of the bubble
-			xdstest.Equal(t, fmt.Sprintf("token after another %v", step.after), step.want, get(t, tok, codes.OK))
+			xdstest.Equal(t, fmt.Sprintf("token after another %v", step.after), step.want, get(t, tokens, codes.OK))
 			synctest.Wait()
 			server.mu.Lock()
 			xdstest.Equal(t, fmt.Sprintf("requests after another %v", step.after), step.asked, server.asked)
@@ -111,14 +111,14 @@ func TestRPCsShareARequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &fake{expiry: time.Hour, delay: time.Minute / 2}
-		tok := newCache(t.Context(), server.ask).of("a")
+		tokens := newCache(t.Context(), server.ask)
 		var wg sync.WaitGroup
 		for range 10 {
-			wg.Go(func() { xdstest.Equal(t, "token", 1, get(t, tok, codes.OK)) })
+			wg.Go(func() { xdstest.Equal(t, "token", 1, get(t, tokens, codes.OK)) })
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := tok.get(ctx); status.Code(err) != codes.DeadlineExceeded {
+		if _, err := tokens.get(ctx, "a"); status.Code(err) != codes.DeadlineExceeded {
 			t.Error(err)
 		}
 		wg.Wait()
@@ -132,48 +132,40 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &fake{expiry: 10 * time.Minute, err: status.Error(codes.Unauthenticated, "no")}
-		tok := newCache(t.Context(), server.ask).of("a")
+		tokens := newCache(t.Context(), server.ask)
 		asks := func(want int) {
 			t.Helper()
 			synctest.Wait()
 			xdstest.Equal(t, "requests", want, server.asked)
 		}
-		get(t, tok, codes.Unauthenticated)
-		get(t, tok, codes.Unauthenticated)
+		get(t, tokens, codes.Unauthenticated)
+		get(t, tokens, codes.Unauthenticated)
 		asks(1)
 		time.Sleep(799 * time.Millisecond) // of the bubble, as below
-		get(t, tok, codes.Unauthenticated)
+		get(t, tokens, codes.Unauthenticated)
 		asks(1)
 		time.Sleep(time.Hour)
 		asks(1)
 		server.err = status.Error(codes.Unavailable, "down")
-		get(t, tok, codes.Unavailable)
+		get(t, tokens, codes.Unavailable)
 		asks(2)
 		time.Sleep(1279 * time.Millisecond)
-		get(t, tok, codes.Unavailable)
+		get(t, tokens, codes.Unavailable)
 		asks(2)
 		server.err = nil
 		time.Sleep(time.Second)
-		xdstest.Equal(t, "token", 3, get(t, tok, codes.OK))
+		xdstest.Equal(t, "token", 3, get(t, tokens, codes.OK))
 		server.err = status.Error(codes.Unavailable, "down again")
 		time.Sleep(9 * time.Minute)
-		xdstest.Equal(t, "token while the refresh fails", 3, get(t, tok, codes.OK))
+		xdstest.Equal(t, "token while the refresh fails", 3, get(t, tokens, codes.OK))
 		asks(4)
 		time.Sleep(29500 * time.Millisecond)
-		get(t, tok, codes.OK)
+		get(t, tokens, codes.OK)
 		asks(5)
 		time.Sleep(time.Second)
-		get(t, tok, codes.Unavailable) // The token has expired, and the second backoff is not over.
+		get(t, tokens, codes.Unavailable) // The token has expired, and the second backoff is not over.
 		asks(5)
 	})
-	for failures, want := range []float64{1, 1.6, 2.56, 4.096} {
-		if d := delay(failures).Seconds(); d < want*.79 || d > want*1.21 {
-			t.Errorf("backoff %d is %v s, want %v within 20%%", failures, d, want)
-		}
-	}
-	if d := delay(math.MaxInt); d > 144*time.Second || d < 96*time.Second {
-		t.Errorf("the longest backoff is %v", d)
-	}
 }
 
 // gRFC A83, "Call Credentials": of the token, only "exp" matters.

@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/backoff"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/httpstatus"
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 const (
@@ -36,83 +35,68 @@ const (
 	maxToken = 16 << 10
 )
 
-// token is the token for one audience (gRFC A83, "Call Credentials"). It is safe for concurrent use.
+// token is the token for one audience (gRFC A83, "Call Credentials"). The mutex of the cache guards it.
 type token struct {
-	cache    *cache
 	audience string
-
-	mu       sync.Mutex
 	headers  map[string]string // that RPCs get until expires
 	expires  time.Time
-	fetching *fetch    // under way, or nil
-	err      error     // of the last request, the status of RPCs without a token
-	failures int       // since the last success
-	retry    time.Time // before which no request begins; zero after a success
-}
-
-// fetch is a request to the metadata server.
-type fetch struct {
-	done    chan struct{} // closed when the others are set
-	headers map[string]string
-	err     error
+	fetching chan struct{} // closed at the end of the request under way; nil: none is
+	err      error         // of the last request, the status of RPCs without a token
+	failures int           // since the last success
+	retry    time.Time     // before which no request begins; zero after a success
 }
 
 // get returns the headers for an RPC that starts now. It waits for a token if there is none. The map must not be changed.
-func (t *token) get(ctx context.Context) (map[string]string, error) {
-	t.mu.Lock()
+func (c *cache) get(ctx context.Context, audience string) (map[string]string, error) {
+	c.mu.Lock()
+	t := c.of(audience)
 	now := time.Now()
 	if t.fetching == nil && now.After(t.expires.Add(-early)) && !now.Before(t.retry) {
-		t.fetching = &fetch{done: make(chan struct{})}
-		go t.fetch(t.fetching)
+		t.fetching = make(chan struct{})
+		go c.fetch(t)
 	}
-	headers, f, err := t.headers, t.fetching, t.err
+	headers, fetched, err := t.headers, t.fetching, t.err
 	valid := now.Before(t.expires)
-	t.mu.Unlock()
+	c.mu.Unlock()
 	switch {
 	case valid:
 		return headers, nil
-	case f == nil:
+	case fetched == nil:
 		return nil, err // Of a request a short time ago.
 	}
 	select {
-	case <-f.done:
-		return f.headers, f.err
+	case <-fetched:
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.err != nil && !time.Now().Before(t.expires) {
+		return nil, t.err
+	}
+	return t.headers, nil
 }
 
 // fetch asks the metadata server for a token.
-func (t *token) fetch(f *fetch) {
-	ctx, cancel := context.WithTimeout(t.cache.ctx, fetchTimeout)
+func (c *cache) fetch(t *token) {
+	ctx, cancel := context.WithTimeout(c.ctx, fetchTimeout)
 	defer cancel()
-	jwt, err := t.cache.ask(ctx, t.audience)
+	jwt, err := c.ask(ctx, t.audience)
 	var expires time.Time
 	if err == nil {
 		expires, err = expiry(jwt)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	defer close(f.done)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(t.fetching)
 	t.fetching = nil
-	if err != nil {
-		f.err, t.err = err, err
-		t.retry = time.Now().Add(delay(t.failures))
+	if t.err = err; err != nil {
+		t.retry = time.Now().Add(retries.After(t.failures, backoff.DefaultConfig))
 		t.failures++
 		return
 	}
-	f.headers = map[string]string{"authorization": "Bearer " + jwt}
-	t.headers, t.expires, t.failures, t.retry = f.headers, expires.Add(-skew), 0, time.Time{}
-}
-
-// delay returns the backoff after a number of failures before the last one.
-func delay(failures int) time.Duration {
-	b := backoff.DefaultConfig
-	d := float64(b.BaseDelay)
-	for ; failures > 0 && d < float64(b.MaxDelay); failures-- {
-		d *= b.Multiplier
-	}
-	return time.Duration(min(d, float64(b.MaxDelay)) * (1 + b.Jitter*(2*rand.Float64()-1)))
+	t.headers = map[string]string{"authorization": "Bearer " + jwt}
+	t.expires, t.failures, t.retry = expires.Add(-skew), 0, time.Time{}
 }
 
 // client has no proxy, and keeps no connection for an hour.

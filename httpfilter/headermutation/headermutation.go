@@ -108,7 +108,7 @@ func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.E
 func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
 	m, err := headeredit.NameMatcher(pb)
 	if err != nil {
-		return nil, fmt.Errorf("key_matcher%w", err)
+		return nil, fmt.Errorf("key_matcher: %w", err)
 	}
 	return func(md metadata.MD) {
 		for name := range md {

@@ -89,16 +89,11 @@ func check(config *anypb.Any, typeURL string, m proto.Message) error {
 	if m != nil {
 		return httpfilter.UnmarshalConfig(config, m.ProtoReflect().New().Interface())
 	}
-	got := config.GetTypeUrl()
-	if inner, fields, err := httpfilter.TypedStruct(config); err != nil {
-		return err
-	} else if fields != nil {
-		got = inner
+	got, _, err := httpfilter.TypedStruct(config)
+	if err == nil && got != typeURL {
+		err = fmt.Errorf("has type %q, want %q", got, typeURL)
 	}
-	if got != typeURL {
-		return fmt.Errorf("has type %q, want %q", got, typeURL)
-	}
-	return nil
+	return err
 }
 
 // filter is known on both sides, and does nothing.

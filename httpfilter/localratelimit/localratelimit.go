@@ -11,14 +11,12 @@ package localratelimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 	"weak"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -27,6 +25,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
@@ -68,13 +67,11 @@ func parse(a *anypb.Any) (httpfilter.Config, error) {
 	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
 		return nil, err
 	}
-	c := new(config)
-	var bucketErr, enabledErr, enforcedErr error
-	c.limits, bucketErr = parseBucket(pb)
-	c.enabled, enabledErr = share("filter_enabled", pb.GetFilterEnabled())
-	c.enforced, enforcedErr = share("filter_enforced", pb.GetFilterEnforced())
-	if err := errors.Join(bucketErr, enabledErr, enforcedErr); err != nil {
-		return nil, err
+	var found faults.Faults
+	c := &config{
+		limits:   parseBucket(faults.Field("token_bucket"), pb.GetTokenBucket(), &found),
+		enabled:  fraction.Read(faults.Field("filter_enabled").Field("default_value"), pb.GetFilterEnabled().GetDefaultValue(), &found),
+		enforced: fraction.Read(faults.Field("filter_enforced").Field("default_value"), pb.GetFilterEnforced().GetDefaultValue(), &found),
 	}
 	var ignored, more []string
 	c.request, ignored = headeredit.FromOptions(headeredit.Request, pb.GetRequestHeadersToAddWhenNotEnforced())
@@ -82,37 +79,25 @@ func parse(a *anypb.Any) (httpfilter.Config, error) {
 	for _, why := range append(ignored, more...) {
 		logger.Infof("local rate limit filter: an edit is ignored: %s", why)
 	}
-	if n := len(pb.GetDescriptors()); n > 0 {
-		logger.Infof("local rate limit filter: %d descriptors are ignored", n)
-	}
-	return c, nil
+	return c, found.Err()
 }
 
-func parseBucket(pb *limitpb.LocalRateLimit) (limits, error) {
-	b := pb.GetTokenBucket()
+func parseBucket(at *faults.Path, b *typepb.TokenBucket, found *faults.Faults) limits {
 	l := limits{max: b.GetMaxTokens(), perFill: 1, interval: b.GetFillInterval().AsDuration()}
 	if b.GetTokensPerFill() != nil {
 		l.perFill = b.GetTokensPerFill().GetValue()
 	}
 	switch {
 	case b == nil:
-		return l, fmt.Errorf("token_bucket: must be set")
+		found.Addf(at, "must be set")
 	case l.max == 0:
-		return l, fmt.Errorf("token_bucket.max_tokens: must be above 0")
+		found.Addf(at.Field("max_tokens"), "must be above 0")
 	case l.perFill == 0:
-		return l, fmt.Errorf("token_bucket.tokens_per_fill: must be above 0")
+		found.Addf(at.Field("tokens_per_fill"), "must be above 0")
 	case b.GetFillInterval().CheckValid() != nil || l.interval < minInterval:
-		return l, fmt.Errorf("token_bucket.fill_interval: must be at least %v", minInterval)
+		found.Addf(at.Field("fill_interval"), "must be at least %v", minInterval)
 	}
-	return l, nil
-}
-
-func share(field string, pb *corepb.RuntimeFractionalPercent) (fraction.Fraction, error) {
-	f, err := fraction.Parse(pb.GetDefaultValue())
-	if err != nil {
-		return f, fmt.Errorf("%s.default_value.%w", field, err)
-	}
-	return f, nil
+	return l
 }
 
 func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {

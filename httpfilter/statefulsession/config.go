@@ -65,9 +65,6 @@ func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 // parse reads a StatefulSession at the given place of the configuration. Like
 // in Envoy, one without session state is one that does nothing.
 func parse(at string, pb *sessionpb.StatefulSession) (httpfilter.Config, error) {
-	if pb.GetStrict() {
-		logger.Infof("stateful session filter: %sstrict is ignored: an RPC whose endpoint cannot be used goes to another one (gRFC A55)", at)
-	}
 	state := pb.GetSessionState()
 	if state == nil {
 		return &config{}, nil

@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // clusterPrefix is before the name of the cluster in the cookie, as gRPC's own
 // names for the targets of routes have it (gRFC A60).
 const clusterPrefix = "cluster:"
 
-// session is the content of a cookie or a header: "ADDRESS,ADDRESS…;cluster:NAME" in base64
+// session is the content of a cookie or a header: "ADDRESS,ADDRESS…;cluster:NAME" in base64, or "…;cluster_specifier_plugin:NAME"
 // (gRFCs A55, A60, A61).
 type session struct {
 	// addresses are those of one endpoint, the one in use first.
@@ -85,6 +86,8 @@ func decode(value string) (session, error) {
 	s := session{addresses: addresses}
 	if name, ok := strings.CutPrefix(cluster, clusterPrefix); ok {
 		s.cluster = name
+	} else if strings.HasPrefix(cluster, xdsname.PluginPrefix) {
+		s.cluster = cluster
 	}
 	return s, nil
 }
@@ -104,7 +107,11 @@ func checkAddress(address string) error {
 
 // encode returns the value of a cookie or header.
 func encode(s session) string {
-	return base64.StdEncoding.EncodeToString([]byte(s.addresses + ";" + clusterPrefix + s.cluster))
+	cluster := s.cluster
+	if !strings.HasPrefix(cluster, xdsname.PluginPrefix) {
+		cluster = clusterPrefix + cluster
+	}
+	return base64.StdEncoding.EncodeToString([]byte(s.addresses + ";" + cluster))
 }
 
 // setCookie returns the value of a Set-Cookie header for the session.

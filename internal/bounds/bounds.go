@@ -1,8 +1,7 @@
 // Package bounds is the home of limits on what a peer, a file or a user may make the process hold,
 // do or log.
 //
-// Four things are here. A [Quota] limits an amount for the whole process, such as the bytes of all
-// nodes, with a share that no single peer exceeds. [Text] makes a text of a peer fit for a log, an
+// Three things are here. [Text] makes a text of a peer fit for a log, an
 // error, a page or a terminal. [ReadFile] reads a file of limited size. limits.go lists the limits
 // themselves; docs/reference/bounds.md says to users what each costs at most, who pays when it is
 // reached, and how it recovers.

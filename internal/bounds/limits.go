@@ -68,6 +68,14 @@ var (
 const (
 	// HTTPFilters is the limit of the HTTP filters of a chain. Each has an interceptor.
 	HTTPFilters = 100
+	// NestedFilters is the limit of the filters in the configuration of a composite filter, in all of its chains together.
+	NestedFilters = 1000
+	// Predicates is the limit of the predicates of a matcher tree.
+	Predicates = 1000
+	// CELBytes is the limit of a CEL expression, in bytes of its message, and CELCost that of an evaluation, in cel-go's units: an
+	// operation is about 1, and so are 10 bytes of a text that is read.
+	CELBytes = 16 << 10
+	CELCost  = 10_000
 	// HeaderEdits is the limit of a list of header edits, which is that of Envoy.
 	HeaderEdits = 1000
 	// TokenAudiences is the limit of the audiences for which a gcp_authn filter of a channel keeps tokens, of 16 KiB at most.
@@ -92,7 +100,7 @@ const (
 const MinOutlierInterval = 100 * time.Millisecond
 
 // What all clients of a control plane or a relay hold together, for 10,000 clients in 2 GiB. Streams and RequestBytes are
-// defaults of flags. One peer has half of each at most, see [Quota].
+// defaults of flags. One peer has half of each at most, see mesh/internal/quota.
 const (
 	// Streams is the number of streams.
 	Streams = 20_000

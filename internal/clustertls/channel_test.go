@@ -238,23 +238,3 @@ func TestCallCredentialsOfTheChannelStay(t *testing.T) {
 		t.Errorf("call credentials %v, want none", got)
 	}
 }
-
-// What is part of the interfaces and of no use to a client.
-func TestForClientsOnly(t *testing.T) {
-	t.Parallel()
-	b := bundle(t, xdsmsg.UpstreamTLS("", ""), nil)
-	creds := b.TransportCredentials()
-	if _, err := b.NewWithMode("x"); err == nil {
-		t.Error("NewWithMode works")
-	}
-	//lint:ignore SA1019 It is part of the interface.
-	if err := creds.OverrideServerName("x"); err == nil {
-		t.Error("OverrideServerName works")
-	}
-	if _, _, err := creds.ServerHandshake(nil); err == nil {
-		t.Error("ServerHandshake works")
-	}
-	if creds.Clone() != creds || creds.Info().SecurityProtocol != "tls" {
-		t.Errorf("clone %v, info %+v", creds.Clone(), creds.Info())
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,34 +211,4 @@ func TestErrorsAreBounded(t *testing.T) {
 	if check(t, err, "parse", "longlong"); len(err.Error()) > 10_000 {
 		t.Errorf("the error has %d characters", len(err.Error()))
 	}
-}
-
-// New handshakes use the rotated certificates; open connections stay.
-func TestRotation(t *testing.T) {
-	t.Parallel()
-	oldCA, newCA := testca.New(t), testca.New(t)
-	var current atomic.Pointer[testca.CA]
-	rotating := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
-		ca := current.Load()
-		return &certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)}, nil
-	}}
-	config := func(ca *testca.CA) *tls.Config {
-		c := withNames(ca, "a")
-		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
-		return c
-	}
-	before, after := serve(t, config(oldCA)), serve(t, config(newCA))
-	b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots", "a"), instances{"identity": rotating.instance("i"), "roots": rotating.instance("r")})
-	current.Store(oldCA)
-	conn, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", before.dial(t))
-	xdstest.NoError(t, err)
-	_, err = after.handshake(t, b)
-	check(t, err, "x509")
-	current.Store(newCA)
-	if _, err := after.handshake(t, b); err != nil {
-		t.Error(err)
-	}
-	_, err = before.handshake(t, b)
-	check(t, err, "x509")
-	echo(t, conn)
 }

@@ -14,12 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -242,38 +239,4 @@ func TestAnswersThatOpenATunnel(t *testing.T) {
 			}
 		})
 	}
-}
-
-// gRPC dials the proxy and hands the way to the handshake. The channel stays in plaintext, as it
-// was dialled, and does not go to the endpoint when the proxy refuses.
-func TestProxyThroughGRPC(t *testing.T) {
-	t.Parallel()
-	proxy := xdstest.StartProxy(t)
-	proxy.Refuse("503 Service Unavailable")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	server := grpc.NewServer()
-	go server.Serve(l)
-	defer server.Stop()
-	b := tunnelling(t, false, insecure.NewCredentials(), nil)
-	r := manual.NewBuilderWithScheme("test")
-	r.InitialState(resolver.State{Addresses: b.Dial([]resolver.Address{b.Address(l.Addr().String(), "", proxy.Addr())})})
-	cc, err := grpc.NewClient("test:///x", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
-	xdstest.NoError(t, err)
-	defer cc.Close()
-	await := func(want connectivity.State) {
-		t.Helper()
-		for state := cc.GetState(); state != want; state = cc.GetState() {
-			if !cc.WaitForStateChange(t.Context(), state) {
-				t.Fatalf("the channel is %v, want %v", state, want)
-			}
-		}
-	}
-	cc.Connect()
-	await(connectivity.TransientFailure)
-	xdstest.Equal(t, "tunnels", 0, len(proxy.Tunnels()))
-	proxy.Refuse("")
-	cc.ResetConnectBackoff()
-	await(connectivity.Ready)
-	xdstest.Equal(t, "tunnels", map[string]int{l.Addr().String(): 1}, proxy.Tunnels())
 }

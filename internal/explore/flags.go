@@ -10,7 +10,7 @@ import (
 
 var (
 	onlyFlag  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
-	scopeFlag = flag.String("check.scope", "", `the scope of TestCheck in place of its own, such as "user=3 world=2"; docs/internals/architecture.md has the words`)
+	scopeFlag = flag.String("check.scope", "", `the scope of TestCheck in place of its own, such as "user=3 world=2"; the words are those of Field in check_test.go`)
 	timeFlag  = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
 )
 

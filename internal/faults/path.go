@@ -35,6 +35,14 @@ func (p *Path) Item(name string, i int) *Path { return &Path{parent: p, name: na
 // Key returns the path of an entry of the map at p: `p["key"]`.
 func (p *Path) Key(key string) *Path { return &Path{parent: p, name: key, index: isKey} }
 
+// Clone returns the same path in memory of its own. What keeps a path keeps a clone, so that paths that nothing keeps need no heap.
+func (p *Path) Clone() *Path {
+	if p == nil {
+		return nil
+	}
+	return &Path{parent: p.parent.Clone(), name: strings.Clone(p.name), index: p.index}
+}
+
 // String returns the path as text. It is empty for nil.
 func (p *Path) String() string { return string(p.append(nil, true)) }
 

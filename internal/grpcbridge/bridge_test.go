@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -331,22 +328,6 @@ func TestClosingWhileRPCsArriveNeverHangs(t *testing.T) {
 		if grpcbridge.Known(cc) {
 			t.Fatal("a Channel of a closed channel was left behind")
 		}
-	}
-}
-
-// TestBehindAProxy runs the waiting test in a process with HTTPS_PROXY set,
-// as Go reads the variable once. gRPC then gives the resolver a wrapper of
-// its ClientConn.
-func TestBehindAProxy(t *testing.T) {
-	t.Parallel()
-	if os.Getenv("HTTPS_PROXY") != "" {
-		t.Skip("this is the process with the proxy")
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^(TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel|TestIdleAndBack|TestAResolverThatCannotBeBuiltFailsRPCs)$", "-test.v")
-	cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://proxy.invalid:3128")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestIdleAndBack") {
-		t.Errorf("behind a proxy: %v\n%s", err, out)
 	}
 }
 

@@ -12,6 +12,7 @@
 //     (scheme.go);
 //   - registers metrics that gRPC-Go's own packages may register as well
 //     (metrics.go);
+//   - adds a service to those of gRPC's admin.Register (admin.go);
 //   - gives SubConns credentials of their own (credentials.go);
 //   - calls the callbacks for telemetry labels in the context of an RPC (labels.go);
 //   - labels the metrics of connections (subchannel.go), and gives gRPC's policies

@@ -71,8 +71,7 @@ func LatencyBounds() []float64 {
 // nil Counter records nothing.
 type Counter struct {
 	handle *estats.Int64CountHandle
-	// from has for each label of the registered counter its place among those of FindCounter.
-	from []int
+	labels chosen
 }
 
 // FindCounter returns the counter that is registered under a name, for callers that know values of
@@ -80,29 +79,65 @@ type Counter struct {
 // without their optional labels. If it is none of integers, or has other labels, FindCounter
 // returns nil. It is not for init functions.
 func FindCounter(name string, labels ...string) *Counter {
-	d := estats.DescriptorForMetric(name)
-	if d == nil || d.Type != estats.MetricTypeIntCount {
+	d, chosen := find(name, estats.MetricTypeIntCount, labels)
+	if d == nil {
 		return nil
 	}
-	c := &Counter{handle: (*estats.Int64CountHandle)(d)}
-	for _, label := range slices.Concat(d.Labels, d.OptionalLabels) {
-		i := slices.Index(labels, label)
-		if i < 0 {
-			return nil
-		}
-		c.from = append(c.from, i)
-	}
-	return c
+	return &Counter{(*estats.Int64CountHandle)(d), chosen}
 }
 
 // Record adds n, with the values of the labels of FindCounter.
 func (c *Counter) Record(r estats.MetricsRecorder, n int64, values ...string) {
-	if c == nil {
-		return
+	if c != nil {
+		c.handle.Record(r, n, c.labels.of(values)...)
 	}
-	own := make([]string, len(c.from))
-	for i, from := range c.from {
-		own[i] = values[from]
+}
+
+// Histogram is like Counter for a histogram of floating-point numbers.
+type Histogram struct {
+	handle *estats.Float64HistoHandle
+	labels chosen
+}
+
+// FindHistogram is like FindCounter.
+func FindHistogram(name string, labels ...string) *Histogram {
+	d, chosen := find(name, estats.MetricTypeFloatHisto, labels)
+	if d == nil {
+		return nil
 	}
-	c.handle.Record(r, n, own...)
+	return &Histogram{(*estats.Float64HistoHandle)(d), chosen}
+}
+
+// Record adds a value, with the values of the labels of FindHistogram.
+func (h *Histogram) Record(r estats.MetricsRecorder, value float64, values ...string) {
+	if h != nil {
+		h.handle.Record(r, value, h.labels.of(values)...)
+	}
+}
+
+// chosen has for each label of a registered metric its place among those that a caller knows.
+type chosen []int
+
+func find(name string, typ estats.MetricType, labels []string) (*estats.MetricDescriptor, chosen) {
+	d := estats.DescriptorForMetric(name)
+	if d == nil || d.Type != typ {
+		return nil, nil
+	}
+	var places chosen
+	for _, label := range slices.Concat(d.Labels, d.OptionalLabels) {
+		i := slices.Index(labels, label)
+		if i < 0 {
+			return nil, nil
+		}
+		places = append(places, i)
+	}
+	return d, places
+}
+
+func (c chosen) of(values []string) []string {
+	own := make([]string, len(c))
+	for i, place := range c {
+		own[i] = values[place]
+	}
+	return own
 }

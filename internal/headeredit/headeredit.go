@@ -177,7 +177,12 @@ func Value(name string, pb *corepb.HeaderValue) (string, error) {
 	if strings.Contains(strings.ReplaceAll(text, "%%", ""), "%") {
 		return "", fmt.Errorf("header %q: command operators such as %%REQ(name)%% are not known in values; write a percent sign as %%%%", name)
 	}
-	text = strings.ReplaceAll(text, "%%", "%")
+	return Metadata(name, strings.ReplaceAll(text, "%%", "%"))
+}
+
+// Metadata returns the value of a header, which in messages is in base64 if it is binary, in the form of metadata. It fails if gRPC
+// cannot send it.
+func Metadata(name, text string) (string, error) {
 	if strings.HasSuffix(name, "-bin") {
 		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 		if err != nil {
@@ -191,7 +196,7 @@ func Value(name string, pb *corepb.HeaderValue) (string, error) {
 	return text, nil
 }
 
-// NameMatcher reads a StringMatcher for names of headers, which are in lower case. Errors go on from the name of its field.
+// NameMatcher reads a StringMatcher for names of headers, which are in lower case.
 func NameMatcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
 	fold := pb.GetIgnoreCase()
 	switch pattern := pb.GetMatchPattern().(type) {
@@ -206,10 +211,10 @@ func NameMatcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
 	case *matcherpb.StringMatcher_SafeRegex:
 		re, _, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true)
 		if err != nil {
-			return m, fmt.Errorf(".safe_regex.regex %w", err)
+			return m, fmt.Errorf("safe_regex.regex %w", err)
 		}
 		return matching.String{Kind: matching.StringRegex, Regex: re.Regexp}, nil
 	default:
-		return m, fmt.Errorf(" must be set to a kind of match that this client knows")
+		return m, errors.New("must be set to a kind of match that this client knows")
 	}
 }

@@ -152,6 +152,9 @@ type Endpoint struct {
 	ErrorTime time.Time `json:"error_time,omitzero"`
 }
 
+// Usable reports whether the control plane lets RPCs go to the endpoint.
+func (e *Endpoint) Usable() bool { return e.Health == "HEALTHY" || e.Health == "UNKNOWN" }
+
 // Ejection is the ejection of an endpoint (gRFC A50).
 type Ejection struct {
 	// Method is the algorithm that detected it: "success_rate", "failure_percentage", or the name

@@ -3,7 +3,6 @@ package livestate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +18,13 @@ func text(s string) string { return bounds.Text(s, bounds.ErrorText) }
 // clusterOf describes a cluster. r is what was counted for it, nil if nothing was.
 func clusterOf(target string, c *inspect.Cluster, r *outcomes.Report) *Cluster {
 	d := &Cluster{
-		Name: c.Name, Target: target, Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: rpcsOf(r),
+		Name: c.Name, Target: target, Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: r,
 	}
 	d.endpoints(c)
 	for _, x := range c.Resources {
 		d.covered = append(d.covered, resourceKey{x.Type, x.Name})
 	}
-	d.judge(c, r)
+	d.judge(c)
 	return d
 }
 
@@ -38,7 +37,7 @@ func notes(all string) string {
 }
 
 // judge sets the health, and the reason for it.
-func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
+func (d *Cluster) judge(c *inspect.Cluster) {
 	share, ended, succeeded := 0.0, uint64(0), false
 	if d.RPCs != nil {
 		m := &d.RPCs.Minute
@@ -48,9 +47,9 @@ func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
 	case c.Phase == inspect.PhaseFailed, c.Phase == inspect.PhaseServing && c.State == inspect.TransientFailure:
 		d.Health, d.Error, d.Since = Failing, text(reason(c)), since(c)
 	case share >= manyErrors:
-		d.Health, d.Error = Failing, d.rpcError(r)
+		d.Health, d.Error = Failing, d.rpcError()
 	case share >= someErrors:
-		d.Health, d.Error = Degraded, d.rpcError(r)
+		d.Health, d.Error = Degraded, d.rpcError()
 	case c.Phase == inspect.PhaseServing && d.Endpoints.Failing+d.Endpoints.Ejected > 0:
 		d.Health, d.Error, d.Since = Degraded, d.endpointError(), d.endpointSince()
 	case succeeded, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
@@ -61,7 +60,7 @@ func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
 		d.Health, d.Error = Unknown, text(Why(c))
 	}
 	if share >= someErrors && d.Since.IsZero() {
-		d.Since = r.FailingSince
+		d.Since = d.RPCs.FailingSince
 	}
 }
 
@@ -102,14 +101,15 @@ func since(c *inspect.Cluster) time.Time {
 const calm = 5 * time.Second
 
 // rpcError says that RPCs fail, or that they did until a while ago, and how the last one failed.
-func (d *Cluster) rpcError(r *outcomes.Report) string {
+func (d *Cluster) rpcError() string {
+	r := d.RPCs
 	if ago := time.Since(r.FailedUntil); ago >= calm && r.EndedSince > 0 {
-		return "RPCs failed until " + Ago(ago) + " ago, none since" + lastError(d.RPCs)
+		return "RPCs failed until " + Ago(ago) + " ago, none since" + lastError(r)
 	}
-	return "RPCs fail" + lastError(d.RPCs)
+	return "RPCs fail" + lastError(r)
 }
 
-func lastError(r *RPCs) string {
+func lastError(r *outcomes.Report) string {
 	if r.Last == nil {
 		return ""
 	}
@@ -133,12 +133,11 @@ func (d *Cluster) endpoints(c *inspect.Cluster) {
 func (d *Cluster) endpoint(e *inspect.Endpoint) {
 	n := &d.Endpoints
 	n.All++
-	usable := e.Health == "HEALTHY" || e.Health == "UNKNOWN"
 	bad := true
 	switch {
 	case e.Ejection != nil:
 		n.Ejected++
-	case !usable, e.HealthCheck == "NOT_SERVING":
+	case !e.Usable(), e.HealthCheck == "NOT_SERVING":
 		n.Unhealthy++
 	case e.State == inspect.TransientFailure:
 		n.Failing++
@@ -160,7 +159,7 @@ func (d *Cluster) endpoint(e *inspect.Endpoint) {
 		b.Address = e.Addresses[0]
 	}
 	switch {
-	case !usable:
+	case !e.Usable():
 		b.Health = e.Health
 	case e.HealthCheck == "NOT_SERVING":
 		b.Health = "health check: NOT_SERVING"
@@ -200,27 +199,6 @@ func (d *Cluster) endpointSince() time.Time {
 	return time.Time{}
 }
 
-// rpcsOf returns what was counted, nil for nothing.
-func rpcsOf(r *outcomes.Report) *RPCs {
-	if r == nil || r.Started == 0 {
-		return nil
-	}
-	d := &RPCs{
-		Started: r.Started, InFlight: r.InFlight, Retries: r.Retries, Hedges: r.Hedges, Codes: r.Codes,
-		Minute: Minute{Seconds: r.Measured, Started: r.Minute.Started, Ended: r.Minute.Ended, Failed: r.Minute.Failed},
-	}
-	if r.Last != nil {
-		d.Last = &LastError{r.Last.Time, r.Last.Code, r.Last.Text}
-	}
-	for share, field := range map[float64]**float64{0.5: &d.Minute.P50, 0.99: &d.Minute.P99} {
-		if latency, ok := r.Quantile(share); ok {
-			ms := float64(latency.Microseconds()) / 1000
-			*field = &ms
-		}
-	}
-	return d
-}
-
 // compare orders clusters by trouble, and then by traffic.
 func compare(a, b *Cluster) int {
 	traffic := func(c *Cluster) (failed, started uint64) {
@@ -234,5 +212,3 @@ func compare(a, b *Cluster) int {
 	return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(failedB, failedA), cmp.Compare(startedB, startedA),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Target, b.Target))
 }
-
-func sortClusters(all []*Cluster) { slices.SortFunc(all, compare) }

@@ -113,7 +113,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	if r := g.counted[others]; r != nil {
 		g.cluster(clusterOf(others.target, &inspect.Cluster{Name: others.cluster, Phase: inspect.PhaseServing, State: inspect.Idle}, r))
 	}
-	sortClusters(g.Clusters)
+	slices.SortFunc(g.Clusters, compare)
 	g.splits()
 	for _, c := range g.Clusters {
 		g.facts.Clusters[c.Health]++
@@ -122,7 +122,9 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	g.goneProblems()
 	g.resourceProblems()
 	g.sortProblems()
-	g.facts.LastChange = g.lastChange()
+	if len(g.recent) > 0 {
+		g.facts.LastChange = g.recent[0].Time
+	}
 	g.Verdict = Judge(&g.facts)
 	return g.State
 }
@@ -137,7 +139,7 @@ func (g *gathering) count(reports []*outcomes.Report) {
 		targets[g.source.Channels[i].Target] = true
 	}
 	for _, r := range reports {
-		if !targets[r.Target] {
+		if !targets[r.Target] || r.Started == 0 {
 			continue
 		}
 		g.facts.Started += r.Minute.Started
@@ -166,7 +168,7 @@ func (g *gathering) splits() {
 		for _, r := range reports {
 			if r.Cluster != "" && r.Minute.Started > 0 {
 				k := outcomes.Key{Target: r.Target, Route: r.Route}
-				byRoute[k] = append(byRoute[k], SplitCluster{r.Cluster, rpcsOf(r).Minute})
+				byRoute[k] = append(byRoute[k], SplitCluster{r.Cluster, r.Minute})
 			}
 		}
 	}
@@ -227,7 +229,7 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 	c = clusterOf(k.target, &live, g.counted[k])
 	if routes := g.routes[k]; len(routes) > 1 {
 		for _, r := range routes[:min(len(routes), MaxRoutes)] {
-			c.Routes = append(c.Routes, Route{r.Route, rpcsOf(r)})
+			c.Routes = append(c.Routes, Route{r.Route, r})
 		}
 	}
 	return c
@@ -296,7 +298,7 @@ func (g *gathering) behind(d *xdsclient.Dump) map[string]time.Time {
 		r := &d.Resources[i]
 		// That a server itself is unreachable is no Failure.
 		if f := r.Failure; f != nil && f.Err.Kind == xdsclient.KindUnreachable {
-			g.cover(keyOf(r))
+			g.covered[keyOf(r)] = true
 			if since := all[f.Err.Server]; since.IsZero() || f.Time.Before(since) {
 				all[f.Err.Server] = f.Time
 			}
@@ -315,18 +317,11 @@ func (g *gathering) lostSince(server string) time.Time {
 	return time.Time{}
 }
 
-func (g *gathering) lastChange() time.Time {
-	if len(g.recent) == 0 {
-		return time.Time{}
-	}
-	return g.recent[0].Time
-}
-
 // channel adds a channel.
 func (g *gathering) channel(c *inspect.Channel) {
 	d := Channel{
 		Number: c.Number, Target: c.Target, Mode: c.Mode, State: string(c.State), Health: Healthy, Since: c.Since,
-		RPCs: rpcsOf(g.counted[clusterKey{c.Target, ""}]),
+		RPCs: g.counted[clusterKey{c.Target, ""}],
 	}
 	g.facts.Channels++
 	switch config := c.Config; {

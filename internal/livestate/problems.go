@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -29,9 +30,9 @@ func compareKeys(a, b resourceKey) int {
 // channelProblem tells that a channel has no configuration, or one of DNS for want of a bootstrap.
 func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 	if config := c.Config; config != nil {
-		g.cover(resourceKey{config.Listener.Type, config.Listener.Name})
+		g.covered[resourceKey{config.Listener.Type, config.Listener.Name}] = true
 		if config.Routes != nil {
-			g.cover(resourceKey{config.Routes.Type, config.Routes.Name})
+			g.covered[resourceKey{config.Routes.Type, config.Routes.Name}] = true
 		}
 	}
 	p := Problem{Severity: d.Health, Kind: "channel", Subject: "channel " + text(d.Target), Text: d.Error, Since: d.Since, Target: d.Target}
@@ -49,11 +50,10 @@ func (g *gathering) unroutedProblem(d *Channel) {
 	}
 	g.unrouted[d.Target] = true
 	m := &d.RPCs.Minute
-	p := Problem{
+	g.Problems = append(g.Problems, Problem{
 		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + text(d.Target), Target: d.Target, weight: m.Failed,
 		Text: fmt.Sprintf("%s in %s failed without a cluster", faults.Count(int(m.Failed), "RPC"), span(g.facts.Measured)) + lastError(d.RPCs),
-	}
-	g.Problems = append(g.Problems, p)
+	})
 }
 
 // goneProblems tells of RPCs that have failed in clusters that are not described: routes do not lead there any more, or the
@@ -65,7 +65,7 @@ func (g *gathering) goneProblems() {
 		}
 		g.Problems = append(g.Problems, Problem{
 			Severity: Degraded, Kind: "rpcs", Subject: "RPCs of cluster " + bounds.Quote(k.cluster), Since: r.FailingSince, Target: k.target, weight: r.Minute.Failed,
-			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.facts.Measured)) + lastError(rpcsOf(r)),
+			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.facts.Measured)) + lastError(r),
 		})
 	}
 }
@@ -83,7 +83,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 	}
 	if c.Health == Failing {
 		for _, k := range c.covered {
-			g.cover(k)
+			g.covered[k] = true
 		}
 	}
 	// The same cause is told once.
@@ -105,8 +105,6 @@ func (g *gathering) clusterProblem(c *Cluster) {
 	}
 	g.Problems = append(g.Problems, p)
 }
-
-func (g *gathering) cover(k resourceKey) { g.covered[k] = true }
 
 // resourceProblems tells the faults of resources that are not told as those of a channel or cluster.
 func (g *gathering) resourceProblems() {
@@ -147,7 +145,7 @@ func (g *gathering) sortProblems() {
 			p.Subject += fmt.Sprintf(" and %s", faults.Count(p.same, "other"))
 		}
 		if p.weight > 0 && p.Kind == "cluster" {
-			m := Minute{Ended: p.ended, Failed: p.weight}
+			m := outcomes.Minute{Ended: p.ended, Failed: p.weight}
 			p.Text += fmt.Sprintf("; %s of %s in %s failed", Percent(m.Share()), faults.Count(int(m.Ended), "RPC"), span(g.facts.Measured))
 		}
 	}
@@ -168,14 +166,17 @@ func compareTimes(a, b time.Time) int {
 // where returns the place of the first bad endpoint of a cluster, or else of the cluster, in the documents that
 // the resources were made of.
 func (g *gathering) where(c *Cluster) string {
-	bad := make(map[string]bool, len(c.BadEndpoints))
-	for i := range c.BadEndpoints {
-		bad[c.BadEndpoints[i].Address] = true
-	}
-	if len(bad) > 0 {
+	if len(c.BadEndpoints) > 0 {
 		for _, r := range g.entries(typeurl.Endpoints, c.service) {
-			if at := endpointPlace(r, bad); at != "" {
-				return at
+			assignment := new(endpointpb.ClusterLoadAssignment)
+			if r.Any().UnmarshalTo(assignment) != nil {
+				continue
+			}
+			places := EndpointPlaces(assignment)
+			for i := range c.BadEndpoints {
+				if at := places[c.BadEndpoints[i].Address]; at != "" {
+					return text(at)
+				}
 			}
 		}
 	}
@@ -202,25 +203,19 @@ func placeOf(r *xdsclient.ResourceDump) string {
 			m = c.GetVirtualHosts()[0].GetMetadata()
 		}
 	}
-	return text(provenance.Of(m)[provenance.Service])
+	return text(provenance.At(m, provenance.Service))
 }
 
-// endpointPlace returns the place of the first of some endpoints in a ClusterLoadAssignment.
-func endpointPlace(r *xdsclient.ResourceDump, addresses map[string]bool) string {
-	e := new(endpointpb.ClusterLoadAssignment)
-	if r.Any().UnmarshalTo(e) != nil {
-		return ""
-	}
-	for _, l := range e.GetEndpoints() {
-		for _, x := range l.GetLbEndpoints() {
-			socket := x.GetEndpoint().GetAddress().GetSocketAddress()
-			if !addresses[net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))] {
-				continue
-			}
-			if at := provenance.Of(x.GetMetadata())[provenance.Endpoint]; at != "" {
-				return text(at)
+// EndpointPlaces returns where the endpoints of an assignment were written, by address: "host:port".
+func EndpointPlaces(a *endpointpb.ClusterLoadAssignment) map[string]string {
+	places := make(map[string]string)
+	for _, locality := range a.GetEndpoints() {
+		for _, e := range locality.GetLbEndpoints() {
+			if at := provenance.At(e.GetMetadata(), provenance.Endpoint, provenance.Service); at != "" {
+				socket := e.GetEndpoint().GetAddress().GetSocketAddress()
+				places[net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))] = at
 			}
 		}
 	}
-	return ""
+	return places
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
 // Format is that of State as JSON. It grows when a key changes its meaning.
@@ -139,7 +140,7 @@ type Channel struct {
 	Version  uint64 `json:"version"`
 	Clusters int    `json:"clusters"`
 	// RPCs are those that no route has sent to a cluster.
-	RPCs *RPCs `json:"rpcs,omitempty"`
+	RPCs *outcomes.Report `json:"rpcs,omitempty"`
 }
 
 // Cluster is a cluster of the channels with one target.
@@ -153,12 +154,12 @@ type Cluster struct {
 	// Since is when its trouble began, if that is known.
 	Since time.Time `json:"since,omitzero"`
 	// Error is why it does not work, and Notes is what is wrong with resources in use.
-	Error        string        `json:"error,omitempty"`
-	Notes        string        `json:"notes,omitempty"`
-	Endpoints    Endpoints     `json:"endpoints"`
-	BadEndpoints []BadEndpoint `json:"bad_endpoints,omitempty"`
-	RPCs         *RPCs         `json:"rpcs,omitempty"`
-	Routes       []Route       `json:"routes,omitempty"`
+	Error        string           `json:"error,omitempty"`
+	Notes        string           `json:"notes,omitempty"`
+	Endpoints    Endpoints        `json:"endpoints"`
+	BadEndpoints []BadEndpoint    `json:"bad_endpoints,omitempty"`
+	RPCs         *outcomes.Report `json:"rpcs,omitempty"`
+	Routes       []Route          `json:"routes,omitempty"`
 
 	service string // the ClusterLoadAssignment
 	covered []resourceKey
@@ -189,8 +190,8 @@ type BadEndpoint struct {
 
 // Route is a route that has sent RPCs to a cluster.
 type Route struct {
-	Route string `json:"route"`
-	RPCs  *RPCs  `json:"rpcs"`
+	Route string           `json:"route"`
+	RPCs  *outcomes.Report `json:"rpcs"`
 }
 
 // Split is a route that has sent RPCs to several clusters, such as two versions of a service.
@@ -204,48 +205,8 @@ type Split struct {
 
 // SplitCluster is what became of the RPCs that a route has sent to a cluster.
 type SplitCluster struct {
-	Name   string `json:"name"`
-	Minute Minute `json:"minute"`
-}
-
-// RPCs is what was counted, see package outcomes.
-type RPCs struct {
-	Started  uint64            `json:"started"`
-	InFlight int64             `json:"in_flight"`
-	Retries  uint64            `json:"retries"`
-	Hedges   uint64            `json:"hedges"`
-	Codes    map[string]uint64 `json:"codes,omitempty"`
-	Minute   Minute            `json:"minute"`
-	Last     *LastError        `json:"last_error,omitempty"`
-}
-
-// Minute is the last minute, or what of it was counted.
-type Minute struct {
-	Seconds int    `json:"seconds"`
-	Started uint64 `json:"started"`
-	Ended   uint64 `json:"ended"`
-	// Failed is how many of Ended nobody has served, by their codes.
-	Failed uint64   `json:"failed"`
-	P50    *float64 `json:"p50_ms,omitempty"`
-	P99    *float64 `json:"p99_ms,omitempty"`
-}
-
-// Rate is how many RPCs began in a second.
-func (m *Minute) Rate() float64 { return float64(m.Started) / float64(max(m.Seconds, 1)) }
-
-// Share is the share of RPCs that have failed, 0 if none has ended.
-func (m *Minute) Share() float64 {
-	if m.Ended == 0 {
-		return 0
-	}
-	return float64(m.Failed) / float64(m.Ended)
-}
-
-// LastError is the last error of an RPC.
-type LastError struct {
-	Time time.Time `json:"time"`
-	Code string    `json:"code"`
-	Text string    `json:"text"`
+	Name   string          `json:"name"`
+	Minute outcomes.Minute `json:"minute"`
 }
 
 // Bound leaves out what is beyond the bounds of a State that leaves the process. Names are as they are until then, as they are

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // String says how many endpoints of a cluster are connected, and what is wrong with the others.
@@ -24,8 +26,8 @@ func (e *Endpoints) String() string {
 	return text
 }
 
-// String says what became of RPCs in the last minute; it is empty for nil.
-func (r *RPCs) String() string {
+// RPCs says what became of RPCs in the last minute; it is empty for nil.
+func RPCs(r *outcomes.Report) string {
 	if r == nil {
 		return ""
 	}
@@ -54,7 +56,7 @@ func (r *RPCs) String() string {
 
 // Cells are the rate of RPCs, the share that failed and the 99th percentile of their latency, for a table: "-" for what is not known, all of it if
 // m is nil.
-func Cells(m *Minute) (rate, failed, p99 string) {
+func Cells(m *outcomes.Minute) (rate, failed, p99 string) {
 	rate, failed, p99 = "-", "-", "-"
 	if m == nil {
 		return rate, failed, p99
@@ -78,6 +80,19 @@ func Latency(ms float64) string {
 		return fmt.Sprintf("%.0f ms", ms)
 	default:
 		return fmt.Sprintf("%.3g ms", ms)
+	}
+}
+
+// Variant returns what distinguishes a resource from others of its name: the constraints that it is watched with or, of a member of a
+// collection, the parameters of the variant (xRFC TP2). It is empty if there is only one.
+func Variant(r *xdsclient.ResourceDump) string {
+	switch {
+	case r.Member && !r.Parameters.IsZero():
+		return r.Parameters.String()
+	case !r.Member && !r.Constraints.IsZero():
+		return r.Constraints.String()
+	default:
+		return ""
 	}
 }
 

@@ -2,6 +2,7 @@ package livestate
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -11,7 +12,7 @@ import (
 // Verdict answers whether the process is healthy.
 type Verdict struct {
 	State Health `json:"state"` // but not Idle
-	// Text is the verdict in one line: that of the Parts.
+	// Text is the verdict in one line: that of the Parts, with how long ago their times are.
 	Text  string `json:"text"`
 	Parts []Part `json:"parts,omitempty"`
 }
@@ -21,7 +22,7 @@ type Part struct {
 	// About is what it is about, for links: "clusters", "channels", "rpcs", "servers" or "changes".
 	About string `json:"about"`
 	Text  string `json:"text"`
-	// At, if not zero, is a time that Text says to be some time ago.
+	// At, if not zero, is when what Text names happened.
 	At time.Time `json:"at,omitzero"`
 }
 
@@ -56,106 +57,93 @@ const (
 
 // Judge returns the verdict.
 func Judge(f *Facts) Verdict {
-	v := Verdict{State: f.health()}
-	v.add(f.subject(v.State))
+	state, subject := f.judge()
+	v := Verdict{State: state, Parts: []Part{subject}}
 	if f.Channels > 0 {
-		v.add(Part{About: "rpcs", Text: f.errors()})
+		v.Parts = append(v.Parts, Part{About: "rpcs", Text: f.errors()})
 	}
 	if f.ByDNS > 0 {
-		v.add(Part{About: "channels", Text: faults.Count(f.ByDNS, "channel") + " by DNS"})
+		v.Parts = append(v.Parts, Part{About: "channels", Text: faults.Count(f.ByDNS, "channel") + " by DNS"})
 	}
-	v.add(Part{About: "servers", Text: f.servers()})
-	if f.LastChange.IsZero() {
-		v.add(Part{About: "changes", Text: "no change yet"})
-	} else {
-		v.add(Part{About: "changes", Text: "last change " + Ago(f.Now.Sub(f.LastChange)) + " ago", At: f.LastChange})
+	v.Parts = append(v.Parts, Part{About: "servers", Text: f.servers()})
+	last := Part{About: "changes", Text: "no change yet"}
+	if !f.LastChange.IsZero() {
+		last.Text, last.At = "last change", f.LastChange
 	}
+	v.Parts = append(v.Parts, last)
+	var texts []string
+	for _, p := range v.Parts {
+		if !p.At.IsZero() {
+			p.Text += " " + Ago(f.Now.Sub(p.At)) + " ago"
+		}
+		texts = append(texts, p.Text)
+	}
+	v.Text = strings.Join(texts, " · ")
 	return v
 }
 
-func (v *Verdict) add(p Part) {
-	if len(v.Parts) > 0 {
-		v.Text += " · "
-	}
-	v.Text += p.Text
-	v.Parts = append(v.Parts, p)
-}
-
 func (f *Facts) share() float64 {
-	m := Minute{Ended: f.Ended, Failed: f.Failed}
+	m := outcomes.Minute{Ended: f.Ended, Failed: f.Failed}
 	return m.Share()
 }
 
 // uncounted reports whether nothing is known of RPCs yet, as counting has only begun.
 func (f *Facts) uncounted() bool { return f.Ended == 0 && f.Measured == 0 }
 
-func (f *Facts) health() Health {
-	switch {
-	case f.Clusters[Failing] > 0, f.Unconfigured > 0, f.share() >= manyErrors:
-		return Failing
-	case f.Clusters[Degraded] > 0, f.share() >= someErrors, f.Bypassing > 0, f.Lost+f.Behind > 0, f.Faults > 0, f.Ending > 0:
-		return Degraded
-	case f.uncounted(): // Connections alone do not say that RPCs work.
-		return Unknown
-	case f.Clusters[Healthy] > 0, f.Ended > f.Failed:
-		return Healthy
-	default:
-		return Unknown
-	}
-}
-
-// subject is the first part, which says what is failing, degraded, healthy or not known.
-func (f *Facts) subject(h Health) Part {
+// judge returns the state, and the first part of the verdict, which says what is in that state. The worst comes first.
+func (f *Facts) judge() (Health, Part) {
 	all := 0
 	for _, n := range f.Clusters {
 		all += n
 	}
-	clusters := Part{About: "clusters"}
 	of := func(n int) string {
 		if all == 1 {
 			return "the only cluster"
 		}
 		return fmt.Sprintf("%s of %s", faults.Number(n), faults.Count(all, "cluster"))
 	}
-	switch {
-	case h == Failing && f.Clusters[Failing] > 0:
-		clusters.Text = "Failing: " + of(f.Clusters[Failing])
-	case h == Failing && f.Unconfigured > 0:
-		return Part{About: "channels", Text: fmt.Sprintf("Failing: %s of %s without configuration", faults.Number(f.Unconfigured), faults.Count(f.Channels, "channel"))}
-	case h == Failing:
-		return Part{About: "rpcs", Text: "Failing: RPCs"}
-	case h == Degraded && f.Clusters[Degraded] > 0:
-		clusters.Text = "Degraded: " + of(f.Clusters[Degraded])
-	case h == Degraded && f.share() >= someErrors:
-		return Part{About: "rpcs", Text: "Degraded: RPCs"}
-	case h == Degraded && f.Bypassing > 0:
-		return Part{About: "channels", Text: fmt.Sprintf("Degraded: %s of %s without a bootstrap", faults.Number(f.Bypassing), faults.Count(f.Channels, "channel"))}
-	case h == Degraded && f.Lost+f.Behind > 0:
-		return Part{About: "servers", Text: "Degraded: no news from a control plane"}
-	case h == Degraded && f.Faults > 0:
-		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Faults, "resource") + " with an error"}
-	case h == Degraded:
-		return Part{About: "problems", Text: "Degraded: " + faults.Count(f.Ending, "certificate") + " at the end"}
-	case h == Healthy && f.Clusters[Healthy] == 0:
-		return Part{About: "rpcs", Text: "Healthy: RPCs"}
-	case h == Healthy && all == f.Clusters[Healthy]:
-		clusters.Text = "Healthy: " + faults.Count(all, "cluster")
-	case h == Healthy:
-		clusters.Text = fmt.Sprintf("Healthy: %s of %s in use", faults.Number(f.Clusters[Healthy]), faults.Count(all, "cluster"))
-	case f.Channels == 0:
-		return Part{About: "channels", Text: "Unknown: no xDS channel is in use"}
-	case f.ByDNS == f.Channels:
-		return Part{About: "channels", Text: "Unknown: no channel is configured by xDS"}
-	case all == 0:
-		return Part{About: "channels", Text: "Unknown: no configuration yet"}
-	case f.Clusters[Healthy] > 0:
-		clusters.Text = fmt.Sprintf("Unknown: %s of %s connected", faults.Number(f.Clusters[Healthy]), faults.Count(all, "cluster"))
-	case all == 1:
-		clusters.Text = "Unknown: the only cluster is not connected"
-	default:
-		clusters.Text = "Unknown: none of " + faults.Count(all, "cluster") + " is connected"
+	part := func(h Health, about, format string, args ...any) (Health, Part) {
+		return h, Part{About: about, Text: strings.ToUpper(string(h[:1])) + string(h[1:]) + ": " + fmt.Sprintf(format, args...)}
 	}
-	return clusters
+	healthy, counted := f.Clusters[Healthy], !f.uncounted() // connections alone do not say that RPCs work
+	switch {
+	case f.Clusters[Failing] > 0:
+		return part(Failing, "clusters", "%s", of(f.Clusters[Failing]))
+	case f.Unconfigured > 0:
+		return part(Failing, "channels", "%s of %s without configuration", faults.Number(f.Unconfigured), faults.Count(f.Channels, "channel"))
+	case f.share() >= manyErrors:
+		return part(Failing, "rpcs", "RPCs")
+	case f.Clusters[Degraded] > 0:
+		return part(Degraded, "clusters", "%s", of(f.Clusters[Degraded]))
+	case f.share() >= someErrors:
+		return part(Degraded, "rpcs", "RPCs")
+	case f.Bypassing > 0:
+		return part(Degraded, "channels", "%s of %s without a bootstrap", faults.Number(f.Bypassing), faults.Count(f.Channels, "channel"))
+	case f.Lost+f.Behind > 0:
+		return part(Degraded, "servers", "no news from a control plane")
+	case f.Faults > 0:
+		return part(Degraded, "problems", "%s with an error", faults.Count(f.Faults, "resource"))
+	case f.Ending > 0:
+		return part(Degraded, "problems", "%s at the end", faults.Count(f.Ending, "certificate"))
+	case counted && healthy == 0 && f.Ended > f.Failed:
+		return part(Healthy, "rpcs", "RPCs")
+	case counted && healthy > 0 && healthy == all:
+		return part(Healthy, "clusters", "%s", faults.Count(all, "cluster"))
+	case counted && healthy > 0:
+		return part(Healthy, "clusters", "%s of %s in use", faults.Number(healthy), faults.Count(all, "cluster"))
+	case f.Channels == 0:
+		return part(Unknown, "channels", "no xDS channel is in use")
+	case f.ByDNS == f.Channels:
+		return part(Unknown, "channels", "no channel is configured by xDS")
+	case all == 0:
+		return part(Unknown, "channels", "no configuration yet")
+	case healthy > 0:
+		return part(Unknown, "clusters", "%s of %s connected", faults.Number(healthy), faults.Count(all, "cluster"))
+	case all == 1:
+		return part(Unknown, "clusters", "the only cluster is not connected")
+	default:
+		return part(Unknown, "clusters", "none of %s is connected", faults.Count(all, "cluster"))
+	}
 }
 
 // errors says what became of RPCs.

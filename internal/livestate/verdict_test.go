@@ -62,13 +62,6 @@ func TestJudge(t *testing.T) {
 		if v.State != tc.want || v.Text != tc.text {
 			t.Errorf("%s: %s\n %s, want %s\n %s", tc.name, v.State, v.Text, tc.want, tc.text)
 		}
-		var parts []string
-		for _, p := range v.Parts {
-			parts = append(parts, p.Text)
-		}
-		if strings.Join(parts, " · ") != v.Text {
-			t.Errorf("%s: the parts are %q", tc.name, parts)
-		}
 		// No claim that there are no errors without RPCs.
 		if tc.facts.Ended == 0 && (strings.Contains(v.Text, "no errors") || strings.Contains(v.Text, "0 %")) {
 			t.Errorf("%s: %s", tc.name, v.Text)

@@ -3,6 +3,7 @@ package livestate
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -19,11 +20,12 @@ func Why(c *inspect.Cluster) string {
 	case inspect.PhaseDormant:
 		return "no RPC has needed the cluster yet"
 	}
-	if members := membersOf(c.Members); members.inUse >= 0 {
-		return members.label(members.inUse) + " is in use: " + members.why(members.inUse)
-	}
-	if priorities := prioritiesOf(c.Priorities); priorities.inUse >= 0 {
-		return priorities.label(priorities.inUse) + " is in use: " + priorities.why(priorities.inUse)
+	for _, all := range [][]alternative{membersOf(c.Members), prioritiesOf(c.Priorities)} {
+		for i := range all {
+			if all[i].InUse {
+				return all[i].label + " is in use: " + why(all, i, i)
+			}
+		}
 	}
 	return c.Error
 }
@@ -46,62 +48,52 @@ func waits(c *inspect.Cluster) string {
 
 // PriorityReasons says in words why each priority is in use, or is not. Reasons are empty for
 // priorities that only their resource describes.
-func PriorityReasons(all []inspect.Priority) []string { return prioritiesOf(all).reasons() }
+func PriorityReasons(all []inspect.Priority) []string { return reasons(prioritiesOf(all)) }
 
 // MemberReasons says in words why each member of an aggregate cluster is in use, or is not.
-func MemberReasons(all []inspect.Member) []string { return membersOf(all).reasons() }
+func MemberReasons(all []inspect.Member) []string { return reasons(membersOf(all)) }
 
-// alternatives are priorities or clusters, the most preferred first (gRFC A56).
-type alternatives struct {
-	n     int
-	use   func(int) *inspect.Use
-	label func(int) string
-	inUse int // -1: none
+// alternative is a priority or a cluster, one of several, of which the most preferred is the first (gRFC A56).
+type alternative struct {
+	label string
+	*inspect.Use
 }
 
-func prioritiesOf(all []inspect.Priority) *alternatives {
-	return newAlternatives(len(all),
-		func(i int) *inspect.Use { return &all[i].Use },
-		func(i int) string { return fmt.Sprintf("priority %d", all[i].Number) })
-}
-
-func membersOf(all []inspect.Member) *alternatives {
-	return newAlternatives(len(all),
-		func(i int) *inspect.Use { return &all[i].Use },
-		func(i int) string { return fmt.Sprintf("cluster %q", all[i].Cluster.Name) })
-}
-
-func newAlternatives(n int, use func(int) *inspect.Use, label func(int) string) *alternatives {
-	a := &alternatives{n: n, use: use, label: label, inUse: -1}
-	for i := range n {
-		if use(i).InUse {
-			a.inUse = i
-			break
-		}
-	}
-	return a
-}
-
-func (a *alternatives) reasons() []string {
-	all := make([]string, a.n)
+func prioritiesOf(all []inspect.Priority) (list []alternative) {
 	for i := range all {
-		all[i] = a.why(i)
+		list = append(list, alternative{fmt.Sprintf("priority %d", all[i].Number), &all[i].Use})
 	}
-	return all
+	return list
 }
 
-// why says whether the i-th alternative works, and why it is in use or another is.
-func (a *alternatives) why(i int) string {
-	u := a.use(i)
+func membersOf(all []inspect.Member) (list []alternative) {
+	for i := range all {
+		list = append(list, alternative{fmt.Sprintf("cluster %q", all[i].Cluster.Name), &all[i].Use})
+	}
+	return list
+}
+
+func reasons(all []alternative) []string {
+	used := slices.IndexFunc(all, func(a alternative) bool { return a.InUse })
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = why(all, i, used)
+	}
+	return texts
+}
+
+// why says whether the i-th alternative works, and why it is in use or another, -1: none, is.
+func why(all []alternative, i, used int) string {
+	u := all[i].Use
 	switch {
 	case u.Status == "":
 		return ""
-	case a.inUse < 0:
+	case used < 0:
 		return "not started: no RPC has needed the cluster yet"
-	case i == a.inUse:
-		return status(u) + useError(u) + lastResort(u, a.n)
+	case i == used:
+		return status(u) + useError(u) + lastResort(u, len(all))
 	}
-	preferred, its := a.label(a.inUse), status(a.use(a.inUse))
+	preferred, its := all[used].label, status(all[used].Use)
 	switch {
 	case u.Status == inspect.StatusNotStarted:
 		return "not started: " + preferred + " is " + its

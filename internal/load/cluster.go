@@ -1,55 +1,32 @@
 package load
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
 // MaxCategories is how many categories of drops of a cluster are reported separately.
 const MaxCategories = 100
 
-// Cluster counts the load of one Key. A nil Cluster counts nothing.
+// Cluster counts the load of one Key for one user. A nil Cluster counts nothing.
 type Cluster struct {
 	store *Store
 	key   Key
+	which *Metrics
 
 	// The following is guarded by Store.mu.
 
-	users int
-	// quiet counts the times in a row that there was nothing to report since the last user
-	// left.
-	quiet int
-	// since is where the next Report begins.
-	since time.Time
+	released bool
+	round    uint64 // counts the changes of localities
 	// drops are by category, those without one under the empty name.
 	drops      map[string]*Drops
 	localities map[LocalityID]*Locality
-	// left counts the localities without users.
-	left int
-	// unsent is what was put back, or nil.
-	unsent *Report
-}
-
-func newCluster(s *Store, k Key) *Cluster {
-	return &Cluster{
-		store:      s,
-		key:        k,
-		since:      time.Now(),
-		drops:      map[string]*Drops{"": new(Drops)},
-		localities: make(map[LocalityID]*Locality),
-	}
 }
 
 // Drops counts RPCs that were dropped for one reason. A nil Drops counts nothing.
-type Drops struct {
-	count    atomic.Uint64
-	reported uint64 // guarded by Store.mu
-}
+type Drops struct{ unreported atomic.Uint64 }
 
 // Count counts one more. It takes no lock.
 func (d *Drops) Count() {
 	if d != nil {
-		d.count.Add(1)
+		d.unreported.Add(1)
 	}
 }
 
@@ -72,59 +49,65 @@ func (c *Cluster) Drops(category string) *Drops {
 	return d
 }
 
-// Locality returns the counters of a locality until ReleaseLocality. All users of the locality
-// share them.
-func (c *Cluster) Locality(id LocalityID) *Locality {
+// Localities returns the counters of the localities that the cluster has from now on. RPCs that are under way in others, or begin
+// there in the next moment, are still counted.
+func (c *Cluster) Localities(ids []LocalityID) []*Locality {
 	if c == nil {
 		return nil
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	l := c.localities[id]
-	switch {
-	case l == nil:
-		l = newLocality(id)
-		c.localities[id] = l
-	case l.users == 0:
-		c.left--
+	c.round++
+	all := make([]*Locality, len(ids))
+	for i, id := range ids {
+		all[i] = c.localityLocked(id)
 	}
-	l.users++
-	l.quiet = 0
-	return l
+	c.evictLocked()
+	return all
 }
 
-// ReleaseLocality ends the use of a Locality of the cluster. RPCs in flight are still counted.
-func (c *Cluster) ReleaseLocality(l *Locality) {
+// Elsewhere returns the counters of RPCs to addresses that are in no locality.
+func (c *Cluster) Elsewhere() *Locality {
 	if c == nil {
-		return
+		return nil
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if l.users--; l.users == 0 {
-		c.left++
-		c.evict()
-	}
+	return c.localityLocked(LocalityID{})
 }
+
+// Has reports whether l is of c.
+func (c *Cluster) Has(l *Locality) bool { return l != nil && l.cluster == c }
 
 // The following is called with Store.mu held.
 
-// evict removes a locality without users if there are too many. Those with RPCs in flight stay.
-func (c *Cluster) evict() {
-	if c.left <= maxLeft {
-		return
+func (c *Cluster) localityLocked(id LocalityID) *Locality {
+	l := c.localities[id]
+	if l == nil {
+		l = &Locality{cluster: c, id: id}
+		c.localities[id] = l
 	}
-	for id, l := range c.localities {
-		if l.users == 0 && l.counts().InProgress == 0 {
-			c.drop(id)
-			return
-		}
-	}
+	l.round, l.quiet = c.round, 0
+	return l
 }
 
-// drop removes a locality without users.
-func (c *Cluster) drop(id LocalityID) {
-	delete(c.localities, id)
-	c.left--
+// retireLocked ends the use of the cluster.
+func (c *Cluster) retireLocked() {
+	c.released = true
+	c.round++
+	c.evictLocked()
+}
+
+// evictLocked removes localities that are not used any more if there are too many. Those with RPCs in flight stay.
+func (c *Cluster) evictLocked() {
+	for id, l := range c.localities {
+		if l.round != c.round {
+			l.elsewhere.Store(0)
+		}
+		if len(c.localities) > maxLeft && l.retired() && l.counts().InProgress == 0 {
+			delete(c.localities, id)
+		}
+	}
 }
 
 // inProgress reports whether there are RPCs in flight.
@@ -137,53 +120,27 @@ func (c *Cluster) inProgress() bool {
 	return false
 }
 
-// takeReport returns what happened since the last Report that was not put back, nil if nothing did.
-func (c *Cluster) takeReport(now time.Time) *Report {
-	r := Report{Key: c.key, Interval: now.Sub(c.since)}
-	c.since = now
+// takeInto moves what happened since the last Report to r.
+func (c *Cluster) takeInto(r *Report) {
 	for category, d := range c.drops {
-		n := d.count.Load()
-		r.addDrops(category, n-d.reported)
-		d.reported = n
+		r.addDrops(category, d.unreported.Swap(0))
 	}
 	for id, l := range c.localities {
-		switch lr := l.takeReport(); {
-		case lr != nil:
-			r.Localities = append(r.Localities, lr)
-		case l.users == 0 && l.quiet >= quietEnough:
-			c.drop(id)
+		switch found := l.takeReport(); {
+		case found != nil:
+			l.quiet = 0
+			r.addLocality(found)
+		case l.retired():
+			if l.quiet++; l.quiet >= quietEnough {
+				delete(c.localities, id)
+			}
 		}
 	}
-	if c.unsent != nil {
-		r.merge(c.unsent)
-		c.unsent = nil
-	}
-	if r.empty() {
-		return nil
-	}
-	found := r // r itself stays on the stack, for the clusters without a report
-	return &found
 }
 
 // quietEnough is how many Takes must find nothing before what is not used any more is removed.
 // One is not enough: a picker that was just replaced may start one more RPC.
 const quietEnough = 2
 
-// spent reports whether the cluster, whose report was r, can be removed.
-func (c *Cluster) spent(r *Report) bool {
-	if c.users > 0 || r != nil {
-		c.quiet = 0
-		return false
-	}
-	c.quiet++
-	return c.quiet >= quietEnough
-}
-
-func (c *Cluster) putBack(r *Report) {
-	c.since = c.since.Add(-r.Interval)
-	if c.unsent == nil {
-		c.unsent = r
-		return
-	}
-	c.unsent.merge(r)
-}
+// spent reports whether nothing can be counted any more.
+func (c *Cluster) spent() bool { return c.released && len(c.localities) == 0 }

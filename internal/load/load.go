@@ -5,9 +5,10 @@
 // its own counters for circuit breaking), and is not for metrics of the process. The pickers of
 // package balancer count; the Reports go to the stream of the server that the load is for.
 //
-// A Store has the counts for one server. Start and End of a Locality, and Count of Drops, are
-// for the RPC path: they take no lock, and allocate only for a named metric that is new.
-// Everything else locks the Store.
+// A Store has the counts for one server. Each policy of a cluster has a Cluster of its own in the
+// Store, and a Report sums up the Clusters of a Key. Start and End of a Locality, and Count of Drops,
+// are for the RPC path: they take no lock and allocate nothing, unless an RPC ends with metrics of
+// the backend, which lock the Locality. Everything else locks the Store.
 //
 // # Nothing is counted twice
 //
@@ -25,6 +26,7 @@
 package load
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,11 +45,22 @@ type Store struct {
 	changed func()
 
 	mu       sync.Mutex
-	clusters map[Key]*Cluster
-	// users counts the uses of all clusters.
+	accounts map[Key]*account
+	// users counts the Clusters in use.
 	users int
-	// left counts the clusters without users.
+	// left counts the accounts without users.
 	left int
+}
+
+// account has what is to be reported of one Key.
+type account struct {
+	// since is when the next Report begins.
+	since time.Time
+	// users counts the clusters that are in use. The others have RPCs in flight, or something that was not reported yet.
+	users    int
+	clusters []*Cluster
+	// unsent is what was put back, or nil.
+	unsent *Report
 }
 
 // NewStore returns an empty Store. changed, which may be nil, is called without any lock when
@@ -56,25 +69,23 @@ func NewStore(changed func()) *Store {
 	if changed == nil {
 		changed = func() {}
 	}
-	return &Store{changed: changed, clusters: make(map[Key]*Cluster)}
+	return &Store{changed: changed, accounts: make(map[Key]*account)}
 }
 
-// Use returns the counters of a key until Release. All users of a key share them.
-func (s *Store) Use(k Key) *Cluster {
+// Use returns counters of a key until their Release. A Report sums up those of all users of a key. which
+// selects from the metrics that backends send; nil selects none.
+func (s *Store) Use(k Key, which *Metrics) *Cluster {
 	if s == nil {
 		return nil
 	}
+	c := &Cluster{store: s, key: k, which: which, drops: map[string]*Drops{"": new(Drops)}, localities: make(map[LocalityID]*Locality)}
+	c.localityLocked(LocalityID{})
 	s.mu.Lock()
-	c := s.clusters[k]
-	switch {
-	case c == nil:
-		c = newCluster(s, k)
-		s.clusters[k] = c
-	case c.users == 0:
+	a := s.account(k)
+	if a.users++; a.users == 1 {
 		s.left--
 	}
-	c.users++
-	c.quiet = 0
+	a.clusters = append(a.clusters, c)
 	s.users++
 	first := s.users == 1
 	s.mu.Unlock()
@@ -82,6 +93,17 @@ func (s *Store) Use(k Key) *Cluster {
 		s.changed()
 	}
 	return c
+}
+
+// account returns the account of a key, if need be a new one, which has no users. The Store is locked.
+func (s *Store) account(k Key) *account {
+	a := s.accounts[k]
+	if a == nil {
+		a = &account{since: time.Now()}
+		s.accounts[k] = a
+		s.left++
+	}
+	return a
 }
 
 // Release ends a Use. What the cluster has counted is still reported, and so are its RPCs in
@@ -92,11 +114,14 @@ func (c *Cluster) Release() {
 	}
 	s := c.store
 	s.mu.Lock()
-	c.users--
+	c.retireLocked()
 	s.users--
-	if c.users == 0 {
+	if a := s.accounts[c.key]; a.users == 1 {
+		a.users = 0
 		s.left++
 		s.evict()
+	} else {
+		a.users--
 	}
 	last := s.users == 0
 	s.mu.Unlock()
@@ -119,8 +144,8 @@ func (s *Store) Busy() bool {
 	if s.users > 0 {
 		return true
 	}
-	for _, c := range s.clusters {
-		if c.inProgress() {
+	for _, a := range s.accounts {
+		if a.inProgress() {
 			return true
 		}
 	}
@@ -135,33 +160,49 @@ func (s *Store) Take(wanted func(cluster string) bool) []*Report {
 	defer s.mu.Unlock()
 	now := time.Now()
 	var reports []*Report
-	for key, c := range s.clusters {
+	for key, a := range s.accounts {
 		if wanted != nil && !wanted(key.Cluster) {
 			continue
 		}
-		r := c.takeReport(now)
-		if r != nil {
-			reports = append(reports, r)
-		}
-		if c.spent(r) {
-			s.drop(c)
+		r := Report{Key: key, Interval: now.Sub(a.since)}
+		a.since = now
+		a.takeInto(&r)
+		if !r.empty() {
+			found := r // r itself stays on the stack, for the clusters without a report
+			reports = append(reports, &found)
+		} else if len(a.clusters) == 0 {
+			s.drop(key)
 		}
 	}
 	return reports
 }
+
+// takeInto moves what happened since the last Report to r.
+func (a *account) takeInto(r *Report) {
+	for _, c := range a.clusters {
+		c.takeInto(r)
+	}
+	a.clusters = slices.DeleteFunc(a.clusters, (*Cluster).spent)
+	if a.unsent != nil {
+		r.merge(a.unsent)
+		a.unsent = nil
+	}
+}
+
+func (a *account) inProgress() bool { return slices.ContainsFunc(a.clusters, (*Cluster).inProgress) }
 
 // PutBack returns reports that were not sent: the next Take of their clusters includes them.
 func (s *Store) PutBack(reports []*Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range reports {
-		c := s.clusters[r.Key]
-		if c == nil {
-			c = newCluster(s, r.Key)
-			s.clusters[r.Key] = c
-			s.left++
+		a := s.account(r.Key)
+		a.since = a.since.Add(-r.Interval)
+		if a.unsent == nil {
+			a.unsent = r
+		} else {
+			a.unsent.merge(r)
 		}
-		c.putBack(r)
 		s.evict()
 	}
 }
@@ -176,15 +217,16 @@ func (s *Store) evict() {
 	if s.left <= maxLeft {
 		return
 	}
-	for _, c := range s.clusters {
-		if c.users == 0 && !c.inProgress() {
-			s.drop(c)
+	for key, a := range s.accounts {
+		if a.users == 0 && !a.inProgress() {
+			s.drop(key)
 			return
 		}
 	}
 }
 
-func (s *Store) drop(c *Cluster) {
-	delete(s.clusters, c.key)
+// drop removes the account of a cluster without users.
+func (s *Store) drop(k Key) {
+	delete(s.accounts, k)
 	s.left--
 }

@@ -4,16 +4,19 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
 	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 var (
@@ -39,7 +42,7 @@ func end(report *orcapb.OrcaLoadReport) balancer.DoneInfo {
 func rpcs(l *load.Locality, n int, how balancer.DoneInfo) {
 	for range n {
 		l.Start()
-		l.End(how, nil)
+		l.End(how)
 	}
 }
 
@@ -64,6 +67,14 @@ func at(id load.LocalityID, n load.Counts) *load.LocalityReport {
 	return &load.LocalityReport{ID: id, Counts: n}
 }
 
+// in returns the counters of the cluster's only locality, both those of its two.
+func in(c *load.Cluster) *load.Locality { return c.Localities([]load.LocalityID{east})[0] }
+
+func both(c *load.Cluster) (e, w *load.Locality) {
+	all := c.Localities([]load.LocalityID{east, west})
+	return all[0], all[1]
+}
+
 // bubble runs a test in a synctest bubble, where a report of a second is one.
 func bubble(t *testing.T, f func(t *testing.T, s *load.Store)) {
 	t.Parallel()
@@ -81,8 +92,8 @@ func takeAfter(s *load.Store, d time.Duration) []*load.Report {
 // out.
 func TestReportCoversTheTimeSinceTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		b, g := s.Use(blue), s.Use(green)
-		e, w, idle := b.Locality(east), b.Locality(west), g.Locality(east)
+		e, w := both(s.Use(blue, nil))
+		idle := in(s.Use(green, nil))
 		want(t, "before the first RPC", takeAfter(s, time.Second))
 
 		rpcs(e, 5, succeeded)
@@ -93,14 +104,14 @@ func TestReportCoversTheTimeSinceTheLast(t *testing.T) {
 			at(east, load.Counts{Issued: 7, Succeeded: 5, Failed: 2}),
 			at(west, load.Counts{Issued: 2, InProgress: 2})))
 
-		w.End(succeeded, nil)
+		w.End(succeeded)
 		rpcs(idle, 1, succeeded)
 		want(t, "the second report", takeAfter(s, time.Second),
 			report(blue, at(west, load.Counts{Succeeded: 1, InProgress: 1})),
 			report(green, at(east, load.Counts{Issued: 1, Succeeded: 1})))
 
 		want(t, "RPCs in flight alone", takeAfter(s, time.Second), report(blue, at(west, load.Counts{InProgress: 1})))
-		w.End(failed, nil)
+		w.End(failed)
 		want(t, "the end of the last RPC", takeAfter(s, time.Second), report(blue, at(west, load.Counts{Failed: 1})))
 		want(t, "then", takeAfter(s, time.Second))
 	})
@@ -110,7 +121,7 @@ func TestReportCoversTheTimeSinceTheLast(t *testing.T) {
 // reported. Nothing of theirs is lost.
 func TestUnwantedClustersAreReportedLater(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		b, g := s.Use(blue).Locality(east), s.Use(green).Locality(east)
+		b, g := in(s.Use(blue, nil)), in(s.Use(green, nil))
 		rpcs(b, 1, succeeded)
 		rpcs(g, 1, succeeded)
 		time.Sleep(time.Second)
@@ -127,7 +138,7 @@ func TestUnwantedClustersAreReportedLater(t *testing.T) {
 // circuit breaking, in the total only.
 func TestDrops(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		c := s.Use(blue)
+		c := s.Use(blue, nil)
 		lb, throttle, breaker := c.Drops("lb"), c.Drops("throttle"), c.Drops("")
 		for range 3 {
 			lb.Count()
@@ -148,7 +159,7 @@ func TestDrops(t *testing.T) {
 
 func TestCategoriesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		c := s.Use(blue)
+		c := s.Use(blue, nil)
 		const n = load.MaxCategories + 50
 		for i := range n {
 			c.Drops(string(rune('a' + i))).Count()
@@ -163,22 +174,21 @@ func TestCategoriesAreBounded(t *testing.T) {
 // What could not be sent is in the next report, which covers the whole time.
 func TestPutBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		c := s.Use(blue)
-		e, w := c.Locality(east), c.Locality(west)
-		all := &load.Metrics{CPU: true, AllNamed: true}
+		c := s.Use(blue, &load.Metrics{CPU: true, AllNamed: true})
+		e, w := both(c)
 		turn := func() {
 			rpcs(e, 3, succeeded)
 			c.Drops("lb").Count()
 			e.Start()
-			e.End(end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 2}}), all)
+			e.End(end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 2}}))
 			w.Start()
 		}
 		turn()
 		s.PutBack(takeAfter(s, time.Second))
 		turn()
 		s.PutBack(takeAfter(s, time.Second))
-		w.End(failed, nil)
-		w.End(failed, nil)
+		w.End(failed)
+		w.End(failed)
 		r := &load.Report{
 			Key: blue, Interval: 3 * time.Second, TotalDropped: 2, Dropped: map[string]uint64{"lb": 2},
 			Localities: []*load.LocalityReport{
@@ -194,7 +204,7 @@ func TestPutBack(t *testing.T) {
 // RPCs in flight elsewhere are reported as they were set last, and their end once.
 func TestElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
+		l := in(s.Use(blue, nil))
 		for _, step := range []struct {
 			inFlight uint64
 			want     []*load.Report
@@ -214,13 +224,13 @@ func TestElsewhere(t *testing.T) {
 // If the connection had ended and gRPC picks again, the pick is no RPC.
 func TestPicksWithoutRPC(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
+		l := in(s.Use(blue, nil))
 		l.Start()
-		l.End(void, nil)
+		l.End(void)
 		want(t, "with no other RPC", takeAfter(s, time.Second))
 		l.Start()
 		want(t, "in flight", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
-		l.End(void, nil)
+		l.End(void)
 		want(t, "after the pick had come to nothing", takeAfter(s, time.Second))
 		rpcs(l, 3, succeeded)
 		want(t, "the next RPCs make up for it", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 2, Succeeded: 3})))
@@ -231,56 +241,64 @@ func TestPicksWithoutRPC(t *testing.T) {
 // Then it is removed.
 func TestReleasedClusterIsReportedToItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		c := s.Use(blue)
-		l := c.Locality(east)
+		c := s.Use(blue, nil)
+		l := in(c)
 		l.Start()
-		c.ReleaseLocality(l)
 		c.Release()
 		if s.InUse() || !s.Busy() {
 			t.Errorf("InUse() = %v, Busy() = %v; want false and true", s.InUse(), s.Busy())
 		}
 		want(t, "in flight", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
-		l.End(succeeded, nil)
+		l.End(succeeded)
 		if s.Busy() {
 			t.Error("Busy() after the last RPC")
 		}
 		want(t, "ended", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Succeeded: 1})))
 		want(t, "then", takeAfter(s, time.Second))
 		want(t, "and then", takeAfter(s, time.Second))
-		if again := s.Use(blue); again == c {
+		forgotten := weak.Make(c)
+		runtime.KeepAlive(l)
+		runtime.GC()
+		if forgotten.Value() != nil {
 			t.Error("the cluster is still remembered")
 		}
 	})
 }
 
-func TestUsersShareACluster(t *testing.T) {
+// Two users of a key are one cluster of the report.
+func TestUsersShareAReport(t *testing.T) {
 	t.Parallel()
-	var changes []bool
-	var s *load.Store
-	s = load.NewStore(func() { changes = append(changes, s.InUse()) })
-	a, b := s.Use(blue), s.Use(blue)
-	if a != b || a.Locality(east) != b.Locality(east) {
-		t.Error("two users of a key count apart")
-	}
-	other := s.Use(green)
-	a.Release()
-	b.Release()
-	other.Release()
-	s.Use(blue).Release()
-	if diff := gocmp.Diff([]bool{true, false, true, false}, changes); diff != "" {
-		t.Errorf("InUse at each change (-want +got):\n%s", diff)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var changes []bool
+		var s *load.Store
+		s = load.NewStore(func() { changes = append(changes, s.InUse()) })
+		a, b := s.Use(blue, nil), s.Use(blue, nil)
+		e, w := both(a)
+		rpcs(e, 1, succeeded)
+		w.Start()
+		rpcs(in(b), 2, failed)
+		want(t, "the report", takeAfter(s, time.Second), report(blue,
+			at(east, load.Counts{Issued: 3, Succeeded: 1, Failed: 2}), at(west, load.Counts{Issued: 1, InProgress: 1})))
+		other := s.Use(green, nil)
+		a.Release()
+		b.Release()
+		other.Release()
+		s.Use(blue, nil).Release()
+		xdstest.Equal(t, "InUse at each change", []bool{true, false, true, false}, changes)
+	})
 }
 
 func TestWithoutReportsNothingIsCounted(t *testing.T) {
 	t.Parallel()
 	var s *load.Store
-	c := s.Use(blue)
-	l := c.Locality(east)
+	c := s.Use(blue, nil)
+	l := c.Elsewhere()
 	l.Start()
-	l.End(succeeded, nil)
+	l.End(succeeded)
+	if len(c.Localities([]load.LocalityID{east})) > 0 {
+		t.Error("there are counters without a Store")
+	}
 	c.Drops("lb").Count()
-	c.ReleaseLocality(l)
 	c.Release()
 }
 
@@ -288,7 +306,7 @@ func TestWithoutReportsNothingIsCounted(t *testing.T) {
 func TestUnusedClustersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		for i := range 3000 {
-			c := s.Use(load.Key{Cluster: "c", Service: string(rune(i + 0x4e00))})
+			c := s.Use(load.Key{Cluster: "c", Service: string(rune(i + 0x4e00))}, nil)
 			c.Drops("").Count()
 			c.Release()
 		}
@@ -302,20 +320,19 @@ func TestUnusedClustersAreBounded(t *testing.T) {
 // So is the number of unused localities of a cluster. Those with RPCs in flight stay.
 func TestUnusedLocalitiesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		c := s.Use(blue)
+		c := s.Use(blue, nil)
+		one := func(zone string) *load.Locality { return c.Localities([]load.LocalityID{{Zone: zone}})[0] }
 		for i := range 3000 {
-			l := c.Locality(load.LocalityID{Zone: fmt.Sprint(i)})
+			l := one(fmt.Sprint(i))
 			l.Start()
 			if i != 0 {
-				l.End(end(nil), nil)
+				l.End(end(nil))
 			}
-			c.ReleaseLocality(l)
 		}
-		used := c.Locality(load.LocalityID{Zone: "2999"}) // is in use again
 		for i := range 1500 {
-			c.ReleaseLocality(c.Locality(load.LocalityID{Zone: fmt.Sprint("more", i)}))
+			one(fmt.Sprint("more", i))
 		}
-		used.Start()
+		one("0").Start() // It is there again.
 		localities := takeAfter(s, time.Second)[0].Localities
 		inProgress := 0
 		for _, l := range localities {

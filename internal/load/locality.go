@@ -13,7 +13,8 @@ type LocalityID struct{ Region, Zone, SubZone string }
 
 // Locality counts the RPCs to one locality of a cluster. A nil Locality counts nothing.
 type Locality struct {
-	id LocalityID
+	cluster *Cluster
+	id      LocalityID
 
 	// RPCs in flight are those that were issued and have not ended.
 	issued, succeeded, failed atomic.Uint64
@@ -25,14 +26,13 @@ type Locality struct {
 
 	// The following is guarded by Store.mu.
 
-	users, quiet int
-	reported     Counts
+	round    uint64 // of the cluster that has had the locality last
+	quiet    int    // Takes that have found nothing since
+	reported Counts
 	// reportedElsewhere says that there were RPCs elsewhere at the last report: that they have
 	// ended has to be reported, too.
 	reportedElsewhere bool
 }
-
-func newLocality(id LocalityID) *Locality { return &Locality{id: id} }
 
 // Start counts the start of an RPC.
 func (l *Locality) Start() {
@@ -42,13 +42,12 @@ func (l *Locality) Start() {
 }
 
 // End counts the end of an RPC for which Start was called. The RPC succeeded if it ended with
-// status OK. which selects from the metrics that the backend sent with the end; nil selects
-// none.
-func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
+// status OK.
+func (l *Locality) End(info balancer.DoneInfo) {
 	if l == nil {
 		return
 	}
-	if which != nil {
+	if which := l.cluster.which; which != nil {
 		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
 			l.metrics.add(report, which)
 		}
@@ -63,8 +62,13 @@ func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
 	}
 }
 
+// retired reports whether the cluster does not have the locality any more. The empty one stays until the Release.
+func (l *Locality) retired() bool {
+	return l.round != l.cluster.round && (l.id != LocalityID{} || l.cluster.released)
+}
+
 // SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by
-// PutBack.
+// PutBack, as long as the cluster has the locality.
 func (l *Locality) SetElsewhere(n uint64) { l.elsewhere.Store(n) }
 
 // counts returns the counts since the Locality was made. Ends are counted after their starts
@@ -78,7 +82,7 @@ func (l *Locality) counts() Counts {
 }
 
 // takeReport returns what happened since the last call, nil if nothing did. The metrics of an RPC
-// that ends concurrently may be in the report after that of its end.
+// that ends concurrently may be in the report before that of its end.
 func (l *Locality) takeReport() *LocalityReport {
 	now := l.counts()
 	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
@@ -90,21 +94,15 @@ func (l *Locality) takeReport() *LocalityReport {
 		Failed:     now.Failed - l.reported.Failed,
 		InProgress: now.InProgress,
 	}
-	measured := l.metrics.written.Swap(false)
+	r := l.metrics.take()
+	r.ID, r.Counts = l.id, added
 	elsewhere := l.elsewhere.Load() > 0
 	ended := l.reportedElsewhere && !elsewhere
 	l.reportedElsewhere = elsewhere
-	if added == (Counts{}) && !measured && !ended {
-		l.quiet++
+	if r.empty() && !ended {
 		return nil
 	}
-	l.reported, l.quiet = now, 0
-	r := &LocalityReport{ID: l.id, Counts: added}
-	if measured {
-		l.metrics.moveTo(r)
-	}
-	if r.empty() && !ended { // the metrics were taken last time, just before they were noted
-		return nil
-	}
-	return r
+	l.reported = now
+	found := r // r itself stays on the stack, for the localities without a report
+	return &found
 }

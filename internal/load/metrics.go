@@ -1,10 +1,7 @@
 package load
 
 import (
-	"maps"
-	"math"
-	"runtime"
-	"sync/atomic"
+	"sync"
 
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
 )
@@ -25,148 +22,43 @@ const (
 	MaxName = 256
 )
 
-// metrics sums up the metrics that backends send at the end of RPCs. Writers add to one of two
-// cells, without a lock. The reader directs writers to the other cell, and waits the moment
-// until the first has none, so that a sum and its count are always of the same RPCs.
+// metrics sums up the metrics that backends send at the end of RPCs. Only an RPC that comes with some locks it: decoding them has
+// taken much longer, and sums of atomics that are always of the same RPCs as their counts are no faster.
 type metrics struct {
-	cells [2]cell
-	// current is the index of the cell to add to. Only moveTo changes it.
-	current atomic.Uint32
-	// written is set if there is something to take.
-	written atomic.Bool
-}
-
-type cell struct {
-	// writers counts the goroutines that add to the cell.
-	writers                  atomic.Int64
-	cpu, memory, application sum
-	named                    atomic.Pointer[map[string]*sum]
-	// omitted counts the values beyond MaxNamed and MaxName.
-	omitted atomic.Uint64
-}
-
-// sum is the sum of values, and their number.
-type sum struct {
-	count atomic.Uint64
-	bits  atomic.Uint64 // of the float64
-}
-
-// add adds v, unless the sum would be no finite number any more, whatever follows.
-func (s *sum) add(v float64) {
-	for {
-		old := s.bits.Load()
-		total := math.Float64frombits(old) + v
-		if math.IsNaN(total) || math.IsInf(total, 0) {
-			return
-		}
-		if s.bits.CompareAndSwap(old, math.Float64bits(total)) {
-			s.count.Add(1)
-			return
-		}
-	}
-}
-
-// takeMetric must not be called while values are added.
-func (s *sum) takeMetric() Metric {
-	return Metric{Count: s.count.Swap(0), Sum: math.Float64frombits(s.bits.Swap(0))}
+	mu sync.Mutex
+	// sums has what came since the last report, and no counts of RPCs.
+	sums LocalityReport
 }
 
 // add adds the selected metrics of a backend's report. Fields that a backend does not set count
 // as 0: the message cannot tell the difference.
 func (m *metrics) add(r *orcapb.OrcaLoadReport, which *Metrics) {
-	c := m.enter()
-	defer c.writers.Add(-1)
-	if !m.written.Load() {
-		m.written.Store(true)
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if which.CPU {
-		c.cpu.add(r.GetCpuUtilization())
+		m.sums.CPU = m.sums.CPU.plus(Metric{1, r.GetCpuUtilization()})
 	}
 	if which.Memory {
-		c.memory.add(r.GetMemUtilization())
+		m.sums.Memory = m.sums.Memory.plus(Metric{1, r.GetMemUtilization()})
 	}
 	if which.Application {
-		c.application.add(r.GetApplicationUtilization())
+		m.sums.Application = m.sums.Application.plus(Metric{1, r.GetApplicationUtilization()})
 	}
 	if !which.AllNamed && len(which.Named) == 0 {
 		return
 	}
 	for name, value := range r.GetNamedMetrics() {
 		if _, ok := which.Named[name]; ok || which.AllNamed {
-			c.addNamed(name, value)
+			m.sums.addNamed(name, Metric{1, value})
 		}
 	}
 }
 
-// enter returns the current cell with the caller among its writers.
-func (m *metrics) enter() *cell {
-	for {
-		current := m.current.Load()
-		c := &m.cells[current]
-		c.writers.Add(1)
-		if m.current.Load() == current {
-			return c
-		}
-		c.writers.Add(-1)
-	}
-}
-
-func (c *cell) addNamed(name string, v float64) {
-	for {
-		p := c.named.Load()
-		var named map[string]*sum
-		if p != nil {
-			named = *p
-		}
-		if s := named[name]; s != nil {
-			s.add(v)
-			return
-		}
-		if len(named) >= MaxNamed || len(name) > MaxName {
-			c.omitted.Add(1)
-			return
-		}
-		more := make(map[string]*sum, len(named)+1)
-		maps.Copy(more, named)
-		more[name] = new(sum)
-		c.named.CompareAndSwap(p, &more)
-	}
-}
-
-// moveTo moves what was added since the last call to r.
-func (m *metrics) moveTo(r *LocalityReport) {
-	c := &m.cells[m.current.Load()]
-	m.current.Store(1 - m.current.Load())
-	for c.writers.Load() > 0 {
-		runtime.Gosched()
-	}
-	r.CPU, r.Memory, r.Application = c.cpu.takeMetric(), c.memory.takeMetric(), c.application.takeMetric()
-	r.OmittedMetrics = c.omitted.Swap(0)
-	c.takeNamed(r)
-}
-
-// takeNamed keeps the names that have values, for the next time, and removes the others.
-func (c *cell) takeNamed(r *LocalityReport) {
-	p := c.named.Load()
-	if p == nil {
-		return
-	}
-	r.Named = make(map[string]Metric, len(*p))
-	for name, s := range *p {
-		if m := s.takeMetric(); m.Count > 0 {
-			r.Named[name] = m
-		}
-	}
-	if len(r.Named) == len(*p) {
-		return
-	}
-	if len(r.Named) == 0 {
-		c.named.Store(nil)
-		return
-	}
-	kept := make(map[string]*sum, len(r.Named))
-	for name := range r.Named {
-		kept[name] = (*p)[name]
-	}
-	c.named.Store(&kept)
+// take returns what came since the last call.
+func (m *metrics) take() LocalityReport {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sums := m.sums
+	m.sums = LocalityReport{}
+	return sums
 }

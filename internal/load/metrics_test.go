@@ -47,13 +47,13 @@ func TestBackendMetrics(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *load.Store) {
-				l := s.Use(blue).Locality(east)
+				l := in(s.Use(blue, tc.which))
 				for _, r := range reports {
 					l.Start()
-					l.End(end(r), tc.which)
+					l.End(end(r))
 				}
 				l.Start()
-				l.End(end(nil), tc.which) // a backend that sends no metrics
+				l.End(end(nil)) // a backend that sends no metrics
 				tc.want.ID, tc.want.Counts = east, load.Counts{Issued: 4, Succeeded: 4}
 				want(t, "the report", takeAfter(s, time.Second), report(blue, &tc.want))
 			})
@@ -64,10 +64,10 @@ func TestBackendMetrics(t *testing.T) {
 // A single backend must not make the sums of a locality, or of a management server, meaningless.
 func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
+		l := in(s.Use(blue, &load.Metrics{CPU: true, AllNamed: true}))
 		for _, v := range []float64{1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, 2} {
 			l.Start()
-			l.End(end(&orcapb.OrcaLoadReport{CpuUtilization: v, NamedMetrics: map[string]float64{"key": v}}), &load.Metrics{CPU: true, AllNamed: true})
+			l.End(end(&orcapb.OrcaLoadReport{CpuUtilization: v, NamedMetrics: map[string]float64{"key": v}}))
 		}
 		got := takeAfter(s, time.Second)[0].Localities[0]
 		want := load.Metric{Count: 4, Sum: 2} // 1 is lost beside the largest number, which is taken back
@@ -79,11 +79,10 @@ func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
 // gRFC A64, "LRS Load Report": a report has the metrics since the last one.
 func TestMetricsStartAnewWithEachReport(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
-		which := &load.Metrics{AllNamed: true}
+		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
 		for turn, name := range []string{"a", "a", "a", "b", "b", "b"} {
 			l.Start()
-			l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{name: float64(turn)}}), which)
+			l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{name: float64(turn)}}))
 			got := takeAfter(s, time.Second)[0].Localities[0].Named
 			if diff := gocmp.Diff(map[string]load.Metric{name: {Count: 1, Sum: float64(turn)}}, got); diff != "" {
 				t.Errorf("turn %d (-want +got):\n%s", turn, diff)
@@ -95,11 +94,11 @@ func TestMetricsStartAnewWithEachReport(t *testing.T) {
 // The names of metrics that a backend may invent are bounded.
 func TestNamedMetricsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
+		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
 		invent := func() {
 			for i := range load.MaxNamed + 10 {
 				l.Start()
-				l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{fmt.Sprint(i): 1}}), &load.Metrics{AllNamed: true})
+				l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{fmt.Sprint(i): 1}}))
 			}
 		}
 		invent()
@@ -115,10 +114,10 @@ func TestNamedMetricsAreBounded(t *testing.T) {
 // So is the length of such a name.
 func TestNamesOfMetricsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := s.Use(blue).Locality(east)
+		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
 		longest := strings.Repeat("x", load.MaxName)
 		l.Start()
-		l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{longest: 1, longest + "x": 1}}), &load.Metrics{AllNamed: true})
+		l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{longest: 1, longest + "x": 1}}))
 		r := takeAfter(s, time.Second)[0].Localities[0]
 		if _, ok := r.Named[longest]; !ok || len(r.Named) != 1 || r.OmittedMetrics != 1 {
 			t.Errorf("%d names and %d values omitted, want the shorter name alone", len(r.Named), r.OmittedMetrics)
@@ -132,9 +131,8 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 4000
 	s := load.NewStore(nil)
-	c := s.Use(blue)
-	l := c.Locality(east)
-	which := &load.Metrics{CPU: true, AllNamed: true}
+	c := s.Use(blue, &load.Metrics{CPU: true, AllNamed: true})
+	l := in(c)
 	metrics := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
 	var working sync.WaitGroup
 	for w := range workers {
@@ -143,11 +141,11 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 				l.Start()
 				switch (i + w) % 3 {
 				case 0:
-					l.End(metrics, which)
+					l.End(metrics)
 				case 1:
-					l.End(failed, which)
+					l.End(failed)
 				default:
-					l.End(void, which)
+					l.End(void)
 				}
 				c.Drops("lb").Count()
 			}
@@ -200,12 +198,12 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	s := load.NewStore(nil)
-	l, d := s.Use(blue).Locality(east), s.Use(blue).Drops("lb")
-	which := &load.Metrics{CPU: true, AllNamed: true}
+	c := s.Use(blue, &load.Metrics{CPU: true, AllNamed: true})
+	l, d := in(c), c.Drops("lb")
 	info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
 	if n := testing.AllocsPerRun(1000, func() {
 		l.Start()
-		l.End(info, which)
+		l.End(info)
 		d.Count()
 	}); n != 0 {
 		t.Errorf("an RPC makes %v allocations", n)
@@ -218,13 +216,13 @@ func BenchmarkCount(b *testing.B) {
 		which *load.Metrics
 	}{{"plain", nil}, {"metrics", &load.Metrics{CPU: true, AllNamed: true}}} {
 		b.Run(tc.name, func(b *testing.B) {
-			l := load.NewStore(nil).Use(blue).Locality(east)
+			l := in(load.NewStore(nil).Use(blue, tc.which))
 			info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					l.Start()
-					l.End(info, tc.which)
+					l.End(info)
 				}
 			})
 		})
@@ -238,7 +236,7 @@ func BenchmarkTake(b *testing.B) {
 			s := load.NewStore(nil)
 			var all []*load.Locality
 			for i := range 10_000 {
-				all = append(all, s.Use(load.Key{Cluster: fmt.Sprint("cluster-", i)}).Locality(east))
+				all = append(all, in(s.Use(load.Key{Cluster: fmt.Sprint("cluster-", i)}, nil)))
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,6 +1,9 @@
 package load
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Report is the load of one cluster over an interval.
 type Report struct {
@@ -36,7 +39,14 @@ type Metric struct {
 	Sum   float64
 }
 
-func (m Metric) plus(o Metric) Metric { return Metric{m.Count + o.Count, m.Sum + o.Sum} }
+// plus returns m if the sum would be no finite number any more, whatever follows.
+func (m Metric) plus(o Metric) Metric {
+	sum := m.Sum + o.Sum
+	if math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return m
+	}
+	return Metric{m.Count + o.Count, sum}
+}
 
 func (r *Report) empty() bool { return r.TotalDropped == 0 && len(r.Localities) == 0 }
 
@@ -62,38 +72,49 @@ func (r *Report) merge(earlier *Report) {
 		r.TotalDropped -= n // it is in the total below
 	}
 	r.TotalDropped += earlier.TotalDropped
-	known := make(map[LocalityID]*LocalityReport, len(r.Localities))
-	for _, l := range r.Localities {
-		known[l.ID] = l
-	}
 	for _, e := range earlier.Localities {
-		if l := known[e.ID]; l != nil {
-			l.merge(e)
-			continue
-		}
 		// If it still had RPCs in flight, it would be in r.
 		if e.InProgress = 0; !e.empty() {
-			r.Localities = append(r.Localities, e)
+			r.addLocality(e)
 		}
 	}
 }
 
-func (r *LocalityReport) merge(earlier *LocalityReport) {
-	r.Issued += earlier.Issued
-	r.Succeeded += earlier.Succeeded
-	r.Failed += earlier.Failed
-	r.CPU = r.CPU.plus(earlier.CPU)
-	r.Memory = r.Memory.plus(earlier.Memory)
-	r.Application = r.Application.plus(earlier.Application)
-	r.OmittedMetrics += earlier.OmittedMetrics
-	if len(earlier.Named) > 0 && r.Named == nil {
+// addLocality adds the load of a locality, which r may have already.
+func (r *Report) addLocality(l *LocalityReport) {
+	for _, known := range r.Localities {
+		if known.ID == l.ID {
+			known.merge(l)
+			return
+		}
+	}
+	r.Localities = append(r.Localities, l)
+}
+
+func (r *LocalityReport) merge(other *LocalityReport) {
+	r.InProgress += other.InProgress
+	r.Issued += other.Issued
+	r.Succeeded += other.Succeeded
+	r.Failed += other.Failed
+	r.CPU = r.CPU.plus(other.CPU)
+	r.Memory = r.Memory.plus(other.Memory)
+	r.Application = r.Application.plus(other.Application)
+	r.OmittedMetrics += other.OmittedMetrics
+	for name, m := range other.Named {
+		r.addNamed(name, m)
+	}
+}
+
+func (r *LocalityReport) addNamed(name string, m Metric) {
+	sum, known := r.Named[name]
+	switch {
+	case len(name) > MaxName, !known && len(r.Named) >= MaxNamed:
+		r.OmittedMetrics += m.Count
+		return
+	case r.Named == nil:
 		r.Named = make(map[string]Metric)
 	}
-	for name, m := range earlier.Named {
-		if _, ok := r.Named[name]; !ok && len(r.Named) >= MaxNamed {
-			r.OmittedMetrics += m.Count
-			continue
-		}
-		r.Named[name] = r.Named[name].plus(m)
+	if sum = sum.plus(m); sum.Count > 0 {
+		r.Named[name] = sum
 	}
 }

@@ -88,37 +88,51 @@ func InFlight(target string, f func(k Key, n int64)) {
 	}
 }
 
-// Report is what was counted for one Key, or for several together.
+// Report is what was counted for one Key, or for several together. It encodes as JSON, without the Key.
 type Report struct {
-	Key
-	Started         uint64
-	InFlight        int64
-	Retries, Hedges uint64
+	Key      `json:"-"`
+	Started  uint64 `json:"started"`
+	InFlight int64  `json:"in_flight"`
+	Retries  uint64 `json:"retries"`
+	Hedges   uint64 `json:"hedges"`
 	// Codes are the RPCs that have ended, by code as gRPC's metrics have it.
-	Codes map[string]uint64
-	// Minute sums up the last minute, or what of it was counted: Measured seconds.
-	Minute   Sum
-	Measured int
+	Codes  map[string]uint64 `json:"codes,omitempty"`
+	Minute Minute            `json:"minute"`
 	// Last is the last error, of one in each second, nil for none.
-	Last *Failure
+	Last *Failure `json:"last_error,omitempty"`
 	// FailingSince is when the first failure came after a minute without failures. It is zero if there was none in
 	// the last minute.
-	FailingSince time.Time
+	FailingSince time.Time `json:"-"`
 	// FailedUntil is when the last failure was seen, to a second; zero: there was none in the last minute. EndedSince is how many
 	// RPCs have ended since, of Keys that failed until then.
-	FailedUntil time.Time
-	EndedSince  uint64
+	FailedUntil time.Time `json:"-"`
+	EndedSince  uint64    `json:"-"`
 
 	latency [buckets]uint64
 }
 
-// Sum is a sum of Seconds.
-type Sum struct{ Started, Ended, Failed uint64 }
+// Minute is the last minute, or what of it was counted.
+type Minute struct {
+	Seconds int    `json:"seconds"`
+	Started uint64 `json:"started"`
+	Ended   uint64 `json:"ended"`
+	// Failed is how many of Ended nobody has served, by their codes.
+	Failed uint64 `json:"failed"`
+	// P50 and P99 are the latencies below which half and 99 % of the RPCs were, without those that have failed, nil if there is
+	// none. They are right to a third, which is the width of a bucket.
+	P50 *float64 `json:"p50_ms,omitempty"`
+	P99 *float64 `json:"p99_ms,omitempty"`
+}
 
-func (s *Sum) add(one Second) {
-	s.Started += uint64(one.Started)
-	s.Ended += uint64(one.Ended)
-	s.Failed += uint64(one.Failed)
+// Rate is how many RPCs began in a second.
+func (m *Minute) Rate() float64 { return float64(m.Started) / float64(max(m.Seconds, 1)) }
+
+// Share is the share of RPCs that have failed, 0 if none has ended.
+func (m *Minute) Share() float64 {
+	if m.Ended == 0 {
+		return 0
+	}
+	return float64(m.Failed) / float64(m.Ended)
 }
 
 // Reports returns what was counted for each Key, in no order.
@@ -139,20 +153,22 @@ func (c *Counter) report(measured int) *Report {
 	h := &c.history
 	r := &Report{
 		Key: c.key, Started: c.started.Load(), InFlight: c.inFlight(), Retries: c.retries.Load(), Hedges: c.hedges.Load(),
-		Codes: make(map[string]uint64), Last: c.last.Load(), FailingSince: h.failingSince, Measured: measured,
+		Codes: make(map[string]uint64), Last: c.last.Load(), FailingSince: h.failingSince, Minute: Minute{Seconds: measured},
 	}
 	for i := range c.codes {
 		if n := c.codes[i].Load(); n > 0 {
-			r.Codes[codeName(i)] = n
+			r.Codes[CodeName(i)] = n
 		}
 	}
-	for _, s := range h.seconds {
-		r.Minute.add(s)
-	}
 	ended, failed := c.ended()
-	r.Minute.Started += c.started.Load() - h.started
-	r.Minute.Ended += ended - h.ended
-	r.Minute.Failed += failed - h.failed
+	r.Minute.Started = c.started.Load() - h.started
+	r.Minute.Ended = ended - h.ended
+	r.Minute.Failed = failed - h.failed
+	for _, s := range h.seconds {
+		r.Minute.Started += uint64(s.Started)
+		r.Minute.Ended += uint64(s.Ended)
+		r.Minute.Failed += uint64(s.Failed)
+	}
 	switch {
 	case failed > h.failed:
 		r.FailedUntil = time.Now()
@@ -172,6 +188,7 @@ func (c *Counter) report(measured int) *Report {
 			}
 		}
 	}
+	r.setQuantiles()
 	return r
 }
 
@@ -190,7 +207,7 @@ func (r *Report) Add(x *Report) {
 	r.Minute.Started += x.Minute.Started
 	r.Minute.Ended += x.Minute.Ended
 	r.Minute.Failed += x.Minute.Failed
-	r.Measured = max(r.Measured, x.Measured)
+	r.Minute.Seconds = max(r.Minute.Seconds, x.Minute.Seconds)
 	if x.Last != nil && (r.Last == nil || x.Last.Time.After(r.Last.Time)) {
 		r.Last = x.Last
 	}
@@ -206,27 +223,32 @@ func (r *Report) Add(x *Report) {
 	for i, n := range x.latency {
 		r.latency[i] += n
 	}
+	r.setQuantiles()
 }
 
-// Quantile returns the latency below which a share of the RPCs of about the last minute was, without those that have failed. It
-// reports false if there is none. It is right to a third, which is the width of a bucket.
-func (r *Report) Quantile(share float64) (time.Duration, bool) {
+func (r *Report) setQuantiles() {
 	var all uint64
 	for _, n := range r.latency {
 		all += n
 	}
-	if all == 0 {
-		return 0, false
+	if all > 0 {
+		r.Minute.P50, r.Minute.P99 = r.quantile(0.5*float64(all)), r.quantile(0.99*float64(all))
 	}
-	rank := share * float64(all)
+}
+
+// quantile returns the latency of the RPC with a rank, in milliseconds.
+func (r *Report) quantile(rank float64) *float64 {
+	latency := lowerBound(buckets)
 	for i, n := range r.latency {
 		if rank <= float64(n) && n > 0 {
 			low, high := lowerBound(i), lowerBound(i+1)
-			return low + time.Duration(rank/float64(n)*float64(high-low)), true
+			latency = low + time.Duration(rank/float64(n)*float64(high-low))
+			break
 		}
 		rank -= float64(n)
 	}
-	return lowerBound(buckets), true
+	ms := float64(latency.Microseconds()) / 1000
+	return &ms
 }
 
 // Histories returns the seconds of the last minute, the oldest first, of each of several groups of Keys. They are as

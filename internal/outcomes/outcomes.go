@@ -68,8 +68,8 @@ var ErrPanic = status.Error(codes.Internal, "the code that carries out the RPC p
 // Counter counts the RPCs of one Key. Its methods are safe for concurrent use.
 type Counter struct {
 	key Key
-	// epoch is that of the table that has the Counter. A Counter of another epoch is not read any more.
-	epoch atomic.Uint32
+	// gone: the Counter is not read any more.
+	gone atomic.Bool
 
 	started         atomic.Uint64
 	codes           [other + 1]atomic.Uint64 // RPCs that have ended
@@ -85,9 +85,9 @@ type Counter struct {
 
 // Failure is an error that an RPC ended with.
 type Failure struct {
-	Time time.Time
-	Code string
-	Text string
+	Time time.Time `json:"time"`
+	Code string    `json:"code"`
+	Text string    `json:"text"`
 
 	tick uint64
 }
@@ -102,12 +102,11 @@ type RPC struct {
 // origin is from when durations are taken: time.Since reads one clock, time.Now two.
 var origin = time.Now()
 
-// Epoch returns 0 if nothing is counted. Otherwise it identifies the Counters in use, and they may be used
-// as long as it does not change.
-func Epoch() uint32 { return epoch.Load() }
+// On reports whether anything is counted.
+func On() bool { return on.Load() }
 
-// Of reports whether c is a Counter of an epoch.
-func (c *Counter) Of(epoch uint32) bool { return c.epoch.Load() == epoch }
+// Gone reports whether Find returns another Counter by now.
+func (c *Counter) Gone() bool { return c.gone.Load() }
 
 // Begin counts an RPC that begins. End must follow.
 func (c *Counter) Begin() RPC {
@@ -143,7 +142,7 @@ func (r RPC) End(err error) {
 	}
 	// One text a second is enough.
 	if now, last := ticks.Load(), c.last.Load(); last == nil || last.tick != now {
-		c.last.Store(&Failure{time.Now(), codeName(int(code)), bounds.Text(status.Convert(err).Message(), bounds.ErrorText), now})
+		c.last.Store(&Failure{time.Now(), CodeName(int(code)), bounds.Text(status.Convert(err).Message(), bounds.ErrorText), now})
 	}
 }
 
@@ -171,7 +170,7 @@ func (r RPC) Resent(n int, hedges bool) {
 // Refused counts an RPC of a channel that has no route for it, because there is no configuration for
 // example. err is the status that it ends with.
 func Refused(target string, err error) {
-	if Epoch() != 0 {
+	if On() {
 		Find(Key{Target: target}).Begin().End(err)
 	}
 }
@@ -183,7 +182,8 @@ var codeNames = [other + 1]string{
 	"UNAUTHENTICATED", "other",
 }
 
-func codeName(code int) string { return codeNames[min(code, other)] }
+// CodeName returns the name of a code, "other" for one that gRPC does not know.
+func CodeName(code int) string { return codeNames[min(code, other)] }
 
 // failing are the codes with which an RPC counts as failed: those that say that nobody served it. With the others a
 // server has answered the application, that something does not exist for example.

@@ -58,6 +58,10 @@ func reportOf(t *testing.T, k Key) *Report {
 	return nil
 }
 
+func same(m Minute, started, ended, failed uint64) bool {
+	return m.Started == started && m.Ended == ended && m.Failed == failed
+}
+
 func failure(code codes.Code) error { return status.Error(code, "because of "+code.String()) }
 
 func TestWhatIsCounted(t *testing.T) {
@@ -85,7 +89,7 @@ func TestWhatIsCounted(t *testing.T) {
 			t.Errorf("the report is %+v, want codes %v, 14 started and 1 in flight", r, want)
 		}
 		// NOT_FOUND is an answer.
-		if r.Minute != (Sum{14, 13, 3}) {
+		if !same(r.Minute, 14, 13, 3) {
 			t.Errorf("the last minute is %+v", r.Minute)
 		}
 		if r.Last == nil || r.Last.Code != "UNAVAILABLE" || r.Last.Text != "because of Unavailable" {
@@ -93,7 +97,7 @@ func TestWhatIsCounted(t *testing.T) {
 		}
 		time.Sleep(second)
 		rpc(k, 0, failure(codes.Internal))
-		if r = reportOf(t, k); r.Last.Code != "INTERNAL" || r.Measured != 1 || r.FailingSince.IsZero() {
+		if r = reportOf(t, k); r.Last.Code != "INTERNAL" || r.Minute.Seconds != 1 || r.FailingSince.IsZero() {
 			t.Errorf("a second later the report is %+v with the error %+v", r, r.Last)
 		}
 	})
@@ -103,7 +107,7 @@ func TestTheLastMinute(t *testing.T) {
 	looking(t, func(t *testing.T) {
 		k, other := Key{"t", "r", "c"}, Key{"t", "r2", "c"}
 		rpc(k, 0, failure(codes.Unavailable))
-		if _, ok := reportOf(t, k).Quantile(0.5); ok {
+		if reportOf(t, k).Minute.P50 != nil {
 			t.Error("the latency of a failure is told as that of RPCs that work")
 		}
 		Find(other)
@@ -125,8 +129,8 @@ func TestTheLastMinute(t *testing.T) {
 			t.Errorf("the history is %v", h)
 		}
 		r := reportOf(t, k)
-		if r.Minute != (Sum{31, 31, 1}) || r.Measured != 31 || r.FailingSince.IsZero() {
-			t.Errorf("the minute is %+v of %d seconds, failing since %v", r.Minute, r.Measured, r.FailingSince)
+		if !same(r.Minute, 31, 31, 1) || r.Minute.Seconds != 31 || r.FailingSince.IsZero() {
+			t.Errorf("the minute is %+v of %d seconds, failing since %v", r.Minute, r.Minute.Seconds, r.FailingSince)
 		}
 		if ago := time.Since(r.FailedUntil); ago < 29*second || ago > 31*second || r.EndedSince != 30 {
 			t.Errorf("the last failure was %v ago, %d RPCs have ended since; want 30 s and 30", ago, r.EndedSince)
@@ -135,12 +139,12 @@ func TestTheLastMinute(t *testing.T) {
 			t.Errorf("without a failure: until %v, %d since", r.FailedUntil, r.EndedSince)
 		}
 		r.Add(reportOf(t, other))
-		if r.Minute != (Sum{61, 61, 1}) || r.Codes["OK"] != 60 || r.Codes["UNAVAILABLE"] != 1 {
+		if !same(r.Minute, 61, 61, 1) || r.Codes["OK"] != 60 || r.Codes["UNAVAILABLE"] != 1 {
 			t.Errorf("both are %+v", r)
 		}
 		time.Sleep(Seconds * second)
 		r = reportOf(t, k)
-		if _, ok := r.Quantile(0.5); ok || r.Minute != (Sum{}) || r.Measured != Seconds || !r.FailingSince.IsZero() || r.Started != 31 {
+		if r.Minute.P50 != nil || !same(r.Minute, 0, 0, 0) || r.Minute.Seconds != Seconds || !r.FailingSince.IsZero() || r.Started != 31 {
 			t.Errorf("a minute later: %+v", r)
 		}
 		if h := history(); len(h) != Seconds || h[0] != (Second{}) {
@@ -167,18 +171,17 @@ func TestQuantiles(t *testing.T) {
 			time.Sleep(second)
 		}
 		r := reportOf(t, k)
-		for share, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.99: time.Second} {
-			if got, ok := r.Quantile(share); !ok || got < want*2/3 || got > want*3/2 {
-				t.Errorf("quantile %v is %v, want about %v", share, got, want)
-			}
+		about := func(ms *float64, want float64) bool { return ms != nil && *ms >= want*2/3 && *ms <= want*3/2 }
+		if !about(r.Minute.P50, 10) || !about(r.Minute.P99, 1000) {
+			t.Errorf("the minute is %+v, want quantiles of about 10 ms and 1 s", r.Minute)
 		}
 		time.Sleep(45 * time.Second)
 		for range 200 {
 			rpc(k, 100*time.Microsecond, nil)
 		}
 		time.Sleep(20 * time.Second)
-		if got, _ := reportOf(t, k).Quantile(0.999); got > 200*time.Microsecond {
-			t.Errorf("the slow RPCs of over a minute ago still count: %v", got)
+		if got := reportOf(t, k).Minute.P99; got == nil || *got > 0.2 {
+			t.Errorf("the slow RPCs of over a minute ago still count: %v ms", got)
 		}
 	})
 }
@@ -204,18 +207,17 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 			time.Sleep(linger / 2)
 			Look()
 		}
-		before := Epoch()
-		if before == 0 || !c.Of(before) {
+		if !On() || c.Gone() {
 			t.Fatal("counting has ended although somebody looks")
 		}
 		time.Sleep(linger + 2*second)
 		Refused("looks", failure(codes.Unavailable))
 		InFlight("looks", func(Key, int64) { t.Error("an RPC is in flight although nobody looks") })
-		if Epoch() != 0 || len(Reports()) > 0 {
+		if On() || len(Reports()) > 0 {
 			t.Error("counting goes on although nobody looks")
 		}
 		r := Find(k).Begin() // as an RPC that has met the end
-		if since := Look(); since != time.Now() || Epoch() == before || c.Of(Epoch()) || len(Reports()) > 0 {
+		if since := Look(); since != time.Now() || !c.Gone() || len(Reports()) > 0 {
 			t.Error("counting does not begin again")
 		}
 		r.End(nil)
@@ -224,8 +226,8 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 			t.Errorf("an RPC without a configuration is not counted: %+v", r)
 		}
 		time.Sleep(5*second + second/2)
-		if r := reportOf(t, k); r.Measured != 5 {
-			t.Errorf("%d seconds are measured, want 5: more than one timer ticks, or none", r.Measured)
+		if r := reportOf(t, k); r.Minute.Seconds != 5 {
+			t.Errorf("%d seconds are measured, want 5: more than one timer ticks, or none", r.Minute.Seconds)
 		}
 	})
 }
@@ -250,7 +252,7 @@ func TestKindsAreBounded(t *testing.T) {
 			kept.Begin().End(nil)
 		}
 		time.Sleep(120 * second)
-		if n := len(Reports()); n != 2 || Find(kind(0)) != kept || !kept.Of(Epoch()) || late.Of(Epoch()) {
+		if n := len(Reports()); n != 2 || Find(kind(0)) != kept || kept.Gone() || !late.Gone() {
 			t.Errorf("%d kinds are left of which 2 are in use, the one in use is kept: %v", n, Find(kind(0)) == kept)
 		}
 		again := Find(kind(maxKinds + 1))

@@ -20,9 +20,9 @@ const (
 // maxKinds is how many Counters there are. Tests have fewer.
 var maxKinds = bounds.OutcomeKinds
 
-// epoch is that of the table, or 0 while nothing is counted. ticks counts the seconds of counting.
+// on says that RPCs are counted. ticks counts the seconds of counting.
 var (
-	epoch atomic.Uint32
+	on    atomic.Bool
 	ticks atomic.Uint64
 )
 
@@ -33,7 +33,6 @@ var table struct {
 	mu       sync.Mutex
 	byTarget map[string][]*Counter // the same; slices only grow, so that they are read without the lock
 	size     int
-	epoch    uint32 // the last one
 	since    time.Time
 	until    time.Time // counting ends; zero: never
 	// chain identifies the timers that tick, of which the last has fired at ticked.
@@ -53,18 +52,17 @@ func Keep() { turnOn(time.Time{}) }
 func turnOn(until time.Time) time.Time {
 	table.mu.Lock()
 	defer table.mu.Unlock()
-	on := epoch.Load() != 0
-	if !on || !table.until.IsZero() {
+	before := on.Load()
+	if !before || !table.until.IsZero() {
 		table.until = until
 	}
 	now := time.Now()
-	if !on {
+	if !before {
 		table.since, table.begun = now, ticks.Load()
-		table.epoch++
-		epoch.Store(table.epoch)
+		on.Store(true)
 	}
 	// A chain that has not ticked for long has ended: with the test whose time it followed, for example.
-	if late := now.Sub(table.ticked); !on || late > 3*second || late < 0 {
+	if late := now.Sub(table.ticked); !before || late > 3*second || late < 0 {
 		table.chain++
 		table.ticked = now
 		startTimer(table.chain)
@@ -83,8 +81,10 @@ func tick(chain uint64) {
 	}
 	now := time.Now()
 	if !table.until.IsZero() && now.After(table.until) {
-		epoch.Store(0)
-		table.byKey.Clear()
+		on.Store(false)
+		for k := range table.byKey.Range {
+			drop(k)
+		}
 		table.byTarget, table.size = nil, 0
 		return
 	}
@@ -96,33 +96,39 @@ func tick(chain uint64) {
 		c := v.(*Counter)
 		c.take(n, now)
 		if forget && n-c.history.active > forgetAfter && c.inFlight() == 0 {
-			table.byKey.Delete(k)
+			drop(k)
 			forgotten++
 		}
 	}
 	if forgotten > 0 {
 		// The others may get Counters of their own again.
-		if _, ok := table.byKey.LoadAndDelete(others); ok {
+		if drop(others) {
 			forgotten++
 		}
 		table.size -= forgotten
-		table.epoch++
 		table.byTarget = make(map[string][]*Counter)
 		for _, v := range table.byKey.Range {
 			c := v.(*Counter)
-			c.epoch.Store(table.epoch)
 			table.byTarget[c.key.Target] = append(table.byTarget[c.key.Target], c)
 		}
-		epoch.Store(table.epoch)
 	}
 	startTimer(chain)
+}
+
+// drop removes a Counter, and reports whether there is one.
+func drop(key any) bool {
+	c, ok := table.byKey.LoadAndDelete(key)
+	if ok {
+		c.(*Counter).gone.Store(true)
+	}
+	return ok
 }
 
 // others is the Key of those for which there is no room.
 var others = Key{Others, Others, Others}
 
 // Find returns the Counter of a Key, a new one if there is none and there is room for one. Those who count keep it
-// as long as its epoch is the one in use, as Find is no part of the way of every RPC.
+// until it is gone, as Find is no part of the way of every RPC.
 func Find(k Key) *Counter {
 	if c, ok := table.byKey.Load(k); ok {
 		return c.(*Counter)
@@ -137,16 +143,17 @@ func Find(k Key) *Counter {
 	}
 	k = Key{strings.Clone(k.Target), strings.Clone(k.Route), strings.Clone(k.Cluster)}
 	c := &Counter{key: k}
-	c.epoch.Store(table.epoch)
 	c.history.active = ticks.Load()
 	// While nothing is counted the Counter is not kept: an RPC has met the end of counting.
-	if epoch.Load() != 0 {
-		if table.byTarget == nil {
-			table.byTarget = make(map[string][]*Counter)
-		}
-		table.byKey.Store(k, c)
-		table.byTarget[k.Target] = append(table.byTarget[k.Target], c)
-		table.size++
+	if !on.Load() {
+		c.gone.Store(true)
+		return c
 	}
+	if table.byTarget == nil {
+		table.byTarget = make(map[string][]*Counter)
+	}
+	table.byKey.Store(k, c)
+	table.byTarget[k.Target] = append(table.byTarget[k.Target], c)
+	table.size++
 	return c
 }

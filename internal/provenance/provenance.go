@@ -4,6 +4,8 @@
 package provenance
 
 import (
+	"cmp"
+
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -48,4 +50,13 @@ func Of(m *corepb.Metadata) map[string]string {
 		}
 	}
 	return parts
+}
+
+// At returns the place of the first of the parts that has one, or "".
+func At(m *corepb.Metadata, parts ...string) (at string) {
+	places := Of(m)
+	for _, part := range parts {
+		at = cmp.Or(at, places[part])
+	}
+	return at
 }

@@ -1,5 +1,5 @@
 // Package refpool shares values by key. A value is made for its first holder and closed after
-// its last. Clients, constraint wrappers and DNS look-ups are shared in this way.
+// its last. Clients and constraint wrappers are shared in this way.
 package refpool
 
 import "sync"

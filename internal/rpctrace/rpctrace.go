@@ -15,18 +15,19 @@ type Trace struct {
 	Routed          func(Route)
 	FilterStarted   func(Filter)
 	FilterEnded     func(Filter)
+	FilterDecided   func(Filter)
 	Picked          func(Pick)
 	AttemptEnded    func(Attempt)
 	Retried         func(Retry)
 	Mirrored        func(Mirror)
 
-	// filters, in a Trace of a context: one of its hooks for filters does something.
+	// filters, in a Trace of a context: one of its hooks for the start and the end of filters does something.
 	filters bool
 	// observer of the RPC, or nil; see Observed.
 	observer Observer
 }
 
-// SeesFilters reports whether a Trace of a context has hooks for HTTP filters, which are
+// SeesFilters reports whether a Trace of a context has hooks for the start or the end of HTTP filters, which are
 // otherwise left as they are.
 func SeesFilters(t *Trace) bool { return t.filters }
 
@@ -52,8 +53,9 @@ type Route struct {
 type Filter struct {
 	Name     string // HttpFilter.name
 	PassedOn bool   // the filter has passed the RPC on; false in FilterStarted
-	Err      error  // what the filter or a later one failed the RPC with, or nil
+	Err      error  // what the filter or a later one failed the RPC with, or why it was decided so, or nil
 	Duration time.Duration
+	Decision string // in FilterDecided only
 }
 
 // Pick is the choice of an endpoint for an attempt.
@@ -123,6 +125,7 @@ func joined(t, old *Trace) *Trace {
 		Routed:          both(t.Routed, old.Routed),
 		FilterStarted:   both(t.FilterStarted, old.FilterStarted),
 		FilterEnded:     both(t.FilterEnded, old.FilterEnded),
+		FilterDecided:   both(t.FilterDecided, old.FilterDecided),
 		Picked:          both(t.Picked, old.Picked),
 		AttemptEnded:    both(t.AttemptEnded, old.AttemptEnded),
 		Retried:         both(t.Retried, old.Retried),

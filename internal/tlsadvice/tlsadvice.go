@@ -1,15 +1,30 @@
-// Package tlsadvice tells by the errors of connections that a server probably wants TLS, or a certificate, of a client that does
-// not offer it.
+// Package tlsadvice words the errors of connections, and tells by them that a server probably wants TLS, or a certificate, of a
+// client that does not offer it.
 //
 // A server with TLS closes a connection in plaintext without a word. So does a server that restarts, or a proxy before one that
 // is down; but a server that wants TLS never does anything else. What to do about it depends on who decides on the security of the
 // connection, and is for the caller to say.
 package tlsadvice
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // enough is how many attempts in a row have to end before the server has spoken.
 const enough = 3
+
+// Reason returns the text of an error without what gRPC puts around the reason why a connection failed.
+func Reason(text string) string {
+	before, after, _ := strings.Cut(text, "connection error: desc = ")
+	quoted, err := strconv.QuotedPrefix(after)
+	if err != nil {
+		return text
+	}
+	reason, _ := strconv.Unquote(quoted) // which it is
+	reason = strings.TrimPrefix(strings.TrimPrefix(reason, "transport: "), "Error while dialing: ")
+	return before + reason + after[len(quoted):]
+}
 
 // Server is what connections in plaintext, or without a certificate, have shown of one server. The zero Server has had none. It is
 // not safe for concurrent use.

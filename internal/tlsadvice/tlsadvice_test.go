@@ -6,6 +6,20 @@ import (
 	"testing"
 )
 
+func TestReason(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"ejected": "ejected",
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                       "dial tcp 127.0.0.1:1: connect: connection refused",
+		`connection error: desc = "error reading server preface: EOF"`:                                                                                       "error reading server preface: EOF",
+		`late; last: connection error: desc = "transport: authentication handshake failed: TLS of cluster \"c\": no", received prior goaway: code: NO_ERROR`: `late; last: authentication handshake failed: TLS of cluster "c": no, received prior goaway: code: NO_ERROR`,
+	} {
+		if got := Reason(text); got != want {
+			t.Errorf("Reason of %s: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestServer(t *testing.T) {
 	t.Parallel()
 	const wantsTLS, wantsCertificate = "as one does that wants TLS or mTLS", "wants a certificate of the client"

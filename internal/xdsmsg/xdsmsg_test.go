@@ -4,14 +4,8 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
-	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
@@ -51,65 +45,4 @@ func TestMessagesAreValid(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestListener_EndsWithTheRouter(t *testing.T) {
-	t.Parallel()
-	fault := xdsmsg.Filter("fault", &faultpb.HTTPFault{})
-	for name, l := range map[string]*listenerpb.Listener{
-		"default": xdsmsg.DefaultListener("l", "routes", fault),
-		"inline":  xdsmsg.InlineListener("l", &routepb.RouteConfiguration{Name: "routes"}, fault),
-	} {
-		var manager hcmpb.HttpConnectionManager
-		if err := l.GetApiListener().GetApiListener().UnmarshalTo(&manager); err != nil {
-			t.Fatal(err)
-		}
-		filters := manager.GetHttpFilters()
-		if len(filters) != 2 || filters[0].GetName() != "fault" || filters[1].GetName() != "router" {
-			t.Errorf("%s: filters %v", name, filters)
-		}
-		if manager.GetRds().GetRouteConfigName()+manager.GetRouteConfig().GetName() != "routes" {
-			t.Errorf("%s: routes %v", name, &manager)
-		}
-	}
-}
-
-func TestEndpoints_Fields(t *testing.T) {
-	t.Parallel()
-	got := xdsmsg.Endpoints("c", xdsmsg.Locality{
-		Region: "r", Zone: "z", SubZone: "s", Weight: 5, Priority: 2,
-		Endpoints: []xdsmsg.Endpoint{{Addr: "127.0.0.1:80", Health: corepb.HealthStatus_DRAINING, Weight: 7}, {Addr: "nonsense"}},
-	})
-	l := got.GetEndpoints()[0]
-	if l.GetLocality().String() != (&corepb.Locality{Region: "r", Zone: "z", SubZone: "s"}).String() ||
-		l.GetLoadBalancingWeight().GetValue() != 5 || l.GetPriority() != 2 {
-		t.Errorf("locality: %v", l)
-	}
-	endpoints := l.GetLbEndpoints()
-	first := func(e *endpointpb.LbEndpoint) *corepb.SocketAddress {
-		return e.GetEndpoint().GetAddress().GetSocketAddress()
-	}
-	if a := first(endpoints[0]); a.GetAddress() != "127.0.0.1" || a.GetPortValue() != 80 {
-		t.Errorf("address: %v", a)
-	}
-	if endpoints[0].GetHealthStatus() != corepb.HealthStatus_DRAINING || endpoints[0].GetLoadBalancingWeight().GetValue() != 7 {
-		t.Errorf("endpoint: %v", endpoints[0])
-	}
-	if a := first(endpoints[1]); a.GetAddress() != "nonsense" || a.GetPortValue() != 0 || endpoints[1].GetLoadBalancingWeight() != nil {
-		t.Errorf("endpoint: %v", endpoints[1])
-	}
-}
-
-func TestWith(t *testing.T) {
-	t.Parallel()
-	c := xdsmsg.With(xdsmsg.EDSCluster("c", ""), `alt_stat_name: %q circuit_breakers { thresholds { max_requests { value: %d } } }`, "s", 3)
-	if c.GetName() != "c" || c.GetAltStatName() != "s" || c.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests().GetValue() != 3 {
-		t.Errorf("the cluster is %v", c)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("an unknown field is accepted")
-		}
-	}()
-	xdsmsg.With(c, "no_such_field: 1")
 }

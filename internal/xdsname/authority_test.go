@@ -1,9 +1,6 @@
 package xdsname
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 // The functions that write a name or compare authorities agree with Parse. In an
 // authority "!" is written as it is; url.PathEscape makes %21 of it.
@@ -74,41 +71,6 @@ func TestSpellingsOfAnAuthority(t *testing.T) {
 			if HasAuthority(name, authority) {
 				t.Errorf("HasAuthority(%q, %q) = true", name, authority)
 			}
-		}
-	}
-}
-
-func TestCanonical(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"xdstp://a%21b/T/dir/x?b=1&a=2": "xdstp://a!b/T/dir/x?a=2&b=1",
-		"xdstp://a/T/%2A":               "xdstp://a/T/*",
-		"xdstp://a/T/%zz":               "xdstp://a/T/%zz",
-		"xdstp://a/T/x#alt=y":           "xdstp://a/T/x#alt=y",
-		"a%21b":                         "a%21b",
-		"*":                             "*",
-		"":                              "",
-	} {
-		if got := Canonical(name); got != want {
-			t.Errorf("Canonical(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
-func TestCollectionOf(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"xdstp://a/T/x":           "xdstp://a/T/*",
-		"xdstp://a/T/dir/x?k=v/w": "xdstp://a/T/dir/*?k=v/w",
-		"xdstp://a/T/dir/*":       "xdstp://a/T/dir/*",
-		"xdstp:///T/dir/":         "xdstp:///T/dir/*",
-	} {
-		got := CollectionOf(name)
-		if got != want {
-			t.Errorf("CollectionOf(%q) = %q, want %q", name, got, want)
-		}
-		if !IsCollection(got) || IsCollection(name) != strings.HasSuffix(name, "/*") {
-			t.Errorf("IsCollection(%q) = %t, of %q %t", name, IsCollection(name), got, IsCollection(got))
 		}
 	}
 }

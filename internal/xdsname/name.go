@@ -342,3 +342,6 @@ func encode(part namePart, text string) string {
 	}
 	return b.String()
 }
+
+// PluginPrefix starts the name that routes have for the clusters that a cluster specifier plugin chooses from.
+const PluginPrefix = "cluster_specifier_plugin:"

@@ -1,147 +1,82 @@
-package xdsname
+package xdsname_test
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
 
-// xRFC TP1, "Normalization": names are equal if their parts are, whatever the
-// order of context parameters. gRFC A47, "Resource Cache": context parameters are
-// sorted by key; of duplicates the last counts.
-func TestEqualNamesHaveOneSpelling(t *testing.T) {
+// TestNames reads testdata/names.txt, which describes its lines.
+func TestNames(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name      string
-		canonical string
-		spellings []string
-	}{
-		{
-			"order of context parameters", "xdstp://a/T/id?a=1&b=2&c=3",
-			[]string{"xdstp://a/T/id?c=3&b=2&a=1", "xdstp://a/T/id?b=2&c=3&a=1", "xdstp://a/T/id?&a=1&&b=2&c=3&"},
-		},
-		{
-			"duplicate context parameters", "xdstp://a/T/id?a=1&b=2",
-			[]string{"xdstp://a/T/id?b=2&a=7&a=1", "xdstp://a/T/id?a=7&b=2&%61=1"},
-		},
-		{
-			"parameters without a value", "xdstp://a/T/id?a=&b=2",
-			[]string{"xdstp://a/T/id?b=2&a", "xdstp://a/T/id?a&b=2"},
-		},
-		{"no context parameters", "xdstp://a/T/id", []string{"xdstp://a/T/id?", "xdstp://a/T/id?&"}},
-		{
-			"escapes without need", "xdstp://a.b/T/some/id?k=v",
-			[]string{"xdstp://%61.b/T/some/id?k=v", "xdstp://a%2eb/%54/some%2Fid?%6b=%76", "xdstp://a%2Eb/T/some%2fid?k=v"},
-		},
-		{
-			"escapes in need", "xdstp://a%20b/T/%25%3F%23%5B%20/%C3%A9?k%26=%3D%20%23",
-			[]string{"xdstp://a b/T/%25%3f%23[ /é?k%26=%3d %23", "xdstp://a%20b/T/%25%3F%23%5B%20/%c3%a9?k%26=%3D%20%23"},
-		},
-		{
-			"characters that need no escape", "xdstp://[::1]:8080/T/a:@!$&'()*+,;=-._~/b?k/?:@=!$'()*+,;-._~/?",
-			[]string{"xdstp://%5B::1%5D:8080/T/a%3A%40%21%24%26%27%28%29%2A%2B%2C%3B%3D-._~/b?k%2F%3F:@=%21$'()*+,;-._~/?"},
-		},
-		{"sorted as they are read, not as they are written", "xdstp://a/T/id?%20=1&!=2&a=3", []string{"xdstp://a/T/id?!=2&%20=1&a=3"}},
-		{"no authority", "xdstp:///T/id", []string{"xdstp:/T/id"}},
-		{"a collection", "xdstp://a/T/dir/*?k=v", []string{"xdstp://a/T/dir/%2A?k=v"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			for _, spelling := range append(test.spellings, test.canonical) {
-				n, err := Parse(spelling)
-				if err != nil || n.Text != test.canonical {
-					t.Errorf("%s is %q, %v, want %q", spelling, n.Text, err, test.canonical)
-				}
-			}
-		})
+	const file = "testdata/names.txt"
+	var got []string
+	for line := range strings.SplitSeq(golden.Read(t, file), "\n") {
+		line, _, _ = strings.Cut(line, " -> ")
+		if line == "" || strings.HasPrefix(line, "# ") {
+			got = append(got, line)
+			continue
+		}
+		name := line
+		if unquoted, err := strconv.Unquote(line); err == nil {
+			name = unquoted
+		}
+		got = append(got, line+" -> "+said(t, name))
 	}
+	golden.Check(t, file, strings.Join(got, "\n"))
 }
 
-// xRFC TP1, "Normalization": names differ if a part does.
-func TestDifferentNamesStayDifferent(t *testing.T) {
-	t.Parallel()
-	names := []string{
-		"a", "xdstp", "XDSTP://a/T/id", "%61", // old-style, untouched
-		"xdstp:///T/id", "xdstp://a/T/id", "xdstp://A/T/id", "xdstp://a/t/id", "xdstp://a/T/ID", "xdstp://a/T/id/",
-		"xdstp://a/T%2Fid/id", "xdstp://a/T/id?k=v", "xdstp://a/T/id?k=V", "xdstp://a/T/id?K=v", "xdstp://a/T/id?k=v&l=",
-		"xdstp://a/T/id?k=v%26l=", "xdstp://a/T/id%3Fk=v", "xdstp://a/T/id%2520", "xdstp://a/T/id%20", "xdstp://a/T/id+",
-		"xdstp://a/T/../id", "xdstp://a/T//id",
-	}
-	seen := make(map[string]string)
-	for _, name := range names {
-		n, err := Parse(name)
+// said returns what is said of a line.
+func said(t *testing.T, line string) string {
+	if name, ok := strings.CutPrefix(line, "type "); ok {
+		known, err := xdsname.CheckType(name)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			return err.Error()
 		}
-		if other, ok := seen[n.Text]; ok {
-			t.Errorf("%s and %s are both %s", name, other, n.Text)
-		}
-		seen[n.Text] = name
+		return map[bool]string{true: "known", false: "unknown"}[known]
 	}
+	if name, ok := strings.CutPrefix(line, "map "); ok {
+		if err := xdsname.CheckConstraintsMap(name); err != nil {
+			return err.Error()
+		}
+		return "good"
+	}
+	n, err := xdsname.Parse(line)
+	if err != nil {
+		xdstest.Equal(t, "canonical form of what is no name", line, xdsname.Canonical(line))
+		return err.Error()
+	}
+	xdstest.Equal(t, "canonical form", n.Text, xdsname.Canonical(line))
+	authority, newStyle := xdsname.Authority(line)
+	if newStyle != n.NewStyle || authority != n.Authority || xdsname.HasAuthority(n.Text, authority) != newStyle {
+		t.Errorf("%s: the authority is %q, %v, and to Parse %q", line, authority, newStyle, n.Authority)
+	}
+	if !n.NewStyle {
+		return n.Text
+	}
+	text := n.Text + ", of " + strconv.Quote(n.Authority) + ", a " + n.Type + ", in " + xdsname.CollectionOf(n.Text)
+	if xdsname.IsCollection(n.Text) {
+		text += ", a collection"
+	}
+	return text
 }
 
-func TestPartsOfAName(t *testing.T) {
+func TestLongNames(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name string
-		want Name
-		glob bool
-	}{
-		{"old/*", Name{Text: "old/*"}, false},
-		{"xdstp:///T/id", Name{"xdstp:///T/id", true, "", "T"}, false},
-		{"xdstp://a%20b/x.T/id?k=/*", Name{"xdstp://a%20b/x.T/id?k=/*", true, "a b", "x.T"}, false},
-		{"xdstp://a/x.T/*", Name{"xdstp://a/x.T/*", true, "a", "x.T"}, true},
-		{"xdstp://a/x.T/dir/*?k=v", Name{"xdstp://a/x.T/dir/*?k=v", true, "a", "x.T"}, true},
-		{"xdstp://a/x.T/dir*", Name{"xdstp://a/x.T/dir*", true, "a", "x.T"}, false},
-	} {
-		n, err := Parse(test.name)
-		if err != nil || n != test.want || IsCollection(n.Text) != test.glob {
-			t.Errorf("%s is %+v, %v, glob %v, want %+v, %v", test.name, n, err, IsCollection(n.Text), test.want, test.glob)
+	// The second one is too long when it is escaped.
+	for _, name := range []string{strings.Repeat("a", xdsname.MaxLength+1), "xdstp://a/T/" + strings.Repeat(" ", xdsname.MaxLength/2)} {
+		if _, err := xdsname.Parse(name); err == nil || !strings.Contains(err.Error(), "longer than 8192 bytes") {
+			t.Errorf("got error %v", err)
 		}
 	}
-}
-
-// A name that a server could only misunderstand is refused, and the error says
-// what is wrong with it: all of it.
-func TestMalformedNames(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ given, name, want string }{
-		{"nothing", "", "a resource needs a name"},
-		{"the wildcard", "*", `"*" asks for every resource`},
-		{"an old-style name that is no UTF-8", "\xff", "not valid UTF-8"},
-		{"an old-style name without end", strings.Repeat("a", MaxLength+1), "longer than 8192 bytes"},
-		{"a name that escapes make too long", "xdstp://a/T/" + strings.Repeat(" ", MaxLength/2), "longer than 8192 bytes"},
-		{"no slashes", "xdstp:id", "found no //"},
-		{"an authority alone", "xdstp://a", "found no type"},
-		{"no type", "xdstp://a//id", "found no type"},
-		{"no id", "xdstp://a/T", "found no id"},
-		{"an empty id", "xdstp://a/T/?k=v", "found no id"},
-		{"a cut escape", "xdstp://a/T/%4", `id: invalid URL escape "%4"`},
-		{"a false escape", "xdstp://a/T/id?k=%GG", `context parameters: invalid URL escape "%GG"`},
-		{"raw bytes that are no UTF-8", "xdstp://a/T/\xff", "id: not valid UTF-8"},
-		{"escapes that are no UTF-8", "xdstp://%C3/T/id", "authority: not valid UTF-8"},
-		{"half a surrogate", "xdstp://a/T/%ED%A0%80", "id: not valid UTF-8"},
-		{"an overlong character", "xdstp://a/T/%C0%AF", "id: not valid UTF-8"},
-		{"a parameter without a key", "xdstp://a/T/id?=v", "there is one without a key"},
-		{"several faults", "xdstp://%zz/%C3/%4?=v", `authority: invalid URL escape "%zz"; type: not valid UTF-8; id: invalid URL escape "%4"; context parameters: there is one without a key`},
-		// xRFC TP1, "URI-based xDS resource names": directives belong to
-		// locators; gRFC A47, "Background": alt is not supported.
-		{"an alternative", "xdstp://a/T/id#alt=xdstp://b/T/id", "alt is not supported"},
-		{"an entry", "xdstp://a/T/id#entry=x", "entry is not supported"},
-		{"both", "xdstp://a/T/id#entry=x,alt=xdstp://b/T/id", "entry is not supported"},
-		{"an unknown directive", "xdstp://a/T/id#go=there", `the directive "go" is unknown`},
-		{"an empty fragment", "xdstp://a/T/id#", "no # and no directives"},
-	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
-			n, err := Parse(test.name)
-			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
-				t.Fatalf("got %+v, %v, want an error with %q in it", n, err, test.want)
-			}
-			if got := Canonical(test.name); got != test.name {
-				t.Errorf("Canonical makes %q of what is no name", got)
-			}
-		})
+	const want = `…", which is the type of no resource; did you mean "envoy.config.cluster.v3.Cluster"?`
+	if _, err := xdsname.CheckType("envoy." + strings.Repeat("x", 10_000) + ".Cluster"); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got error %v", err)
 	}
 }
 
@@ -154,7 +89,7 @@ func TestCanonicalNamesCostNothing(t *testing.T) {
 		"xdstp://xds.example.com/envoy.config.listener.v3.Listener/a%20%C3%A9%25?env=%F0%9F%98%80",
 	} {
 		if n := testing.AllocsPerRun(100, func() {
-			if parsed, err := Parse(name); err != nil || parsed.Text != name {
+			if parsed, err := xdsname.Parse(name); err != nil || parsed.Text != name {
 				t.Fatalf("%s: %+v, %v", name, parsed, err)
 			}
 		}); n > 0 {
@@ -171,18 +106,18 @@ func FuzzName(f *testing.F) {
 		f.Add(name, uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, name string, turn uint8) {
-		n, err := Parse(name)
+		n, err := xdsname.Parse(name)
 		if err != nil {
-			if len(err.Error()) > MaxLength {
+			if len(err.Error()) > xdsname.MaxLength {
 				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
 			return
 		}
-		again, err := Parse(n.Text)
+		again, err := xdsname.Parse(n.Text)
 		if err != nil || again != n {
 			t.Fatalf("%q is %+v, which is %+v, %v", name, n, again, err)
 		}
-		if len(n.Text) > MaxLength {
+		if len(n.Text) > xdsname.MaxLength {
 			t.Errorf("a name of %d bytes", len(n.Text))
 		}
 		if !n.NewStyle {
@@ -191,8 +126,8 @@ func FuzzName(f *testing.F) {
 			}
 			return
 		}
-		if equal := respell(n.Text, int(turn)); len(equal) <= MaxLength {
-			if same, err := Parse(equal); err != nil || same != n {
+		if equal := respell(n.Text, int(turn)); len(equal) <= xdsname.MaxLength {
+			if same, err := xdsname.Parse(equal); err != nil || same != n {
 				t.Errorf("%q is %+v, %v, but %q is %+v", equal, same, err, n.Text, n)
 			}
 		}

@@ -66,6 +66,11 @@ func CheckType(name string) (known bool, err error) {
 	return false, nil
 }
 
+// OfProgram says what constraints are good for whose type is none of xDS and no error.
+func OfProgram(name string) string {
+	return fmt.Sprintf("found %s, which is no resource type of xDS: the constraints only apply if the program watches it with an xdsclient.ResourceType of its own", faults.Quote(name))
+}
+
 // splitType splits the name of a type into its package and that of its message. The
 // prefix of a type URL does not matter.
 func splitType(name string) (pkg, message string) {

@@ -8,7 +8,6 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -125,24 +124,6 @@ func BenchmarkRoute(b *testing.B) {
 	}
 }
 
-func BenchmarkVirtualHost(b *testing.B) {
-	domains := []string{"*"}
-	for i := range 10_000 {
-		domains = append(domains, fmt.Sprintf("service-%d.example.com", i), fmt.Sprintf("*.service-%d.example.com", i))
-	}
-	rc := decodeDomains(b, domains...)
-	for _, authority := range []string{"service-77.example.com", "a.service-77.example.com", "elsewhere"} {
-		b.Run(authority, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if rc.VirtualHost(authority) == nil {
-					b.Fatal("no virtual host")
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkDecodeEndpoints(b *testing.B) {
 	var localities []*endpointpb.LocalityLbEndpoints
 	for z := range 10 {
@@ -158,31 +139,5 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 		if _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkMovedRoutes is an update after which each route names another line.
-func BenchmarkMovedRoutes(b *testing.B) {
-	for _, n := range []int{1_000, 10_000} {
-		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
-			versions := make([]*anypb.Any, 2)
-			for i := range versions {
-				pb := manyRoutes(n, matchKinds[0].match)
-				for line, route := range pb.VirtualHosts[0].Routes {
-					route.Metadata = placed(1 + i + line)
-				}
-				versions[i] = xdsmsg.Any(pb)
-			}
-			last, err := RouteConfigurationType.Decode(versions[0], xdsclient.DecodeOptions{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if got, err := decodeOver(RouteConfigurationType, last, versions[0], versions[1]); err != nil || got != last {
-					b.Fatal(got, err)
-				}
-			}
-		})
 	}
 }

@@ -31,9 +31,12 @@ const (
 	ClusterLogicalDNS
 	// ClusterAggregate: it has none, but the clusters Underlying (gRFC A37).
 	ClusterAggregate
+	// ClusterPlugin: it has none, but LBPolicy chooses another cluster for each RPC. It is made by a
+	// RouteConfiguration, see Plugins, and never by a Cluster.
+	ClusterPlugin
 )
 
-var clusterTypes = [...]string{"EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate"}
+var clusterTypes = [...]string{"EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate", "plugin"}
 
 // String returns the name that the type has in a Cluster.
 func (k ClusterKind) String() string { return clusterTypes[k] }
@@ -206,9 +209,7 @@ func (d clusterDecoder) aggregate(at *faults.Path, packed *anypb.Any, c *Cluster
 		d.fault(at.Field("clusters"), "must have at least one entry")
 	}
 	for i, name := range c.Underlying {
-		if name == "" {
-			d.fault(at.Item("clusters", i), "must not be empty")
-		}
+		d.clusterName(at.Item("clusters", i), name)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -84,29 +83,6 @@ func TestWhatControlPlanesSend(t *testing.T) {
 			writeCases(t, file, cases)
 		}
 	}
-}
-
-// An operator can act on nothing in a service of Istio that nobody has configured, nor on the transport socket of one
-// with mTLS, so nothing is reported of them.
-func TestNothingIsReportedOfAnUntouchedIstioService(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("testdata/controlplanes/istio-grpc.json")
-	xdstest.NoError(t, err)
-	var cases []controlPlaneCase
-	xdstest.NoError(t, json.Unmarshal(text, &cases))
-	untouched := []string{
-		"a Listener", "routes of a service without a VirtualService", "a cluster", "the cluster of a subset with ISTIO_MUTUAL", "endpoints",
-	}
-	found := 0
-	for _, c := range cases {
-		if slices.Contains(untouched, c.Name) {
-			found++
-			if refused, ignored := outcomeOf(t, &c); len(refused)+len(ignored) > 0 {
-				t.Errorf("%s: refused %q, ignored %q", c.Name, refused, ignored)
-			}
-		}
-	}
-	xdstest.Equal(t, "resources", len(untouched), found)
 }
 
 // fieldIn returns the name of the field in a line of what is ignored: `severity path: reason`.

@@ -25,8 +25,6 @@ type validator struct {
 	// last is DecodeOptions.Last, and lastBytes what it was decoded from.
 	last      any
 	lastBytes []byte
-	// done is DecodeOptions.Done.
-	done <-chan struct{}
 	// noted says that what is read was part of a message that has been read, whose ignored fields have been noted.
 	noted bool
 	// tied is set when a part of the value depends on more than its bytes: regular expressions count together, equal overrides
@@ -44,19 +42,6 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 		bootstrap: o.Bootstrap,
 		last:      o.Last,
 		lastBytes: o.LastBytes,
-		done:      o.Done,
-	}
-}
-
-// abandoned reports whether nobody waits for the value any more, which it notes as a fault. It is called for
-// each of the parts that a resource may have a lot of.
-func (v *validator) abandoned() bool {
-	select {
-	case <-v.done:
-		v.fault(nil, "the client was closed while the resource was decoded")
-		return true
-	default:
-		return false
 	}
 }
 

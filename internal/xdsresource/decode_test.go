@@ -1,25 +1,17 @@
 package xdsresource
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -30,27 +22,11 @@ import (
 
 var allTypes = []*xdsclient.ResourceType{ListenerType, RouteConfigurationType, ClusterType, EndpointsType}
 
-func TestResourceTypes(t *testing.T) {
+// The xDS protocol documentation, "Deleting Resources": only Listener and Cluster responses carry the full state.
+func TestFullStateInSotW(t *testing.T) {
 	t.Parallel()
-	// The xDS protocol documentation, "Deleting Resources": only Listener and
-	// Cluster responses carry the full state.
-	for _, tc := range []struct {
-		rt        *xdsclient.ResourceType
-		message   proto.Message
-		name      string
-		fullState bool
-	}{
-		{ListenerType, &listenerpb.Listener{}, "Listener", true},
-		{RouteConfigurationType, &routepb.RouteConfiguration{}, "RouteConfiguration", false},
-		{ClusterType, &clusterpb.Cluster{}, "Cluster", true},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "ClusterLoadAssignment", false},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			xdstest.Equal(t, "TypeURL", xdsmsg.Any(tc.message).TypeUrl, tc.rt.TypeURL)
-			if tc.rt.Name != tc.name || tc.rt.FullStateInSotW != tc.fullState {
-				t.Errorf("Name, FullStateInSotW = %q, %v, want %q, %v", tc.rt.Name, tc.rt.FullStateInSotW, tc.name, tc.fullState)
-			}
-		})
+	for _, rt := range allTypes {
+		xdstest.Equal(t, rt.Name, rt == ListenerType || rt == ClusterType, rt.FullStateInSotW)
 	}
 }
 
@@ -105,27 +81,6 @@ func TestNameOfAMalformedResource(t *testing.T) {
 	}
 }
 
-func TestDecodeResourceWithoutAName(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		rt        *xdsclient.ResourceType
-		blank     proto.Message
-		nameField string
-	}{
-		{ListenerType, &listenerpb.Listener{}, "name"},
-		{RouteConfigurationType, &routepb.RouteConfiguration{}, "name"},
-		{ClusterType, &clusterpb.Cluster{}, "name"},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "cluster_name"},
-	} {
-		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
-			want := fault{tc.nameField, "must not be empty"}
-			if faults := decodeFaults(t, tc.rt, tc.blank); len(faults) == 0 || faults[0] != want {
-				t.Errorf("faults = %v, want the first to be %v", faults, want)
-			}
-		})
-	}
-}
-
 func TestDuration(t *testing.T) {
 	t.Parallel()
 	at := faults.Field("d")
@@ -158,33 +113,6 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestFaultsListsAll(t *testing.T) {
-	t.Parallel()
-	v := new(validator)
-	v.fault(nil, "is odd")
-	v.fault(faults.Item("virtual_hosts", 2).Item("routes", 0).Field("match"), "is %s", faults.Quote("x"))
-	want := `is odd; virtual_hosts[2].routes[0].match: is "x"`
-	xdstest.Equal(t, "Error()", want, v.err().Error())
-}
-
-func TestFaultsAreBounded(t *testing.T) {
-	t.Parallel()
-	v := new(validator)
-	for range 250 {
-		v.fault(faults.Field("f"), "%s", strings.Repeat("é", 5000))
-	}
-	if len(v.faults.List) != 100 || v.faults.Omitted != 150 {
-		t.Errorf("%d faults and %d omitted, want 100 and 150", len(v.faults.List), v.faults.Omitted)
-	}
-	message := v.faults.List[0].Problem
-	if want := strings.Repeat("é", 500) + "…"; message != want {
-		t.Errorf("message of %d bytes, want it cut between characters to %d", len(message), len(want))
-	}
-	if got := v.err().Error(); !strings.HasSuffix(got, "; and 150 more") {
-		t.Errorf("Error() ends in %q, want it to say that there are 150 more", got[len(got)-20:])
-	}
-}
-
 // dpds packs constraints on one key of one type.
 func dpds(t testing.TB, typeName string, constraints ...*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint) *anypb.Any {
 	t.Helper()
@@ -205,83 +133,38 @@ func direct() *discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint
 	}
 }
 
-// TP2, "Server-Specified Constraints" and "DPDS Example".
+// TP2, "Server-Specified Constraints". Constraints for a type that is no resource type choose nothing: they are ignored, and listed as such. TP2's own
+// text has two of them ("Sharding Endpoints" and "Selecting Cluster Based on ACL").
 func TestDynamicParameterConstraintsMap(t *testing.T) {
 	t.Parallel()
-	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
-	value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
-	xdstest.NoError(t, err)
-	xdstest.Equal(t, "name (the message has none)", "", string(DynamicParameterConstraintsType.NameOf(resource.GetValue())))
-	constraints := value.(*DynamicParameterConstraintsMap).Constraints
-	xdstest.Equal(t, "constraints for Listener",
-		"{listener_type=direct}", constraints.For(typeurl.Listener).String())
-	if got := constraints.For(typeurl.Cluster); !got.IsZero() {
-		t.Errorf("constraints for Cluster are %v, want none", got)
-	}
-}
-
-func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name     string
-		resource *anypb.Any
-		want     []faults.Fault
-	}{
-		{"a type that is none and a key without constraints", dpds(t, "*"), []faults.Fault{
-			{Path: `resource_type_constraints["*"]`, Problem: `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`},
-			{Path: `resource_type_constraints["*"].key_constraints["listener_type"].constraints`, Problem: "expected a list with at least one constraint, found an empty list"},
-		}},
-		{"bytes that are no message", &anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}, nil},
-		{"another type", &anypb.Any{TypeUrl: typeurl.Cluster}, nil},
+	const list = `resource_type_constraints["`
+	for name, want := range map[string][2]string{ // the constraints and what is ignored, or the error
+		"envoy.config.listener.v3.Listener": {"{listener_type=direct}", ""},
+		"acme.v1.Thing": {"{listener_type=direct}", list + `acme.v1.Thing"]: found "acme.v1.Thing", which is no resource type of xDS: ` +
+			`the constraints only apply if the program watches it with an xdsclient.ResourceType of its own`},
+		"envoy.config.cluster.v3.RouteConfiguration": {"{listener_type=direct}", list + `envoy.config.cluster.v3.RouteConfiguration"]: ` +
+			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`},
+		xdsname.ConstraintsMap: {"{listener_type=direct}", list + xdsname.ConstraintsMap + `"]: found "` + xdsname.ConstraintsMap +
+			`", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`},
+		"*": {`dynamic parameter constraints map: ` + list + `*"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`, ""},
 	} {
-		xdstest.Parallel(t, tt.name, func(t *testing.T) {
-			value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
-			if err == nil || value != nil {
-				t.Fatalf("Decode = %v, %v, want an error and no value", value, err)
-			}
-			var faults *dynparam.Faults
-			if errors.As(err, &faults) != (tt.want != nil) {
-				t.Fatalf("error %v has the wrong type %T", err, err)
-			}
-			if faults != nil {
-				xdstest.Equal(t, "faults", tt.want, faults.List)
-			}
-		})
-	}
-}
-
-// Constraints for a type that is no resource type choose nothing: they are ignored, and
-// listed as such. TP2's own text has two of them ("Sharding Endpoints" and "Selecting
-// Cluster Based on ACL").
-func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
-	t.Parallel()
-	for typeName, want := range map[string][]xdsclient.Ignored{
-		"envoy.config.route.v3.RouteConfiguration": nil,
-		"acme.v1.Thing": nil, // the program may have such a type
-		"envoy.config.cluster.v3.RouteConfiguration": {{
-			Path:     `resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
-			Severity: xdsclient.SeverityWarning, Places: 1,
-			Reason: `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
-		}},
-		xdsname.ConstraintsMap: {{
-			Path:     `resource_type_constraints["` + xdsname.ConstraintsMap + `"]`,
-			Severity: xdsclient.SeverityWarning, Places: 1,
-			Reason: `found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
-		}},
-	} {
-		resource := dpds(t, typeName, direct())
-		got, err := IgnoredFields(resource)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: ignored (-want +got):\n%s, %v", typeName, diff, err)
-		}
+		resource := dpds(t, name, direct())
 		value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
-		xdstest.NoError(t, err)
-		if said := DynamicParameterConstraintsType.Ignored(value); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
-			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
+		if err != nil {
+			xdstest.Equal(t, "error", want[0], err.Error())
+			continue
 		}
-	}
-	if _, err := IgnoredFields(&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}); err == nil {
-		t.Error("what cannot be read has no error")
+		m := value.(*DynamicParameterConstraintsMap)
+		xdstest.Equal(t, "constraints", want[0], m.Constraints.For(name).String())
+		xdstest.Equal(t, "for clusters", "{}", m.Constraints.For(typeurl.Cluster).String())
+		ignored, err := IgnoredFields(resource)
+		xdstest.NoError(t, err)
+		xdstest.Equal(t, "ignored", m.Ignored, ignored)
+		if want[1] != "" {
+			xdstest.Equal(t, "ignored", []string{want[1]}, []string{ignored[0].String()})
+			xdstest.Equal(t, "a warning", name != "acme.v1.Thing", ignored[0].Severity == xdsclient.SeverityWarning)
+		}
+		xdstest.Equal(t, "how many are ignored", len(DynamicParameterConstraintsType.Ignored(value)), len(ignored))
 	}
 }
 

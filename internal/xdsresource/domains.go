@@ -16,25 +16,15 @@ func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	return nil
 }
 
-// Clusters returns the clusters that the routes of all virtual hosts forward or mirror
-// RPCs to, each once.
-func (rc *RouteConfiguration) Clusters() []string { return rc.table().clusters }
-
-func (rc *RouteConfiguration) table() *domainTable {
+func (rc *RouteConfiguration) table() *matching.Domains {
 	if rc.compiled != nil {
 		return rc.compiled
 	}
-	return newDomainTable(rc.VirtualHosts)
+	return domainsOf(rc.VirtualHosts)
 }
 
-// domainTable finds virtual hosts by authority, as indexes into
-// RouteConfiguration.VirtualHosts.
-type domainTable struct {
-	*matching.Domains
-	clusters []string
-}
-
-func newDomainTable(hosts []*VirtualHost) *domainTable {
+// domainsOf finds virtual hosts by authority, as indexes.
+func domainsOf(hosts []*VirtualHost) *matching.Domains {
 	d := matching.NewDomains(len(hosts))
 	for i, vh := range hosts {
 		for _, domain := range vh.Domains {
@@ -42,19 +32,5 @@ func newDomainTable(hosts []*VirtualHost) *domainTable {
 		}
 	}
 	d.Sort()
-	return &domainTable{Domains: d, clusters: clustersOfHosts(hosts)}
-}
-
-// clustersOfHosts returns the clusters of virtual hosts, each once.
-func clustersOfHosts(hosts []*VirtualHost) []string {
-	if len(hosts) == 1 {
-		return hosts[0].Clusters()
-	}
-	var s nameSet
-	for _, vh := range hosts {
-		for _, name := range vh.Clusters() {
-			s.add(name)
-		}
-	}
-	return s.names
+	return d
 }

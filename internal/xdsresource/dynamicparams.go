@@ -34,17 +34,21 @@ var DynamicParameterConstraintsType = &xdsclient.ResourceType{
 type DynamicParameterConstraintsMap struct {
 	// Constraints are by the type of resource to subscribe to.
 	Constraints dynparam.ByType
-	// Ignored lists the constraints that choose nothing, since
-	// their type is not a resource type. A type that the program may have defined is not
-	// among them; see xdsname.CheckType.
+	// Ignored lists the constraints that choose nothing, since their type is not a resource type, and, with
+	// SeverityInfo, those for a type that the program may have defined; see xdsname.CheckType.
 	Ignored []xdsclient.Ignored
 }
 
 func ignoredConstraints(m *dynamicparametersv3.DynamicParameterConstraintsMap) []xdsclient.Ignored {
 	var ignored ignoredList
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
-		if _, err := xdsname.CheckType(name); err != nil {
-			ignored.add(faults.Field("resource_type_constraints").Key(name), xdsclient.SeverityWarning, err.Error(), err.Error())
+		known, err := xdsname.CheckType(name)
+		at := faults.Field("resource_type_constraints").Key(name)
+		switch {
+		case err != nil:
+			ignored.add(at, xdsclient.SeverityWarning, err.Error(), err.Error())
+		case !known:
+			ignored.add(at, xdsclient.SeverityInfo, name, xdsname.OfProgram(name))
 		}
 	}
 	return ignored.list()

@@ -136,9 +136,6 @@ func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssig
 	}
 	i := 0
 	for locality := range v.localities(at, raw) {
-		if v.abandoned() {
-			break
-		}
 		d.add(i, locality)
 		i++
 	}
@@ -254,9 +251,6 @@ func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality localityPar
 	proxy := d.proxy(at, locality.pb)
 	endpoints := make([]Endpoint, 0, locality.count)
 	for i, pb := range locality.endpoints {
-		if d.abandoned() {
-			break
-		}
 		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{n, i}, pb, proxy))
 	}
 	if total := totalWeight(endpoints); total > math.MaxUint32 {

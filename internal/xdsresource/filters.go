@@ -3,7 +3,6 @@ package xdsresource
 import (
 	"fmt"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -19,6 +18,7 @@ type side int
 const (
 	onClient side = iota
 	onServer
+	onEither // a RouteConfiguration may be for both
 )
 
 func (s side) String() string {
@@ -36,8 +36,11 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 		return nil
 	}
 	_, supported := f.(httpfilter.ClientFilter)
-	if s == onServer {
+	switch s {
+	case onServer:
 		_, supported = f.(httpfilter.ServerFilter)
+	case onEither:
+		supported = true
 	}
 	if !supported && !f.IsTerminal() { // The router ends the chains of both sides.
 		return nil
@@ -108,7 +111,8 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	}
 	c.lastUnknown = false
 	c.noteInert(at.Field("typed_config"), filter)
-	parsed, err := c.parseConfig(filter, config)
+	c.noteConfig(at.Field("typed_config"), typeURL, config)
+	parsed, err := c.nested(at.Field("typed_config"), c.side).parser(filter).ParseConfig(config)
 	if err != nil {
 		c.fault(at.Field("typed_config"), "filter %s: %v", faults.Quote(pb.GetName()), err)
 	}
@@ -118,17 +122,6 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 		disabled = false
 	}
 	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
-}
-
-func (c *filterChain) parseConfig(filter httpfilter.Filter, config *anypb.Any) (httpfilter.Config, error) {
-	f, calls := filter.(httpfilter.ServiceFilter)
-	if !calls || c.bootstrap == nil {
-		return filter.ParseConfig(config)
-	}
-	from, trusted := c.bootstrap, c.trusted
-	return f.ParseConfigWith(config, func(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
-		return from.Service(pb, trusted)
-	})
 }
 
 // absentFilter stands for a disabled filter that a side does not have. An override of its type is
@@ -205,13 +198,9 @@ func (c *filterChain) checkLast(at *faults.Path) {
 // named in a TypedStruct, or else that of the configuration itself (gRFC A39, "Top-Level
 // Filter Configs"). It reports false after an error.
 func (v *validator) configType(at *faults.Path, name string, config *anypb.Any) (typeURL string, ok bool) {
-	typeURL, fields, err := httpfilter.TypedStruct(config)
-	switch {
-	case err != nil:
+	typeURL, _, err := httpfilter.TypedStruct(config)
+	if err != nil {
 		v.fault(at, "filter %s: %v", faults.Quote(name), err)
-		return "", false
-	case fields == nil:
-		return config.GetTypeUrl(), true
 	}
-	return typeURL, true
+	return typeURL, err == nil
 }

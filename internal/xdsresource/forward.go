@@ -126,37 +126,26 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, s *S
 	return true
 }
 
-// LeftOut reports whether a virtual host is decoded without a valid route, as gRFC A28
-// requires: its cluster_specifier is not set or not supported.
-func LeftOut(pb *routepb.Route) bool {
-	action, ok := pb.GetAction().(*routepb.Route_Route)
-	if !ok {
-		return false
-	}
-	switch action.Route.GetClusterSpecifier().(type) {
-	case *routepb.RouteAction_Cluster, *routepb.RouteAction_ClusterHeader, *routepb.RouteAction_WeightedClusters:
-		return false
-	default:
-		return true
-	}
-}
-
 // forward decodes the destination of a RouteAction; headers are those of its
 // route. It returns nil if the route is ignored (gRFC A28: its cluster_specifier is not
 // set or not supported), and after a fault.
 func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers *HeaderMutations) *Forward {
 	switch specifier := pb.GetClusterSpecifier().(type) {
 	case *routepb.RouteAction_Cluster:
-		return d.forwardToOne(at.Field("cluster"), specifier.Cluster)
+		d.clusterName(at.Field("cluster"), specifier.Cluster)
+		return d.forwardToOne(specifier.Cluster)
 	case *routepb.RouteAction_ClusterHeader:
 		name := d.headerName(at.Field("cluster_header"), specifier.ClusterHeader)
 		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}}
 	case *routepb.RouteAction_WeightedClusters:
 		return d.weightedClusters(at.Field("weighted_clusters"), specifier.WeightedClusters, headers)
 	case *routepb.RouteAction_ClusterSpecifierPlugin:
-		if !d.plugins[specifier.ClusterSpecifierPlugin] {
-			d.fault(at.Field("cluster_specifier_plugin"), "%s is not in cluster_specifier_plugins of the RouteConfiguration",
-				faults.Quote(specifier.ClusterSpecifierPlugin))
+		if f := d.forwardToPlugin(at, specifier.ClusterSpecifierPlugin); f != nil {
+			return f
+		}
+	case *routepb.RouteAction_InlineClusterSpecifierPlugin:
+		if f := d.forwardToInlinePlugin(at, specifier.InlineClusterSpecifierPlugin); f != nil {
+			return f
 		}
 	}
 	d.warn(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
@@ -165,11 +154,7 @@ func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers
 
 // forwardToOne returns the Forward to a single cluster. Routes to the same
 // cluster share one.
-func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
-	if cluster == "" {
-		d.fault(at, "must not be empty")
-		return nil
-	}
+func (d *routeDecoder) forwardToOne(cluster string) *Forward {
 	if f, ok := d.forwards[cluster]; ok {
 		return f
 	}
@@ -193,7 +178,7 @@ func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedClu
 		if weight == 0 {
 			// The cluster gets no RPC, but gRFC A39, "Filter Config Overrides", has
 			// each typed_per_filter_config validated.
-			d.overrides.filterOverrides(at, entry.GetTypedPerFilterConfig())
+			d.filterOverrides(at, entry.GetTypedPerFilterConfig())
 			continue
 		}
 		total += uint64(weight)
@@ -213,7 +198,7 @@ func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedClu
 func (d *routeDecoder) clusterWeight(at *faults.Path, pb *routepb.WeightedCluster_ClusterWeight, headers *HeaderMutations) WeightedCluster {
 	c := WeightedCluster{
 		Weight:    pb.GetWeight().GetValue(),
-		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Overrides: d.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 		Authority: d.authority(at.Field("host_rewrite_literal"), pb.GetHostRewriteLiteral()),
 	}
 	c.Name, c.Header = d.clusterOrHeader(at, "name", pb.GetName(), pb.GetClusterHeader())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -42,7 +43,8 @@ import (
 // A header "base NAME TYPE at PATH" is for cases whose fields are set at a place within the resource: the last item of each list
 // on the path. A case may have the name of a type in place of a base, and a base the name of another one in place of a type;
 // a base that is rejected is compared with that. Options follow after a comma, as in "blue, trusted: title". [Name] is the URL of
-// a message in anyTypes. Run with -update to write what is printed now.
+// a message in anyTypes. Of a case with RPCs (routedRPCs) is printed what becomes of them, in place of the value, and of one with addresses of names
+// ("> one:80=10.0.0.1:80,[::1]:80 two:81=") the endpoints that a cluster has then. Run with -update to write what is printed now.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -101,7 +103,7 @@ func (f goldenFile) block(given string) []string {
 		f.t.Fatalf("no header in:\n%s", given)
 	}
 	m := blockHeader.FindStringSubmatch(given)
-	fields := given[at[1]:]
+	fields, rpcs, _ := strings.Cut(given[at[1]:], "\n> ")
 	base := f.base(m[2] + m[4])
 	if name := m[1]; name != "" {
 		base.message = f.with(base, fields)
@@ -119,11 +121,34 @@ func (f goldenFile) block(given string) []string {
 	if !ok && m[5] != "" {
 		f.t.Fatalf("there are no options %q", m[5])
 	}
-	lines := printed(f.t, base.rt, f.with(base, fields), options)
-	if rejected(lines) {
+	message := f.with(base, fields)
+	lines := printed(f.t, base.rt, message, options)
+	switch {
+	case rejected(lines):
 		return lines
+	case rpcs != "":
+		value, err := base.rt.Decode(xdsmsg.Any(message), options)
+		xdstest.NoError(f.t, err)
+		ignored := slices.DeleteFunc(lines, func(line string) bool { return line[0] != '~' })
+		if c, ok := value.(*Cluster); ok {
+			return resolved(c, rpcs)
+		}
+		return append(routedRPCs(f.t, value.(*RouteConfiguration), rpcs), ignored...)
+	default:
+		return difference(base.lines, lines)
 	}
-	return difference(base.lines, lines)
+}
+
+// resolved prints the endpoints of a cluster whose names have addresses.
+func resolved(c *Cluster, text string) []string {
+	addresses := make(map[string][]string)
+	for _, word := range strings.Fields(text) {
+		name, list, _ := strings.Cut(word, "=")
+		addresses[name] = strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+	}
+	p := valuePrinter{}
+	p.print("", reflect.ValueOf(c.Resolved(func(name string) []string { return addresses[name] })))
+	return p.lines
 }
 
 // base returns a base by its name, or an empty one by the name of its type.
@@ -194,6 +219,7 @@ func printed(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, o xdscli
 		p := valuePrinter{}
 		p.print("", reflect.ValueOf(value))
 		lines, ignored = p.lines, rt.Ignored(value)
+		checkLeftOut(t, m, value)
 	}
 	xdstest.NoError(t, err)
 	for _, i := range ignored {
@@ -204,6 +230,24 @@ func printed(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, o xdscli
 		lines = append(lines, mark+i.String())
 	}
 	return lines
+}
+
+// checkLeftOut checks that LeftOut reports the routes that are not decoded, and that each plugin of a route is there.
+func checkLeftOut(t *testing.T, m proto.Message, value any) {
+	t.Helper()
+	rc, ok := value.(*RouteConfiguration)
+	if !ok {
+		return
+	}
+	for i, vh := range m.(*routepb.RouteConfiguration).GetVirtualHosts() {
+		left := slices.DeleteFunc(slices.Clone(vh.GetRoutes()), rc.LeftOut)
+		xdstest.Equal(t, "routes of "+vh.GetName(), len(left), len(rc.VirtualHosts[i].Routes))
+		for _, name := range rc.VirtualHosts[i].Clusters() {
+			if _, isPlugin := PluginName(name); isPlugin && rc.Plugins[name] == nil {
+				t.Errorf("a route forwards to %s, which is not among the plugins", name)
+			}
+		}
+	}
 }
 
 // difference is how lines differ from the lines of a base: the paths that only the base has, and the lines that are others.

@@ -12,7 +12,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
@@ -44,19 +43,6 @@ func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteCo
 		t.Fatalf("Decode = %v, want no error", err)
 	}
 	return value.(*RouteConfiguration)
-}
-
-// note is an ignored field and the reason.
-type note struct{ Path, Reason string }
-
-// checkIgnored compares the ignored fields of a resource.
-func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
-	t.Helper()
-	notes := make([]note, len(got))
-	for i, part := range got {
-		notes[i] = note{part.Path, part.Reason}
-	}
-	xdstest.Equal(t, "Ignored", want, notes, cmpopts.EquateEmpty())
 }
 
 // withText returns m with more fields set, which are in prototext. [Name] is the URL of a type in

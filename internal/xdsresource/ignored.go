@@ -9,11 +9,13 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -249,6 +251,21 @@ func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 func (v *validator) noteInert(at *faults.Path, filter httpfilter.Filter) {
 	if inert, ok := filter.(interface{ Inert() string }); ok {
 		v.ignore(at, "%s", inert.Inert())
+	}
+}
+
+// noteConfig notes the fields of a filter's configuration, or override, that the filter does not act on.
+func (v *validator) noteConfig(at *faults.Path, typeURL string, config *anypb.Any) {
+	name := protoreflect.FullName(typeurl.Name(typeURL))
+	if _, listed := usedFields[name]; !listed {
+		return
+	}
+	message, err := protoregistry.GlobalTypes.FindMessageByName(name)
+	if err != nil {
+		return
+	}
+	if m := message.New(); httpfilter.UnmarshalConfig(config, m.Interface()) == nil {
+		v.noteUnused(at, m)
 	}
 }
 

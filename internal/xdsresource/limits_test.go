@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -86,4 +88,19 @@ func TestListsThatEachRPCGoesThroughAreLimited(t *testing.T) {
 		return withText(t, xdsmsg.SimpleEndpoints("e", "1.2.3.4:5"),
 			`policy{`+repeated(n, `drop_overloads{category:"a" drop_percentage{numerator:1}}`)+`}`)
 	}})
+}
+
+// RouteConfiguration.max_direct_response_body_size_bytes is 4,096 by default, and a long body is cut.
+func TestBodiesOfDirectResponsesAreLimited(t *testing.T) {
+	t.Parallel()
+	answer := func(size int, limit string) *routepb.RouteConfiguration {
+		route := withText(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, `direct_response{status:503 body{inline_string:"`+strings.Repeat("x", size)+`"}}`)
+		return withText(t, routeConfig(route), limit)
+	}
+	xdstest.Equal(t, "faults", firstRoute+".direct_response.body: has 4097 bytes, more than max_direct_response_body_size_bytes, 4096",
+		faultText(t, RouteConfigurationType, answer(4097, "")))
+	for size, limit := range map[int]string{bounds.ErrorText: "", 4096: "", 4097: `max_direct_response_body_size_bytes{value:5000}`} {
+		body := mustDecodeRoutes(t, answer(size, limit)).VirtualHosts[0].Routes[0].Action.(*DirectResponse).Body
+		xdstest.Equal(t, "the body", bounds.Text(strings.Repeat("x", size), bounds.ErrorText), body)
+	}
 }

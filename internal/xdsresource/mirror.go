@@ -84,10 +84,10 @@ func (d *routeDecoder) clusterOrHeader(at *faults.Path, field, name, header stri
 	switch {
 	case name != "" && header != "":
 		d.fault(at, "%s and cluster_header are both set", field)
-	case name == "" && header == "":
-		d.fault(at.Field(field), "must not be empty")
 	case header != "":
 		return "", d.headerName(at.Field("cluster_header"), header)
+	default:
+		d.clusterName(at.Field(field), name)
 	}
 	return d.intern(name), ""
 }

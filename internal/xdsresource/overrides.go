@@ -61,16 +61,15 @@ func FilterType(f httpfilter.Filter) string {
 	return ""
 }
 
-// overrideDecoder decodes overrides of filters. Those of one resource with equal
-// configurations share one.
-type overrideDecoder struct {
-	*validator
-	known map[string]FilterOverride
+// knownOverride is an override with what is ignored of it.
+type knownOverride struct {
+	FilterOverride
+	noted []int
 }
 
 // filterOverrides validates a typed_per_filter_config by the rules of gRFC
 // A39, "Filter Config Overrides".
-func (d *overrideDecoder) filterOverrides(at *faults.Path, configs map[string]*anypb.Any) FilterOverrides {
+func (d *routeDecoder) filterOverrides(at *faults.Path, configs map[string]*anypb.Any) FilterOverrides {
 	if len(configs) == 0 {
 		return nil
 	}
@@ -87,23 +86,24 @@ func (d *overrideDecoder) filterOverrides(at *faults.Path, configs map[string]*a
 
 // filterOverride decodes one entry. It reports false after a fault, and for an entry that
 // is ignored.
-func (d *overrideDecoder) filterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
+func (d *routeDecoder) filterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
 	key := config.GetTypeUrl() + "\x00" + string(config.GetValue())
-	o, ok := d.known[key]
+	if known, ok := d.overrides[key]; ok {
+		d.ignored.addAgain(known.noted)
+		d.ignored.noted = append(d.ignored.noted, known.noted...)
+		return known.FilterOverride, true
+	}
+	before := len(d.ignored.noted)
+	o, ok := d.newFilterOverride(at, name, config)
 	if !ok {
-		if o, ok = d.newFilterOverride(at, name, config); !ok {
-			return o, false
-		}
-		if d.known == nil {
-			d.known = make(map[string]FilterOverride)
-		}
-		d.known[key] = o
+		return o, false
 	}
 	d.noteInert(at, o.Filter)
+	d.overrides[key] = knownOverride{o, slices.Clone(d.ignored.noted[before:])}
 	return o, true
 }
 
-func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
+func (d *routeDecoder) newFilterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
 	optional := false
 	if config.GetTypeUrl() == filterConfigTypeURL {
 		wrapper := new(routepb.FilterConfig)
@@ -122,17 +122,17 @@ func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config
 	if !ok {
 		return FilterOverride{}, false
 	}
-	// Filters for servers count too, as a RouteConfiguration may be for both sides.
-	filter := httpfilter.Get(typeURL)
+	filter := onEither.filter(typeURL)
 	if filter == nil {
 		d.unknownOverride(at, name, typeURL, optional)
 		return FilterOverride{}, false
 	}
-	parser, ok := filter.(httpfilter.OverrideParser)
+	parser, ok := d.nested(at, onEither).parser(filter).(httpfilter.OverrideParser)
 	if !ok {
 		d.fault(at, "filter %s: the filter for type %q takes no override configuration", faults.Quote(name), config.GetTypeUrl())
 		return FilterOverride{}, false
 	}
+	d.noteConfig(at, typeURL, config)
 	parsed, err := parser.ParseOverride(config)
 	if err != nil {
 		d.fault(at, "filter %s: %v", faults.Quote(name), err)
@@ -141,7 +141,7 @@ func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config
 	return FilterOverride{Filter: filter, Config: parsed}, true
 }
 
-func (d *overrideDecoder) unknownOverride(at *faults.Path, name, typeURL string, optional bool) {
+func (d *routeDecoder) unknownOverride(at *faults.Path, name, typeURL string, optional bool) {
 	what := fmt.Sprintf("filter %s: there is no filter for type %s", faults.Quote(name), faults.Quote(typeURL))
 	if optional {
 		d.ignore(at, "%s; is_optional is set", what)

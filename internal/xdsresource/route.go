@@ -18,13 +18,16 @@ import (
 type RouteConfiguration struct {
 	Name         string
 	VirtualHosts []*VirtualHost
+	// Plugins has the clusters of type ClusterPlugin that routes forward to, by name. The control plane has no Cluster of
+	// these names.
+	Plugins map[string]*Cluster
 	// Ignored lists fields that the client does not act on, and what was left out of VirtualHosts: header edits that gRPC
 	// cannot make, optional filter overrides of unknown types, routes that gRFC
 	// A28 requires clients to ignore. See IgnoredFields. It is empty if the
 	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
-	compiled *domainTable
+	compiled *matching.Domains
 	// regexes are its regular expressions, which the next version need not compile again.
 	regexes map[regexKey]compiledRegex
 }
@@ -109,9 +112,6 @@ func routeConfigurationAt(
 		d.match.last = last.regexes
 	}
 	for host := range v.hosts(at, raw) {
-		if v.abandoned() {
-			break
-		}
 		d.before = nil
 		if vh := before[string(host.rest)]; vh != nil {
 			d.before = vh.settings
@@ -120,9 +120,9 @@ func routeConfigurationAt(
 		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, host))
 	}
 	if !v.failed() {
-		rc.compiled = newDomainTable(rc.VirtualHosts)
+		rc.compiled = domainsOf(rc.VirtualHosts)
 	}
-	rc.regexes = d.match.compiled
+	rc.regexes, rc.Plugins = d.match.compiled, d.used
 	return rc
 }
 
@@ -148,12 +148,13 @@ func hostsBefore(last *RouteConfiguration, raw, head []byte) map[string]*Virtual
 // routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
 type routeDecoder struct {
 	*validator
-	match     matchDecoder
-	overrides overrideDecoder
+	match matchDecoder
+	// overrides has the overrides of filters by their bytes. Equal ones of a resource are one.
+	overrides map[string]knownOverride
 	// forwards has the Forward to each single cluster.
 	forwards map[string]*Forward
-	// plugins has the names in cluster_specifier_plugins.
-	plugins map[string]bool
+	// plugins has the clusters of cluster_specifier_plugins, and used those that routes forward to, inline ones too.
+	plugins, used map[string]*Cluster
 	// domains has the index of the virtual host for each domain so far.
 	domains map[string]int
 	// mostSpecificWins is most_specific_header_mutations_wins.
@@ -187,7 +188,7 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 	d := &routeDecoder{
 		validator:        v,
 		match:            matchDecoder{validator: v},
-		overrides:        overrideDecoder{validator: v},
+		overrides:        make(map[string]knownOverride),
 		domains:          make(map[string]int),
 		notes:            make(map[*Settings][]int),
 		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
@@ -202,21 +203,6 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 	return d
 }
 
-// clusterSpecifierPlugins returns the names of the plugins. This client supports none, so
-// each that is not optional is a fault.
-func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
-	optional := make(map[string]bool, len(pbs))
-	for i, pb := range pbs {
-		name := pb.GetExtension().GetName()
-		optional[name] = true
-		if !pb.GetIsOptional() {
-			d.fault(at.Item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
-				faults.Quote(name), faults.Quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
-		}
-	}
-	return optional
-}
-
 func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *VirtualHost {
 	pb := part.pb
 	d.checkDomains(at, i, pb.GetDomains())
@@ -224,16 +210,13 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *Virtu
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
 		Domains:   pb.GetDomains(),
-		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Overrides: d.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 		Routes:    make([]*Route, 0, part.count),
 	}
 	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, part.count)
 	next := 0
 	for raw := range part.routes {
-		if d.abandoned() {
-			break
-		}
 		if d.routePart(at.Item("routes", next), raw, &all[next]) {
 			vh.Routes = append(vh.Routes, &all[next])
 		}
@@ -282,7 +265,7 @@ func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route) *Settings {
 	s := &Settings{
 		Headers:   d.headerMutations(at, pb, d.host.headers),
-		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Overrides: d.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
 	switch action := pb.GetAction().(type) {
 	case *routepb.Route_Route:

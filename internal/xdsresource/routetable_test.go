@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -23,44 +22,6 @@ func decodeDomains(t testing.TB, domains ...string) *RouteConfiguration {
 		pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Name: d, Domains: []string{d}})
 	}
 	return mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
-}
-
-// Envoy's VirtualHost.domains: the search order, and what a wildcard is.
-func TestVirtualHostByAuthority(t *testing.T) {
-	t.Parallel()
-	all := []string{"*", "*.com", "*.example.com", "*-api.example.com", "echo.*", "echo.ex*", "echo.example.com", "Mixed.Example.ORG", "host:80"}
-	for _, tc := range []struct {
-		given     string
-		domains   []string
-		authority string
-		want      string
-	}{
-		{"exact before all else", all, "echo.example.com", "echo.example.com"},
-		{"exact, in another case", all, "ECHO.example.COM", "echo.example.com"},
-		{"exact, configured in another case", all, "mixed.example.org", "Mixed.Example.ORG"},
-		{"the longest suffix", all, "v1-api.example.com", "*-api.example.com"},
-		{"a suffix before a prefix", all, "echo.example2.com", "*.com"},
-		{"a shorter suffix", all, "v1.example.com", "*.example.com"},
-		{"the shortest suffix", all, "x.com", "*.com"},
-		{"the longest prefix", all, "echo.example.net", "echo.ex*"},
-		{"a shorter prefix", all, "echo.net", "echo.*"},
-		{"the catch-all", all, "other", "*"},
-		{"the catch-all for nothing", all, "", "*"},
-		{"a wildcard stands for at least one character, at the start", []string{"*.com", "*"}, ".com", "*"},
-		{"a wildcard stands for at least one character, at the end", []string{"echo.*", "*"}, "echo.", "*"},
-		{"a port is part of the authority", all, "host:80", "host:80"},
-		{"a port is not stripped", []string{"host"}, "host:80", ""},
-		{"no match", []string{"a", "*.b", "c.*"}, "b", ""},
-		{"a longer authority", []string{"a.b"}, "xa.b", ""},
-	} {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			got := ""
-			if vh := decodeDomains(t, tc.domains...).VirtualHost(tc.authority); vh != nil {
-				got = vh.Name
-			}
-			xdstest.Equal(t, fmt.Sprintf("VirtualHost(%q)", tc.authority), tc.want, got)
-		})
-	}
 }
 
 // linearVirtualHost compares an authority with one domain after the other.
@@ -136,26 +97,6 @@ func TestVirtualHostDoesNotAllocate(t *testing.T) {
 	xdstest.Equal(t, "allocations", 0, allocs)
 }
 
-// gRFC A28, "Picking": the first match wins, even over an exact one behind it.
-func TestFirstMatchWins(t *testing.T) {
-	t.Parallel()
-	vh := decodeRoutes(t,
-		xdsmsg.PrefixRoute("/MyService", "first"),
-		xdsmsg.Route(xdsmsg.Path("/MyService/MyMethod"), xdsmsg.ToCluster("second")),
-		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("third")),
-		xdsmsg.PrefixRoute("/Other", "fourth"),
-		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("fifth")),
-	)
-	for method, want := range map[string]int{"/MyService/MyMethod": 0, "/Other/M": 2, "/Other/N": 3} {
-		if got := vh.Route(matching.RPC{Method: method}); got != vh.Routes[want] {
-			t.Errorf("%s: got the route to %v, want route %d", method, got, want)
-		}
-	}
-	if got := vh.Route(matching.RPC{Method: "/x"}); got != nil {
-		t.Errorf("/x: got %v, want no route", got)
-	}
-}
-
 func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	t.Parallel()
 	route := &Route{Settings: &Settings{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}}}
@@ -163,7 +104,7 @@ func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	if got := rc.VirtualHost("A.b").Route(matching.RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)
 	}
-	if got := rc.Clusters(); len(got) != 1 || got[0] != "a" {
+	if got := rc.VirtualHosts[0].Clusters(); len(got) != 1 || got[0] != "a" {
 		t.Errorf("Clusters = %v, want [a]", got)
 	}
 }

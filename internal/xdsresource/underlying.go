@@ -18,18 +18,16 @@ type UnderlyingWalk struct {
 	// Under returns the clusters under a cluster. Empty: the cluster has endpoints of its own,
 	// or is not known.
 	Under func(name string) []string
-	// Heights has the clusters visited: for each, the number of clusters on the longest path
-	// down from it.
-	Heights map[string]int
 	// Leaves are those without clusters under them, in order of preference.
 	Leaves []string
 
-	path []string // from the aggregate cluster to the one being visited
+	path    []string       // from the aggregate cluster to the one being visited
+	heights map[string]int // of the clusters visited: the number of clusters on the longest path down from each
 }
 
 // Visit visits a cluster and those below it. After an error the walk cannot be used.
 func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
-	height, visited := w.Heights[name]
+	height, visited := w.heights[name]
 	switch {
 	case slices.Contains(w.path, name):
 		return w.fault(name, "leads back to cluster "+bounds.Quote(name), "take that out of the clusters of %s")
@@ -38,22 +36,22 @@ func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
 	case visited:
 		return nil
 	}
-	if w.Heights == nil {
-		w.Heights = make(map[string]int)
+	if w.heights == nil {
+		w.heights = make(map[string]int)
 	}
 	w.path = append(w.path, name)
-	w.Heights[name] = 0
+	w.heights[name] = 0
 	under := w.Under(name)
 	for _, below := range under {
 		if err := w.Visit(below); err != nil {
 			return err
 		}
-		height = max(height, w.Heights[below])
+		height = max(height, w.heights[below])
 	}
 	if len(under) == 0 {
 		w.Leaves = append(w.Leaves, name)
 	}
-	w.Heights[name] = height + 1
+	w.heights[name] = height + 1
 	w.path = w.path[:len(w.path)-1]
 	return nil
 }

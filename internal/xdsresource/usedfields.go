@@ -24,14 +24,23 @@ var slowStartFields = fieldNames{"slow_start_window", "aggression", "min_weight_
 // fieldsThatMatter has the fields without which connections may have less security than
 // the resource asks for, or RPCs may go elsewhere than it says.
 var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
-	"envoy.config.cluster.v3.Cluster":                     {"lb_subset_config"},
-	proxyMessage:                                          {"default_proxy_address"},
-	"envoy.config.route.v3.RouteConfiguration":            {"vhds", "ignore_port_in_host_matching"},
-	"envoy.config.route.v3.VirtualHost":                   {"require_tls", "matcher"},
-	"envoy.config.route.v3.RouteMatch":                    {"cookies", "tls_context", "dynamic_metadata", "filter_state"},
-	"envoy.config.route.v3.RouteAction":                   {"metadata_match"},
-	"envoy.config.route.v3.WeightedCluster.ClusterWeight": {"metadata_match"},
+	"envoy.config.cluster.v3.Cluster":                      {"lb_subset_config"},
+	proxyMessage:                                           {"default_proxy_address"},
+	"envoy.config.route.v3.RouteConfiguration":             {"vhds", "ignore_port_in_host_matching"},
+	"envoy.config.route.v3.VirtualHost":                    {"require_tls", "matcher"},
+	"envoy.config.route.v3.RouteMatch":                     {"cookies", "tls_context", "dynamic_metadata", "filter_state"},
+	"envoy.config.route.v3.RouteAction":                    {"metadata_match"},
+	"envoy.config.route.v3.WeightedCluster.ClusterWeight":  {"metadata_match"},
+	filterMessages + "fault.v3.HTTPFault":                  {"upstream_cluster", "downstream_nodes", "headers"},
+	filterMessages + "local_ratelimit.v3.LocalRateLimit":   {"descriptors", "rate_limits"},
+	filterMessages + "stateful_session.v3.StatefulSession": {"strict"}, // gRFC A55
+	filterMessages + "ext_authz.v3.ExtAuthz":               {"shadow_mode", "with_request_body"},
+	filterMessages + "ext_authz.v3.ExtAuthzPerRoute":       {"disabled"},
+	filterMessages + "ext_proc.v3.ExtProcPerRoute":         {"disabled"},
 }
+
+// filterMessages starts the names of the messages of HTTP filters.
+const filterMessages = "envoy.extensions.filters.http."
 
 // twins has fields that control planes fill in beside another one, for Envoy or for
 // older clients, and the field that does their job here.
@@ -142,6 +151,28 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.RedirectAction": {
 		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite",
 		"regex_rewrite", "response_code", "strip_query",
+	},
+
+	filterMessages + "fault.v3.HTTPFault": {"delay", "abort", "max_active_faults", "response_rate_limit", "disable_downstream_cluster_stats"},
+	filterMessages + "local_ratelimit.v3.LocalRateLimit": {
+		"stat_prefix", "token_bucket", "filter_enabled", "filter_enforced", "request_headers_to_add_when_not_enforced", "response_headers_to_add",
+		"rate_limited_as_resource_exhausted",
+	},
+	filterMessages + "stateful_session.v3.StatefulSession": {"session_state", "stat_prefix"},
+	filterMessages + "gcp_authn.v3.GcpAuthnFilterConfig":   {"cache_config"},
+	filterMessages + "ext_authz.v3.ExtAuthz": {
+		"grpc_service", "http_service", "transport_api_version", "stat_prefix", "failure_mode_allow", "failure_mode_allow_header_add", "status_on_error",
+		"filter_enabled", "deny_at_disable", "allowed_headers", "disallowed_headers", "decoder_header_mutation_rules",
+	},
+	filterMessages + "ext_authz.v3.ExtAuthzPerRoute": {},
+	filterMessages + "ext_proc.v3.ExternalProcessor": {
+		"grpc_service", "http_service", "stat_prefix", "failure_mode_allow", "processing_mode", "request_attributes", "response_attributes", "forward_rules",
+		"mutation_rules", "disable_immediate_response", "observability_mode", "deferred_close_timeout",
+	},
+	filterMessages + "ext_proc.v3.ExtProcPerRoute":  {"overrides"},
+	filterMessages + "ext_proc.v3.ExtProcOverrides": {"grpc_service", "failure_mode_allow", "processing_mode", "request_attributes", "response_attributes"},
+	filterMessages + "ext_proc.v3.ProcessingMode": {
+		"request_header_mode", "response_header_mode", "response_trailer_mode", "request_body_mode", "response_body_mode",
 	},
 
 	// gRPC always speaks HTTP/2, as http2_protocol_options asks.

@@ -1,13 +1,11 @@
 package xdstest
 
 import (
-	"errors"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -27,7 +25,6 @@ type Faults struct {
 // switches are the settings of Faults.
 type switches struct {
 	refuse          error
-	refuseDelta     error
 	dropStale       bool
 	onRequest       func(Request) error
 	onResponse      func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
@@ -37,14 +34,10 @@ type switches struct {
 func newFaults() *Faults { return &Faults{streams: map[uint64]*stream{}} }
 
 // begin registers a stream, or returns the error to refuse it with.
-func (f *Faults) begin(method string, wire grpc.ServerStream, recorder *Recorder) (*stream, error) {
+func (f *Faults) begin(wire grpc.ServerStream, recorder *Recorder) (*stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	refuse := f.switches.refuse
-	if refuse == nil && (method == deltaMethod || method == dpdsDeltaMethod) {
-		refuse = f.switches.refuseDelta
-	}
-	if refuse != nil {
+	if refuse := f.switches.refuse; refuse != nil {
 		if _, ok := status.FromError(refuse); !ok {
 			return nil, status.Error(codes.Unavailable, refuse.Error())
 		}
@@ -77,17 +70,6 @@ func (f *Faults) current() switches {
 // RefuseStreams ends every new ADS stream with err before reading from it. nil, the default, accepts
 // streams. Present streams are not affected.
 func (f *Faults) RefuseStreams(err error) { f.set(func(s *switches) { s.refuse = err }) }
-
-// RefuseDelta ends every new delta ADS stream with UNIMPLEMENTED, as a server without delta does.
-// RefuseDelta(false), the default, accepts them. Present streams are not affected.
-func (f *Faults) RefuseDelta(on bool) {
-	f.set(func(s *switches) {
-		s.refuseDelta = nil
-		if on {
-			s.refuseDelta = status.Error(codes.Unimplemented, "this server refuses delta")
-		}
-	})
-}
 
 // DropStaleRequests makes the server ignore NACKs, and delta requests whose nonce is not that of the last
 // response for the type, as Istio does, including their subscriptions. They are recorded.
@@ -127,23 +109,4 @@ func (f *Faults) OnResponse(hook func(stream uint64, resp *discoverypb.Discovery
 // OnDeltaResponse is OnResponse for delta responses.
 func (f *Faults) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse) {
 	f.set(func(s *switches) { s.onDeltaResponse = hook })
-}
-
-// Send injects a message, usually a *DiscoveryResponse or a *DeltaDiscoveryResponse by the stream's
-// protocol, into the newest ADS stream, regardless of other faults. The client's answer is recorded; the
-// server sees only its subscription. The response needs a nonce that the server does not use, such as a
-// word.
-func (f *Faults) Send(m proto.Message) error {
-	f.mu.Lock()
-	var newest *stream
-	for _, s := range f.streams {
-		if newest == nil || s.id > newest.id {
-			newest = s
-		}
-	}
-	f.mu.Unlock()
-	if newest == nil {
-		return errors.New("there is no ADS stream to send on")
-	}
-	return newest.inject(m)
 }

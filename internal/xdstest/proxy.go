@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync"
 	"testing"
 )
@@ -20,7 +19,6 @@ type Proxy struct {
 	open sync.WaitGroup
 
 	mu      sync.Mutex
-	refusal string
 	tunnels map[string]int
 }
 
@@ -41,13 +39,6 @@ func StartProxy(t testing.TB) *Proxy {
 // Addr returns the proxy's "host:port".
 func (p *Proxy) Addr() string { return p.server.Listener.Addr().String() }
 
-// Refuse has the proxy answer CONNECT with a status such as "403 Forbidden"; "" ends that.
-func (p *Proxy) Refuse(status string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refusal = status
-}
-
 // Tunnels returns how many tunnels the proxy has opened to each "host:port".
 func (p *Proxy) Tunnels() map[string]int {
 	p.mu.Lock()
@@ -56,10 +47,13 @@ func (p *Proxy) Tunnels() map[string]int {
 }
 
 func (p *Proxy) connect(w http.ResponseWriter, request *http.Request) {
-	if status := p.admit(request); status != http.StatusOK {
-		w.WriteHeader(status)
+	if request.Method != http.MethodConnect || request.RequestURI != request.Host {
+		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
+	p.mu.Lock()
+	p.tunnels[request.Host]++
+	p.mu.Unlock()
 	endpoint, err := net.Dial("tcp", request.Host)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
@@ -83,19 +77,4 @@ func (p *Proxy) connect(w http.ResponseWriter, request *http.Request) {
 		endpoint.Close()
 	})
 	io.Copy(client, endpoint)
-}
-
-// admit returns the status of the answer. It counts the tunnel if that is 200.
-func (p *Proxy) admit(request *http.Request) (status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.refusal != "":
-		status, _ = strconv.Atoi(p.refusal[:3])
-		return status
-	case request.Method != http.MethodConnect || request.RequestURI != request.Host:
-		return http.StatusBadRequest
-	}
-	p.tunnels[request.Host]++
-	return http.StatusOK
 }

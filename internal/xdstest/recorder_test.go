@@ -17,7 +17,7 @@ func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	if len(all) > maxRecorded || len(all) < maxRecorded/2 || all[len(all)-1].TypeURL != fmt.Sprint(total-1) {
 		t.Fatalf("%d are kept, up to %s", len(all), all[len(all)-1].TypeURL)
 	}
-	first, err := r.Wait(context.Background(), AnyRequest())
+	first, err := r.Wait(context.Background(), func(Request) bool { return true })
 	if err != nil || first.TypeURL != all[0].TypeURL {
 		t.Errorf("the first that is left is %s, Wait found %s, %v", all[0].TypeURL, first.TypeURL, err)
 	}

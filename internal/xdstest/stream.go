@@ -9,8 +9,8 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// stream is a proxy between the wire and the server on one ADS stream: it records, stalls, edits
-// and injects messages.
+// stream is a proxy between the wire and the server on one ADS stream: it records, stalls and edits
+// messages.
 type stream struct {
 	grpc.ServerStream
 	faults   *Faults
@@ -19,14 +19,9 @@ type stream struct {
 	// broken receives the error that ends the stream.
 	broken chan error
 
-	// sending serialises the server's sends with injected ones.
-	sending sync.Mutex
-
 	mu sync.Mutex
 	// nonces are the last nonces of the server, by type.
 	nonces map[string]string
-	// injected are the nonces of hand-made responses.
-	injected map[string]struct{}
 }
 
 func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerStream) *stream {
@@ -37,7 +32,6 @@ func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerSt
 		id:           id,
 		broken:       make(chan error, 1),
 		nonces:       map[string]string{},
-		injected:     map[string]struct{}{},
 	}
 }
 
@@ -56,7 +50,6 @@ func (s *stream) RecvMsg(m any) error {
 			return err
 		}
 		if !s.dropped(m) {
-			s.hideInjected(m)
 			return nil
 		}
 	}
@@ -110,26 +103,6 @@ func (s *stream) dropped(m any) bool {
 	return nonce != "" && (nonce != s.nonces[req.GetTypeUrl()] || req.GetErrorDetail() != nil)
 }
 
-// hideInjected turns the answer to an injected response into a plain subscription: the server,
-// which did not send that nonce, would ignore it and, in SotW, all later requests.
-func (s *stream) hideInjected(m any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch req := concrete(m).(type) {
-	case *discoverypb.DiscoveryRequest:
-		if _, ok := s.injected[req.GetResponseNonce()]; ok {
-			req.ResponseNonce = s.nonces[req.GetTypeUrl()]
-			req.VersionInfo = ""
-			req.ErrorDetail = nil
-		}
-	case *discoverypb.DeltaDiscoveryRequest:
-		if _, ok := s.injected[req.GetResponseNonce()]; ok {
-			req.ResponseNonce = ""
-			req.ErrorDetail = nil
-		}
-	}
-}
-
 // SendMsg is called by the server to send a response.
 func (s *stream) SendMsg(m any) error {
 	if err := s.faults.sends.pass(s.Context()); err != nil {
@@ -144,8 +117,6 @@ func (s *stream) SendMsg(m any) error {
 	if m == nil {
 		return nil
 	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
 	return s.ServerStream.SendMsg(m)
 }
 
@@ -171,16 +142,4 @@ func edit[Resp response](s *stream, resp Resp, hook func(uint64, Resp) Resp) any
 		return nil
 	}
 	return resp
-}
-
-// inject sends m past the server and the gates.
-func (s *stream) inject(m proto.Message) error {
-	if resp, ok := m.(interface{ GetNonce() string }); ok && resp.GetNonce() != "" {
-		s.mu.Lock()
-		s.injected[resp.GetNonce()] = struct{}{}
-		s.mu.Unlock()
-	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	return s.ServerStream.SendMsg(m)
 }

@@ -8,10 +8,7 @@ import (
 
 const (
 	adsMethods  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
-	deltaMethod = adsMethods + "DeltaAggregatedResources"
-
-	dpdsMethods     = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
-	dpdsDeltaMethod = dpdsMethods + "DeltaDynamicParameterConstraints"
+	dpdsMethods = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
 )
 
 // Tap stands between an xDS server and its clients: it records requests (Recorder) and injects faults
@@ -31,7 +28,7 @@ func (t *Tap) Intercept(srv any, wire grpc.ServerStream, info *grpc.StreamServer
 	if !strings.HasPrefix(method, adsMethods) && !strings.HasPrefix(method, dpdsMethods) {
 		return handler(srv, wire)
 	}
-	st, err := t.begin(method, wire, t.Recorder)
+	st, err := t.begin(wire, t.Recorder)
 	t.began(err == nil)
 	if err != nil {
 		return err

@@ -2,8 +2,12 @@ package xdstest
 
 import (
 	"context"
+	"net"
 	"sync"
+	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -21,6 +25,23 @@ func Hold(b *testutils.Backend) (release func()) {
 		}
 	})
 	return sync.OnceFunc(func() { close(held) })
+}
+
+// Serve serves on loopback, over a link if that is not nil, until the test ends, and returns the address.
+func Serve(t testing.TB, link *testutils.Link, s *grpc.Server) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	NoError(t, err)
+	if link != nil {
+		listener = link.Listener(listener)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(listener) })
+	t.Cleanup(func() {
+		s.Stop()
+		serving.Wait()
+	})
+	return listener.Addr().String()
 }
 
 // SlowLink returns a link with a delay for each direction.

@@ -96,7 +96,7 @@ func TestExcusedByStricterSecurity(t *testing.T) {
 	began := time.Now()
 	const (
 		ends    = `error reading from server: cluster "blue" asks for stricter security than this connection has`
-		hand    = `no endpoint of cluster "blue" can be reached: connection error: desc = "transport: authentication handshake failed: TLS of cluster \"blue\": connection reset by peer"`
+		hand    = `no endpoint of cluster "blue" can be reached: authentication handshake failed: TLS of cluster "blue": connection reset by peer`
 		missing = `xDS ClusterLoadAssignment "blue-a": the management server is unreachable`
 		peer    = "10.0.0.1:443"
 	)

@@ -9,7 +9,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
-	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 )
 
 const (

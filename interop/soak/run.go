@@ -136,7 +136,8 @@ func (r *run) sleepUntil(then time.Time) {
 }
 
 // welcome no longer excuses the failures of clients that have started and have the newest configuration. It excuses those of
-// clients that start from disk and that DPDS moves: they never had the variants of their new constraints.
+// clients that start from disk and that DPDS moves: they never had the variants of their new constraints. It does so too while
+// another server that has DPDS does not answer: constraints are not on disk, and without them a client subscribes to other variants.
 func (r *run) welcome() {
 	for _, c := range r.channels {
 		fresh := c.isFresh()
@@ -147,7 +148,7 @@ func (r *run) welcome() {
 			if fresh {
 				c.welcome(time.Now())
 			}
-		case c.fromDisk && r.moves(c.client):
+		case c.fromDisk && (r.moves(c.client) || c.dpds == dropsDPDS && r.disrupted[r.policy]):
 			c.welcome(time.Time{})
 		}
 	}

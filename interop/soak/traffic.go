@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -97,14 +97,3 @@ func endsWithoutAnswer(t *testing.T, address, line string) {
 		t.Errorf("exit status %d, want 3 and an error that names %s and %s:\n%s", exit, address, flag, text)
 	}
 }
-
-// A deadline of 0 would be none, or no time at all.
-func TestTimeoutOfNothing(t *testing.T) {
-	t.Parallel()
-	for _, line := range []string{"status localhost:1", "explain localhost:1 xds:///a /s/m", "clients"} {
-		_, stderr, exit := run(t, append(strings.Fields(line), "--timeout", "0s")...)
-		if exit != 2 || !strings.Contains(stderr, "want a duration above 0") {
-			t.Errorf("%s --timeout 0s: exit status %d, %s", line, exit, stderr)
-		}
-	}
-}

@@ -16,8 +16,8 @@ import (
 const doctorHelp = `Follows the way of an RPC, and says at which step it fails, and what to do.
 
 With a target, such as xds:///greeter, it tries the way as a program on this host would: the bootstrap and its certificates, then
-DNS, TCP, TLS and ADS to each control plane, the Listener, the routes, each cluster, and each endpoint with TLS and its
-health service. Without one it ends with the control planes. It sends no RPC of the application, and
+DNS, TCP, TLS and ADS to each control plane, the Listener, the routes, each cluster, services that filters need, and each
+endpoint with TLS and its health service. Without one it ends with the control planes. It sends no RPC of the application, and
 takes the role of a program whose credentials leave security to the control plane.
 
 With HOST:PORT it asks a running process by the Client Status Discovery Service (csds.Register), and says the same by what

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authzpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -64,6 +65,17 @@ func nobody(t *testing.T) string {
 	xdstest.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// guarded is a bootstrap that allows one service to filters, with a control plane whose ext_authz filter asks another.
+func guarded(t *testing.T, target, allowed, asked string) string {
+	t.Helper()
+	control := meshtest.StartServer(t)
+	authz := xdsmsg.With(new(authzpb.ExtAuthz), `grpc_service { google_grpc { target_uri: %q stat_prefix: "s" } }`, asked)
+	control.Set(t, xdsmsg.DefaultListener(target, target, xdsmsg.Filter("authz", authz)), way(target)[1], xdsmsg.EDSCluster("c", ""),
+		xdsmsg.SimpleEndpoints("c", testutils.StartBackend(t, "b").Addr()))
+	return writeBootstrap(t, fmt.Appendf(nil, `{"node": {"id": "patient"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}],
+		"allowed_grpc_services": {%q: {"channel_creds": [{"type": "insecure"}]}}}`, control.Addr(), allowed))
 }
 
 // way is a Listener and routes of a service that lead to the cluster c.
@@ -123,6 +135,14 @@ func TestDoctor(t *testing.T) {
 		"no endpoints": {func(t *testing.T, target string) string {
 			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c"))...)
 		}, []string{"there are no endpoints", "→ add endpoints to the service"}},
+		"a filter's service is not allowed": {func(t *testing.T, target string) string {
+			return guarded(t, target, "dns:///localhost:1", "dns:///localhost:2")
+		},
+			[]string{"✗ Listener", "target_uri: ", "allowed_grpc_services", "→ correct it in the control plane"}},
+		"a filter's service is gone": {func(t *testing.T, target string) string {
+			service := "dns:///" + nobody(t)
+			return guarded(t, target, service, service)
+		}, []string{"✓ cluster", "✗ TCP", `→ start the service of filter "authz", or correct its target_uri in the Listener`, "✓ endpoint"}},
 		"an endpoint is gone": {func(t *testing.T, target string) string {
 			return serving(t, append(way(target), xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", testutils.StartBackend(t, "b").Addr(), nobody(t)))...)
 		}, []string{"connected, plaintext, no health service", "connection refused", "→ start the server, or correct its address"}},

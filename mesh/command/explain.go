@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
@@ -135,13 +136,13 @@ func (x *explained) leaveOut(e *explain.Explanation) {
 		return
 	}
 	byName, byState := status.Filter{Name: f.Name}, status.Filter{State: f.State}
-	e.Clusters = slices.DeleteFunc(e.Clusters, func(c explain.Cluster) bool { return !byName.Takes(c.Name) })
+	e.Clusters = slices.DeleteFunc(e.Clusters, func(c *explain.Cluster) bool { return !byName.Takes(c.Name) })
 	for i := range e.Clusters {
 		if a := e.Clusters[i].Assignment; a != nil {
 			for j := range a.Priorities {
 				for k := range a.Priorities[j].Localities {
 					l := &a.Priorities[j].Localities[k]
-					l.Endpoints = slices.DeleteFunc(l.Endpoints, func(e explain.Endpoint) bool { return !byState.Takes("", e.State, e.Health) })
+					l.Endpoints = slices.DeleteFunc(l.Endpoints, func(e inspect.Endpoint) bool { return !byState.Takes("", string(e.State), e.Health) })
 				}
 			}
 		}

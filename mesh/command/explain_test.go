@@ -22,63 +22,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-func TestExplainFolder(t *testing.T) {
-	t.Parallel()
-	out := runOK(t, "explain", exampleMesh, "--client", "service=frontend,version=v2", "--service", "backend", "/pkg.Service/Method", "-H", "x-user: 7")
-	for _, want := range []string{"/pkg.Service/Method to xds:///backend", "outcome", "owner.yaml:", "services.yaml:", "priority 0   would be in use"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the output does not have %q:\n%s", want, out)
-		}
-	}
-	out = runOK(t, "explain", "-o", "json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
-	var e explain.Explanation
-	xdstest.NoError(t, json.Unmarshal([]byte(out), &e))
-	if e.Client.Name != "gRPC Go" || e.Request.Headers["x-user"][0] != "7" || len(e.Clusters) == 0 {
-		t.Errorf("the explanation is %+v", e)
-	}
-}
-
-// A folder is what a client would have. Each route has its place, also those that are not taken, and weights of 0 are shown.
-func TestExplainFolderSaysWhatWouldBe(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	cmdtest.Write(t, dir, "services.yaml", `kind: Service
-name: backend
-endpoints:
-- {address: 10.0.0.1:80, tags: {version: v1}}
-- {address: 10.0.0.2:80, tags: {version: v1}, health: Draining}
-- {address: 10.0.0.3:80, tags: {version: v2}}
-`)
-	cmdtest.Write(t, dir, "routes.yaml", `kind: MeshHTTPRoute
-name: canary
-spec:
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-    - matches: [{path: {type: Exact, value: /pkg.Service/Method}, headers: [{name: x-user, value: "7"}]}]
-      backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]
-    - matches: [{path: {type: Prefix, value: /}}]
-      backendRefs:
-      - {kind: MeshServiceSubset, name: backend, tags: {version: v1}, weight: 1}
-      - {kind: MeshServiceSubset, name: backend, tags: {version: v2}, weight: 0}
-`)
-	out := runOK(t, "explain", dir, "--service", "backend", "/pkg.Service/Method")
-	for _, want := range []string{
-		"outcome      route 1 → cluster \"backend;version=v1\", priority 0, 1 endpoint\n",
-		"no: header x-user is absent  [routes.yaml:7]\n", "taken by 100% of the RPCs  [routes.yaml:9]\n",
-		"    cluster      \"backend;version=v1\"  100%  [routes.yaml:11]\n    cluster      \"backend;version=v2\"  0%  [routes.yaml:11]\n",
-		"Listener \"backend\"\n    would be sent, version ", "would be in use: the first with an endpoint that would be HEALTHY or UNKNOWN: 1 of 2\n",
-		"10.0.0.1:80  would be HEALTHY   weight 1    [services.yaml:4]\n", "10.0.0.2:80  would be DRAINING  weight 1    [services.yaml:5]\n",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the output does not have %q:\n%s", want, out)
-		}
-	}
-	if strings.Contains(out, "ACKED") || strings.Contains(out, "\ncluster \"backend;version=v2\"") {
-		t.Errorf("the output says ACKED, or describes a cluster that gets no RPC:\n%s", out)
-	}
-}
-
 // A process with a channel of dynxds, asked over the network.
 func TestExplainProcess(t *testing.T) {
 	t.Parallel()

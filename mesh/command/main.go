@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"syscall"
 
+	_ "github.com/dynxds/dynxds/balancer/rls" // RouteConfigurations may have its plugin
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 )
 

@@ -83,40 +83,6 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// Errors give one plain line, and an exit status that says whose fault it is.
-func TestExitStatus(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		args   string
-		status int
-		stderr string
-	}{
-		{"demo --page=nowhere", 1, "dynxds: --page \"nowhere\": want HOST:PORT, such as 127.0.0.1:0: address nowhere: missing port in address\n"},
-		{"explain localhost:1 --service a /s/m --timeout soon", 2, "dynxds: invalid argument \"soon\" for \"--timeout\" flag: time: invalid duration \"soon\": want for example 10s; see dynxds explain --help\n"},
-		{"demo extra", 2, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
-		{"nonsense", 2, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
-		{"", 0, ""},
-		{"version", 0, ""},
-		{"demo --help", 0, ""},
-		{"status", 2, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
-		{"status --help", 0, ""},
-		{"--version", 0, ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.args, func(t *testing.T) {
-			t.Parallel()
-			var stdout, stderr bytes.Buffer
-			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr); got != tt.status {
-				t.Errorf("exit status %d, want %d", got, tt.status)
-			}
-			xdstest.Equal(t, "standard error", tt.stderr, stderr.String())
-			if tt.status == 0 && !strings.Contains(stdout.String(), "dynxds") {
-				t.Errorf("standard output is %q, want something about dynxds", stdout.String())
-			}
-		})
-	}
-}
-
 // Each command says in its help what its exit status means.
 func TestHelpHasExitStatuses(t *testing.T) {
 	t.Parallel()

@@ -161,29 +161,3 @@ func TestServeTLSOfOtherModes(t *testing.T) {
 		m.plane.drain()
 	}
 }
-
-// "dynxds validate" has notes on tls, and does not mistake the servers' Listeners for those of clients.
-func TestValidateTLS(t *testing.T) {
-	t.Parallel()
-	const plain = "kind: Service\nname: a\nendpoints: [{address: '10.0.0.1:80'}]\n"
-	for _, test := range []struct {
-		file, want string // want is the beginning of the output
-		fault      string
-	}{
-		{plain + "tls: {mode: mutual, subjectAltNames: [a]}", `Envoy:
-  DIR/a.yaml:1: note: tls: Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers
-DIR is valid: `, ""},
-		{plain + "tls: {mode: mutual}", "DIR/a.yaml:1: warning: tls: without subjectAltNames clients accept every certificate of the roots, those of other services too\nEnvoy:\n", ""},
-		{plain + "tls: {mode: off}", "DIR is valid: ", ""},
-		{plain + "tls: {mode: simple, sni: " + strings.Repeat("a", 256) + "}", "", "DIR/a.yaml:1: tls.sni: service a: the server name has 256 characters, more than 255"},
-		{plain + "tls: {mode: mutual}" + raw("listener.v3.Listener", "name: grpc/server/10.0.0.1:80\n  address: {socket_address: {address: 10.0.0.1, port_value: 80}}"), "", "a service has this resource already"},
-	} {
-		dir := t.TempDir()
-		cmdtest.Write(t, dir, "a.yaml", strings.Replace(test.file, "\nkind: Resource", "\n---\nkind: Resource", 1))
-		stdout, stderr, exit := run(t, "validate", dir, "--authority", "mesh")
-		stdout, stderr = strings.ReplaceAll(stdout, dir, "DIR"), strings.ReplaceAll(stderr, dir, "DIR")
-		if (exit == 0) != (test.fault == "") || !strings.HasPrefix(stdout, test.want) || !strings.Contains(stderr, test.fault) {
-			t.Errorf("%s\nexit status %d with\n%s%s\nwant %q and the fault %q", test.file, exit, stdout, stderr, test.want, test.fault)
-		}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -50,36 +48,6 @@ func (a *another) FetchClientStatus(context.Context, *statuspb.ClientStatusReque
 
 func (a *another) serve(t *testing.T, opts ...grpc.ServerOption) string {
 	return cmdtest.Serve(t, func(s *grpc.Server) { statuspb.RegisterClientStatusDiscoveryServiceServer(s, a) }, opts...)
-}
-
-// Of a process of another implementation the state of connections is unknown; --name and --state choose what is shown, in
-// each form.
-func TestStatusOfAnotherProcess(t *testing.T) {
-	t.Parallel()
-	process := new(another).serve(t)
-	const head = "client \"other\"\n  connection state unknown: the process says only what its xDS client holds\n"
-	for flags, want := range map[string]string{
-		"--name shop*":               "  Cluster shop/a: ACKED, version \"1\"\n  Cluster shop/b: NACKED, version \"1\"\n",
-		"--state nacked":             "  Cluster shop/b: NACKED, version \"1\"\n  Cluster bank: NACKED, version \"1\"\n",
-		"--name ban? --state ACKED":  "",
-		"--name bank --state=NACKED": "  Cluster bank: NACKED, version \"1\"\n",
-	} {
-		xdstest.Equal(t, flags, head+want, runOK(t, append([]string{"status", process}, strings.Fields(flags)...)...))
-	}
-	type report struct {
-		Clients []struct {
-			Node      string
-			State     any
-			Resources []struct{ Type, Name, State string }
-		}
-	}
-	for format, decode := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": yaml.Unmarshal} {
-		var r report
-		if err := decode([]byte(runOK(t, "status", process, "-o", format, "--name", "bank")), &r); err != nil || len(r.Clients) != 1 ||
-			r.Clients[0].Node != "other" || r.Clients[0].State != nil || len(r.Clients[0].Resources) != 1 || r.Clients[0].Resources[0].Name != "bank" {
-			t.Errorf("-o %s: %+v, error %v", format, r, err)
-		}
-	}
 }
 
 // With --watch an answer is printed when it differs from the one before, until the command is interrupted.
@@ -151,25 +119,5 @@ func TestStatusOverTLS(t *testing.T) {
 		if exit != test.exit || !strings.Contains(stdout+stderr, test.want) {
 			t.Errorf("%q: exit status %d, want %d with %q:\n%s%s", test.flags, exit, test.exit, test.want, stdout, stderr)
 		}
-	}
-}
-
-// With --expect the exit status says whether all RPCs go where they should.
-func TestExpect(t *testing.T) {
-	t.Parallel()
-	for expected, want := range map[string]string{
-		"--expect backend;version=v1 --expect backend;version=v2": "",
-		"--expect backend;version=v1":                             `dynxds: RPCs do not go as --expect says: route 0 → 10% cluster "backend;version=v2", priority 0, 1 endpoint` + "\n",
-		"--expect backend":                                        `dynxds: RPCs do not go as --expect says: route 0 → 90% cluster "backend;version=v1", priority 0, 1 endpoint` + "\n",
-	} {
-		args := append([]string{"explain", exampleMesh, "--client", "service=frontend,version=v1", "--service", "backend", "/pkg.Service/Method"}, strings.Fields(expected)...)
-		stdout, stderr, exit := run(t, args...)
-		if (exit == 0) != (want == "") || exit > 1 || stderr != want || !strings.Contains(stdout, "outcome ") {
-			t.Errorf("%s: exit status %d with %q, want %q:\n%s", expected, exit, stderr, want, stdout)
-		}
-	}
-	out := runOK(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1", "--name", "*v2", "--state", "UNHEALTHY")
-	if strings.Contains(out, "\ncluster \"backend;version=v1\"") || !strings.Contains(out, "\ncluster \"backend;version=v2\"") || strings.Contains(out, " HEALTHY  ") {
-		t.Errorf("with --name and --state:\n%s", out)
 	}
 }

@@ -17,9 +17,9 @@ type ask struct {
 	// at is the position in table.asks.
 	at   int
 	name nameKey
-	// spelling is that of the first subscriber.
+	// spelling is the name as its subscribers spell it.
 	spelling string
-	// key is that of the constraints, and which the rest of the topic of a client that subscribes
+	// key is that of the constraints, of the denial, and of a spelling that is not canonical; and which the rest of the topic of a client that subscribes
 	// by locators.
 	key, which string
 	// constraints are those that apply, and sent those of the client's locator alone.
@@ -33,24 +33,30 @@ type ask struct {
 	payer *peerUsage
 	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
 	demand *Demand
-	// unshared is set if the source answers each subscription by itself; own are its demands.
+	// unshared is set if the type's source answers each subscription by itself. own are the demands of single subscriptions: of these,
+	// and for a computed choice.
 	unshared bool
 	own      map[*subscription]*Demand
 }
 
+// isAside reports whether the key is another one than that of the topic.
+func (a *ask) isAside() bool {
+	return a.refused != nil && a.refused.denied || strings.HasPrefix(a.key, markSpelling)
+}
+
 // choose makes the choice among all variants.
-func (a *ask) choose(t *table, s *slot) {
+func (a *ask) choose(s *slot) {
 	if a.refused != nil {
 		a.choice = a.refused.entry
 		return
 	}
-	a.choice = t.choose(s, a.constraints)
+	a.choice = a.table.choose(s, a.constraints)
 }
 
 // follow updates the choice after changes of the variants, which s already has. A change of a variant
 // that does not match, as most are, does not look at the others.
-func (a *ask) follow(t *table, s *slot, changes []variantChange) {
-	if a.refused != nil || a.demand != nil || a.unshared {
+func (a *ask) follow(s *slot, changes []variantChange) {
+	if a.refused != nil || a.table.source != nil {
 		return
 	}
 	for _, c := range changes {
@@ -58,23 +64,23 @@ func (a *ask) follow(t *table, s *slot, changes []variantChange) {
 		case c.old != nil && c.old == a.choice && c.now != nil:
 			a.choice = c.now // its parameters, and so its rank, are the same
 		case c.old != nil && c.old == a.choice:
-			a.choose(t, s)
+			a.choose(s)
 			return
 		case c.old == nil && c.now != nil && a.constraints.Match(c.now.parameters()):
-			a.contest(t, c.now)
+			a.contest(c.now)
 		}
 	}
 }
 
 // contest lets a new variant that matches compete with the choice.
-func (a *ask) contest(t *table, e *entry) {
+func (a *ask) contest(e *entry) {
 	if a.choice == nil {
 		a.choice = e
 		return
 	}
 	pick := a.constraints.Choose([]dynparam.Parameters{a.choice.parameters(), e.parameters()})
 	if pick.Rival >= 0 {
-		t.countAmbiguous()
+		a.table.countAmbiguous()
 	}
 	if pick.Index == 1 {
 		a.choice = e
@@ -90,24 +96,20 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 			constraints: l.constraints.Merge(l.bound), sent: l.constraints, refused: l.refused,
 		}
 		if t.source == nil || l.refused != nil {
-			a.choose(t, t.slots[key])
+			a.choose(t.slots[key])
 		}
 		t.addAsk(a)
 	}
 	a.addSub(sub)
-	t.demanded(a, key, l.name, sub)
+	a.demanded(sub)
 	return a
 }
 
 // leave undoes join.
-func (t *table) leave(sub *subscription, key nameKey, askKey string) {
-	a := t.ask(key, askKey)
-	if a == nil {
-		return
-	}
+func (a *ask) leave(sub *subscription) {
 	a.removeSub(sub)
 	switch {
-	case a.unshared && a.own[sub] != nil:
+	case a.own[sub] != nil:
 		a.own[sub].update()
 	case a.demand != nil && a.subs.len() == 0:
 		a.demand.update()
@@ -130,9 +132,10 @@ func (t *table) setWildcard(sub *subscription, on bool) {
 	case sub.addressing != byNames || !hasWildcard(t.typeURL):
 	case on:
 		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
-		sub.closeUnanswered(wildcardTopic, a)
+		sub.refuseWildcard(a)
 	default:
-		t.leave(sub, wildcardKey, sub.implicit.Key())
-		sub.closed.open(wildcardTopic)
+		if a := t.ask(wildcardKey, sub.implicit.Key()); a != nil {
+			a.leave(sub)
+		}
 	}
 }

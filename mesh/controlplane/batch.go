@@ -14,21 +14,15 @@ import (
 
 // batch is what to send of one type. No topic is in it twice.
 type batch struct {
-	sub   *subscription
-	table *table
+	sub *subscription
 	// version and nonce are those of a SotW response, which has the whole batch.
 	version, nonce string
 	// complete are all resources of a SotW response that has to be complete, and before those of the last one, both ordered by
 	// name. resources are those of any other.
 	complete, before []*Resource
 	resources        []namedResource
-	// removed are names that no longer exist; lost are single topics, for a client that
-	// subscribes by locators.
-	removed []string
-	lost    []namedLoss
-	errors  []namedError
-	// absent are the names of removed that the client has asked for.
-	absent map[string]bool
+	lost             []namedLoss
+	errors           []namedError
 	// answer forces a response even if it is empty: that of a new wildcard subscription, and a complete one. noMembers says that the wildcard has no members, and that the client knows of none: then an empty response goes
 	// first, as removals alone could be for names that the client asks for.
 	answer, noMembers bool
@@ -46,8 +40,8 @@ type (
 	namedLoss struct {
 		topic topic
 		of    *discoverypb.ResourceName
-		// absent is set if the client has asked for it.
-		absent bool
+		// whole is set if nothing under the name is left, or the client knows no constraints; absent if it has asked for it.
+		whole, absent bool
 	}
 	namedError struct {
 		topic topic
@@ -57,7 +51,7 @@ type (
 )
 
 func (n *batch) empty() bool {
-	return len(n.resources) == 0 && len(n.removed) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
+	return len(n.resources) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
 }
 
 // sort makes responses deterministic.
@@ -65,11 +59,10 @@ func (n *batch) sort() {
 	slices.SortFunc(n.resources, func(a, b namedResource) int {
 		return cmp.Or(strings.Compare(a.name, b.name), byName(a.resource, b.resource))
 	})
-	slices.Sort(n.removed)
-	n.removed = slices.Compact(n.removed)
 	slices.SortFunc(n.lost, func(a, b namedLoss) int {
 		return cmp.Or(compareNames(a.of, b.of), strings.Compare(a.topic.which, b.topic.which))
 	})
+	n.lost = slices.CompactFunc(n.lost, func(a, b namedLoss) bool { return a.whole && b.whole && compareNames(a.of, b.of) == 0 })
 	sortErrors(n.errors)
 }
 
@@ -128,33 +121,24 @@ func (n *batch) nextResponse(limit int, explain func(name string) *resourceError
 		resp.Resources = append(resp.Resources, next.message(n.sub.addressing))
 		n.resources = n.resources[1:]
 	}
-	// An absence is explained once it has fitted, and so only once.
-	fitsAbsence := func(size int, absent bool, of *discoverypb.ResourceName) bool {
-		if !fits(size) {
-			return false
-		}
-		if absent {
-			if why := explain(of.GetName()); why != nil {
-				message := why.message(of)
-				room -= envelopeSize + proto.Size(message)
-				resp.ResourceErrors = append(resp.ResourceErrors, message)
-			}
-		}
-		return true
-	}
-	for ; len(n.removed) > 0; n.removed = n.removed[1:] {
-		name := n.removed[0]
-		if !fitsAbsence(envelopeSize+len(name), n.absent[name], &discoverypb.ResourceName{Name: name}) {
-			return resp
-		}
-		resp.RemovedResources = append(resp.RemovedResources, name)
-	}
 	for ; len(n.lost) > 0; n.lost = n.lost[1:] {
 		lost := n.lost[0]
-		if !fitsAbsence(envelopeSize+proto.Size(lost.of), lost.absent, lost.of) {
+		if !fits(envelopeSize + proto.Size(lost.of)) {
 			return resp
 		}
-		resp.RemovedResourceNames = append(resp.RemovedResourceNames, lost.of)
+		if lost.whole {
+			resp.RemovedResources = append(resp.RemovedResources, lost.of.GetName())
+		} else {
+			resp.RemovedResourceNames = append(resp.RemovedResourceNames, lost.of)
+		}
+		if !lost.absent {
+			continue
+		}
+		if why := explain(lost.of.GetName()); why != nil {
+			message := why.message(lost.of)
+			room -= envelopeSize + proto.Size(message)
+			resp.ResourceErrors = append(resp.ResourceErrors, message)
+		}
 	}
 	for ; len(n.errors) > 0; n.errors = n.errors[1:] {
 		next := n.errors[0].err.message(n.errors[0].of)
@@ -194,13 +178,13 @@ func (n batch) split() (first, last batch) {
 	case n.sub.mode == pushAll:
 		return n.splitComplete()
 	}
-	last = batch{sub: n.sub, table: n.table, removed: n.removed, absent: n.absent, lost: n.lost, errors: n.errors}
-	n.removed, n.lost, n.errors = nil, nil, nil
+	last = batch{sub: n.sub, lost: n.lost, errors: n.errors}
+	n.lost, n.errors = nil, nil
 	return n, last
 }
 
 // splitComplete is split for a complete response. If there are both deleted Clusters and new ones, Clusters are sent twice: with
-// the deleted ones, and at the end without.
+// the deleted ones, and at the end without. The caller holds Store.mu for reading, and stream.mu.
 func (n batch) splitComplete() (first, last batch) {
 	deleted, anyNew := compare(n.before, n.complete)
 	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !n.sub.wantsName(r) || hasName(n.complete, r.name) })
@@ -210,13 +194,10 @@ func (n batch) splitComplete() (first, last batch) {
 	case !anyNew:
 		return batch{}, n
 	}
-	s := n.sub.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	first = n
 	first.complete = inOrder(slices.Concat(n.complete, deleted))
 	// The deleted Clusters may match subscriptions that have errors.
-	w := &composer{t: n.table, sub: n.sub, batch: first, failed: map[topic]bool{}}
+	w := &composer{sub: n.sub, batch: first, failed: map[topic]bool{}}
 	for _, e := range n.errors {
 		w.failed[e.topic] = true
 	}

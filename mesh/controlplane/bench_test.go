@@ -6,16 +6,14 @@ import (
 	"runtime"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-var benchLimits = limits{names: 1 << 20, bytes: 1 << 30}
+var benchLimits = usage{names: 1 << 20, bytes: 1 << 30}
 
 func benchSotW(store *Store) *sotw {
 	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: benchLimits}, nil), false, false)
@@ -207,96 +205,4 @@ func BenchmarkStore_OneVariantTo1000Streams(b *testing.B) {
 			}
 		}
 	})
-}
-
-// One variant changes of the 10,000 of a name, each of which one stream of 10,000
-// has: the subsets of endpoints of TP2's "Sharding Endpoints".
-func BenchmarkStore_OneOf10000Subsets(b *testing.B) {
-	const subsets = 10_000
-	store := NewStore()
-	update(b, store, func(tx *Tx) {
-		for i := range subsets {
-			benchVariant(tx, "e", "subset_id", fmt.Sprint(i), 0)
-		}
-	})
-	clients := benchClients(b, store, subsets, func(i int) *discoverypb.ResourceLocator {
-		return fuzzLocator("e", "subset_id", fmt.Sprint(i))
-	})
-	b.ReportAllocs()
-	for n := 0; b.Loop(); n++ {
-		update(b, store, func(tx *Tx) { benchVariant(tx, "e", "subset_id", fmt.Sprint(n%subsets), n+1) })
-		if got := pushed(b, clients[n%subsets]); len(got) != 1 {
-			b.Fatalf("%d responses", len(got))
-		}
-	}
-}
-
-// One resource of many changes, of which a stream has all: the cost is the same
-// whatever else is there.
-func BenchmarkStore_OneVariantAmongResources(b *testing.B) {
-	for _, resources := range []int{100, 10_000} {
-		b.Run(fmt.Sprint(resources), func(b *testing.B) {
-			store := NewStore()
-			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
-			update(b, store, func(tx *Tx) {
-				for i := range resources {
-					name := fmt.Sprint("e", i)
-					benchVariant(tx, name, "env", "prod", 0)
-					req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, fuzzLocator(name, "env", "prod"))
-				}
-			})
-			p := benchDelta(store, 64<<20)
-			handleDelta(b, p, req)
-			pushed(b, p)
-			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				update(b, store, func(tx *Tx) { benchVariant(tx, fmt.Sprint("e", n%resources), "env", "prod", n+1) })
-				if got := pushed(b, p); len(got) != 1 {
-					b.Fatalf("%d responses", len(got))
-				}
-			}
-		})
-	}
-}
-
-// RefreshDPDS for one of 1,000 clients whose answer changes, and for 999 whose
-// answer does not.
-func BenchmarkStore_RefreshDPDS1000Streams(b *testing.B) {
-	const streams = 1_000
-	store := NewStore()
-	n := 0
-	update(b, store, func(tx *Tx) {
-		tx.SetDPDS("d", func(node *corepb.Node) (dynparam.ByType, error) {
-			value := "same"
-			if node.GetId() == "0" {
-				value = fmt.Sprint(n)
-			}
-			c, err := dynparam.Exact(map[string]string{"k": value})
-			if err != nil {
-				return dynparam.ByType{}, err
-			}
-			return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": c})
-		})
-	})
-	var clients []*delta
-	for i := range streams {
-		p := benchDelta(store, defaultMaxResponseSize)
-		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
-			Node: &corepb.Node{Id: fmt.Sprint(i)}, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{"d"},
-		})
-		pushed(b, p)
-		clients = append(clients, p)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		n++
-		store.RefreshDPDS("d", nil)
-		sent := 0
-		for _, p := range clients {
-			sent += len(pushed(b, p))
-		}
-		if sent != 1 {
-			b.Fatalf("%d responses, want 1", sent)
-		}
-	}
 }

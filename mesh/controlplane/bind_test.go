@@ -33,12 +33,12 @@ func TestBindLocators_RefreshDuringAPush(t *testing.T) {
 		},
 	})
 	control = s.control
-	w := newTP2Delta(t, s, "one").(*tp2Delta)
+	w := s.openTwinDelta(t)
 	var locators []*discoverypb.ResourceLocator
 	for _, name := range []string{"a", "b", "c", "d"} {
 		locators = append(locators, &discoverypb.ResourceLocator{Name: name})
 	}
-	w.request(lds, nil, locators...)
+	w.send(&discoverypb.DeltaDiscoveryRequest{Node: &corepb.Node{Id: "one"}, TypeUrl: lds, ResourceLocatorsSubscribe: locators})
 	for _, name := range []string{"a", "b"} {
 		if got := w.recv().GetRemovedResourceNames(); len(got) != 1 || got[0].GetName() != name {
 			t.Errorf("removed are %v, want %s", got, name)

@@ -60,12 +60,10 @@ func isIn(set map[topic]locator, tp topic) bool {
 	return ok
 }
 
-// comparison compares a request with what is subscribed. Only the stream's reader, which alone changes that, does so. It
-// holds no lock, but Store.mu in turns.
-type comparison struct{ *subscription }
+// A request is compared with what is subscribed by the stream's reader, which alone changes that. It holds no lock, but Store.mu in turns.
 
 // sotwChange compares the names of a SotW request with the subscription.
-func (sub comparison) sotwChange(wanted map[topic]locator) subscriptionChange {
+func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange {
 	change := subscriptionChange{interest: sub.nextSotWInterest(wanted), added: wanted}
 	change.askedForAll = change.interest.wildcard() && !sub.interest.wildcard()
 	if change.interest == interestWildcard {
@@ -77,7 +75,7 @@ func (sub comparison) sotwChange(wanted map[topic]locator) subscriptionChange {
 }
 
 // unwanted returns what is subscribed and not among wanted.
-func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
+func (sub *subscription) unwanted(wanted map[topic]locator) map[topic]locator {
 	for {
 		unwanted := map[topic]locator{}
 		whole := sub.eachAsk(sub.stream.yielding(), func(a *ask) {
@@ -93,7 +91,7 @@ func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
 
 // eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns of this peer. It returns
 // false if the asks changed meanwhile.
-func (sub comparison) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
+func (sub *subscription) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
 	turn := sub.stream.store.reading(peer)
 	turn.lock()
 	defer turn.unlock()
@@ -103,13 +101,13 @@ func (sub comparison) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
 		if !turn.next() {
 			return false
 		}
-		f(sub.table.index.asks.get(names.at(i)))
+		f(sub.table.index.asks.get(names[i]))
 	}
 	return true
 }
 
 // deleteNamed deletes what is subscribed by name from a set, and appends it to the list, unless that is nil.
-func (sub comparison) deleteNamed(set map[topic]locator, to *[]topic) {
+func (sub *subscription) deleteNamed(set map[topic]locator, to *[]topic) {
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	defer turn.unlock()
@@ -142,7 +140,7 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
 // again.
-func (sub comparison) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
+func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
 	if hasWildcard(sub.typeURL) {
 		change.askedForAll = asksForWildcard(asked)
@@ -169,7 +167,7 @@ func (sub comparison) deltaChange(asked, dropped map[topic]locator, versions map
 
 // nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
 // unsubscribes from "*".
-func (s comparison) nextDeltaInterest(asked, dropped map[topic]locator) interest {
+func (s *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
 	case !hasWildcard(s.typeURL):
 		return interestNamed
@@ -189,7 +187,7 @@ func (s comparison) nextDeltaInterest(asked, dropped map[topic]locator) interest
 }
 
 // nextLocatorInterest is for locators, several of which may be the wildcard.
-func (s comparison) nextLocatorInterest(asked, dropped map[topic]locator) interest {
+func (s *subscription) nextLocatorInterest(asked, dropped map[topic]locator) interest {
 	if asksForWildcard(asked) {
 		return interestWildcard
 	}

@@ -6,8 +6,12 @@ import (
 	"github.com/dynxds/dynxds/internal/explore"
 )
 
-// TestCheck follows every path of events within a scope, with -short a small one, and checks each state; see
-// docs/internals/architecture.md.
+// TestCheck follows every path of events within a scope, with -short a small one, and checks each state: each response has only what the
+// client is subscribed to; nothing that exists is said to be removed or in error; absence is explained and denials are sent; deleted
+// resources stay for the removal delay; and, when all is silent, the client holds exactly what the store has.
+//
+// Assumed of the client: over SotW it keeps what it unsubscribes from until a response lacks it; by locators it claims no variant that it
+// cannot name in initial_resource_versions. The model has one client, one type, no limits and no heartbeats.
 func TestCheck(t *testing.T) {
 	for _, way := range checkWays() {
 		if !explore.Selected(way.name) {

@@ -197,7 +197,7 @@ func (x *trial) covers(l, item int) bool {
 	case !s.collection || it.glob:
 		return false
 	case s.name == wildcardName:
-		return !x.way.source || !strings.Contains(it.text, "/")
+		return !strings.Contains(it.text, "/")
 	default:
 		return strings.HasPrefix(it.name, strings.TrimSuffix(s.name, "*"))
 	}

@@ -16,17 +16,17 @@ func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed =
 // acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
 // names are forgotten, and those for members of collections are an error, as the client would keep what no
 // longer exists. The caller holds Store.mu for reading, and stream.mu.
-func (sub *subscription) acceptClaim(t *table, name, version string) error {
+func (sub *subscription) acceptClaim(name, version string) error {
 	if sub.addressing == byLocators {
-		return sub.acceptVariantClaim(t, name, version)
+		return sub.acceptVariantClaim(name, version)
 	}
 	tp := topic{name: keyOf(name)}
 	a := sub.askOf(tp)
-	if now := sub.currentOf(t, tp, a); now.asResource() != nil && now.resource.version == version {
+	if now := sub.currentOf(tp, a); now.asResource() != nil && now.resource.version == version {
 		sub.sent.setResource(tp, a, now)
 	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
 		return err
-	} else if now == nil && (sub.inWildcard(tp, nil, true) || sub.inGlob(tp, nil, true)) {
+	} else if now == nil && sub.inCollection(tp, nil, true) {
 		sub.pending.addLater(tp, false)
 	}
 	if !sub.wants(tp, nil) {
@@ -37,7 +37,7 @@ func (sub *subscription) acceptClaim(t *table, name, version string) error {
 
 // acceptVariantClaim is acceptClaim for a client that subscribes by locators. It cannot name the variant or the
 // subscription: the claim counts where these are unambiguous, and elsewhere the resource is sent again.
-func (sub *subscription) acceptVariantClaim(t *table, name, version string) error {
+func (sub *subscription) acceptVariantClaim(name, version string) error {
 	key := keyOf(name)
 	named, there := 0, false
 	for a := range sub.asksFor(key) {
@@ -49,11 +49,11 @@ func (sub *subscription) acceptVariantClaim(t *table, name, version string) erro
 			_ = sub.keepClaim(sub.topicOf(a), name, version)
 		}
 	}
-	if named == 0 && sub.closed.awaited > 0 {
+	if named == 0 && sub.awaitsCollection(key) {
 		return sub.deferClaim(name, version)
 	}
 	covered := false
-	for _, e := range t.entries(key) {
+	for _, e := range sub.table.entries(key) {
 		tp := variantTopic(key, e.parameters())
 		if !sub.wants(tp, e) {
 			continue
@@ -68,7 +68,7 @@ func (sub *subscription) acceptVariantClaim(t *table, name, version string) erro
 			sub.sent.set(tp, e)
 		}
 	}
-	isMember := sub.count(key.glob()) > 0 || sub.interest.wildcard() && sub.table.inWildcard(key)
+	isMember := sub.anyCollection(key, func(*ask) bool { return true })
 	if covered || there || named > 0 && !isMember {
 		return nil
 	}
@@ -121,17 +121,22 @@ func (p *delta) acceptDeferred() error {
 	turn.lock()
 	defer turn.unlock()
 	for _, sub := range slices.Clone(p.dueSubs) {
+		if !sub.acceptsDeferred() {
+			continue
+		}
+		sub.reviewClaims = false
 		for name, version := range sub.deferred {
-			if !turn.next() {
+			if !turn.next() || p.released || sub.settling > 0 {
+				sub.reviewClaims = true
 				return nil
 			}
-			if p.released || !sub.acceptsDeferred() {
-				break
+			if sub.awaitsCollection(keyOf(name)) {
+				continue
 			}
 			delete(sub.deferred, name)
 			sub.claims--
 			sub.stream.usage.give(ofVersions, 1)
-			if err := sub.acceptClaim(sub.table, name, version); err != nil {
+			if err := sub.acceptClaim(name, version); err != nil {
 				return err
 			}
 		}
@@ -139,8 +144,7 @@ func (p *delta) acceptDeferred() error {
 	return nil
 }
 
-// acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
-// reading, and stream.mu.
+// acceptsDeferred reports whether there may be claims that wait for nothing any more. The caller holds stream.mu.
 func (sub *subscription) acceptsDeferred() bool {
-	return len(sub.deferred) > 0 && sub.closed.awaited == 0 && sub.settling == 0
+	return len(sub.deferred) > 0 && sub.reviewClaims && sub.settling == 0
 }

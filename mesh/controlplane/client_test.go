@@ -41,8 +41,6 @@ type testServer struct {
 	store   *controlplane.Store
 	control *controlplane.Server
 	conn    *grpc.ClientConn
-	// mirror is set if clients are served from another store, on demand.
-	mirror *mirror
 }
 
 // startServer starts a server with the last of the options, if there are any. Removals are sent at

@@ -1,109 +1,92 @@
 package controlplane
 
-// A collection, a glob or a wildcard, is closed to a subscription while its source has not answered
-// that the members are there, or has answered an error. Until then the members are not the
-// client's: it would take an incomplete collection for a complete one.
+// A collection is a glob or a wildcard, which is that of all old-style names. It is closed to a subscription while its source has not
+// answered that the members are there, or has answered an error. Until then the members are not the client's: it would take an incomplete
+// collection for a complete one.
 
-// closeUnanswered closes a collection that has just been subscribed to, unless it was answered. The caller holds Store.mu.
-func (sub *subscription) closeUnanswered(tp topic, a *ask) {
-	if a.demand == nil && !a.unshared || !(tp.name.isGlob() || sub.isWildcard(tp)) {
-		return
-	}
-	e := a.entryOf(sub)
-	if e == nil {
-		sub.closed.open(tp)
-		return
-	}
-	sub.refuseWildcard(tp, e)
-	sub.closed.close(tp, e, false)
+// isClosed reports whether a collection is closed. Without a source none is. The caller holds Store.mu.
+func (sub *subscription) isClosed(a *ask) bool {
+	return a.table.source != nil && a.refused == nil && a.entryOf(sub) != nil
 }
 
-// refuseWildcard ends the stream if the answer to a wildcard is an error. The caller holds Store.mu, and
-// not stream.mu.
-func (sub *subscription) refuseWildcard(tp topic, answer *entry) {
-	if st := answer.asError(); st != nil && sub.isWildcard(tp) {
+// anyCollection reports whether is is true of a subscription to the collection of a name, but for those that are refused. The caller holds
+// Store.mu.
+func (sub *subscription) anyCollection(of nameKey, is func(*ask) bool) bool {
+	wildcard := of.collection == ""
+	switch {
+	case of.isGlob(), !wildcard && sub.mode != pushDifference, wildcard && !hasWildcard(sub.typeURL):
+		return false
+	case sub.addressing == byLocators:
+		for a := range sub.asksFor(of.glob()) {
+			if a.refused == nil && is(a) {
+				return true
+			}
+		}
+		return false
+	}
+	var a *ask
+	if wildcard && sub.interest.wildcard() {
+		a = sub.table.ask(wildcardKey, sub.implicit.Key())
+	} else if !wildcard {
+		a = sub.askOf(topic{name: of.glob()})
+	}
+	return a != nil && a.refused == nil && is(a)
+}
+
+// inCollection reports whether a topic is in a subscribed collection or, if open is set, in one that is open. e is the topic's present or
+// last entry.
+func (sub *subscription) inCollection(tp topic, e *entry, open bool) bool {
+	if _, variant := tp.variant(); sub.addressing == byLocators && (!variant || e == nil) {
+		return false
+	}
+	return sub.anyCollection(tp.name, func(a *ask) bool {
+		return !(open && sub.isClosed(a)) && (sub.addressing == byNames || a.constraints.Match(e.parameters()))
+	})
+}
+
+// wants reports whether a topic is subscribed, by name or through a collection, closed or not.
+func (sub *subscription) wants(tp topic, e *entry) bool {
+	return sub.named(tp) || sub.inCollection(tp, e, false)
+}
+
+// wantsName is wants for the name of a resource, with any parameters.
+func (sub *subscription) wantsName(r *Resource) bool {
+	return sub.count(r.key) > 0 || sub.anyCollection(r.key, func(*ask) bool { return true })
+}
+
+// awaitsCollection reports whether the source has not answered a collection of a name.
+func (sub *subscription) awaitsCollection(of nameKey) bool {
+	return sub.anyCollection(of, func(a *ask) bool { return a.entryOf(sub) == awaited })
+}
+
+// wildcardClosed reports whether the wildcard, or each of several, is closed.
+func (sub *subscription) wildcardClosed() bool {
+	return sub.anyCollection(wildcardKey, sub.isClosed) && !sub.anyCollection(wildcardKey, func(a *ask) bool { return !sub.isClosed(a) })
+}
+
+// refuseWildcard ends the stream if the source has answered a wildcard with an error. The caller holds Store.mu, and not stream.mu.
+func (sub *subscription) refuseWildcard(a *ask) {
+	if !sub.isWildcard(sub.topicOf(a)) || !sub.isClosed(a) {
+		return
+	}
+	if st := a.entryOf(sub).asError(); st != nil {
 		sub.stream.fail(st.Err())
 	}
 }
 
-// wildcardClosed reports whether the wildcard, or each of several, is closed. The caller holds
-// Store.mu.
-func (s *selection) wildcardClosed() bool {
-	if s.closed.len() == 0 || !hasWildcard(s.typeURL) {
-		return false
-	}
-	if s.addressing == byNames {
-		return s.closed.has(wildcardTopic)
-	}
-	any := false
-	for a := range s.asksFor(wildcardKey) {
-		if any = true; !s.closed.has(s.topicOf(a)) {
-			return false
-		}
-	}
-	return any
-}
-
-// closedSet has the collections that are closed.
-type closedSet struct {
-	of map[topic]closedCollection
-	// awaited counts those that are not answered.
-	awaited int
-}
-
-type closedCollection struct {
-	// again says that the client has subscribed to it again since it was closed.
-	again bool
-	// awaited says that it is not answered; otherwise it is in error.
-	awaited bool
-}
-
-func (c *closedSet) len() int { return len(c.of) }
-
-func (c *closedSet) has(tp topic) bool {
-	_, closed := c.of[tp]
-	return closed
-}
-
-// close adds a collection with its answer, or keeps that the client has subscribed to it again.
-func (c *closedSet) close(tp topic, answer *entry, again bool) {
-	if again = c.open(tp) || again; c.of == nil {
-		c.of = map[topic]closedCollection{}
-	}
-	c.of[tp] = closedCollection{again, answer == awaited}
-	if answer == awaited {
-		c.awaited++
-	}
-}
-
-// open removes a collection, and reports whether the client has subscribed to it again.
-func (c *closedSet) open(tp topic) (again bool) {
-	was := c.of[tp]
-	if was.awaited {
-		c.awaited--
-	}
-	delete(c.of, tp)
-	return was.again
-}
-
-// collectionAnswered opens or closes a collection that its source has answered. The caller holds
-// Store.mu.
-func (sub *subscription) collectionAnswered(a *ask, old, answer *entry) {
+// collectionAnswered makes a collection due that its source has answered. The caller holds Store.mu.
+func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	s, tp := sub.stream, sub.topicOf(a)
-	sub.refuseWildcard(tp, answer)
+	sub.refuseWildcard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.sent.replaced(a, old)
-	again := sub.closed.open(tp)
-	if answer != nil {
-		sub.closed.close(tp, answer, again)
-	}
+	sub.reviewClaims = true
 	if sub.mode == pushAll || sub.isWildcard(tp) {
 		sub.pending.all = true
-		sub.pending.allAgain = sub.pending.allAgain || again
 	}
 	if !sub.isWildcard(tp) {
-		sub.pending.add(tp, again)
+		sub.pending.add(tp, false)
 	}
 	s.markDue(sub)
 }

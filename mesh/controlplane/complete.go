@@ -18,9 +18,13 @@ func (w *composer) list(due pending) {
 		return // the rest of many names, which the last response had
 	}
 	w.batch.answer = true
-	w.batch.complete = subscribed(w.t, sub)
+	w.batch.complete = sub.subscribed()
 	if len(sub.retained) > 0 {
-		w.batch.complete = inOrder(slices.Concat(w.batch.complete, sub.retained.resources()))
+		w.batch.complete = slices.Clone(w.batch.complete)
+		for _, old := range sub.retained {
+			w.batch.complete = append(w.batch.complete, old.resource)
+		}
+		w.batch.complete = inOrder(w.batch.complete)
 	}
 	if sub.typeURL == typeurl.Cluster {
 		if sub.last != nil {
@@ -59,10 +63,11 @@ func (c *completeResponse) has(tp topic, r *Resource) bool {
 	return listed && !again
 }
 
-// subscribed returns all existing resources of a subscription to a type with a wildcard.
-func subscribed(t *table, sub *subscription) []*Resource {
+// subscribed returns all existing resources of what is subscribed, of a type with a wildcard.
+func (sub *subscription) subscribed() []*Resource {
+	t := sub.table
 	if sub.addressing == byNames && sub.interest.wildcard() {
-		return withNamed(t.listing(byNames, sub.implicit), sub, t)
+		return withNamed(t.listing(byNames, sub.implicit), sub)
 	}
 	found := make([]*Resource, 0, sub.names.len())
 	for _, a := range sub.asksInOrder() {
@@ -72,7 +77,7 @@ func subscribed(t *table, sub *subscription) []*Resource {
 	}
 	if sub.addressing == byLocators {
 		for a := range sub.asksFor(wildcardKey) {
-			if a.refused == nil && !sub.closed.has(sub.topicOf(a)) {
+			if a.refused == nil && !sub.isClosed(a) {
 				found = append(found, t.listing(byLocators, a.constraints)...)
 			}
 		}
@@ -82,28 +87,28 @@ func subscribed(t *table, sub *subscription) []*Resource {
 
 // withNamed adds to the resources of a wildcard those that it does not cover and that the client
 // subscribes to by name. found is not changed.
-func withNamed(found []*Resource, sub *subscription, t *table) []*Resource {
-	if t.source == nil || sub.names.len() == 0 {
-		return found
-	}
-	found = slices.Clone(found)
+func withNamed(found []*Resource, sub *subscription) []*Resource {
+	var named []*Resource
 	for _, a := range sub.asksInOrder() {
-		if r := a.entryOf(sub).asResource(); r != nil && !t.inWildcard(a.name) {
-			found = append(found, r)
+		if r := a.entryOf(sub).asResource(); r != nil && a.name.collection != "" {
+			named = append(named, r)
 		}
 	}
-	return inOrder(found)
+	if len(named) == 0 {
+		return found
+	}
+	return inOrder(slices.Concat(found, named))
 }
 
 // withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
 // in the type's first response for any name, since clients take what it lacks for deleted. That the
 // source is a relay whose management servers are unreachable is no answer for a client that may have
 // the resource and does not know the error. The caller holds Store.mu and stream.mu.
-func withholds(sub *subscription, t *table) bool {
-	if t.source == nil || sub.mode != pushAll {
+func (sub *subscription) withholds() bool {
+	if sub.table.source == nil || sub.mode != pushAll {
 		return false
 	}
-	if sub.closed.len() > 0 {
+	if sub.anyCollection(wildcardKey, sub.isClosed) {
 		return true
 	}
 	if sub.delivery.reply != ReplyNone {
@@ -196,7 +201,7 @@ func (p *sotw) namesOf(sub *subscription) (version uint64, named []namedAsk) {
 		version = sub.namesVersion
 		p.store.mu.RUnlock()
 		named = named[:0]
-		if (comparison{sub}).eachAsk(p.usage.peer, func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
+		if sub.eachAsk(p.usage.peer, func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
 			return version, named
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 // composer makes a batch of one type from what is due and what the client knows, over SotW and delta.
 type composer struct {
-	t   *table
 	sub *subscription
 	// due has for each topic whether to send it even if the client knows it.
 	due   map[topic]bool
@@ -23,39 +22,44 @@ type composer struct {
 
 // collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading.
 func (s *stream) collect() []batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var all []batch
-	for _, due := range s.takeDue() {
-		if b := compose(due); !b.empty() {
+	for _, sub := range s.takeDue() {
+		now := sub.pending.take(s.store.pace.due)
+		sub.delivery.sending = now.changed
+		s.markDue(sub) // the rest
+		if now.empty() {
+			continue
+		}
+		if b := sub.compose(now); !b.empty() {
 			all = append(all, b)
 		}
 	}
 	return makeBeforeBreak(all)
 }
 
-// compose returns what to send of one type, and records it as sent. The caller holds Store.mu for reading.
-func compose(due dueChanges) batch {
-	sub := due.sub
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: batch{sub: sub, table: due.table}}
+// compose returns what to send of what is due, and records it as sent. The caller holds Store.mu for reading, and stream.mu.
+func (sub *subscription) compose(due pending) batch {
+	w := &composer{sub: sub, due: due.topics, batch: batch{sub: sub}}
 	switch {
 	case sub.acceptsDeferred(): // the collection was answered meanwhile
-		sub.pending.merge(due.pending)
+		sub.pending.merge(due)
 		sub.stream.markDue(sub)
 		return w.batch
-	case withholds(sub, due.table): // due when its source answers
-		sub.pending.merge(due.pending)
+	case sub.withholds(): // due when its source answers
+		sub.pending.merge(due)
 		return w.batch
 	}
 	switch {
 	case sub.mode == pushAll:
 	case sub.mode == pushChanged:
 		w.batch.resources = make([]namedResource, 0, len(w.due))
-	case due.pending.all && sub.wildcardClosed():
-		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
-	case due.pending.all:
+	case due.all && sub.wildcardClosed():
+		sub.pending.merge(pending{all: true, allAgain: due.allAgain}) // due when it opens
+	case due.all:
 		w.batch.answer, w.batch.noMembers = true, true
-		w.addAll(due.pending.allAgain)
+		w.addAll(due.allAgain)
 	}
 	w.openGlobs()
 	for tp, again := range w.due {
@@ -63,9 +67,9 @@ func compose(due dueChanges) batch {
 			w.compose(tp, again)
 		}
 	}
-	w.list(due.pending)
+	w.list(due)
 	w.addRivals()
-	w.addHeartbeats(due.pending.renewed)
+	w.addHeartbeats(due.renewed)
 	w.remove()
 	w.batch.sort()
 	sub.compareClaims()
@@ -81,9 +85,9 @@ func (w *composer) add(tp topic, again bool) {
 
 // addAll makes everything that the wildcard covers due.
 func (w *composer) addAll(again bool) {
-	for key := range w.t.slots {
-		if !key.isGlob() {
-			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inWildcard(tp, e, true) })
+	for key := range w.sub.table.slots {
+		if key.collection == "" {
+			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inCollection(tp, e, true) })
 		}
 	}
 	for tp, old := range w.sub.sent.all {
@@ -100,7 +104,7 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 	if _, later := w.sub.pending.later[tp]; later {
 		return
 	}
-	if old.claimed() && len(w.due) >= w.sub.stream.store.pace.due && w.t.slots[tp.name] == nil {
+	if old.claimed() && len(w.due) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
 		w.sub.pending.addLater(tp, again)
 		w.sub.stream.markDue(w.sub)
 		return
@@ -114,7 +118,7 @@ func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry
 		w.add(topic{name: key}, again)
 		return
 	}
-	for _, e := range w.t.entries(key) {
+	for _, e := range w.sub.table.entries(key) {
 		if tp := variantTopic(key, e.parameters()); covered(tp, e) {
 			w.add(tp, again)
 		}
@@ -144,7 +148,7 @@ func (w *composer) openGlobs() {
 		return
 	}
 	for glob, again := range opened {
-		for key := range w.t.members[glob.name.collection] {
+		for key := range w.sub.table.members[glob.name.collection] {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
@@ -182,15 +186,17 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 }
 
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
-	now := w.sub.current(w.t, tp)
+	now := w.sub.current(tp)
 	if now == awaited {
-		w.sub.closed.close(tp, now, again)
+		if again {
+			w.sub.sent.set(tp, awaited) // so that the members are sent even if they are known
+		}
 		return
 	}
 	// The client learns which members exist, so none is kept.
 	for member := range w.sub.retained {
 		if member.name.collection == tp.name.collection {
-			w.sub.retained.restore(member)
+			w.sub.restore(member)
 			w.add(member, false)
 		}
 	}
@@ -214,8 +220,8 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 // its wildcard, which does not cover them.
 func (w *composer) removeMembers(glob topic) {
 	for tp, old := range w.sub.sent.all {
-		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && besideWildcard(&w.sub.selection, tp, old) &&
-			!w.sub.named(tp) && !w.sub.inGlob(tp, old, true) {
+		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && w.sub.besideWildcard(tp, old) &&
+			!w.sub.named(tp) && !w.sub.inCollection(tp, old, true) {
 			w.composeRemoval(tp, old, false)
 		}
 	}
@@ -224,7 +230,7 @@ func (w *composer) removeMembers(glob topic) {
 // removeReplaced removes a variant that another one has replaced in a subscription by locator, if the
 // client could take it for one that its wildcard covers.
 func (w *composer) removeReplaced(tp topic, old, now *entry) {
-	if w.sub.addressing != byLocators || old == nil || old.claimed() || !besideWildcard(&w.sub.selection, tp, old) {
+	if w.sub.addressing != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
 		return
 	}
 	lost := variantTopic(tp.name, old.parameters())
@@ -234,7 +240,7 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 			return
 		}
 	}
-	inGlob := w.sub.inGlob(lost, old, true) && w.sub.current(w.t, lost) != nil
+	inGlob := w.sub.inCollection(lost, old, true) && w.sub.current(lost) != nil
 	if !has(now) && !inGlob {
 		w.composeRemoval(lost, old, false)
 	}
@@ -242,8 +248,8 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 
 // isEmpty reports whether a glob collection has no member for a subscription.
 func (w *composer) isEmpty(glob topic) bool {
-	for key := range w.t.members[glob.name.collection] {
-		for _, e := range w.t.entries(key) {
+	for key := range w.sub.table.members[glob.name.collection] {
+		for _, e := range w.sub.table.entries(key) {
 			if w.inOne(glob, e) {
 				return false
 			}
@@ -260,23 +266,21 @@ const (
 	reachNone reach = iota
 	// reachClosed: collections that are closed, which make the topic due when they open.
 	reachClosed
-	reachWildcard
-	reachGlob
+	reachCollection
 	reachName
 )
 
 // reachOf returns the reach of a topic with its ask, nil if it is not subscribed by name. is is its present or last entry.
 func (w *composer) reachOf(tp topic, a *ask, is *entry) reach {
-	// Members of a collection in error are not sent as members.
-	inError := w.t.slots[tp.name.glob()] != nil
+	inError := tp.name.collection != "" && w.sub.table.slots[tp.name.glob()] != nil
 	switch {
 	case a != nil:
 		return reachName
-	case !inError && w.sub.inGlob(tp, is, true):
-		return reachGlob
-	case w.sub.inWildcard(tp, is, true):
-		return reachWildcard
-	case !inError && w.sub.inGlob(tp, is, false), w.sub.inWildcard(tp, is, false):
+	case inError: // its members are not sent as members
+		return reachNone
+	case w.sub.inCollection(tp, is, true):
+		return reachCollection
+	case w.sub.inCollection(tp, is, false):
 		return reachClosed
 	default:
 		return reachNone
@@ -291,13 +295,11 @@ func (w *composer) compose(tp topic, again bool) {
 		return // SotW responses say nothing about single members of a wildcard
 	}
 	old, known := sub.sent.lastOf(tp, a)
-	now := sub.currentOf(w.t, tp, a)
-	if now == unanswered {
-		sub.postpone(tp, again)
-		return
-	}
+	now := sub.currentOf(tp, a)
 	if now == awaited {
-		sub.sent.awaits(tp, again)
+		if again {
+			sub.sent.forget(tp) // so that the answer is sent, whatever it is
+		}
 		return
 	}
 	reach := w.reachOf(tp, a, cmp.Or(now, old))
@@ -309,8 +311,8 @@ func (w *composer) compose(tp topic, again bool) {
 		return
 	case reachClosed:
 		return
-	case reachWildcard:
-		if now != nil && now.err != nil {
+	case reachCollection:
+		if now != nil && now.err != nil && tp.name.collection == "" {
 			now = nil // TP3 has no errors for wildcard subscriptions
 		}
 	case reachName:
@@ -379,7 +381,7 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 	if e.beside != nil {
 		w.sub.postpone(tp, false) // in one response with the error, the resource would count
 	}
-	w.batch.noMembers = w.batch.noMembers && !w.sub.inWildcard(tp, e, true)
+	w.batch.noMembers = w.batch.noMembers && (tp.name.collection != "" || !w.sub.inCollection(tp, e, true))
 	next := namedResource{name: e.name(), resource: e.resource}
 	if a != nil {
 		next.name = w.sub.locator(a).name
@@ -413,10 +415,10 @@ func (w *composer) addRivals() {
 		}
 	}
 	for _, r := range w.batch.complete {
-		w.sub.rivals(w.t, r, add)
+		w.sub.rivals(r, add)
 	}
 	for i := 0; i < len(w.batch.resources); i++ {
-		w.sub.rivals(w.t, w.batch.resources[i].resource, add)
+		w.sub.rivals(w.batch.resources[i].resource, add)
 	}
 }
 
@@ -426,19 +428,11 @@ func (w *composer) addRivals() {
 // unknown.
 func (w *composer) remove() {
 	for tp, old := range w.removed {
-		of := w.sub.resourceName(tp, old)
-		if w.sub.addressing == byNames || old.claimed() {
-			w.batch.removed = append(w.batch.removed, of.GetName())
-			if old == absence {
-				if w.batch.absent == nil {
-					w.batch.absent = make(map[string]bool)
-				}
-				w.batch.absent[of.GetName()] = true
-			}
-			continue
+		whole := w.sub.addressing == byNames || old.claimed()
+		w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.resourceName(tp, old), whole, old == absence})
+		if !whole {
+			w.repair(tp, old)
 		}
-		w.batch.lost = append(w.batch.lost, namedLoss{tp, of, old == absence})
-		w.repair(tp, old)
 	}
 }
 
@@ -453,7 +447,7 @@ func (w *composer) repair(lost topic, old *entry) {
 		return // no client can have sent these constraints
 	}
 	tp := topic{lost.name, markConstraints + exactly.Key()}
-	if w.sub.named(tp) && w.sub.current(w.t, tp) != nil {
+	if w.sub.named(tp) && w.sub.current(tp) != nil {
 		w.sub.postpone(tp, true)
 	}
 }

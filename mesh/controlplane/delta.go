@@ -9,12 +9,10 @@ type delta struct {
 	*stream
 	// maxSize is the approximate limit of a response in bytes.
 	maxSize int
-	// nonces is used only by push, which runs once at a time.
-	nonces nonces
 }
 
 func newDelta(s *stream, maxSize int) *delta {
-	return &delta{stream: s, maxSize: maxSize, nonces: newNonces()}
+	return &delta{stream: s, maxSize: maxSize}
 }
 
 // handleRequest processes one request. Its changes of the subscription apply whatever its
@@ -41,7 +39,7 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	asked := requested(sub.addressing, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	dropped := requested(sub.addressing, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
 	return p.resubscribe(sub, asked, len(asked)+len(dropped) == 0, func() subscriptionChange {
-		return comparison{sub}.deltaChange(asked, dropped, req.GetInitialResourceVersions())
+		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
 }
 
@@ -52,7 +50,7 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 	if err := p.acceptDeferred(); err != nil {
 		return err
 	}
-	p.collectComputed(func() { all, version = p.collect(), formatVersion(p.store.version) })
+	p.withStore(func() { all, version = p.collect(), formatVersion(p.store.version) })
 	for i := range all {
 		for n := &all[i]; !n.empty(); {
 			p.usage.peer.enter()

@@ -1,12 +1,9 @@
 package controlplane_test
 
 import (
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-
-	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // in is a Cluster's name of xRFC TP1.
@@ -30,13 +27,4 @@ func TestDelta_GlobMatchesContextParametersExactly(t *testing.T) {
 	c.subscribe(cds, in("foo/*?some=thing&more=1"))
 	c.want(cds, in("foo/bar?some=thing&more=1"))
 	c.fence()
-}
-
-func TestNames_GlobIsNoResource(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	_, err := s.store.Update(func(tx *controlplane.Tx) { tx.Set(cluster(in("foo/*")), cluster(in("%2A"))) })
-	if err == nil || strings.Count(err.Error(), "glob collection") != 2 {
-		t.Errorf("error: %v", err)
-	}
 }

@@ -24,14 +24,14 @@ import (
 type Source func(begun, ended []*Demand)
 
 // Demand is a subscription that at least one client has: the key by which a [Source] answers. All
-// subscribers with equal constraints share one, but for resources that must not be cached.
+// subscribers with equal constraints, and one spelling of the name, share one, but for resources that must not be cached.
 //
 // It is immutable for its reader, and comparable: the pointer that began is the one that ends.
 type Demand struct {
 	// TypeURL is the type of the resources.
 	TypeURL string
 	// Name is the name of the resource or the glob collection (xRFC TP1), or "*" for a wildcard,
-	// in the spelling of the first subscriber.
+	// as the subscribers spell it.
 	Name string
 	// Constraints are those of the subscribers' locators (xRFC TP2), or of
 	// [Options.NodeConstraints]; without them, none.
@@ -47,16 +47,17 @@ type Demand struct {
 
 	// The rest is guarded by Store.mu.
 
-	store *Store
-	table *table
-	key   nameKey
-	ask   *ask
+	ask *ask
+	// source is that of the table, or of a computed choice.
+	source *sourceOf
 	// sub is the only subscriber, nil if the demand is shared.
 	sub *subscription
 	// payer is the peer of sub.
 	payer *peerUsage
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
+	// holds is set while the client is sent nothing, as the demand for a computed resource is not answered.
+	holds bool
 	// begun is set when the source was notified of the begin.
 	begun bool
 	// over is set when the demand is finished: the source was notified of the end, or of neither.
@@ -65,8 +66,14 @@ type Demand struct {
 
 // Collection reports whether the demand is for a glob collection or, if its Name is "*", for a wildcard.
 func (d *Demand) Collection() bool {
-	return d.key.isGlob() || d.key == wildcardKey && hasWildcard(d.TypeURL)
+	return isCollection(d.TypeURL, keyOf(d.Name))
 }
+
+func isCollection(typeURL string, name nameKey) bool {
+	return name.isGlob() || name == wildcardKey && hasWildcard(typeURL)
+}
+
+func (a *ask) isCollection() bool { return isCollection(a.table.typeURL, a.name) }
 
 // awaited stands for the answer that a source has not given yet.
 var awaited = &entry{}
@@ -76,8 +83,7 @@ var awaited = &entry{}
 //
 // A subscription to a name then gets what the source answers for its constraints, and nothing else;
 // until there is an answer, the client is sent nothing about the name. The members of collections,
-// that is of globs and wildcards, are the resources that are set in the store. A wildcard has those
-// with old-style names only: those of xRFC TP1 are in globs, and there for who subscribes to them. A
+// that is of globs and wildcards, are the resources that are set in the store. A
 // collection is sent when the source has answered that its members are there. A SotW response of
 // Listeners or Clusters, which has to be complete, is not sent before there is an answer to every
 // name that the client's first request has.
@@ -87,7 +93,7 @@ func (s *Store) OnDemand(typeURL string, source Source) {
 	s.demands.sources[typeURL] = &sourceOf{notify: source}
 }
 
-// sourceOf is a registered source; its address is its identity.
+// sourceOf is a source, of a type or of a computed resource; its address is its identity.
 type sourceOf struct{ notify Source }
 
 // demands are the notifications that the sources of a store have not had yet. Store.mu guards them.
@@ -127,7 +133,10 @@ func (d *Demand) live() bool {
 // was notified is dropped at once, so that the pending ones are bounded by what is subscribed and what the
 // source was notified of. The caller holds Store.mu.
 func (d *Demand) update() {
-	s, source := d.store, d.table.source
+	s, source := d.ask.table.store, d.source
+	if !d.live() {
+		d.release()
+	}
 	if d.live() == d.begun {
 		addTo(s.demands.pending, source, d, false)
 		if !d.begun {
@@ -197,7 +206,7 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 		default:
 			ended = append(ended, d)
 			d.drop()
-			s.dropIfUnused(d.table)
+			s.dropIfUnused(d.ask.table)
 		}
 	}
 	turn.leaveQueue()
@@ -206,8 +215,15 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 
 // demanded adds the demand of a subscription to an ask that it has just joined. The caller holds
 // Store.mu.
-func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
-	if t.source == nil || a.refused != nil {
+func (a *ask) demanded(sub *subscription) {
+	t := a.table
+	switch {
+	case a.refused != nil:
+		return
+	case a.choice.isComputed():
+		a.compute(sub, awaited)
+		return
+	case t.source == nil:
 		return
 	}
 	if len(a.own) == 0 && a.demand == nil {
@@ -219,7 +235,7 @@ func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
 		d = a.own[sub]
 	}
 	if d == nil {
-		d = t.newDemand(a, key, name)
+		d = newDemand(a)
 		d.First = sub.stream.id
 		if a.unshared {
 			d.only(sub)
@@ -227,7 +243,7 @@ func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
 			a.demand, a.choice = d, awaited
 		}
 	} else if !a.unshared && d.First != sub.stream.id && d.exhausted() {
-		other := t.newDemand(a, key, name)
+		other := newDemand(a)
 		other.First, other.answer = sub.stream.id, d.answer
 		a.demand = other
 		d.update()
@@ -236,14 +252,16 @@ func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
 	d.update()
 }
 
-func (t *table) newDemand(a *ask, key nameKey, name string) *Demand {
-	if key == wildcardKey && name == "" {
+func newDemand(a *ask) *Demand {
+	source := a.table.source
+	if a.choice.isComputed() {
+		source = a.choice.computed
+	}
+	name := a.spelling
+	if a.name == wildcardKey {
 		name = wildcardName
 	}
-	return &Demand{
-		TypeURL: t.typeURL, Name: name, Constraints: a.constraints,
-		store: t.store, table: t, key: key, ask: a, answer: awaited,
-	}
+	return &Demand{TypeURL: a.table.typeURL, Name: name, Constraints: a.constraints, ask: a, source: source, answer: awaited}
 }
 
 // only makes the demand that of one subscription.
@@ -261,7 +279,7 @@ func (d *Demand) only(sub *subscription) {
 func (d *Demand) split() {
 	a := d.ask
 	a.unshared, a.demand = true, nil
-	if !d.Collection() {
+	if !a.isCollection() {
 		a.choice = nil
 	}
 	d.update()
@@ -269,7 +287,7 @@ func (d *Demand) split() {
 		sub.stream.mu.Lock()
 		sub.sent.replaced(a, d.answer)
 		sub.stream.mu.Unlock()
-		one := d.table.newDemand(a, d.key, d.Name)
+		one := newDemand(a)
 		one.only(sub)
 		one.update()
 	}
@@ -278,20 +296,21 @@ func (d *Demand) split() {
 // entryOf returns the entry for one of the subscriptions of an ask for a name or a glob: the choice
 // or, if clients do not share it, the subscription's own answer.
 func (a *ask) entryOf(sub *subscription) *entry {
-	if !a.unshared {
-		return a.choice
-	}
 	if d := a.own[sub]; d != nil {
 		return d.answer
 	}
-	return awaited
+	if a.unshared {
+		return awaited
+	}
+	return a.choice
 }
 
 // answered stores an answer, and makes it due for the subscribers. It reports whether anything
 // changed. The caller holds Store.mu.
 func (d *Demand) answered(e *entry, version uint64) bool {
+	defer d.release()
 	old := d.answer
-	if d.over || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
+	if d.over || d.sub != nil && d.ask.own[d.sub] != d || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
 		return false
 	}
 	if r := e.asResource(); r != nil && r.doNotCache && d.sub == nil {
@@ -299,7 +318,7 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 		return true
 	}
 	d.answer = e
-	d.table.version = version
+	d.ask.table.version = version
 	if d.sub != nil {
 		d.notify(d.sub, old)
 		return true
@@ -313,8 +332,8 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 
 // notify makes the answer due for one subscriber.
 func (d *Demand) notify(sub *subscription, old *entry) {
-	if d.Collection() {
-		sub.collectionAnswered(d.ask, old, d.answer)
+	if d.ask.isCollection() {
+		sub.collectionAnswered(d.ask, old)
 		return
 	}
 	sub.entryChanged(d.ask, old, d.answer)

@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"strings"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -10,7 +11,6 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -47,17 +47,20 @@ func TestOnDemand_EndsAndBeginsBetweenTwoCalls(t *testing.T) {
 
 // A version that a source gives need not stand for the same bytes each time: its control plane may have
 // corrected a resource that was spoilt on the way.
-func TestTP2_OnDemandOtherBytesUnderTheSameVersion(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+func TestOnDemand_OtherBytesUnderTheSameVersion(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		s := startServer(t)
 		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
-		c := open("one")
+		c := open(s)
 		for typeURL, name := range map[string]string{dynparam.MapTypeURL: dpdsName, eds: "a"} {
-			h := c.subscribe(typeURL, name, unconstrained)
+			c.subscribe(typeURL, name)
 			d := src.wantBegun(name)[0]
-			src.answer(d, given(t, "1", name, variant(typeURL, "spoilt")))
-			c.wants(h, "spoilt")
-			src.answer(d, given(t, "1", name, variant(typeURL, "correct")))
-			c.wants(h, "correct")
+			for _, content := range []string{"spoilt", "correct"} {
+				src.answer(d, given(t, "1", name, variant(typeURL, content)))
+				if got := c.next().values; len(got) != 1 || !strings.Contains(got[0], content) {
+					t.Errorf("got %q, want it to be %s", got, content)
+				}
+			}
 		}
 	})
 }
@@ -95,50 +98,4 @@ func TestOnDemand_CompleteResponsesOfARelayThatReachesNobody(t *testing.T) {
 			c.want(cds, "!a: Unavailable", "b")
 		}
 	}
-}
-
-// "Non-Cacheability of DPDS"
-func TestTP2_OnDemandOfWhatMustNotBeCached(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
-		one, two := open("one"), open("two")
-		first := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-		d1 := src.wantBegun(dpdsName)[0]
-		second := two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-		d2 := src.wantBegun(dpdsName)[0]
-		if d1.Node.GetId() != "one" || d2.Node.GetId() != "two" || d1.Stream == 0 || d1.Stream == d2.Stream {
-			t.Fatalf("the demands are of %v (%d) and %v (%d)", d1.Node, d1.Stream, d2.Node, d2.Stream)
-		}
-		src.answer(d1, given(t, "1", dpdsName, variant(dynparam.MapTypeURL, "")))
-		src.fail(d2, codes.PermissionDenied, "not you")
-		one.wants(first, "")
-		two.wants(second, "PermissionDenied: not you")
-		two.unsubscribe(second)
-		two.settle()
-		if isDelta(two) {
-			src.wantEnded(d2)
-		}
-
-		// Any other resource, if its first answer has that cache control.
-		a, b := one.subscribe(eds, "a", unconstrained), two.subscribe(eds, "a", unconstrained)
-		shared := src.wantBegun("a")[0]
-		private, err := controlplane.NewResource(&discoverypb.Resource{
-			Name: "a", Resource: variant(eds, "secret"), CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
-		})
-		xdstest.NoError(t, err)
-		one.settle()
-		two.settle()
-		src.answer(shared, private)
-		for range 2 {
-			d := src.wantBegun("a")[0]
-			src.answer(d, given(t, "", "a", variant(eds, "for "+d.Node.GetId())))
-		}
-		for d := range src.ended {
-			if d == shared {
-				break
-			}
-		}
-		one.wants(a, "for one")
-		two.wants(b, "for two")
-	})
 }

@@ -30,7 +30,7 @@
 // the package knows the messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
 // other client has no constraints, which match all variants, or those of [Options.NodeConstraints],
 // and is sent one variant of each name, by dynparam.Constraints.Choose. [Tx.SetDPDS] gives each
-// client the constraints to send.
+// client the constraints to send: the store is the source of such a resource, and answers each client's demand by the function.
 // The first request for a type on a stream decides whether the client goes by locators: if it does not,
 // locators in a later one end the stream with INVALID_ARGUMENT, as they would never be answered.
 //
@@ -41,7 +41,7 @@
 // subscribes to what its clients subscribe to, and the package mesh/examples/sharding computes shards of
 // endpoints. What has no subscriber is not kept.
 //
-// Clients with equal constraints share a demand, and its answer. A resource with
+// Clients with equal constraints, and one spelling of a name, share a demand, and its answer. A resource with
 // cache_control.do_not_cache is never shared ([NewResource]), nor is one of DPDS (TP2,
 // "Non-Cacheability of DPDS"): each client has a demand of its own, with its node. Where resources
 // depend on the node in other ways, [Options.StoreFor] serves different nodes from different stores.
@@ -55,7 +55,7 @@
 // Clients are bounded by [Options]: MaxStreams, MaxSubscriptions and MaxNameBytes. A client that does
 // not read costs no more than one that does: what is due to it are names, and the newest state of each.
 // A NACK is not answered; a nonce that is unknown or outdated has no effect. A stream costs about
-// 8 bytes for each subscription, beside what is shared by all subscribers of the same name, and 30 kB,
+// 10 bytes for each subscription, beside what is shared by all subscribers of the same name, and 30 kB,
 // most of it the stacks of gRPC's goroutines.
 //
 // # Order
@@ -83,6 +83,6 @@
 // # Names
 //
 // Names of xRFC TP1 (xdstp:) are compared in canonical form: percent-decoded, with sorted context
-// parameters. Delta responses and errors use the client's spelling. The aliases of a resource are sent
-// with it; a client cannot subscribe by an alias.
+// parameters. For the limits of a peer another spelling is another name. Delta responses and errors use the client's spelling. The aliases of a resource are sent
+// with it; a client cannot subscribe by an alias. Wildcards do not cover them: globs do.
 package controlplane

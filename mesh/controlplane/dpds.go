@@ -44,7 +44,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
-	for st.awaitsAnswer(st.subs[dynparam.MapTypeURL]) {
+	batches, answered := p.fetch()
+	for ; !answered; batches, answered = p.fetch() {
 		select {
 		case <-st.wake:
 		case <-ctx.Done():
@@ -56,7 +57,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		}
 	}
 	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
-	err = p.push(func(pushed *discoverypb.DiscoveryResponse) error {
+	err = p.sendAll(batches, func(pushed *discoverypb.DiscoveryResponse) error {
 		resp = pushed
 		return nil
 	})
@@ -66,14 +67,25 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	return resp, err
 }
 
+// fetch returns the responses, if sources have answered for all names.
+func (p *sotw) fetch() (batches []batch, answered bool) {
+	p.withStore(func() {
+		if answered = !p.awaitsAnswer(p.subs[dynparam.MapTypeURL]); answered {
+			batches = p.number()
+		}
+	})
+	return batches, answered
+}
+
 // awaitsAnswer reports whether a source has not answered for all names of a subscription. Then wake has
-// a token after each answer; otherwise the subscription is due.
+// a token after each answer; otherwise the subscription is due. The caller holds Store.mu for reading.
 func (s *stream) awaitsAnswer(sub *subscription) bool {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
-	s.takeDue()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.takeDue()
+	if sub.settling > 0 {
+		return true
+	}
 	for a := range sub.asks() {
 		if a.entryOf(sub) == awaited {
 			return true

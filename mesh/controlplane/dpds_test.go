@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -56,162 +56,6 @@ func (p *policy) of(node *corepb.Node) (dynparam.ByType, error) {
 		}
 		return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": c})
 	}
-}
-
-// "DPDS Example": the client's constraints, and an update of them.
-func TestTP2_DPDSExample(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		p := newPolicy("one", "direct", "two", "direct")
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
-		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
-		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
-		clients := map[string]*tp2Client{}
-		dpds, listener := map[string]*holding{}, map[string]*holding{}
-		for _, id := range []string{"one", "two"} {
-			c := open(id)
-			clients[id] = c
-			dpds[id] = c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-			c.settle()
-			listener[id] = c.subscribe(lds, "l", learned(t, dpds[id], lds))
-			c.wants(listener[id], "direct")
-		}
-
-		// The answer of one client changes. Nobody else is sent anything.
-		p.set("one", "via_proxy")
-		s.store.RefreshDPDS(dpdsName, nil)
-		for id, want := range map[string]string{"one": "proxy", "two": "direct"} {
-			c := clients[id]
-			c.settle()
-			now := learned(t, dpds[id], lds)
-			if !now.Equal(listener[id].ask.constraints) {
-				listener[id] = c.move([]ask{{lds, "l", now}}, []ask{listener[id].ask})[0]
-			}
-			c.wants(listener[id], want)
-		}
-		if one, two := clients["one"].responses[dynparam.MapTypeURL], clients["two"].responses[dynparam.MapTypeURL]; one != 2 || two != 1 {
-			t.Errorf("DPDS responses: %d and %d, want 2 and 1", one, two)
-		}
-	})
-}
-
-// RefreshDPDS applies to the given name and clients, and a new function replaces
-// the answers of the old one.
-func TestStore_RefreshDPDS(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		p := newPolicy("one", "a", "two", "a")
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
-		one, two := open("one"), open("two")
-		first, second := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-		one.settle()
-		two.settle()
-		check := func(when, wantFirst, wantSecond string) {
-			t.Helper()
-			one.settle()
-			two.settle()
-			for h, want := range map[*holding]string{first: wantFirst, second: wantSecond} {
-				if got := learned(t, h, lds); !got.Equal(exactly(t, "listener_type", want)) {
-					t.Errorf("%s: got %v, want %q", when, got, want)
-				}
-			}
-		}
-		check("at first", "a", "a")
-		p.set("one", "b")
-		p.set("two", "b")
-		s.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "one" })
-		check("one was refreshed", "b", "a")
-		s.store.RefreshDPDS("another name", nil)
-		check("another name was refreshed", "b", "a")
-		s.store.RefreshDPDS("", nil)
-		check("all were refreshed", "b", "b")
-		calls := p.calls.Load()
-		s.set(t, cluster("c"))
-		check("something else changed", "b", "b")
-		if got := p.calls.Load(); got != calls {
-			t.Errorf("the function was called %d times for a change of something else", got-calls)
-		}
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("one", "c", "two", "b").of) })
-		check("the function was replaced", "c", "b")
-		if got := two.responses[dynparam.MapTypeURL]; got != 2 {
-			t.Errorf("%d responses to the second client, want 2", got)
-		}
-	})
-}
-
-// "Non-Cacheability of DPDS": "Servers must always set the Resource.do_not_cache
-// field when sending this resource." That takes a Resource on every stream.
-func TestTP2_DPDSIsNotCacheable(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetDPDS("computed", newPolicy("node", "direct").of)
-			tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
-		})
-		for _, name := range []string{"computed", "stored"} {
-			for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
-				w := open("node").wire
-				w.request(dynparam.MapTypeURL, []string{name}, locators...)
-				r := w.receive().resources[0]
-				if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
-					t.Errorf("%s was sent as %v", name, r)
-				}
-				if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	})
-}
-
-// "Server-Specified Constraints": if the client cannot obtain the DPDS resource,
-// it asks without constraints, and "the control plane is free to return any
-// variant".
-func TestTP2_DPDSCannotBeObtained(t *testing.T) {
-	eachVariant(t, controlplane.Options{NotFoundErrors: true}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("a", "denied", "b", "broken").of) })
-		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
-		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
-		missing := `NotFound: the control plane has no resource "missing" of type ` + dynparam.MapTypeURL
-		for _, tt := range []struct{ node, name, want string }{
-			{"a", dpdsName, "PermissionDenied: no constraints for you"},
-			{"b", dpdsName, "Unknown: no status"},
-			{"c", "missing", missing},
-		} {
-			c := open(tt.node)
-			want := tt.want
-			if isDelta(c) && tt.name == "missing" {
-				want = nothing
-			}
-			c.wants(c.subscribe(dynparam.MapTypeURL, tt.name, unconstrained), want)
-			c.wants(c.subscribe(lds, "l", unconstrained), "direct")
-		}
-	})
-}
-
-// A refresh during a call of the function counts: the client's last answer is of the newest state.
-func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		p := newPolicy("n", "old")
-		entered, leave := make(chan struct{}), make(chan struct{})
-		var once sync.Once
-		slow := func(node *corepb.Node) (dynparam.ByType, error) {
-			answer, err := p.of(node)
-			once.Do(func() {
-				close(entered)
-				<-leave
-			})
-			return answer, err
-		}
-		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, slow) })
-		c := open("n")
-		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
-		<-entered
-		p.set("n", "new")
-		s.store.RefreshDPDS(dpdsName, nil)
-		close(leave)
-		c.settle()
-		if got := learned(t, h, lds); !got.Equal(exactly(t, "listener_type", "new")) {
-			t.Errorf("the client was sent %v", got)
-		}
-	})
 }
 
 // "Server-Specified Constraints": DPDS has a service of its own, too.
@@ -306,46 +150,26 @@ func TestServer_NodeConstraints(t *testing.T) {
 		}
 		return byType
 	}})
-	const globbed = "xdstp://a/envoy.config.listener.v3.Listener/d/x"
-	for _, name := range []string{"l", globbed} {
-		s.setVariant(t, lds, name, "direct", "listener_type", "direct")
-		s.setVariant(t, lds, name, "via_proxy", "listener_type", "via_proxy")
-	}
-	s.setVariant(t, lds, "same", "same")
-	type subscriber struct {
-		*client
-		node, name string
-	}
-	var all []subscriber
+	s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
+	s.setVariant(t, lds, "l", "via_proxy", "listener_type", "via_proxy")
+	clients := map[string][]*client{}
 	for _, id := range []string{"one", "two"} {
-		for _, name := range []string{"l", "*", "xdstp://a/envoy.config.listener.v3.Listener/d/*"} {
-			open := []*client{s.openDelta(t)}
-			if name == "l" || name == "*" {
-				open = append(open, s.open(t))
-			}
-			for _, c := range open {
-				c.identify(id, lds, name)
-				all = append(all, subscriber{c, id, name})
-			}
+		clients[id] = []*client{s.open(t), s.openDelta(t)}
+		for _, c := range clients[id] {
+			c.identify(id, lds, "l")
 		}
 	}
 	check := func(of string, want map[string]string) {
 		t.Helper()
-		for _, sub := range all {
-			if of != "" && sub.node != of {
-				sub.fence()
-				continue
-			}
-			got := sub.next().values
-			for _, value := range got {
-				if value != want[sub.node] && value != "same" {
-					t.Errorf("%s has %q of %q, want %q", sub.node, value, sub.name, want[sub.node])
+		for id, open := range clients {
+			for _, c := range open {
+				if of == "" || id == of {
+					if got := c.next().values; !slices.Equal(got, []string{want[id]}) {
+						t.Errorf("%s has %q, want %q", id, got, want[id])
+					}
 				}
+				c.fence()
 			}
-			if len(got) == 0 || sub.name == "*" && len(got) < 2 {
-				t.Errorf("%s got %v of %q", sub.node, got, sub.name)
-			}
-			sub.fence()
 		}
 	}
 	check("", map[string]string{"one": "direct", "two": "via_proxy"})
@@ -359,10 +183,6 @@ func TestServer_NodeConstraints(t *testing.T) {
 	p.set("two", "direct")
 	s.control.RefreshNodeConstraints(func(node *corepb.Node) bool { return node.GetId() == "two" })
 	check("two", map[string]string{"two": "direct"})
-
-	// Who speaks for itself is not asked about.
-	c := newTP2Client(t, s, newTP2Delta(t, s, "two"))
-	c.wants(c.subscribe(lds, "l", exactly(t, "listener_type", "via_proxy")), "via_proxy")
 }
 
 func TestTx_DPDSFaults(t *testing.T) {
@@ -429,19 +249,20 @@ func TestTx_Variants(t *testing.T) {
 // What was stored after a DPDS resource is not sent before the constraints computed for the client:
 // otherwise the client could lose its variant before it gets the constraints for the next one.
 func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		const last = 3000
+		s := startServer(t)
 		store := func(i int) {
 			value := fmt.Sprintf("%06d", i)
-			s.update(t, func(tx *controlplane.Tx) {
-				tx.SetDPDS(dpdsName, newPolicy("n", value).of)
-			})
+			s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("n", value).of) })
 			s.setVariant(t, rds, "r", value)
 		}
 		store(0)
-		c := open("n")
-		dpds, r := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), c.subscribe(rds, "r", unconstrained)
-		c.settle()
+		c := open(s)
+		c.identify("n", dynparam.MapTypeURL, dpdsName)
+		constraints := c.next().values[0]
+		c.identify("n", rds, "r")
+		has := c.next().values[0]
 		var storing sync.WaitGroup
 		storing.Go(func() {
 			for i := range last {
@@ -449,60 +270,52 @@ func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
 			}
 		})
 		defer storing.Wait()
-		for r.has != fmt.Sprintf("%06d", last) {
-			c.wire.take(c)
-			of, ok := learned(t, dpds, lds).Parameters()
-			value, has := of.Get("listener_type")
-			if !ok || !has || value < r.has {
-				t.Fatalf("the client has what was stored after the DPDS resource %s, and of that %v", r.has, of)
+		for has != fmt.Sprintf("%06d", last) {
+			r := c.next()
+			if r.typeURL == rds {
+				has = r.values[0]
+			} else {
+				constraints = r.values[0]
+			}
+			c.ack(r, map[string]string{rds: "r", dynparam.MapTypeURL: dpdsName}[r.typeURL])
+			at := strings.Index(constraints, "listener_type")
+			if value := digits.FindString(constraints[at:]); value < has {
+				t.Fatalf("the client has what was stored after the DPDS resource %s, and of that %s", has, value)
 			}
 		}
 	})
 }
 
+// digits finds the value in the bytes of a DPDS resource.
+var digits = regexp.MustCompile("[0-9]{6}")
+
 // A slow decision about the constraints of one name does not hold back what a client has subscribed to already.
 func TestSlowDecisionAboutConstraints(t *testing.T) {
-	const slow = "slow-constraints"
-	asked, decide := make(map[string]chan struct{}), make(map[string]chan struct{}) // by node
-	for _, node := range []string{"SotW", "delta"} {
-		asked[node], decide[node] = make(chan struct{}), make(chan struct{})
-	}
-	opts := controlplane.Options{Authorize: func(ctx context.Context, node *corepb.Node, _, name string) error {
-		if name != slow {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		asked, decide := make(chan struct{}), make(chan struct{})
+		s := startServer(t, controlplane.Options{Authorize: func(ctx context.Context, _ *corepb.Node, _, name string) error {
+			if name != "slow" {
+				return nil
+			}
+			close(asked)
+			select {
+			case <-decide:
+			case <-ctx.Done():
+			}
 			return nil
-		}
-		close(asked[node.GetId()])
-		select {
-		case <-decide[node.GetId()]:
-		case <-ctx.Done():
-		}
-		return nil
-	}}
-	eachVariant(t, opts, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		node := path.Base(t.Name())
+		}})
 		s.setVariant(t, rds, "r", "1")
-		c := open(node)
-		r := c.subscribe(rds, "r", unconstrained)
-		c.settle()
-		c.subscribe(dynparam.MapTypeURL, slow, unconstrained)
-		<-asked[node]
+		c := open(s)
+		c.subscribe(rds, "r")
+		c.ack(c.next(), "r")
+		c.subscribe(dynparam.MapTypeURL, "slow")
+		<-asked
 		s.setVariant(t, rds, "r", "2")
-		for r.has != "2" {
-			c.wire.take(c)
+		if got := c.next(); got.values[0] != "2" {
+			t.Errorf("got %q, want the change", got.values)
 		}
-		close(decide[node])
-		c.settle()
+		close(decide)
 	})
 }
 
 const dpdsName = "xdstp://xds.example.com/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/x"
-
-// learned are the constraints that the client was sent for a type.
-func learned(t *testing.T, h *holding, typeURL string) dynparam.Constraints {
-	t.Helper()
-	m, err := dynwire.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))
-	xdstest.NoError(t, err)
-	byType, err := dynparam.ByTypeFromProto(m)
-	xdstest.NoError(t, err)
-	return byType.For(typeURL)
-}

@@ -110,13 +110,6 @@ func (p *pending) merge(earlier pending) {
 	maps.Copy(p.renewed, earlier.renewed)
 }
 
-// dueChanges are the changes of one type that are due.
-type dueChanges struct {
-	sub     *subscription
-	table   *table
-	pending pending
-}
-
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
 	if sub.queued || sub.settling > 0 || sub.pending.empty() {
@@ -135,41 +128,32 @@ func (s *stream) signal() {
 	}
 }
 
-// takeDue returns what is due, in push order, and clears it. The caller holds Store.mu for
-// reading, so that it sees whole updates. Nothing is due for a stream that has ended or is about to, and nothing while the
+// withStore calls f in the turn of the stream among those of its peer, with Store.mu held for reading.
+func (s *stream) withStore(f func()) {
+	s.usage.peer.enter()
+	defer s.usage.peer.leave()
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	f()
+}
+
+// takeDue returns the subscriptions with something due, in push order, and takes them from the queue. The caller holds Store.mu for
+// reading, so that it sees whole updates, and mu. Nothing is due for a stream that has ended or is about to, and nothing while the
 // subscription to constraints changes and constraints are due: they are sent before the rest.
-func (s *stream) takeDue() []dueChanges {
-	if s.released {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failure != nil {
+func (s *stream) takeDue() []*subscription {
+	if s.released || s.failure != nil {
 		return nil
 	}
 	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 && !dpds.pending.empty() {
 		return nil
 	}
-	due := make([]dueChanges, 0, len(s.dueSubs))
-	for _, sub := range s.dueSubs {
+	due := s.dueSubs
+	s.dueSubs = nil
+	for _, sub := range due {
 		sub.queued = false
-		if sub.settling > 0 {
-			continue // due again when it is settled
-		}
-		p := sub.pending.take(s.store.pace.due)
-		sub.delivery.sending = p.changed
-		if t := s.store.tables[sub.typeURL]; t != nil && !p.empty() {
-			due = append(due, dueChanges{sub, t, p})
-		}
 	}
-	s.dueSubs = slices.DeleteFunc(s.dueSubs, func(sub *subscription) bool { return sub.pending.empty() || sub.settling > 0 })
-	for _, sub := range s.dueSubs {
-		sub.queued = true
-		s.signal()
-	}
-	slices.SortStableFunc(due, func(a, b dueChanges) int {
-		return pushRank(a.sub.typeURL) - pushRank(b.sub.typeURL)
-	})
+	due = slices.DeleteFunc(due, func(sub *subscription) bool { return sub.settling > 0 }) // due again when it is settled
+	slices.SortStableFunc(due, func(a, b *subscription) int { return pushRank(a.typeURL) - pushRank(b.typeURL) })
 	return due
 }
 
@@ -182,7 +166,7 @@ func (sub *subscription) postpone(tp topic, again bool) {
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
 // unsubscribed from, or its removal, as the client cannot know whether they do (Envoy,
 // "Unsubscribing from Resources"). had is what the client had for its subscription.
-func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *entry) {
+func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		return
 	}
@@ -194,7 +178,7 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *e
 		return
 	}
 	still := false
-	for _, e := range t.entries(tp.name) {
+	for _, e := range sub.table.entries(tp.name) {
 		if covered := variantTopic(tp.name, e.parameters()); sub.wants(covered, e) {
 			sub.pending.add(covered, true)
 			still = true
@@ -210,6 +194,6 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *e
 
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
 // that this covers.
-func besideWildcard(s *selection, tp topic, had *entry) bool {
-	return s.interest.wildcard() && !s.table.inWildcard(tp.name) && had.asResource() != nil
+func (s *selection) besideWildcard(tp topic, had *entry) bool {
+	return s.interest.wildcard() && tp.name.collection != "" && had.asResource() != nil
 }

@@ -4,18 +4,18 @@ import "maps"
 
 // makeDue records what the change makes due. It reports whether the stream goes on.
 func (r *resubscription) makeDue(before interest) (bool, error) {
-	r.turns = r.store.recording(r.sub.stream, r.sub.stream.yielding())
+	r.turns = r.sub.stream.store.recording(r.sub.stream, r.sub.stream.yielding())
 	r.lock()
 	defer r.unlock()
 	if r.sub.stream.released {
 		return false, nil
 	}
 	sub := r.sub
+	sub.reviewClaims = true
 	for tp := range r.change.removed {
 		if !r.next() {
 			return false, nil
 		}
-		sub.answers.forget(tp.name)
 		sub.sent.forget(tp)
 		sub.pending.drop(tp)
 	}
@@ -38,7 +38,7 @@ func (r *resubscription) compareRemoved(before interest) (bool, error) {
 			return false, nil
 		}
 		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-		sub.dueStillCovered(sub.table, tp, l.name, change.had[tp])
+		sub.dueStillCovered(tp, l.name, change.had[tp])
 	}
 	if forget && !r.forgetUnwanted() {
 		return false, nil
@@ -47,7 +47,7 @@ func (r *resubscription) compareRemoved(before interest) (bool, error) {
 		if !r.next() {
 			return false, nil
 		}
-		if err := sub.acceptClaim(sub.table, name, version); err != nil {
+		if err := sub.acceptClaim(name, version); err != nil {
 			return false, err
 		}
 	}
@@ -80,7 +80,7 @@ func (r *resubscription) dueAgain(before interest) bool {
 		sub.pending.all = sub.pending.all || len(change.added) > 0
 		for tp := range change.removed {
 			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
+			sub.pending.all = sub.pending.all || sub.interest.wildcard() && tp.name.collection != ""
 		}
 	case pushDifference:
 		sub.pending.allAgain = sub.pending.allAgain || change.askedForAll && again
@@ -113,7 +113,7 @@ func (r *resubscription) forgetUnwanted() bool {
 		}
 		switch {
 		case sub.wants(tp, e):
-		case besideWildcard(&sub.selection, tp, e):
+		case sub.besideWildcard(tp, e):
 			sub.pending.add(tp, true)
 		default:
 			delete(sub.sent.entries, tp)

@@ -16,16 +16,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// entry is one variant of a name: a resource, the error in its place (xRFC TP3), or a function that
-// computes either for each client. It is immutable, and shared by all streams.
+// entry is one variant of a name: a resource, the error in its place (xRFC TP3), or a source that
+// answers either for each client. It is immutable, and shared by all streams.
 type entry struct {
 	resource *Resource
 	err      *resourceError
 	// beside is an error that goes with a resource, which stays in use. nil: there is none.
 	beside *resourceError
 	// whole is set for an error in place of all variants.
-	whole    bool
-	computed *computed
+	whole bool
+	// computed is the source of a computed resource, for DPDS; see Tx.SetDPDS.
+	computed *sourceOf
 }
 
 // sameBytes compares two entries of the store with equal parameters; both may be nil.
@@ -58,15 +59,13 @@ func (e *entry) sameVersion(o *entry) bool {
 	}
 }
 
-// name returns the name as it was spelled when the entry was stored. Absence has none.
+// name returns the name as it was spelled when the entry was stored. Absence, and what is computed, have none.
 func (e *entry) name() string {
 	switch {
 	case e.resource != nil:
 		return e.resource.name
 	case e.err != nil:
 		return e.err.name
-	case e.computed != nil:
-		return e.computed.name
 	default:
 		return ""
 	}
@@ -78,6 +77,8 @@ func (e *entry) asResource() *Resource {
 	}
 	return e.resource
 }
+
+func (e *entry) isComputed() bool { return e != nil && e.computed != nil }
 
 func (e *entry) asError() *status.Status {
 	if e == nil || e.err == nil {

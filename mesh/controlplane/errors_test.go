@@ -43,6 +43,33 @@ func TestErrors_StatusIsPassedOn(t *testing.T) {
 	}
 }
 
+func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	_, err := s.Update(func(tx *controlplane.Tx) {
+		tx.SetError(rds, "nil", nil)
+		tx.SetError(rds, "fine", status.New(codes.OK, ""))
+		tx.SetError("", "", denied)
+		tx.SetError(cds, "*", denied)
+		tx.SetError(cds, "\xff", denied)
+		tx.SetError(cds, "text", status.New(codes.Internal, "\xff"))
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
+		`the name "*" is reserved`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not contain %q:\n%v", want, err)
+		}
+	}
+	if s.Version() != 0 {
+		t.Errorf("version %d", s.Version())
+	}
+}
+
 // TP3, "Protocol Behavior": "The set of resources with errors and the set of
 // valid resources must not intersect."
 func TestErrors_StandInPlaceOfTheResource(t *testing.T) {
@@ -72,32 +99,5 @@ func TestErrors_StandInPlaceOfTheResource(t *testing.T) {
 	s.update(t, func(tx *controlplane.Tx) { tx.DeleteAll(cds) })
 	if s.store.Error(cds, "a") != nil || len(s.store.Resources(cds)) > 0 {
 		t.Error("DeleteAll left something")
-	}
-}
-
-func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
-	t.Parallel()
-	s := controlplane.NewStore()
-	_, err := s.Update(func(tx *controlplane.Tx) {
-		tx.SetError(rds, "nil", nil)
-		tx.SetError(rds, "fine", status.New(codes.OK, ""))
-		tx.SetError("", "", denied)
-		tx.SetError(cds, "*", denied)
-		tx.SetError(cds, "\xff", denied)
-		tx.SetError(cds, "text", status.New(codes.Internal, "\xff"))
-	})
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{
-		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
-		`the name "*" is reserved`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not contain %q:\n%v", want, err)
-		}
-	}
-	if s.Version() != 0 {
-		t.Errorf("version %d", s.Version())
 	}
 }

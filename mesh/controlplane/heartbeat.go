@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -49,11 +48,7 @@ func (t *table) renew(key nameKey, parameters string) {
 	if !renewed(stored) {
 		return
 	}
-	collections := t.asks[key.glob()]
-	if hasWildcard(t.typeURL) {
-		collections = slices.Concat(collections, t.asks[wildcardKey])
-	}
-	for _, c := range collections {
+	for _, c := range t.collectionAsks(key) {
 		for sub := range c.subscriptions() {
 			tp := variantTopic(key, stored.parameters())
 			if sub.addressing == byNames {
@@ -87,7 +82,7 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 	}
 	for tp := range renewed {
 		old, _ := w.sub.sent.last(tp)
-		now := w.sub.current(w.t, tp)
+		now := w.sub.current(tp)
 		has := old != nil && old.sameVersion(now) || w.sub.mode == pushChanged // of which it is not known
 		if now == nil || !has || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
 			continue

@@ -7,7 +7,7 @@ import (
 
 // The index of a type connects subscriptions and asks, which many streams share. A stream with 1,000
 // subscriptions should cost little more than their number: so both sides have numbers of the other,
-// 2 bytes each, in place of names and pointers.
+// 4 bytes each, in place of names and pointers.
 
 // index numbers the asks and the subscriptions of one table. Store.mu guards it.
 type index struct {
@@ -115,6 +115,9 @@ func (a *ask) addSub(sub *subscription) {
 	}
 	if a.subs.insert(sub.number) {
 		sub.joined++
+		if a.isAside() {
+			sub.aside++
+		}
 	}
 	if a.payer == nil {
 		payNames(&a.payer, sub.stream.usage.peer, a.weight())
@@ -126,6 +129,9 @@ func (a *ask) weight() int64 { return nameWeight(a.spelling, a.key) }
 func (a *ask) removeSub(sub *subscription) {
 	if sub.number == 0 || !a.subs.remove(sub.number) {
 		return
+	}
+	if a.isAside() {
+		sub.aside--
 	}
 	if a.payer == sub.stream.usage.peer {
 		payNames(&a.payer, a.nextPayer(), a.weight())
@@ -141,7 +147,7 @@ func (a *ask) nextPayer() *peerUsage {
 	if a.subs.len() == 0 {
 		return nil
 	}
-	return a.table.index.subs.get(a.subs.at(0)).stream.usage.peer
+	return a.table.index.subs.get(a.subs[0]).stream.usage.peer
 }
 
 func (a *ask) hasSub(sub *subscription) bool {

@@ -14,7 +14,7 @@ import (
 )
 
 func newTestSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil), true, true)
+	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil), true, true)
 }
 
 func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
@@ -49,56 +49,20 @@ func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 	mustHandle(t, p, request(typeurl.Cluster))
 	mustHandle(t, p, request("invented/1", "a"))
 	mustHandle(t, p, request("invented/2"))
-	if got := len(store.tables); got != 3 { // no names: nothing to keep
-		t.Errorf("%d tables while the stream lives, want 3", got)
+	if got := len(store.tables); got != 4 {
+		t.Errorf("%d tables while the stream lives, want 4", got)
 	}
 
 	store.release(p.stream)
 	// A last request in progress.
 	mustHandle(t, p, request(typeurl.RouteConfiguration, "r", "later"))
-	mustHandle(t, p, request("invented/3", "a"))
+	if err := p.handleRequest(request("invented/3", "a")); err == nil {
+		t.Error("the stream that has ended takes a request for another type")
+	}
 
 	routes := store.tables[typeurl.RouteConfiguration]
 	if len(store.tables) != 1 || len(routes.asks) != 0 {
 		t.Errorf("%d tables, %d names are left", len(store.tables), len(routes.asks))
-	}
-}
-
-func TestStream_PendingChangesAreBounded(t *testing.T) {
-	t.Parallel()
-	store := NewStore()
-	p := newTestSotW(store)
-	for i := range 500 {
-		name := fmt.Sprint(i)
-		update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: name}) })
-		mustHandle(t, p, request(typeurl.RouteConfiguration, name))
-		mustHandle(t, p, request(typeurl.Cluster))
-	}
-	mustHandle(t, p, request(typeurl.RouteConfiguration))
-	for range 500 {
-		mustHandle(t, p, request(typeurl.RouteConfiguration, "1"))
-		mustHandle(t, p, request(typeurl.RouteConfiguration))
-	}
-	mustHandle(t, p, request(typeurl.RouteConfiguration, "1"))
-	if sub := p.subs[typeurl.RouteConfiguration]; sub.pending.count() != 1 || sub.names.len() != 1 {
-		t.Errorf("%d names pending, %d subscribed, want 1 each", sub.pending.count(), sub.names.len())
-	}
-	if len(p.dueSubs) > 2 {
-		t.Errorf("%d subscriptions are due, there are 2", len(p.dueSubs))
-	}
-}
-
-func TestTable_UpdateTouchesInterestedSubscriptionsOnly(t *testing.T) {
-	t.Parallel()
-	store := NewStore()
-	interested, other := newTestSotW(store), newTestSotW(store)
-	mustHandle(t, interested, request(typeurl.RouteConfiguration, "a", "b"))
-	mustHandle(t, other, request(typeurl.RouteConfiguration, "b"))
-	interested.collect()
-	other.collect()
-	update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "a"}) })
-	if len(interested.dueSubs) != 1 || len(other.dueSubs) != 0 {
-		t.Errorf("due: %d of the interested, %d of the other", len(interested.dueSubs), len(other.dueSubs))
 	}
 }
 

@@ -7,12 +7,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
 // kind is something that all clients of a [Server] make it hold together. Its limit bounds that, so that no number of them,
 // and nothing that they send, fills the memory. A stream for which a limit is reached ends with RESOURCE_EXHAUSTED, and all
 // others are served as before. A peer, that is a verified certificate identity at one host, has a share of each: see
-// [bounds.Quota].
+// [quota.Quota].
 type kind int
 
 const (
@@ -52,7 +53,7 @@ var limitsOfAll = [kinds]struct {
 
 // quotas are the limits of a server, and what its peers hold of them. It is safe for concurrent use.
 type quotas struct {
-	of        [kinds]*bounds.Quota
+	of        [kinds]*quota.Quota
 	onRefused func(limit string)
 
 	mu    sync.Mutex
@@ -70,7 +71,7 @@ func newQuotas(maxStreams int, onRefused func(limit string)) *quotas {
 
 // set sets a limit, before there are streams.
 func (q *quotas) set(of kind, limit int64) {
-	q.of[of] = bounds.NewQuota(limitsOfAll[of].plural, limit)
+	q.of[of] = quota.New(limitsOfAll[of].plural, limit)
 }
 
 // refused counts a refusal, and returns the status for the client.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,10 +14,13 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -24,7 +28,7 @@ import (
 // limited returns a delta stream of a peer.
 func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 	t.Helper()
-	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, limits{names: 1 << 20, bytes: 1 << 30})
+	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, usage{names: 1 << 20, bytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +109,53 @@ func checkPayers(t *testing.T, store *Store, q *quotas) {
 	}
 }
 
+// Other spellings of a name are names for the limits of a peer: a client that spells a few names in ever other ways, on many streams, ends
+// at its share, and gives all of it back.
+func TestSpellingsCountForThePeer(t *testing.T) {
+	t.Parallel()
+	const limit, names, size = 4000, 10, 10 * nameBytes
+	store, q := NewStore(), newQuotas(bounds.Streams, nil)
+	q.set(ofNames, limit)
+	spelled := func(stream, name int) string {
+		path := []byte(fmt.Sprintf("xdstp://a/T/%d/", name))
+		for i := range size {
+			if i < 16 && stream>>i&1 == 1 {
+				path = append(path, "%61"...)
+			} else {
+				path = append(path, 'a')
+			}
+		}
+		return string(path)
+	}
+	var streams []*delta
+	var kept int
+	for refused := false; !refused; {
+		p := limited(t, store, q, 1)
+		streams = append(streams, p)
+		for name := range names {
+			one := spelled(len(streams), name)
+			err := p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{one}})
+			if refused = err != nil; refused {
+				break
+			}
+			if kept += len(one); kept > limit*nameBytes {
+				t.Fatalf("%d streams of a peer keep %d bytes of names", len(streams), kept)
+			}
+		}
+		checkPayers(t, store, q)
+	}
+	if err := limited(t, store, q, 2).handleRequest(&discoverypb.DeltaDiscoveryRequest{
+		TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{spelled(1, 1)},
+	}); err != nil {
+		t.Errorf("another peer is refused: %v", err)
+	}
+	for _, p := range streams {
+		store.release(p.stream)
+		p.usage.close()
+	}
+	checkPayers(t, store, q)
+}
+
 // While a client's request of many names is carried out, and while its stream is released, others have the
 // store again and again.
 func TestOthersHaveTurns(t *testing.T) {
@@ -118,18 +169,11 @@ func TestOthersHaveTurns(t *testing.T) {
 		all[i] = fmt.Sprint(i)
 		versions[all[i]] = "1"
 	}
-	st := newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil)
+	st := newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil)
 	p := newDelta(st, 1<<20)
-	env, err := dynparam.New(dynparam.Require("env", dynparam.Value("test")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := envTest(t)
 	var turns int
-	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil), true, true)
+	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), true, true)
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -322,7 +366,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 			if name == "SotW" {
 				protocol = ProtocolSotW
 			}
-			st := newStream(1, protocol, store, nil, &streamUsage{limits: limits{names: 1000, bytes: 1 << 16}}, nil)
+			st := newStream(1, protocol, store, nil, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil)
 			update(t, store, func(tx *Tx) {
 				for _, name := range slices.Concat(c, members) {
 					tx.Set(&clusterpb.Cluster{Name: name})
@@ -413,14 +457,7 @@ func TestNamesChangeWhileTheyAreSorted(t *testing.T) {
 // What is deleted while a client's names move to other constraints is reported, whether its name has moved or not.
 func TestDeletedWhileConstraintsMove(t *testing.T) {
 	t.Parallel()
-	env, err := dynparam.New(dynparam.Require("env", dynparam.Value("test")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := envTest(t)
 	names := []string{"a", "b", "c", "d", "e"}
 	for turn := 1; ; turn++ {
 		store := NewStore()
@@ -475,7 +512,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		}
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "there"}) })
 		store.pace = pace{due: 100}
-		p := newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: limits{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
+		p := newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
 		test.request.TypeUrl = typeurl.Cluster
 		test.request.InitialResourceVersions = map[string]string{}
 		for i := range claims {
@@ -512,5 +549,24 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		if removed != claims || resources != 1 {
 			t.Errorf("%s: the client was sent %d removals and %d resources, want %d and 1", test.name, removed, resources, claims)
 		}
+	}
+}
+
+// envTest has env=test for all types.
+func envTest(t *testing.T) dynparam.ByType {
+	t.Helper()
+	env, err := dynparam.New(dynparam.Require("env", dynparam.Value("test")))
+	xdstest.NoError(t, err)
+	all, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": env})
+	xdstest.NoError(t, err)
+	return all
+}
+
+// Of the text of a NACK, which a client may make as long as a request, a part is kept.
+func TestLongNACK(t *testing.T) {
+	t.Parallel()
+	detail := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: strings.Repeat("x", 1<<20)}
+	if kept := shortStatus(detail); kept.Code() != codes.InvalidArgument || len(kept.Message()) > 2*bounds.KeptNACK {
+		t.Errorf("%v with %d bytes is kept", kept.Code(), len(kept.Message()))
 	}
 }

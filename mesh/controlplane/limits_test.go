@@ -309,17 +309,6 @@ func TestLimits_Replies(t *testing.T) {
 	})
 }
 
-// With a turn for others before each item, and small pieces of a client's own subscriptions, everything converges as
-// otherwise.
-func TestServer_EveryClientConvergesInPieces(t *testing.T) {
-	t.Parallel()
-	everyClientConverges(t, func(opts controlplane.Options) *testServer {
-		s := startServer(t, opts)
-		controlplane.SetPace(s.store, 2)
-		return s
-	})
-}
-
 // A client with more names than are sent at a time gets all of them, each once, and the errors for those that do
 // not exist.
 func TestManyNamesAreSentInPieces(t *testing.T) {

@@ -47,6 +47,27 @@ func (l *LoadReports) Snapshot() []ClusterLoad {
 	return l.snapshot()
 }
 
+// Take returns a Snapshot, and begins all sums again at 0, but for the RPCs in progress. It is for one caller that passes loads on;
+// [LoadReports.Recent] does not change.
+func (l *LoadReports) Take() []ClusterLoad {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	loads := l.snapshot()
+	for _, s := range l.sums {
+		s.TotalDropped = 0
+		for category := range s.Dropped {
+			s.Dropped[category] = 0
+		}
+		for _, at := range s.localities {
+			at.Issued, at.Succeeded, at.Failed = 0, 0, 0
+			for name := range at.Metrics {
+				at.Metrics[name] = MetricLoad{}
+			}
+		}
+	}
+	return loads
+}
+
 func (l *LoadReports) snapshot() []ClusterLoad {
 	loads := make([]ClusterLoad, 0, len(l.sums))
 	for _, s := range l.sums {

@@ -122,6 +122,16 @@ func (l *locator) askKey() string {
 	return l.constraints.Key()
 }
 
+// isDenied reports whether the client may not have the resource.
+func (l *locator) isDenied() bool { return l.refused != nil && l.refused.denied }
+
+// markSpelling begins the key of an ask for a name in another than its canonical form. No other key begins so.
+const markSpelling = "~"
+
+func spelledKey(key, name string) string {
+	return fmt.Sprintf("%s%d %s%s", markSpelling, len(key), key, name)
+}
+
 // boundKey returns the key of an ask from that of its locator and what the client's node adds. Keys of constraints and of
 // refused locators do not begin with "&".
 func boundKey(key string, bound dynparam.Constraints) string {
@@ -133,7 +143,7 @@ func boundKey(key string, bound dynparam.Constraints) string {
 
 // which is the rest of the topic of a client that subscribes by locators.
 func (l *locator) which() string {
-	if l.refused != nil && !l.refused.denied {
+	if l.refused != nil && !l.isDenied() {
 		return markConstraints + l.askKey()
 	}
 	return markConstraints + l.constraints.Key()

@@ -20,7 +20,7 @@ type nameKey struct {
 	leaf string
 }
 
-// glob returns the key of the collection that the name is a member of.
+// glob returns the key of the collection that the name is a member of: for an old-style name, the wildcard.
 func (k nameKey) glob() nameKey { return nameKey{k.collection, wildcardName} }
 
 // isGlob reports whether the name is that of a glob collection (TP1, "Glob").

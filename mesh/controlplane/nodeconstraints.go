@@ -1,10 +1,8 @@
 package controlplane
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -19,12 +17,7 @@ type nodeConstraints struct {
 	of func(*corepb.Node) dynparam.ByType
 	// bind is Options.BindLocators.
 	bind bool
-	// epoch counts the calls of RefreshNodeConstraints.
-	epoch atomic.Uint64
 }
-
-// forNode returns the constraints of a client that sends none.
-func (c *nodeConstraints) forNode(node *corepb.Node) dynparam.ByType { return c.of(node) }
 
 // RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes affected
 // accepts or, if it is nil, for all. Clients are sent only resources of which they now get another
@@ -33,12 +26,11 @@ func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 	if s.constraints.of == nil {
 		return
 	}
-	s.constraints.epoch.Add(1)
 	s.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
 	s.mu.Unlock()
 	for _, st := range streams {
-		// A stream that has not been greeted will see the new epoch.
+		// A stream asks for its constraints after it was greeted, and so gets the new ones.
 		if node, greeted := st.greeting(); greeted && (affected == nil || affected(node)) {
 			st.constrain()
 		}
@@ -59,13 +51,7 @@ func (s *stream) constrain() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.yields = true
-	for {
-		epoch := s.constraints.epoch.Load()
-		s.store.constrain(s, s.constraints.forNode(s.node))
-		if epoch == s.constraints.epoch.Load() {
-			return
-		}
-	}
+	s.store.constrain(s, s.constraints.of(s.node))
 }
 
 // constrain changes the constraints of a stream's subscriptions by names. The caller holds stream.changing.
@@ -116,92 +102,50 @@ func (s *stream) bind(sub *subscription, asked map[topic]locator) {
 	}
 }
 
-// constrain moves a subscription to other constraints, and records what that changes.
+// constrain moves a subscription to other constraints. Between two turns some names have moved, and others not.
 func (r *resubscription) constrain(now dynparam.Constraints) {
 	var asks []*ask
-	comparison{r.sub}.eachAsk(r.sub.stream.yielding(), func(a *ask) { asks = append(asks, a) })
-	if !r.move(asks, now) {
+	r.sub.eachAsk(r.sub.stream.yielding(), func(a *ask) { asks = append(asks, a) })
+	r.lock()
+	defer r.unlock()
+	if !r.goesOn() {
 		return
 	}
-	// What the client has of the new asks is only marked.
-	r.turns = r.store.recording(r.sub.stream, r.sub.stream.yielding())
-	r.lock()
-	defer r.unlock()
-	for tp, e := range r.sub.sent.entries {
-		if !r.next() {
-			return
-		}
-		r.sub.sent.set(tp, e)
-	}
-	r.sub.settling--
-	r.sub.stream.markDue(r.sub)
-}
-
-// move moves all asks. It reports whether the stream goes on. Between two turns some names have moved, and others not.
-func (r *resubscription) move(asks []*ask, now dynparam.Constraints) bool {
-	r.lock()
-	defer r.unlock()
-	if !r.find() {
-		return false
-	}
 	sub := r.sub
-	sub.former, sub.implicit, sub.moving = sub.implicit, now, true
+	former := sub.implicit
+	sub.implicit = now
+	sub.aside++ // what has not moved is
 	r.settle(1)
-	r.moveWildcard()
+	r.moveWildcard(former)
 	for _, a := range asks {
 		if !r.next() {
-			return false
+			return
 		}
 		r.moveAsk(a)
 	}
 	r.note()
-	sub.former, sub.moving = dynparam.Constraints{}, false
+	sub.aside--
 	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	sub.endRetainedIf(func(_ topic, old *entry) bool { return r.t.source != nil || !now.Match(old.parameters()) })
-	r.store.dropIfUnused(r.t)
-	return true
+	sub.endRetainedIf(func(_ topic, old *entry) bool { return sub.table.source != nil || !now.Match(old.parameters()) })
+	sub.stream.mu.Unlock()
+	r.settle(-1)
 }
 
-func (r *resubscription) moveWildcard() {
-	sub, t := r.sub, r.t
+// moveWildcard makes the wildcard due if it has other resources, or its source is to say so.
+func (r *resubscription) moveWildcard(former dynparam.Constraints) {
+	sub, t := r.sub, r.sub.table
 	if !sub.interest.wildcard() {
 		return
 	}
 	a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
-	sub.closeUnanswered(wildcardTopic, a)
-	t.leave(sub, wildcardKey, sub.former.Key())
+	sub.refuseWildcard(a)
+	if left := t.ask(wildcardKey, former.Key()); left != nil {
+		left.leave(sub)
+	}
+	differs := t.source != nil || !slices.Equal(t.listing(byNames, former), t.listing(byNames, sub.implicit))
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	if t.source != nil {
-		// What the new constraints do not cover is removed once the collection is answered.
-		sub.pending.all = true
-		return
-	}
-	for key := range t.slots {
-		r.compareMember(key)
-	}
-}
-
-// compareMember makes a name due of which the client gets another variant. The caller holds stream.mu.
-func (r *resubscription) compareMember(key nameKey) {
-	s := r.t.slots[key]
-	old, _ := s.choose(r.sub.former)
-	if is := r.t.choose(s, r.sub.implicit); is != old {
-		r.differs(topic{name: key}, is != nil, r.sub.mode != pushAll)
-	}
-}
-
-// differs makes a topic due that exists, or does not. The caller holds stream.mu.
-func (r *resubscription) differs(tp topic, exists, byName bool) {
-	sub := r.sub
-	if exists {
-		sub.retained.restore(tp)
-	}
-	sub.pending.all = sub.pending.all || sub.mode == pushAll
-	if byName {
-		sub.pending.add(tp, false)
-	}
+	sub.pending.all = sub.pending.all || differs
 }
 
 // moveAsk moves one name from its ask to that with the new constraints.
@@ -209,36 +153,33 @@ func (r *resubscription) moveAsk(old *ask) {
 	if old.refused != nil {
 		return // stays denied
 	}
-	sub, t, tp := r.sub, r.t, r.sub.topicOf(old)
-	was, spelled := old.entryOf(sub), cmp.Or(sub.spellings[old.number], old.spelling)
+	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
+	was := old.entryOf(sub)
 	sub.stream.mu.Lock()
 	sub.sent.replaced(old, was)
 	sub.stream.mu.Unlock()
 	// Join before leaving: a subscription without any ask is dropped from the index.
-	a := t.join(sub, old.name, sub.implicit.Key(), locator{name: old.spelling, constraints: sub.implicit})
-	sub.closeUnanswered(tp, a)
+	l := locator{name: old.spelling, constraints: sub.implicit}
+	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
-	delete(sub.spellings, old.number)
-	t.leave(sub, old.name, old.key)
-	sub.spell(a, spelled)
+	old.leave(sub)
 
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	now := a.entryOf(sub)
-	switch {
-	case !old.name.isGlob():
-		if now != awaited && now != was {
-			r.differs(tp, now != nil, true)
-		}
-	case t.source != nil:
-		// The members are compared when the collection is answered.
+	switch now := a.entryOf(sub); {
+	case old.name.isGlob() && sub.mode == pushDifference:
 		if had, _ := sub.sent.last(tp); had == absence {
-			sub.sent.forget(tp)
+			sub.sent.forget(tp) // so that the members are compared
 		}
 		sub.pending.add(tp, false)
-	case sub.mode == pushDifference:
-		for key := range t.members[old.name.collection] {
-			r.compareMember(key)
+	case now == awaited: // due when it is answered
+	case now != was:
+		if now != nil {
+			sub.restore(tp)
 		}
+		sub.pending.all = sub.pending.all || sub.mode == pushAll
+		sub.pending.add(tp, false)
+	case sub.mode == pushDifference:
+		sub.pending.addLater(tp, false) // what the client has is only marked then
 	}
 }

@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -123,6 +125,10 @@ func TestSotW_RequestDuringAPushIsStale(t *testing.T) {
 // Nothing is sent while the subscription to constraints changes, as they come first.
 func TestSotW_NothingOvertakesConstraints(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testNothingOvertakesConstraints)
+}
+
+func testNothingOvertakesConstraints(t *testing.T) {
 	store, c := NewStore(), &lateClient{t: t}
 	c.sotw = newTestSotW(store)
 	dpds := func(n string) {
@@ -131,24 +137,57 @@ func TestSotW_NothingOvertakesConstraints(t *testing.T) {
 			tx.Set(&listenerpb.Listener{Name: n})
 		})
 	}
+	receive := func(during func(*discoverypb.DiscoveryResponse)) {
+		synctest.Wait()
+		c.receive(during)
+	}
 	dpds("a")
 	mustHandle(t, c.sotw, request(dynparam.MapTypeURL, "d"))
 	c.asksFor("a", "b")
 	var types []string
 	note := func(resp *discoverypb.DiscoveryResponse) { types = append(types, resp.GetTypeUrl()) }
-	c.receive(note)
+	receive(note)
 	types = nil
 	c.hooks.allow = func(*corepb.Node, string, string) error {
 		dpds("b")
-		c.receive(note)
+		receive(note)
 		if types != nil {
 			t.Errorf("responses for %v during the request, want none", types)
 		}
 		return nil
 	}
 	mustHandle(t, c.sotw, request(dynparam.MapTypeURL, "d", "e"))
-	c.receive(note)
+	receive(note)
 	if want := []string{dynparam.MapTypeURL, typeurl.Listener}; !slices.Equal(types, want) {
 		t.Errorf("responses for %v, want %v", types, want)
+	}
+}
+
+// A refresh during a call of the function counts: the client's answer is of the newest state.
+func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, testRefreshDPDSDuringTheFunction)
+}
+
+func testRefreshDPDSDuringTheFunction(t *testing.T) {
+	store := NewStore()
+	p := newTestSotW(store)
+	calls := 0
+	update(t, store, func(tx *Tx) {
+		tx.SetDPDS("d", func(*corepb.Node) (dynparam.ByType, error) {
+			if calls++; calls == 1 {
+				store.RefreshDPDS("d", nil)
+			}
+			return dynparam.ByType{}, status.Error(codes.Internal, fmt.Sprint(calls))
+		})
+	})
+	mustHandle(t, p, request(dynparam.MapTypeURL, "d"))
+	synctest.Wait()
+	var got []string
+	if err := p.push(func(resp *discoverypb.DiscoveryResponse) error {
+		got = append(got, resp.GetResourceErrors()[0].GetErrorDetail().GetMessage())
+		return nil
+	}); err != nil || !slices.Equal(got, []string{"2"}) {
+		t.Errorf("the client was sent %q, %v, want the second answer", got, err)
 	}
 }

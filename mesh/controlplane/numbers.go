@@ -5,102 +5,51 @@ import (
 	"slices"
 )
 
-// numbers is an ordered set of numbers that numbered gave out. These begin at 1, so that most need
-// 2 bytes.
-type numbers struct {
-	low  []uint16
-	high []uint32 // those that are no uint16
-}
+// numbers is an ordered set of numbers that numbered gave out.
+type numbers []uint32
 
-const firstHigh = 1 << 16
-
-func (n *numbers) len() int { return len(n.low) + len(n.high) }
+func (n numbers) len() int { return len(n) }
 
 // find returns the position of a number, in order, and whether it is in the set.
-func (n *numbers) find(number uint32) (int, bool) {
-	if number < firstHigh {
-		return slices.BinarySearch(n.low, uint16(number))
-	}
-	i, ok := slices.BinarySearch(n.high, number)
-	return len(n.low) + i, ok
-}
+func (n numbers) find(number uint32) (int, bool) { return slices.BinarySearch(n, number) }
 
-func (n *numbers) has(number uint32) bool {
+func (n numbers) has(number uint32) bool {
 	_, ok := n.find(number)
 	return ok
 }
 
 // all returns the positions and the numbers.
-func (n *numbers) all() iter.Seq2[int, uint32] {
-	return func(yield func(int, uint32) bool) {
-		for i, low := range n.low {
-			if !yield(i, uint32(low)) {
-				return
-			}
-		}
-		for i, high := range n.high {
-			if !yield(len(n.low)+i, high) {
-				return
-			}
-		}
-	}
-}
+func (n numbers) all() iter.Seq2[int, uint32] { return slices.All(n) }
 
-// insert reports whether the number was not in the set.
+// insert reports whether the number was not in the set. A long list grows by an eighth: there are as many lists as names.
 func (n *numbers) insert(number uint32) bool {
 	i, found := n.find(number)
-	switch {
-	case found:
+	if found {
 		return false
-	case number < firstHigh:
-		n.low = insertTight(n.low, i, uint16(number))
-	default:
-		n.high = insertTight(n.high, i-len(n.low), number)
 	}
+	if size := len(*n); size == cap(*n) && size >= 64 {
+		*n = append(make(numbers, 0, size+size/8), *n...)
+	}
+	*n = slices.Insert(*n, i, number)
 	return true
 }
 
-// insertTight grows a long list by an eighth: there are as many lists as names.
-func insertTight[T any](list []T, i int, v T) []T {
-	if n := len(list); n == cap(list) && n >= 64 {
-		list = append(make([]T, 0, n+n/8), list...)
-	}
-	return slices.Insert(list, i, v)
-}
-
-// remove reports whether the number was in the set.
+// remove reports whether the number was in the set. A list that was long shrinks.
 func (n *numbers) remove(number uint32) bool {
 	i, found := n.find(number)
-	switch {
-	case !found:
+	if !found {
 		return false
-	case number < firstHigh:
-		n.low = deleteTight(n.low, i)
-	default:
-		n.high = deleteTight(n.high, i-len(n.low))
+	}
+	*n = slices.Delete(*n, i, i+1)
+	if cap(*n) > 64 && len(*n) < cap(*n)/4 {
+		*n = slices.Clone(*n)
 	}
 	return true
-}
-
-func deleteTight[T any](list []T, i int) []T {
-	list = slices.Delete(list, i, i+1)
-	if cap(list) > 64 && len(list) < cap(list)/4 {
-		return slices.Clone(list)
-	}
-	return list
-}
-
-// tight returns a list without room for more.
-func tight[T any](list []T) []T {
-	if len(list) == cap(list) {
-		return list
-	}
-	return append(make([]T, 0, len(list)), list...)
 }
 
 // askedSet are the asks that a subscription has joined, by number, and for each whether the client knows
 // what is there, which is its entry (or, if that is nil, that there is none). Only delta streams
-// record the latter; see subscription.known. Store.mu guards the numbers, and stream.mu, beside Store.mu
+// record the latter; see sent. Store.mu guards the numbers, and stream.mu, beside Store.mu
 // held for reading, what is known.
 type askedSet struct {
 	numbers
@@ -128,29 +77,6 @@ func (s *askedSet) setKnown(number uint32, known bool) {
 	s.bits[i/64] ^= 1 << (i % 64)
 }
 
-// pop removes one of the numbers, if there are any. What is known is not kept.
-func (s *askedSet) pop() (uint32, bool) {
-	if last := len(s.high) - 1; last >= 0 {
-		number := s.high[last]
-		s.high = s.high[:last]
-		return number, true
-	}
-	if last := len(s.low) - 1; last >= 0 {
-		number := s.low[last]
-		s.low = s.low[:last]
-		return uint32(number), true
-	}
-	return 0, false
-}
-
-// at returns the number at a position.
-func (n *numbers) at(i int) uint32 {
-	if i < len(n.low) {
-		return uint32(n.low[i])
-	}
-	return n.high[i-len(n.low)]
-}
-
 // change returns the set without removed and with added, which it sorts.
 func (s *askedSet) change(removed, added []uint32) askedSet {
 	if len(removed) == 0 && len(added) == 0 {
@@ -159,10 +85,7 @@ func (s *askedSet) change(removed, added []uint32) askedSet {
 	slices.Sort(removed)
 	slices.Sort(added)
 	var next askedSet
-	next.low = make([]uint16, 0, min(len(s.low)+len(added), firstHigh))
-	if n := len(s.high) + len(added); len(s.high) > 0 || len(added) > 0 && added[len(added)-1] >= firstHigh {
-		next.high = make([]uint32, 0, n)
-	}
+	next.numbers = make(numbers, 0, max(0, s.len()+len(added)-len(removed)))
 	if s.bits != nil {
 		next.bits = make([]uint64, (s.len()+len(added)+63)/64)
 	}
@@ -171,11 +94,7 @@ func (s *askedSet) change(removed, added []uint32) askedSet {
 			i := next.len()
 			next.bits[i/64] |= 1 << (i % 64)
 		}
-		if number < firstHigh {
-			next.low = append(next.low, uint16(number))
-		} else {
-			next.high = append(next.high, number)
-		}
+		next.numbers = append(next.numbers, number)
 	}
 	for i, number := range s.all() {
 		for len(removed) > 0 && removed[0] < number {
@@ -193,6 +112,5 @@ func (s *askedSet) change(removed, added []uint32) askedSet {
 	for _, number := range added {
 		put(number, false)
 	}
-	next.low, next.high = tight(next.low), tight(next.high)
 	return next
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // byPrefix lets clients have names that begin with the ID of their node, or have it as a folder.
@@ -31,116 +29,6 @@ func byPrefix(ctx context.Context, node *corepb.Node, _, name string) error {
 		return nil
 	}
 	return status.Errorf(codes.PermissionDenied, "not for %s", node.GetId())
-}
-
-// TP3: an error in place of the resource, for one client and not for another.
-func TestOptions_Authorize(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
-		var version atomic.Pointer[dynparam.ByType]
-		version.Store(new(dynparam.ByType))
-		s := startServer(t, controlplane.Options{
-			Authorize:       byPrefix,
-			NodeConstraints: func(*corepb.Node) dynparam.ByType { return *version.Load() },
-		})
-		s.set(t, xdsmsg.RouteConfig("a-1", "*"), xdsmsg.RouteConfig("b-1", "*"))
-		a, b := open(s), open(s)
-		a.identify("a", rds, "a-1", "b-1")
-		a.want(rds, "!b-1: PermissionDenied", "a-1")
-		b.identify("b", rds, "b-1", "a-1")
-		b.want(rds, "!a-1: PermissionDenied", "b-1")
-
-		// Changes do not leak, nor do other constraints of the node.
-		s.set(t, xdsmsg.RouteConfig("a-1", "x"), xdsmsg.RouteConfig("b-1", "x"))
-		a.want(rds, "a-1")
-		b.want(rds, "b-1")
-		v1, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": exactly(t, "v", "1")})
-		xdstest.NoError(t, err)
-		version.Store(&v1)
-		s.control.RefreshNodeConstraints(nil)
-		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetVariant(parameters("v", "1"), xdsmsg.RouteConfig("a-1", "y"), xdsmsg.RouteConfig("b-1", "y"))
-			tx.DeleteVariant(rds, "a-1", nil)
-			tx.DeleteVariant(rds, "b-1", nil)
-		})
-		a.want(rds, "a-1")
-		b.want(rds, "b-1")
-		a.fence()
-
-		a.drop(rds, []string{"a-1"}, "b-1")
-		a.fence()
-		a.subscribe(rds, "a-1", "b-1")
-		if protocol == controlplane.ProtocolSotW {
-			a.want(rds, "!b-1: PermissionDenied")
-		} else {
-			a.want(rds, "!b-1: PermissionDenied", "a-1")
-		}
-		if n := len(a.typeStatus(s.control, rds).Errors); n != 1 {
-			t.Errorf("%d errors are in effect", n)
-		}
-	})
-}
-
-// A collection is asked for by its name, a wildcard ends the stream: TP3 has no errors for it.
-func TestOptions_AuthorizeCollections(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
-		const folder = "xdstp://x/envoy.config.cluster.v3.Cluster/"
-		s := startServer(t, controlplane.Options{Authorize: byPrefix})
-		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetNamed(folder+"a/m", nil, cluster("a"))
-			tx.SetNamed(folder+"b/m", nil, cluster("b"))
-		})
-		if protocol == controlplane.ProtocolDelta {
-			c := open(s)
-			c.identify("a", cds, folder+"a/*", folder+"b/*")
-			c.want(cds, "!"+folder+"b/*: PermissionDenied", folder+"a/m")
-			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(folder+"b/m2", nil, cluster("b2")) })
-			c.fence()
-		}
-		for _, names := range [][]string{nil, {"*"}} {
-			c := open(s)
-			c.identify("a", cds, names...)
-			if err := c.end(); status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "not for a" {
-				t.Errorf("the stream ended with %v", err)
-			}
-		}
-	})
-}
-
-func TestOptions_AuthorizeLocators(t *testing.T) {
-	eachVariant(t, controlplane.Options{Authorize: byPrefix}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		src := newSource(t, s.store, eds)
-		c := open("a")
-		mine, other := c.subscribe(eds, "a-1", exactly(t, "k", "v")), c.subscribe(eds, "b-1", exactly(t, "k", "v"))
-		src.answer(src.wantBegun("a-1")[0], given(t, "1", "a-1", variant(eds, "mine"), "k", "v"))
-		c.wants(other, "PermissionDenied: not for a")
-		c.wants(mine, "mine")
-		c.unsubscribe(other)
-		c.settle()
-		src.wantNone() // what is denied is not demanded
-	})
-}
-
-// Names are authorized as they are compared, so that no spelling gets round a rule.
-func TestOptions_AuthorizeSpellings(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		const secret = "xdstp://a!b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y"
-		s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, _ *corepb.Node, _, name string) error {
-			if name == secret {
-				return status.Error(codes.PermissionDenied, "secret")
-			}
-			return nil
-		}})
-		s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(secret, nil, xdsmsg.RouteConfig("secret", "*")) })
-		for _, spelling := range []string{
-			secret,
-			"xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y",
-			"xdstp://a!b/envoy.config.route.v3.RouteConfiguration/%73ecret?x=y&k=v",
-		} {
-			c := open(s)
-			c.identify("a", rds, spelling)
-			c.want(rds, "!"+spelling+": PermissionDenied")
-		}
-	})
 }
 
 func TestOptions_StoreFor(t *testing.T) {
@@ -197,7 +85,9 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
 	bad := strings.Repeat("bad domain; ", 1000)
 	sotw.nack(response, bad, "a")
-	sotw.fence()
+	if kept := sotw.typeStatus(s.control, rds).NACK.Err.Message(); len(kept) > 5<<10 || !strings.Contains(kept, fmt.Sprint(len(bad), " bytes")) {
+		t.Errorf("of the message %q is kept, want about 4 KiB and its length", kept)
+	}
 	delta := s.openDelta(t)
 	delta.subscribe(rds, "a")
 	deltaResponse := delta.want(rds, "a")
@@ -363,16 +253,4 @@ func TestOptions_AbsenceIsAskedForOnce(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1, "c": 1}, asked); diff != "" {
 		t.Errorf("asked for texts (-want +got):\n%s", diff)
 	}
-}
-
-func TestOptions_RemovalDelay(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
-		s := startServer(t, controlplane.Options{RemovalDelay: time.Millisecond, NotFoundErrors: true})
-		s.set(t, xdsmsg.RouteConfig("a", "*"))
-		c := open(s)
-		c.subscribe(rds, "a")
-		c.want(rds, "a")
-		s.delete(t, rds, "a")
-		c.want(rds, map[controlplane.Protocol]string{controlplane.ProtocolSotW: "!a: NotFound", controlplane.ProtocolDelta: "-a"}[protocol])
-	})
 }

@@ -83,19 +83,6 @@ func checkDeltaVersions(t *testing.T, s *testServer, resp *deltaResponse, versio
 	}
 }
 
-func TestLongNACKMessageIsCut(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		s := startServer(t)
-		s.set(t, xdsmsg.RouteConfig("a", "*"))
-		c := open(s)
-		c.subscribe(rds, "a")
-		c.nack(c.want(rds, "a"), strings.Repeat("x", 1<<20), "a")
-		if ts := c.typeStatus(s.control, rds); ts.NACK == nil || len(ts.NACK.Err.Message()) > 5<<10 || !strings.Contains(ts.NACK.Err.Message(), "1048576 bytes") {
-			t.Errorf("the message was not cut to about 4 KiB, with its length: %v", ts.NACK != nil)
-		}
-	})
-}
-
 func TestLimitsPerStream(t *testing.T) {
 	many := func(n int) []string {
 		var names []string
@@ -228,37 +215,5 @@ func TestClientEndsItsStream(t *testing.T) {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}
 		s.control.Close() // returns when the stream's goroutines have ended
-	})
-}
-
-func TestClients(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		s := startServer(t)
-		s.set(t, cluster("c"), xdsmsg.RouteConfig("r", "*"), xdsmsg.RouteConfig("q", "*"))
-		a, b := open(s), open(s)
-		a.subscribe(cds)
-		a.want(cds, "c")
-		b.subscribe(rds, "r", "q")
-		b.want(rds, "q", "r")
-		got := s.control.Clients()
-		if len(got) != 2 || got[0].ID >= got[1].ID {
-			t.Fatalf("clients: %+v", got)
-		}
-		for _, cl := range got {
-			if len(cl.Types) != 1 {
-				t.Fatalf("types: %+v", cl.Types)
-			}
-			ts := cl.Types[0]
-			want := fmt.Sprintf("%s false [q r]", rds)
-			if ts.TypeURL == cds {
-				want = fmt.Sprintf("%s true []", cds)
-			}
-			if s := fmt.Sprintf("%s %t %v", ts.TypeURL, ts.Wildcard, ts.Names); s != want {
-				t.Errorf("got %s, want %s", s, want)
-			}
-			if ts.SentVersion != "1" || ts.SentNonce == "" || ts.Reply != controlplane.ReplyAwaited || ts.ACKedVersion != "" {
-				t.Errorf("delivery: %+v", ts)
-			}
-		}
 	})
 }

@@ -12,10 +12,8 @@ import (
 // and the rest of the change does so in any case.
 type resubscription struct {
 	turns
-	store  *Store
 	sub    *subscription
 	change *subscriptionChange
-	t      *table
 	// removed and added are the numbers of the asks that were left and joined in this turn, and are not
 	// in subscription.names yet.
 	removed, added []uint32
@@ -23,8 +21,8 @@ type resubscription struct {
 
 // resubscription returns a change of a subscription.
 func (s *Store) resubscription(sub *subscription) *resubscription {
-	r := &resubscription{turns: s.writing(sub.stream.yielding()), store: s, sub: sub}
-	r.pause, r.resume = r.note, r.find
+	r := &resubscription{turns: s.writing(sub.stream.yielding()), sub: sub}
+	r.pause, r.resume = r.note, r.goesOn
 	return r
 }
 
@@ -41,11 +39,6 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	if goesOn, err = r.makeDue(before); !goesOn || err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.tables[sub.typeURL]; t != nil {
-		s.dropIfUnused(t)
-	}
 	r.settle(-1)
 	return nil
 }
@@ -54,7 +47,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 func (r *resubscription) choose() (bool, error) {
 	r.lock()
 	defer r.unlock()
-	if !r.find() {
+	if !r.goesOn() {
 		return false, nil
 	}
 	r.settle(1)
@@ -76,20 +69,12 @@ func (r *resubscription) choose() (bool, error) {
 	}
 	r.note()
 	r.sub.interest = r.change.interest
-	r.t.setWildcard(r.sub, r.change.interest.wildcard())
+	r.sub.table.setWildcard(r.sub, r.change.interest.wildcard())
 	return true, nil
 }
 
-// find finds the table, which may be another one while nothing is subscribed, and reports whether the stream
-// goes on.
-func (r *resubscription) find() bool {
-	if r.sub.stream.released {
-		return false
-	}
-	r.t = r.store.table(r.sub.typeURL)
-	r.sub.table = r.t
-	return true
-}
+// goesOn reports whether the stream does.
+func (r *resubscription) goesOn() bool { return !r.sub.stream.released }
 
 // note records what was left and joined in this turn.
 func (r *resubscription) note() {
@@ -107,25 +92,20 @@ func (r *resubscription) leave(tp topic) {
 	}
 	sub.noteHad(r.change, tp, a)
 	r.removed = append(r.removed, a.number)
-	delete(sub.spellings, a.number)
-	sub.closed.open(tp)
-	r.t.leave(sub, tp.name, sub.askKey(tp))
-	delete(sub.denied, tp)
+	a.leave(sub)
 }
 
 func (r *resubscription) join(tp topic, l locator) error {
 	sub := r.sub
-	sub.deny(tp, &l)
-	key := sub.askKey(tp)
-	if a := r.t.ask(tp.name, key); a == nil || a.unshared {
+	key := sub.keyFor(tp, &l)
+	if a := sub.table.ask(tp.name, key); a == nil || a.unshared {
 		if err := sub.stream.usage.mayName(nameWeight(l.name, key)); err != nil {
 			return err
 		}
 	}
-	a := r.t.join(sub, tp.name, key, sub.withConstraints(l))
+	a := sub.table.join(sub, tp.name, key, sub.withConstraints(l))
 	r.added = append(r.added, a.number)
-	sub.spell(a, l.name)
-	sub.closeUnanswered(tp, a)
+	sub.refuseWildcard(a)
 	return nil
 }
 
@@ -135,7 +115,7 @@ func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
 	if sub.addressing != byLocators {
 		return
 	}
-	beside := change.interest.wildcard() && !sub.table.inWildcard(tp.name)
+	beside := change.interest.wildcard() && tp.name.collection != ""
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
 	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil && (beside || had.claimed()) {
@@ -180,14 +160,13 @@ func (s *Store) release(st *stream) {
 		// The reader, which may be comparing a last request with them, learns that they have changed.
 		left := sub.names
 		sub.dropNames()
-		for number, ok := left.pop(); ok; number, ok = left.pop() {
+		for _, number := range left.all() {
 			a := sub.table.index.asks.get(number)
-			sub.table.leave(sub, a.name, a.key)
+			a.leave(sub)
 			turn.next()
 		}
-		if t := s.tables[sub.typeURL]; t != nil {
-			t.setWildcard(sub, false)
-			s.dropIfUnused(t)
-		}
+		sub.table.setWildcard(sub, false)
+		sub.table.users--
+		s.dropIfUnused(sub.table)
 	}
 }

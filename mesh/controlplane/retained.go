@@ -25,10 +25,6 @@ type retained struct {
 
 func (w *retained) size() int { return w.old.resource.size() }
 
-// retainedEntries are the deleted resources that are kept for the client; see Options.RemovalDelay.
-// stream.mu guards them.
-type retainedEntries map[topic]*entry
-
 // retention has the deleted resources that are retained for the client of one stream. stream.mu guards them.
 type retention struct {
 	// delay is zero or less if deletions are not delayed.
@@ -68,7 +64,7 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 		return true // as a name and as a member of a collection
 	}
 	if sub.retained == nil {
-		sub.retained = retainedEntries{}
+		sub.retained = map[topic]*entry{}
 	}
 	sub.retained[tp] = old
 	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.retention.delay)}
@@ -101,11 +97,11 @@ func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 
 // restore ends a retention without a response: the resource exists again, or the client has
 // unsubscribed.
-func (kept retainedEntries) restore(tp topic) { delete(kept, tp) }
+func (sub *subscription) restore(tp topic) { delete(sub.retained, tp) }
 
 // endRetained makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endRetained(tp topic) {
-	sub.retained.restore(tp)
+	sub.restore(tp)
 	if sub.mode == pushAll {
 		sub.pending.all = true
 		if !sub.named(tp) {
@@ -191,13 +187,4 @@ func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
 		}
 	}
 	sub.stream.markDue(sub)
-}
-
-// resources returns the kept resources.
-func (kept retainedEntries) resources() []*Resource {
-	resources := make([]*Resource, 0, len(kept))
-	for _, old := range kept {
-		resources = append(resources, old.resource)
-	}
-	return resources
 }

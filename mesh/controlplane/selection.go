@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -55,7 +56,7 @@ type selection struct {
 	mode       pushMode
 	addressing addressing
 
-	// table is that of the type; it may be another one while nothing is subscribed.
+	// table is that of the type.
 	table *table
 	// names are the asks that the client's names, or locators, have joined. The wildcard of a
 	// client that subscribes by names is not among them.
@@ -67,22 +68,14 @@ type selection struct {
 	inOrder []*ask
 	// byName caches grouped, or is nil. It is set with Store.mu held for reading, and cleared as inOrder is.
 	byName atomic.Pointer[map[nameKey][]*ask]
-	// spellings are the client's names, where they differ from those of the asks, by number.
-	spellings map[uint32]string
+	// aside is how many of the asks have another key than that of their topic.
+	aside int
 	// listed is the hash of the names of the last SotW request. Only the reader uses it.
 	listed   uint64
 	interest interest
 
-	// denied has the keys of the asks that Options.Authorize has refused, by topic.
-	denied map[topic]string
-	// closed are the collections that are closed.
-	closed closedSet
-
 	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
 	implicit dynparam.Constraints
-	// former were those before, while the names move from these to implicit.
-	former dynparam.Constraints
-	moving bool
 }
 
 // changeNames changes names. The caller holds Store.mu.
@@ -110,9 +103,11 @@ func (s *selection) askOf(tp topic) *ask {
 	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
 		return a
 	}
-	if s.moving {
-		if a := s.table.ask(tp.name, s.former.Key()); a != nil && s.names.has(a.number) {
-			return a
+	if s.aside > 0 {
+		for a := range s.asksFor(tp.name) {
+			if s.topicOf(a) == tp {
+				return a
+			}
 		}
 	}
 	return nil
@@ -163,7 +158,9 @@ func (s *selection) grouped() map[nameKey][]*ask {
 	}
 	byName := map[nameKey][]*ask{}
 	for a := range s.asks() {
-		byName[a.name] = append(byName[a.name], a)
+		if a != nil { // it was not left in this turn
+			byName[a.name] = append(byName[a.name], a)
+		}
 	}
 	s.byName.Store(&byName)
 	return byName
@@ -183,21 +180,7 @@ func (s *selection) locator(a *ask) locator {
 	if s.addressing == byLocators {
 		l.constraints = a.sent
 	}
-	if spelled, ok := s.spellings[a.number]; ok {
-		l.name = spelled
-	}
 	return l
-}
-
-// spell keeps the client's spelling of an ask's name, if it is another one.
-func (s *selection) spell(a *ask, name string) {
-	if name == a.spelling {
-		return
-	}
-	if s.spellings == nil {
-		s.spellings = map[uint32]string{}
-	}
-	s.spellings[a.number] = name
 }
 
 // isWildcard reports whether a topic that is subscribed by name is the wildcard.
@@ -219,17 +202,6 @@ func hashOf(names []string) uint64 {
 	return h.Sum64()
 }
 
-// deny makes a topic one that is refused, before it joins its ask.
-func (s *selection) deny(tp topic, l *locator) {
-	if l.refused == nil || !l.refused.denied {
-		return
-	}
-	if s.denied == nil {
-		s.denied = map[topic]string{}
-	}
-	s.denied[tp] = l.askKey()
-}
-
 // topicOf returns the topic of an ask for a name.
 func (s *selection) topicOf(a *ask) topic {
 	if s.addressing == byNames {
@@ -238,15 +210,25 @@ func (s *selection) topicOf(a *ask) topic {
 	return topic{a.name, a.which}
 }
 
-// askKey returns the key of the ask of a topic that is subscribed by name.
+// askKey returns the key of the ask of a topic that is subscribed by name, unless it is aside.
 func (s *selection) askKey(tp topic) string {
-	if key, denied := s.denied[tp]; denied {
-		return key
-	}
 	if s.addressing == byNames {
 		return s.implicit.Key()
 	}
 	return boundKey(tp.which[len(markConstraints):], s.implicit)
+}
+
+// keyFor returns the key of the ask that a locator joins. It is aside if the resource is denied, or its name is not in canonical form: all
+// clients with one spelling share an ask.
+func (s *selection) keyFor(tp topic, l *locator) string {
+	key := s.askKey(tp)
+	if l.isDenied() {
+		key = l.askKey()
+	}
+	if tp.name.collection != "" && xdsname.Canonical(l.name) != l.name {
+		key = spelledKey(key, l.name)
+	}
+	return key
 }
 
 // withConstraints returns a locator with the constraints that apply. The caller holds
@@ -258,59 +240,6 @@ func (s *selection) withConstraints(l locator) locator {
 		l.bound = s.implicit
 	}
 	return l
-}
-
-// wants reports whether a topic is subscribed, by name or through a collection, closed or not.
-func (s *selection) wants(tp topic, e *entry) bool {
-	return s.named(tp) || s.inWildcard(tp, e, false) || s.inGlob(tp, e, false)
-}
-
-// wantsName is wants for the name of a resource, with any parameters.
-func (s *selection) wantsName(r *Resource) bool {
-	if s.addressing == byNames {
-		return s.wants(topic{name: r.key}, nil)
-	}
-	return s.interest.wildcard() && s.table.inWildcard(r.key) || s.count(r.key) > 0
-}
-
-// inGlob reports whether the topic is in a subscribed glob collection or, if open is set, in one that is
-// open. e is the topic's present or last entry.
-func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
-	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
-		return false
-	}
-	if s.addressing == byNames {
-		glob := topic{name: tp.name.glob()}
-		a := s.askOf(glob)
-		return a != nil && a.refused == nil && !(open && s.closed.has(glob))
-	}
-	return s.covers(tp.name.glob(), tp, e, open)
-}
-
-// inWildcard is inGlob for the wildcard.
-func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
-	if s.table != nil && !s.table.inWildcard(tp.name) {
-		return false
-	}
-	if s.addressing == byNames {
-		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
-	}
-	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e, open)
-}
-
-// covers reports whether a client that subscribes by locators has subscribed to the collection with
-// constraints that the variant matches.
-func (s *selection) covers(collection nameKey, tp topic, e *entry, open bool) bool {
-	if _, ok := tp.variant(); !ok || e == nil {
-		return false
-	}
-	for a := range s.asksFor(collection) {
-		closed := open && s.closed.has(s.topicOf(a))
-		if a.refused == nil && !closed && a.constraints.Match(e.parameters()) {
-			return true
-		}
-	}
-	return false
 }
 
 // spelling returns the name as the client spells it, or as the entry does if the client did not

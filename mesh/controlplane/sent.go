@@ -14,10 +14,8 @@ import (
 // and entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
 type sent struct {
 	of      *subscription
-	entries sentEntries
+	entries map[topic]*entry
 }
-
-type sentEntries map[topic]*entry
 
 // marks reports whether what is known is marked.
 func (s *sent) marks() bool { return s.of.mode == pushDifference }
@@ -84,7 +82,7 @@ func (s *sent) keep(tp topic, old *entry) {
 
 func (s *sent) put(tp topic, e *entry) {
 	if s.entries == nil {
-		s.entries = sentEntries{}
+		s.entries = map[topic]*entry{}
 	}
 	s.entries[tp] = e
 }
@@ -119,11 +117,3 @@ func (s *sent) all(yield func(topic, *entry) bool) {
 
 // absence records that the client knows that a name does not exist. The store never holds it.
 var absence = &entry{}
-
-// awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
-// answer is sent whatever it is. The caller holds stream.mu.
-func (s *sent) awaits(tp topic, again bool) {
-	if again {
-		s.forget(tp)
-	}
-}

@@ -26,14 +26,11 @@ type sotw struct {
 	//
 	// It is locked after Store.mu and before stream.mu.
 	numbering sync.Mutex
-
-	// nonces is used only by push, which runs once at a time.
-	nonces nonces
 }
 
 func newSotW(s *stream, mayWrap, reportAbsence bool) *sotw {
 	s.mayWrap, s.reportsAbsence = mayWrap, reportAbsence
-	return &sotw{stream: s, nonces: newNonces()}
+	return &sotw{stream: s}
 }
 
 // handleRequest processes one request.
@@ -62,7 +59,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	defer p.settle(sub, -1)
 	p.enter()
 	wanted := requested(sub.addressing, req.GetResourceNames(), req.GetResourceLocators())
-	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return comparison{sub}.sotwChange(wanted) })
+	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return sub.sotwChange(wanted) })
 	if err != nil {
 		return err
 	}
@@ -109,7 +106,11 @@ func (p *sotw) compare(sub *subscription, req *discoverypb.DiscoveryRequest, aga
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []batch
 	p.sortNames()
-	p.collectComputed(func() { batches = p.number() })
+	p.withStore(func() { batches = p.number() })
+	return p.sendAll(batches, send)
+}
+
+func (p *sotw) sendAll(batches []batch, send func(*discoverypb.DiscoveryResponse) error) error {
 	for i := range batches {
 		p.usage.peer.enter()
 		resp := p.response(&batches[i])
@@ -130,7 +131,7 @@ func (p *sotw) number() []batch {
 	defer p.mu.Unlock()
 	for i := range batches {
 		b := &batches[i]
-		b.version, b.nonce = formatVersion(b.table.version), p.nonces.next()
+		b.version, b.nonce = formatVersion(b.sub.table.version), p.nonces.next()
 		b.sub.delivery.sent(b.version, b.nonce)
 	}
 	return batches

@@ -202,31 +202,21 @@ func (s *stream) status(most int) ClientStatus {
 	return c
 }
 
-// lockToRead locks the store that the stream is served from, and the stream. A stream moves once, from the
-// server's store to that of its node:
-//
-//	status      reads the stream's store, a
-//	the stream  moves to store b, and subscribes there
-//	status      locks a, which does not guard the subscriptions: it tries again
-func (s *stream) lockToRead() *turns {
-	for {
-		store := s.servedFrom()
-		turn := &turns{locks: []sync.Locker{store.mu.RLocker(), &s.mu}, pace: store.pace}
-		turn.lock()
-		if s.store == store {
-			return turn
-		}
-		turn.unlock()
-	}
-}
-
 func (s *stream) unsorted(most int) ClientStatus {
-	turn := s.lockToRead()
-	defer turn.unlock()
-	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: s.node}
+	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
+	s.mu.Lock()
+	phase := s.phase
+	c.Node = s.node
+	s.mu.Unlock()
+	if phase == 0 {
+		return c // it may move to another store, and has no subscriptions
+	}
+	turn := &turns{locks: []sync.Locker{s.store.mu.RLocker(), &s.mu}, pace: s.store.pace}
+	turn.lock()
+	defer turn.unlock()
 	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
 		c.Types = append(c.Types, s.subs[typeURL].status(most, turn))
 	}
@@ -238,7 +228,7 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	t := TypeStatus{
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.interest.wildcard(),
-		Kept:         sub.retained.names(&sub.selection, most),
+		Kept:         sub.keptNames(most),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		SentAt:       d.sentAt,
@@ -289,7 +279,7 @@ func (sub *subscription) sentResource(a *ask) *Resource {
 	if sub.mode == pushDifference || sub.delivery.reply == ReplyNone || sub.pending.all || sub.pending.has(tp) {
 		return nil
 	}
-	return sub.currentOf(sub.table, tp, a).asResource() // SotW: what is not due is present
+	return sub.currentOf(tp, a).asResource() // SotW: what is not due is present
 }
 
 // addErrors adds the standing errors. It looks through all that the client was sent, in turns, or until the names
@@ -333,13 +323,13 @@ func (t *TypeStatus) sort() {
 	t.Kept = slices.Compact(t.Kept)
 }
 
-// names returns at most so many of the names, as the client spells them. The caller holds Store.mu and stream.mu.
-func (kept retainedEntries) names(s *selection, most int) (names []string) {
-	for tp, old := range kept {
+// keptNames returns at most so many names of what is kept, as the client spells them. The caller holds Store.mu and stream.mu.
+func (sub *subscription) keptNames(most int) (names []string) {
+	for tp, old := range sub.retained {
 		if len(names) >= most {
 			break
 		}
-		names = append(names, s.spelling(tp, old))
+		names = append(names, sub.spelling(tp, old))
 	}
 	return names
 }

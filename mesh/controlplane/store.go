@@ -84,7 +84,7 @@ func (s *Store) apply(tx *Tx) uint64 {
 		}
 	}
 	for d, answer := range tx.answers {
-		if d.store == s && d.answered(answer, next) {
+		if d.ask.table.store == s && d.answered(answer, next) {
 			s.version = next
 		}
 	}
@@ -173,10 +173,10 @@ func (s *Store) table(typeURL string) *table {
 	return t
 }
 
-// dropIfUnused drops the table of a type without resources or subscriptions: clients may request any
+// dropIfUnused drops the table of a type without resources, subscriptions or demands: clients may request any
 // type.
 func (s *Store) dropIfUnused(t *table) {
-	if len(t.asks) == 0 && (t.version == 0 || t.source != nil && len(t.slots) == 0) {
+	if t.users == 0 && len(t.asks) == 0 && (t.version == 0 || t.source != nil && len(t.slots) == 0) {
 		delete(s.tables, t.typeURL)
 	}
 }

@@ -59,6 +59,7 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 		tx.SetNamed("", nil, cluster("c"))
 		tx.SetNamed("*", nil, cluster("c"))
 		tx.SetNamed("\xff", nil, cluster("c"))
+		tx.Set(cluster(in("foo/*")), cluster(in("%2A")))
 		tx.SetNamed("nil", nil, nil)
 		tx.SetNamed("untyped", nil, &anypb.Any{})
 		tx.SetNamed("badutf8", nil, wrapperspb.String("\xff"))
@@ -74,6 +75,9 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)
 		}
+	}
+	if got := strings.Count(err.Error(), "glob collection"); got != 2 {
+		t.Errorf("%d names of globs are named, want 2:\n%v", got, err)
 	}
 	if got := strings.Count(err.Error(), "the message is nil"); got != 3 {
 		t.Errorf("%d nil messages are named, want 3:\n%v", got, err)

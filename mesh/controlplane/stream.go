@@ -37,6 +37,8 @@ type stream struct {
 	grant access.Grant
 	// waits are notified of each request that was processed.
 	waits *waits
+	// nonces is used only by push, which runs once at a time.
+	nonces nonces
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
@@ -112,7 +114,7 @@ func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeCons
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
 		store:  store, reportsAbsence: protocol == ProtocolDelta, constraints: constraints, usage: u, replies: replies{usage: u},
-		wake: make(chan struct{}, 1), failing: make(chan struct{}),
+		nonces: newNonces(), wake: make(chan struct{}, 1), failing: make(chan struct{}),
 		subs: map[string]*subscription{}, retention: newRetention(),
 	}
 }
@@ -194,13 +196,6 @@ func (s *stream) failed() error {
 	return s.failure
 }
 
-// servedFrom returns the store.
-func (s *stream) servedFrom() *Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.store
-}
-
 // subscription returns the stream's subscription to the type of a request with these locators, which is
 // made with mode if there was none. Only the reader calls it.
 func (s *stream) subscription(typeURL string, mode pushMode, locators []*discoverypb.ResourceLocator) (*subscription, error) {
@@ -225,11 +220,24 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	addressing := addressingOf(locators)
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, addressing: addressing}}
 	sub.sent.of = sub
+	return sub, s.store.begin(sub)
+}
+
+// begin adds a subscription, without names, to its stream and its table.
+func (s *Store) begin(sub *subscription) error {
 	s.mu.Lock()
-	sub.implicit = s.implicitFor(typeURL, addressing)
-	s.subs[typeURL] = sub
-	s.mu.Unlock()
-	return sub, nil
+	defer s.mu.Unlock()
+	st := sub.stream
+	if st.released {
+		return errClosed
+	}
+	sub.table = s.table(sub.typeURL)
+	sub.table.users++
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sub.implicit = st.implicitFor(sub.typeURL, sub.addressing)
+	st.subs[sub.typeURL] = sub
+	return nil
 }
 
 // resubscribe applies a request's change of a subscription, if the client may have what it asks for.

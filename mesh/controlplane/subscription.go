@@ -21,34 +21,36 @@ type subscription struct {
 	settling int
 	// claims counts the claims that are kept, and not compared yet.
 	claims int64
-	// deferred are claims that are accepted once the source has answered the collections.
-	deferred map[string]string
+	// deferred are claims that are accepted once the source has answered their collections. reviewClaims is set if it may have answered
+	// one since they were looked at.
+	deferred     map[string]string
+	reviewClaims bool
 	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
 	// error after which the resource is to stay in use.
 	resumes bool
 	// queued is set while the subscription is in stream.dueSubs.
-	queued   bool
-	sent     sent
-	last     *completeResponse
-	retained retainedEntries
-	answers  answers
+	queued bool
+	sent   sent
+	last   *completeResponse
+	// retained are the deleted resources that are kept for the client; see Options.RemovalDelay.
+	retained map[topic]*entry
 	delivery delivery
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is
-// none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's
-// table; the caller holds Store.mu and stream.mu.
-func (sub *subscription) current(t *table, tp topic) *entry {
-	return sub.currentOf(t, tp, sub.askOf(tp))
+// none, awaited if the source has not answered. The caller holds Store.mu and stream.mu.
+func (sub *subscription) current(tp topic) *entry {
+	return sub.currentOf(tp, sub.askOf(tp))
 }
 
 // currentOf is current for a topic with its ask, nil if it is not subscribed by name.
-func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
+func (sub *subscription) currentOf(tp topic, a *ask) *entry {
+	t := sub.table
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].variant(parameters)
 	} else if a != nil {
-		e = sub.answers.answerTo(tp.name, a.entryOf(sub))
+		e = a.entryOf(sub)
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
 	}
@@ -65,13 +67,13 @@ func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 // matches although they have another entry, and with that entry. It must be sent beside the
 // resource: the client gives a resource to every subscription that it matches, unless the response
 // has one to prefer, or an error.
-func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)) {
+func (sub *subscription) rivals(r *Resource, yield func(topic, *entry)) {
 	for a := range sub.asksFor(r.key) {
 		if a.refused != nil || !a.constraints.Match(r.parameters) {
 			continue
 		}
 		tp := sub.topicOf(a)
-		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && !r.same(e.resource) {
+		if e := sub.currentOf(tp, a); e != nil && e != awaited && !r.same(e.resource) {
 			yield(tp, e)
 		}
 	}
@@ -102,7 +104,7 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
 	s.last.changes.Add(1)
 	if exists {
-		sub.retained.restore(tp)
+		sub.restore(tp)
 	} else if sub.retain(tp, deleted) {
 		return
 	}

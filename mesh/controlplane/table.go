@@ -25,10 +25,10 @@ type table struct {
 	asks   map[nameKey][]*ask
 	crowds map[nameKey]map[string]*ask
 	index  index
+	// users counts the subscriptions of streams to the type, with or without names.
+	users int
 	// mostAsks is the largest number of names in asks since the map was made.
 	mostAsks int
-	// computes is set if the type ever had a computed resource.
-	computes bool
 	// store has the table. source answers the subscriptions, nil if the slots do.
 	store  *Store
 	source *sourceOf
@@ -78,37 +78,46 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	t.indexMember(key, len(s.entries) > 0)
 	t.version = version
 	t.listings = new(listings)
-	for _, c := range changes {
-		t.computes = t.computes || c.now != nil && c.now.computed != nil
-	}
 	for _, a := range t.asks[key] {
-		t.notifyNamed(a, key, s, changes)
+		a.notify(s, changes)
 	}
 	for _, c := range collections {
-		c.notify(t, key, s, changes)
+		c.notifyOf(key, s, changes)
 	}
 	return true
 }
 
-// notifyNamed notifies the subscriptions to the name itself.
-func (t *table) notifyNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
-	if key == wildcardKey && hasWildcard(t.typeURL) {
+// notify notifies the subscriptions of changes of the name itself.
+func (a *ask) notify(s *slot, changes []variantChange) {
+	if a.name == wildcardKey && hasWildcard(a.table.typeURL) {
 		return
 	}
 	old := a.choice
-	a.follow(t, s, changes)
+	a.follow(s, changes)
 	if a.choice == old {
 		return
 	}
 	for sub := range a.subscriptions() {
-		sub.entryChanged(a, old, a.choice)
+		was := old
+		d := a.own[sub]
+		if d != nil {
+			was = d.answer
+		}
+		if a.choice.isComputed() {
+			a.compute(sub, was)
+			continue
+		}
+		if d != nil {
+			delete(a.own, sub)
+			d.update()
+		}
+		sub.entryChanged(a, was, a.choice)
 	}
 }
 
 // collectionAsk is an ask for a collection of a name.
 type collectionAsk struct {
 	*ask
-	glob bool
 	// plain is set if a client subscribes by names; old is its entry of the name.
 	plain bool
 	old   *entry
@@ -117,41 +126,38 @@ type collectionAsk struct {
 // lookAtCollections returns the asks for the collections of a name, before it changes.
 func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	var asks []collectionAsk
-	look := func(key nameKey, glob bool) {
-		for _, a := range t.asks[key] {
-			c := collectionAsk{ask: a, glob: glob}
-			for sub := range a.subscriptions() {
-				c.plain = c.plain || sub.addressing == byNames
-			}
-			if c.plain {
-				c.old, _ = s.choose(a.constraints)
-			}
-			asks = append(asks, c)
+	for _, a := range t.collectionAsks(key) {
+		c := collectionAsk{ask: a}
+		for sub := range a.subscriptions() {
+			c.plain = c.plain || sub.addressing == byNames
 		}
-	}
-	if key.isGlob() {
-		return nil
-	}
-	if key.collection != "" {
-		look(key.glob(), true)
-	}
-	if hasWildcard(t.typeURL) && t.inWildcard(key) {
-		look(wildcardKey, false)
+		if c.plain {
+			c.old, _ = s.choose(a.constraints)
+		}
+		asks = append(asks, c)
 	}
 	return asks
 }
 
-// notify notifies the subscriptions to the collection of a change in it.
-func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variantChange) {
+// collectionAsks returns the asks for the collection that a name is a member of: its glob or, for an old-style name, the wildcard.
+func (t *table) collectionAsks(key nameKey) []*ask {
+	if key.isGlob() || key.collection == "" && !hasWildcard(t.typeURL) {
+		return nil
+	}
+	return t.asks[key.glob()]
+}
+
+// notifyOf notifies the subscriptions to the collection of changes of a member.
+func (c *collectionAsk) notifyOf(key nameKey, s *slot, changes []variantChange) {
 	if c.refused != nil {
 		return
 	}
 	var now *entry
 	if c.plain {
-		now = t.choose(s, c.constraints)
+		now = c.table.choose(s, c.constraints)
 	}
 	for sub := range c.subscriptions() {
-		if c.glob && sub.mode != pushDifference {
+		if c.name.isGlob() && sub.mode != pushDifference {
 			continue
 		}
 		if sub.addressing == byNames {
@@ -259,14 +265,10 @@ func (t *table) listing(d addressing, c dynparam.Constraints) []*Resource {
 	return list()
 }
 
-// inWildcard reports whether wildcards cover a name. With a source they cover no new-style names
-// (xRFC TP1): those are in the store for the globs that other clients subscribe to.
-func (t *table) inWildcard(key nameKey) bool { return t.source == nil || key.collection == "" }
-
 func (t *table) list(d addressing, c dynparam.Constraints) []*Resource {
 	found := make([]*Resource, 0, len(t.slots))
 	for key, s := range t.slots {
-		if !t.inWildcard(key) {
+		if key.collection != "" {
 			continue
 		}
 		if d == byLocators {

@@ -7,32 +7,45 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// What TP2 asks of a server beside its worked examples.
-
-var unconstrained dynparam.Constraints
-
-// "API Changes", Resource: the server returns the parameters of each resource. A
-// client that sends no locators is sent what it was before there were any.
-func TestTP2_ParametersOnTheWire(t *testing.T) {
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		s.setVariant(t, cds, "c", "content", "env", "prod", "version", "v1")
-		w := open("n").wire
-		w.request(cds, nil, &discoverypb.ResourceLocator{Name: "c"})
-		want := &discoverypb.Resource{
-			Name: "c", Version: s.store.Variants(cds, "c")[0].Version(), Resource: variant(cds, "content"),
-			DynamicParameters: parameters("env", "prod", "version", "v1"),
-		}
-		if got := w.receive().resources; len(got) != 1 || !proto.Equal(got[0], want) {
+// xRFC TP2, "API Changes", Resource: the server returns the parameters of each resource. A locator that cannot be used is an error of
+// this subscription, and no other.
+func TestTP2_OnTheWire(t *testing.T) {
+	t.Parallel()
+	bad := &discoverypb.ResourceLocator{Name: "r", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
+		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"env": {}},
+	}}
+	locators := []*discoverypb.ResourceLocator{bad, {Name: "r", DynamicParameterConstraints: exactly(t, "env", "prod").ToProto()}}
+	s := startServer(t)
+	s.setVariant(t, rds, "r", "content", "env", "prod", "version", "v1")
+	sotw, delta := s.openTwinSotW(t), s.openTwinDelta(t)
+	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceLocators: locators, ResourceNames: []string{"to be ignored"}})
+	whole := sotw.recv()
+	wrapped := new(discoverypb.Resource)
+	xdstest.NoError(t, proto.Unmarshal(whole.GetResources()[0].GetValue(), wrapped))
+	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: locators, ResourceNamesSubscribe: []string{"to be ignored"}})
+	difference := delta.recv()
+	want := &discoverypb.Resource{
+		Name: "r", Version: s.store.Variants(rds, "r")[0].Version(), Resource: variant(rds, "content"),
+		DynamicParameters: parameters("env", "prod", "version", "v1"),
+	}
+	for _, got := range []*discoverypb.Resource{wrapped, difference.GetResources()[0]} {
+		if !proto.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-	})
+	}
+	for _, errs := range [][]*discoverypb.ResourceError{whole.GetResourceErrors(), difference.GetResourceErrors()} {
+		if len(errs) != 1 || !proto.Equal(errs[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
+			codes.Code(errs[0].GetErrorDetail().GetCode()) != codes.InvalidArgument || !strings.Contains(errs[0].GetErrorDetail().GetMessage(), `key_constraints["env"]`) {
+			t.Errorf("the errors are %v", errs)
+		}
+	}
 }
 
+// A client that sends no locators is sent what it was before there were any.
 func TestTP2_NothingNewForClientsWithoutLocators(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -47,28 +60,4 @@ func TestTP2_NothingNewForClientsWithoutLocators(t *testing.T) {
 	if r := bare.next().message.(*sotwResponse).GetResources()[0]; r.GetTypeUrl() != cds {
 		t.Errorf("a client without locators was sent a %s", r.GetTypeUrl())
 	}
-}
-
-func isDelta(c *tp2Client) bool { _, ok := c.wire.(*tp2Delta); return ok }
-
-// A locator that cannot be used is an error of this subscription, and no other.
-func TestTP2_UnusableConstraints(t *testing.T) {
-	bad := &discoverypb.ResourceLocator{Name: "r", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
-		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"env": {}},
-	}}
-	good := ask{name: "r", constraints: exactly(t, "env", "prod")}.message()
-	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
-		s.setVariant(t, rds, "r", "prod", "env", "prod")
-		w := open("n").wire
-		w.request(rds, nil, bad, good)
-		r := w.receive()
-		if len(r.resources) != 1 || len(r.errors) != 1 {
-			t.Fatalf("%d resources, errors %v", len(r.resources), r.errors)
-		}
-		detail := r.errors[0].GetErrorDetail()
-		if !proto.Equal(r.errors[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
-			codes.Code(detail.GetCode()) != codes.InvalidArgument || !strings.Contains(detail.GetMessage(), `key_constraints["env"]`) {
-			t.Errorf("the error is %v", r.errors[0])
-		}
-	})
 }

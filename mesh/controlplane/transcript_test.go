@@ -3,7 +3,6 @@ package controlplane
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,74 +26,25 @@ import (
 
 // TestTranscripts follows the transcripts of testdata/transcripts, whose README.txt describes them.
 func TestTranscripts(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("testdata/transcripts/*.txt")
-	xdstest.NoError(t, err)
-	for _, file := range files {
-		if filepath.Base(file) == "README.txt" {
-			continue
-		}
-		xdstest.Parallel(t, strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			var printed strings.Builder
-			for i, part := range strings.Split(golden.Read(t, file), "\n== ") {
-				if i == 0 {
-					printed.WriteString(part)
-					continue
-				}
-				synctest.Test(t, func(t *testing.T) { printed.WriteString("\n== " + followTranscript(t, part)) })
-			}
-			if !t.Failed() {
-				golden.Check(t, file, printed.String())
+	golden.Scripts(t, "testdata/transcripts/*.txt", 40, func(t testing.TB) func(string) string {
+		p := &player{store: NewStore(), live: map[string]*Demand{}, decided: map[string]string{}}
+		t.Cleanup(func() {
+			for _, c := range p.clients {
+				c.end()
 			}
 		})
-	}
-}
-
-// playedWidth is up to which length the steps of a transcript are in one column.
-const playedWidth = 60
-
-// followTranscript carries out the steps of one part of a transcript, and returns it with what they lead to.
-func followTranscript(t *testing.T, part string) string {
-	lines := strings.Split(part, "\n")
-	p := &player{store: NewStore(), live: map[string]*Demand{}}
-	width := 0
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(strings.TrimLeft(line, " "), "-> ") })
-	for i, line := range lines {
-		if i == 0 || line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "@") {
-			continue
-		}
-		step, _, _ := strings.Cut(line, "->")
-		lines[i] = strings.TrimRight(step, " ")
-		if len(lines[i]) <= playedWidth {
-			width = max(width, len(lines[i]))
-		}
-	}
-	for i, line := range lines {
-		options, begins := strings.CutPrefix(line, "@ ")
-		switch {
-		case i == 0 || line == "" || strings.HasPrefix(line, "#"):
-		case begins:
-			p.begin(t, options)
-		default:
+		return func(line string) string {
+			if options, begins := strings.CutPrefix(line, "@ "); begins {
+				p.begin(t, options)
+				return ""
+			}
 			step, waits := strings.CutSuffix(line, " &")
-			p.do(t, step)
-			if waits {
-				continue
+			if p.do(t, step); waits {
+				return ""
 			}
-			for j, outcome := range p.outcome(t) {
-				switch {
-				case j == 0 && len(line) <= width:
-					lines[i] = fmt.Sprintf("%-*s -> %s", width, line, outcome)
-				default:
-					lines[i] += fmt.Sprintf("\n%*s -> %s", width, "", outcome)
-				}
-			}
+			return strings.Join(p.outcome(t), " | ")
 		}
-	}
-	for _, c := range p.clients {
-		c.end()
-	}
-	return strings.Join(lines, "\n")
+	})
 }
 
 // player carries out a transcript: a store, and clients of it without goroutines.
@@ -104,6 +54,8 @@ type player struct {
 	node    nodeConstraints
 	clients []*playedClient
 	live    map[string]*Demand
+	// decided has the constraints of single clients, or errors in place of them, by client.
+	decided map[string]string
 	notes   []string
 }
 
@@ -133,7 +85,7 @@ type playedClient struct {
 type playedResponse struct{ typeURL, nonce, version string }
 
 // begin sets up the store and opens streams.
-func (p *player) begin(t *testing.T, options string) {
+func (p *player) begin(t testing.TB, options string) {
 	for _, option := range strings.Fields(options) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
@@ -170,7 +122,7 @@ func (p *player) begin(t *testing.T, options string) {
 func (p *player) open(protocol string) {
 	c := &playedClient{accepted: map[string]string{}, contents: map[string]string{}}
 	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
-	limits := limits{names: 1000, bytes: 1 << 16}
+	limits := usage{names: 1000, bytes: 1 << 16}
 	id := uint64(len(p.clients) + 1)
 	if protocol == "SotW" {
 		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, &streamUsage{limits: limits}, nil), p.setup.wraps, p.setup.reports)
@@ -218,11 +170,15 @@ func (p *player) demanded(begun, ended []*Demand) {
 }
 
 func (p *player) textOfDemand(d *Demand) string {
-	return shortType(d.TypeURL) + " " + shortName(d.Name) + textOfConstraints(d.Constraints)
+	text := shortType(d.TypeURL) + " " + shortName(d.Name) + textOfConstraints(d.Constraints)
+	if d.Stream != 0 {
+		text += fmt.Sprint("@", d.Stream)
+	}
+	return text
 }
 
 // do carries out one step. A number before it says which client does it; without one all do.
-func (p *player) do(t *testing.T, step string) {
+func (p *player) do(t testing.TB, step string) {
 	who := p.clients
 	if n, rest, ok := strings.Cut(step, ": "); ok {
 		i := 0
@@ -255,6 +211,11 @@ func (p *player) do(t *testing.T, step string) {
 		}
 	case "push":
 		p.push(t)
+	case "decide":
+		p.decided[rest[0]] = rest[1]
+		return
+	case "refresh":
+		p.store.RefreshDPDS(rest[0], func(node *corepb.Node) bool { return len(rest) == 1 || node.GetId() == rest[1] })
 	case "choices":
 		p.notes = append(p.notes, fmt.Sprint(p.store.ambiguous.Load(), " are ambiguous"))
 	case "wait":
@@ -265,10 +226,16 @@ func (p *player) do(t *testing.T, step string) {
 		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": constraintsOfWord(t, rest[0])})
 		xdstest.NoError(t, err)
 		p.setup.moved = byType
-		p.node.epoch.Add(1)
 		for _, c := range p.clients {
 			if _, greeted := c.greeting(); greeted {
 				c.constrain()
+			}
+		}
+	case "memory":
+		for _, c := range who {
+			for _, short := range rest {
+				sub := c.subs[longType(t, short)]
+				p.notes = append(p.notes, fmt.Sprintf("%s: %d due, %d known", short, sub.pending.count(), known(sub)))
 			}
 		}
 	case "status":
@@ -285,7 +252,7 @@ func (p *player) do(t *testing.T, step string) {
 }
 
 // change adds one change to an update.
-func (p *player) change(t *testing.T, tx *Tx, words []string) {
+func (p *player) change(t testing.TB, tx *Tx, words []string) {
 	verb, typeURL := words[0], longType(t, words[1])
 	if verb == "answer" {
 		p.answer(t, tx, words[1], words[2], words[3:])
@@ -313,8 +280,12 @@ func (p *player) change(t *testing.T, tx *Tx, words []string) {
 		case verb == "renew":
 			tx.Renew(typeURL, name, parameters)
 		case verb == "constrain":
-			tx.SetDPDS(name, func(*corepb.Node) (dynparam.ByType, error) {
-				return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": constraintsOfWord(t, content[1:])})
+			tx.SetDPDS(name, func(node *corepb.Node) (dynparam.ByType, error) {
+				word := cmp.Or(p.decided[node.GetId()], content[1:])
+				if strings.HasPrefix(word, "!") {
+					return dynparam.ByType{}, statusOfWord(t, word).Err()
+				}
+				return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": constraintsOfWord(t, word)})
 			})
 		default:
 			t.Fatalf("%q is no step", verb)
@@ -322,8 +293,8 @@ func (p *player) change(t *testing.T, tx *Tx, words []string) {
 	}
 }
 
-// answer answers a demand: a=x, a=x and !Code beside it, !Code, or nothing.
-func (p *player) answer(t *testing.T, tx *Tx, short, demand string, words []string) {
+// answer answers a demand: a=x, a=x and !Code beside it, a=x that is private, !Code, or nothing.
+func (p *player) answer(t testing.TB, tx *Tx, short, demand string, words []string) {
 	d := p.live[short+" "+demand]
 	switch {
 	case d == nil:
@@ -334,11 +305,14 @@ func (p *player) answer(t *testing.T, tx *Tx, short, demand string, words []stri
 		tx.AnswerError(d, statusOfWord(t, words[0]))
 	default:
 		name, parameters, _ := splitWord(words[0])
-		r, err := NewResource(&discoverypb.Resource{
-			Name: name, DynamicParameters: parameters, Resource: &anypb.Any{TypeUrl: d.TypeURL, Value: []byte(words[0])},
-		})
+		m := &discoverypb.Resource{Name: name, DynamicParameters: parameters, Resource: &anypb.Any{TypeUrl: d.TypeURL, Value: []byte(words[0])}}
+		alone := len(words) > 1 && words[1] == "private"
+		if alone {
+			m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+		}
+		r, err := NewResource(m)
 		xdstest.NoError(t, err)
-		if len(words) == 1 {
+		if len(words) == 1 || alone {
 			tx.Answer(d, r)
 		} else {
 			tx.AnswerBeside(d, r, statusOfWord(t, words[1]))
@@ -347,7 +321,7 @@ func (p *player) answer(t *testing.T, tx *Tx, short, demand string, words []stri
 }
 
 // push has each client sent one part of what is due.
-func (p *player) push(t *testing.T) {
+func (p *player) push(t testing.TB) {
 	for i, c := range p.clients {
 		for _, text := range c.push(t) {
 			p.notes = append(p.notes, p.by(i)+text)
@@ -364,7 +338,7 @@ func (p *player) by(i int) string {
 }
 
 // outcome has the clients sent what is due, and returns that after what the source was told.
-func (p *player) outcome(t *testing.T) []string {
+func (p *player) outcome(t testing.TB) []string {
 	synctest.Wait()
 	outcome := p.notes
 	p.notes = nil
@@ -377,7 +351,7 @@ func (p *player) outcome(t *testing.T) []string {
 }
 
 // due returns what the client is sent.
-func (c *playedClient) due(t *testing.T) (texts []string) {
+func (c *playedClient) due(t testing.TB) (texts []string) {
 	select {
 	case <-c.retention.timer.C:
 		c.endRetention()
@@ -396,7 +370,7 @@ func (c *playedClient) due(t *testing.T) (texts []string) {
 	return texts
 }
 
-func (c *playedClient) push(t *testing.T) (texts []string) {
+func (c *playedClient) push(t testing.TB) (texts []string) {
 	select {
 	case <-c.wake:
 	default:
@@ -419,7 +393,7 @@ func (c *playedClient) push(t *testing.T) (texts []string) {
 }
 
 // request sends a request, which answers a response unless that has no nonce.
-func (p *player) request(t *testing.T, c *playedClient, to playedResponse, rejected bool, words []string) {
+func (p *player) request(t testing.TB, c *playedClient, to playedResponse, rejected bool, words []string) {
 	t.Helper()
 	var detail *statuspb.Status
 	if rejected {
@@ -450,7 +424,7 @@ func (p *player) request(t *testing.T, c *playedClient, to playedResponse, rejec
 			names = append(names, fullName(name))
 		}
 	}
-	node := &corepb.Node{}
+	node := &corepb.Node{Id: fmt.Sprint(c.id)}
 	if p.setup.wraps {
 		node.ClientFeatures = []string{wrapFeature}
 	}
@@ -462,7 +436,7 @@ func (p *player) request(t *testing.T, c *playedClient, to playedResponse, rejec
 		})
 	} else {
 		err = c.delta.handleRequest(&discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: to.typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: leaves,
+			Node: node, TypeUrl: to.typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: leaves,
 			ResourceLocatorsSubscribe: locators, ResourceLocatorsUnsubscribe: leftLocators,
 			InitialResourceVersions: has, ResponseNonce: to.nonce, ErrorDetail: detail,
 		})
@@ -473,7 +447,7 @@ func (p *player) request(t *testing.T, c *playedClient, to playedResponse, rejec
 }
 
 // claimed reads a=x, which is the version of a resource with these bytes, and a, which is another one.
-func (p *player) claimed(t *testing.T, typeURL, claim string) (name, content, version string) {
+func (p *player) claimed(t testing.TB, typeURL, claim string) (name, content, version string) {
 	name, parameters, content := splitWord(claim)
 	if content == "" {
 		return name, content, "another"
@@ -486,7 +460,7 @@ func (p *player) claimed(t *testing.T, typeURL, claim string) (name, content, ve
 }
 
 // received notes a response, and returns its text.
-func (c *playedClient) received(typeURL, nonce, version string, texts []string, errs []*discoverypb.ResourceError, t *testing.T) string {
+func (c *playedClient) received(typeURL, nonce, version string, texts []string, errs []*discoverypb.ResourceError, t testing.TB) string {
 	c.sent = append(c.sent, playedResponse{typeURL, nonce, version})
 	var failed []string
 	for _, e := range errs {
@@ -507,7 +481,7 @@ func (c *playedClient) resource(m *discoverypb.Resource) string {
 	return c.contents[m.GetVersion()]
 }
 
-func (c *playedClient) readSotW(t *testing.T, r *discoverypb.DiscoveryResponse) string {
+func (c *playedClient) readSotW(t testing.TB, r *discoverypb.DiscoveryResponse) string {
 	var texts []string
 	for _, packed := range r.GetResources() {
 		if packed.GetTypeUrl() != typeurl.Wrapper {
@@ -521,7 +495,7 @@ func (c *playedClient) readSotW(t *testing.T, r *discoverypb.DiscoveryResponse) 
 	return c.received(r.GetTypeUrl(), r.GetNonce(), r.GetVersionInfo(), texts, r.GetResourceErrors(), t)
 }
 
-func (c *playedClient) readDelta(t *testing.T, r *discoverypb.DeltaDiscoveryResponse) string {
+func (c *playedClient) readDelta(t testing.TB, r *discoverypb.DeltaDiscoveryResponse) string {
 	var texts []string
 	for _, m := range r.GetResources() {
 		texts = append(texts, c.resource(m))

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -58,7 +59,7 @@ func splitWord(word string) (name string, parameters map[string]string, content 
 	return name, parameters, content
 }
 
-func statusOfWord(t *testing.T, word string) *status.Status {
+func statusOfWord(t testing.TB, word string) *status.Status {
 	t.Helper()
 	for code := range codes.Code(17) {
 		if code.String() == word[1:] {
@@ -70,7 +71,7 @@ func statusOfWord(t *testing.T, word string) *status.Status {
 }
 
 // constraintsOfWord reads env=prod,shard=4-6|9.
-func constraintsOfWord(t *testing.T, word string) dynparam.Constraints {
+func constraintsOfWord(t testing.TB, word string) dynparam.Constraints {
 	t.Helper()
 	var all []dynparam.KeyConstraints
 	for pair := range strings.SplitSeq(word, ",") {
@@ -106,7 +107,7 @@ func textOfConstraints(c dynparam.Constraints) string {
 	return strings.NewReplacer(" in [", "=", "] or [", "|", "]", "", ", ", ",").Replace(c.String())
 }
 
-func textOfName(t *testing.T, of *discoverypb.ResourceName) string {
+func textOfName(t testing.TB, of *discoverypb.ResourceName) string {
 	t.Helper()
 	c, err := dynparam.FromProto(of.GetDynamicParameterConstraints())
 	xdstest.NoError(t, err)
@@ -119,7 +120,13 @@ func textOfResource(m *discoverypb.Resource) string {
 	case m.GetResource() == nil:
 		return shortName(m.GetName()) + "=(heartbeat)"
 	case m.GetResource().GetTypeUrl() == dynparam.MapTypeURL:
-		return fmt.Sprintf("%s=(%d bytes)", m.GetName(), len(m.GetResource().GetValue()))
+		text := m.GetName() + "=(no constraints)"
+		if constraints, err := dynwire.UnmarshalMap(m.GetResource()); err == nil {
+			if byType, err := dynparam.ByTypeFromProto(constraints); err == nil {
+				text = m.GetName() + "=" + textOfConstraints(byType.For(typeurl.Listener))
+			}
+		}
+		return text + map[bool]string{true: "(private)"}[m.GetCacheControl().GetDoNotCache()]
 	default:
 		return string(m.GetResource().GetValue())
 	}

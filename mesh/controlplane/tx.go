@@ -109,7 +109,7 @@ func (tx *Tx) Answer(d *Demand, r *Resource) {
 		tx.fail(fmt.Errorf("answer %q: the demand is for a collection: set its members by SetResource, and answer nil", d.Name))
 	case r.packed.TypeUrl != d.TypeURL:
 		tx.fail(fmt.Errorf("answer %q: the resource is a %s, the demand is for a %s", d.Name, r.packed.TypeUrl, d.TypeURL))
-	case r.key != d.key:
+	case r.key != d.ask.name:
 		tx.fail(fmt.Errorf("answer %q: the resource has the name %q", d.Name, r.name))
 	case !d.Constraints.Match(r.parameters):
 		tx.fail(fmt.Errorf("answer %q: the demand is for %v, the resource has the parameters %v", d.Name, d.Constraints, r.parameters))
@@ -157,8 +157,8 @@ func (tx *Tx) answer(d *Demand, e *entry) {
 // is that of the stream's first request, nil if it had none; it must not be changed. An error of the
 // function, for instance one of package status, is sent to the client in place of the resource.
 //
-// of is called without locks, by several goroutines concurrently, and one stream waits for each
-// call. It should be quick, and must not panic. It is called again when it is replaced, or on
+// of is called as a [Source] is: by a goroutine of the store, without locks, for one client after the other. A client is
+// sent nothing while it waits for that, so of should be quick, and must not panic. It is called again when it is replaced, or on
 // [Store.RefreshDPDS]; a client is sent the result only if it changed.
 //
 // The type URL is [dynparam.MapTypeURL]; clients subscribe by name, not through a glob collection. A
@@ -178,7 +178,7 @@ func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, 
 		tx.fail(fmt.Errorf("set DPDS resource %q: %w", name, err))
 		return
 	}
-	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: &computed{name: name, of: of}})
+	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: tx.store.computing(name, of)})
 }
 
 // ofResource returns an error if no resource can be stored under the name.

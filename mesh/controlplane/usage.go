@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/internal/access"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
 // peerUsage is what the streams of one peer hold together, and whose turn it is among them. A nil one is without limits.
 type peerUsage struct {
-	shares [kinds]*bounds.Share
+	shares [kinds]*quota.Share
 	// queue lets the peer have one turn at a time for work of a size that it chose: see turns.
 	queue sync.Mutex
 	// large lets one large request of the peer be decoded and carried out at a time. It is locked before queue.
@@ -56,18 +56,13 @@ func nameWeight(name, constraints string) int64 {
 	return 1 + int64(len(name)+len(constraints))/nameBytes
 }
 
-// limits bound what one client may make the server remember.
-type limits struct {
-	names int
-	bytes int
-}
-
+// usage is what one client makes the server remember, or may.
 type usage struct{ names, bytes int }
 
 // streamUsage is what one stream holds, of its own limits and of what its peer may hold, but for names, which asks hold. It is safe
 // for concurrent use, but for use.
 type streamUsage struct {
-	limits limits
+	limits usage
 	// own counts against limits. Only the reader uses it.
 	own usage
 	// quotas and peer are nil without limits for all.
@@ -81,7 +76,7 @@ type streamUsage struct {
 }
 
 // open returns the usage of a new stream, or RESOURCE_EXHAUSTED.
-func (q *quotas) open(p *peer.Peer, l limits) (*streamUsage, error) {
+func (q *quotas) open(p *peer.Peer, l usage) (*streamUsage, error) {
 	key := access.Peer(p)
 	q.mu.Lock()
 	of := q.peers[key]

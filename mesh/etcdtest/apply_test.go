@@ -3,7 +3,6 @@ package etcdtest
 import (
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -204,18 +203,4 @@ func TestFullEtcd(t *testing.T) {
 	cmdtest.ErrorHas(t, "an announcement in a full etcd", err, "--quota-backend-bytes")
 	alarm(pb.AlarmRequest_DEACTIVATE)
 	write(t, s, second)
-}
-
-// Without etcd the error names the member, and why it is not reached, and does not take long.
-func TestNoEtcd(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "localhost:0")
-	xdstest.NoError(t, err)
-	address := listener.Addr().String()
-	listener.Close()
-	s, err := store.Open(store.Options{URL: "etcd://" + address, Timeout: time.Second})
-	xdstest.NoError(t, err)
-	defer s.Close()
-	_, err = s.Load(testutils.Context(t))
-	cmdtest.ErrorHas(t, "without etcd", err, address, "connection refused")
 }

@@ -26,7 +26,8 @@ type cluster struct {
 	t       testing.TB
 	members []*member
 	client  *clientv3.Client
-	scheme  string // of its clients: http or https
+	scheme  string      // of its clients: http or https
+	tls     *tls.Config // of its clients; nil: none
 }
 
 // member is a member of a cluster. Clients reach it over a cable.
@@ -48,7 +49,7 @@ func newCluster(t testing.TB, members int) *cluster {
 // newClusterWith starts a cluster whose clients need TLS.
 func newClusterWith(t testing.TB, members int, client *tls.Config, server transport.TLSInfo) *cluster {
 	t.Helper()
-	c := &cluster{t: t, scheme: "http"}
+	c := &cluster{t: t, scheme: "http", tls: client}
 	if client != nil {
 		c.scheme = "https"
 	}

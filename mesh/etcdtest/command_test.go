@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
@@ -119,46 +118,4 @@ func TestApplyReachesReplicas(t *testing.T) {
 	}
 	running.logged("msg=published", "services=2")
 	running.logged("msg=serving")
-}
-
-// Names of documents, and what is in them, reach a terminal only in a visible form, and add no lines.
-func TestHostileDocuments(t *testing.T) {
-	t.Parallel()
-	o := newOperator(t, newCluster(t, 1))
-	const nasty = "x\x1b[2J\u009b2J\u202e\r\nFORGED\x07.yaml"
-	text := "# 2J \u202e\u200b\n" + service("a", "10.0.0.1:80") + `---
-kind: Resource
-name: "c\u200b\e[2J\nFORGED"
-resource:
-  "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
-  name: "c\u200b\e[2J\nFORGED"
-  alt_stat_name: "a\u202e\u200b"
-  type: EDS
-  eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}
-`
-	for _, step := range []struct {
-		text  string
-		flags []string
-	}{
-		{text, []string{"--dry-run"}},
-		{text, nil},
-		{strings.Replace(text, "name", "nme", 1), nil},
-		{service("b", "10.0.0.1:80"), []string{"--dry-run"}},
-		{service("b", "10.0.0.1:80"), nil},
-	} {
-		o.folder(set{nasty: step.text})
-		stdout, stderr, _ := o.apply(step.flags...)
-		for i, c := range stdout + stderr {
-			if c != '\n' && c != '\t' && !unicode.IsPrint(c) {
-				t.Errorf("apply %q prints %U at byte %d: %q", step.flags, c, i, stdout+stderr)
-				break
-			}
-		}
-		if strings.Contains("\n"+stdout+stderr, "\nFORGED") {
-			t.Errorf("apply %q prints a line of the name:\n%s%s", step.flags, stdout, stderr)
-		}
-		if !strings.Contains(stdout+stderr, `2J`) {
-			t.Errorf("apply %q does not print what is tested:\n%s%s", step.flags, stdout, stderr)
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -27,31 +26,26 @@ func (c *cluster) withLogin(t *testing.T) (options []string, change func()) {
 		xdstest.NoError(t, os.Rename(file+".next", file))
 	}
 	write("password 0")
-	_, err := c.client.UserAdd(ctx, "root", "secret")
-	xdstest.NoError(t, err)
-	_, err = c.client.UserGrantRole(ctx, "root", "root")
-	xdstest.NoError(t, err)
-	_, err = c.client.UserAdd(ctx, "replica", "password 0")
-	xdstest.NoError(t, err)
-	_, err = c.client.RoleAdd(ctx, "replica")
-	xdstest.NoError(t, err)
 	// What docs/tasks/store.md says that replicas need.
-	for _, grant := range []struct {
-		key, end   string
-		permission authpb.Permission_Type
-	}{
-		{prefix + "/", clientv3.GetPrefixRangeEnd(prefix + "/"), authpb.READ},
-		{prefix + "/replicas/", clientv3.GetPrefixRangeEnd(prefix + "/replicas/"), authpb.READWRITE},
-	} {
-		_, err = c.client.RoleGrantPermission(ctx, "replica", grant.key, grant.end, clientv3.PermissionType(grant.permission))
-		xdstest.NoError(t, err)
+	grant := func(key string, permission clientv3.PermissionType) error {
+		_, err := c.client.RoleGrantPermission(ctx, "replica", key, clientv3.GetPrefixRangeEnd(key), permission)
+		return err
 	}
-	_, err = c.client.UserGrantRole(ctx, "replica", "replica")
-	xdstest.NoError(t, err)
-	_, err = c.client.AuthEnable(ctx)
-	xdstest.NoError(t, err)
+	for _, step := range []func() error{
+		func() error { _, err := c.client.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := c.client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := c.client.UserAdd(ctx, "replica", "password 0"); return err },
+		func() error { _, err := c.client.RoleAdd(ctx, "replica"); return err },
+		func() error { return grant(prefix+"/", clientv3.PermissionType(clientv3.PermRead)) },
+		func() error { return grant(prefix+"/replicas/", clientv3.PermissionType(clientv3.PermReadWrite)) },
+		func() error { _, err := c.client.UserGrantRole(ctx, "replica", "replica"); return err },
+		func() error { _, err := c.client.AuthEnable(ctx); return err },
+	} {
+		xdstest.NoError(t, step())
+	}
 	c.client.Close()
-	c.client, err = clientv3.New(clientv3.Config{Endpoints: c.addresses(), Username: "root", Password: "secret", Logger: zap.NewNop()})
+	var err error
+	c.client, err = clientv3.New(clientv3.Config{Endpoints: c.addresses(), TLS: c.tls, Username: "root", Password: "secret", Logger: zap.NewNop()})
 	xdstest.NoError(t, err)
 
 	changes := 0

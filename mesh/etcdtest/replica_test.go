@@ -6,13 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
@@ -170,80 +168,4 @@ func (c *client) load() (stop func()) {
 		cancel()
 		running.Wait()
 	}
-}
-
-// recorder carries ADS streams, delta ones, and notes what resources a server sends.
-type recorder struct {
-	discoverypb.UnimplementedAggregatedDiscoveryServiceServer
-	address string
-	conn    *grpc.ClientConn
-
-	// streams has an element for each stream that has asked for all of the client's resources.
-	streams chan struct{}
-
-	mu   sync.Mutex
-	sent []string
-}
-
-func newRecorder(t *testing.T, to string) *recorder {
-	t.Helper()
-	r := &recorder{conn: cmdtest.Dial(t, to), streams: make(chan struct{}, 100)}
-	r.address = cmdtest.Serve(t, func(s *grpc.Server) { discoverypb.RegisterAggregatedDiscoveryServiceServer(s, r) })
-	return r
-}
-
-func (r *recorder) DeltaAggregatedResources(down grpc.BidiStreamingServer[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]) error {
-	up, err := discoverypb.NewAggregatedDiscoveryServiceClient(r.conn).DeltaAggregatedResources(down.Context())
-	if err != nil {
-		return err
-	}
-	go func() {
-		types := make(map[string]bool)
-		for {
-			request, err := down.Recv()
-			if err != nil || up.Send(request) != nil {
-				return
-			}
-			if before := len(types); before < 4 {
-				if types[request.GetTypeUrl()] = true; len(types) == 4 {
-					r.streams <- struct{}{} // which has room for all of a test
-				}
-			}
-		}
-	}()
-	for {
-		response, err := up.Recv()
-		if err != nil {
-			return err
-		}
-		r.mu.Lock()
-		for _, resource := range response.GetResources() {
-			r.sent = append(r.sent, shortType.FindString(response.GetTypeUrl())+" "+resource.GetName())
-		}
-		r.mu.Unlock()
-		if err := down.Send(response); err != nil {
-			return err
-		}
-	}
-}
-
-// asked waits for a stream that has asked for all of the client's resources.
-func (r *recorder) asked(t *testing.T) {
-	t.Helper()
-	select {
-	case <-r.streams:
-	case <-testutils.Context(t).Done():
-		t.Fatal("the client does not come to the replica")
-	}
-}
-
-var shortType = regexp.MustCompile(`[A-Za-z]+$`)
-
-// take returns what was sent since the last call.
-func (r *recorder) take() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sent := r.sent
-	r.sent = nil
-	return sent
 }

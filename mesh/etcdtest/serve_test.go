@@ -4,7 +4,12 @@ import (
 	"fmt"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -135,28 +140,29 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 	two.serves()
 }
 
-// A client over delta that comes to another replica by the name of all of them, or to the same one after
-// its restart, is resent nothing.
-func TestNothingIsResent(t *testing.T) {
+// Replicas give resources the same versions, also after a restart: a client over delta that comes from another one is resent nothing.
+func TestReplicasHaveTheSameVersions(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, 1)
 	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
-	first, second := newRecorder(t, one.address), newRecorder(t, two.address)
-	name := newCable(t, first.address)
-	c := newClient(t, name.address)
-	c.reaches(m.backends[m.at])
-	if len(first.take()) != 4 {
-		t.Fatal("want a Listener, a RouteConfiguration, a Cluster and its endpoints from the first replica")
+	versions := func(r *replica) map[string]string {
+		t.Helper()
+		stream, all := cmdtest.Delta(t, cmdtest.Dial(t, r.address)), make(map[string]string)
+		for _, typeURL := range []string{typeurl.Listener, typeurl.RouteConfiguration, typeurl.Cluster, typeurl.Endpoints} {
+			answer := stream.Exchange(&discoverypb.DeltaDiscoveryRequest{
+				Node: &corepb.Node{Id: "client"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"backend"},
+			})
+			for _, resource := range answer.GetResources() {
+				all[typeURL] = resource.GetVersion()
+			}
+		}
+		return all
 	}
-	endpoints := []string{"ClusterLoadAssignment backend"}
-	name.setTo(second.address)
-	second.asked(t)
-	c.reaches(m.move())
-	xdstest.Equal(t, "sent by the second replica", endpoints, second.take())
+	want := versions(one)
+	xdstest.Equal(t, "types of resources", 4, len(want))
+	xdstest.Equal(t, "versions of the second replica", want, versions(two))
 	two.kill()
 	two.start()
 	two.serves()
-	second.asked(t)
-	c.reaches(m.move())
-	xdstest.Equal(t, "sent by the second replica after its restart", endpoints, second.take())
+	xdstest.Equal(t, "versions after its restart", want, versions(two))
 }

@@ -48,12 +48,16 @@ func follow(t *testing.T, s *store.Store) *follower {
 	t.Helper()
 	f := &follower{t: t, log: new(xdstest.Log), news: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
-	f.source = store.Follow(ctx, s, nil, slog.New(slog.NewTextHandler(f.log, nil)))
+	f.source = store.Follow(s, slog.New(slog.NewTextHandler(f.log, nil)))
 	f.take(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		for f.source.Wait(ctx, time.Time{}) {
-			f.take(ctx)
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-f.source.Changed():
+				f.take(ctx)
+			}
 		}
 	})
 	t.Cleanup(func() {
@@ -158,67 +162,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A document that is faulty, or a store without documents, is an error until that is corrected, and so is it for those that
-// start.
-func TestFaultyStore(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1)
-	s := c.open(prefix, 0)
-	f := follow(t, s)
-	f.logged("msg=faulty", "the store etcd:/mesh/docs has no documents")
-	c.put(key("a.yaml"), service("a", "a:1"))
-	f.has(map[string]string{"a": "a:1"})
-	c.put(key("a.yaml"), "kind: Service\nnam: a\n")
-	f.logged("msg=faulty", "docs/a.yaml:1")
-	follow(t, s).logged("msg=faulty", "docs/a.yaml:1")
-	c.put(key("a.yaml"), service("a", "a:2"))
-	f.has(map[string]string{"a": "a:2"})
-	c.put(key("a.yaml"), "# nothing\n")
-	f.logged("msg=faulty", "has no documents")
-	f.has(map[string]string{"a": "a:2"})
-}
-
-// What happened while etcd was not reached arrives afterwards, also if etcd has compacted it; and what did not change
-// remains as it is.
-func TestCompaction(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1)
-	for _, name := range []string{"a", "b", "c"} {
-		c.put(key(name+".yaml"), service(name, name+":1"))
-	}
-	direct := c.direct(0)
-	f := follow(t, c.open(prefix, 2*time.Second))
-	f.has(map[string]string{"a": "a:1", "b": "b:1", "c": "c:1"})
-	a := f.now()["a"]
-
-	c.members[0].cable.setCut(true)
-	f.logged("the store does not answer; serving the last known documents")
-	if f.source.GoneSince().IsZero() {
-		t.Error("the store does not answer, and the source does not say so")
-	}
-	ctx := testutils.Context(t)
-	for _, op := range []clientv3.Op{
-		clientv3.OpPut(key("b.yaml"), service("b", "b:2")), clientv3.OpDelete(key("c.yaml")), clientv3.OpPut(key("d.yaml"), service("d", "d:1")),
-	} {
-		_, err := direct.Do(ctx, op)
-		xdstest.NoError(t, err)
-	}
-	present, err := direct.Get(ctx, prefix)
-	xdstest.NoError(t, err)
-	_, err = direct.Compact(ctx, present.Header.Revision)
-	xdstest.NoError(t, err)
-	c.members[0].cable.setCut(false)
-
-	f.has(map[string]string{"a": "a:1", "b": "b:2", "d": "d:1"})
-	f.logged("the store answers again")
-	if f.now()["a"] != a {
-		t.Error("a document did not change, and its service is another one")
-	}
-	if since := f.source.GoneSince(); !since.IsZero() {
-		t.Errorf("the store answers, and the source says that it does not since %v", since)
-	}
-}
-
 // However the network was cut, and for how long: replicas have what was written meanwhile 5 s after its return.
 func TestReplicasAgreeAfterAPartition(t *testing.T) {
 	t.Parallel()
@@ -311,22 +254,12 @@ func TestReplicaIsNotReady(t *testing.T) {
 		// details are in the log, and on the admin pages, where other pages leave them out.
 		details string
 	}{
-		"faulty documents": {
-			func(c *cluster) { c.put(key("b.yaml"), "kind: Service\nnme: b\n") },
-			func(c *cluster) { c.delete(key("b.yaml")) },
-			"etcd:/mesh/docs/b.yaml:1: the field",
-		},
 		"documents that clients reject": {
 			func(c *cluster) {
 				c.put(key("b.yaml"), "kind: Resource\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS}\n")
 			},
 			func(c *cluster) { c.delete(key("b.yaml")) },
 			"Cluster c: clients reject it: eds_cluster_config",
-		},
-		"no documents": {
-			func(c *cluster) { c.delete(key("backend.yaml")) },
-			func(c *cluster) { c.put(key("backend.yaml"), service("backend", "10.0.0.1:80")) },
-			"the store etcd:/mesh/docs has no documents; \\\"dynxds apply\\\" writes some",
 		},
 		"no etcd": {
 			func(c *cluster) { c.members[0].cable.setCut(true) },

@@ -17,7 +17,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A replica is in the list while it runs; one that crashed leaves it when its lease expires.
+// A replica is in the list while it runs; one that crashed leaves it when its lease expires. An entry that is none does not hide others.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -41,9 +41,14 @@ func TestReplicas(t *testing.T) {
 	next("PUT /mesh/replicas/one")
 	crashed, _ := announce(t, crashing, store.Replica{ID: "two"})
 	next("PUT /mesh/replicas/two")
+	c.put(prefix+"/replicas/odd", "nonsense")
+	next("PUT /mesh/replicas/odd")
 	list, err := s.Replicas(ctx)
 	xdstest.NoError(t, err)
-	xdstest.Equal(t, "replicas", []store.Replica{first, {ID: "two"}}, list)
+	if len(list) != 3 || list[0].ID != "odd" || list[0].Fault == nil {
+		t.Fatalf("got replicas %+v, want the odd one with a fault, and two more", list)
+	}
+	xdstest.Equal(t, "replicas", []store.Replica{first, {ID: "two"}}, list[1:])
 
 	// It can neither keep its lease nor give it back.
 	crashing.Close()
@@ -62,24 +67,9 @@ func TestAccess(t *testing.T) {
 	files.Issue(ca)
 	c := newClusterWith(t, 1, ca.ClientConfig(true),
 		transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true})
-	ctx := testutils.Context(t)
 	c.put(key("a.yaml"), "old")
-	for _, step := range []func() error{
-		func() error { _, err := c.client.RoleAdd(ctx, "mesh"); return err },
-		func() error {
-			_, err := c.client.RoleGrantPermission(ctx, "mesh", prefix+"/", clientv3.GetPrefixRangeEnd(prefix+"/"), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := c.client.UserAdd(ctx, "replica", "secret"); return err },
-		func() error { _, err := c.client.UserGrantRole(ctx, "replica", "mesh"); return err },
-		func() error { _, err := c.client.UserAdd(ctx, "root", "root"); return err },
-		func() error { _, err := c.client.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := c.client.AuthEnable(ctx); return err },
-	} {
-		xdstest.NoError(t, step())
-	}
-	password, wrong := filepath.Join(t.TempDir(), "password"), filepath.Join(t.TempDir(), "wrong")
-	xdstest.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	login, _ := c.withLogin(t)
+	password, wrong := login[len(login)-1], filepath.Join(t.TempDir(), "wrong")
 	xdstest.NoError(t, os.WriteFile(wrong, []byte("guess"), 0o600))
 	for _, test := range []struct {
 		name    string
@@ -121,17 +111,4 @@ func announce(t *testing.T, s *store.Store, r store.Replica) (ended <-chan error
 	result := make(chan error, 1)
 	go func() { result <- s.Announce(ctx, r) }()
 	return result, cancel
-}
-
-// An entry among the replicas that is none does not hide the others.
-func TestForeignReplica(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1)
-	c.put(prefix+"/replicas/a", "nonsense")
-	c.put(prefix+"/replicas/b", `{"id": "b"}`)
-	list, err := c.open(prefix, 0).Replicas(testutils.Context(t))
-	xdstest.NoError(t, err)
-	if len(list) != 2 || list[0].ID != "a" || list[0].Fault == nil || list[1].ID != "b" || list[1].Fault != nil {
-		t.Errorf("got replicas %+v, want a with a fault, and b", list)
-	}
 }

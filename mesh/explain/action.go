@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -37,6 +39,8 @@ type routeExplainer struct {
 	route *xdsresource.Route
 	index int     // of the route in the virtual host of the resource
 	share float64 // of all RPCs
+	// weighted are the clusters as messages, as in the Forward.
+	weighted []*routepb.WeightedCluster_ClusterWeight
 }
 
 // rawRoute returns the route as a message, and at where a part of it was written.
@@ -62,18 +66,13 @@ func (e routeExplainer) action() *Action {
 	if a.Kind != kindForward && e.implementation.IsGRPC() {
 		a.Code, a.Message = "UNAVAILABLE", e.implementation.name+" does not carry out the action "+a.Kind
 	}
-	a.Timeout = e.timeout()
-	a.Headers = e.headers(e.route.HeadersFor(nil))
-	e.placeHeaders(a.Headers)
+	a.Settings = slices.Concat(e.timeout(), a.Settings, e.headers(e.route.HeadersFor(nil), e.editedHere()))
 	return a
 }
 
 // forward adds what is for RPCs that go to a cluster.
 func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
-	a.Retry = e.retry()
-	a.HashPolicies = e.hashPolicies()
-	a.Path = e.pathRewrite()
-	a.Authority = e.authorityRewrite()
+	a.Settings = slices.Concat(e.retry(), e.hashPolicies(), e.pathRewrite(a), e.authorityRewrite())
 	total := f.TotalWeight()
 	for i := range f.Clusters {
 		a.Destinations = append(a.Destinations, e.destination(a, &f.Clusters[i], i, total))
@@ -102,13 +101,13 @@ func (e routeExplainer) destination(a *Action, c *xdsresource.WeightedCluster, i
 		e.useCluster(d.Cluster).Share += e.share * d.Percent / 100 * passed(a.filtersOf(&d))
 	}
 	if c.Headers != nil {
-		d.Headers = e.headers(c.Headers)
+		d.Settings = e.headers(c.Headers, nil)
 	}
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
-		d.Authority = &Rewrite{
-			From: e.request.Authority, To: e.route.RewriteAuthority(e.edited(c), c), By: "weighted_clusters.clusters.host_rewrite_literal",
+		d.Settings = append(d.Settings, Setting{
+			Name: "authority", Value: rewritten(e.request.Authority, e.route.RewriteAuthority(e.edited(c), c), "weighted_clusters.clusters.host_rewrite_literal"),
 			Ignored: e.implementation.about(dialect.HostRewrites), At: d.At,
-		}
+		})
 	}
 	return d
 }
@@ -165,70 +164,71 @@ func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
 	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
 		e.useCluster(d.Cluster).Mirror = true
 	}
-	d.Headers = e.headers(&xdsresource.HeaderMutations{Request: m.Headers})
+	d.Settings = e.headers(&xdsresource.HeaderMutations{Request: m.Headers}, nil)
 	return d
 }
 
-// timeout returns the bound on the duration of RPCs (gRFC A31), nil if nothing sets one.
-func (e routeExplainer) timeout() *Setting {
+// timeout returns the bound on the duration of RPCs (gRFC A31), if something sets one.
+func (e routeExplainer) timeout() []Setting {
 	switch {
 	case e.route.MaxStreamDuration != nil:
-		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)}
+		return []Setting{{Name: "timeout", Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)}}
 	case e.listener.MaxStreamDuration > 0:
-		return &Setting{Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}
+		return []Setting{{Name: "timeout", Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}}
 	default:
 		return nil
 	}
 }
 
-func (e routeExplainer) retry() *Retry {
+func (e routeExplainer) retry() []Setting {
 	p := e.route.Retry
 	if p == nil {
 		return nil
 	}
-	r := &Retry{
-		MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), Level: levelVirtualHost,
-	}
+	var on []string
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		if p.Codes.Has(c) {
-			r.On = append(r.On, codeName(c))
+			on = append(on, codeName(c))
 		}
 	}
+	value := fmt.Sprintf("on %s, %d attempts, after %v to %v", strings.Join(on, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff)
 	if p.Hedges {
-		r.Hedged = cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout).String()
+		value += fmt.Sprintf(", hedged after %v", cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout))
 	}
+	s := Setting{Name: "retry", Value: value, Level: levelVirtualHost}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
-		r.Level, r.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
+		s.Level, s.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
 	}
-	return r
+	return []Setting{s}
 }
 
-func (e routeExplainer) hashPolicies() (list []HashPolicy) {
+// hashPolicies describes the parts of the hash of an RPC: what is hashed, and what the RPC has of it or why it adds nothing.
+func (e routeExplainer) hashPolicies() (list []Setting) {
 	headers := e.rpc.Headers()
 	hashed := false
 	for i := range e.route.HashPolicies {
 		p := &e.route.HashPolicies[i]
-		h := HashPolicy{Terminal: p.Terminal}
+		value := ""
 		switch p.Kind {
 		case xdsresource.HashChannelID:
-			h.Of, h.Value = "the channel", "a random number for each channel"
+			value, hashed = "the channel: a random number for each channel", true
 		case xdsresource.HashHeader:
-			h.Of = "header " + p.Header
-			value, present := headers.Get(p.Header)
+			text, present := headers.Get(p.Header)
 			if !present {
-				h.Reason = "the RPC does not have the header"
+				value = fmt.Sprintf("header %s: the RPC does not have the header", p.Header)
 				break
 			}
 			if p.Rewrite != nil {
-				value = p.Rewrite.Replace(value)
+				text = p.Rewrite.Replace(text)
 			}
-			h.Value = value
+			value, hashed = fmt.Sprintf("header %s: %s", p.Header, quote(text)), true
 		default:
-			h.Of, h.Reason = "something that gRPC does not know", "gRPC ignores it"
+			value = "something that gRPC does not know: gRPC ignores it"
 		}
-		if list = append(list, h); h.Reason == "" {
-			hashed = true
+		if p.Terminal {
+			value += " (terminal)"
 		}
+		list = append(list, Setting{Name: "hash", Value: value})
 		if p.Terminal && hashed {
 			break // Those behind it do not count.
 		}
@@ -236,66 +236,69 @@ func (e routeExplainer) hashPolicies() (list []HashPolicy) {
 	return list
 }
 
-func (e routeExplainer) pathRewrite() *Rewrite {
+// rewritten describes a change by a field.
+func rewritten(from, to, by string) string {
+	return fmt.Sprintf("%s → %s (%s)", quote(from), quote(to), by)
+}
+
+func (e routeExplainer) pathRewrite(a *Action) []Setting {
 	w := e.route.Rewrite
 	if w == nil || w.Prefix == "" && w.Regex == nil {
 		return nil
 	}
-	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.implementation.about(dialect.PathRewrites), At: e.at(provenance.Filters)}
+	by := "prefix_rewrite"
 	if w.Regex != nil {
-		r.By = "regex_rewrite"
+		by = "regex_rewrite"
 	}
 	to, ok := e.route.RewritePath(e.request.Method)
-	if r.To = to; !ok {
-		r.Error = "the result is not a path; RPCs fail with UNAVAILABLE"
+	s := Setting{Name: "path", Value: rewritten(e.request.Method, to, by), Ignored: e.implementation.about(dialect.PathRewrites), At: e.at(provenance.Filters)}
+	if !ok {
+		s.Value += ": the result is not a path; RPCs fail with UNAVAILABLE"
+		if s.Ignored == "" {
+			a.badPath = fmt.Sprintf("%s turns the path into %q, which is not a path", by, to)
+		}
 	}
-	return r
+	return []Setting{s}
 }
 
-func (e routeExplainer) authorityRewrite() *Rewrite {
-	r := &Rewrite{From: e.request.Authority, At: e.at(provenance.Filters)}
-	raw := e.rawRoute().GetRoute()
-	switch host := raw.GetHostRewriteSpecifier().(type) {
+func (e routeExplainer) authorityRewrite() []Setting {
+	from, to, by, w := e.request.Authority, "", "", e.route.Rewrite
+	switch host := e.rawRoute().GetRoute().GetHostRewriteSpecifier().(type) {
 	case *routepb.RouteAction_HostRewriteLiteral:
-		r.By, r.To = "host_rewrite_literal", host.HostRewriteLiteral
+		by, to = "host_rewrite_literal", host.HostRewriteLiteral
 	case *routepb.RouteAction_HostRewriteHeader:
-		r.By = "host_rewrite_header"
-		if e.route.Rewrite != nil && e.route.Rewrite.AuthorityHeader != "" {
-			r.To = e.route.RewriteAuthority(e.edited(nil), new(xdsresource.WeightedCluster))
+		by = "host_rewrite_header"
+		if w != nil && w.AuthorityHeader != "" {
+			to = e.route.RewriteAuthority(e.edited(nil), new(xdsresource.WeightedCluster))
 		} else {
-			r.To = e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
+			to = e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
 		}
-		r.To = cmp.Or(r.To, r.From)
+		to = cmp.Or(to, from)
 	case *routepb.RouteAction_AutoHostRewrite:
+		by = "auto_host_rewrite"
 		if !host.AutoHostRewrite.GetValue() {
 			return nil
 		}
-		r.By = "auto_host_rewrite"
 	default:
 		return nil
 	}
-	switch w := e.route.Rewrite; {
-	case e.implementation.IsGRPC() && r.By != "auto_host_rewrite":
-		r.Ignored = e.implementation.about(dialect.HostRewrites)
-	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
-		r.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
+	s := Setting{Name: "authority", Value: rewritten(from, to, by), At: e.at(provenance.Filters)}
+	if to == "" {
+		s.Value = fmt.Sprintf("%s → the endpoint's hostname (%s)", quote(from), by)
 	}
-	return r
+	switch {
+	case e.implementation.IsGRPC() && by != "auto_host_rewrite":
+		s.Ignored = e.implementation.about(dialect.HostRewrites)
+	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
+		s.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
+	}
+	return []Setting{s}
 }
 
 // codeName returns the name of a code as gRFCs write it.
 func codeName(c codes.Code) string {
-	if name, ok := codeNames[c]; ok {
-		return name
+	if c > codes.Unauthenticated {
+		return fmt.Sprintf("code %d", c)
 	}
-	return fmt.Sprintf("code %d", c)
-}
-
-var codeNames = map[codes.Code]string{
-	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN", codes.InvalidArgument: "INVALID_ARGUMENT",
-	codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
-	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
-	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED", codes.OutOfRange: "OUT_OF_RANGE",
-	codes.Unimplemented: "UNIMPLEMENTED", codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
-	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+	return outcomes.CodeName(int(c))
 }

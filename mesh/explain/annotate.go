@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -16,16 +17,18 @@ const ConnectionsUnknown = "connection state unknown"
 func (e *explainer) annotate() {
 	states := e.states()
 	var aggregates []*Cluster
-	for i := range e.out.Clusters {
-		c := &e.out.Clusters[i]
+	for _, c := range e.out.Clusters {
 		switch state := states[c.Name]; {
 		case len(c.Members) > 0:
 			aggregates = append(aggregates, c)
-		case c.Type == xdsresource.ClusterAggregate.String():
+		case c.Type == xdsresource.ClusterAggregate.String(), c.Type == xdsresource.ClusterPlugin.String():
 		case state != nil:
 			e.live(c, state)
-		default:
-			e.reported(c)
+		case e.source.Running:
+			c.reported(e.said(c.Name))
+		}
+		if r := e.said(c.Name); r != nil {
+			c.RPCs = livestate.RPCs(r.RPCs)
 		}
 	}
 	for _, c := range aggregates {
@@ -35,19 +38,27 @@ func (e *explainer) annotate() {
 	}
 }
 
-// states returns the clusters as the running channel has them, by name. An aggregate cluster has the state of its members.
+// said returns what the process says of a cluster of the channel, or nil.
+func (e *explainer) said(name string) *livestate.Cluster {
+	if e.source.State == nil {
+		return nil
+	}
+	for _, c := range e.source.State.Clusters {
+		if c.Name == name && SameTarget(c.Target, e.request.Target) {
+			return c
+		}
+	}
+	return nil
+}
+
+// states returns the clusters as the running channel has them, by name. A member of an aggregate cluster is as it is there.
 func (e *explainer) states() map[string]*inspect.Cluster {
 	states := make(map[string]*inspect.Cluster)
-	for _, aggregate := range []bool{true, false} {
-		for i := range e.out.Clusters {
-			c := &e.out.Clusters[i]
-			if e.source.Live == nil || (len(c.Members) > 0) != aggregate || states[c.Name] != nil {
-				continue
-			}
-			state, ok := e.source.Live(c.Name)
-			if !ok {
-				continue
-			}
+	for _, c := range e.out.Clusters {
+		if e.source.Live == nil || states[c.Name] != nil {
+			continue
+		}
+		if state, ok := e.source.Live(c.Name); ok {
 			states[c.Name] = &state
 			for j := range state.Members {
 				m := &state.Members[j].Cluster
@@ -65,7 +76,8 @@ func (e *explainer) live(c *Cluster, state *inspect.Cluster) {
 		return
 	}
 	if t := state.Traffic; t != nil {
-		c.Settings.Requests = &t.InFlight
+		i := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Name == "limit" })
+		c.Settings[i].Value += fmt.Sprintf(", now %d", t.InFlight)
 	}
 	if state.Switching {
 		e.note("cluster %q: what is described serves until the connections for a newer version of the Cluster are ready", c.Name)
@@ -74,23 +86,15 @@ func (e *explainer) live(c *Cluster, state *inspect.Cluster) {
 	switch {
 	case state.Priorities == nil:
 		return
-	case state.Phase == inspect.PhaseDormant: // The first RPC goes where the resources say.
-		if a.InUse >= 0 {
-			p := &a.Priorities[a.InUse]
+	case state.Phase == inspect.PhaseDormant, state.Unserved: // The first RPC goes where the resources say.
+		if p := a.InUse(); p != nil {
 			p.Reason += "; " + livestate.Why(state)
-			a.Reason = p.Reason
 		}
 		return
 	}
-	a.Live, a.InUse, a.Reason = true, -1, livestate.Why(state)
-	a.Priorities = describePriorities(state.Priorities, c, a.places())
-	for i := range a.Priorities {
-		if p := &a.Priorities[i]; p.InUse {
-			a.InUse, a.Reason = i, p.Reason
-			if state.Priorities[i].Switching {
-				e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
-			}
-		}
+	a.Live, a.Priorities = true, describePriorities(state.Priorities, c.byEndpoints)
+	if p := a.InUse(); p != nil && p.Switching {
+		e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
 	}
 }
 
@@ -100,20 +104,18 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 	if state.Phase == inspect.PhaseDormant {
 		return
 	}
-	c.Unknown = ""
+	c.Fate = Fate{}
 	switch {
 	case state.Phase == inspect.PhaseFailed:
-		c.Error, c.Waits = livestate.Why(state), ""
+		c.Error = livestate.Why(state)
 	case state.Phase == inspect.PhaseResolving:
-		c.Error, c.Waits = "", livestate.Why(state)
+		c.Waits = livestate.Why(state)
 	case c.refused != "": // without an endpoint
-		c.Error, c.Waits = c.refused, ""
+		c.Error = c.refused
 	case state.State == inspect.TransientFailure:
-		c.Error, c.Waits = livestate.Why(state), ""
+		c.Error = livestate.Why(state)
 	case state.State == inspect.Connecting:
-		c.Error, c.Waits = "", livestate.Why(state)
-	default:
-		c.Error, c.Waits = "", ""
+		c.Waits = livestate.Why(state)
 	}
 }
 
@@ -131,28 +133,22 @@ func (c *Cluster) liveMember(state *inspect.Cluster) bool {
 	return true
 }
 
-// reported adds what a process says of its connections, or that it does not.
-func (e *explainer) reported(c *Cluster) {
-	if !e.source.Running || c.Settings == nil {
+// reported adds what a process says of its connections, or that it does not. r is nil if it does not say.
+func (c *Cluster) reported(r *livestate.Cluster) {
+	if c.Settings == nil {
 		return
 	}
 	c.Connections = ConnectionsUnknown
-	var r *livestate.Cluster
-	if e.source.Reported != nil {
-		r = e.source.Reported(c.Name)
-	}
 	if r != nil {
-		c.Connections, c.RPCs = r.Endpoints.String(), r.RPCs.String()
+		c.Connections = r.Endpoints.String()
 		c.setPhase(&inspect.Cluster{Name: c.Name, Kind: c.Type, Phase: inspect.Phase(r.Phase), State: inspect.State(r.State), Error: r.Error})
 	}
-	a := c.Assignment
-	if a.InUse < 0 {
+	inUse := c.Assignment.InUse()
+	if inUse == nil {
 		return
 	}
 	// The health of the resource says where RPCs may go, and not where they arrive.
-	p := &a.Priorities[a.InUse]
-	p.Reason = fmt.Sprintf("the first with an endpoint that the control plane calls HEALTHY or UNKNOWN; %s", c.Connections)
-	a.Reason = p.Reason
+	inUse.Reason = fmt.Sprintf("the first with an endpoint that the control plane calls HEALTHY or UNKNOWN; %s", c.Connections)
 	if r == nil {
 		return
 	}
@@ -162,15 +158,18 @@ func (e *explainer) reported(c *Cluster) {
 	}
 	n := &r.Endpoints
 	complete := n.Connecting+n.Idle == 0 && n.Failing+n.Ejected+n.Unhealthy == len(r.BadEndpoints)
-	for p, at := range a.Endpoints() {
-		switch b := bad[at.Address]; {
-		case b != nil:
-			at.State, at.LastError, at.Ejected = b.State, b.Error, b.EjectedBy != ""
-			if at.Ejected {
-				at.EjectedUntil = timeOrNil(b.EjectedUntil)
+	for i := range c.Assignment.Priorities {
+		p := &c.Assignment.Priorities[i]
+		for at := range p.Endpoints() {
+			switch b := bad[at.Addresses[0]]; {
+			case b != nil:
+				at.State, at.Error = inspect.State(b.State), b.Error
+				if b.EjectedBy != "" {
+					at.Ejection = &inspect.Ejection{Method: b.EjectedBy, Until: b.EjectedUntil}
+				}
+			case complete && at.Usable() && p == inUse:
+				at.State = inspect.Ready
 			}
-		case complete && at.Usable && p.InUse:
-			at.State = string(inspect.Ready)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,18 +13,12 @@ import (
 
 // useCluster returns a cluster that RPCs go to, or are mirrored to.
 func (e *explainer) useCluster(name string) *Cluster {
-	if c := e.used[name]; c != nil {
+	if c := e.clusters[name]; c != nil {
 		return c
 	}
 	c := &Cluster{Name: name}
-	e.uses, e.used[name] = append(e.uses, c), c
+	e.uses, e.clusters[name] = append(e.uses, c), c
 	return c
-}
-
-// add adds the description of a cluster.
-func (e *explainer) add(c Cluster) {
-	e.described[c.Name] = len(e.out.Clusters)
-	e.out.Clusters = append(e.out.Clusters, c)
 }
 
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
@@ -33,61 +26,40 @@ func (e *explainer) describeClusters() {
 	slices.SortStableFunc(e.uses, func(a, b *Cluster) int { return cmp.Compare(b.Share, a.Share) })
 	for _, c := range e.uses {
 		c.Share = percent(c.Share)
-		e.describeCluster(*c)
+	}
+	for _, c := range e.uses {
+		e.describeCluster(c)
 	}
 	e.annotate()
 }
 
 // describeCluster adds a cluster, unless it is there already as a member of another one.
-func (e *explainer) describeCluster(c Cluster) {
-	if at, ok := e.described[c.Name]; ok {
-		known := &e.out.Clusters[at]
-		known.Share, known.Mirror = max(known.Share, c.Share), known.Mirror || c.Mirror
+func (e *explainer) describeCluster(c *Cluster) {
+	if c.described {
 		return
 	}
-	value := e.clusterValue(&c)
-	if value == nil {
-		e.add(c)
+	c.described = true
+	e.out.Clusters = append(e.out.Clusters, c)
+	if plugin := e.routes.Plugins[c.Name]; plugin != nil {
+		name, _ := xdsresource.PluginName(c.Name)
+		c.Type = plugin.Kind.String()
+		c.Unknown = fmt.Sprintf("plugin %q of the routes chooses a cluster for each RPC, by policy %s", name, plugin.LBPolicy)
+		c.Settings = []Setting{{Name: "policy", Value: plugin.LBPolicy + " " + plugin.LBConfig}}
 		return
 	}
-	c.Type = value.Kind.String()
+	var r *Resource
+	if c.Resource, r, c.value, c.Fate = valueOf[*xdsresource.Cluster](e, typeurl.Cluster, c.Name); c.value == nil {
+		return
+	}
+	value, raw := c.value, rawCluster(r.Raw)
+	c.At, c.Type = provenance.At(raw.GetMetadata(), provenance.Service), value.Kind.String()
 	if value.Kind == xdsresource.ClusterAggregate {
 		e.describeAggregate(c)
 		return
 	}
 	c.Settings = e.settings(value)
-	e.describeEndpoints(&c, value)
-	e.add(c)
-}
-
-// clusterValue returns the Cluster, or nil.
-func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
-	r, value := valueFor[*xdsresource.Cluster](e, c, typeurl.Cluster, c.Name, &c.Resource)
-	if value != nil {
-		c.At = place(rawCluster(r.Raw).GetMetadata(), provenance.Service)
-	}
-	return value
-}
-
-// valueFor sets where to the status of a resource that a cluster needs, and returns the resource with its value. Without
-// one it sets what the RPCs wait for, why they fail, or why that is not known.
-func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **ResourceStatus) (r *Resource, value T) {
-	if r = e.findResource(typeURL, name); r == nil {
-		*where = &ResourceStatus{Type: types[typeURL].Name, Name: name}
-		c.Waits, _ = (*where).Missing()
-		return nil, value
-	}
-	status, v, err := e.examine(r)
-	*where = status
-	switch {
-	case err != nil:
-		c.Unknown = fmt.Sprintf("dynxds cannot use the %s, although the client does: %v", status.Type, err)
-	case v == nil:
-		c.Waits, c.Error = status.Missing()
-	default:
-		value = v.(T)
-	}
-	return r, value
+	c.byEndpoints = value.AcrossLocalities && value.LBPolicy != xdsresource.PolicyRingHash && value.LBPolicy != xdsresource.PolicyMaglev
+	e.describeEndpoints(c, raw)
 }
 
 // memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut is the text for those that
@@ -97,12 +69,16 @@ const (
 	leftOut       = "the clusters under it are left out"
 )
 
-// describeAggregate adds an aggregate cluster, and those under it.
-func (e *explainer) describeAggregate(c Cluster) {
+// describeAggregate adds the clusters under an aggregate one.
+func (e *explainer) describeAggregate(c *Cluster) {
+	if !e.afford(0) {
+		c.Unknown = leftOut
+		return
+	}
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.findResource(typeurl.Cluster, name); r != nil {
-			value, _ := e.holdings.decode(r)
+			value, _ := e.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				edges += len(below.Underlying)
 				return below.Underlying
@@ -110,25 +86,25 @@ func (e *explainer) describeAggregate(c Cluster) {
 		}
 		return nil
 	}}
-	if !e.afford(0) {
-		c.Unknown = leftOut
-		e.add(c)
-		return
-	}
 	if err := walk.Visit(c.Name); err != nil {
 		c.Error = err.Error()
-		e.add(c)
 		return
 	}
 	if !e.afford(edges * memberDetails) {
 		c.Unknown = leftOut
-		e.add(c)
 		return
 	}
 	c.Members = walk.Leaves
-	e.add(c)
 	for _, name := range c.Members {
-		e.describeCluster(Cluster{Name: name, Of: c.Name})
+		m := e.clusters[name]
+		if m == nil {
+			m = &Cluster{Name: name}
+			e.clusters[name] = m
+		}
+		if !m.described {
+			m.Of = c.Name
+		}
+		e.describeCluster(m)
 	}
 }
 
@@ -136,7 +112,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 func (e *explainer) chooseMember(c *Cluster) {
 	var reasons, waits []string
 	for _, name := range c.Members {
-		switch m := &e.out.Clusters[e.described[name]]; {
+		switch m := e.clusters[name]; {
 		case m.Error != "" && m.refused == "":
 			reasons = append(reasons, fmt.Sprintf("%q: %s", name, m.Error))
 		case m.Waits != "":
@@ -162,22 +138,24 @@ func (e *explainer) chooseMember(c *Cluster) {
 // maxReasons bounds the members of an aggregate cluster in one text.
 const maxReasons = 5
 
-func someOf(reasons []string) string {
-	if n := len(reasons) - maxReasons; n > 1 {
-		reasons = append(reasons[:maxReasons:maxReasons], fmt.Sprintf("and %d more", n))
-	}
-	return strings.Join(reasons, "; ")
-}
+func someOf(reasons []string) string { return strings.Join(few(reasons, maxReasons, ""), "; ") }
 
-func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
-	s := &ClusterSettings{
-		Policy: c.LBPolicy, AcrossLocalities: c.AcrossLocalities, TLS: describeSecurity(c, e.source.UsesXDS), MaxRequests: c.MaxRequests,
-		Outliers: describeOutliers(c.Outliers),
-	}
+func (e *explainer) settings(c *xdsresource.Cluster) []Setting {
+	policy := c.LBPolicy
 	if c.LBConfig != "" {
-		s.PolicyConfig = compact(json.RawMessage(c.LBConfig))
+		policy += " " + string(compact([]byte(c.LBConfig)))
 	}
-	return s
+	if c.AcrossLocalities {
+		policy += ", across localities"
+	}
+	all := []Setting{
+		{Name: "policy", Value: policy}, {Name: "security", Value: describeSecurity(c, e.source.UsesXDS)},
+		{Name: "limit", Value: fmt.Sprintf("%d concurrent RPCs", c.MaxRequests)},
+	}
+	if outliers := describeOutliers(c.Outliers); outliers != "" {
+		all = append(all, Setting{Name: "outliers", Value: outliers})
+	}
+	return all
 }
 
 // describeSecurity describes how connections are secured (gRFC A29). usesXDS is as in Source.

@@ -22,12 +22,10 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newExplainer(s, request)
-	listener, err := e.findListener()
-	if err != nil {
-		return nil, err
+	e, listener, err := begin(s, request)
+	if err != nil || listener == nil {
+		return e.out, err
 	}
-	e.out.Request = e.request
 	e.rpc = matching.RPC{
 		Method: request.Method, Authority: e.request.Authority,
 		Metadata: func() metadata.MD { return metadata.MD(request.Headers) },
@@ -47,21 +45,18 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 
 // explainer makes one Explanation.
 type explainer struct {
-	source         *Source
-	request        Request
-	implementation implementation
-	rpc            matching.RPC
-	out            *Explanation
-	holdings       *holdings // of the source
-	ignored        map[*Resource][]IgnoredField
+	*holdings
+	request Request
+	rpc     matching.RPC
+	out     *Explanation
 
 	listener    *xdsresource.Listener
+	routes      *xdsresource.RouteConfiguration // the virtual host's
 	virtualHost *xdsresource.VirtualHost
 	raw         rawRoutes
-	// uses are the clusters to describe, used has them by name, and described has the places of those that are.
-	uses      []*Cluster
-	used      map[string]*Cluster
-	described map[string]int
+	// uses are the clusters that RPCs go to, and clusters are these and their members by name.
+	uses     []*Cluster
+	clusters map[string]*Cluster
 	// selectable has the clusters that a header may name.
 	selectable map[string]bool
 	noted      map[string]bool
@@ -72,13 +67,30 @@ type explainer struct {
 	full    bool
 }
 
-func newExplainer(s *Source, request Request) *explainer {
-	return &explainer{
-		source: s, holdings: newHoldings(s), request: request, implementation: implementationOf(s.Client.Name),
-		out:     &Explanation{Request: request, Client: s.Client},
-		ignored: make(map[*Resource][]IgnoredField), noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
-		used: make(map[string]*Cluster), described: make(map[string]int),
+// begin begins an explanation, and finds the Listener. Without a Listener the explanation is complete, or there is an error.
+func begin(s *Source, request Request) (e *explainer, listener *Resource, err error) {
+	e = &explainer{
+		holdings: newHoldings(s), request: request,
+		out:   &Explanation{Request: request, Client: s.Client},
+		noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
+		clusters: make(map[string]*Cluster),
 	}
+	if e.out.Outcome = s.outcome; s.outcome != "" {
+		return e, nil, nil
+	}
+	if s.State != nil {
+		e.out.Client.Servers = s.State.Servers
+		for i := range s.State.Channels {
+			if c := &s.State.Channels[i]; SameTarget(c.Target, request.Target) {
+				e.out.Client.Channel = c.State
+			}
+		}
+	}
+	if listener, err = e.findListener(); err != nil {
+		return &explainer{}, nil, err
+	}
+	e.out.Request = e.request
+	return e, listener, nil
 }
 
 // maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
@@ -110,54 +122,62 @@ func (e *explainer) explain(r *Resource) {
 }
 
 // resolve finds the virtual host by a Listener. Without one it ends the explanation.
-func (e *explainer) resolve(r *Resource) bool {
-	var ok bool
-	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
-		fallBack(e, r)
+func (e *explainer) resolve(listener *Resource) bool {
+	var fate Fate
+	if e.out.Listener, e.listener, fate = usedBy[*xdsresource.Listener](e, listener); e.listener == nil {
+		e.end(fate)
+		fallBack(e, listener)
 		return false
 	}
-	e.raw.setListener(r.Raw)
-	routes, ok := e.routeConfig(r)
-	if !ok {
-		return false
+	e.raw.setListener(listener.Raw)
+	e.out.RouteConfig, e.routes = e.out.Listener, e.listener.RouteConfig
+	if e.routes == nil {
+		var r *Resource
+		if e.out.RouteConfig, r, e.routes, fate = valueOf[*xdsresource.RouteConfiguration](e, typeurl.RouteConfiguration, e.listener.RouteConfigName); e.routes == nil {
+			e.end(fate)
+			return false
+		}
+		e.raw.setRoutes(r.Raw)
 	}
-	e.virtualHost = e.chooseHost(routes)
+	e.virtualHost = e.chooseHost(e.routes)
 	return e.virtualHost != nil
 }
 
-// routeConfig returns the RouteConfiguration of the Listener.
-func (e *explainer) routeConfig(listener *Resource) (*xdsresource.RouteConfiguration, bool) {
-	if inline := e.listener.RouteConfig; inline != nil {
-		e.out.RouteConfig = e.out.Listener
-		return inline, true
+// valueOf returns the status of the resource of a name, and the resource with its value. Without one it returns what becomes of RPCs
+// that need it.
+func valueOf[T any](e *explainer, typeURL, name string) (status *ResourceStatus, r *Resource, value T, fate Fate) {
+	if r = e.findResource(typeURL, name); r == nil {
+		status = &ResourceStatus{Type: types[typeURL].Name, Name: name}
+		return status, nil, value, status.Missing()
 	}
-	r := e.findResource(typeurl.RouteConfiguration, e.listener.RouteConfigName)
-	if r == nil {
-		e.out.RouteConfig = &ResourceStatus{Type: "RouteConfiguration", Name: e.listener.RouteConfigName}
-		e.waits(e.out.RouteConfig)
-		return nil, false
-	}
-	rc, ok := use[*xdsresource.RouteConfiguration](e, r, &e.out.RouteConfig)
-	if ok {
-		e.raw.setRoutes(r.Raw)
-	}
-	return rc, ok
+	status, value, fate = usedBy[T](e, r)
+	return status, r, value, fate
 }
 
-// use sets where to the status of a resource, and returns its value. Without one it ends the
-// explanation.
-func use[T any](e *explainer, r *Resource, where **ResourceStatus) (value T, ok bool) {
+// usedBy is valueOf for a resource.
+func usedBy[T any](e *explainer, r *Resource) (status *ResourceStatus, value T, fate Fate) {
 	status, v, err := e.examine(r)
-	*where = status
 	switch {
 	case err != nil:
-		e.out.Outcome = fmt.Sprintf("unknown: dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, err)
+		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, err)
 	case v == nil:
-		e.waits(status)
+		fate = status.Missing()
 	default:
-		value, ok = v.(T)
+		value = v.(T)
 	}
-	return value, ok
+	return status, value, fate
+}
+
+// end ends the explanation for want of a resource.
+func (e *explainer) end(fate Fate) {
+	switch {
+	case fate.Error != "":
+		e.fail("%s", fate.Error)
+	case fate.Waits != "":
+		e.out.Outcome = "RPCs wait: " + fate.Waits
+	default:
+		e.out.Outcome = "unknown: " + fate.Unknown
+	}
 }
 
 // examine returns the status of a resource and its value, nil if there is none.
@@ -166,18 +186,13 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	if r.Raw == nil {
 		return status, nil, nil
 	}
-	if value, err = e.holdings.decode(r); err != nil {
+	if value, err = e.decode(r); err != nil {
 		status.Faults = []string{err.Error()}
 		return status, nil, err
 	}
-	if e.ignored[r] == nil {
-		e.ignored[r] = append([]IgnoredField{}, e.holdings.decoded[r].ignored...)
-		for _, i := range types[r.TypeURL].Ignored(value) {
-			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
-		}
-	}
-	if ignored := e.ignored[r]; len(ignored) > 0 && e.afford(ignoredDetails*len(ignored)) {
-		status.Ignored = ignored
+	read := e.decoded[r]
+	if len(read.ignored) > 0 && e.afford(ignoredDetails*len(read.ignored)) {
+		status.Ignored = read.ignored
 	}
 	switch {
 	case status.FromDisk != "":
@@ -188,23 +203,13 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
 	status.Faults = e.implementation.rejects(value, r.Raw)
-	if why := e.holdings.decoded[r].rejected; why != "" {
-		status.Faults = append(status.Faults, why)
+	if read.rejected != "" {
+		status.Faults = append(status.Faults, read.rejected)
 	}
 	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
 	return status, value, nil
-}
-
-// waits ends the explanation for want of a resource.
-func (e *explainer) waits(status *ResourceStatus) {
-	waits, fails := status.Missing()
-	if fails != "" {
-		e.fail("%s", fails)
-	} else {
-		e.out.Outcome = "RPCs wait: " + waits
-	}
 }
 
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
@@ -213,10 +218,9 @@ func fallBack(e *explainer, listener *Resource) {
 	if e.implementation.Implementation != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
 		return
 	}
-	_, why := e.out.Listener.Missing()
 	e.out.Code = ""
 	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
-		"then they fail with UNAVAILABLE: %s", "never", why)
+		"then they fail with UNAVAILABLE: %s", "never", e.out.Listener.Missing().Error)
 }
 
 // fail ends the explanation: all RPCs fail.
@@ -236,25 +240,12 @@ func (e *explainer) note(format string, args ...any) {
 
 // serverNotes lists the management servers that cannot be reached.
 func (e *explainer) serverNotes() (notes []string) {
-	for _, s := range e.source.Client.Servers {
+	for _, s := range e.out.Client.Servers {
 		if !s.Connected && s.Error != "" {
 			notes = append(notes, fmt.Sprintf("management server %s is unreachable: %s; what the client holds may be old", s.URI, s.Error))
 		}
 	}
 	return notes
-}
-
-// conclude sums up the shares of the routes.
-func (e *explainer) conclude() {
-	left := 100.0
-	for i := range e.out.Routes {
-		if r := &e.out.Routes[i]; r.Action != nil {
-			left -= r.Share
-		}
-	}
-	e.out.Unrouted = max(percent(left), 0)
-	e.out.Outcome = strings.Join(e.out.outcomes(), "; ")
-	e.out.Code = e.out.commonCode()
 }
 
 // withShare puts a share before a text, unless it is everything.

@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"iter"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // An Explanation is what happens to an RPC, and why. It is a plain value, which owns all that it
@@ -36,7 +40,9 @@ type Explanation struct {
 	Unrouted float64 `json:"unrouted,omitempty"`
 	// Clusters are those that the RPC may go to and those that it may be mirrored to, with the
 	// members of aggregate clusters, each once, the likeliest first.
-	Clusters []Cluster `json:"clusters,omitempty"`
+	Clusters []*Cluster `json:"clusters,omitempty"`
+
+	outcomes []string // of the routes that are taken
 }
 
 // Client is the xDS client that has the resources.
@@ -49,15 +55,8 @@ type Client struct {
 	Name    string `json:"name,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Channel is the state of the channel, if the source knows it: "READY".
-	Channel string   `json:"channel,omitempty"`
-	Servers []Server `json:"servers,omitempty"`
-}
-
-// Server is a management server of the client.
-type Server struct {
-	URI       string `json:"uri"`
-	Connected bool   `json:"connected"`
-	Error     string `json:"error,omitempty"`
+	Channel string             `json:"channel,omitempty"`
+	Servers []livestate.Server `json:"servers,omitempty"`
 }
 
 // ResourceStatus is one resource as the client has it.
@@ -69,10 +68,10 @@ type ResourceStatus struct {
 	// WouldBeSent or WouldBeAnError. It is empty if the source has no resource of that name.
 	State string `json:"state,omitempty"`
 	// Cached is set if a version is in use, in any State.
-	Cached  bool       `json:"cached"`
-	Version string     `json:"version,omitempty"`
-	Server  string     `json:"server,omitempty"`
-	Updated *time.Time `json:"updated,omitempty"`
+	Cached  bool      `json:"cached"`
+	Version string    `json:"version,omitempty"`
+	Server  string    `json:"server,omitempty"`
+	Updated time.Time `json:"updated,omitzero"`
 	// FromDisk is how old a resource is that the client has from disk, as no server has answered for
 	// it: "12 minutes old". It is empty for others.
 	FromDisk string `json:"from_disk,omitempty"`
@@ -80,9 +79,9 @@ type ResourceStatus struct {
 	Variant string `json:"variant,omitempty"`
 	// Error is why there is no resource, or what is wrong with a version newer than the one in
 	// use, which ErrorVersion and ErrorTime are those of.
-	Error        string     `json:"error,omitempty"`
-	ErrorVersion string     `json:"error_version,omitempty"`
-	ErrorTime    *time.Time `json:"error_time,omitempty"`
+	Error        string    `json:"error,omitempty"`
+	ErrorVersion string    `json:"error_version,omitempty"`
+	ErrorTime    time.Time `json:"error_time,omitzero"`
 	// Ignored are the populated fields that the client does not act on.
 	Ignored []IgnoredField `json:"ignored,omitempty"`
 	// Faults are what dynxds rejects in a resource that the client uses.
@@ -124,8 +123,8 @@ type Route struct {
 	Name  string `json:"name,omitempty"`
 	// Match is what it matches in words, `prefix "/" and header x-user = "7"`.
 	Match string `json:"match"`
-	// Failed is the first condition that does not hold, nil if all do.
-	Failed *Condition `json:"failed,omitempty"`
+	// Failed is the first condition that does not hold and what the RPC has, in words, `header x-user is "7"`. It is empty if all hold.
+	Failed string `json:"failed,omitempty"`
 	// Later is set if it comes after one that takes all RPCs which reach it. Of these routes, only those are listed whose
 	// path matches.
 	Later bool `json:"later,omitempty"`
@@ -133,27 +132,15 @@ type Route struct {
 	LeftOut string `json:"left_out,omitempty"`
 	// Unchecked lists which conditions the client does not check, or is empty.
 	Unchecked string `json:"unchecked,omitempty"`
-	// Fraction is the share of the RPCs that reach the route that it matches
-	// (runtime_fraction), nil without a fraction.
-	Fraction *float64 `json:"fraction,omitempty"`
 	// Share is the share of all RPCs that take the route.
 	Share float64 `json:"share"`
 	At    string  `json:"at,omitempty"`
 	// Action is what becomes of RPCs that take the route, nil if none does.
 	Action *Action `json:"action,omitempty"`
-}
 
-// Condition is a condition of a route and what the RPC has.
-type Condition struct {
-	// Kind is "path", "query", "header" or "fraction".
-	Kind string `json:"kind"`
-	// Name is that of the header or of the query parameter.
-	Name string `json:"name,omitempty"`
-	// Want is the condition in words, and Have what the RPC has.
-	Want string `json:"want"`
-	Have string `json:"have"`
-	// Reason is why it fails if Want and Have do not show it.
-	Reason string `json:"reason,omitempty"`
+	// otherPath is set if the path is what does not match, and endings are what becomes of RPCs that take the route.
+	otherPath bool
+	endings   []ending
 }
 
 // Action is what becomes of an RPC that takes a route.
@@ -166,14 +153,13 @@ type Action struct {
 	// Destinations are the clusters to draw from, by weight.
 	Destinations []Destination `json:"destinations,omitempty"`
 	// Filters are the HTTP filters in the order in which they see the RPC.
-	Filters      []Filter      `json:"filters,omitempty"`
-	Timeout      *Setting      `json:"timeout,omitempty"`
-	Retry        *Retry        `json:"retry,omitempty"`
-	HashPolicies []HashPolicy  `json:"hash_policies,omitempty"`
-	Path         *Rewrite      `json:"path,omitempty"`
-	Authority    *Rewrite      `json:"authority,omitempty"`
-	Headers      []HeaderEdit  `json:"headers,omitempty"`
-	Mirrors      []Destination `json:"mirrors,omitempty"`
+	Filters []Filter `json:"filters,omitempty"`
+	// Settings are what else is done to them, by name: "timeout", "retry" (gRFC A44), "hash" (gRFC A42), "path", "authority", "headers".
+	Settings []Setting     `json:"settings,omitempty"`
+	Mirrors  []Destination `json:"mirrors,omitempty"`
+
+	// badPath is set if a rewrite of the path makes RPCs fail, and says how.
+	badPath string
 }
 
 // Destination is a cluster that an RPC may go to or be mirrored to.
@@ -188,10 +174,9 @@ type Destination struct {
 	Percent float64 `json:"percent"`
 	// Error is why RPCs that draw it fail, or are not mirrored.
 	Error string `json:"error,omitempty"`
-	// Filters, Headers and Authority replace those of the Action where they differ.
-	Filters   []Filter     `json:"filters,omitempty"`
-	Headers   []HeaderEdit `json:"headers,omitempty"`
-	Authority *Rewrite     `json:"authority,omitempty"`
+	// Filters replace those of the Action if they differ, and Settings are added to its own.
+	Filters  []Filter  `json:"filters,omitempty"`
+	Settings []Setting `json:"settings,omitempty"`
 	// Ignored is why the client does not act on it, or empty.
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
@@ -211,9 +196,11 @@ type Filter struct {
 	// host", "route" or "weighted cluster". At is its place.
 	Level string `json:"level"`
 	// Ends is which of the RPCs that reach the filter it ends, nil if none, or if that is not known.
-	Ends    *FilterEnd `json:"ends,omitempty"`
-	Ignored string     `json:"ignored,omitempty"`
-	At      string     `json:"at,omitempty"`
+	Ends *FilterEnd `json:"ends,omitempty"`
+	// Chooses is what a composite filter chooses for the RPC: the path of the action, and its filters.
+	Chooses string `json:"chooses,omitempty"`
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
 }
 
 // FilterEnd is the share of RPCs that a filter ends, and the status that they end with.
@@ -222,57 +209,13 @@ type FilterEnd struct {
 	Code    string  `json:"code"`
 }
 
-// Setting is a value and the level that it is from.
+// Setting is something that is set for RPCs, or for a cluster.
 type Setting struct {
-	Value string `json:"value"`
-	// Level is as in Filter, or "RouteConfiguration".
-	Level string `json:"level"`
-	At    string `json:"at,omitempty"`
-}
-
-// Retry is a retry policy (gRFC A44).
-type Retry struct {
-	// On are the codes that are retried: "UNAVAILABLE".
-	On []string `json:"on"`
-	// MaxAttempts counts the first attempt.
-	MaxAttempts int    `json:"max_attempts"`
-	BaseBackoff string `json:"base_backoff"`
-	MaxBackoff  string `json:"max_backoff"`
-	// Hedged is the time after which another attempt is sent beside one that is not answered.
-	Hedged string `json:"hedged,omitempty"`
-	Level  string `json:"level"`
-	At     string `json:"at,omitempty"`
-}
-
-// HashPolicy is a part of the hash of an RPC (gRFC A42).
-type HashPolicy struct {
-	// Of is what is hashed: `header x-user`, `the channel`.
-	Of       string `json:"of"`
-	Terminal bool   `json:"terminal,omitempty"`
-	// Value is what the RPC has of it, and Reason why it adds nothing to the hash.
-	Value  string `json:"value,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// Rewrite is a change of the path or the authority.
-type Rewrite struct {
-	From string `json:"from"`
-	// To is empty if it depends on the endpoint.
-	To string `json:"to"`
-	// By is the field: "prefix_rewrite", "host_rewrite_literal".
-	By      string `json:"by"`
-	Error   string `json:"error,omitempty"`
-	Ignored string `json:"ignored,omitempty"`
-	At      string `json:"at,omitempty"`
-}
-
-// HeaderEdit is an edit of a header.
-type HeaderEdit struct {
-	// Side is "request" or "response".
-	Side string `json:"side"`
 	Name string `json:"name"`
-	// Edit is the edit in words: `set to "1"`, `remove`.
-	Edit    string `json:"edit"`
+	// Value is in words: `"/a.B/C" → "/d.E/F" (prefix_rewrite)`.
+	Value string `json:"value"`
+	// Level is as in Filter, or "RouteConfiguration"; it is empty where there is one level only.
+	Level   string `json:"level,omitempty"`
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
 }
@@ -287,19 +230,16 @@ type Cluster struct {
 	// Of names the aggregate cluster that it is a member of.
 	Of       string          `json:"of,omitempty"`
 	Resource *ResourceStatus `json:"resource,omitempty"`
-	// Type is "EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS" or "aggregate".
+	// Type is "EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate", or "plugin": one of the routes that names another cluster for each RPC.
 	Type string `json:"type,omitempty"`
 	// Members are the clusters of an aggregate one, the most preferred first; InUse is the
 	// one that gets the RPCs, and Reason why.
 	Members []string `json:"members,omitempty"`
 	InUse   string   `json:"in_use,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
-	// Error is why RPCs to the cluster fail, Waits what they wait for, and Unknown why it cannot be
-	// told what becomes of them.
-	Error      string             `json:"error,omitempty"`
-	Waits      string             `json:"waits,omitempty"`
-	Unknown    string             `json:"unknown,omitempty"`
-	Settings   *ClusterSettings   `json:"settings,omitempty"`
+	Fate
+	// Settings are the "policy" of load balancing, "security", "limit" and "outliers" of one that is not an aggregate cluster.
+	Settings   []Setting          `json:"settings,omitempty"`
 	Assignment *ClusterAssignment `json:"assignment,omitempty"`
 	// Connections says how many endpoints of a process that was asked are connected, or that this is unknown, and RPCs what
 	// became of RPCs lately.
@@ -310,23 +250,32 @@ type Cluster struct {
 	// refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
 	// aggregate cluster to use another member.
 	refused string
+	// byEndpoints is set if localities get RPCs by their usable endpoints.
+	byEndpoints bool
+	// described is set once the cluster is in the explanation.
+	described bool
+	value     *xdsresource.Cluster
 }
 
-// ClusterSettings are the settings of a cluster that is not an aggregate one.
-type ClusterSettings struct {
-	// Policy is the load-balancing policy, and PolicyConfig its configuration in JSON.
-	Policy       string          `json:"policy"`
-	PolicyConfig json.RawMessage `json:"policy_config,omitempty"`
-	// AcrossLocalities is set if the policy picks among the endpoints of all localities of a priority.
-	AcrossLocalities bool `json:"across_localities,omitempty"`
-	// TLS is how connections are secured, in words.
-	TLS string `json:"tls"`
-	// MaxRequests bounds concurrent RPCs, of which Requests are in flight if the source
-	// knows it.
-	MaxRequests uint32 `json:"max_requests"`
-	Requests    *int64 `json:"requests,omitempty"`
-	// Outliers is outlier detection, in words.
-	Outliers string `json:"outliers,omitempty"`
+// Value returns the Cluster that the client has, nil if it has none, or if the explanation was read from JSON.
+func (c *Cluster) Value() *xdsresource.Cluster { return c.value }
+
+// Setting returns the value of a setting, or "".
+func (c *Cluster) Setting(name string) string {
+	for i := range c.Settings {
+		if c.Settings[i].Name == name {
+			return c.Settings[i].Value
+		}
+	}
+	return ""
+}
+
+// Fate is why RPCs do not arrive. At most one of its fields is set, and none if they do.
+type Fate struct {
+	// Error is why they fail, Waits what they wait for, and Unknown why it cannot be told what becomes of them.
+	Error   string `json:"error,omitempty"`
+	Waits   string `json:"waits,omitempty"`
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // ClusterAssignment is where a cluster's RPCs can go.
@@ -335,30 +284,22 @@ type ClusterAssignment struct {
 	Resource *ResourceStatus `json:"resource,omitempty"`
 	// Drops are shares of RPCs that fail at once.
 	Drops []Drop `json:"drops,omitempty"`
-	// InUse is the priority that gets the RPCs, -1 if none, and Reason why.
-	InUse  int    `json:"in_use"`
-	Reason string `json:"reason"`
-	// Live is set if InUse and the states of endpoints are those of the running channel. If
-	// it is not set, InUse follows from the health of the endpoints.
+	// Live is set if the states of endpoints and the priority in use are those of the running channel. If it is not set,
+	// the priority follows from the health of the endpoints.
 	Live       bool       `json:"live"`
 	Priorities []Priority `json:"priorities,omitempty"`
+	// At has where endpoints were written, by their addresses.
+	At map[string]string `json:"at,omitempty"`
 }
 
-// Endpoints iterates the endpoints, each with its priority.
-func (a *ClusterAssignment) Endpoints() iter.Seq2[*Priority, *Endpoint] {
-	return func(yield func(*Priority, *Endpoint) bool) {
-		for i := range a.Priorities {
-			p := &a.Priorities[i]
-			for j := range p.Localities {
-				l := &p.Localities[j]
-				for k := range l.Endpoints {
-					if !yield(p, &l.Endpoints[k]) {
-						return
-					}
-				}
-			}
+// InUse returns the priority that gets the RPCs, nil if none does.
+func (a *ClusterAssignment) InUse() *Priority {
+	for i := range a.Priorities {
+		if p := &a.Priorities[i]; p.Use.InUse {
+			return p
 		}
 	}
+	return nil
 }
 
 // Drop is a share of RPCs that fail.
@@ -368,44 +309,24 @@ type Drop struct {
 	Percent float64 `json:"percent"`
 }
 
-// Priority is the localities of one priority.
+// Priority is the endpoints of one priority. States that are not known are empty.
 type Priority struct {
-	Priority uint32 `json:"priority"`
-	InUse    bool   `json:"in_use"`
-	// State is the connectivity of a running channel: "READY". Reason is why it is in use or not.
-	State      string     `json:"state,omitempty"`
-	Reason     string     `json:"reason,omitempty"`
-	Localities []Locality `json:"localities"`
+	inspect.Priority
+	// Reason is why it is in use or not.
+	Reason string `json:"reason,omitempty"`
+	// Percents are the shares of its RPCs that the localities get.
+	Percents []float64 `json:"percents"`
 }
 
-// Locality is a group of endpoints.
-type Locality struct {
-	Region  string `json:"region,omitempty"`
-	Zone    string `json:"zone,omitempty"`
-	SubZone string `json:"sub_zone,omitempty"`
-	Weight  uint32 `json:"weight"`
-	// Percent is the share of the priority's RPCs.
-	Percent   float64    `json:"percent"`
-	State     string     `json:"state,omitempty"`
-	Endpoints []Endpoint `json:"endpoints"`
-}
-
-// Endpoint is one backend.
-type Endpoint struct {
-	// Address is "host:port"; Additional are further addresses of the same backend.
-	Address    string   `json:"address"`
-	Additional []string `json:"additional,omitempty"`
-	Hostname   string   `json:"hostname,omitempty"`
-	Weight     uint32   `json:"weight"`
-	// Health is as in the resource: "HEALTHY". Usable is set if it may get RPCs.
-	Health string `json:"health"`
-	Usable bool   `json:"usable"`
-	At     string `json:"at,omitempty"`
-	// State, LastError, Ejected and EjectedUntil are those of the running channel.
-	State        string     `json:"state,omitempty"`
-	LastError    string     `json:"last_error,omitempty"`
-	Ejected      bool       `json:"ejected,omitempty"`
-	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
-	// HealthCheck is the last answer of the endpoint's health check: "SERVING".
-	HealthCheck string `json:"health_check,omitempty"`
+// Endpoints iterates the endpoints of all localities.
+func (p *Priority) Endpoints() iter.Seq[*inspect.Endpoint] {
+	return func(yield func(*inspect.Endpoint) bool) {
+		for i := range p.Localities {
+			for j := range p.Localities[i].Endpoints {
+				if !yield(&p.Localities[i].Endpoints[j]) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,11 +25,11 @@ func (e routeExplainer) filters(n int) []Filter {
 	levels := []xdsresource.FilterOverrides{e.route.Overrides, vh.Overrides}
 	names := []string{levelRoute, levelVirtualHost}
 	raw := []map[string]*anypb.Any{e.rawRoute().GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
-	at := []string{e.at(provenance.Filters), place(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
+	at := []string{e.at(provenance.Filters), provenance.At(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
 	if n >= 0 {
 		levels = slices.Insert(levels, 0, e.route.Action.(*xdsresource.Forward).Clusters[n].Overrides)
 		names = slices.Insert(names, 0, levelWeighted)
-		raw = slices.Insert(raw, 0, e.raw.weighted(e.index)[n].GetTypedPerFilterConfig())
+		raw = slices.Insert(raw, 0, e.weighted[n].GetTypedPerFilterConfig())
 		at = slices.Insert(at, 0, e.at(provenance.BackendRefs))
 	}
 	var list []Filter
@@ -36,7 +37,7 @@ func (e routeExplainer) filters(n int) []Filter {
 		in := &e.listener.Filters[i]
 		f := Filter{
 			Name: in.Name, Type: typeName(in.Filter), Disabled: in.Disabled, Level: levelListener,
-			Config: e.filterConfig(in.Name), At: place(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
+			Config: e.filterConfig(in.Name), At: provenance.At(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
 		}
 		config := in.Config
 		level, o, other := xdsresource.OverrideOf(in, levels)
@@ -54,9 +55,16 @@ func (e routeExplainer) filters(n int) []Filter {
 			f.Ignored = ofServers(in.Filter)
 		}
 		if f.Ignored == "" && !f.Disabled {
-			f.Ends = filterEnd(config, e.rpc.Metadata())
+			ctx := metadata.NewOutgoingContext(context.Background(), e.rpc.Metadata())
+			rpc := &httpfilter.RPC{Method: e.rpc.Method, Authority: e.rpc.Authority}
+			f.Ends = filterEnd(ctx, rpc, config)
+			if c, ok := config.(interface {
+				Chooses(context.Context, *httpfilter.RPC) string
+			}); ok {
+				f.Chooses = c.Chooses(ctx, rpc)
+			}
 		}
-		if !e.afford(filterDetails + len(f.Config) + len(f.Override)) {
+		if !e.afford(filterDetails + len(f.Config) + len(f.Override) + len(f.Chooses)) {
 			return list
 		}
 		list = append(list, f)
@@ -64,15 +72,15 @@ func (e routeExplainer) filters(n int) []Filter {
 	return list
 }
 
-// filterEnd returns which RPCs with these metadata a filter with a configuration ends, or nil.
-func filterEnd(config httpfilter.Config, md metadata.MD) *FilterEnd {
+// filterEnd returns which RPCs like this one a filter with a configuration ends, or nil.
+func filterEnd(ctx context.Context, rpc *httpfilter.RPC, config httpfilter.Config) *FilterEnd {
 	c, ok := config.(interface {
-		Ends(metadata.MD) (percent float64, code codes.Code)
+		Ends(context.Context, *httpfilter.RPC) (percent float64, code codes.Code)
 	})
 	if !ok {
 		return nil
 	}
-	share, code := c.Ends(md)
+	share, code := c.Ends(ctx, rpc)
 	if share = percent(share); share == 0 {
 		return nil
 	}
@@ -106,52 +114,47 @@ func typeName(f httpfilter.Filter) string {
 	return url[strings.LastIndexByte(url, '/')+1:]
 }
 
-// headers describes the edits of headers.
-func (e routeExplainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) {
+// headers describes the edits of headers. here has those that are written at the route's own place.
+func (e routeExplainer) headers(m *xdsresource.HeaderMutations, here map[string]bool) (list []Setting) {
 	if m == nil {
 		return nil
 	}
 	for _, side := range []struct {
 		name  string
 		edits xdsresource.HeaderEdits
-	}{{"request", m.Request}, {"response", m.Response}} {
+	}{{"request ", m.Request}, {"response ", m.Response}} {
 		for _, level := range side.edits {
 			for i := range level {
-				edit := describeEdit(&level[i])
-				if !e.afford(editDetails + len(level[i].Name) + len(edit)) {
+				name := side.name + level[i].Name
+				s := Setting{Name: "headers", Value: name + ": " + describeEdit(&level[i]), Ignored: e.implementation.about(dialect.HeaderEdits)}
+				if here[name] {
+					s.At = e.at(provenance.Filters)
+				}
+				if !e.afford(editDetails + len(s.Value)) {
 					return list
 				}
-				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.implementation.about(dialect.HeaderEdits)})
+				list = append(list, s)
 			}
 		}
 	}
 	return list
 }
 
-// placeHeaders adds where the edits of a route were written to those that are not of a level above alone.
-func (e routeExplainer) placeHeaders(edits []HeaderEdit) {
-	at := e.at(provenance.Filters)
-	if at == "" {
-		return
-	}
-	raw := e.rawRoute()
-	has := map[string]func(name string) bool{
-		"request":  editing(raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove()),
-		"response": editing(raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove()),
-	}
-	for j := range edits {
-		if has[edits[j].Side](edits[j].Name) {
-			edits[j].At = at
+// editedHere returns the headers that the route itself edits, in lower case and behind "request " or "response ".
+func (e routeExplainer) editedHere() map[string]bool {
+	here := make(map[string]bool)
+	edited := func(side string, added []*corepb.HeaderValueOption, removed []string) {
+		for _, a := range added {
+			here[side+strings.ToLower(a.GetHeader().GetKey())] = true
+		}
+		for _, r := range removed {
+			here[side+strings.ToLower(r)] = true
 		}
 	}
-}
-
-// editing reports whether a header, whose name is in lower case, is edited.
-func editing(added []*corepb.HeaderValueOption, removed []string) func(name string) bool {
-	return func(name string) bool {
-		return slices.ContainsFunc(removed, func(r string) bool { return strings.EqualFold(r, name) }) ||
-			slices.ContainsFunc(added, func(a *corepb.HeaderValueOption) bool { return strings.EqualFold(a.GetHeader().GetKey(), name) })
-	}
+	raw := e.rawRoute()
+	edited("request ", raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove())
+	edited("response ", raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove())
+	return here
 }
 
 // describeEdit describes everything that a level does to one header.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -14,51 +15,53 @@ const unavailable = "UNAVAILABLE"
 // maxOutcomes bounds the routes, and the clusters of a route, in the outcome.
 const maxOutcomes = 20
 
-// outcomes describes, for each route that is taken, what happens to its RPCs.
-func (e *Explanation) outcomes() (parts []string) {
-	clusters, more := e.clustersByName(), 0
-	for i := range e.Routes {
-		r := &e.Routes[i]
-		switch {
-		case r.Action == nil:
-		case len(parts) < maxOutcomes:
-			parts = append(parts, withShare(r.Share, r.title()+" "+clusters.fate(r.Action)))
-		default:
-			more++
+// conclude sums up the shares of the routes, and what becomes of the RPCs.
+func (e *explainer) conclude() {
+	left, codes := 100.0, make(map[string]bool)
+	var parts []string
+	for i := range e.out.Routes {
+		r := &e.out.Routes[i]
+		if r.Action == nil {
+			continue
+		}
+		left -= r.Share
+		r.endings = e.endings(r.Action)
+		for _, end := range r.endings {
+			codes[end.code] = true
+		}
+		parts = append(parts, withShare(r.Share, r.title()+" "+r.outcome()))
+	}
+	parts = few(parts, maxOutcomes, " routes")
+	if e.out.Unrouted = max(percent(left), 0); e.out.Unrouted > 0 {
+		codes[unavailable] = true
+		parts = append(parts, withShare(e.out.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
+	}
+	e.out.outcomes, e.out.Outcome = parts, strings.Join(parts, "; ")
+	for code := range codes {
+		if len(codes) == 1 && code != "OK" {
+			e.out.Code = code
 		}
 	}
-	if more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d routes more", more))
-	}
-	if e.Unrouted > 0 {
-		parts = append(parts, withShare(e.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
-	}
-	return parts
 }
 
-// commonCode returns the code with which all RPCs fail, or "".
-func (e *Explanation) commonCode() string {
-	clusters := e.clustersByName()
-	codes := make(map[string]bool)
-	if e.Unrouted > 0 {
-		codes[unavailable] = true
+// few returns the first items of a list, and how many more there are.
+func few(items []string, most int, what string) []string {
+	if n := len(items) - most; n > 1 {
+		return append(items[:most:most], fmt.Sprintf("and %d%s more", n, what))
 	}
-	for i := range e.Routes {
-		if a := e.Routes[i].Action; a != nil {
-			for _, end := range clusters.endings(a) {
-				codes[end.code] = true
-			}
-		}
+	return items
+}
+
+// outcome describes what becomes of the RPCs that take a route.
+func (r *Route) outcome() string {
+	if len(r.endings) == 1 && r.Action.Kind != kindForward {
+		return "ends them with " + r.endings[0].text
 	}
-	if len(codes) != 1 {
-		return ""
+	var parts []string
+	for _, end := range r.endings {
+		parts = append(parts, withShare(end.share, end.text))
 	}
-	for code := range codes {
-		if code != "OK" {
-			return code
-		}
-	}
-	return ""
+	return "→ " + strings.Join(few(parts, maxOutcomes, " clusters"), ", ")
 }
 
 // An ending is what becomes of a share of the RPCs of a route, in percent.
@@ -66,47 +69,72 @@ type ending struct {
 	share float64
 	code  string // that they end with on the way, or ""
 	text  string
-	// cluster is where they go, or "".
-	cluster string
+	// way are the clusters on their way, beginning with one that the route names, each with the member that is in use behind it. arrive is set
+	// if they get to the end of it.
+	way    []string
+	arrive bool
 }
 
 // endings returns what becomes of the RPCs of a route: first those that filters end.
-func (all clustersByName) endings(a *Action) []ending {
+func (e *explainer) endings(a *Action) (list []ending) {
 	switch a.Kind {
 	case kindUnroutable: // They do not reach the filters.
 		return []ending{a.ending(100)}
 	case kindForward:
-		filtered, rest := []ending(nil), make([]ending, 0, len(a.Destinations))
-		for i := range a.Destinations {
-			d := &a.Destinations[i]
-			if d.Weight == 0 {
-				continue
-			}
-			if d.Error != "" { // nor do these
-				rest = append(rest, ending{share: d.Percent, code: unavailable, text: unavailable + ": " + d.Error})
-				continue
-			}
-			filters := a.filtersOf(d)
-			filtered = endingsOf(filters, d.Percent, filtered)
-			end := ending{share: d.Percent * passed(filters), cluster: d.Cluster}
-			switch p := a.Path; {
-			case end.share == 0 && d.Percent > 0:
-				continue
-			case p != nil && p.Error != "" && p.Ignored == "":
-				end.code, end.text = unavailable, fmt.Sprintf("%s: %s turns the path into %q, which is not a path", unavailable, p.By, p.To)
-			default:
-				end.code, end.text = all.codeOf(d.Cluster), fmt.Sprintf("cluster %q%s", d.Cluster, all.reached(d.Cluster))
-			}
-			rest = append(rest, end)
-		}
-		return append(filtered, rest...)
 	default:
-		list := endingsOf(a.Filters, 100, nil)
+		list = endingsOf(a.Filters, 100, nil)
 		if share := 100 * passed(a.Filters); share > 0 {
 			list = append(list, a.ending(share))
 		}
 		return list
 	}
+	rest := make([]ending, 0, len(a.Destinations))
+	for i := range a.Destinations {
+		d := &a.Destinations[i]
+		if d.Weight == 0 {
+			continue
+		}
+		if d.Error != "" { // nor do these
+			rest = append(rest, ending{share: d.Percent, code: unavailable, text: unavailable + ": " + d.Error})
+			continue
+		}
+		filters := a.filtersOf(d)
+		list = endingsOf(filters, d.Percent, list)
+		end := ending{share: d.Percent * passed(filters)}
+		switch {
+		case end.share == 0 && d.Percent > 0:
+			continue
+		case a.badPath != "":
+			end.code, end.text = unavailable, unavailable+": "+a.badPath
+		default:
+			e.follow(d.Cluster, &end)
+		}
+		rest = append(rest, end)
+	}
+	return append(list, rest...)
+}
+
+// follow follows the RPCs that go to a cluster.
+func (e *explainer) follow(name string, end *ending) {
+	end.text = fmt.Sprintf("cluster %q", name)
+	var last *Cluster // which decides what becomes of them, nil if it is not described
+	for range len(e.out.Clusters) + 1 {
+		end.way, last = append(end.way, name), e.clusters[name]
+		if last == nil || last.InUse == "" || last.Fate != (Fate{}) {
+			break
+		}
+		name = last.InUse
+		end.text += fmt.Sprintf(", of it %q", name)
+	}
+	if last == nil {
+		end.arrive = true
+		return
+	}
+	end.arrive = last.Fate == Fate{}
+	if last.Error != "" {
+		end.code = unavailable
+	}
+	end.text += last.outcome()
 }
 
 // ending is that of RPCs which are not forwarded.
@@ -158,64 +186,16 @@ func addEnding(list []ending, end ending) []ending {
 	return append(list, end)
 }
 
-// fate describes an action in the outcome.
-func (all clustersByName) fate(a *Action) string {
-	list := all.endings(a)
-	if len(list) == 1 && a.Kind != kindForward {
-		return "ends them with " + list[0].text
-	}
-	var parts []string
-	for i, end := range list {
-		if i == maxOutcomes && len(list) > maxOutcomes+1 {
-			parts = append(parts, fmt.Sprintf("and %d clusters more", len(list)-i))
-			break
-		}
-		parts = append(parts, withShare(end.share, end.text))
-	}
-	return "→ " + strings.Join(parts, ", ")
-}
-
-// codeOf returns the code with which RPCs to a cluster fail, or "".
-func (all clustersByName) codeOf(name string) string {
-	c := all[name]
+// outcome describes what becomes of RPCs at the last cluster on their way.
+func (c *Cluster) outcome() string {
 	switch {
-	case c == nil:
-		return ""
-	case c.Error != "":
-		return unavailable
-	case c.Waits != "" || c.Unknown != "" || c.InUse == "":
-		return ""
-	default:
-		return all.codeOf(c.InUse)
-	}
-}
-
-// clustersByName has the clusters of an Explanation.
-type clustersByName map[string]*Cluster
-
-func (e *Explanation) clustersByName() clustersByName {
-	all := make(clustersByName, len(e.Clusters))
-	for i := range e.Clusters {
-		all[e.Clusters[i].Name] = &e.Clusters[i]
-	}
-	return all
-}
-
-// reached describes where RPCs to a cluster end up.
-func (all clustersByName) reached(name string) string {
-	c := all[name]
-	switch {
-	case c == nil:
-		return ""
 	case c.Error != "":
 		return ", where they fail with UNAVAILABLE: " + c.Error
 	case c.Waits != "":
 		return ", where they wait: " + c.Waits
 	case c.Unknown != "":
 		return ", of which it is not known what becomes of them: " + c.Unknown
-	case c.InUse != "":
-		return fmt.Sprintf(", of it %q%s", c.InUse, all.reached(c.InUse))
-	case c.Assignment == nil || c.Assignment.InUse < 0:
+	case c.Assignment == nil || c.Assignment.InUse() == nil:
 		return ""
 	}
 	text := c.endpoints()
@@ -236,77 +216,52 @@ func (a *ClusterAssignment) dropped() float64 {
 
 // endpoints describes, for the outcome, where RPCs to a cluster arrive.
 func (c *Cluster) endpoints() string {
-	a := c.Assignment
-	n, connected := a.usable(), a.connected()
-	text := fmt.Sprintf(", priority %d, %s", a.InUse, faults.Count(n, "endpoint"))
-	switch {
-	case c.Connections == ConnectionsUnknown:
-		text += ", " + ConnectionsUnknown
-	case c.Connections != "":
-		text = fmt.Sprintf(", priority %d, %s", a.InUse, c.Connections)
-	case a.Live && connected < n:
-		text = fmt.Sprintf(", priority %d, %d of %s connected", a.InUse, connected, faults.Count(n, "endpoint"))
-	}
-	return text
-}
-
-// connected returns the number of endpoints of the priority in use that may get RPCs, and are connected.
-func (a *ClusterAssignment) connected() (n int) {
-	for p, e := range a.Endpoints() {
-		if p.InUse && e.Usable && e.State == string(inspect.Ready) && !e.Ejected {
-			n++
+	p := c.Assignment.InUse()
+	usable, connected := 0, 0
+	for e := range p.Endpoints() {
+		if !e.Usable() {
+			continue
+		}
+		usable++
+		if e.State == inspect.Ready && e.Ejection == nil {
+			connected++
 		}
 	}
-	return n
+	where := faults.Count(usable, "endpoint")
+	switch {
+	case c.Connections == ConnectionsUnknown:
+		where += ", " + ConnectionsUnknown
+	case c.Connections != "":
+		where = c.Connections
+	case c.Assignment.Live && connected < usable:
+		where = fmt.Sprintf("%d of %s connected", connected, where)
+	}
+	return fmt.Sprintf(", priority %d, %s", p.Number, where)
 }
 
 // Misses says why not all RPCs arrive at the expected clusters, each of which gets some; it is empty if they do. The
-// members of aggregate clusters count, too.
+// members of aggregate clusters count, too. The explanation is as it was made, not read from JSON.
 func (e *Explanation) Misses(expected []string) string {
-	all, shares := e.clustersByName(), make(map[string]float64, len(expected))
-	for _, name := range expected {
-		shares[name] = 0
-	}
 	if e.Pending != "" || len(e.Routes) == 0 {
 		return e.Outcome
 	}
+	shares := make(map[string]float64)
 	for i := range e.Routes {
-		a := e.Routes[i].Action
-		if a == nil {
-			continue
-		}
-		for _, end := range all.endings(a) {
-			name, taken := all.under(end.cluster, shares)
-			if end.cluster == "" || end.code != "" || !taken {
+		for _, end := range e.Routes[i].endings {
+			at := slices.IndexFunc(end.way, func(name string) bool { return slices.Contains(expected, name) })
+			if !end.arrive || at < 0 {
 				return e.Routes[i].title() + " → " + withShare(end.share, end.text)
 			}
-			shares[name] += end.share
+			shares[end.way[at]] += end.share
 		}
 	}
 	if e.Unrouted > 0 {
 		return withShare(e.Unrouted, "no route of the virtual host matches")
 	}
 	for _, name := range expected {
-		if c := all[name]; shares[name] == 0 {
+		if shares[name] == 0 {
 			return fmt.Sprintf("no RPC goes to cluster %q", name)
-		} else if c != nil && c.Waits+c.Unknown != "" {
-			return fmt.Sprintf("cluster %q%s", name, all.reached(name))
 		}
 	}
 	return ""
-}
-
-// under returns the cluster, or the member of it that is in use, that has an entry.
-func (all clustersByName) under(name string, shares map[string]float64) (string, bool) {
-	for range len(all) + 1 {
-		if _, ok := shares[name]; ok {
-			return name, true
-		}
-		c := all[name]
-		if c == nil || c.InUse == "" {
-			break
-		}
-		name = c.InUse
-	}
-	return "", false
 }

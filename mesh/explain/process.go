@@ -1,21 +1,21 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
-	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // InProcess explains RPCs of an xDS channel of this process, by what its xDS client holds and by the
@@ -24,19 +24,17 @@ import (
 // balancer: if it does not answer before ctx ends, the explanation is without the state of connections.
 // InProcess is safe for concurrent use.
 func InProcess(ctx context.Context, request Request) (*Explanation, error) {
-	request, err := request.normal()
-	if err != nil {
+	if err := request.Check(); err != nil {
 		return nil, err
 	}
-	s, config, early, err := sourceOfChannel(ctx, &request)
-	if err != nil || early != nil {
-		return early, err
+	s, config, err := sourceOfChannel(ctx, &request)
+	if err != nil {
+		return nil, err
 	}
 	e, err := Explain(s, request)
-	if err != nil {
-		return nil, err
+	if err != nil || config == nil {
+		return e, err
 	}
-	e.Notes = append(e.Notes, failures(request.Target, e.Clusters)...)
 	if e.Pending = pending(config); e.Pending != "" {
 		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
 	}
@@ -46,15 +44,15 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	return e, nil
 }
 
-// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, and completes the
-// request. Of a channel without xDS resources it returns the explanation instead.
-func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, *Explanation, error) {
+// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, nil if it has none, and
+// completes the request. RPCs are counted from now on.
+func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, error) {
 	channel, notes, err := channelOf(request)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	without := func(outcome string) (*Source, *inspect.Config, *Explanation, error) {
-		return nil, nil, &Explanation{Request: *request, Client: Client{Source: thisProcess, Channel: string(channel.State)}, Outcome: outcome}, nil
+	without := func(outcome string) (*Source, *inspect.Config, error) {
+		return &Source{Client: Client{Source: thisProcess, Channel: string(channel.State)}, outcome: outcome}, nil, nil
 	}
 	switch {
 	case channel.Mode == string(channels.DNS):
@@ -66,9 +64,10 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 	if client == nil {
 		return without("RPCs wait for the channel's configuration: its xDS client has just ended")
 	}
-	s := fromDump(client.Dump(), client.Bootstrap())
-	s.Client.Channel, s.UsesXDS = string(channel.State), &channel.Config.UsesXDS
-	s.Notes = notes
+	dump := client.Dump()
+	s := fromDump(dump)
+	s.State = livestate.Take(ctx, &livestate.Source{Channels: []inspect.Channel{*channel}, Clients: []*xdsclient.Dump{dump}})
+	s.UsesXDS, s.Notes = &channel.Config.UsesXDS, notes
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
@@ -77,38 +76,9 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 		// The channel was described before the client, and has become idle or active since.
 		return without(fmt.Sprintf("RPCs wait for the channel's configuration: its xDS client does not watch Listener %q at the moment", request.Listener))
 	}
-	if request.Authority == "" {
-		request.Authority = channel.Config.Authority
-	}
+	request.Authority = cmp.Or(request.Authority, channel.Config.Authority)
 	request.Secure = request.Secure || channel.Config.Secure
-	return s, channel.Config, nil, nil
-}
-
-// failures says of which clusters RPCs have failed in the last minute, as far as they were counted. They are counted from now on.
-func failures(target string, clusters []Cluster) (notes []string) {
-	outcomes.Look()
-	counted := make(map[string]*outcomes.Report)
-	for _, r := range outcomes.Reports() {
-		if r.Target != target || r.Minute.Failed == 0 {
-			continue
-		}
-		if counted[r.Cluster] == nil {
-			counted[r.Cluster] = new(outcomes.Report)
-		}
-		counted[r.Cluster].Add(r)
-	}
-	for i := range clusters {
-		r := counted[clusters[i].Name]
-		if r == nil || clusters[i].Name == "" {
-			continue
-		}
-		note := fmt.Sprintf("cluster %q: %d of %d RPCs of the last minute failed", clusters[i].Name, r.Minute.Failed, r.Minute.Ended)
-		if r.Last != nil {
-			note += fmt.Sprintf("; the last error was %s: %s", r.Last.Code, r.Last.Text)
-		}
-		notes = append(notes, note)
-	}
-	return notes
+	return s, channel.Config, nil
 }
 
 // thisProcess is the Client.Source of the process itself.
@@ -116,15 +86,14 @@ const thisProcess = "this process"
 
 // channelOf returns the channel of a request. Of several it prefers one that is configured.
 func channelOf(r *Request) (*inspect.Channel, []string, error) {
-	authority, endpoint, err := ParseTarget(r.Target)
-	if err != nil {
+	if _, _, err := ParseTarget(r.Target); err != nil {
 		return nil, nil, err
 	}
 	all := channels.Inspect()
 	var found []inspect.Channel
 	var targets []string
 	for _, c := range all {
-		if a, e, err := ParseTarget(c.Target); err == nil && a == authority && e == endpoint && (r.Channel == 0 || r.Channel == c.Number) {
+		if SameTarget(c.Target, r.Target) && (r.Channel == 0 || r.Channel == c.Number) {
 			found = append(found, c)
 		}
 		if !slices.Contains(targets, c.Target) {
@@ -136,11 +105,7 @@ func channelOf(r *Request) (*inspect.Channel, []string, error) {
 		if r.Channel != 0 {
 			what += fmt.Sprintf(" and the number %d", r.Channel)
 		}
-		list := "none has been used"
-		if len(targets) > 0 {
-			list = "there are " + strings.Join(targets[:min(len(targets), maxListed)], ", ")
-		}
-		return nil, nil, fmt.Errorf("no xDS channel of the process has %s; %s", what, list)
+		return nil, nil, fmt.Errorf("no xDS channel of the process has %s; it has %s", what, cmp.Or(faults.Few(targets, maxListed, ", "), "none"))
 	}
 	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
 	r.Target = best.Target
@@ -175,40 +140,23 @@ func pending(c *inspect.Config) string {
 }
 
 // fromDump returns what a client of the process holds.
-func fromDump(d *xdsclient.Dump, config *bootstrap.Config) *Source {
+func fromDump(d *xdsclient.Dump) *Source {
 	s := &Source{Client: clientFromNode(d.Node)}
 	s.Client.Source = thisProcess
-	for _, server := range d.Servers {
-		one := Server{URI: server.URI, Connected: server.Connected}
-		if server.Err != nil {
-			one.Error = server.Err.Error()
-		}
-		s.Client.Servers = append(s.Client.Servers, one)
-	}
 	for i := range d.Resources {
-		r := &d.Resources[i]
-		if types[r.TypeURL] == nil {
-			continue
+		if r := &d.Resources[i]; types[r.TypeURL] != nil {
+			s.Resources = append(s.Resources, resourceOf(r))
 		}
-		held := resourceOf(r)
-		held.options = xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config}
-		s.Resources = append(s.Resources, held)
 	}
 	return s
 }
 
 func resourceOf(r *xdsclient.ResourceDump) *Resource {
-	held := &Resource{
-		TypeURL: r.TypeURL, Name: r.Name, State: string(r.State), Raw: r.Any(), Server: r.Server, Version: r.Version, Updated: r.LastUpdated,
-	}
+	held := &Resource{TypeURL: r.TypeURL, Raw: r.Any(), value: r.Value(), ResourceStatus: ResourceStatus{
+		Name: r.Name, State: string(r.State), Server: r.Server, Version: r.Version, Updated: r.LastUpdated, Variant: livestate.Variant(r),
+	}}
 	if r.FromDisk {
 		held.FromDisk = fmt.Sprintf("%d minutes old", max(0, time.Since(r.LastUpdated)/time.Minute))
-	}
-	switch {
-	case r.Member && !r.Parameters.IsZero():
-		held.Variant = r.Parameters.String()
-	case !r.Member && !r.Constraints.IsZero():
-		held.Variant = r.Constraints.String()
 	}
 	if f := r.Failure; f != nil {
 		held.Error, held.ErrorVersion, held.ErrorTime = f.Err.Error(), f.Version, f.Time
@@ -222,20 +170,4 @@ func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus { return resourceOf(r).
 // clientFromNode describes the client that has a node.
 func clientFromNode(node *corepb.Node) Client {
 	return Client{NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
-}
-
-// serverOf returns the server of a bootstrap with a URI, whose features decide how it is decoded, or nil.
-func serverOf(config *bootstrap.Config, uri string) *bootstrap.Server {
-	lists := [][]*bootstrap.Server{config.Servers}
-	for _, a := range config.Authorities {
-		lists = append(lists, a.Servers)
-	}
-	for _, list := range lists {
-		for _, s := range list {
-			if s.URI == uri {
-				return s
-			}
-		}
-	}
-	return nil
 }

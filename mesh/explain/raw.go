@@ -2,12 +2,10 @@ package explain
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -27,10 +25,6 @@ type rawRoutes struct {
 	manager  *hcmpb.HttpConnectionManager
 	config   *routepb.RouteConfiguration
 	host     int // the index of the virtual host in use
-
-	// weightedClusters are those of the route weightedOf, for which they were asked last.
-	weightedOf       int
-	weightedClusters []*routepb.WeightedCluster_ClusterWeight
 }
 
 // setListener sets the messages of a Listener that was decoded before.
@@ -65,37 +59,24 @@ func (r *rawRoutes) route(i int) *routepb.Route { return r.virtualHost().GetRout
 // hostAt returns where a virtual host was written.
 func (r *rawRoutes) hostAt(i int) string {
 	if hosts := r.config.GetVirtualHosts(); i < len(hosts) {
-		return place(hosts[i].GetMetadata(), provenance.Service)
+		return provenance.At(hosts[i].GetMetadata(), provenance.Service)
 	}
 	return ""
 }
 
 // routeAt returns where a part of a route was written.
 func (r *rawRoutes) routeAt(i int, parts ...string) string {
-	return place(r.route(i).GetMetadata(), append(parts, provenance.Service)...)
-}
-
-// place returns the place of the first of the parts that has one.
-func place(m *corepb.Metadata, parts ...string) string {
-	places := provenance.Of(m)
-	at := ""
-	for _, part := range parts {
-		at = cmp.Or(at, places[part])
-	}
-	return at
+	return provenance.At(r.route(i).GetMetadata(), append(parts, provenance.Service)...)
 }
 
 // weighted returns the clusters of the route's Forward, without those of weight 0.
-func (r *rawRoutes) weighted(i int) []*routepb.WeightedCluster_ClusterWeight {
-	if r.weightedOf != i || r.weightedClusters == nil {
-		r.weightedOf, r.weightedClusters = i, nil
-		for _, c := range r.route(i).GetRoute().GetWeightedClusters().GetClusters() {
-			if c.GetWeight().GetValue() > 0 {
-				r.weightedClusters = append(r.weightedClusters, c)
-			}
+func (r *rawRoutes) weighted(i int) (list []*routepb.WeightedCluster_ClusterWeight) {
+	for _, c := range r.route(i).GetRoute().GetWeightedClusters().GetClusters() {
+		if c.GetWeight().GetValue() > 0 {
+			list = append(list, c)
 		}
 	}
-	return r.weightedClusters
+	return list
 }
 
 // filterConfig returns the configuration of a filter in the Listener.

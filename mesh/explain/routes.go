@@ -66,7 +66,7 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 	next := 0   // of vh.Routes
 	for i, raw := range e.raw.virtualHost().GetRoutes() {
 		r := Route{Index: i, At: e.raw.routeAt(i, "matches"), Later: left == 0}
-		if xdsresource.LeftOut(raw) {
+		if e.routes.LeftOut(raw) {
 			r.Name, r.LeftOut = raw.GetName(), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
 			r.Match = "not read"
 			e.addRoute(r)
@@ -79,7 +79,7 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 		if r.LeftOut = e.implementation.leavesOut(route); r.LeftOut == "" {
 			var match *matching.Route
 			match, r.Unchecked = e.implementation.ofClient(&route.Match)
-			if r.Failed = e.unmet(match); r.Failed == nil {
+			if r.Failed, r.otherPath = e.unmet(match); r.Failed == "" {
 				taken = e.takeRoute(&r, route, left)
 			}
 		}
@@ -102,7 +102,7 @@ func (e *explainer) addRoute(r Route) {
 
 // almost reports whether a route that is not taken has the path of the RPC: another condition fails, or it comes later.
 func (r *Route) almost() bool {
-	return r.LeftOut == "" && r.Action == nil && (r.Failed == nil || r.Failed.Kind != "path")
+	return r.LeftOut == "" && r.Action == nil && !r.otherPath
 }
 
 // takeRoute sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
@@ -111,64 +111,63 @@ func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) 
 	fraction := 1.0
 	if f := route.Match.Conditions().FractionPerMillion; f != nil {
 		fraction = min(float64(*f)/matching.Million, 1)
-		share := percent(100 * fraction)
-		r.Fraction = &share
 	}
 	if fraction == 0 {
-		r.Failed = &Condition{Kind: "fraction", Want: "0% of the RPCs", Have: "any RPC"}
+		r.Failed = "its fraction is 0% of the RPCs"
 		return 0
 	}
 	if r.Later {
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)
-	r.Action = routeExplainer{e, route, r.Index, r.Share}.action()
+	r.Action = routeExplainer{e, route, r.Index, r.Share, e.raw.weighted(r.Index)}.action()
 	return fraction
 }
 
-// unmet returns the first condition that the RPCs do not meet, or nil.
-func (e *explainer) unmet(m *matching.Route) *Condition {
+// unmet returns what the RPCs have instead of the first condition that they do not meet, or "", and whether that is about the path.
+func (e *explainer) unmet(m *matching.Route) (failed string, otherPath bool) {
 	kind, i := m.Unmet(&e.rpc)
 	conditions := m.Conditions()
 	switch kind {
 	case matching.ConditionPath:
 		path, _ := matching.SplitQuery(e.request.Method)
-		return &Condition{Kind: "path", Want: describePath(m), Have: path}
+		return "path is " + quote(path), true
 	case matching.ConditionQuery:
-		c := &Condition{Kind: "query", Name: conditions.Query[i].Name, Want: describeQuery(&conditions.Query[i]), Have: absent}
-		if value, present := matching.QueryParameter(e.request.Method, conditions.Query[i].Name); present {
-			c.Have = quote(value)
-		} else if !strings.Contains(e.request.Method, "?") {
-			c.Reason = "a method without a query meets no condition on it (gRFC A28)"
+		name := conditions.Query[i].Name
+		value, present := matching.QueryParameter(e.request.Method, name)
+		switch {
+		case present:
+			return fmt.Sprintf("query %s is %s", name, quote(value)), false
+		case strings.Contains(e.request.Method, "?"):
+			return fmt.Sprintf("query %s is absent", name), false
+		default:
+			return fmt.Sprintf("query %s is absent; a method without a query meets no condition on it (gRFC A28)", name), false
 		}
-		return c
 	case matching.ConditionHeader:
-		return e.unmetHeader(&conditions.Headers[i])
+		return e.unmetHeader(&conditions.Headers[i], ""), false
 	}
 	for i := range conditions.Headers {
 		if reason := e.implementation.neverMatches(&conditions.Headers[i]); reason != "" {
-			c := e.unmetHeader(&conditions.Headers[i])
-			c.Reason = reason
-			return c
+			return e.unmetHeader(&conditions.Headers[i], reason), false
 		}
 	}
-	return nil
+	return "", false
 }
 
-func (e *explainer) unmetHeader(h *matching.Header) *Condition {
-	c := &Condition{Kind: "header", Name: h.Name, Want: describeHeader(h), Have: absent}
+func (e *explainer) unmetHeader(h *matching.Header, reason string) string {
+	have := absent
 	headers := e.rpc.Headers()
-	if value, present := headers.Get(h.Name); present {
-		c.Have = quote(value)
-		return c
-	}
+	value, present := headers.Get(h.Name)
 	switch {
+	case present:
+		have = quote(value)
+	case reason != "":
 	case strings.HasSuffix(h.Name, "-bin"):
-		c.Reason = "gRPC takes headers whose names end in -bin for absent"
+		reason = "gRPC takes headers whose names end in -bin for absent"
 	case h.Invert && h.Kind != matching.HeaderPresent:
-		c.Reason = "an inverted condition does not hold for a header that is absent"
+		reason = "an inverted condition does not hold for a header that is absent"
 	}
-	return c
+	return strings.TrimSuffix(fmt.Sprintf("header %s is %s; %s", h.Name, have, reason), "; ")
 }
 
 const absent = "absent"

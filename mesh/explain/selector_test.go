@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -236,9 +237,13 @@ func explained(t *testing.T, e *explain.Explanation) (f fate, certain bool) {
 	if action.Kind == "unroutable" {
 		return fate{code: codes.Unavailable}, true
 	}
-	if s := action.Timeout; s != nil && s.Value != "no limit" {
+	settings := make(map[string]string)
+	for _, s := range action.Settings {
+		settings[s.Name] = s.Value
+	}
+	if timeout := settings["timeout"]; timeout != "" && timeout != "no limit" {
 		var err error
-		f.limit, err = time.ParseDuration(s.Value)
+		f.limit, err = time.ParseDuration(timeout)
 		xdstest.NoError(t, err)
 	}
 	fault := filters[0]
@@ -260,9 +265,12 @@ func explained(t *testing.T, e *explain.Explanation) (f fate, certain bool) {
 	case action.Kind != "forward":
 		return fate{code: codes.Code(code.Code_value[action.Code])}, true
 	}
-	if p := action.Path; p != nil {
-		f.path = p.To
-		if p.Error != "" {
+	if _, to, rewritten := strings.Cut(settings["path"], " → "); rewritten {
+		quoted, err := strconv.QuotedPrefix(to)
+		xdstest.NoError(t, err)
+		f.path, err = strconv.Unquote(quoted)
+		xdstest.NoError(t, err)
+		if strings.HasSuffix(to, "RPCs fail with UNAVAILABLE") {
 			return fate{code: codes.Unavailable}, true
 		}
 	}
@@ -290,7 +298,7 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 				break // It is NACKed.
 			}
 			values = append(values, value)
-			source.Resources = append(source.Resources, &explain.Resource{TypeURL: a.GetTypeUrl(), Name: string(typ.NameOf(a.GetValue())), State: "ACKED", Raw: a})
+			source.Resources = append(source.Resources, &explain.Resource{TypeURL: a.GetTypeUrl(), Raw: a, ResourceStatus: explain.ResourceStatus{Name: string(typ.NameOf(a.GetValue())), State: "ACKED"}})
 		}
 		if len(values) < 2 {
 			continue

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -49,36 +48,29 @@ type Source struct {
 	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
 	// none.
 	Live func(cluster string) (inspect.Cluster, bool)
-	// Running says that this is a process. Reported then returns what the process says of a cluster beside its resources, or
-	// nil; without it, or without Live, the state of connections is unknown.
-	Running  bool
-	Reported func(cluster string) *livestate.Cluster
+	// Running says that this is a process. State is then what it says of itself, nil if it does not say; without that, or
+	// Live, the state of connections is unknown.
+	Running bool
+	State   *livestate.State
 	// UsesXDS is whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool
 	// Notes are added to those of explanations.
 	Notes []string
+
+	// outcome is set if the channel has no resources by which RPCs could be explained.
+	outcome string
 }
 
 // A Resource is a resource that a client holds, or has asked for.
 type Resource struct {
-	TypeURL, Name string
-	// Variant is the constraints that it is watched with or, for the member of a collection,
-	// its parameters (xRFC TP2).
-	Variant string
-	// State is as in ResourceStatus.
-	State string
+	// ResourceStatus is without what the fields below and an explanation say: Type, Cached, Ignored, Faults and At.
+	ResourceStatus
+	TypeURL string
 	// Raw is the version in use. nil: none.
-	Raw             *anypb.Any
-	Version, Server string
-	Updated         time.Time
-	// FromDisk is as in ResourceStatus.
-	FromDisk string
-	// Error, ErrorVersion and ErrorTime are as in ResourceStatus.
-	Error, ErrorVersion string
-	ErrorTime           time.Time
+	Raw *anypb.Any
 
-	options xdsclient.DecodeOptions
+	value any // of Raw, nil: it is decoded
 }
 
 // types has the types of resources by type URL.
@@ -122,98 +114,80 @@ func (h *holdings) decode(r *Resource) (any, error) {
 	}
 	d, known := h.decoded[r]
 	if !known {
-		decode := types[r.TypeURL].Decode
-		d.value, d.err = decode(r.Raw, r.options)
-		if r.TypeURL == typeurl.Cluster && d.err == nil {
-			var raw *anypb.Any
-			if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
-				if value, err := decode(raw, r.options); err == nil {
-					d.value = value
-				} else {
-					d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"
-				}
-			}
-		}
+		d = h.read(r)
 		h.decoded[r] = d
 	}
 	return d.value, d.err
 }
 
+func (h *holdings) read(r *Resource) (d decoded) {
+	typ := types[r.TypeURL]
+	if d.value = r.value; d.value == nil {
+		if d.value, d.err = typ.Decode(r.Raw, xdsclient.DecodeOptions{}); d.err != nil {
+			return d
+		}
+	}
+	if r.TypeURL == typeurl.Cluster {
+		var raw *anypb.Any
+		if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
+			if value, err := typ.Decode(raw, xdsclient.DecodeOptions{}); err == nil {
+				d.value = value
+			} else {
+				d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"
+			}
+		}
+	}
+	for _, i := range typ.Ignored(d.value) {
+		d.ignored = append(d.ignored, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+	}
+	return d
+}
+
+// status returns what is known of the resource without reading it.
 func (r *Resource) status() *ResourceStatus {
-	variant := r.Variant
-	if variant == "{}" {
-		variant = "" // There is only one.
+	s := r.ResourceStatus
+	s.Type, s.Cached = typeurl.ShortName(r.TypeURL), r.Raw != nil
+	if s.Variant == "{}" {
+		s.Variant = "" // There is only one.
 	}
-	return &ResourceStatus{
-		Type: typeurl.ShortName(r.TypeURL), Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
-		Updated: timeOrNil(r.Updated), FromDisk: r.FromDisk, Variant: variant,
-		Error: r.Error, ErrorVersion: r.ErrorVersion, ErrorTime: timeOrNil(r.ErrorTime),
-	}
+	return &s
 }
 
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-// Missing returns what RPCs wait for or why they fail, as the client does not have the resource in use.
-func (s *ResourceStatus) Missing() (waits, fails string) {
+// Missing returns what becomes of RPCs, as the client does not have the resource in use.
+func (s *ResourceStatus) Missing() Fate {
 	what := fmt.Sprintf("%s %q", s.Type, s.Name)
 	switch {
 	case s.Error != "":
-		return "", fmt.Sprintf("the client has no %s: %s", what, s.Error)
+		return Fate{Error: fmt.Sprintf("the client has no %s: %s", what, s.Error)}
 	case s.State == "DOES_NOT_EXIST":
-		return "", fmt.Sprintf("the client has no %s: the management server does not have it", what)
+		return Fate{Error: fmt.Sprintf("the client has no %s: the management server does not have it", what)}
 	case s.State == "":
-		return "the client has not asked for " + what, ""
+		return Fate{Waits: "the client has not asked for " + what}
 	case s.State == "ACKED":
-		return fmt.Sprintf("the source does not say what is in %s, which the client has", what), ""
+		return Fate{Waits: fmt.Sprintf("the source does not say what is in %s, which the client has", what)}
 	default:
-		return "the management server has not answered for " + what, ""
+		return Fate{Waits: "the management server has not answered for " + what}
 	}
 }
 
 // resourceKey identifies a resource by its type and its canonical name.
 type resourceKey struct{ typeURL, name string }
 
-// findResource returns the resource of a name, or nil. Of several, it is the one in use that is latest;
-// entries is their number the first time, and later 1.
-func (h *holdings) findResource(typeURL, name string) (best *Resource, entries int) {
+// findResource returns the resource of a name, or nil. Of several, it is the one in use that is latest, and there is a note.
+func (e *explainer) findResource(typeURL, name string) *Resource {
 	key := resourceKey{typeURL, xdsname.Canonical(name)}
-	found := h.index[key]
+	found := e.index[key]
 	if len(found) == 0 {
-		return nil, 0
+		return nil
 	}
-	best = slices.MaxFunc(found, func(a, b *Resource) int {
+	best := slices.MaxFunc(found, func(a, b *Resource) int {
 		return cmp.Or(compareBool(a.Raw != nil, b.Raw != nil), a.Updated.Compare(b.Updated))
 	})
-	h.index[key] = []*Resource{best}
-	return best, len(found)
-}
-
-// findResource returns the resource of a name, or nil, and notes that there are several.
-func (e *explainer) findResource(typeURL, name string) *Resource {
-	best, entries := e.holdings.findResource(typeURL, name)
-	if entries > 1 {
-		e.note("the client has %d entries for %s %q: this is the one %s", entries, types[typeURL].Name, name, best.distinction())
+	if len(found) > 1 {
+		e.note("the client has %d entries for %s %q: this is the latest that it uses", len(found), types[typeURL].Name, name)
+		e.index[key] = []*Resource{best}
 	}
 	return best
-}
-
-// distinction describes what distinguishes the entries of one name.
-func (r *Resource) distinction() string {
-	switch {
-	case r.Variant != "" && r.Server != "":
-		return fmt.Sprintf("of variant %s from %s", r.Variant, r.Server)
-	case r.Variant != "":
-		return "of variant " + r.Variant
-	case r.Server != "":
-		return "from " + r.Server
-	default:
-		return "that was received last"
-	}
 }
 
 func compareBool(a, b bool) int {
@@ -244,7 +218,7 @@ func (e *explainer) findListener() (*Resource, error) {
 		if e.request.Target == "" {
 			return nil, errors.New("name a target or a Listener")
 		}
-		if name = e.holdings.guess(authority, endpoint); e.source.ListenerName != nil {
+		if name = e.guess(authority, endpoint); e.source.ListenerName != nil {
 			var err error
 			if name, err = e.source.ListenerName(e.request.Target); err != nil {
 				return nil, err
@@ -255,7 +229,7 @@ func (e *explainer) findListener() (*Resource, error) {
 	if r := e.findResource(typeurl.Listener, name); r != nil {
 		return r, nil
 	}
-	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.holdings.listeners())
+	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.listeners())
 }
 
 // guess returns the name of the Listener that a channel most likely uses: "endpoint", or one
@@ -301,15 +275,7 @@ func (h *holdings) listeners() string {
 		}
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	switch n := len(names); {
-	case n == 0:
-		return "none"
-	case n > maxListed:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), n-maxListed)
-	default:
-		return strings.Join(names, ", ")
-	}
+	return cmp.Or(faults.Few(slices.Compact(names), maxListed, ", "), "none")
 }
 
 // ParseTarget returns the xDS authority of a target, which is mostly empty, and its endpoint:
@@ -327,4 +293,11 @@ func ParseTarget(target string) (authority, endpoint string, err error) {
 		return "", "", fmt.Errorf(`the target %q names no service; want "xds:///service"`, target)
 	}
 	return authority, endpoint, nil
+}
+
+// SameTarget reports whether two targets lead to the same resources.
+func SameTarget(one, other string) bool {
+	authority, endpoint, err := ParseTarget(one)
+	a, e, wrong := ParseTarget(other)
+	return err == nil && wrong == nil && a == authority && e == endpoint
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -13,7 +12,7 @@ import (
 
 // Bounds on what Text lists. JSON has all of it.
 const (
-	maxRun       = 10 // routes in a row that do not match
+	maxOthers    = 10 // routes with other paths
 	maxHosts     = 10 // virtual hosts beside the chosen one
 	maxEndpoints = 25 // of a locality
 	maxIgnored   = 5  // ignored fields of a resource
@@ -55,7 +54,7 @@ func Lines(e *Explanation) styled.Text {
 			t.heading("and %d clusters more", len(e.Clusters)-i)
 			break
 		}
-		t.cluster(&e.Clusters[i])
+		t.cluster(e.Clusters[i])
 	}
 	return t.lines
 }
@@ -65,13 +64,8 @@ type text struct{ lines styled.Text }
 
 const indent = "    "
 
-// line adds a plain line, without control characters and white space at its end.
-func (t *text) line(depth int, format string, args ...any) {
-	t.lineAs(styled.Plain, depth, format, args...)
-}
-
-// lineAs is line with a style, as are fieldAs and fieldsAs.
-func (t *text) lineAs(style styled.Style, depth int, format string, args ...any) {
+// line adds a line, without control characters and white space at its end.
+func (t *text) line(style styled.Style, depth int, format string, args ...any) {
 	visible := faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), "")
 	t.lines.Add(style, "%s%s", strings.Repeat(indent, depth), visible)
 }
@@ -79,58 +73,16 @@ func (t *text) lineAs(style styled.Style, depth int, format string, args ...any)
 // heading begins a section.
 func (t *text) heading(format string, args ...any) {
 	t.lines.Add(styled.Plain, "")
-	t.line(0, format, args...)
+	t.line(styled.Plain, 0, format, args...)
 }
 
-// field adds a named line, if it has a value.
-func (t *text) field(depth int, name, value string) { t.fieldAs(styled.Plain, depth, name, value) }
-
-func (t *text) fieldAs(style styled.Style, depth int, name, value string) {
-	if value != "" {
-		t.lineAs(style, depth, "%-12s %s", name, value)
-	}
-}
-
-// fields adds several lines under one name.
-func (t *text) fields(depth int, name string, values []string) {
-	t.fieldsAs(styled.Plain, depth, name, values)
-}
-
-func (t *text) fieldsAs(style styled.Style, depth int, name string, values []string) {
+// fields adds named lines, of which the first has the name. Those without a value are left out.
+func (t *text) fields(style styled.Style, depth int, name string, values ...string) {
 	for _, value := range values {
-		t.fieldAs(style, depth, name, value)
-		name = ""
-	}
-}
-
-// row is a line of a table.
-type row struct {
-	style styled.Style
-	cells []string
-}
-
-// table adds rows with aligned columns.
-func (t *text) table(depth int, rows []row) {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row.cells {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			if i < len(row.cells)-1 { // A long last cell widens nothing.
-				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-			}
+		if value != "" {
+			t.line(style, depth, "%-12s %s", name, value)
+			name = ""
 		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row.cells {
-			b.WriteString(cell)
-			if i < len(row.cells)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-			}
-		}
-		t.lineAs(row.style, depth, "%s", b.String())
 	}
 }
 
@@ -139,7 +91,7 @@ func (t *text) head(e *Explanation) {
 	if to == "" {
 		to = "Listener " + quote(e.Request.Listener)
 	}
-	t.field(0, "RPC", e.Request.Method+" to "+to)
+	t.fields(styled.Plain, 0, "RPC", e.Request.Method+" to "+to)
 	client := e.Client.Source
 	if e.Client.Name != "" {
 		client += ": " + strings.TrimSpace(e.Client.Name+" "+e.Client.Version)
@@ -150,23 +102,18 @@ func (t *text) head(e *Explanation) {
 	if e.Client.Channel != "" {
 		client += ", channel " + e.Client.Channel
 	}
-	t.field(0, "client", client)
+	t.fields(styled.Plain, 0, "client", client)
 	name := "outcome"
 	if e.Pending != "" {
-		t.fieldAs(styled.Heading, 0, name, e.Pending)
+		t.fields(styled.Heading, 0, name, e.Pending)
 		name = "then"
 	}
-	if outcomes := e.outcomes(); len(outcomes) > 0 {
-		t.fieldsAs(styled.Heading, 0, name, outcomes)
+	if len(e.outcomes) > 0 {
+		t.fields(styled.Heading, 0, name, e.outcomes...)
 	} else {
-		t.fieldAs(styled.Heading, 0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
+		t.fields(styled.Heading, 0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
 	}
-	if n := len(e.Notes) - maxNotes; n > 0 {
-		t.fields(0, "note", e.Notes[:maxNotes])
-		t.field(0, "", fmt.Sprintf("and %d more", n))
-	} else {
-		t.fields(0, "note", e.Notes)
-	}
+	t.fields(styled.Plain, 0, "note", few(e.Notes, maxNotes, "")...)
 }
 
 // resource adds a section for a resource.
@@ -180,16 +127,16 @@ func (t *text) resource(s *ResourceStatus) {
 
 // status adds the lines of a resource below its heading.
 func (t *text) status(s *ResourceStatus) {
-	t.lineAs(styled.OfState(s.State), 1, "%s", s.summary())
+	t.line(styled.OfState(s.State), 1, "%s", s.summary())
 	t.faults(s)
 }
 
 // faults adds what is wrong with a resource.
 func (t *text) faults(s *ResourceStatus) {
 	if s.Error != "" {
-		t.fieldAs(styled.Bad, 1, "error", s.failure())
+		t.fields(styled.Bad, 1, "error", s.failure())
 	}
-	t.fieldsAs(styled.Bad, 1, "rejected", s.Faults)
+	t.fields(styled.Bad, 1, "rejected", s.Faults...)
 	t.ignored(s)
 }
 
@@ -206,10 +153,7 @@ func (t *text) ignored(s *ResourceStatus) {
 		}
 		list = append(list, line)
 	}
-	if n := len(list); n > maxIgnored {
-		list = append(list[:maxIgnored-1], fmt.Sprintf("and %d fields more", n-maxIgnored+1))
-	}
-	t.fields(1, "ignored", list)
+	t.fields(styled.Plain, 1, "ignored", few(list, maxIgnored, " fields")...)
 }
 
 // summary describes the state of a resource on one line.
@@ -232,8 +176,8 @@ func (s *ResourceStatus) summary() string {
 	if s.Server != "" {
 		parts = append(parts, "from "+s.Server)
 	}
-	if s.Updated != nil {
-		parts = append(parts, "of "+livestate.Clock(*s.Updated))
+	if !s.Updated.IsZero() {
+		parts = append(parts, "of "+livestate.Clock(s.Updated))
 	}
 	if s.Variant != "" {
 		parts = append(parts, "variant "+s.Variant)
@@ -247,8 +191,8 @@ func (s *ResourceStatus) failure() string {
 	if s.ErrorVersion != "" {
 		line = "version " + quote(s.ErrorVersion) + ": " + line
 	}
-	if s.ErrorTime != nil {
-		line = livestate.Clock(*s.ErrorTime) + ": " + line
+	if !s.ErrorTime.IsZero() {
+		line = livestate.Clock(s.ErrorTime) + ": " + line
 	}
 	return line
 }
@@ -262,26 +206,27 @@ func behind(at string) string {
 }
 
 func (t *text) hosts(hosts []VirtualHost) {
-	var others []row
+	var others styled.Table
 	chosen := -1
 	for i := range hosts {
 		if hosts[i].Chosen {
 			chosen = i
 		} else {
-			others = append(others, row{cells: []string{"not " + quote(hosts[i].Name), hosts[i].Reason}})
+			others.Row(styled.Plain, "not "+quote(hosts[i].Name), hosts[i].Reason)
 		}
 	}
 	switch {
 	case chosen >= 0:
 		t.heading("virtual host %s%s", quote(hosts[chosen].Name), behind(hosts[chosen].At))
-		t.line(1, "%s", hosts[chosen].Reason)
+		t.line(styled.Plain, 1, "%s", hosts[chosen].Reason)
 	case len(hosts) > 0:
 		t.heading("virtual hosts")
 	}
 	if n := len(others); n > maxHosts {
-		others = append(others[:maxHosts], row{cells: []string{fmt.Sprintf("and %d more", n-maxHosts)}})
+		others = others[:maxHosts]
+		others.Row(styled.Plain, fmt.Sprintf("and %d more", n-maxHosts))
 	}
-	t.table(1, others)
+	t.lines.AddTable(indent, others)
 }
 
 func (t *text) routes(e *Explanation) {
@@ -289,57 +234,31 @@ func (t *text) routes(e *Explanation) {
 		return
 	}
 	t.heading("routes, in the order in which they are tried")
-	var rows []row
-	for i := 0; i < len(e.Routes); i++ {
-		if len(rows) > maxRows {
-			rows = append(rows, row{cells: []string{"…", fmt.Sprintf("%d more", len(e.Routes)-i)}})
-			break
+	var rows styled.Table
+	left, others := 0, 0 // others do not have the path of the RPC
+	for i := range e.Routes {
+		r, room := &e.Routes[i], len(rows) < maxRows
+		if r.Action == nil && !r.almost() {
+			others++
+			room = room && others <= maxOthers
 		}
-		end := i
-		for end < len(e.Routes) && e.Routes[end].Action == nil {
-			end++
-		}
-		if end-i <= maxRun {
-			rows = append(rows, e.Routes[i].row())
+		if !room {
+			left++
 			continue
 		}
-		rows = append(rows, rowsOfRun(e.Routes[i:end-1])...)
-		rows = append(rows, e.Routes[end-1].row())
-		i = end - 1
+		r.row(&rows)
 	}
-	t.table(1, rows)
+	if left > 0 {
+		rows.Row(styled.Plain, "…", fmt.Sprintf("%d more", left))
+	}
+	t.lines.AddTable(indent, rows)
 	if e.RoutesLeft > 0 {
-		t.line(1, "%s with other paths", faults.Count(e.RoutesLeft, "later route"))
+		t.line(styled.Plain, 1, "%s with other paths", faults.Count(e.RoutesLeft, "later route"))
 	}
 }
 
-// rowsOfRun are those of a long run of routes that are not taken: those that almost match, and the first others.
-func rowsOfRun(run []Route) (rows []row) {
-	const shown = maxRun - 2
-	almost := 0
-	for i := range run {
-		if run[i].almost() {
-			almost++
-		}
-	}
-	almost = min(almost, shown)
-	others := shown - almost
-	for i := range run {
-		if room := &others; len(rows) < shown {
-			if run[i].almost() {
-				room = &almost
-			}
-			if *room > 0 {
-				*room--
-				rows = append(rows, run[i].row())
-			}
-		}
-	}
-	return append(rows, row{cells: []string{"…", fmt.Sprintf("%d more that do not match", len(run)-len(rows))}})
-}
-
-// row is a route in the table of routes.
-func (r *Route) row() row {
+// row adds a route to the table of routes.
+func (r *Route) row(table *styled.Table) {
 	number := strconv.Itoa(r.Index)
 	if r.Name != "" {
 		number += " " + quote(r.Name)
@@ -348,8 +267,8 @@ func (r *Route) row() row {
 	switch {
 	case r.LeftOut != "":
 		result = "left out: " + r.LeftOut
-	case r.Failed != nil:
-		result = "no: " + r.Failed.String()
+	case r.Failed != "":
+		result = "no: " + r.Failed
 	case r.Later:
 		result = "matches too, but an earlier route takes all RPCs"
 	default:
@@ -358,25 +277,5 @@ func (r *Route) row() row {
 	if r.Unchecked != "" {
 		result += "; " + r.Unchecked
 	}
-	return row{style, []string{number, r.Match, result + behind(r.At)}}
-}
-
-// String describes what the RPC has instead of what is wanted.
-func (c *Condition) String() string {
-	what := c.Kind
-	if c.Name != "" {
-		what += " " + c.Name
-	}
-	have := c.Have
-	if c.Kind == "path" {
-		have = quote(have)
-	}
-	text := fmt.Sprintf("%s is %s", what, have)
-	if c.Kind == "fraction" {
-		text = "its fraction is " + c.Want
-	}
-	if c.Reason != "" {
-		text += "; " + c.Reason
-	}
-	return text
+	table.Row(style, number, r.Match, result+behind(r.At))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -14,11 +13,10 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 )
 
-// apiProxy stands before the API server. It fails requests for one resource as it is told, and notes what others it has seen.
+// apiProxy stands before the API server. It fails requests for one resource as it is told.
 type apiProxy struct {
 	t       testing.TB
 	cluster *kubetest.Cluster
@@ -30,8 +28,6 @@ type apiProxy struct {
 	answer   func(w http.ResponseWriter, r *http.Request) (answered bool)
 	// watches cancels the watches of the resource that are under way.
 	watches map[*http.Request]context.CancelFunc
-	// reviews are the bodies of TokenReviews.
-	reviews [][]byte
 }
 
 func newAPIProxy(t testing.TB, cluster *kubetest.Cluster, resource string) *apiProxy {
@@ -56,13 +52,6 @@ func (p *apiProxy) use(f *flags) {
 }
 
 func (p *apiProxy) serve(to http.Handler, w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		p.mu.Lock()
-		p.reviews = append(p.reviews, body)
-		p.mu.Unlock()
-	}
 	if !strings.HasSuffix(r.URL.Path, "/"+p.resource) {
 		to.ServeHTTP(w, r)
 		return
@@ -93,21 +82,6 @@ func (p *apiProxy) set(answer func(w http.ResponseWriter, r *http.Request) bool)
 	for _, cancel := range p.watches {
 		cancel()
 	}
-}
-
-// awaitReview waits until a token is reviewed.
-func (p *apiProxy) awaitReview(token string) {
-	p.t.Helper()
-	cmdtest.Await(p.t, func() string {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, body := range p.reviews {
-			if bytes.Contains(body, []byte(token)) {
-				return ""
-			}
-		}
-		return "the token is not reviewed"
-	})
 }
 
 const expired = `{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old resource version: 1 (2)", "code": 410}`

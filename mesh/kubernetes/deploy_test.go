@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -189,55 +187,4 @@ func TestRequestsAreNotThrottled(t *testing.T) {
 	if limiter := clients.Typed.AuthenticationV1().RESTClient().GetRateLimiter(); limiter != nil {
 		t.Errorf("at most %v TokenReviews a second", limiter.QPS())
 	}
-}
-
-// A permission that is missing is named at the start.
-func TestMissingPermission(t *testing.T) {
-	t.Parallel()
-	for _, missing := range []string{"services", "endpointslices", "namespaces"} {
-		xdstest.Parallel(t, missing, func(t *testing.T) {
-			k := newKube(t)
-			role := &rbacv1.ClusterRole{}
-			for _, object := range objectsOf(t, filepath.Join(manifests, "rbac.yaml")) {
-				if object.GetKind() == "ClusterRole" {
-					text, err := json.Marshal(object)
-					xdstest.NoError(t, err)
-					xdstest.NoError(t, json.Unmarshal(text, role))
-				}
-			}
-			role.Name = k.namespace + "-" + missing
-			for i := range role.Rules {
-				role.Rules[i].Resources = without(role.Rules[i].Resources, missing)
-			}
-			ctx := testutils.Context(t)
-			token := k.token("dynxds", "https://kubernetes.default.svc", nil)
-			_, err := k.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
-			xdstest.NoError(t, err)
-			_, err = k.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "dynxds", Namespace: k.namespace}},
-			}, metav1.CreateOptions{})
-			xdstest.NoError(t, err)
-			path := filepath.Join(t.TempDir(), "kubeconfig")
-			xdstest.NoError(t, k.cluster.Kubeconfig(path, token))
-			f := &flags{kubeconfig: path, startTimeout: startTime, anonymous: true}
-			f.opts.Serve.Listen = "127.0.0.1:0"
-			err = f.run(ctx, slog.New(slog.DiscardHandler))
-			if err == nil || !strings.Contains(err.Error(), `cannot`) || !strings.Contains(err.Error(), `"`+missing+`"`) || !strings.Contains(err.Error(), "deploy/kubernetes") {
-				t.Errorf("got error %v, want one that names the verb and %s", err, missing)
-			}
-		})
-	}
-}
-
-func without(list []string, text string) (rest []string) {
-	for _, entry := range list {
-		if entry != text {
-			rest = append(rest, entry)
-		}
-	}
-	if len(rest) == 0 {
-		return []string{"nothing"}
-	}
-	return rest
 }

@@ -26,7 +26,7 @@ are those of another, such as system:serviceaccount:dynxds-system:dynxds.
 
 The exit status is 1 if a check fails.`
 
-func newDoctor(setLog func(*slog.Logger)) *cobra.Command {
+func newDoctor() *cobra.Command {
 	var (
 		f             flags
 		token, format string
@@ -39,7 +39,6 @@ func newDoctor(setLog func(*slog.Logger)) *cobra.Command {
 		Args:              cmdline.AtMostOne,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			setLog(slog.New(slog.DiscardHandler)) // checks have what client-go would say
 			opts := checkup.Options{LeaseNamespace: f.leaseNamespace, Namespaces: f.namespaces, Audience: f.audience}
 			if token != "" {
 				text, err := os.ReadFile(token)

@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/testutils"
@@ -183,6 +182,27 @@ func ready(ip string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}}
 }
 
+var yes, no = true, false
+
+// terminating is an endpoint that serves and is about to end.
+func terminating(ip string) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}}
+}
+
+// hinted is an endpoint in a zone that is for clients of zones, and perhaps of a node.
+func hinted(ip, zone string, zones []string, nodes ...string) discoveryv1.Endpoint {
+	e := ready(ip)
+	e.Zone = &zone
+	e.Hints = &discoveryv1.EndpointHints{}
+	for _, zone := range zones {
+		e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: zone})
+	}
+	for _, node := range nodes {
+		e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: node})
+	}
+	return e
+}
+
 // serving runs the command with the permissions of an administrator, and returns the address of the server.
 func (k *kube) serving(change ...func(*flags)) (address string) {
 	k.t.Helper()
@@ -263,26 +283,4 @@ func awaitIDs(t testing.TB, conn *grpc.ClientConn, want ...string) {
 // in says that a client is in a namespace.
 func in(namespace string) testutils.BootstrapOption {
 	return testutils.NodeField("metadata", map[string]any{"namespace": namespace})
-}
-
-// dpds makes a client of the authority "mesh" get its constraints from there.
-func dpds() []testutils.BootstrapOption {
-	authority := testutils.Authority("mesh", "", map[string]any{"dynamic_parameter_constraints_resource": bootstrapfile.DPDSName("mesh")})
-	return []testutils.BootstrapOption{authority, testutils.ServerFeatures("dynamic_parameter_constraints")}
-}
-
-// alias gives the pod at one address another address.
-func (p *pods) alias(ip, of string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.at[ip] = p.at[of]
-}
-
-func splitHostPort(address string) (host string, port int32, err error) {
-	host, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", 0, err
-	}
-	n, err := strconv.ParseInt(text, 10, 32)
-	return host, int32(n), err
 }

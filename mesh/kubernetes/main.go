@@ -29,6 +29,7 @@ func main() {
 // execute runs the command line and returns the exit status. setLog takes the log for what client-go says, which is one for the
 // whole process.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, setLog func(*slog.Logger)) int {
+	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say; "serve" has a log
 	return cmdline.Execute(ctx, newRoot(setLog), args, stdout, stderr)
 }
 
@@ -37,7 +38,7 @@ func newRoot(setLog func(*slog.Logger)) *cobra.Command {
 		Use:   "dynxds-kubernetes",
 		Short: "xDS for the gRPC clients of a Kubernetes cluster",
 	}
-	root.AddCommand(newServe(setLog), newValidate(setLog), newRender(setLog), newExplain(setLog), newDoctor(setLog))
+	root.AddCommand(newServe(setLog), newValidate(), newRender(), newExplain(), newDoctor())
 	cmdline.Prepare(root)
 	return root
 }

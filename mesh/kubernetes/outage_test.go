@@ -57,36 +57,6 @@ func TestOutages(t *testing.T) {
 	l.end(t)
 }
 
-// Clients whose namespace is deleted keep what they have, and other namespaces are not disturbed. Without a controller
-// the test deletes the objects itself.
-func TestNamespaceDeleted(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	other := k.in(k.addNamespace())
-	server := k.serving()
-	a, _ := pods.start(t, "a")
-	b, _ := pods.start(t, "b")
-	k.service("greeter", "8080")
-	k.slice("greeter-1", "greeter", "", 8080, ready(a))
-	other.service("greeter", "8080")
-	other.slice("greeter-1", "greeter", "", 8080, ready(b))
-	conn := pods.client(t, server, "xds:///greeter."+other.namespace)
-	awaitIDs(t, conn, "b")
-	l := startLoad(conn, 2)
-	ctx := testutils.Context(t)
-	xdstest.NoError(t, k.client.DiscoveryV1().EndpointSlices(k.namespace).Delete(ctx, "greeter-1", metav1.DeleteOptions{}))
-	xdstest.NoError(t, k.client.CoreV1().Services(k.namespace).Delete(ctx, "greeter", metav1.DeleteOptions{}))
-	xdstest.NoError(t, k.client.CoreV1().Namespaces().Delete(ctx, k.namespace, metav1.DeleteOptions{}))
-	gone := pods.client(t, server, "xds:///greeter."+k.namespace)
-	cmdtest.Await(t, func() string {
-		if _, err := testgrpc.NewTestServiceClient(gone).UnaryCall(ctx, &testgrpc.SimpleRequest{}); err == nil {
-			return "the service of a deleted namespace is still served"
-		}
-		return ""
-	})
-	l.end(t)
-}
-
 // The last Service of all namespaces that are read can be deleted: clients that dial it afterwards have none, as with any other
 // Service, until it is made again.
 func TestLastService(t *testing.T) {
@@ -115,26 +85,6 @@ func TestLastService(t *testing.T) {
 	})
 	k.service("greeter", "8080")
 	awaitIDs(t, client(), "a")
-}
-
-// Clients whose connections end at their age open others, and no RPC notices.
-func TestConnectionAge(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	k.log = &xdstest.Log{}
-	server := k.serving(func(f *flags) {
-		f.opts.Serve.MaxConnectionAge, f.opts.Serve.Grace = 200*time.Millisecond, time.Millisecond
-	})
-	_, b, conn, l := k.loaded(t, pods, server)
-	cmdtest.Await(t, func() string {
-		if n := k.log.Count("stream ended"); n < 5 {
-			return fmt.Sprintf("%d streams have ended", n)
-		}
-		return ""
-	})
-	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
-	awaitIDs(t, conn, "b")
-	l.end(t)
 }
 
 // When the replica that holds the Lease ends, another one writes status.

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,30 +50,6 @@ func (k *kube) awaitPolicy(name string, want ...string) {
 	})
 }
 
-// A MeshHTTPRoute routes RPCs to its Service, beside the Service itself, until it is deleted. Its status says what became of it.
-func TestMeshHTTPRoute(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	for _, name := range []string{"greeter", "canary"} {
-		k.echo(pods, name, 8080)
-	}
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitInvoke(t, conn, echoMethod, nil, "greeter")
-	k.object(policy("canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: canary, port: 8080}]}`)))
-	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, "canary")
-	awaitInvoke(t, conn, echoMethod, nil, "greeter")
-	k.awaitPolicy("canary", "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
-
-	k.object(policy("canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: none}]}`)))
-	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, codes.Unavailable.String())
-	k.awaitPolicy("canary", "Accepted=True/Accepted", "ResolvedRefs=False/BackendNotFound there is no Service "+k.namespace+"/none")
-
-	policies := k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(k.namespace)
-	xdstest.NoError(t, policies.Delete(testutils.Context(t), "canary", metav1.DeleteOptions{}))
-	awaitInvoke(t, conn, echoMethod, map[string]string{"version": "two"}, "greeter")
-}
-
 // The API server takes every field that the schema is made from, and refuses the others with their places. What it cannot know to
 // be wrong is in the status, and changes nothing.
 func TestMeshHTTPRouteFaults(t *testing.T) {
@@ -83,7 +57,7 @@ func TestMeshHTTPRouteFaults(t *testing.T) {
 	k, pods := newKube(t), &pods{}
 	server := k.serving()
 	k.echo(pods, "greeter", 8080)
-	for _, object := range objectsOf(t, "internal/crdgen/meshhttproute.yaml") {
+	for _, object := range objectsOf(t, "internal/cluster/testdata/meshhttproute.yaml") {
 		k.apply(object)
 	}
 	k.awaitPolicy("example", "Accepted=False/UnsupportedValue", "only if all its destinations are Services of its own")
@@ -117,63 +91,4 @@ func TestMeshHTTPRouteFaults(t *testing.T) {
 	k.object(policy("faulty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "("}}]}`)))
 	k.awaitPolicy("faulty", "Accepted=False/UnsupportedValue", k.namespace+"/faulty", "spec.to[0].rules[0].matches[0].path.value: \"(\" is not a regular expression of RE2")
 	awaitInvoke(t, pods.client(t, server, "xds:///greeter."+k.namespace), echoMethod, nil, "greeter")
-}
-
-// A policy for the Services of another namespace, or for all, is for the clients of its own. Backends of another namespace need a
-// ReferenceGrant.
-func TestMeshHTTPRouteOfOtherNamespace(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	consumer := k.in(k.addNamespace())
-	server := k.serving()
-	k.echo(pods, "greeter", 8080)
-	consumer.echo(pods, "canary", 8080)
-	target := "xds:///greeter." + k.namespace
-	theirs, ours := pods.client(t, server, target, in(consumer.namespace)), pods.client(t, server, target, in(k.namespace))
-	rules := `[{backendRefs: [{kind: MeshService, name: canary}]}]`
-	for _, to := range []string{`{kind: MeshService, name: greeter, namespace: ` + k.namespace + `, sectionName: "8080"}`, `{kind: Mesh}`} {
-		consumer.object(policy("to-canary", `{to: [{targetRef: `+to+`, rules: `+rules+`}]}`))
-		awaitInvoke(t, theirs, echoMethod, nil, "canary")
-		awaitInvoke(t, ours, echoMethod, nil, "greeter")
-		xdstest.NoError(t, k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(consumer.namespace).Delete(testutils.Context(t), "to-canary", metav1.DeleteOptions{}))
-		awaitInvoke(t, theirs, echoMethod, nil, "greeter")
-	}
-
-	k.object(policy("elsewhere", toService("greeter", `{backendRefs: [{kind: MeshService, name: canary, namespace: `+consumer.namespace+`}]}`)))
-	awaitInvoke(t, ours, echoMethod, nil, codes.Unavailable.String())
-	k.awaitPolicy("elsewhere", "ResolvedRefs=False/RefNotPermitted")
-	consumer.object(`{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: grant}, spec: {
-		from: [{group: dynxds.io, kind: MeshHTTPRoute, namespace: ` + k.namespace + `}], to: [{group: "", kind: Service, name: canary}]}}`)
-	awaitInvoke(t, ours, echoMethod, nil, "canary")
-}
-
-// A policy is for clients by their service accounts and tags.
-func TestMeshHTTPRouteForClients(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	for _, name := range []string{"greeter", "canary"} {
-		k.echo(pods, name, 8080)
-	}
-	conn := func(account, zone string) *grpc.ClientConn {
-		metadata := testutils.NodeField("metadata", map[string]any{"namespace": k.namespace, "service": account + "." + k.namespace, "zone": zone})
-		return pods.client(t, server, "xds:///greeter."+k.namespace, metadata)
-	}
-	k.object(policy("canary", `{targetRef: {kind: MeshServiceSubset, name: frontend, tags: {zone: a}}, to: [{
-		targetRef: {kind: MeshService, name: greeter}, rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
-	awaitInvoke(t, conn("frontend", "a"), echoMethod, nil, "canary")
-	awaitInvoke(t, conn("frontend", "b"), echoMethod, nil, "greeter")
-	awaitInvoke(t, conn("batch", "a"), echoMethod, nil, "greeter")
-
-	// The name of an account may have dots in it, and the destination may be another namespace's.
-	other := k.in(k.addNamespace())
-	other.echo(pods, "far", 8080)
-	k.object(policy("dots", `{targetRef: {kind: MeshService, name: team.frontend}, to: [{targetRef: {kind: MeshService, name: far, namespace: `+other.namespace+`},
-		rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
-	far := func(account string) *grpc.ClientConn {
-		metadata := testutils.NodeField("metadata", map[string]any{"namespace": k.namespace, "service": account + "." + k.namespace})
-		return pods.client(t, server, "xds:///far."+other.namespace, metadata)
-	}
-	awaitInvoke(t, far("team.frontend"), echoMethod, nil, "canary")
-	awaitInvoke(t, far("frontend"), echoMethod, nil, "far")
 }

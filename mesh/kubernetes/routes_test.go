@@ -14,12 +14,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -134,57 +131,11 @@ func awaitInvoke(t testing.TB, conn *grpc.ClientConn, method string, headers map
 
 const echoMethod = "/gateway_api_conformance.echo_basic.grpcecho.GrpcEcho/Echo"
 
-// A route of another namespace is for the clients of that one alone.
-func TestConsumerRoutes(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	consumer := k.in(k.addNamespace())
-	server := k.serving()
-	for _, name := range []string{"greeter", "stable"} {
-		k.echo(pods, name, 8080)
-	}
-	consumer.echo(pods, "canary", 8080)
-	k.object(route("producer", "NS", "greeter", "{name: stable, port: 8080}"))
-	consumer.object(route("consumer", k.namespace, "greeter", "{name: canary, port: 8080}"))
-	target := "xds:///greeter." + k.namespace
-	awaitInvoke(t, pods.client(t, server, target, in(k.namespace)), echoMethod, nil, "stable")
-	awaitInvoke(t, pods.client(t, server, target, in(consumer.namespace)), echoMethod, nil, "canary")
-	awaitInvoke(t, pods.client(t, server, target), echoMethod, nil, "stable")
-}
-
 // route is a GRPCRoute with one rule.
 func route(name, parentNamespace, parent, backends string) string {
 	return `{apiVersion: gateway.networking.k8s.io/v1, kind: GRPCRoute, metadata: {name: ` + name + `}, spec: {
 		parentRefs: [{group: "", kind: Service, namespace: ` + parentNamespace + `, name: ` + parent + `}],
 		rules: [{backendRefs: [` + backends + `]}]}}`
-}
-
-// A route has backends of another namespace only if a ReferenceGrant there allows it, and as long as it does.
-func TestReferenceGrant(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	other := k.in(k.addNamespace())
-	server := k.serving()
-	k.echo(pods, "greeter", 8080)
-	other.echo(pods, "elsewhere", 8080)
-	k.object(route("greeter", "NS", "greeter", "{name: elsewhere, namespace: "+other.namespace+", port: 8080}"))
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	awaitInvoke(t, conn, echoMethod, nil, codes.Unavailable.String())
-	k.awaitConditions("greeter", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted")
-	other.object(`{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: grant}, spec: {
-		from: [{group: gateway.networking.k8s.io, kind: GRPCRoute, namespace: ` + k.namespace + `}], to: [{group: "", kind: Service}]}}`)
-	awaitInvoke(t, conn, echoMethod, nil, "elsewhere")
-	k.awaitConditions("greeter", "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
-	grants := k.dynamic().Resource(cluster.ReferenceGrants).Namespace(other.namespace)
-	xdstest.NoError(t, grants.Delete(testutils.Context(t), "grant", metav1.DeleteOptions{}))
-	awaitInvoke(t, conn, echoMethod, nil, codes.Unavailable.String())
-
-	// A second parent needs no grant for its own requests, and is none for those of the first one.
-	theirs := "{group: \"\", kind: Service, namespace: " + other.namespace + ", name: elsewhere}"
-	k.object(strings.Replace(route("greeter", "NS", "greeter", "{name: elsewhere, namespace: "+other.namespace+", port: 8080}"), "parentRefs: [", "parentRefs: ["+theirs+", ", 1))
-	k.awaitConditions("greeter", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted")
-	awaitInvoke(t, pods.client(t, server, "xds:///elsewhere."+other.namespace, in(k.namespace)), echoMethod, nil, "elsewhere")
-	awaitInvoke(t, conn, echoMethod, nil, codes.Unavailable.String())
 }
 
 func (k *kube) dynamic() dynamic.Interface {
@@ -236,18 +187,9 @@ func TestStatus(t *testing.T) {
 	k.serving()
 	k.echo(pods, "greeter", 8080)
 	k.object(route("good", "NS", "greeter", "{name: greeter, port: 8080}"))
-	k.object(route("no-parent", "NS", "missing", "{name: greeter, port: 8080}"))
 	k.object(route("no-backend", "NS", "greeter", "{name: missing, port: 8080}"))
-	k.object(route("no-port", "NS", "greeter", "{name: greeter, port: 9090}"))
-	k.object(`{apiVersion: gateway.networking.k8s.io/v1, kind: GRPCRoute, metadata: {name: faulty}, spec: {
-		parentRefs: [{group: "", kind: Service, name: greeter}],
-		rules: [{matches: [{method: {type: RegularExpression, service: "("}}], backendRefs: [{name: greeter, port: 8080}]}]}}`)
 	k.awaitConditions("good", "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
-	k.awaitConditions("no-parent", "Accepted=False/NoMatchingParent", "ResolvedRefs=True/ResolvedRefs")
 	k.awaitConditions("no-backend", "Accepted=True/Accepted", "ResolvedRefs=False/BackendNotFound")
-	k.awaitConditions("no-port", "Accepted=True/Accepted", "ResolvedRefs=False/BackendNotFound")
-	k.awaitConditions("faulty", "Accepted=False/UnsupportedValue", "ResolvedRefs=True/ResolvedRefs")
-
 	routes := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace)
 	ctx := testutils.Context(t)
 	before, err := routes.Get(ctx, "good", metav1.GetOptions{})
@@ -266,94 +208,4 @@ func TestStatus(t *testing.T) {
 	after, err := routes.Get(ctx, "good", metav1.GetOptions{})
 	xdstest.NoError(t, err)
 	xdstest.Equal(t, "resource version of a route whose verdict did not change", written.GetResourceVersion(), after.GetResourceVersion())
-}
-
-// A route for a port is not for the other ports of the Service; one without a port is for all. Older routes win.
-func TestRoutePorts(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	k.service("greeter", "a:8080", "b:9090")
-	for _, name := range []string{"all", "one", "late"} {
-		k.echo(pods, name, 8080)
-	}
-	k.object(strings.Replace(route("one", "NS", "greeter", "{name: one, port: 8080}"), "name: greeter}", "name: greeter, port: 9090}", 1))
-	a, b := pods.client(t, server, "xds:///greeter."+k.namespace+":a"), pods.client(t, server, "xds:///greeter."+k.namespace+":b")
-	awaitInvoke(t, b, echoMethod, nil, "one")
-	older, err := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace).Get(testutils.Context(t), "one", metav1.GetOptions{})
-	xdstest.NoError(t, err)
-	cmdtest.Await(t, func() string {
-		if time.Now().Unix() <= older.GetCreationTimestamp().Unix() {
-			return "the API server's times are in seconds, and the second of the older route is not over"
-		}
-		return ""
-	})
-	k.object(route("all", "NS", "greeter", "{name: all, port: 8080}"))
-	awaitInvoke(t, a, echoMethod, nil, "all")
-	awaitInvoke(t, b, echoMethod, nil, "one")
-}
-
-// A parent with a number and a name of a port is the port that has both. Parents of other groups have no status of ours, nor has a
-// route whose parents have become others.
-func TestParents(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	k.echo(pods, "canary", 8080)
-	k.echo(pods, "greeter", 8080)
-	services := k.client.CoreV1().Services(k.namespace)
-	greeter, err := services.Get(testutils.Context(t), "greeter", metav1.GetOptions{})
-	xdstest.NoError(t, err)
-	greeter.Spec.Ports = []corev1.ServicePort{{Name: "grpc-api", Port: 8080}, {Name: "grpc-admin", Port: 9090}}
-	_, err = services.Update(testutils.Context(t), greeter, metav1.UpdateOptions{})
-	xdstest.NoError(t, err)
-	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) {
-		s.Ports = nil
-		for name, number := range map[string]int32{"grpc-api": 8080, "grpc-admin": 9090} {
-			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
-		}
-	})
-	const service = `{group: "", kind: Service, name: greeter, port: `
-	parents := func(list string) string {
-		return strings.Replace(odd("GRPCRoute", "{backendRefs: [{name: canary, port: 8080}]}"), `{group: "", kind: Service, name: greeter}`, list, 1)
-	}
-	api, admin := pods.client(t, server, "xds:///greeter."+k.namespace+":8080"), pods.client(t, server, "xds:///greeter."+k.namespace+":9090")
-	for _, test := range []struct {
-		parents, api, admin string
-		want                []string
-	}{
-		{service + "9090, sectionName: grpc-api}", "greeter", "greeter", []string{"Accepted=False/NoMatchingParent", served[1]}},
-		{service + "9090, sectionName: grpc-admin}", "greeter", "canary", served},
-		{"{group: serving.knative.dev, kind: Service, name: greeter}, " + service + "8080}", "canary", "greeter", served},
-		{"{group: core, kind: Service, name: greeter}, " + service + "9090}", "greeter", "canary", served},
-		{"{group: serving.knative.dev, kind: Service, name: greeter}, {name: gateway}", "greeter", "greeter", nil},
-		{service + "8080}", "canary", "greeter", served},
-		{"{name: gateway}", "greeter", "greeter", nil},
-	} {
-		k.object(parents(test.parents))
-		k.awaitConditions("odd", test.want...)
-		awaitInvoke(t, api, echoMethod, nil, test.api)
-		awaitInvoke(t, admin, echoMethod, nil, test.admin)
-	}
-}
-
-// An HTTPRoute has timeouts and retries (GEP-1742, GEP-1731).
-func TestHTTPRoute(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	ip, backend := pods.start(t, "a")
-	k.service("greeter", "8080")
-	k.slice("greeter-1", "greeter", "", 8080, ready(ip))
-	k.object(`{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: greeter}, spec: {
-		parentRefs: [{group: "", kind: Service, name: greeter}],
-		rules: [{timeouts: {request: 700ms}, backendRefs: [{name: greeter, port: 8080}]}]}}`)
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	cmdtest.Await(t, func() string {
-		call(t, conn)
-		if deadline := backend.Last().Deadline; deadline.IsZero() || time.Until(deadline) > 700*time.Millisecond {
-			return fmt.Sprintf("the deadline of an RPC is in %s, want 700 ms at most", time.Until(deadline))
-		}
-		return ""
-	})
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
-	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a Kubernetes cluster: Services and
@@ -51,7 +50,6 @@ type flags struct {
 	namespaces          []string
 	domain              string
 	startTimeout        time.Duration
-	moving              time.Duration // for tests on busy machines
 	audience            string
 	tokenReviews        int
 	leaseNamespace      string
@@ -104,14 +102,12 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+	signal.Ignore(syscall.SIGHUP) // there is nothing to read again
 	opts := f.opts
 	var places atomic.Pointer[cluster.Source]
 	var writing sync.WaitGroup
 	refusals := routestatus.NewRefusals()
-	opts.OnNACK = refusals.Note
+	opts.OnNACK, opts.OnLeftOut = refusals.OnNACK, refusals.OnLeftOut
 	opts.OnServer = refusals.Follow
 	defer writing.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -121,10 +117,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts.Serve.NoChannelz, opts.Serve.NoReflection = true, true
 	access := make(chan struct{}, 1)
 	opts.BindLocators, opts.Reauthorize = true, access
-	opts.OnLeftOut = func(reports []meshroute.Report) { places.Load().SetLeftOut(reports) }
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		source, err := f.open(ctx, cluster.Options{
-			Clients: clients, Moving: f.moving, Reload: hangups, Log: log,
+			Clients: clients, Log: log,
 			AccessChanged: func() {
 				select {
 				case access <- struct{}{}:

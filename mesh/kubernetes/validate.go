@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,7 @@ of dynxds would reject one.
 
 ` + cmdline.ForCI
 
-func newValidate(setLog func(*slog.Logger)) *cobra.Command {
+func newValidate() *cobra.Command {
 	var (
 		f          flags
 		validating cmdline.Validating
@@ -35,7 +34,7 @@ func newValidate(setLog func(*slog.Logger)) *cobra.Command {
 		Long:  validateHelp,
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, where, err := f.read(cmd, setLog)
+			content, where, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -56,7 +55,7 @@ service_account, pod, node and zone.
 
 The output, YAML or JSON, has a document for each resource, or for the error in its place.`
 
-func newRender(setLog func(*slog.Logger)) *cobra.Command {
+func newRender() *cobra.Command {
 	var (
 		f         flags
 		client    cmdline.Client
@@ -69,7 +68,7 @@ func newRender(setLog func(*slog.Logger)) *cobra.Command {
 		Example: "  dynxds-kubernetes render --service backend.shop --client namespace=shop,service=frontend.shop --explain",
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			content, _, err := f.read(cmd, setLog)
+			content, _, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -90,7 +89,7 @@ does: --client and --kind describe the client, and the names of objects follow w
 With --expect, the exit status is 1 unless all RPCs go to the clusters that it names, and
 each of these gets some. What a running client holds "dynxds explain HOST:PORT" explains.`
 
-func newExplain(setLog func(*slog.Logger)) *cobra.Command {
+func newExplain() *cobra.Command {
 	var (
 		f      flags
 		client cmdline.Client
@@ -113,7 +112,7 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 			if err := rpc.Check(); err != nil {
 				return err
 			}
-			content, where, err := f.read(cmd, setLog)
+			content, where, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -142,9 +141,8 @@ func newExplain(setLog func(*slog.Logger)) *cobra.Command {
 }
 
 // read reads the cluster once. where names it.
-func (f *flags) read(cmd *cobra.Command, setLog func(*slog.Logger)) (content *folder.Content, where string, err error) {
+func (f *flags) read(cmd *cobra.Command) (content *folder.Content, where string, err error) {
 	log := cmdline.NewLog(cmd.ErrOrStderr(), "text", "warn")
-	setLog(slog.New(slog.DiscardHandler)) // errors have what client-go would say
 	clients, where, err := f.clients()
 	if err != nil {
 		return nil, "", err

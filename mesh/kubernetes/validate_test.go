@@ -69,20 +69,6 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Warnings are faults for CI.
-func TestValidateStrictly(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	k.echo(pods, "greeter", 8080)
-	k.object(policy("nowhere", toService("greeter", `{backendRefs: [{kind: MeshService, name: greeter, port: 8080, weight: 0}]}`)))
-	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "warning: ") {
-		t.Errorf("exit status %d, want 0 and a warning: %s%s", status, out, errs)
-	}
-	if _, errs, status := k.command("validate", "--strict"); status != 1 || !strings.Contains(errs, "1 warning, which counts as an error with --strict") {
-		t.Errorf("--strict: exit status %d, %s", status, errs)
-	}
-}
-
 // render prints what a client gets by each name of a Service, and with --explain the routes that it has come from.
 func TestRender(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
@@ -35,20 +36,24 @@ type Input struct {
 	Separate bool
 }
 
+// clone copies the lists: a caller may change its own for the next build.
+func (in Input) clone() Input {
+	in.Services, in.Policies = slices.Clone(in.Services), slices.Clone(in.Policies)
+	return in
+}
+
 // Build builds a Mesh. The order of the input does not matter. The error is a *[Faults]: duplicate names
 // and invalid services, unless these are left out (Input.Separate), and too many tags.
 //
-// previous is an earlier Mesh, or nil. The new one shares with it, by pointer, everything that does not
-// depend on changed input.
+// previous is an earlier Mesh, or nil. The new one shares with it what is made of the same services and policies, by their
+// pointers.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
-	b := &builder{in: in, mesh: &Mesh{in: in.clone(), generation: new(generation), naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}}
+	b := &builder{mesh: &Mesh{in: in.clone(), naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}, previous: nothing}
 	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places && previous.in.Separate == in.Separate {
 		b.previous = previous
 	}
-	if m := b.again(); m != nil {
-		return m, nil
-	}
-	b.index()
+	b.indexPolicies()
+	b.indexNames()
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
@@ -60,59 +65,115 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
-	b.report()
 	return b.mesh, nil
 }
 
+// builder makes a Mesh out of what has changed since the previous one.
 type builder struct {
-	in       Input
-	mesh     *Mesh
-	previous *Mesh
-	faults   Faults
+	mesh, previous *Mesh
+	faults         Faults
+	// own are the resources of each service of the input, nil for those that are left out.
+	own []*serviceResources
+	// sameKnown says that the previous mesh has the same services, by their names and places.
+	sameKnown bool
+}
 
-	policies map[string]*Policy
+// policyIndex groups policies by the services that they are about.
+type policyIndex struct {
+	// counting are those that count, in their order.
+	counting []*Policy
 	// parts are by destination; those for all services are under "".
 	parts map[string][]meshpolicy.Part
 	// subsets are by service.
 	subsets map[string]map[string]meshpolicy.Subset
 	// sessions has the services to which some routes have sessions of their own.
 	sessions map[string]bool
+	// leftOut are reports on policies that do not count.
+	leftOut []Report
+	// list are all reports on policies by themselves, once they are asked for.
+	once sync.Once
+	list []Report
 }
 
-// index groups the input by service.
-func (b *builder) index() {
-	b.mesh.services = make(map[string]*Service, len(b.in.Services))
-	for _, s := range b.in.Services {
-		if first, twice := b.mesh.services[s.Name]; twice {
-			b.leaveOut("", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source))
-			continue
-		}
-		b.mesh.services[s.Name] = s
+func (b *builder) indexPolicies() {
+	in := &b.mesh.in
+	if slices.Equal(in.Policies, b.previous.in.Policies) {
+		b.mesh.policies = b.previous.policies
+		return
 	}
-	b.policies = make(map[string]*Policy, len(b.in.Policies))
-	counting := make([]*Policy, 0, len(b.in.Policies))
-	b.parts = make(map[string][]meshpolicy.Part)
-	b.subsets, b.sessions = make(map[string]map[string]meshpolicy.Subset), make(map[string]bool)
-	for _, p := range b.in.Policies {
-		if first, twice := b.policies[p.Name]; twice {
-			b.leaveOut(p.Name, faultAt(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source))
+	x := &policyIndex{
+		parts:   make(map[string][]meshpolicy.Part),
+		subsets: make(map[string]map[string]meshpolicy.Subset), sessions: make(map[string]bool),
+	}
+	b.mesh.policies = x
+	byName := make(map[string]*Policy, len(in.Policies))
+	for _, p := range in.Policies {
+		if first, twice := byName[p.Name]; twice {
+			b.leaveOut(&x.leftOut, p.Name, faultAt(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source))
 			continue
 		}
-		b.policies[p.Name] = p
-		counting = append(counting, p)
+		byName[p.Name] = p
+		x.counting = append(x.counting, p)
 		for i := range p.To {
 			name := p.To[i].TargetRef.Name
-			b.parts[name] = append(b.parts[name], meshpolicy.Part{Policy: p, To: i})
-			b.indexSubsets(&p.To[i])
+			x.parts[name] = append(x.parts[name], meshpolicy.Part{Policy: p, To: i})
+			for _, s := range p.To[i].Subsets() {
+				if x.subsets[s.Service] == nil {
+					x.subsets[s.Service] = make(map[string]meshpolicy.Subset)
+				}
+				x.subsets[s.Service][s.ID] = s
+			}
 			if slices.ContainsFunc(p.To[i].Rules, func(r meshpolicy.Rule) bool { return r.Session != nil }) {
-				b.sessions[name] = true
+				x.sessions[name] = true
 			}
 		}
 	}
-	b.in.Policies = counting
-	if b.in.Separate {
-		b.admitWide()
+	if in.Separate {
+		x.admitWide()
 	}
+}
+
+// nameIndex says where Mesh.destinations has a name: the services are in the order of the input, and behind them is what only policies name.
+type nameIndex struct {
+	list []string
+	at   map[string]int
+	// twice are the places of services whose name an earlier one has; in list they have none.
+	twice []int
+}
+
+func (b *builder) indexNames() {
+	in, before := &b.mesh.in, &b.previous.in
+	b.sameKnown = b.mesh.policies == b.previous.policies &&
+		slices.EqualFunc(in.Services, before.Services, func(s, o *Service) bool { return s == o || s.Name == o.Name })
+	if b.sameKnown {
+		b.mesh.names = b.previous.names
+	} else {
+		b.mesh.names = newNameIndex(in.Services, b.mesh.policies)
+	}
+	for _, i := range b.mesh.names.twice {
+		s := in.Services[i]
+		first := in.Services[b.mesh.names.at[s.Name]]
+		b.leaveOut(&b.mesh.leftOut, "", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source))
+	}
+}
+
+func newNameIndex(services []*Service, policies *policyIndex) *nameIndex {
+	x := &nameIndex{list: make([]string, 0, len(services)), at: make(map[string]int, len(services))}
+	for i, s := range services {
+		if _, twice := x.at[s.Name]; twice {
+			x.list, x.twice = append(x.list, ""), append(x.twice, i)
+			continue
+		}
+		x.list = append(x.list, s.Name)
+		x.at[s.Name] = i
+	}
+	for name := range policies.parts {
+		if _, ok := x.at[name]; !ok && name != "" {
+			x.at[name] = len(x.list)
+			x.list = append(x.list, name)
+		}
+	}
+	return x
 }
 
 // faultAt returns a fault of a service or policy.
@@ -120,50 +181,49 @@ func faultAt(at Source, problem string, args ...any) document.Fault {
 	return document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)}
 }
 
-// leaveOut notes why a service or policy cannot be used: policy is the name of a policy, or empty.
-func (b *builder) leaveOut(policy string, f document.Fault) {
-	if !b.in.Separate {
+// leaveOut notes in a list why a service or policy cannot be used: policy is the name of a policy, or empty.
+func (b *builder) leaveOut(list *[]Report, policy string, f document.Fault) {
+	if !b.mesh.in.Separate {
 		b.faults.Add(f)
 		return
 	}
-	b.mesh.reports = append(b.mesh.reports, Report{
+	*list = append(*list, Report{
 		Severity: Error, LeftOut: true, Policy: policy, Source: Source{File: f.File, Line: f.Line}, Path: f.Path, Message: f.Problem,
 	})
 }
 
-func (b *builder) indexSubsets(t *meshpolicy.To) {
-	for _, s := range t.Subsets() {
-		if b.subsets[s.Service] == nil {
-			b.subsets[s.Service] = make(map[string]meshpolicy.Subset)
-		}
-		b.subsets[s.Service][s.ID] = s
+// before returns what the previous mesh has in the place of a name.
+func (b *builder) before(i int) *destination {
+	if b.mesh.names == b.previous.names {
+		return b.previous.destinations[i]
 	}
+	return b.previous.destination(b.mesh.names.list[i])
 }
 
 func (b *builder) compileServices() {
-	b.mesh.resources = make(map[string]*serviceResources, len(b.mesh.services))
-	for _, name := range slices.Sorted(maps.Keys(b.mesh.services)) {
-		r, faults := b.service(b.mesh.services[name])
+	b.own = make([]*serviceResources, len(b.mesh.in.Services))
+	for i, s := range b.mesh.in.Services {
+		if b.mesh.names.at[s.Name] != i {
+			continue // which is left out
+		}
+		old := b.before(i).resourcesOfService()
+		var faults []document.Fault
+		b.own[i], faults = b.service(s, old)
 		for _, f := range faults {
-			b.leaveOut("", f)
+			b.leaveOut(&b.mesh.leftOut, "", f)
 		}
-		if len(faults) > 0 {
-			delete(b.mesh.services, name)
-			continue
-		}
-		b.mesh.resources[name] = r
+		b.sameKnown = b.sameKnown && (old == nil) == (b.own[i] == nil)
 	}
 }
 
-// service returns the resources of a service, or its faults. Resources that have not changed are those of the previous build.
-func (b *builder) service(s *Service) (*serviceResources, []document.Fault) {
-	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
-	var old *serviceResources
-	if b.previous != nil {
-		old = b.previous.resources[s.Name]
+// service returns the resources of a service, those of the previous build if they are made of the same, or its faults.
+func (b *builder) service(s *Service, old *serviceResources) (*serviceResources, []document.Fault) {
+	policies := b.mesh.policies
+	if old != nil && old.service == s && policies == b.previous.policies {
+		return old, nil
 	}
-	sessions := b.sessions[s.Name]
-	if old != nil && old.service.equal(s) && slices.Equal(old.subsets, ids) && old.sessions == sessions {
+	ids, sessions := slices.Sorted(maps.Keys(policies.subsets[s.Name])), policies.sessions[s.Name]
+	if old != nil && old.service == s && slices.Equal(old.subsets, ids) && old.sessions == sessions {
 		return old, nil
 	}
 	if faults := s.check(); len(faults) > 0 {
@@ -171,41 +231,32 @@ func (b *builder) service(s *Service) (*serviceResources, []document.Fault) {
 	}
 	subsets := make([]meshpolicy.Subset, len(ids))
 	for i, id := range ids {
-		subsets[i] = b.subsets[s.Name][id]
+		subsets[i] = policies.subsets[s.Name][id]
 	}
 	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets, sessions)
 	if err != nil {
 		return nil, []document.Fault{faultAt(s.Source, "service %s: %v", s.Name, err)}
 	}
 	r.subsets, r.sessions = ids, sessions
-	if old != nil {
-		r.reuse(old)
-	}
 	return r, nil
 }
 
 func (b *builder) compileDestinations() {
 	m := b.mesh
-	names := make(map[string]bool, len(m.services))
-	for name := range m.services {
-		names[name] = true
-	}
-	for name := range b.parts {
-		names[name] = true
-	}
-	delete(names, "")
-	m.names = slices.Sorted(maps.Keys(names))
-	m.destinations = make(map[string]*destination, len(names))
+	m.destinations = make([]*destination, len(m.names.list))
 	keys := make(map[string]bool)
-	for _, name := range m.names {
-		d := b.destination(name)
-		m.destinations[name] = d
+	for i := range m.destinations {
+		if m.names.list[i] == "" {
+			continue // which is left out
+		}
+		d := b.destination(i)
+		if m.destinations[i] = d; d == nil {
+			continue
+		}
 		for _, key := range d.variants.keys {
 			keys[key] = true
 		}
-	}
-	for _, r := range m.resources {
-		for _, key := range r.keys {
+		for _, key := range d.resourcesOfService().selecting() {
 			keys[key] = true
 		}
 	}
@@ -214,53 +265,51 @@ func (b *builder) compileDestinations() {
 	}
 }
 
-// destination compiles the routes to a service, or reuses those of the previous mesh.
-func (b *builder) destination(name string) *destination {
-	given := slices.Concat(b.parts[""], b.parts[name])
-	slices.SortFunc(given, meshpolicy.Part.Compare)
-	if old := b.unchanged(name, given); old != nil {
+// destination returns what a name leads to, nil if that is nothing: the destination of the previous mesh, if it is made of the same.
+func (b *builder) destination(i int) *destination {
+	var own *serviceResources
+	if i < len(b.own) {
+		own = b.own[i]
+	}
+	m, name, old := b.mesh, b.mesh.names.list[i], b.before(i)
+	if b.sameKnown && m.policies == b.previous.policies && old.resourcesOfService() == own {
 		return old
 	}
-	parts, leftOut := b.admitAt(b.parts[""], b.parts[name])
-	slices.SortFunc(parts, meshpolicy.Part.Compare)
-	c := compiler{
-		naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name), parts: parts, leftOut: leftOut, unbounded: b.in.Separate,
-	}
-	if s := b.mesh.services[name]; s != nil {
-		c.settings, c.sessions = s.Route, sessionFilter
-		if own := s.ownSessions(); own != nil {
-			c.sessions = own.GetName()
-		}
-	}
-	digest := c.digest()
-	if b.previous != nil {
-		if d := b.previous.destinations[name]; d != nil && d.digest == digest {
-			return b.place(&destination{compiled: d.compiled, given: given, parts: c.parts}, name)
-		}
-	}
-	compiled := c.compile()
-	compiled.digest = digest
-	return b.place(&destination{compiled: compiled, given: given, parts: c.parts}, name)
-}
-
-// unchanged returns the destination of the previous mesh, if nothing that it depends on is another value than then.
-func (b *builder) unchanged(name string, parts []meshpolicy.Part) *destination {
-	p := b.previous
-	if p == nil || p.services[name] != b.mesh.services[name] {
+	wide, parts := m.policies.parts[""], m.policies.parts[name]
+	if own == nil && len(parts) == 0 {
 		return nil
 	}
-	old := p.destinations[name]
-	if old == nil || !slices.Equal(old.given, parts) {
-		return nil
-	}
-	for _, part := range parts {
-		for _, name := range part.Policy.To[part.To].Services() {
-			if (p.services[name] != nil) != b.known(name) {
-				return nil
-			}
+	given := slices.Concat(wide, parts)
+	slices.SortFunc(given, meshpolicy.Part.Compare)
+	in := routeInput{service: name, exists: own != nil, given: given, knows: b.knows(given)}
+	if own != nil {
+		in.settings, in.sessions = own.service.Route, sessionFilter
+		if filter := own.service.ownSessions(); filter != nil {
+			in.sessions = filter.GetName()
 		}
+	}
+	switch {
+	case old == nil || !old.routeInput.equal(&in):
+		c := compiler{naming: m.naming, places: m.places, known: b.known, separate: m.in.Separate, routeInput: in}
+		return &destination{own: own, routeInput: in, compiled: c.compile()}
+	case old.own != own:
+		return &destination{own: own, routeInput: in, compiled: old.compiled}
 	}
 	return old
 }
 
-func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
+// known reports whether there is a service of a name, which is not left out.
+func (b *builder) known(service string) bool {
+	i, ok := b.mesh.names.at[service]
+	return ok && i < len(b.own) && b.own[i] != nil
+}
+
+// knows says of each service that parts name whether it is known.
+func (b *builder) knows(parts []meshpolicy.Part) (list []bool) {
+	for _, p := range parts {
+		for _, name := range p.Policy.To[p.To].Services() {
+			list = append(list, b.known(name))
+		}
+	}
+	return list
+}

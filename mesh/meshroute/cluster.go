@@ -40,12 +40,14 @@ type serviceResources struct {
 	keys []string
 	// servers are the Listeners of endpoints that are xDS servers.
 	servers []server
+	// reports are on the service by itself.
+	reports []Report
 }
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
-	r := &serviceResources{service: s, empty: make(map[string]bool)}
+	r := &serviceResources{service: s, empty: make(map[string]bool), reports: s.reports()}
 	listener, err := n.listener(s, sessions)
 	if err != nil {
 		return nil, err
@@ -161,17 +163,12 @@ func (n naming) deadCluster(service string) []*Resource {
 	}
 }
 
-// reuse replaces resources by equal ones of an earlier build.
-func (r *serviceResources) reuse(old *serviceResources) {
-	byKey := make(map[resourceKey]*Resource, len(old.list))
-	for _, o := range old.list {
-		byKey[o.key()] = o
+// selecting are the keys; nil has none.
+func (r *serviceResources) selecting() []string {
+	if r == nil {
+		return nil
 	}
-	for i, made := range r.list {
-		if o := byKey[made.key()]; o != nil && o.equal(made) {
-			r.list[i] = o
-		}
-	}
+	return r.keys
 }
 
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {

@@ -14,10 +14,9 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
-// findings are the reports on the rules for one service. tooMany is set if clients get an error
+// report makes the reports on the rules for the service. leftOut are parts that do not count. tooMany is set if clients get an error
 // instead.
-func (c *compiler) findings(tooMany bool) []finding {
-	var all []finding
+func (c *compiler) report(leftOut []meshpolicy.Part, tooMany bool) {
 	grpcRoutes := make(map[string]string) // one, by the clients that it is for
 	for _, p := range c.parts {
 		if p.Policy.Kind == meshpolicy.GRPCRouteKind {
@@ -25,37 +24,34 @@ func (c *compiler) findings(tooMany bool) []finding {
 		}
 	}
 	for _, p := range c.parts {
-		to := &p.Policy.To[p.To]
 		if by := grpcRoutes[p.Policy.TargetKey()]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
-			all = append(all, finding{severity: Warning, policy: p.Policy.Name, to: p.To, rule: -1,
-				message: fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)})
+			c.add(reportOn(p, Warning, fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)))
 		}
-		for i := range to.Rules {
-			at := finding{policy: p.Policy.Name, to: p.To, rule: i}
-			all = append(all, c.missingIn(at, &to.Rules[i])...)
-			if tooMany && i == 0 {
-				at.severity, at.message = Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
-					"use fewer tags", c.service, maxVariants)
-				all = append(all, at)
-			}
+		for i := range p.Rules() {
+			c.reportMissing(p, i)
+		}
+		if tooMany && len(p.Rules()) > 0 {
+			c.add(reportOnRule(p, 0, "", Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
+				"use fewer tags", c.service, maxVariants)))
 		}
 	}
-	for _, p := range c.leftOut {
-		all = append(all, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1, leftOut: true,
-			message: fmt.Sprintf("this has no effect for the service %s: with the older policies of the same namespace for it, it tells apart %s", c.service, perService)})
+	for _, p := range leftOut {
+		c.add(reportOnLeftOut(p, fmt.Sprintf(
+			"this has no effect for the service %s: with the older policies of the same namespace for it, it tells apart %s", c.service, perService)))
 	}
-	all = append(all, c.outranked()...)
-	return append(all, c.unreachable()...)
+	c.reportOutranked()
+	c.reportUnreachable()
 }
 
-// outranked finds rules of routes of the Gateway API that have no effect, as a route of the same group that goes before has a rule
-// with the same matches.
-func (c *compiler) outranked() []finding {
+func (c *compiler) add(r Report) { c.reports = append(c.reports, r) }
+
+// reportOutranked reports rules of routes of the Gateway API that have no effect, as a route of the same group that goes before has a
+// rule with the same matches.
+func (c *compiler) reportOutranked() {
 	type key struct {
 		group   meshpolicy.Group
 		matches string
 	}
-	var found []finding
 	first := make(map[key]string)
 	for _, p := range slices.Backward(c.parts) {
 		if p.Policy.Kind == "" {
@@ -64,25 +60,27 @@ func (c *compiler) outranked() []finding {
 		rules := p.Rules()
 		for i := range rules {
 			k := key{p.Group(), rules[i].MatchesKey()}
-			by, outranked := first[k]
-			if !outranked {
+			if by, outranked := first[k]; outranked {
+				c.add(reportOnRule(p, i, "matches", Warning, fmt.Sprintf(
+					"this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)))
+			} else {
 				first[k] = p.Policy.Name
-				continue
 			}
-			found = append(found, finding{severity: Warning, policy: p.Policy.Name, to: p.To, rule: i, field: "matches",
-				message: fmt.Sprintf("this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)})
 		}
 	}
-	return found
 }
 
-// missingIn finds references to services that do not exist.
-func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
-	var found []finding
+// reportMissing reports references to services that do not exist.
+func (c *compiler) reportMissing(p meshpolicy.Part, rule int) {
 	missing := func(severity Severity, field, service, effect string) {
-		at.severity, at.field, at.missing, at.message = severity, field, service, fmt.Sprintf("the mesh has no service %q; %s", service, effect)
-		found = append(found, at)
+		r := reportOnRule(p, rule, field, severity, fmt.Sprintf("the mesh has no service %q; %s", service, effect))
+		c.add(r)
+		if c.suspects == nil {
+			c.suspects = make(map[Report]string)
+		}
+		c.suspects[r] = service
 	}
+	r := &p.Rules()[rule]
 	for i, ref := range r.BackendRefs {
 		field := fmt.Sprintf("backendRefs[%d]", i)
 		switch {
@@ -98,144 +96,164 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 			missing(Warning, fmt.Sprintf("filters[%d]", i), f.Mirror.Name, "requests are not mirrored")
 		}
 	}
-	return found
 }
 
-// unreachable finds rules that no request reaches after a merge of all policies that may count together. (Then no request of a
-// client reaches them that has the rule and the one that hides it.)
-func (c *compiler) unreachable() []finding {
+// reportUnreachable reports rules that no request reaches after a merge of all policies that may count together. (Then no request of
+// a client reaches them that has the rule and the one that hides it.)
+func (c *compiler) reportUnreachable() {
 	namespaces := []string{""}
 	for _, p := range c.parts {
 		if name := p.Group().Namespace; !slices.Contains(namespaces, name) {
 			namespaces = append(namespaces, name)
 		}
 	}
-	var found []finding
 	for _, namespace := range namespaces {
 		parts := slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
 			return p.Group().Namespace != "" && p.Group().Namespace != namespace
 		})
-		for _, f := range unreachableIn(meshpolicy.MergeParts(parts)) {
-			if !slices.Contains(found, f) {
-				found = append(found, f)
+		for _, r := range meshpolicy.MergeParts(parts).Routes() {
+			if r.Unreachable {
+				from := r.Rule.MatchesFrom[0]
+				c.add(reportOnRule(meshpolicy.Part{Policy: from.Policy, To: from.To}, from.Rule, "matches", Warning, fmt.Sprintf(
+					"%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)))
 			}
 		}
 	}
-	return found
 }
 
-func unreachableIn(m Merged) []finding {
-	var found []finding
-	for _, r := range m.Routes() {
-		if !r.Unreachable {
+// Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
+func (m *Mesh) Reports() []Report {
+	reports, missing := slices.Clone(m.leftOut), make(map[Report]string)
+	for _, d := range m.destinations {
+		if d == nil {
 			continue
 		}
-		from := r.Rule.MatchesFrom[0]
-		found = append(found, finding{severity: Warning, policy: from.Policy.Name, to: from.To, rule: from.Rule, field: "matches",
-			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)})
-	}
-	return found
-}
-
-// report makes the reports of the finished mesh.
-func (b *builder) report() {
-	m, suggested := b.mesh, 0
-	for _, name := range m.names {
-		for _, f := range m.destinations[name].compiled.findings {
-			report := f.at(b.policies[f.policy])
-			// Authors of their own are not told of the services of others.
-			if f.missing != "" && !b.in.Separate && suggested < maxSuggested {
-				suggested++
-				if nearest := faults.Nearest(f.missing, slices.Sorted(maps.Keys(m.services))); nearest != "" {
-					report.Message += fmt.Sprintf("; did you mean %q?", nearest)
-				}
-			}
-			m.reports = append(m.reports, report)
+		if d.own != nil {
+			reports = append(reports, d.own.reports...)
 		}
+		reports = append(reports, d.compiled.reports...)
+		maps.Copy(missing, d.suspects)
 	}
-	for _, p := range b.in.Policies {
-		for _, n := range p.Notes {
-			m.reports = append(m.reports, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
-		}
+	reports = append(reports, m.policies.reports()...)
+	for _, p := range m.policies.counting {
 		for i := range p.To {
-			for j := range p.To[i].Rules {
-				b.reportRule(p, i, j)
+			if len(p.To[i].Subsets()) > 0 {
+				reports = append(reports, m.reportsOnSubsets(meshpolicy.Part{Policy: p, To: i})...)
 			}
 		}
 	}
-	m.serviceReports = make(map[string][]Report)
-	for name, s := range m.services {
-		var list []Report
-		if p := b.previous; p != nil && p.services[name] == s {
-			list = p.serviceReports[name]
-		} else {
-			list = reportsOf(s)
-		}
-		if len(list) > 0 {
-			m.serviceReports[name] = list
-			m.reports = append(m.reports, list...)
-		}
-	}
-	slices.SortFunc(m.reports, func(x, y Report) int {
+	slices.SortFunc(reports, func(x, y Report) int {
 		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
 			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))
 	})
-	m.reports = slices.Compact(m.reports)
+	reports = slices.Compact(reports)
+	if len(missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
+		m.suggest(reports, missing)
+	}
+	return reports
 }
 
-// differs adds a report on what other clients do about a feature, for which args are.
-func (b *builder) differs(severity Severity, at Source, path string, f *dialect.Feature, args ...any) {
+// suggest adds to the first reports on missing services which ones may be meant.
+func (m *Mesh) suggest(reports []Report, missing map[Report]string) {
+	left, names := maxSuggested, m.serviceNames()
+	for i := range reports {
+		name := missing[reports[i]]
+		if name == "" || left == 0 {
+			continue
+		}
+		left--
+		if nearest := faults.Nearest(name, names); nearest != "" {
+			reports[i].Message += fmt.Sprintf("; did you mean %q?", nearest)
+		}
+	}
+}
+
+// serviceNames returns the names of the services that are there, in order.
+func (m *Mesh) serviceNames() (names []string) {
+	for _, d := range m.destinations {
+		if d.resourcesOfService() != nil {
+			names = append(names, d.service)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// differs is a report on what other clients do about a feature, for which args are.
+func differs(severity Severity, at Source, path string, f *dialect.Feature, args ...any) Report {
 	clients, note := f.Note()
 	if len(args) > 0 {
 		note = fmt.Sprintf(note, args...)
 	}
-	b.mesh.reports = append(b.mesh.reports, Report{Severity: severity, Clients: clients, Source: at, Path: path, Message: note})
+	return Report{Severity: severity, Clients: clients, Source: at, Path: path, Message: note}
 }
 
-func (b *builder) reportService(s *Service) {
+// reports are on the service by itself.
+func (s *Service) reports() (reports []Report) {
+	add := func(r Report) { reports = append(reports, r) }
 	for i := range s.Endpoints {
 		if !s.Endpoints[i].isIP() {
 			host, _, _ := splitAddress(s.Endpoints[i].Address)
-			b.differs(Warning, s.Source, fmt.Sprintf("endpoints[%d].address", i), dialect.HostNames, host)
+			add(differs(Warning, s.Source, fmt.Sprintf("endpoints[%d].address", i), dialect.HostNames, host))
 		}
 	}
 	for i, f := range s.Filters {
 		name := f.GetTypedConfig().MessageName()
 		if f.GetIsOptional() && name == sessionFilter {
-			b.differs(Note, s.Source, "sessionAffinity", dialect.Sessions)
+			add(differs(Note, s.Source, "sessionAffinity", dialect.Sessions))
 		}
 		if !f.GetIsOptional() && !dialect.IsUniversal(string(name)) {
-			b.differs(Warning, s.Source, fmt.Sprintf("filters[%d]", i), dialect.Filters, name)
+			add(differs(Warning, s.Source, fmt.Sprintf("filters[%d]", i), dialect.Filters, name))
 		}
 	}
 	if !s.TLS.isOff() {
 		if len(s.TLS.SANs) == 0 {
-			b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Source: s.Source, Path: "tls",
+			add(Report{Severity: Warning, Source: s.Source, Path: "tls",
 				Message: "without subjectAltNames clients accept every certificate of the roots, those of other services too"})
 		}
-		b.differs(Note, s.Source, "tls", dialect.Providers)
+		add(differs(Note, s.Source, "tls", dialect.Providers))
 	}
 	for locality := range s.LocalityWeights {
 		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Locality == locality }) {
-			b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Source: s.Source, Path: "localities",
+			add(Report{Severity: Warning, Source: s.Source, Path: "localities",
 				Message: fmt.Sprintf("no endpoint is in the locality %s/%s/%s, which has a weight", locality.Region, locality.Zone, locality.SubZone)})
 		}
 	}
-	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { b.differs(Note, s.Source, path, f) })
+	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { add(differs(Note, s.Source, path, f)) })
+	return reports
 }
 
-func (b *builder) reportRule(p *Policy, to, rule int) {
-	r := &p.To[to].Rules[rule]
+// reports are on the policies by themselves.
+func (x *policyIndex) reports() []Report {
+	x.once.Do(func() {
+		x.list = x.leftOut
+		for _, p := range x.counting {
+			for _, n := range p.Notes {
+				x.list = append(x.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
+			}
+			for i := range p.To {
+				for j := range p.To[i].Rules {
+					x.list = append(x.list, reportsOnRule(meshpolicy.Part{Policy: p, To: i}, j)...)
+				}
+			}
+		}
+	})
+	return x.list
+}
+
+func reportsOnRule(p meshpolicy.Part, rule int) (reports []Report) {
+	r := &p.Rules()[rule]
 	if r.Unsupported() != "" {
-		return // its fault is reported by who read it
+		return nil // the reader of the policy has reported the error
 	}
 	add := func(s Severity, field, clients, message string) {
-		f := finding{severity: s, clients: clients, to: to, rule: rule, field: field, message: message}
-		b.mesh.reports = append(b.mesh.reports, f.at(p))
+		report := reportOnRule(p, rule, field, s, message)
+		report.Clients = clients
+		reports = append(reports, report)
 	}
 	for i := range r.Matches {
 		// In a GRPCRoute it is the name of a service.
-		if path := r.Matches[i].Path; p.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
+		if path := r.Matches[i].Path; p.Policy.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
 			add(Warning, "matches", "", fmt.Sprintf("prefixes match whole segments: %s matches the methods of a service of that name, and no service of a package; "+
 				`write the service, as in /grpc.health.v1.Health, or the regular expression %s\..*`, path.Value, regexp.QuoteMeta(strings.TrimSuffix(path.Value, "."))))
 		}
@@ -244,19 +262,16 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 	for i := range r.Filters {
 		field := fmt.Sprintf("filters[%d]", i)
 		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, field, clients, message) })
-		if mirror := r.Filters[i].Mirror; mirror != nil {
-			b.reportSubset(p, finding{to: to, rule: rule, field: field}, mirror, "the copies of requests fail")
+	}
+	note := func(when bool, field string, f *dialect.Feature) {
+		if clients, text := f.Note(); when {
+			add(Note, field, clients, text)
 		}
 	}
-	differs := func(when bool, field string, f *dialect.Feature) {
-		if clients, note := f.Note(); when {
-			add(Note, field, clients, note)
-		}
-	}
-	differs(r.Timeouts != nil && r.Timeouts.BackendRequest != nil && *r.Timeouts.BackendRequest > 0, "timeouts.backendRequest", dialect.TryTimeouts)
-	differs(r.Retry != nil && !strings.Contains(retryPolicy(r.Retry, nil).GetRetryOn(), "unavailable"), "retry", dialect.RetryConditions)
-	differs(r.Session != nil, "sessionPersistence", dialect.Sessions)
-	differs(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
+	note(r.Timeouts != nil && r.Timeouts.BackendRequest != nil && *r.Timeouts.BackendRequest > 0, "timeouts.backendRequest", dialect.TryTimeouts)
+	note(r.Retry != nil && !strings.Contains(retryPolicy(r.Retry, nil).GetRetryOn(), "unavailable"), "retry", dialect.RetryConditions)
+	note(r.Session != nil, "sessionPersistence", dialect.Sessions)
+	note(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
 	switch {
 	case r.NoBackends:
 		add(Warning, "backendRefs", "", "the rule has none, so RPCs fail with UNAVAILABLE; name the Service to send them there")
@@ -269,25 +284,47 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
 			})
 		}
-		if r.BackendRefs[i].Weight == 0 {
-			continue
-		}
-		b.reportSubset(p, finding{to: to, rule: rule, field: fmt.Sprintf("backendRefs[%d]", i)}, &r.BackendRefs[i], "requests that go there fail")
 	}
+	return reports
 }
 
-// reportSubset reports a destination without endpoints, and what comes of that, at the tag that no endpoint has.
-func (b *builder) reportSubset(p *Policy, at finding, ref *meshpolicy.BackendRef, effect string) {
-	if r := b.mesh.resources[ref.Name]; r == nil || len(ref.Tags) == 0 || !r.empty[ref.Subset().ID] {
-		return
+// reportsOnSubsets are on the subsets in the rules of a part that have no endpoints.
+func (m *Mesh) reportsOnSubsets(p meshpolicy.Part) (reports []Report) {
+	for rule := range p.Rules() {
+		r := &p.Rules()[rule]
+		if r.Unsupported() != "" {
+			continue
+		}
+		report := func(ref *meshpolicy.BackendRef, field string, at int, effect string) {
+			if problem, line := m.emptySubset(ref, effect); problem != "" {
+				one := reportOnRule(p, rule, fmt.Sprintf("%s[%d]", field, at), Warning, problem)
+				one.Source.Line = cmp.Or(line, one.Source.Line)
+				reports = append(reports, one)
+			}
+		}
+		for i := range r.Filters {
+			if mirror := r.Filters[i].Mirror; mirror != nil {
+				report(mirror, "filters", i, "the copies of requests fail")
+			}
+		}
+		for i := range r.BackendRefs {
+			if r.BackendRefs[i].Weight > 0 {
+				report(&r.BackendRefs[i], "backendRefs", i, "requests that go there fail")
+			}
+		}
 	}
-	tag, suggestion := b.mesh.services[ref.Name].lacking(ref.Tags)
-	at.severity, at.message = Warning, fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect, suggestion)
-	report := at.at(p)
-	if line := ref.TagLines[tag]; line > 0 {
-		report.Source.Line = line
+	return reports
+}
+
+// emptySubset says that a subset has no endpoints, and what comes of that, with the line of the tag that no endpoint has, or 0. It is
+// empty for a subset that has some.
+func (m *Mesh) emptySubset(ref *meshpolicy.BackendRef, effect string) (problem string, line int) {
+	r := m.service(ref.Name)
+	if r == nil || len(ref.Tags) == 0 || !r.empty[ref.Subset().ID] {
+		return "", 0
 	}
-	b.mesh.reports = append(b.mesh.reports, report)
+	tag, suggestion := r.service.lacking(ref.Tags)
+	return fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect, suggestion), ref.TagLines[tag]
 }
 
 // lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message.

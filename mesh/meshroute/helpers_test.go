@@ -51,6 +51,9 @@ func accepted(t testing.TB, in Input, previous *Mesh) *Mesh {
 	return m
 }
 
+// CheckResource is checkResource, for the tests outside of the package.
+var CheckResource = checkResource
+
 // services have one endpoint each.
 func services(names ...string) []*Service {
 	var list []*Service

@@ -3,21 +3,22 @@ package meshroute
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
-// This file bounds what the policies of one author may ask for where authors are not to harm each other (Input.Separate): a
-// variant of the routes to a service for each kind of clients, and rules in each variant. Of an author's policies the oldest
-// count.
+// Some parts of policies tell apart kinds of clients. A part is for clients with some tags, its condition, and a kind is the tags of
+// one condition, or of several together:
 //
-//	policies of one author           kinds of clients that they tell apart
-//	for zone a                       {}, {zone=a}
-//	and for node n                   {}, {zone=a}, {node=n}, {node=n,zone=a}
-//	and for zone b                   and {zone=b}, {node=n,zone=b}
+//	parts for clients        kinds of clients
+//	of zone a                {}, {zone=a}
+//	on node n                {}, {zone=a}, {node=n}, {node=n,zone=a}
+//	of zone b                and {zone=b}, {node=n,zone=b}
+//
+// Where authors are not to harm each other (Input.Separate), the parts of each are bounded by themselves: they ask for a variant of
+// the routes to a service for each kind of clients, and for rules in each variant. Of an author's policies the oldest count.
 
 // bound is for the policies of one author.
 type bound struct{ kinds, rules int }
@@ -29,61 +30,109 @@ var (
 	widely     = bound{32, 512}
 )
 
-// kinds are the kinds of clients that some parts tell apart: the tags of each, by a key for them, and the number of rules for it.
+// kinds are the kinds of clients that some parts tell apart. There is one for all clients, and with any two that a client can be of
+// that of both.
 type kinds struct {
-	tags  map[string]map[string]string
-	rules map[string]int
+	list   []*kind
+	byName map[string]*kind
 	// full says that a bound was exceeded: further kinds are not added.
 	full bool
 }
 
+// kind is the clients with some tags.
+type kind struct {
+	condition
+	// parts are those for them, in the order in which they were added, and rules counts their rules.
+	parts []meshpolicy.Part
+	rules int
+}
+
 // noKinds are those without a part: all clients are of one kind.
 func noKinds() *kinds {
-	return &kinds{tags: map[string]map[string]string{"": nil}, rules: map[string]int{}}
+	all := new(kind)
+	return &kinds{list: []*kind{all}, byName: map[string]*kind{"": all}}
 }
 
 // add adds a part, unless a bound is exceeded.
 func (k *kinds) add(p meshpolicy.Part, most bound) bool {
-	condition := conditionOf(p.Policy.TargetRef)
-	next := k
-	if k.tags[meshpolicy.FormatTags(condition)] == nil && len(condition) > 0 {
-		if k.full {
-			return false
-		}
-		next = k.with(condition)
+	of := conditionOf(p.Policy.TargetRef)
+	fresh := k.joined(of)
+	if k.full && len(fresh) > 0 {
+		return false
 	}
-	total := 0
-	rules := make(map[string]int, len(next.tags))
-	for key, tags := range next.tags {
-		rules[key] = next.rules[key]
-		if implies(tags, condition) {
-			rules[key] += len(p.Rules())
+	selected, total := fresh, 0
+	for _, one := range k.list {
+		if total += one.rules; one.implies(of) {
+			selected = append(selected, one)
 		}
-		total += rules[key]
 	}
-	if len(next.tags) > most.kinds || total > most.rules {
+	for _, one := range fresh {
+		total += one.rules
+	}
+	total += len(selected) * len(p.Rules())
+	if len(k.list)+len(fresh) > most.kinds || total > most.rules {
 		k.full = true
 		return false
 	}
-	k.tags, k.rules = next.tags, rules
+	k.take(fresh)
+	for _, one := range selected {
+		one.parts = append(one.parts, p)
+		one.rules += len(p.Rules())
+	}
 	return true
 }
 
-// with returns the kinds with another condition.
-func (k *kinds) with(condition map[string]string) *kinds {
-	next := &kinds{tags: maps.Clone(k.tags), rules: maps.Clone(k.rules)}
-	for key, tags := range k.tags {
-		if disjoint(tags, condition) {
+// split tells apart the clients with a condition.
+func (k *kinds) split(of condition) { k.take(k.joined(of)) }
+
+func (k *kinds) take(fresh []*kind) {
+	for _, one := range fresh {
+		k.byName[one.String()] = one
+	}
+	k.list = append(k.list, fresh...)
+}
+
+// joined returns the kinds that a condition adds.
+func (k *kinds) joined(of condition) (fresh []*kind) {
+	if k.byName[of.String()] != nil {
+		return nil
+	}
+	byName := make(map[string]*kind)
+	for _, one := range k.list {
+		both, ok := one.and(of)
+		if !ok {
 			continue
 		}
-		both := maps.Clone(condition)
-		maps.Copy(both, tags)
-		joined := meshpolicy.FormatTags(both)
-		next.tags[joined] = both
-		// Of the kinds that amount to the same one, that which has most tags has all rules of the parts before.
-		next.rules[joined] = max(next.rules[joined], k.rules[key])
+		name := both.String()
+		if k.byName[name] != nil {
+			continue
+		}
+		if byName[name] == nil {
+			byName[name] = &kind{condition: both}
+			fresh = append(fresh, byName[name])
+		}
+		// Of the kinds that amount to the same one, that which has most tags has all parts.
+		if same := byName[name]; len(one.parts) >= len(same.parts) {
+			same.parts, same.rules = slices.Clip(one.parts), one.rules
+		}
 	}
-	return next
+	return fresh
+}
+
+// conditions are those of the kinds.
+func (k *kinds) conditions() (list []condition) {
+	for _, one := range k.list {
+		list = append(list, one.condition)
+	}
+	return list
+}
+
+// sort orders the kinds from the least to the most specific one.
+func (k *kinds) sort(keys []string) {
+	slices.SortFunc(k.list, func(a, b *kind) int {
+		byValue := func(a, b tag) int { return strings.Compare(a.value, b.value) }
+		return cmp.Or(cmp.Compare(a.specificity(keys), b.specificity(keys)), slices.CompareFunc(a.condition, b.condition, byValue))
+	})
 }
 
 // admit returns the parts with which each author keeps the bound, and the others.
@@ -108,30 +157,25 @@ func admit(parts []meshpolicy.Part, most bound) (admitted, others []meshpolicy.P
 }
 
 // admitWide leaves out the parts for all services that exceed their bound.
-func (b *builder) admitWide() {
+func (x *policyIndex) admitWide() {
 	var others []meshpolicy.Part
-	b.parts[""], others = admit(b.parts[""], widely)
+	x.parts[""], others = admit(x.parts[""], widely)
 	for _, p := range others {
-		f := finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1, leftOut: true,
-			message: "this has no effect: with the older policies of the same namespace for all Services it tells apart " + widely.String()}
-		b.mesh.reports = append(b.mesh.reports, f.at(p.Policy))
+		x.leftOut = append(x.leftOut, reportOnLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart "+widely.String()))
 	}
 }
 
-// admitAt returns the parts for one service that count there, and those beyond the bound. wide are those for all services.
-func (b *builder) admitAt(wide, parts []meshpolicy.Part) (admitted, others []meshpolicy.Part) {
-	all := slices.Concat(wide, parts)
-	if !b.in.Separate || isFew(parts) {
-		return all, nil
-	}
-	return admit(all, perService)
-}
+// isWide reports whether a part is for all services.
+func isWide(p meshpolicy.Part) bool { return p.Policy.To[p.To].TargetRef.Name == "" }
 
-// isFew reports whether so few parts, beside those for all services, cannot exceed the bound: the most frequent case.
+// isFew reports whether so few parts for one service, beside those for all services, cannot exceed the bound: the most frequent case.
 func isFew(parts []meshpolicy.Part) bool {
 	most, rules := 1, 0
 	conditions := make(map[string]bool)
 	for _, p := range parts {
+		if isWide(p) {
+			continue
+		}
 		rules += len(p.Rules())
 		if key := p.Policy.TargetKey(); len(conditionOf(p.Policy.TargetRef)) > 0 && !conditions[key] {
 			conditions[key] = true

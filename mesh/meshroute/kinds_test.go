@@ -78,13 +78,17 @@ func TestKinds_Count(t *testing.T) {
 			for _, p := range parts {
 				if p.Policy.TargetRef.Selects(c) {
 					n += len(p.Rules())
-					for key, value := range conditionOf(p.Policy.TargetRef) {
+					for key, value := range conditionOf(p.Policy.TargetRef).tags() {
 						tags[key] = value
 					}
 				}
 			}
 			rules[meshpolicy.FormatTags(tags)] = n
 		}
-		policytest.Equal(t, "rules by kinds", rules, k.rules)
+		got := make(map[string]int)
+		for _, one := range k.list {
+			got[one.String()] = one.rules
+		}
+		policytest.Equal(t, "rules by kinds", rules, got)
 	}
 }

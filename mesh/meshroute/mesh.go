@@ -13,126 +13,111 @@ import (
 // Mesh is everything that a control plane serves, for all clients. It is immutable;
 // any number of goroutines may use one.
 type Mesh struct {
-	in Input
-	// since is the generation of the mesh from which this one differs in the resources of the services differ alone; nil: no
-	// such mesh is known.
-	generation, since *generation
-	differ            []string
-
+	in       Input
 	naming   naming
 	places   places
-	services map[string]*Service
-	// resources are the resources of services that do not depend on routes.
-	resources map[string]*serviceResources
+	policies *policyIndex
+	names    *nameIndex
+	// destinations are what the names lead to; nil is nothing: what has a name is left out then.
+	destinations []*destination
 	// shared are the resources that no service has for itself: the Listeners of servers, and what is in
 	// place of missing services.
 	shared map[resourceKey]*Resource
-	// destinations has each service, and each missing service that a policy has rules for.
-	destinations map[string]*destination
-	// names are the sorted names of the destinations.
-	names []string
 	// keys are the tags that select variants, in order.
-	keys    []string
-	reports []Report
-	// serviceReports are the reports on single services, by name of the service.
-	serviceReports map[string][]Report
+	keys []string
+	// leftOut are reports on services that do not count.
+	leftOut []Report
+}
+
+// nothing is the mesh before the first one.
+var nothing = &Mesh{policies: new(policyIndex), names: new(nameIndex), shared: map[resourceKey]*Resource{}}
+
+// destination returns what a name leads to, nil if that is nothing.
+func (m *Mesh) destination(name string) *destination {
+	i, ok := m.names.at[name]
+	if !ok {
+		return nil
+	}
+	return m.destinations[i]
+}
+
+// service returns the resources that a service has for itself, nil for a missing service.
+func (m *Mesh) service(name string) *serviceResources {
+	return m.destination(name).resourcesOfService()
 }
 
 // Resources returns all resources in a stable order.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
-	for _, name := range m.names {
-		all = append(all, m.resourcesOf(name)...)
+	for _, name := range slices.Sorted(maps.Keys(m.names.at)) {
+		all = append(all, m.destination(name).resources()...)
 	}
-	return appendInOrder(all, m.shared)
-}
-
-// resourcesOf returns the resources of one destination.
-func (m *Mesh) resourcesOf(name string) []*Resource {
-	d := m.destinations[name]
-	if d == nil {
-		return nil
-	}
-	list := slices.Concat(d.routes(), d.dead)
-	if d.missing != nil {
-		return append([]*Resource{d.missing}, list...)
-	}
-	return slices.Concat(m.resources[name].list, list)
+	return append(all, inOrder(m.shared)...)
 }
 
 // Changes returns what was added or changed since an earlier Mesh that m was built from, and what was
-// removed. since may be nil. A name can be in both, with different variants. The cost grows with the
-// services that differ.
+// removed. since may be nil. A name can be in both, with different variants. Resources of services and policies that are the same
+// pointers are not compared.
 func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
-		return m.Resources(), nil
+		since = nothing
 	}
-	changed, removed = m.sharedChanges(since)
-	// A Mesh that Build did not make has no generation.
-	next := m.since != nil && m.since == since.generation
-	names := m.names
-	if next {
-		names = m.differ
-	}
-	for _, name := range names {
-		if m.same(since, name) {
-			continue
+	before, now := make(map[resourceKey]*Resource), make(map[resourceKey]*Resource)
+	compare := func(old, list []*Resource) {
+		for _, r := range old {
+			before[r.key()] = r
 		}
-		old := make(map[resourceKey]*Resource)
-		for _, r := range since.resourcesOf(name) {
-			old[r.key()] = r
-		}
-		for _, r := range m.resourcesOf(name) {
-			if old[r.key()] != r {
-				changed = append(changed, r)
-			}
-			delete(old, r.key())
-		}
-		removed = appendInOrder(removed, old)
-	}
-	if !next {
-		for _, name := range since.names {
-			if m.destinations[name] == nil {
-				removed = append(removed, since.resourcesOf(name)...)
+		for _, r := range list {
+			if k := r.key(); before[k] == r {
+				delete(before, k)
+			} else {
+				now[k] = r
 			}
 		}
 	}
-	return changed, withoutReplaced(removed, changed)
-}
-
-// withoutReplaced leaves out what a changed resource replaces: that of a service replaces the error in its
-// place, and the other way round.
-func withoutReplaced(removed, changed []*Resource) []*Resource {
-	if len(removed) == 0 {
-		return removed
+	compare(slices.Collect(maps.Values(since.shared)), slices.Collect(maps.Values(m.shared)))
+	for i, d := range m.destinations {
+		var old *destination
+		if m.names == since.names {
+			old = since.destinations[i]
+		} else {
+			old = since.destination(m.names.list[i])
+		}
+		if d != old {
+			compare(old.resources(), d.resources())
+		}
 	}
-	replaced := make(map[resourceKey]bool, len(changed))
-	for _, r := range changed {
-		replaced[r.key()] = true
+	if m.names != since.names {
+		for _, d := range since.destinations {
+			if d != nil && m.destination(d.service) == nil {
+				compare(d.resources(), nil)
+			}
+		}
 	}
-	return slices.DeleteFunc(removed, func(r *Resource) bool { return replaced[r.key()] })
+	for k, r := range now {
+		if old := before[k]; old == nil || !old.Equal(r) {
+			changed = append(changed, r)
+		}
+		delete(before, k)
+	}
+	return changed, inOrder(before)
 }
 
-// same reports whether a destination is unchanged.
-func (m *Mesh) same(since *Mesh, name string) bool {
-	return m.destinations[name].sameAs(since.destinations[name]) && m.resources[name] == since.resources[name]
-}
-
-func appendInOrder[K comparable](list []*Resource, set map[K]*Resource) []*Resource {
-	return append(list, slices.SortedFunc(maps.Values(set), func(a, b *Resource) int {
+func inOrder(set map[resourceKey]*Resource) []*Resource {
+	return slices.SortedFunc(maps.Values(set), func(a, b *Resource) int {
 		return strings.Compare(a.TypeURL+"\x00"+a.Name+"\x00"+a.Parameters.Key(), b.TypeURL+"\x00"+b.Name+"\x00"+b.Parameters.Key())
-	})...)
+	})
 }
 
 // Routes returns a client's RouteConfiguration for a service, or the error in its place: the variant
 // that its constraints choose, or one with the same content. It is for clients without dynamic
 // parameters. It is nil for a name that is neither a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
-	d := m.destinations[service]
+	d := m.destination(service)
 	if d == nil {
 		return nil
 	}
-	return d.placed.of(d.variants.of(c))
+	return d.variants.of(c)
 }
 
 // ConstraintsFor returns the constraints with which a client must subscribe to get its variants from a
@@ -180,7 +165,7 @@ func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 // Merged returns the rules for the requests of a client to a service, with their policies. ok is false
 // for a name that is neither a service nor in any policy.
 func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
-	d := m.destinations[service]
+	d := m.destination(service)
 	if d == nil {
 		return Merged{}, false
 	}
@@ -197,6 +182,3 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 func (m *Mesh) ListenerName(service string) string {
 	return m.naming.resource(ListenerType, service)
 }
-
-// Reports returns the reports for the authors of policies and services, ordered by file and line.
-func (m *Mesh) Reports() []Report { return slices.Clone(m.reports) }

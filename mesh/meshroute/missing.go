@@ -2,7 +2,6 @@ package meshroute
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,29 +24,30 @@ func missingID(subset string) string { return subset + ";no-such-service" }
 
 // compileMissing adds the resources of missing backends.
 func (b *builder) compileMissing() {
+	n := b.mesh.naming
+	add := func(r *Resource) { b.mesh.shared[r.key()] = r }
 	for id, policies := range b.missingBackends() {
-		n := b.mesh.naming
 		cluster := n.cluster(meshpolicy.Subset{ID: missingID(id)})
 		assignment := cluster.GetEdsClusterConfig().GetServiceName()
 		service, _, _ := strings.Cut(id, ";")
-		b.addShared(&Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: status.Newf(codes.NotFound,
+		add(&Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: status.Newf(codes.NotFound,
 			"the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies))})
-		b.addShared(&Resource{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster})
-		b.addShared(&Resource{TypeURL: EndpointsType, Name: assignment, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: assignment}})
+		add(&Resource{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster})
+		add(&Resource{TypeURL: EndpointsType, Name: assignment, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: assignment}})
 	}
 }
 
 // missingBackends returns the policies that send requests to each missing subset, by its id.
 func (b *builder) missingBackends() map[string][]string {
 	missing := make(map[string][]string)
-	for _, p := range b.in.Policies {
+	for _, p := range b.mesh.policies.counting {
 		for i := range p.To {
-			if !slices.ContainsFunc(p.To[i].Services(), b.unknown) {
+			if !slices.ContainsFunc(p.To[i].Services(), func(name string) bool { return !b.known(name) }) {
 				continue
 			}
 			for _, r := range p.To[i].Rules {
 				for _, ref := range r.BackendRefs {
-					if id := ref.Subset().ID; b.unknown(ref.Name) && !slices.Contains(missing[id], p.Name) {
+					if id := ref.Subset().ID; !b.known(ref.Name) && !slices.Contains(missing[id], p.Name) {
 						missing[id] = append(missing[id], p.Name)
 					}
 				}
@@ -70,34 +70,10 @@ func namesOf(policies []string) string {
 	return text
 }
 
-func (b *builder) unknown(service string) bool { return !b.known(service) }
-
-// addShared adds a resource that belongs to no service, or that of the previous mesh if it is equal.
-func (b *builder) addShared(r *Resource) {
-	k := r.key()
-	if b.previous != nil {
-		if old := b.previous.shared[k]; old != nil && old.equal(r) {
-			r = old
-		}
-	}
-	b.mesh.shared[k] = r
-}
-
-func (r *Resource) equal(o *Resource) bool {
+// Equal reports whether two resources of one name have equal contents, or errors.
+func (r *Resource) Equal(o *Resource) bool {
 	if r.Err != nil || o.Err != nil {
 		return r.Err != nil && o.Err != nil && proto.Equal(r.Err.Proto(), o.Err.Proto())
 	}
 	return r.Message == o.Message || proto.Equal(r.Message, o.Message)
-}
-
-// sharedChanges returns the shared resources that differ from those of an earlier Mesh.
-func (m *Mesh) sharedChanges(since *Mesh) (changed, removed []*Resource) {
-	added, removedByKey := make(map[resourceKey]*Resource), maps.Clone(since.shared)
-	for k, r := range m.shared {
-		if since.shared[k] != r {
-			added[k] = r
-		}
-		delete(removedByKey, k)
-	}
-	return appendInOrder(nil, added), appendInOrder(nil, removedByKey)
 }

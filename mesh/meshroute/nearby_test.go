@@ -51,30 +51,6 @@ func nearby() *Service {
 	return &Service{Name: "a:80", Endpoints: []Endpoint{in("10.0.0.1", "x", "node-1"), in("10.0.0.2", "x"), in("10.0.0.3", "y", "node-3")}}
 }
 
-// A locality has the weight of its endpoints that get RPCs, if it is given none: endpoints of a rollout that are not
-// ready yet draw no RPCs to those beside them.
-func TestBuild_WeightOfALocality(t *testing.T) {
-	t.Parallel()
-	in := func(host, zone string, weight uint32, h corepb.HealthStatus) Endpoint {
-		return Endpoint{Address: host + ":80", Locality: Locality{Zone: zone}, Weight: weight, Health: h}
-	}
-	s := &Service{Name: "a", LocalityWeights: map[Locality]uint32{{Zone: "given"}: 5}, Endpoints: []Endpoint{
-		in("10.0.0.1", "z1", 1, 0), in("10.0.0.2", "z1", 1, corepb.HealthStatus_UNHEALTHY),
-		in("10.0.0.3", "z1", 3, corepb.HealthStatus_DRAINING), in("10.0.0.4", "z1", 1, corepb.HealthStatus_TIMEOUT),
-		in("10.0.0.5", "z2", 1, corepb.HealthStatus_HEALTHY), in("10.0.0.6", "z2", 2, corepb.HealthStatus_HEALTHY),
-		in("10.0.0.7", "none", 4, corepb.HealthStatus_DRAINING), in("10.0.0.8", "given", 1, corepb.HealthStatus_UNHEALTHY),
-	}}
-	got := map[string]uint32{}
-	for _, r := range accepted(t, Input{Services: []*Service{s}}, nil).Resources() {
-		if a, ok := r.Message.(*endpointpb.ClusterLoadAssignment); ok {
-			for _, l := range a.GetEndpoints() {
-				got[l.GetLocality().GetZone()] = l.GetLoadBalancingWeight().GetValue()
-			}
-		}
-	}
-	policytest.Equal(t, "weights", map[string]uint32{"z1": 1, "z2": 3, "none": 1, "given": 5}, got)
-}
-
 func TestBuild_EndpointsByPlace(t *testing.T) {
 	t.Parallel()
 	m := accepted(t, Input{Services: []*Service{nearby()}}, nil)

@@ -3,6 +3,7 @@ package meshroute
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -72,70 +73,26 @@ func (p places) endpoint(e *Endpoint) *corepb.Metadata {
 	return provenance.Metadata(map[string]string{provenance.Endpoint: p.of(e.Source)})
 }
 
-// placedRoutes are the variants of a RouteConfiguration, or the errors in their place, with the places of
-// their parts.
-type placedRoutes struct {
-	list []*Resource
-	// from has the resources in list by those without places.
-	from map[*Resource]*Resource
-}
-
-// of returns the resource with places for one without.
-func (p *placedRoutes) of(r *Resource) *Resource {
-	if p == nil {
-		return r
-	}
-	return p.from[r]
-}
-
-// place adds the places to the routes to a service, or reuses those of the previous mesh. Other resources
-// than these do not name policies, and routes name nothing else: they do not change when the service
-// moves in its file.
-func (b *builder) place(d *destination, name string) *destination {
-	if b.mesh.places.dir == "" || len(d.parts) == 0 {
-		return d
-	}
-	if b.previous != nil {
-		old := b.previous.destinations[name]
-		if old != nil && old.compiled == d.compiled && old.placed != nil && samePlaces(old.parts, d.parts) {
-			d.placed = old.placed
-			return d
-		}
-	}
-	d.placed = &placedRoutes{from: make(map[*Resource]*Resource, len(d.variants.list))}
-	w := newPlaceWriter(b.mesh.places, d.parts)
-	for i, r := range d.variants.list {
-		placed := r
-		if r.Err == nil {
-			copied := *r
-			copied.Message = w.configuration(d.variants.all[i])
-			placed = &copied
-		}
-		d.placed.list = append(d.placed.list, placed)
-		d.placed.from[r] = placed
-	}
-	return d
-}
-
 // placeWriter writes the places into the routes to one service.
 type placeWriter struct {
-	places places
-	// parts are those of policies, and holding their indexes by the tags of their clients.
-	parts   []meshpolicy.Part
-	holding tagIndex[int]
+	places
 	// made has the metadata of routes, which equal ones share.
 	made map[string]*corepb.Metadata
 }
 
-// configuration returns the routes of a variant with their places.
-func (w *placeWriter) configuration(v *variant) *routepb.RouteConfiguration {
-	plain := v.outcome.routes
+// configuration returns the routes of a variant with the places of what they are made of, for each kind of clients that get it, the
+// most specific one last. Other resources than these do not name policies, and routes name nothing else: they do not change when the
+// service moves in its file.
+func (w *placeWriter) configuration(plain *routepb.RouteConfiguration, kinds [][]meshpolicy.Route) *routepb.RouteConfiguration {
 	host := shallowCopy(plain.GetVirtualHosts()[0])
 	host.Routes = nil
-	parts := w.decidingFor(v.kinds)
 	for i, route := range plain.GetVirtualHosts()[0].GetRoutes() {
+		var o origins
+		for _, made := range slices.Backward(kinds) {
+			o.add(made[i])
+		}
 		placed := shallowCopy(route)
-		placed.Metadata = w.metadata(parts.of(v.outcome.rules[i]))
+		placed.Metadata = w.metadata(&o)
 		host.Routes = append(host.Routes, placed)
 	}
 	config := shallowCopy(plain)
@@ -143,8 +100,37 @@ func (w *placeWriter) configuration(v *variant) *routepb.RouteConfiguration {
 	return config
 }
 
+// origins are the places of the rules that decide the parts of a route. Clients with one variant may be selected by different
+// policies with the same result: then each decides for some of them, and all of them are named.
+type origins struct {
+	matches []Source
+	fields  [meshpolicy.NumFields][]Source
+}
+
+// add adds the places of what a route is made of.
+func (o *origins) add(r meshpolicy.Route) {
+	if r.Rule == nil {
+		return
+	}
+	for _, from := range r.Rule.MatchesFrom {
+		o.matches = addSource(o.matches, from.MatchSource(r.Index))
+	}
+	for f, from := range r.Rule.From {
+		if from.Policy != nil {
+			o.fields[f] = addSource(o.fields[f], from.FieldSource(meshpolicy.Field(f)))
+		}
+	}
+}
+
+func addSource(list []Source, s Source) []Source {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
 // metadata returns the metadata of a route, nil for one that no policy has.
-func (w *placeWriter) metadata(o origins) *corepb.Metadata {
+func (w *placeWriter) metadata(o *origins) *corepb.Metadata {
 	parts := map[string]string{provenance.Matches: w.join(o.matches)}
 	key := parts[provenance.Matches]
 	for f, name := range meshpolicy.FieldNames {
@@ -162,10 +148,10 @@ func (w *placeWriter) metadata(o origins) *corepb.Metadata {
 // maxPlaces bounds the places of one part.
 const maxPlaces = 16
 
-func (w *placeWriter) join(list []Source) string {
+func (p places) join(list []Source) string {
 	var texts []string
 	for _, s := range list[:min(len(list), maxPlaces)] {
-		if text := w.places.of(s); text != "" {
+		if text := p.of(s); text != "" {
 			texts = append(texts, text)
 		}
 	}

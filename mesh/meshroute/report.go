@@ -52,33 +52,27 @@ func (r Report) String() string {
 	return text + r.Message
 }
 
-// finding is a report on a rule without its line, so that equal policies at different lines have equal
-// findings.
-type finding struct {
-	severity Severity
-	clients  string
-	policy   string
-	// rule is -1 for the destination as a whole.
-	to, rule int
-	// field is the path below the rule.
-	field, message string
-	leftOut        bool
-	// missing is the service that the mesh lacks, if that is what is found.
-	missing string
+// reportOn returns a report on the destination of a part.
+func reportOn(p meshpolicy.Part, s Severity, message string) Report {
+	return Report{Severity: s, Policy: p.Policy.Name, Source: p.Policy.Source, Path: p.Policy.Path(p.To, -1), Message: message}
 }
 
-// at returns the report on a policy.
-func (f *finding) at(p *Policy) Report {
-	if f.rule < 0 {
-		return Report{f.severity, f.clients, p.Name, p.Source, p.Path(f.to, -1), f.message, f.leftOut}
-	}
-	path, origin := p.Path(f.to, f.rule), meshpolicy.Origin{Policy: p, To: f.to, Rule: f.rule}
-	if f.field != "" {
-		path += "." + f.field
+// reportOnLeftOut returns a report on the destination of a part that counts for nothing there.
+func reportOnLeftOut(p meshpolicy.Part, message string) Report {
+	r := reportOn(p, Error, message)
+	r.LeftOut = true
+	return r
+}
+
+// reportOnRule returns a report on a rule of a part. field is the path below it, or empty.
+func reportOnRule(p meshpolicy.Part, rule int, field string, s Severity, message string) Report {
+	path, origin := p.Policy.Path(p.To, rule), meshpolicy.Origin{Policy: p.Policy, To: p.To, Rule: rule}
+	if field != "" {
+		path += "." + field
 	}
 	source := origin.Source()
-	if strings.HasPrefix(f.field, "backendRefs") {
+	if strings.HasPrefix(field, "backendRefs") {
 		source = origin.FieldSource(meshpolicy.FieldBackendRefs)
 	}
-	return Report{Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: source, Path: path, Message: f.message}
+	return Report{Severity: s, Policy: p.Policy.Name, Source: source, Path: path, Message: message}
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Resource is one xDS resource, one variant of it, or the error in its place. It is immutable, and
-// the same pointer in all builds in which it is unchanged.
+// Resource is one xDS resource, one variant of it, or the error in its place. It is immutable.
 type Resource struct {
 	// TypeURL and Name are what clients subscribe to.
 	TypeURL, Name string

@@ -29,18 +29,10 @@ type routeTable struct {
 	grpc bool
 }
 
-// ruleRef is the rule of a route.
-type ruleRef struct {
-	// matches is the key of the rule's matches, "" if there is no rule, and match the index of the
-	// route's among them.
-	matches string
-	match   int
-}
-
-// configuration returns the routes and their rules.
-func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, [][]ruleRef) {
+// configuration returns the routes, and what each is made of.
+func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, []meshpolicy.Route) {
 	host := &routepb.VirtualHost{Name: t.service, Domains: []string{"*"}}
-	var rules [][]ruleRef
+	var made []meshpolicy.Route
 	for _, r := range m.Routes() {
 		possible := true
 		if t.grpc {
@@ -49,21 +41,17 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, [][]ru
 		if !possible || r.Unreachable {
 			continue
 		}
-		ref := []ruleRef{{match: r.Index}}
-		if r.Rule != nil {
-			ref[0].matches = r.Rule.MatchesKey()
-		}
 		for _, route := range t.routes(r) {
 			if r.Rule == nil && m.Complete {
 				route.Action = refused(t.service)
 			}
-			host.Routes, rules = append(host.Routes, route), append(rules, ref)
+			host.Routes, made = append(host.Routes, route), append(made, r)
 		}
 	}
 	return &routepb.RouteConfiguration{
 		Name:         t.naming.resource(RouteConfigurationType, t.service),
 		VirtualHosts: []*routepb.VirtualHost{host},
-	}, rules
+	}, made
 }
 
 // span is the part of a path that a route matches, which decides how the path is rewritten.

@@ -2,7 +2,6 @@ package meshroute
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -85,20 +84,20 @@ func (e *Endpoint) address() *corepb.Address {
 // compileServers collects the Listeners of all services. A server may be an endpoint of several, if
 // these agree on its security.
 func (b *builder) compileServers() {
-	m := b.mesh
-	owners := make(map[string]*Service)
-	for _, name := range slices.Sorted(maps.Keys(m.services)) {
-		s := m.services[name]
-		for _, of := range m.resources[name].servers {
-			l := of.listener
-			if first := m.shared[l.key()]; first == nil {
-				b.addShared(l)
-				owners[l.Name] = s
-			} else if !proto.Equal(first.Message, l.Message) {
-				b.leaveOut("", document.Fault{
-					File: s.Source.File, Line: s.Source.Line, Other: owners[l.Name].Source.File, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
+	owners := make(map[resourceKey]*Service)
+	secured := slices.DeleteFunc(slices.Clone(b.own), func(r *serviceResources) bool { return r == nil || len(r.servers) == 0 })
+	slices.SortFunc(secured, func(a, o *serviceResources) int { return strings.Compare(a.service.Name, o.service.Name) })
+	for _, r := range secured {
+		s := r.service
+		for _, of := range r.servers {
+			k := of.listener.key()
+			if first := b.mesh.shared[k]; first == nil {
+				b.mesh.shared[k], owners[k] = of.listener, s
+			} else if !proto.Equal(first.Message, of.listener.Message) {
+				b.leaveOut(&b.mesh.leftOut, "", document.Fault{
+					File: s.Source.File, Line: s.Source.Line, Other: owners[k].Source.File, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
 					Problem: fmt.Sprintf("service %s: the server at %s has another tls by service %s (%s)",
-						s.Name, s.Endpoints[of.endpoint].Address, owners[l.Name].Name, owners[l.Name].Source),
+						s.Name, s.Endpoints[of.endpoint].Address, owners[k].Name, owners[k].Source),
 					Suggestion: "make mode and providers equal",
 				})
 			}

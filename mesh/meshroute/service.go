@@ -1,15 +1,10 @@
 package meshroute
 
 import (
-	"maps"
-	"reflect"
-	"slices"
-
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
 )
 
 // Service is a service of the mesh, which clients dial by its name. It must not be changed after
@@ -81,19 +76,6 @@ type Endpoint struct {
 // Locality is the locality of an endpoint. The zero value is a locality too.
 type Locality struct {
 	Region, Zone, SubZone string
-}
-
-// equal reports whether two services of one name have equal resources, but for the settings of routes, for
-// certain: an endpoint that has moved in its file counts as another one.
-func (s *Service) equal(o *Service) bool {
-	return s == o || s.Source == o.Source && s.FiltersSource == o.FiltersSource && s.TLS.equal(o.TLS) &&
-		reflect.DeepEqual(s.Endpoints, o.Endpoints) && maps.Equal(s.LocalityWeights, o.LocalityWeights) &&
-		equalMessages(s.Filters, o.Filters) && proto.Equal(s.Cluster, o.Cluster) &&
-		slices.Equal(s.Aliases, o.Aliases) && s.ExternalName == o.ExternalName
-}
-
-func equalMessages[M proto.Message](a, b []M) bool {
-	return slices.EqualFunc(a, b, func(a, b M) bool { return proto.Equal(a, b) })
 }
 
 // has reports whether an endpoint is in the subset with the tags.

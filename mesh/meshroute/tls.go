@@ -49,14 +49,6 @@ const maxSNI = 255
 // isOff reports whether there is no TLS. t may be nil.
 func (t *TLS) isOff() bool { return t == nil || t.Mode == TLSOff }
 
-func (t *TLS) equal(o *TLS) bool {
-	if t == nil || o == nil {
-		return t == o
-	}
-	return t.Mode == o.Mode && t.Identity == o.Identity && t.Roots == o.Roots && t.SNI == o.SNI && t.Source == o.Source &&
-		equalMessages(t.SANs, o.SANs)
-}
-
 // check returns the faults by the field's name in a document.
 func (t *TLS) check(fault func(path, problem string, args ...any)) {
 	if t.isOff() {

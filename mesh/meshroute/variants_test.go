@@ -65,11 +65,11 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 
 // bruteForce merges the policies that select a client for it alone, and returns what it gets.
 func bruteForce(in Input, c Client, name string) string {
-	compiler := compiler{service: name, known: func(n string) bool {
+	known := func(n string) bool {
 		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
-	}}
+	}
 	merged := policytest.Merge(in.Policies, c, name)
-	routes, _ := routeTable{naming{in.Authority}, name, compiler.known, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	routes, _ := routeTable{naming{in.Authority}, name, known, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
 	return describe(&Resource{Message: routes})
 }
 
@@ -126,7 +126,7 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 			first[rest.String()] = got
 		}
 	}
-	got := slices.Sorted(slices.Values(m.destinations[name].variants.keys))
+	got := slices.Sorted(slices.Values(m.destination(name).variants.keys))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
 		t.Fatalf("tags that make a difference (-want +got):\n%s", diff)
 	}

@@ -2,90 +2,16 @@ package relay_test
 
 import (
 	"testing"
-	"time"
 
-	"google.golang.org/grpc/codes"
-
-	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/relay"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
-
-const routesType = typeurl.RouteConfiguration
-
-// While the control plane is away, clients get their routes, and beside these the error that says so, new clients too; when it is back they
-// get the routes again. They get nothing beside other types.
-func TestClientsHearThatTheControlPlaneIsAway(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, features ...string) {
-		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
-		r.up.Set(t, xdsmsg.RouteConfig("routes", "*"), xdsmsg.EDSCluster("c", ""))
-		alone := func(d *deltaStream) {
-			t.Helper()
-			if detail := wantError(d, "routes", codes.Unavailable); !dialect.SaysUnreachable(detail) {
-				t.Errorf("got the error %v, want that the control plane is unreachable", detail)
-			}
-		}
-		early, cluster, s := r.delta(), r.subscriber("c", "c"), r.sotw()
-		subscribe(early, node("a"), routesType, "routes")
-		first := wantOnly(early, "routes")
-		s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: routesType, ResourceNames: []string{"routes"}})
-		response := s.receive()
-		acknowledge := func() {
-			s.send(&discoverypb.DiscoveryRequest{TypeUrl: routesType, ResourceNames: []string{"routes"}, VersionInfo: response.GetVersionInfo(), ResponseNonce: response.GetNonce()})
-		}
-		acknowledge()
-		r.up.Stop()
-		alone(early)
-		response = s.receive()
-		if errs := response.GetResourceErrors(); len(response.GetResources()) > 0 || len(errs) != 1 || !dialect.SaysUnreachable(errs[0].GetErrorDetail()) {
-			t.Errorf("over SotW got %v, want an error alone", response)
-		}
-		acknowledge()
-		late := r.delta()
-		subscribe(late, node("b"), routesType, "routes")
-		if got := wantOnly(late, "routes"); got.GetVersion() != first.GetVersion() {
-			t.Errorf("a new client gets version %q, want %q", got.GetVersion(), first.GetVersion())
-		}
-		alone(late)
-		xdstest.NoError(t, r.up.Restart())
-		for _, d := range []*deltaStream{early, late} {
-			if got := wantOnly(d, "routes"); got.GetVersion() != first.GetVersion() {
-				t.Errorf("got version %q again, want %q", got.GetVersion(), first.GetVersion())
-			}
-		}
-		if got := s.receive(); len(got.GetResources()) != 1 || len(got.GetResourceErrors()) > 0 {
-			t.Errorf("over SotW got %v, want the routes again", got)
-		}
-		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
-		wantOnly(cluster, "c")
-	})
-}
-
-// That the control plane is away for a short time is told to nobody.
-func TestAShortAbsenceIsNotTold(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, features ...string) {
-		r := newRig(t, func(o *relay.Options) { o.AwayDelay = time.Hour }, features...)
-		r.up.Set(t, xdsmsg.RouteConfig("routes", "*"))
-		d := r.delta()
-		subscribe(d, node("a"), routesType, "routes")
-		wantOnly(d, "routes")
-		r.up.Stop()
-		r.awaitUnreachable()
-		xdstest.NoError(t, r.up.Restart())
-		r.up.Set(t, xdsmsg.RouteConfig("routes", "changed"))
-		wantOnly(d, "routes")
-	})
-}
 
 // A client that is served from the cache alone says that its relay does not reach the control plane, and not so any more when that is over;
 // behind two relays, too.

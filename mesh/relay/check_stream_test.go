@@ -44,13 +44,18 @@ type lane struct {
 	mu      sync.Mutex
 	sent    [][]byte
 	arrived chan []byte
+	// open has messages arrive at once.
+	open bool
 }
 
 // open has the server serve a stream.
 func (s services) open(ctx context.Context, method string) *link {
 	l := &link{client: ctx, over: make(chan struct{})}
 	l.up.arrived, l.down.arrived = make(chan []byte, 100), make(chan []byte, 100)
-	l.ctx, l.end = context.WithCancel(peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}))
+	if _, known := peer.FromContext(ctx); !known {
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
+	}
+	l.ctx, l.end = context.WithCancel(ctx)
 	go func() { l.finish(s[method](&serverEnd{link: l})) }()
 	return l
 }
@@ -76,6 +81,10 @@ func (l *link) isOpen() bool { return l != nil && l.ctx.Err() == nil }
 func (l *lane) send(data mem.BufferSlice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.open {
+		l.arrived <- data.Materialize()
+		return
+	}
 	l.sent = append(l.sent, data.Materialize())
 }
 

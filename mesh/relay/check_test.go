@@ -75,8 +75,15 @@ func checkScopes() []checkScope {
 	}
 }
 
-// TestCheck follows every path of events of a client behind a relay behind a server, within a scope, and checks each
-// state; see docs/internals/architecture.md.
+// TestCheck follows every path of events of a client behind a relay behind a server, within a scope, and checks each state:
+//
+//   - what the client is told is what the server had, in that order, from what the relay knew when the client subscribed;
+//   - once no message is under way, the client has what the server has, and still has it two minutes later;
+//   - two minutes after the client has unsubscribed, the relay is not subscribed to anything.
+//
+// Assumed: a server without errors for absence says over SotW only by omission that there is no resource; during a silence of more than
+// 15 s, or of more than AwayDelay without the server, a client that was not answered may hear of absence, or UNAVAILABLE. The model has one
+// client, one type, no limits, and nothing that is not shared.
 func TestCheck(t *testing.T) {
 	for _, way := range checkWays(t) {
 		if !explore.Selected(way.name) {

@@ -8,77 +8,62 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// collection has the members of a collection that is subscribed to upstream. It implements
-// xdsclient.CollectionWatcher. Guarded by group.mu.
-type collection struct {
-	sub *subscription
-	// members are the members that upstream has.
-	members map[memberKey]struct{}
-	// complete is set when upstream has answered for the collection as a whole.
-	complete bool
-}
-
-func newCollection(s *subscription) *collection {
-	return &collection{sub: s, members: make(map[memberKey]struct{})}
-}
+// collection is the subscription to a collection as its xdsclient.CollectionWatcher.
+type collection struct{ *subscription }
 
 // memberKey identifies a resource in the store of a group.
 type memberKey struct{ typeURL, name, parameters string }
 
-// member is a resource in the store, which may be in several collections.
+// member is a resource in the store, which may be in several collections, or one that is to be removed from it. Guarded by group.mu.
 type member struct {
 	xdsclient.Member
-	raw *resource
+	group *group
+	key   memberKey
+	held
 	// denial is the error in place of the resource, or nil.
 	denial *status.Status
 	// users counts the collections.
 	users int
-	dirty bool
-	// renewed is set if upstream has extended the TTL, and changed nothing else.
-	renewed bool
-	expiry  expiry
 }
 
-// members are the resources in the store of a group, and the resources that are to be removed from it.
-type members map[memberKey]*member
-
 // MemberChanged implements xdsclient.CollectionWatcher.
-func (c *collection) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	c.sub.noted(done, func() {
+func (c collection) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
+	c.noted(done, func() {
 		raw, _ := value.(*resource)
-		c.change(m, raw, asError(err))
+		c.changeMember(m, raw, asError(err))
 	})
 }
 
 // AmbientError implements xdsclient.CollectionWatcher. An error for a member in use replaces it, as
 // it would at the control plane: clients decide themselves what becomes of it (gRFC A88).
-func (c *collection) AmbientError(m xdsclient.Member, err error, done func()) {
-	c.sub.noted(done, func() {
+func (c collection) AmbientError(m xdsclient.Member, err error, done func()) {
+	c.noted(done, func() {
 		e := asError(err)
 		if m.Name == "" {
-			c.sub.err = e
+			c.err = e
 		} else if _, sent := e.Status(); sent || e.Kind == xdsclient.KindDoesNotExist {
-			c.change(m, nil, e)
+			c.changeMember(m, nil, e)
 		}
-		c.sub.group.noteReach(c.sub, e)
+		c.noteReach(e)
 	})
 }
 
 // CollectionChanged implements xdsclient.CollectionWatcher.
-func (c *collection) CollectionChanged(err error, done func()) {
-	c.sub.noted(done, func() {
-		c.sub.err = asError(err)
+func (c collection) CollectionChanged(err error, done func()) {
+	c.noted(done, func() {
+		c.err = asError(err)
 		c.complete = err == nil
 		if err != nil { // earlier reports of members are void
 			c.disband()
 		}
-		c.sub.group.noteReach(c.sub, c.sub.err)
+		c.noteReach(c.err)
 	})
 }
 
-// change notes the state of a member: raw, or err.
-func (c *collection) change(m xdsclient.Member, raw *resource, err *xdsclient.Error) {
-	key := memberKey{c.sub.key.typeURL, xdsname.Canonical(m.Name), m.Parameters.Key()}
+// changeMember notes the state of a member: raw, or err.
+func (s *subscription) changeMember(of xdsclient.Member, raw *resource, err *xdsclient.Error) {
+	g := s.group
+	key := memberKey{s.key.typeURL, xdsname.Canonical(of.Name), of.Parameters.Key()}
 	var denial *status.Status
 	if raw == nil && err != nil {
 		if st, sent := err.Status(); sent && err.Kind != xdsclient.KindDoesNotExist {
@@ -86,86 +71,66 @@ func (c *collection) change(m xdsclient.Member, raw *resource, err *xdsclient.Er
 		}
 	}
 	if raw != nil && raw.DoNotCache {
-		raw, denial = nil, errNotShared(m.Name)
+		raw, denial = nil, errNotShared(of.Name)
 	}
-	all := c.sub.group.members
 	if raw == nil && denial == nil {
-		c.remove(key)
+		s.removeMember(key)
 		return
 	}
-	e := all[key]
-	if e == nil {
-		e = &member{Member: m}
-		all[key] = e
+	m := g.members[key]
+	if m == nil {
+		m = &member{Member: of, group: g, key: key}
+		g.members[key] = m
 	}
-	if _, in := c.members[key]; !in {
-		c.members[key] = struct{}{}
-		e.users++
+	if _, in := s.members[key]; !in {
+		s.members[key] = struct{}{}
+		m.users++
 	}
-	e.renewed = e.denial == nil && !e.expiry.expired && raw.repeats(e.raw) && raw.TTL > 0
-	e.raw, e.denial, e.dirty = raw, denial, true
-	c.sub.group.stale = true
-	e.expiry.restart(c.sub.group, raw, func() { e.dirty, c.sub.group.stale = true, true })
+	m.hold(g, m, raw, m.denial != nil)
+	m.denial = denial
+	g.changed(m)
 }
 
-// remove removes a member. It stays in the store while another collection has it.
-func (c *collection) remove(key memberKey) {
-	if _, in := c.members[key]; !in {
+// removeMember removes a member. It stays in the store while another collection has it.
+func (s *subscription) removeMember(key memberKey) {
+	if _, in := s.members[key]; !in {
 		return
 	}
-	delete(c.members, key)
-	g := c.sub.group
-	e := g.members[key]
-	if e.users--; e.users == 0 {
-		e.expiry.stop()
-	}
-	e.dirty, g.stale = e.dirty || e.users == 0, true
-}
-
-// disband removes all members. A nil collection has none.
-func (c *collection) disband() {
-	if c == nil {
-		return
-	}
-	for key := range c.members {
-		c.remove(key)
+	delete(s.members, key)
+	m := s.group.members[key]
+	if m.users--; m.users == 0 {
+		stopTimer(&m.ttl)
+		s.group.changed(m)
 	}
 }
 
-// flush returns the changes of the store that make it have the members. The caller holds g.mu.
-func (ms members) flush() (changes []func(*controlplane.Tx)) {
-	for key, e := range ms {
-		if !e.dirty {
-			continue
-		}
-		e.dirty = false
-		if e.users == 0 {
-			delete(ms, key)
-			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
-			continue
-		}
-		if e.expiry.expired {
-			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
-			continue
-		}
-		changes = append(changes, memberChange(key.typeURL, e.Member, e.raw, e.denial))
-		if e.renewed {
-			changes = append(changes, func(tx *controlplane.Tx) { tx.Renew(key.typeURL, e.Name, e.Parameters.Map()) })
-			e.renewed = false
-		}
+// disband removes all members of a collection.
+func (s *subscription) disband() {
+	for key := range s.members {
+		s.removeMember(key)
 	}
-	return changes
 }
 
-// memberChange sets a member in the store.
-func memberChange(typeURL string, m xdsclient.Member, raw *resource, denial *status.Status) func(*controlplane.Tx) {
+// change implements answer.
+func (m *member) change() func(*controlplane.Tx) {
+	typeURL, name, parameters, denial, renewed := m.key.typeURL, m.Name, m.Parameters.Map(), m.denial, m.renewed
+	m.renewed = false
+	if m.users == 0 {
+		delete(m.group.members, m.key)
+	}
+	switch {
+	case m.users == 0, m.expired:
+		return func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters) }
+	case denial != nil:
+		return func(tx *controlplane.Tx) { tx.SetVariantError(typeURL, name, parameters, denial) }
+	}
+	raw := m.raw.as(name)
 	return func(tx *controlplane.Tx) {
-		if denial != nil {
-			tx.SetVariantError(typeURL, m.Name, m.Parameters.Map(), denial)
-			return
-		}
-		if r, err := controlplane.NewResource(raw.as(m.Name)); err == nil {
+		if r, err := controlplane.NewResource(raw); err == nil {
 			tx.SetResource(r)
+		}
+		if renewed {
+			tx.Renew(typeURL, name, parameters)
 		}
 	}
 }

@@ -33,7 +33,7 @@
 // # Rejections
 //
 // A relay decodes no resource, and rejects none but bytes that are no message. The NACKs of its clients are
-// counted ([Stats]), reported to OnNACK of [Options].Server, and not sent to the control plane: a
+// reported to OnNACK of [Options].Server, and not sent to the control plane: a
 // resource that one client cannot use may be fine for others.
 //
 // # When the control plane is away

@@ -34,7 +34,7 @@ func errTooManyNames(err error) error {
 }
 
 func errTooManyTypes() error {
-	return status.Errorf(codes.ResourceExhausted, "the xDS relay forwards at most %d types of resources beside those of xDS for a client", maxTypes)
+	return status.Errorf(codes.ResourceExhausted, "the xDS relay forwards at most %d types of resources on one stream, those of xDS aside", maxTypes)
 }
 
 // errNotShared is in place of a member of a collection that must not be cached. The collection is

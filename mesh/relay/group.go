@@ -7,7 +7,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 )
@@ -19,9 +18,12 @@ type group struct {
 	relay *Relay
 	key   string
 	store *controlplane.Store
-	node  *corepb.Node
 	// shared is the upstream for subscriptions that clients share.
 	shared *upstream
+	// by is the peer that joined first, and has the upstreams of the group.
+	by string
+	// nodeBytes is the size of the node in memory.
+	nodeBytes int64
 
 	// use is guarded by Relay.mu.
 	use
@@ -29,23 +31,20 @@ type group struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
-	// found has subscriptions by the variant that they have, if it is shared.
-	found map[memberKey]*subscription
-	// own has the upstreams that the group does not share.
-	own map[ownKey]*upstream
-	shares
+	// own has the upstreams of single clients, by the ID of their streams.
+	own map[uint64]*upstream
+	limits
 	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
-	members   members
-	// dirty are the subscriptions whose last change is not in the store yet, and done the callbacks
-	// that the client of the management servers waits for until it is.
-	dirty map[*subscription]struct{}
+	members   map[memberKey]*member
+	// dirty is what has changed since it was last brought into the store, and done are the callbacks
+	// that the client of the management servers waits for until that is so.
+	dirty map[answer]struct{}
 	done  []func()
-	// stale is set if the store is behind for members too.
-	stale bool
 	// flushing is set while a goroutine updates the store.
 	flushing bool
-	away     away
+	// away counts the subscriptions whose management servers are unreachable.
+	away int
 }
 
 // use counts the streams of a group. idle runs while there is none, since idleSince.
@@ -53,10 +52,13 @@ type use struct {
 	clients   int
 	idle      *time.Timer
 	idleSince time.Time
-	// by is who joined first, and has the upstreams of the group.
-	by *groupPeer
-	// nodeBytes is the size of the node in memory.
-	nodeBytes int64
+}
+
+// answer is what upstream has answered, for a subscription or about a member of collections.
+type answer interface {
+	// change returns the change of the store by which it has the answer, or nil if there is none. The caller holds group.mu; the
+	// change is made without it.
+	change() func(*controlplane.Tx)
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -67,24 +69,22 @@ type subscriptionKey struct {
 }
 
 func keyOf(d *controlplane.Demand) subscriptionKey {
-	return subscriptionKey{d.TypeURL, xdsname.Canonical(d.Name), d.Constraints.Key(), d.Stream}
+	return subscriptionKey{d.TypeURL, d.Name, d.Constraints.Key(), d.Stream}
 }
 
 // newGroup makes a group for a client of a peer. The caller holds r.mu.
-func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, error) {
+func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, error) {
 	g := &group{
-		relay: r, key: key, node: node, store: controlplane.NewStore(),
-		shares: newShares(r), use: use{by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node)},
+		relay: r, key: key, store: controlplane.NewStore(),
+		limits: newLimits(r), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
 		subs:      make(map[subscriptionKey]*subscription),
-		own:       make(map[ownKey]*upstream),
+		own:       make(map[uint64]*upstream),
 		lingering: make(map[*subscription]struct{}),
-		members:   make(members),
-		found:     make(map[memberKey]*subscription),
-		dirty:     make(map[*subscription]struct{}),
+		members:   make(map[memberKey]*member),
+		dirty:     make(map[answer]struct{}),
 	}
 	var err error
-	if g.shared, err = r.newUpstream(by, node, true); err != nil {
-		r.forgetPeer(by)
+	if g.shared, err = r.newUpstream(by, r.opts.Bootstrap.WithNode(node)); err != nil {
 		return nil, err
 	}
 	g.store.OnDemand("", g.demand)
@@ -119,7 +119,6 @@ func (g *group) end() {
 	ended := g.clients == 0 && r.groups[g.key] == g
 	if ended {
 		delete(r.groups, g.key)
-		delete(r.waiting, g)
 		g.idle.Stop()
 		r.idleNodes -= g.nodeBytes
 		r.running.Add(1)
@@ -136,14 +135,13 @@ func (g *group) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
+	stopTimer(&g.again)
 	for _, s := range g.subs {
 		s.close()
-		g.forgetReach(s)
 	}
-	for _, e := range g.members {
-		e.expiry.stop()
+	for _, m := range g.members {
+		stopTimer(&m.ttl)
 	}
-	g.relay.lingering.Add(-int64(len(g.lingering)))
 	g.relay.closeUpstream(g.by, g.shared)
 	for _, done := range g.done {
 		done()
@@ -155,22 +153,18 @@ func (g *group) close() {
 func (g *group) addTo(s *Stats) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.Lingering += len(g.lingering)
+	s.Refused += len(g.refused)
+	s.Subscriptions += len(g.subs) - len(g.refused)
 	s.Cached += len(g.members)
+	if g.away > 0 {
+		s.Unreachable++
+	}
 	for _, sub := range g.subs {
-		if sub.refused {
-			s.Refused++
-		} else {
-			s.Subscriptions++
-		}
 		if sub.raw != nil {
 			s.Cached++
 		}
-	}
-	if g.away.subs > 0 {
-		s.Unreachable++
-		if s.UnreachableSince.IsZero() || g.away.since.Before(s.UnreachableSince) {
-			s.UnreachableSince = g.away.since
+		if sub.isAway() && (s.UnreachableSince.IsZero() || sub.awaySince.Before(s.UnreachableSince)) {
+			s.UnreachableSince = sub.awaySince
 		}
 	}
 }
@@ -179,21 +173,18 @@ func (g *group) addTo(s *Stats) {
 func (g *group) isAway() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.away.subs > 0
+	return g.away > 0
 }
 
 // demand is the store's controlplane.Source.
 func (g *group) demand(begun, ended []*controlplane.Demand) {
 	// The requests of one call go out together, unsubscriptions after the others.
 	g.shared.client.Batch(func() {
-		inPieces(g, begun, g.begin)
-		inPieces(g, ended, g.endDemand)
+		g.inPieces(begun, g.begin)
+		g.inPieces(ended, g.endDemand)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if !g.closed {
-			g.retryNames()
-			g.flushLater()
-		}
+		g.flushLater()
 	})
 }
 
@@ -201,13 +192,13 @@ func (g *group) demand(begun, ended []*controlplane.Demand) {
 // others wait for g.mu.
 const piece = 100
 
-// inPieces calls f for all elements, with g.mu held.
-func inPieces[E any](g *group, all []E, f func(E)) {
+// inPieces calls f for all demands, with g.mu held.
+func (g *group) inPieces(all []*controlplane.Demand, f func(*controlplane.Demand)) {
 	for some := range slices.Chunk(all, piece) {
 		g.mu.Lock()
-		for _, e := range some {
+		for _, d := range some {
 			if !g.closed {
-				f(e)
+				f(d)
 			}
 		}
 		g.mu.Unlock()
@@ -219,55 +210,19 @@ func (g *group) begin(d *controlplane.Demand) {
 	key := keyOf(d)
 	s := g.subs[key]
 	if s == nil {
-		s = g.newSubscription(key, d)
+		s = &subscription{group: g, key: key, demand: d}
 		g.subs[key] = s
-		s.borrow(d)
-	} else if s.demand == nil {
-		stopTimer(&s.linger)
+		s.subscribe()
+	} else {
 		s.endLinger()
-	}
-	s.demand = d
-	if s.refused { // there may be room for this client
-		g.retry(s)
+		s.demand = d
+		if s.refusal != nil { // there may be room for this client
+			s.subscribe()
+		}
 	}
 	if s.isKnown() {
 		g.dirty[s] = struct{}{}
 	}
-}
-
-// borrow has a subscription start with the very variant that its constraints spell out, if the relay has that:
-// no other one can be preferred. Else upstream has to be asked first, as a larger value would be
-// preferred (xRFC TP2, "Matching Behavior and Best Practices").
-func (s *subscription) borrow(d *controlplane.Demand) {
-	if d.Collection() || s.err != nil || s.key.stream != 0 || d.Constraints.IsZero() {
-		return
-	}
-	p, ok := d.Constraints.Parameters()
-	if !ok {
-		return
-	}
-	other := s.group.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
-	if other != nil && other.err == nil && !other.expiry.expired {
-		s.raw = other.raw
-		s.restartExpiry()
-	}
-}
-
-// noteVariant makes the resource of a subscription found by its parameters, if others may get it, in
-// place of the one that it had. It is called before s.raw changes.
-func (g *group) noteVariant(s *subscription, raw *resource) {
-	if s.raw != nil {
-		if key := variantKey(s, s.raw); g.found[key] == s {
-			delete(g.found, key)
-		}
-	}
-	if raw != nil && !raw.DoNotCache && !raw.Parameters.IsZero() && s.key.stream == 0 {
-		g.found[variantKey(s, raw)] = s
-	}
-}
-
-func variantKey(s *subscription, raw *resource) memberKey {
-	return memberKey{s.key.typeURL, s.key.name, raw.Parameters.Key()}
 }
 
 // endDemand removes a demand from its subscription, which has no subscriber any more.
@@ -279,45 +234,30 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	s.demand = nil
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
-	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering || g.relay.lingering.Load() >= maxAllLingering {
+	if wait < 0 || !s.worthKeeping() || g.mayLinger.Take(1) != nil {
 		s.drop()
 		return
 	}
 	g.lingering[s] = struct{}{}
-	g.relay.lingering.Add(1)
-	g.after(&s.linger, wait, func() {
-		s.drop()
-		g.retryNames()
-	})
+	g.after(&s.linger, wait, s.drop)
 }
 
-// noted is the call of a watcher: it notes a change of a subscription, unless the watch has ended. The management
-// server is not read further until the store has the change, and done is called.
-func (s *subscription) noted(done func(), note func()) {
-	g := s.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s.stopped {
-		done()
-		return
-	}
-	note()
-	g.done = append(g.done, done)
-	g.dirty[s] = struct{}{}
+// changed has the store brought up to date with an answer. The caller holds g.mu.
+func (g *group) changed(a answer) {
+	g.dirty[a] = struct{}{}
 	g.flushLater()
 }
 
 // flushLater has a goroutine bring the store up to date. The caller holds g.mu.
 func (g *group) flushLater() {
-	if g.flushing || g.flushed() {
-		return
+	if !g.closed && !g.flushing && !g.flushed() {
+		g.flushing = true
+		g.relay.running.Go(g.flush)
 	}
-	g.flushing = true
-	g.relay.running.Go(g.flush)
 }
 
 // flushed reports whether the store is up to date. The caller holds g.mu.
-func (g *group) flushed() bool { return len(g.dirty) == 0 && len(g.done) == 0 && !g.stale }
+func (g *group) flushed() bool { return len(g.dirty) == 0 && len(g.done) == 0 }
 
 // flush brings the store up to date: each update has all changes since the last one. So the changes of one response are mostly one update, which is sent in the order that
 // clients need.
@@ -329,22 +269,22 @@ func (g *group) flush() {
 			g.mu.Unlock()
 			return
 		}
-		var changes []func(*controlplane.Tx)
-		for s := range g.dirty {
-			if change := s.answer(); change != nil {
-				changes = append(changes, change)
+		var members, subs []func(*controlplane.Tx)
+		for a := range g.dirty {
+			change := a.change()
+			switch _, isMember := a.(*member); {
+			case change == nil:
+			case isMember:
+				members = append(members, change)
+			default:
+				subs = append(subs, change)
 			}
-			s.renewed = false
 		}
 		clear(g.dirty)
-		if g.stale {
-			changes = slices.Concat(g.members.flush(), changes)
-			g.stale = false
-		}
 		done := g.done
 		g.done = nil
 		g.mu.Unlock()
-		g.update(changes)
+		g.update(slices.Concat(members, subs)) // a collection has its members when it is answered
 		for _, f := range done {
 			f()
 		}

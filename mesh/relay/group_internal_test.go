@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -23,7 +22,7 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	one := &controlplane.Demand{TypeURL: typeurl.Cluster, Name: "c", First: 1}
 	g.demand([]*controlplane.Demand{one}, nil)
 	s := g.subs[keyOf(one)]
-	all := newCollection(s)
+	all := collection{s}
 	g.demand(nil, []*controlplane.Demand{one})
 
 	calls := 0
@@ -42,8 +41,8 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	if got, want := r.Stats(), (Stats{Groups: 1, Upstreams: 1}); got != want {
 		t.Errorf("the relay has %+v, want %+v", got, want)
 	}
-	if len(g.members)+len(g.dirty) > 0 || r.countAway(0) != 0 {
-		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.countAway(0))
+	if len(g.members)+len(g.dirty) > 0 || r.awayGroups != 0 {
+		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.awayGroups)
 	}
 }
 
@@ -62,7 +61,7 @@ func newTestGroup(t *testing.T) (*Relay, *group) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	g, err := r.join(context.Background(), "g", new(corepb.Node))
+	g, err := r.join("g", new(corepb.Node), "peer")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,18 +97,18 @@ func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
 	}
 }
 
-// What lingers is limited for all groups together, and given back.
+// What lingers is limited for all groups together, with a share for each, and given back.
 func TestAllThatLingersIsBounded(t *testing.T) {
 	t.Parallel()
 	r, g := newTestGroup(t)
 	const room = 15
-	r.lingering.Store(maxAllLingering - room)
+	r.lingering.Share().Add(maxLingering - 2*room) // a group may have as much as it leaves
 	demands := make([]*controlplane.Demand, 2*room)
 	for i := range demands {
 		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
 	}
 	check := func(when string, want int64) {
-		if got := r.lingering.Load() - (maxAllLingering - room); got != want {
+		if got := r.lingering.Used() - (maxLingering - 2*room); got != want {
 			t.Errorf("%s %d subscriptions linger, want %d", when, got, want)
 		}
 	}

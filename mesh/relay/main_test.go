@@ -4,21 +4,17 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/goleak"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
@@ -26,6 +22,11 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+const (
+	clusterType = xdsmsg.ClusterType
+	variants    = "dynamic_parameter_constraints"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,12 +50,7 @@ func overEach(t *testing.T, test func(t *testing.T, features ...string)) {
 // newRig starts a control plane that the relay speaks to by these features, and the relay.
 func newRig(t *testing.T, change func(*relay.Options), features ...string) *rig {
 	t.Helper()
-	return newRigOver(t, meshtest.StartServer(t), change, features...)
-}
-
-func newRigOver(t *testing.T, up *meshtest.Server, change func(*relay.Options), features ...string) *rig {
-	t.Helper()
-	r := &rig{t: t, ctx: testutils.Context(t), up: up}
+	r := &rig{t: t, ctx: testutils.Context(t), up: meshtest.StartServer(t)}
 	r.Relay, r.addr = r.start(change, features...)
 	return r
 }
@@ -120,45 +116,29 @@ type downstream[Req, Resp any] struct {
 	stop func()
 }
 
-type (
-	deltaStream = downstream[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
-	sotwStream  = downstream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
-)
+type deltaStream = downstream[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
 
 const adsMethods = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
-func open[Req, Resp any](ctx context.Context, t *testing.T, addr, method string) *downstream[Req, Resp] {
+func open[Req, Resp any](ctx context.Context, t *testing.T, addr, method string, opts ...grpc.DialOption) *downstream[Req, Resp] {
 	t.Helper()
-	return openWith[Req, Resp](ctx, t, addr, method, insecure.NewCredentials())
-}
-
-func openWith[Req, Resp any](
-	ctx context.Context, t *testing.T, addr, method string, creds credentials.TransportCredentials,
-) *downstream[Req, Resp] {
-	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return openOn[Req, Resp](ctx, t, conn, method)
-}
-
-func openOn[Req, Resp any](ctx context.Context, t *testing.T, conn *grpc.ClientConn, method string) *downstream[Req, Resp] {
-	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		cancel()
+		conn.Close()
+	})
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, adsMethods+method)
 	xdstest.NoError(t, err)
 	return &downstream[Req, Resp]{&grpc.GenericClientStream[Req, Resp]{ClientStream: stream}, t, cancel}
 }
 
-// delta opens a delta stream to the relay, and sotw one of SotW.
+// delta opens a delta stream to the relay.
 func (r *rig) delta() *deltaStream { return r.deltaTo(r.addr) }
-func (r *rig) sotw() *sotwStream {
-	return open[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](r.ctx, r.t, r.addr, "StreamAggregatedResources")
-}
 
-func (r *rig) deltaTo(addr string) *deltaStream {
-	return open[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](r.ctx, r.t, addr, "DeltaAggregatedResources")
+func (r *rig) deltaTo(addr string, opts ...grpc.DialOption) *deltaStream {
+	return open[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](r.ctx, r.t, addr, "DeltaAggregatedResources", opts...)
 }
 
 func (d *downstream[Req, Resp]) send(r *Req) {
@@ -188,33 +168,6 @@ func wantOnly(d *deltaStream, name string) *discoverypb.Resource {
 	return only(d.t, d.receive(), name)
 }
 
-// wantRemoved receives a response that removes names.
-func wantRemoved(d *deltaStream, names ...string) {
-	d.t.Helper()
-	if r := d.receive(); !slices.Equal(slices.Sorted(slices.Values(r.GetRemovedResources())), names) {
-		d.t.Fatalf("got %v, want the removal of %q", r, names)
-	}
-}
-
-// wantError receives a response with one error, for a name, and returns the error.
-func wantError(d *deltaStream, name string, code codes.Code) *statuspb.Status {
-	d.t.Helper()
-	r := d.receive()
-	errs := r.GetResourceErrors()
-	if len(errs) != 1 || errs[0].GetResourceName().GetName() != name || codes.Code(errs[0].GetErrorDetail().GetCode()) != code {
-		d.t.Fatalf("got %v, want %v for %q", r, code, name)
-	}
-	return errs[0].GetErrorDetail()
-}
-
-// wantCount receives a SotW response with so many resources.
-func wantCount(s *sotwStream, want int) {
-	s.t.Helper()
-	if got := s.receive().GetResources(); len(got) != want {
-		s.t.Fatalf("got %v over SotW, want %d resources", got, want)
-	}
-}
-
 // client opens a delta stream that subscribes to Clusters.
 func (r *rig) client(n *corepb.Node, names ...string) *deltaStream {
 	r.t.Helper()
@@ -235,18 +188,6 @@ func (r *rig) subscriber(id, name string) *deltaStream {
 func subscribe(d *deltaStream, n *corepb.Node, typeURL string, names ...string) {
 	d.t.Helper()
 	d.send(&discoverypb.DeltaDiscoveryRequest{Node: n, TypeUrl: typeURL, ResourceNamesSubscribe: names})
-}
-
-// subscribeTo subscribes to names with the same constraints over delta.
-func subscribeTo(d *deltaStream, n *corepb.Node, typeURL string, constraints []string, names ...string) {
-	d.t.Helper()
-	req := &discoverypb.DeltaDiscoveryRequest{Node: n, TypeUrl: typeURL}
-	for _, name := range names {
-		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, &discoverypb.ResourceLocator{
-			Name: name, DynamicParameterConstraints: xdstest.Constraints(constraints...).ToProto(),
-		})
-	}
-	d.send(req)
 }
 
 // await waits until the state is as it should be. The relay's state changes with what clients and
@@ -276,32 +217,3 @@ func (r *rig) version(typeURL, name string) string {
 
 // member returns the name of a Cluster in a glob collection, "*" for the collection.
 func member(s string) string { return "xdstp://authority/envoy.config.cluster.v3.Cluster/" + s }
-
-// heartbeat has the control plane begin the TTL of a resource again.
-func (r *rig) heartbeat(name, version string, ttl time.Duration) {
-	r.t.Helper()
-	xdstest.NoError(r.t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
-		TypeUrl: clusterType, Nonce: "heartbeat",
-		Resources: []*discoverypb.Resource{{Name: name, Version: version, Ttl: durationpb.New(ttl)}},
-	}))
-}
-
-// awaitUnreachable waits until the relay has noticed that the control plane is unreachable.
-func (r *rig) awaitUnreachable() {
-	r.t.Helper()
-	r.await("the control plane is unreachable", func(s relay.Stats) bool { return s.Unreachable == 1 })
-}
-
-// rewrap has the control plane send each resource of a delta response in another envelope.
-func (r *rig) rewrap(change func(*discoverypb.Resource)) {
-	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		resources := resp.Resources
-		resp.Resources = nil
-		for _, res := range resources {
-			m := &discoverypb.Resource{Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(), DynamicParameters: res.GetDynamicParameters()}
-			change(m)
-			resp.Resources = append(resp.Resources, m)
-		}
-		return resp
-	})
-}

@@ -6,59 +6,55 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// away counts the subscriptions whose management servers are unreachable, since the first became so.
-type away struct {
-	subs  int
-	since time.Time
-}
+// isAway reports whether the management servers of a subscription are unreachable.
+func (s *subscription) isAway() bool { return !s.awaySince.IsZero() }
 
-// noteReach notes for a subscription whether its management servers can be reached. The caller holds g.mu, as
-// that of forgetReach does.
-func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
-	away := err != nil && err.Kind == xdsclient.KindUnreachable
-	if away == s.away || g.closed {
-		return
-	}
-	if s.away = away; !away {
-		stopTimer(&s.late)
-		g.isBack("the control plane answers again")
-		return
-	}
-	s.awaySince = time.Now()
-	if g.away.subs++; g.away.subs > 1 {
-		return
-	}
-	g.away.since = time.Now()
-	if r := g.relay; r.countAway(1) == 1 {
-		r.log.Warn("the control plane is unreachable; serving clients from the cache", "server", err.Server, "error", err.Err)
+// noteReach notes whether the management servers of a subscription can be reached. The caller holds g.mu.
+func (s *subscription) noteReach(err *xdsclient.Error) {
+	switch away := err != nil && err.Kind == xdsclient.KindUnreachable; {
+	case away == s.isAway():
+	case away:
+		s.awaySince = time.Now()
+		if s.group.countAway(1) {
+			s.group.relay.log.Warn("the control plane is unreachable; serving clients from the cache", "server", err.Server, "error", err.Err)
+		}
+	default:
+		s.isBack("the control plane answers again")
 	}
 }
 
-// forgetReach notes that a subscription has ended. That is no answer of the control plane.
-func (g *group) forgetReach(s *subscription) {
-	if s.away {
-		s.away = false
-		g.isBack(noLongerAsked)
+// isBack notes that the management servers are no longer unreachable for a subscription. If they are not for any other of the relay,
+// its log says why.
+func (s *subscription) isBack(why string) {
+	s.awaySince = time.Time{}
+	stopTimer(&s.late)
+	if s.group.countAway(-1) {
+		s.group.relay.log.Info(why)
 	}
 }
 
-const noLongerAsked = "no subscriptions left on the unreachable control plane: the clients that waited for it have gone"
-
-// isBack counts a subscription less whose management servers are unreachable. If there is none left in the
-// relay, its log says why.
-func (g *group) isBack(why string) {
-	if g.away.subs--; g.away.subs > 0 {
-		return
+// countAway counts the subscriptions whose management servers are unreachable, by one more or less. It reports whether that is the first
+// or the last of the relay.
+func (g *group) countAway(by int) bool {
+	if g.away += by; g.away != max(by, 0) {
+		return false
 	}
-	if r := g.relay; r.countAway(-1) == 0 {
-		r.log.Info(why)
-	}
-}
-
-// countAway counts groups whose management servers have become unreachable, and returns how many there are.
-func (r *Relay) countAway(more int) int {
+	r := g.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.awayGroups += more
-	return r.awayGroups
+	r.awayGroups += by
+	return r.awayGroups == max(by, 0)
+}
+
+// isEarly reports whether the management servers have been unreachable for less than AwayDelay, so that subscribers are not told yet. They
+// are when that is over.
+func (s *subscription) isEarly() bool {
+	left := s.group.relay.opts.AwayDelay - time.Since(s.awaySince)
+	if left > 0 && s.late == nil {
+		s.group.after(&s.late, left, func() {
+			s.late = nil
+			s.group.changed(s)
+		})
+	}
+	return left > 0
 }

@@ -15,11 +15,14 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/access"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -34,12 +37,9 @@ const (
 	// defaultMaxGroupSubscriptions is the default of Options.MaxGroupSubscriptions: what package
 	// controlplane allows on a stream.
 	defaultMaxGroupSubscriptions = controlplane.DefaultMaxSubscriptions
-	// maxLingering bounds the resources of a group without a subscriber, and maxAllLingering those of all groups: a
-	// client may subscribe to one name after the other.
-	maxLingering    = 10_000
-	maxAllLingering = 100_000
-	// maxTypes bounds the types of resources on a stream upstream that are not those of xDS: clients may
-	// invent them.
+	// maxLingering bounds the resources without a subscriber, of all groups: a client may subscribe to one name after the other.
+	maxLingering = 100_000
+	// maxTypes bounds the types of resources on a stream upstream: clients may invent them.
 	maxTypes = 128
 )
 
@@ -99,31 +99,23 @@ type Relay struct {
 	loads  *loads
 	// servedAway is Stats.ServedAway.
 	servedAway atomic.Uint64
-	// rejections is Stats.Rejections.
-	rejections atomic.Uint64
 	// stop ends the goroutine of loads.
 	stop context.CancelFunc
 	// running has the goroutines.
 	running sync.WaitGroup
 
-	// upstreams limits the clients of the management servers, with a share for each peer.
-	upstreams *bounds.Quota
-	// lingering counts the subscriptions that linger.
-	lingering atomic.Int64
-	// warned is when the log last said that a limit is reached.
-	warned atomic.Pointer[time.Time]
+	// upstreams limits the clients of the management servers, with a share for each peer: an address or a certificate.
+	upstreams *quota.Shares[string]
+	// lingering limits the subscriptions that linger, with a share for each group.
+	lingering *quota.Quota
 
 	mu     sync.Mutex
 	closed bool
 	groups map[string]*group
-	// waiting are the groups with subscriptions that wait for an upstream, and peers those that have begun
-	// groups.
-	waiting map[*group]struct{}
-	peers   map[string]*groupPeer
 	// awayGroups counts the groups with management servers that are unreachable.
 	awayGroups int
-	// warnWildcards makes a log of one line.
-	warnWildcards sync.Once
+	// warned is when the log last had a warning, by its message.
+	warned map[string]time.Time
 	// idleNodes is the size of the nodes of groups without clients, and maxIdleNodes its limit: the nodes of clients are limited by server.
 	idleNodes, maxIdleNodes int64
 }
@@ -142,35 +134,39 @@ func New(opts Options) (*Relay, error) {
 			return nil, fmt.Errorf("relay: %s is %d, expected a positive number", name, limit)
 		}
 	}
-	// The options of the clients are checked now, and not with the first of them.
-	without := *opts.Bootstrap
-	without.ResourceCache.Directory = ""
-	trial, err := xdsclient.New(&without, opts.Client...)
+	// The client that reports loads also shows that the options of all are valid.
+	reporter, err := xdsclient.New(uncached(opts.Bootstrap), opts.Client...)
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	trial.Close()
 	opts.setDefaults()
 	r := &Relay{
 		opts: opts, log: opts.Log,
 		groups:    make(map[string]*group),
-		waiting:   make(map[*group]struct{}),
-		peers:     make(map[string]*groupPeer),
-		upstreams: bounds.NewQuota("streams to its control plane", int64(opts.MaxGroups)),
+		upstreams: quota.NewShares[string]("streams to its control plane", int64(opts.MaxGroups)),
+		lingering: quota.New("subscriptions that linger", maxLingering),
+		warned:    make(map[string]time.Time),
 
 		maxIdleNodes: bounds.NodeBytes,
 	}
 	down := opts.Server
-	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
+	down.StoreFor, down.NodeConstraints = r.storeFor, nil
 	if !opts.Access.IsZero() {
 		down.Access = opts.Access
 	}
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
-	r.loads = newLoads(r)
+	r.loads = newLoads(r, reporter)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.running.Go(func() { r.loads.run(ctx) })
 	return r, nil
+}
+
+// uncached is a bootstrap without a resource_cache.
+func uncached(b *bootstrap.Config) *bootstrap.Config {
+	without := *b
+	without.ResourceCache.Directory = ""
+	return &without
 }
 
 func (o *Options) setDefaults() {
@@ -237,8 +233,6 @@ type Stats struct {
 	Refused int
 	// Cached is the number of resources that the relay has, members of collections included.
 	Cached int
-	// Rejections counts the responses that clients have rejected since the relay was made.
-	Rejections uint64
 	// Unreachable is the number of groups whose management servers are unreachable, and
 	// UnreachableSince when the first of them became so, zero if there are none.
 	Unreachable      int
@@ -252,21 +246,12 @@ type Stats struct {
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	groups := slices.Collect(maps.Values(r.groups))
-	s := Stats{Groups: len(groups), Upstreams: int(r.upstreams.Used()), Rejections: r.rejections.Load(), ServedAway: r.servedAway.Load()}
+	s := Stats{Groups: len(groups), Upstreams: int(r.upstreams.Used()), Lingering: int(r.lingering.Used()), ServedAway: r.servedAway.Load()}
 	r.mu.Unlock()
 	for _, g := range groups {
 		g.addTo(&s)
 	}
 	return s
-}
-
-// rejected is the controlplane's Options.OnNACK. A NACK is counted and goes no further: a resource that one
-// client cannot use may be fine for others.
-func (r *Relay) rejected(n controlplane.Rejection) {
-	r.rejections.Add(1)
-	if of := r.opts.Server.OnNACK; of != nil {
-		of(n)
-	}
 }
 
 // storeFor is the controlplane's Options.StoreFor: the store of the client's group.
@@ -276,9 +261,11 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 	if err != nil {
 		return nil, errInvalidNode(err)
 	}
-	g, err := r.join(ctx, string(key), shared)
+	from, _ := peer.FromContext(ctx)
+	by := access.Peer(from)
+	g, err := r.join(string(key), shared, by)
 	for status.Code(err) == codes.ResourceExhausted && r.endIdlest() {
-		g, err = r.join(ctx, string(key), shared)
+		g, err = r.join(string(key), shared, by)
 	}
 	if err != nil {
 		return nil, err
@@ -290,8 +277,8 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 	return g.store, nil
 }
 
-// join adds a client to a group.
-func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group, error) {
+// join adds a client of a peer to a group.
+func (r *Relay) join(key string, node *corepb.Node, by string) (*group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -300,15 +287,14 @@ func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group
 	g := r.groups[key]
 	if g == nil {
 		var err error
-		if g, err = r.newGroup(key, node, r.peerOf(ctx)); err != nil {
+		if g, err = r.newGroup(key, node, by); err != nil {
 			return nil, err
 		}
 		r.groups[key] = g
 	}
 	g.clients++
 	if g.idle != nil {
-		g.idle.Stop()
-		g.idle = nil
+		stopTimer(&g.idle)
 		r.idleNodes -= g.nodeBytes
 	}
 	return g, nil
@@ -317,17 +303,33 @@ func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group
 // endIdlest ends the group that has been without clients for longest, so that those that linger do
 // not keep others out. It reports whether there was one.
 func (r *Relay) endIdlest() bool {
-	r.mu.Lock()
 	var idlest *group
+	r.mu.Lock()
 	for _, g := range r.groups {
 		if g.clients == 0 && (idlest == nil || g.idleSince.Before(idlest.idleSince)) {
 			idlest = g
 		}
 	}
 	r.mu.Unlock()
-	if idlest == nil {
-		return false
+	if idlest != nil {
+		idlest.end()
 	}
-	idlest.end()
-	return true
+	return idlest != nil
+}
+
+// warnEvery is the least time between two lines with one message that clients cause.
+const warnEvery = time.Minute
+
+// warn logs what a client causes.
+func (r *Relay) warn(message string, args ...any) {
+	r.mu.Lock()
+	last, again := r.warned[message]
+	again = again && time.Since(last) < warnEvery
+	if !again {
+		r.warned[message] = time.Now()
+	}
+	r.mu.Unlock()
+	if !again {
+		r.log.Warn(message, args...)
+	}
 }

@@ -17,126 +17,118 @@ import (
 type subscription struct {
 	group *group
 	key   subscriptionKey
-	// stop ends the watch.
-	stop func()
 	// demand is the demand that the subscription is for; nil while it lingers.
 	demand *controlplane.Demand
 	linger *time.Timer
+	// refusal is set if a limit was reached, so that upstream is not asked.
+	refusal *status.Status
+	// stop ends the watch, and gives back what the subscription has of the limits; nil if upstream is not asked.
+	stop func()
 
-	// raw is the resource, and err why there is none, or the last error for the resource in
-	// use.
-	raw *resource
+	// held has the resource, and err is why there is none, or the last error for the resource in use.
+	held
 	err *xdsclient.Error
-	// expiry is the TTL of raw.
-	expiry expiry
-	// refused is set if a limit was reached, so that upstream is not asked. free gives back what the
-	// subscription has of the limits, or stops it from waiting for that.
-	refused bool
-	free    func()
-	// stopped is set when the watch has ended, though it may still be called.
-	stopped bool
-	// collection has the members of a collection, or is nil.
-	collection *collection
-	// begun is when the relay subscribed, and late fires when it has waited long enough for
-	// management servers that are unreachable.
-	begun time.Time
-	late  *time.Timer
-	// renewed is set if upstream has sent the same resource again, and nothing else.
-	renewed bool
-	// away is set while the management servers are unreachable, since awaySince.
-	away      bool
+	// members are those that a collection has upstream, and complete is set when upstream has answered for it as a whole.
+	members  map[memberKey]struct{}
+	complete bool
+	// awaySince is since when the management servers are unreachable, zero if they are not. late fires when that is told to subscribers.
 	awaySince time.Time
+	late      *time.Timer
 }
 
-// newSubscription subscribes to the resource of a demand. A subscription that cannot begin has an error.
-// The caller holds g.mu.
-func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
-	s := &subscription{group: g, key: key, stop: func() {}, free: func() {}, begun: time.Now()}
-	s.subscribe(d)
-	return s
-}
-
-// subscribe is for newSubscription, and for retry.
-func (s *subscription) subscribe(d *controlplane.Demand) {
-	g := s.group
-	s.free = func() {}
-	up, typ, err := g.upstreamFor(s, d)
-	if s.refused = err != nil; s.refused {
-		s.refuse(status.Convert(err))
-		g.relay.warnRefused(err)
+// subscribe subscribes to the resource of the demand, unless a limit is reached. The caller holds g.mu.
+func (s *subscription) subscribe() {
+	g, d := s.group, s.demand
+	up, typ, free, err := g.upstreamFor(d)
+	if err != nil {
+		s.refusal = status.Convert(err)
+		g.tryAgain(s)
+		g.relay.warn("subscriptions refused: limit reached", "error", err)
 		return
 	}
-	s.err = nil
+	s.refusal = nil
+	delete(g.refused, s)
+	var stop func()
 	if d.Collection() {
-		s.collection = newCollection(s)
-		s.stop = up.client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)
-		return
+		s.members = make(map[memberKey]struct{})
+		stop = up.client.WatchCollectionLocator(typ, d.Name, d.Constraints, collection{s})
+	} else {
+		stop = up.client.WatchLocator(typ, d.Name, d.Constraints, s)
 	}
-	s.stop = up.client.WatchLocator(typ, d.Name, d.Constraints, s)
+	s.stop = func() {
+		stop()
+		free()
+	}
 }
 
-// refuse has the subscribers get an error without upstream being asked.
-func (s *subscription) refuse(st *status.Status) {
-	s.err = &xdsclient.Error{Kind: xdsclient.KindConfiguration, Code: st.Code(), Resource: s.key.name, Err: st.Err()}
-}
-
-// isKnown reports whether upstream has answered.
+// isKnown reports whether there is an answer.
 func (s *subscription) isKnown() bool {
-	return s.raw != nil || s.err != nil || s.collection != nil && s.collection.complete
+	return s.refusal != nil || s.raw != nil || s.err != nil || s.complete
 }
 
 // worthKeeping reports whether the subscription may linger: it has something, that others may get.
 func (s *subscription) worthKeeping() bool {
-	if s.key.stream != 0 {
-		return false
-	}
-	return s.raw != nil && !s.raw.DoNotCache || s.collection != nil && s.collection.complete
+	return s.key.stream == 0 && (s.raw != nil && !s.raw.DoNotCache || s.complete)
 }
 
 // close ends the watch.
 func (s *subscription) close() {
-	stopTimer(&s.linger)
+	s.endLinger()
 	stopTimer(&s.late)
-	s.expiry.stop()
-	s.stopped = true
-	s.stop()
-	s.free()
+	stopTimer(&s.ttl)
+	delete(s.group.refused, s)
+	if s.stop != nil {
+		s.stop()
+	}
+	if s.isAway() {
+		s.isBack("no subscriptions left on the unreachable control plane: the clients that waited for it have gone")
+	}
 }
 
-// endLinger notes that the subscription does not linger any more.
+// endLinger ends the time without a demand.
 func (s *subscription) endLinger() {
-	g := s.group
-	if _, lingers := g.lingering[s]; lingers {
-		delete(g.lingering, s)
-		g.relay.lingering.Add(-1)
+	stopTimer(&s.linger)
+	if _, lingers := s.group.lingering[s]; lingers {
+		delete(s.group.lingering, s)
+		s.group.mayLinger.Give(1)
 	}
 }
 
 // drop ends the subscription.
 func (s *subscription) drop() {
 	s.close()
+	s.disband()
 	delete(s.group.subs, s.key)
-	s.endLinger()
-	s.group.noteVariant(s, nil)
 	delete(s.group.dirty, s)
-	s.collection.disband()
-	s.group.forgetReach(s)
 	s.group.flushLater()
+}
+
+// noted is the call of a watcher: it notes a change of a subscription, unless that has ended. The management
+// server is not read further until the store has the change, and done is called.
+func (s *subscription) noted(done func(), note func()) {
+	g := s.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || g.subs[s.key] != s {
+		done()
+		return
+	}
+	note()
+	g.done = append(g.done, done)
+	g.changed(s)
 }
 
 // ResourceChanged implements xdsclient.Watcher.
 func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	s.noted(done, func() {
 		e := asError(err)
-		s.group.noteReach(s, e)
-		if s.away && s.err != nil { // the last answer still holds
+		s.noteReach(e)
+		if s.isAway() && s.err != nil { // the last answer still holds
 			return
 		}
 		raw, _ := value.(*resource)
-		s.renewed = s.err == nil && !s.expiry.expired && raw.repeats(s.raw)
-		s.group.noteVariant(s, raw)
-		s.raw, s.err = raw, e
-		s.restartExpiry()
+		s.hold(s.group, s, raw, s.err != nil)
+		s.err = e
 	})
 }
 
@@ -144,8 +136,8 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 func (s *subscription) AmbientError(err error, done func()) {
 	s.noted(done, func() {
 		e := asError(err)
-		s.group.noteReach(s, e)
-		if !s.away {
+		s.noteReach(e)
+		if !s.isAway() {
 			s.err = e
 		}
 	})
@@ -156,84 +148,32 @@ func asError(err error) *xdsclient.Error {
 	return e
 }
 
-// restartExpiry starts the TTL of raw.
-func (s *subscription) restartExpiry() {
-	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
-}
-
-// outcome is the answer that the subscribers of a demand get.
-type outcome int
-
-const (
-	// undecided: nothing for now. Upstream has not answered, or is unreachable and may come back soon.
-	undecided outcome = iota
-	// failed: an error in place of the resource or the collection.
-	failed
-	// absent: there is no resource; or the collection has the members that it has.
-	absent
-	// renewed: upstream has extended the TTL of the resource, and changed nothing else.
-	renewed
-	// present: there is a resource.
-	present
-)
-
-// outcome returns the answer that the subscribers get now, with the error for failed.
-func (s *subscription) outcome() (outcome, *status.Status) {
-	if s.waits() {
-		return undecided, nil
-	}
-	if st := s.errorToPass(); st != nil {
-		if !s.demand.Collection() || s.demand.Name != "*" || s.refused {
-			return failed, st
-		}
-		return s.wildcardOutcome()
-	}
-	switch complete := s.collection != nil && s.collection.complete; {
-	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed(), complete:
-		return absent, nil
-	case s.raw == nil:
-		return undecided, nil
-	case s.renewed && s.raw.TTL > 0:
-		return renewed, nil
-	default:
-		return present, nil
-	}
-}
-
-// wildcardOutcome is the outcome of a demand for a wildcard that upstream has an error for. Clients wait while
-// upstream only is away.
-func (s *subscription) wildcardOutcome() (outcome, *status.Status) {
-	if s.err.Kind != xdsclient.KindConfiguration {
-		return undecided, nil
-	}
-	st := errNoWildcards(s.err)
-	s.group.relay.warnWildcards.Do(func() {
-		s.group.relay.log.Warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
-	})
-	return failed, st
-}
-
-// answer returns the change of the store that answers the demand, or nil if there is none. The
-// caller holds g.mu; the change is made without it.
-func (s *subscription) answer() func(*controlplane.Tx) {
-	d := s.demand
-	if d == nil {
+// change implements answer.
+func (s *subscription) change() func(*controlplane.Tx) {
+	d, renewed := s.demand, s.renewed
+	s.renewed = false
+	if d == nil || !s.isKnown() || s.waits() {
 		return nil
 	}
-	switch what, st := s.outcome(); what {
-	case failed:
+	st := s.errorToPass()
+	if st != nil && s.refusal == nil && d.Collection() && d.Name == "*" {
+		if s.err.Kind != xdsclient.KindConfiguration { // clients wait
+			return nil
+		}
+		st = errNoWildcards(s.err)
+		s.group.relay.warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
+	}
+	switch {
+	case st != nil:
 		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
-	case absent:
+	case s.raw == nil, s.expired, s.removed():
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
-	case renewed, present:
-		m, parameters, beside := s.raw.as(d.Name), s.raw.Parameters.Map(), s.beside()
-		return func(tx *controlplane.Tx) {
-			if answerResource(tx, d, m, beside); what == renewed {
-				tx.Renew(d.TypeURL, d.Name, parameters)
-			}
+	}
+	m, parameters, beside := s.raw.as(d.Name), s.raw.Parameters.Map(), s.beside()
+	return func(tx *controlplane.Tx) {
+		if answerResource(tx, d, m, beside); renewed {
+			tx.Renew(d.TypeURL, d.Name, parameters)
 		}
-	default:
-		return nil
 	}
 }
 
@@ -241,34 +181,14 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 // subscribers for now. A client that gets it goes on without the resource; one that does not keeps the
 // configuration that it has.
 func (s *subscription) waits() bool {
-	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
-		return false
-	}
-	return s.isEarly(s.begun)
-}
-
-// isEarly reports whether the relay has not waited long enough, since some time, for management servers that are unreachable. It looks
-// again when it has.
-func (s *subscription) isEarly(since time.Time) bool {
-	left := s.group.relay.opts.AwayDelay - time.Since(since)
-	if left <= 0 {
-		return false
-	}
-	if s.late == nil {
-		s.group.after(&s.late, left, func() {
-			s.late = nil
-			s.group.dirty[s] = struct{}{}
-			s.group.flushLater()
-		})
-	}
-	return true
+	return s.raw == nil && s.err != nil && s.err.Kind == xdsclient.KindUnreachable && s.isEarly()
 }
 
 // beside returns the error that the subscribers get beside the resource, so that they know that it may be old: that the management
 // servers are unreachable. It is nil if there is none. A RouteConfiguration is enough: each client has few of them, and over SotW a
 // response may leave others out.
 func (s *subscription) beside() *status.Status {
-	if !s.away || s.key.typeURL != typeurl.RouteConfiguration || s.isEarly(s.awaySince) {
+	if !s.isAway() || s.key.typeURL != typeurl.RouteConfiguration || s.isEarly() {
 		return nil
 	}
 	return errAlone
@@ -284,8 +204,8 @@ func (s *subscription) removed() bool {
 // of the server is passed on as it is. That it is unreachable, is late or has sent something that is no
 // resource concerns only subscribers of resources that the relay does not have.
 func (s *subscription) errorToPass() *status.Status {
-	if s.err == nil {
-		return nil
+	if s.refusal != nil || s.err == nil {
+		return s.refusal
 	}
 	st, sent := s.err.Status()
 	switch {
@@ -293,10 +213,8 @@ func (s *subscription) errorToPass() *status.Status {
 		return nil
 	case sent:
 		return st
-	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.collection != nil && s.collection.complete:
+	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.complete:
 		return nil
-	case s.err.Kind == xdsclient.KindConfiguration && s.err.Server == "" && s.err.TypeName == "":
-		return status.Convert(s.err.Err) // of refuse
 	default:
 		m := st.Proto()
 		m.Message = "the xDS relay has nothing for this: " + s.err.Error()

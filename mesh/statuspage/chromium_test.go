@@ -148,15 +148,17 @@ func (c *chromium) eval(expression string, result any) {
 	}
 }
 
-// await waits until an expression is true: it is evaluated by the page every 20 ms.
+// await waits until an expression is true: the page evaluates it every 20 ms. One that throws, as what it is about is not there yet,
+// is not true yet. It is evaluated within a promise: after an exception in the function of a timer, the promise would never be settled,
+// and eval would wait for it until the browser is killed.
 func (c *chromium) await(condition string) {
 	c.t.Helper()
-	var ok bool
-	for deadline := time.Now().Add(30 * time.Second); !ok; {
-		c.eval(`new Promise(done => setTimeout(() => done(Boolean(`+condition+`)), 20))`, &ok)
-		if time.Now().After(deadline) {
+	why := "not evaluated"
+	for deadline := time.Now().Add(30 * time.Second); why != ""; {
+		c.eval(`new Promise(done => setTimeout(done, 20)).then(() => (`+condition+`) ? "" : "false").catch(String)`, &why)
+		if why != "" && time.Now().After(deadline) {
 			c.screenshot("failed")
-			c.t.Fatalf("never true: %s\nThe page shows:\n%.4000s", condition, c.text())
+			c.t.Fatalf("never true, at last %s: %s\nThe page shows:\n%.4000s", why, condition, c.text())
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -17,19 +15,18 @@ import (
 type clusterView struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// root is the aggregate cluster which the routes name, if it is a member of one. Of is the cluster that it is a member of.
-	root       string
+	// Of is the cluster that it is a member of.
 	Of         string        `json:"of,omitempty"`
 	Kind       string        `json:"kind,omitempty"`
 	Policy     string        `json:"policy,omitempty"`
 	Members    []memberView  `json:"members,omitempty"`
-	Resource   *resourceView `json:"resource"`
+	Resource   *resourceView `json:"resource,omitempty"`
 	Assignment *resourceView `json:"assignment,omitempty"`
 	// Endpoints and Usable count the endpoints of the ClusterLoadAssignment: all of them, and
 	// those that may get RPCs by their health in the resource.
 	Endpoints int `json:"endpoints"`
 	Usable    int `json:"usable"`
-	// Chosen is set if the viewer has chosen it, and Unfolded if Live and Priorities are there.
+	// Chosen is set if the viewer has chosen it, and Unfolded if Priorities are there.
 	Chosen   bool `json:"chosen,omitempty"`
 	Unfolded bool `json:"unfolded,omitempty"`
 	// Live is what the balancer does with the cluster, without what Members and Priorities have.
@@ -73,39 +70,28 @@ const (
 )
 
 // clustersOf fills in the clusters that the shown routes lead to, and the members of
-// aggregate ones.
+// aggregate ones, as the channel has them.
 func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdsclient.Dump) {
 	ctx, cancel := context.WithTimeout(v.ctx, askingTime)
 	defer cancel()
 	chosen := v.query.get("graph", "cluster")
-	room := otherEndpoints
-	seen := make(map[string]bool)
+	states := make(map[string]*inspect.Cluster) // of those in the graph
 	for _, c := range g.Clusters {
-		seen[c.Name] = true
+		live, _ := channel.Cluster(ctx, c.Name)
+		states[c.Name] = &live
 	}
+	room := otherEndpoints
 	for i := 0; i < len(g.Clusters); i++ {
-		c := &g.Clusters[i]
-		c.Chosen = c.ID == chosen
-		value := v.cluster(client, c)
-		if value == nil {
-			continue
-		}
-		c.Kind, c.Policy = value.Kind.String(), value.LBPolicy
-		if value.Kind == xdsresource.ClusterAggregate {
-			v.members(ctx, g, i, channel, value, seen)
-			continue
-		}
-		assignment := v.assignment(client, c, value)
-		if assignment != nil {
-			for _, l := range assignment.Localities {
-				c.Endpoints += len(l.Endpoints)
-				for _, e := range l.Endpoints {
-					if e.Health.Usable() {
-						c.Usable++
-					}
-				}
+		state := states[g.Clusters[i].Name]
+		for _, m := range state.Members[:min(len(state.Members), membersShown)] {
+			if name := m.Cluster.Name; states[name] == nil && len(g.Clusters) < 2*graphClusters {
+				states[name] = &m.Cluster
+				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(name), Name: name, Of: g.Clusters[i].Name})
 			}
 		}
+		c := &g.Clusters[i]
+		c.Chosen = c.ID == chosen
+		v.fill(c, state, client)
 		limit := chosenEndpoints
 		if !c.Chosen {
 			if c.Endpoints > room || len(g.Clusters) > unfoldedClusters {
@@ -114,83 +100,37 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 			room -= c.Endpoints
 			limit = otherEndpoints
 		}
-		c.Unfolded = true
-		live, ok := liveCluster(ctx, channel, c)
-		if ok {
-			c.Live = viewLive(&live)
-			c.priorities(live.Priorities, limit)
-		}
-		if len(c.Priorities) == 0 && assignment != nil {
-			c.priorities(explain.Priorities(assignment), limit)
-		}
+		c.Unfolded = c.Kind != "" && c.Kind != xdsresource.ClusterAggregate.String()
+		c.priorities(state.Priorities, limit)
 	}
 }
 
-// cluster fills in the resource of a cluster, and returns its value if there is one.
-func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Cluster {
-	e := v.snap.findEntry(client, typeurl.Cluster, c.Name)
-	c.Resource = v.node(e, "Cluster", c.Name)
-	value, _ := valueOf[*xdsresource.Cluster](e)
-	return value
-}
-
-// members fills in the members of the i-th cluster, an aggregate one, and adds them to the
-// clusters of the graph.
-func (v *view) members(ctx context.Context, g *graphView, i int, channel *inspect.Channel, value *xdsresource.Cluster, seen map[string]bool) {
-	c := &g.Clusters[i]
-	uses := make(map[string]memberView)
-	if live, ok := channel.Cluster(ctx, c.Name); ok {
-		c.Live = viewLive(&live)
-		for i, why := range livestate.MemberReasons(live.Members) {
-			m := &live.Members[i]
-			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: why}
+// fill fills in what is known of a cluster but for its endpoints.
+func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Dump) {
+	if _, isPlugin := xdsresource.PluginName(c.Name); !isPlugin { // which has no Cluster
+		c.Resource = v.node(v.snap.findEntry(client, typeurl.Cluster, c.Name), "Cluster", c.Name)
+	}
+	if state.Name == "" { // the channel does not have it
+		return
+	}
+	c.Kind, c.Policy, c.Live = state.Kind, state.Policy, viewLive(state)
+	for i, why := range livestate.MemberReasons(state.Members)[:min(len(state.Members), membersShown)] {
+		m := &state.Members[i]
+		c.Members = append(c.Members, memberView{ID: clusterID(m.Cluster.Name), Name: m.Cluster.Name, InUse: m.Use.InUse, Why: why})
+	}
+	if c.Kind == xdsresource.ClusterEDS.String() {
+		c.Assignment = v.node(v.snap.findEntry(client, typeurl.Endpoints, state.Service), "ClusterLoadAssignment", state.Service)
+	}
+	for i := range state.Priorities {
+		for _, l := range state.Priorities[i].Localities {
+			c.Endpoints += len(l.Endpoints)
+			for j := range l.Endpoints {
+				if l.Endpoints[j].Usable() {
+					c.Usable++
+				}
+			}
 		}
 	}
-	root, of := cmp.Or(c.root, c.Name), c.Name
-	for _, member := range value.Underlying[:min(len(value.Underlying), membersShown)] {
-		m := uses[member]
-		m.ID, m.Name = clusterID(member), member
-		g.Clusters[i].Members = append(g.Clusters[i].Members, m)
-		if !seen[member] && len(g.Clusters) < 2*graphClusters {
-			seen[member] = true
-			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), Name: member, root: root, Of: of})
-		}
-	}
-}
-
-// assignment fills in the ClusterLoadAssignment of a cluster, and returns where its endpoints are,
-// if that is known.
-func (v *view) assignment(client *xdsclient.Dump, c *clusterView, value *xdsresource.Cluster) *xdsresource.Endpoints {
-	if value.Kind != xdsresource.ClusterEDS {
-		return value.Inline
-	}
-	e := v.snap.findEntry(client, typeurl.Endpoints, value.EDSServiceName)
-	c.Assignment = v.node(e, "ClusterLoadAssignment", value.EDSServiceName)
-	endpoints, _ := valueOf[*xdsresource.Endpoints](e)
-	return endpoints
-}
-
-// liveCluster asks the balancer about a cluster, also the member of an aggregate one.
-func liveCluster(ctx context.Context, channel *inspect.Channel, c *clusterView) (inspect.Cluster, bool) {
-	live, ok := channel.Cluster(ctx, cmp.Or(c.root, c.Name))
-	if !ok || c.root == "" {
-		return live, ok
-	}
-	return memberOf(&live, c.Name)
-}
-
-// memberOf finds a member below an aggregate cluster.
-func memberOf(live *inspect.Cluster, member string) (inspect.Cluster, bool) {
-	for i := range live.Members {
-		m := &live.Members[i].Cluster
-		if m.Name == member {
-			return *m, true
-		}
-		if found, ok := memberOf(m, member); ok {
-			return found, true
-		}
-	}
-	return inspect.Cluster{}, false
 }
 
 // viewLive shortens the state of a cluster.

@@ -55,9 +55,9 @@ var orders = map[string]func(a, b *livestate.Cluster) int{
 	"latency": func(a, b *livestate.Cluster) int { return cmp.Compare(slowest(b), slowest(a)) },
 }
 
-func minute(c *livestate.Cluster) *livestate.Minute {
+func minute(c *livestate.Cluster) *outcomes.Minute {
 	if c.RPCs == nil {
-		return new(livestate.Minute)
+		return new(outcomes.Minute)
 	}
 	return &c.RPCs.Minute
 }
@@ -71,7 +71,7 @@ func slowest(c *livestate.Cluster) float64 {
 
 func (v *view) clusters() any {
 	const section = "clusters"
-	p := v.pulse()
+	p := v.snap.pulse()
 	find, state := v.query.search(section), v.query.get(section, "state")
 	view := clustersView{Since: p.CountingSince}
 	states := make(map[string]int)

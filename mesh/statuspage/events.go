@@ -7,13 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/dynxds/dynxds/internal/changes"
 )
-
-// maxAge is how old a snapshot may become, in refresh intervals, if no change is announced: not
-// everything that a dump shows is.
-const maxAge = 5
 
 // events follows the sections that are asked for, as server-sent events: one named after each
 // section, with its content, when the stream begins and whenever it has changed. The first
@@ -53,28 +47,23 @@ type stream struct {
 	sent map[string]uint64
 	// wrote is when something was sent last.
 	wrote time.Time
-	// last is the last view. It keeps the snapshot and the pulse.
-	last *view
+	// last keeps the last snapshot.
+	last *snapshot
 }
 
 // follow sends what changes until the request ends, the server shuts down or the browser does
 // not read.
 func (s *stream) follow(r *http.Request, q *query, shutdown <-chan struct{}) {
 	h := s.handler
-	changed, stop := changes.Watch()
-	defer stop()
 	ticks := time.NewTicker(h.refresh)
 	defer ticks.Stop()
-	awake := true
 	if s.event("hello", fmt.Appendf(nil, `{"now":%q}`, time.Now().Format(time.RFC3339Nano))) != nil {
 		return
 	}
-	for tick := 1; ; tick++ {
-		v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h.refresh), query: q}
-		if s.send(v, awake || s.last == nil || s.last.snap != v.snap) != nil {
+	for {
+		if s.send(&view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h), query: q}) != nil {
 			return
 		}
-		s.last = v
 		select {
 		case <-r.Context().Done():
 			return
@@ -82,28 +71,13 @@ func (s *stream) follow(r *http.Request, q *query, shutdown <-chan struct{}) {
 			return
 		case <-ticks.C:
 		}
-		select {
-		case <-changed:
-			awake = true
-		default:
-			awake = tick%maxAge == 0
-		}
-		if awake {
-			h.snapshots.changed()
-		}
 	}
 }
 
-// polled are the sections whose changes are not announced.
-var polled = map[string]bool{"overview": true, "clusters": true, "graph": true, "changes": true, "peers": true, "served": true}
-
-// send sends the sections that have changed, or a comment if nothing was sent for long. Unless
-// a change was announced, it looks only at polled ones.
-func (s *stream) send(v *view, changed bool) error {
+// send sends the sections that have changed, or a comment if nothing was sent for long.
+func (s *stream) send(v *view) error {
+	s.last = v.snap
 	for _, name := range v.query.sections {
-		if !changed && !polled[name] && !v.unfinished(name) {
-			continue
-		}
 		content, err := json.Marshal(clipped(sections[name](v)))
 		if err != nil {
 			return err

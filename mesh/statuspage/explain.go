@@ -11,28 +11,14 @@ import (
 	"github.com/dynxds/dynxds/mesh/explain"
 )
 
-// Bounds on an explanation. One of a large mesh lists each route and endpoint.
+// Bounds on the requests for explanations.
 const (
-	maxHeaders      = 100
-	hostsExplained  = 20
-	routesExplained = 50
-	// endpointsExplained bounds those of one cluster.
-	endpointsExplained = 50
-	explainTime        = 5 * time.Second
+	maxHeaders  = 100
+	explainTime = 5 * time.Second
 )
 
-// explanation is a part of an explanation, as much as is shown.
-type explanation struct {
-	*explain.Explanation `json:"explanation"`
-	// HostsLeft and RoutesLeft are the numbers of virtual hosts and routes that are not shown;
-	// EndpointsLeft those of endpoints, by cluster.
-	HostsLeft     int            `json:"hosts_left,omitempty"`
-	RoutesLeft    int            `json:"routes_left,omitempty"`
-	EndpointsLeft map[string]int `json:"endpoints_left,omitempty"`
-}
-
 // explain answers what becomes of an RPC: of the parameters target and method, channel if several have
-// the target, and of any number named header, "name: value".
+// the target, and of any number named header, "name: value". The answer is the lines that the command "dynxds explain" prints.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	request, err := parseRequest(r)
 	if err != nil {
@@ -55,7 +41,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, clip(err.Error(), maxError))
 		return
 	}
-	h.writeJSON(w, shorten(e))
+	h.writeJSON(w, clipped(explain.Lines(e)))
 }
 
 func parseRequest(r *http.Request) (explain.Request, error) {
@@ -78,44 +64,4 @@ func parseRequest(r *http.Request) (explain.Request, error) {
 		request.Headers[key] = append(request.Headers[key], strings.TrimSpace(value))
 	}
 	return request, nil
-}
-
-// shorten leaves out what a page cannot show. What was chosen stays: it is what matters.
-func shorten(e *explain.Explanation) *explanation {
-	short := &explanation{Explanation: e, EndpointsLeft: make(map[string]int)}
-	e.VirtualHosts, short.HostsLeft = few(e.VirtualHosts, hostsExplained, func(h *explain.VirtualHost) bool { return h.Chosen })
-	e.Routes, short.RoutesLeft = few(e.Routes, routesExplained, func(r *explain.Route) bool { return r.Share > 0 })
-	for i := range e.Clusters {
-		c := &e.Clusters[i]
-		if c.Assignment == nil {
-			continue
-		}
-		room := endpointsExplained
-		for j := range c.Assignment.Priorities {
-			localities := c.Assignment.Priorities[j].Localities
-			for k := range localities {
-				l := &localities[k]
-				n := min(room, len(l.Endpoints))
-				if left := len(l.Endpoints) - n; left > 0 {
-					short.EndpointsLeft[c.Name] += left
-				}
-				l.Endpoints = l.Endpoints[:n]
-				room -= n
-			}
-		}
-	}
-	return short
-}
-
-// few returns at most a number of elements: the first ones, and those that are kept.
-func few[T any](all []T, limit int, keep func(*T) bool) (list []T, left int) {
-	if len(all) <= limit {
-		return all, 0
-	}
-	for i := range all {
-		if len(list) < limit/2 || len(list) < limit && keep(&all[i]) {
-			list = append(list, all[i])
-		}
-	}
-	return list, len(all) - len(list)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -23,22 +22,17 @@ func TestExplain(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
 	_, conn := startChannel(t, "explain",
 		xdsmsg.DefaultListener("service", "routes"),
-		xdsmsg.RouteConfig("routes", "service", xdsmsg.PathRoute("/a.B/C", "other"), xdsmsg.PrefixRoute("", "c")),
+		xdsmsg.RouteConfig("routes", "service", xdsmsg.With(xdsmsg.PrefixRoute("", "other"), `match { headers { name: "x-user" string_match { exact: "7" } } }`), xdsmsg.PrefixRoute("", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("other", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
 	xdstest.NoError(t, call(t, conn))
 	h := Handler()
 	query := url.Values{"target": {"xds:///service"}, "method": {"/grpc.testing.TestService/EmptyCall"}, "header": {"X-User: 7", "x-user:8"}}
 	w := get(t, h, "/explain?"+query.Encode())
-	var got struct{ Explanation explain.Explanation }
-	if w.Code != http.StatusOK {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	for _, want := range []string{`"text":"outcome      route 1 → cluster \"c\", priority 0, 1 endpoint"`, `no: header x-user is \"7,8\"`} {
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+		}
 	}
-	xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
-	e := got.Explanation
-	if len(e.Routes) != 2 || e.Routes[0].Failed == nil || e.Routes[1].Share != 100 || len(e.Clusters) != 1 || e.Clusters[0].Name != "c" {
-		t.Errorf("explanation %s", w.Body)
-	}
-	xdstest.Equal(t, "headers", []string{"7", "8"}, e.Request.Headers["x-user"])
 
 	for query, want := range map[string]string{
 		"":                                      "",
@@ -69,41 +63,18 @@ func TestExplainOneOfSeveralChannels(t *testing.T) {
 	var outcomes []string
 	for _, c := range section[list[inspect.Channel]](t, h, "channels").Items {
 		w := get(t, h, fmt.Sprintf("/explain?target=xds:///service&method=/a.B/C&channel=%d", c.Number))
-		var got struct{ Explanation explain.Explanation }
-		xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
-		if outcomes = append(outcomes, got.Explanation.Outcome); len(got.Explanation.Notes) > 0 {
-			t.Errorf("channel %d has the notes %q", c.Number, got.Explanation.Notes)
+		var lines styled.Text
+		xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &lines))
+		outcomes = append(outcomes, lines[2].Text)
+		if lines[3].Text != "" {
+			t.Errorf("channel %d has the note %q", c.Number, lines[3].Text)
 		}
 	}
-	xdstest.Equal(t, "outcomes", []string{`route 0 → cluster "first", priority 0, 1 endpoint`, `route 0 → cluster "second", priority 0, 1 endpoint`}, outcomes)
+	xdstest.Equal(t, "outcomes", []string{`outcome      route 0 → cluster "first", priority 0, 1 endpoint`, `outcome      route 0 → cluster "second", priority 0, 1 endpoint`}, outcomes)
 	for channel, want := range map[string]string{"999999": `the target "xds:///service" and the number 999999`, "x": `channel: "x" is not a number`} {
 		if w := get(t, h, "/explain?target=xds:///service&method=/a.B/C&channel="+channel); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("channel %s: %d %s, want %q", channel, w.Code, w.Body, want)
 		}
-	}
-}
-
-// Of a long explanation the page gets what was chosen, and how much is left out.
-func TestLongExplanationsAreShortened(t *testing.T) {
-	e := &explain.Explanation{Clusters: []explain.Cluster{{Name: "c", Assignment: &explain.ClusterAssignment{Priorities: []explain.Priority{
-		{Localities: []explain.Locality{{Endpoints: make([]explain.Endpoint, 40)}, {Endpoints: make([]explain.Endpoint, 40)}}},
-		{Localities: []explain.Locality{{Endpoints: make([]explain.Endpoint, 5)}}},
-	}}}}}
-	for i := range 10_000 {
-		e.Routes = append(e.Routes, explain.Route{Index: i})
-		e.VirtualHosts = append(e.VirtualHosts, explain.VirtualHost{Name: fmt.Sprint(i)})
-	}
-	e.Routes[9_999].Share, e.VirtualHosts[5_000].Chosen = 100, true
-	s := shorten(e)
-	if n := len(s.Routes); n > routesExplained || n+s.RoutesLeft != 10_000 || s.Routes[n-1].Index != 9_999 || s.Routes[0].Index != 0 {
-		t.Errorf("%d routes and %d left, the last is %d", n, s.RoutesLeft, s.Routes[n-1].Index)
-	}
-	if n := len(s.VirtualHosts); n > hostsExplained || n+s.HostsLeft != 10_000 || s.VirtualHosts[n-1].Name != "5000" {
-		t.Errorf("%d virtual hosts and %d left, the last is %s", n, s.HostsLeft, s.VirtualHosts[n-1].Name)
-	}
-	p := s.Clusters[0].Assignment.Priorities
-	if len(p[0].Localities[0].Endpoints) != 40 || len(p[0].Localities[1].Endpoints) != 10 || len(p[1].Localities[0].Endpoints) != 0 || s.EndpointsLeft["c"] != 35 {
-		t.Errorf("endpoints left %v", s.EndpointsLeft)
 	}
 }
 
@@ -154,29 +125,24 @@ func (w *deafWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What a control plane says of its clients is asked for once for all viewers.
-func TestViewersShareAnOverview(t *testing.T) {
+// All viewers are shown one snapshot, with what a control plane says of its clients, until it is old.
+func TestViewersShareASnapshot(t *testing.T) {
 	server, conn := startChannel(t, "shared", oneCluster("c", testutils.StartBackend(t, "b"))...)
 	xdstest.NoError(t, call(t, conn))
-	p := &plane{server: server.Control(), store: server.Store()}
-	shown := func(refresh time.Duration) []controlplane.ClientStatus {
-		streams, _ := p.count(&handler{refresh: refresh})
-		return streams
-	}
-	first := shown(time.Hour)
-	if len(first) == 0 {
-		t.Fatal("the control plane has no client")
-	}
+	h := newHandler(WithControlPlane(server.Control(), server.Store()))
+	h.refresh = time.Hour
+	first := h.snapshots.get(h)
 	var viewers sync.WaitGroup
 	for range 50 {
 		viewers.Go(func() {
-			if next := shown(time.Hour); &next[0] != &first[0] {
-				t.Error("a viewer has another overview")
+			if streams := h.snapshots.get(h).peers().streams; len(streams) == 0 || &streams[0] != &first.peers().streams[0] {
+				t.Error("a viewer has another overview, or none")
 			}
 		})
 	}
 	viewers.Wait()
-	if next := shown(0); len(next) == 0 || &next[0] == &first[0] {
-		t.Error("the overview is not made again")
+	h.refresh, h.snapshots.work = 0, 0
+	if h.snapshots.get(h) == first {
+		t.Error("the snapshot is not taken again")
 	}
 }

@@ -93,7 +93,6 @@ type handler struct {
 	seed   maphash.Seed
 
 	snapshots snapshots
-	pulses    pulses
 
 	mu sync.Mutex
 	// servers has, for each server that a stream was opened on, what is closed when it shuts

@@ -46,8 +46,9 @@ func (v *view) overview() any {
 	if o.Plane != nil && o.Channels == 0 && o.Clients == 0 {
 		return o
 	}
-	p := v.pulse()
-	verdict := withoutAges(p.Verdict)
+	p := v.snap.pulse()
+	verdict := p.Verdict
+	verdict.Text = "" // which grows older: the page adds the ages to the parts
 	o.Verdict = &verdict
 	for i, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
 		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: p.methods[i]}
@@ -61,20 +62,6 @@ func (v *view) overview() any {
 	})
 	o.More += len(p.Problems) - min(len(p.Problems), livestate.MaxProblems)
 	return o
-}
-
-// withoutAges returns a verdict whose texts do not grow older: the page adds the ages.
-func withoutAges(v livestate.Verdict) livestate.Verdict {
-	v.Text = ""
-	parts := make([]livestate.Part, len(v.Parts))
-	for i, p := range v.Parts {
-		if p.About == "changes" && !p.At.IsZero() {
-			p.Text = "last change"
-		}
-		parts[i] = p
-	}
-	v.Parts = parts
-	return v
 }
 
 // channelOf returns the number of the first channel with a target, or 0.

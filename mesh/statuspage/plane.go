@@ -3,7 +3,6 @@ package statuspage
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -15,34 +14,26 @@ import (
 type plane struct {
 	server *controlplane.Server
 	store  *controlplane.Store
-
-	mu sync.Mutex
-	// resources is what the store has at a version.
-	version   uint64
-	resources []*controlplane.Resource
-	// streams is what the server said of its clients last, overview the same at a glance, and counted when. All viewers share them.
-	streams  []controlplane.ClientStatus
-	overview *clients.Overview
-	counted  time.Time
 }
 
-// count returns the clients, and the same at a glance, asked for again after a while.
-func (p *plane) count(h *handler) ([]controlplane.ClientStatus, *clients.Overview) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	refresh := h.refresh
-	if p.overview == nil || time.Since(p.counted) >= refresh {
-		began := time.Now()
-		var loads []controlplane.RecentLoad
-		if h.loads != nil {
-			loads = h.loads()
-		}
-		p.streams = p.server.Overview()
-		p.overview = clients.OverviewOf(p.streams, loads)
-		// As with snapshots, asking takes at most a part of the time.
-		p.counted = time.Now().Add(max(0, maxShare*time.Since(began)-refresh))
+// peers are the clients of a control plane, and the same at a glance.
+type peers struct {
+	streams  []controlplane.ClientStatus
+	overview *clients.Overview
+}
+
+// peers returns the clients of the control plane, none without one.
+func (h *handler) peers() (p peers, waited time.Duration) {
+	if h.plane == nil || h.plane.server == nil {
+		return p, 0
 	}
-	return p.streams, p.overview
+	var loads []controlplane.RecentLoad
+	if h.loads != nil {
+		loads = h.loads()
+	}
+	p.streams = h.plane.server.Overview()
+	p.overview = clients.OverviewOf(p.streams, loads)
+	return p, 0
 }
 
 // planeTypes are the types whose resources are listed, in order.
@@ -52,17 +43,22 @@ var planeTypes = []string{
 	typeurl.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret",
 }
 
-// listing returns the resources of the store. They are listed again when it has changed.
-func (p *plane) listing() (version uint64, resources []*controlplane.Resource) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if version := p.store.Version(); p.resources == nil || version != p.version {
-		p.version, p.resources = version, []*controlplane.Resource{}
-		for _, t := range planeTypes {
-			p.resources = append(p.resources, p.store.Resources(t)...)
-		}
+// served is what the store of a control plane has at a version.
+type served struct {
+	version   uint64
+	resources []*controlplane.Resource
+}
+
+// served returns what the store has, nothing without one.
+func (h *handler) served() (s served, waited time.Duration) {
+	if h.plane == nil || h.plane.store == nil {
+		return s, 0
 	}
-	return p.version, p.resources
+	s.version = h.plane.store.Version()
+	for _, t := range planeTypes {
+		s.resources = append(s.resources, h.plane.store.Resources(t)...)
+	}
+	return s, 0
 }
 
 // servedView is the resources of a control plane.
@@ -85,26 +81,22 @@ type servedResource struct {
 
 func (v *view) served() any {
 	const section = "served"
-	p := v.handler.plane
-	if p == nil || p.store == nil {
-		return servedView{list: list[servedResource]{Items: []servedResource{}}}
-	}
-	version, all := p.listing()
+	s := v.snap.served()
 	find, typ := v.query.search(section), v.query.get(section, "type")
 	types := make(map[string]int)
 	var found []*controlplane.Resource
-	for _, r := range all {
+	for _, r := range s.resources {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
 		types[short]++
 		if (typ == "" || typ == short) && find.in(r.Name(), r.Version()) {
 			found = append(found, r)
 		}
 	}
-	view := servedView{StoreVersion: version, Types: counts(types)}
-	if p.server != nil {
+	view := servedView{StoreVersion: s.version, Types: counts(types)}
+	if p := v.handler.plane; p != nil && p.server != nil {
 		view.Ambiguous = p.server.AmbiguousChoices()
 	}
-	view.list = listOf(len(all), found, v.query.from(section), resourcesShown, viewServed)
+	view.list = listOf(len(s.resources), found, v.query.from(section), resourcesShown, viewServed)
 	return view
 }
 
@@ -147,11 +139,11 @@ const (
 
 func (v *view) peers() any {
 	const section = "peers"
-	p := v.handler.plane
-	if p == nil || p.server == nil {
+	p := v.snap.peers()
+	if p.overview == nil {
 		return peersView{list: list[peerView]{Items: []peerView{}}}
 	}
-	all, overview := p.count(v.handler)
+	all, overview := p.streams, p.overview
 	find, wanted := v.query.search(section), v.query.get(section, "state")
 	shown := first(overview.Destinations, peerDestinations)
 	view := peersView{

@@ -11,53 +11,34 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
-// planeFacts are what the verdict on a control plane is computed from.
-type planeFacts struct {
-	// configuration is nil if the control plane does not say.
-	configuration *planestate.State
-	clients.Standings
-}
-
-// judge returns the verdict.
-func (f *planeFacts) judge() livestate.Verdict {
-	v := livestate.Verdict{}
+// judgePlane returns the verdict on a control plane: by the state of its documents, nil if it does not say, and by its clients.
+func judgePlane(c *planestate.State, of clients.Standings) livestate.Verdict {
+	v := livestate.Verdict{State: livestate.Degraded}
 	add := func(about, text string) { v.Parts = append(v.Parts, livestate.Part{About: about, Text: text}) }
-	c := f.configuration
+	var problems []planestate.Problem
+	if c != nil {
+		problems = c.Problems()
+	}
 	switch {
 	case c != nil && c.Published == nil:
 		v.State = livestate.Failing
 		add("problems", "Failing: nothing is published yet")
-	case f.Refusing > 0:
+	case of.Refusing > 0:
 		v.State = livestate.Failing
-		add("peers", fmt.Sprintf("Failing: %d of %s refuse their configuration", f.Refusing, faults.Count(f.Clients, "client")))
-	case c != nil && !c.Valid():
-		v.State = livestate.Degraded
-		if c.Permissive {
-			add("problems", "Degraded: served despite "+faults.Count(c.Faults, "error"))
-		} else {
-			add("problems", fmt.Sprintf("Degraded: the %s has errors, clients keep what they have", c.Place))
-		}
-	case c != nil && c.GoneSince != nil:
-		v.State = livestate.Degraded
-		add("problems", fmt.Sprintf("Degraded: the %s does not answer, clients keep what they have", c.Place))
-	case c != nil && c.Waiting != "":
-		v.State = livestate.Degraded
-		add("problems", "Degraded: a change waits")
-	case c != nil && c.Published.Errors > 0:
-		v.State = livestate.Degraded
-		add("problems", fmt.Sprintf("Degraded: published with %s", faults.Count(c.Published.Errors, "error")))
-	case f.Late > 0:
-		v.State = livestate.Degraded
-		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", f.Late, faults.Count(f.Clients, "client")))
-	case f.Clients == 0 && c == nil:
+		add("peers", fmt.Sprintf("Failing: %d of %s refuse their configuration", of.Refusing, faults.Count(of.Clients, "client")))
+	case len(problems) > 0:
+		add("problems", "Degraded: "+problems[0].Text(false))
+	case of.Late > 0:
+		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", of.Late, faults.Count(of.Clients, "client")))
+	case of.Clients == 0 && c == nil:
 		v.State = livestate.Unknown
 		add("peers", "Unknown: no client is connected")
-	case f.Clients == 0:
+	case of.Clients == 0:
 		v.State = livestate.Healthy
 		add("peers", "Healthy: ready, no client is connected")
 	default:
 		v.State = livestate.Healthy
-		add("peers", "Healthy: "+faults.Count(f.Clients, "client"))
+		add("peers", "Healthy: "+faults.Count(of.Clients, "client"))
 	}
 	if c != nil {
 		valid := "valid"
@@ -69,8 +50,8 @@ func (f *planeFacts) judge() livestate.Verdict {
 		}
 		add("plane", fmt.Sprintf("%s %s %s", c.Place, c.Name, valid))
 	}
-	if f.Clients > 0 {
-		add("peers", fmt.Sprintf("%d in sync, %d behind, %d refusing", f.InSync, f.Behind, f.Refusing))
+	if of.Clients > 0 {
+		add("peers", of.Text())
 	}
 	if c != nil && c.Published != nil {
 		add("plane", fmt.Sprintf("%s, %s", faults.Count(c.Published.Services, "service"), faults.Count(c.Published.Policies, "policy")))
@@ -81,17 +62,15 @@ func (f *planeFacts) judge() livestate.Verdict {
 
 // planeOverview judges the control plane, and adds its problems.
 func (v *view) planeOverview(o *overview) *planeView {
-	p := v.handler.plane
-	facts := planeFacts{}
 	view := &planeView{}
+	var standings clients.Standings
 	if v.handler.configuration != nil {
 		state := v.handler.configuration()
-		facts.configuration, view.Configuration = &state, &state
+		view.Configuration = &state
 		o.Problems = append(o.Problems, configurationProblems(&state)...)
 	}
-	if p.server != nil {
-		_, clients := p.count(v.handler)
-		facts.Standings = clients.Standings
+	if clients := v.snap.peers().overview; clients != nil {
+		standings = clients.Standings
 		for _, r := range clients.Refusals {
 			o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
 				Severity: livestate.Failing, Kind: "client", Subject: "client " + r.Client,
@@ -100,7 +79,7 @@ func (v *view) planeOverview(o *overview) *planeView {
 		}
 		o.More += clients.MoreRefusals
 	}
-	view.Verdict = withoutAges(facts.judge())
+	view.Verdict = judgePlane(view.Configuration, standings)
 	return view
 }
 

@@ -3,9 +3,7 @@ package statuspage
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
-	"weak"
 
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -15,77 +13,27 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// pulse is how the process is at one moment. All viewers share it.
+// pulse is the state of the process.
 type pulse struct {
 	*livestate.State
 	// methods has, for the problems with clusters, a method whose RPCs go there.
 	methods map[int]string
 }
 
-// pulses has the last pulse, as long as a viewer or the garbage collector keeps it.
-type pulses struct {
-	mu   sync.Mutex
-	last weak.Pointer[pulse]
-	// next is the earliest time of the next one.
-	next time.Time
-	// making is closed when the next one is there. It is nil unless one is being made.
-	making chan struct{}
-}
-
-// get returns the last pulse, or a new one if the last one is old enough. While it is made, other viewers are shown the last one.
-func (p *pulses) get(ctx context.Context, snap *snapshot, refresh time.Duration) *pulse {
-	for {
-		p.mu.Lock()
-		last, making := p.last.Value(), p.making
-		ready := last != nil && (making != nil || time.Now().Before(p.next))
-		mine := !ready && making == nil
-		if mine {
-			p.making = make(chan struct{})
-		}
-		p.mu.Unlock()
-		switch {
-		case ready:
-			return last
-		case mine:
-			return p.make(ctx, snap, refresh)
-		}
-		<-making
-	}
-}
-
-// make makes a pulse. As with snapshots, the work takes at most a part of the time. Waiting for a balancer that does not answer
-// is no work. A viewer that leaves does not end the asking of balancers, as others are shown the pulse, too.
-func (p *pulses) make(ctx context.Context, snap *snapshot, refresh time.Duration) (made *pulse) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askingTime)
+// takePulse asks the balancers, and returns how long it has waited for those that do not answer.
+func (s *snapshot) takePulse() (*pulse, time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), askingTime)
 	defer cancel()
-	defer func() {
-		work := time.Since(began)
-		if ctx.Err() != nil {
-			work -= askingTime
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		// The second is almost over when the next tick comes.
-		p.last, p.next = weak.Make(made), began.Add(max(refresh-refresh/10, maxShare*work))
-		close(p.making)
-		p.making = nil
-	}()
-	made = &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: snap.channels, Clients: snap.clients}), methods: make(map[int]string)}
-	for i := range made.Problems[:min(len(made.Problems), livestate.MaxProblems)] {
-		if problem := &made.Problems[i]; problem.Cluster != "" {
-			made.methods[i] = snap.methodFor(problem.Target, problem.Cluster)
+	p := &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: s.channels, Clients: s.clients}), methods: make(map[int]string)}
+	for i := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
+		if problem := &p.Problems[i]; problem.Cluster != "" {
+			p.methods[i] = s.methodFor(problem.Target, problem.Cluster)
 		}
 	}
-	return made
-}
-
-// pulse returns how the process is. A stream keeps it until the next one.
-func (v *view) pulse() *pulse {
-	if v.kept == nil {
-		v.kept = v.handler.pulses.get(v.ctx, v.snap, v.handler.refresh)
+	if ctx.Err() != nil {
+		return p, askingTime
 	}
-	return v.kept
+	return p, 0
 }
 
 // methodFor returns a method that a route of a channel sends to a cluster, or "".

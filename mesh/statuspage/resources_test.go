@@ -37,7 +37,7 @@ func TestRejectedVersion(t *testing.T) {
 	got := await(t, h, "resources", func(r resourcesView) bool { return len(r.Items) == 1 }, "resources.state", "trouble")
 	c := got.Items[0]
 	if c.Type != "Cluster" || c.Name != "c" || c.State != "NACKED" || !c.Cached || c.Version == "" || c.ErrorVersion == "" || c.ErrorVersion == c.Version ||
-		!strings.Contains(c.Error, "lb_policy") || c.Updated == nil || c.ErrorTime == nil {
+		!strings.Contains(c.Error, "lb_policy") || c.Updated.IsZero() || c.ErrorTime.IsZero() {
 		t.Errorf("resource %+v, want both versions and the fault of lb_policy", c)
 	}
 	o := await(t, h, "overview", func(o overview) bool { return len(o.Problems) == 2 })
@@ -88,7 +88,7 @@ func TestResourceFromDisk(t *testing.T) {
 		t.Fatalf("got %d resources, want 4", len(got.Items))
 	}
 	for _, r := range got.Items {
-		if r.FromDisk == "" || !r.Cached || r.Updated == nil {
+		if r.FromDisk == "" || !r.Cached || r.Updated.IsZero() {
 			t.Errorf("resource %+v, want one from disk", r)
 		}
 	}
@@ -258,21 +258,21 @@ func BenchmarkLargeMesh(b *testing.B) {
 	plane, conn := startChannel(b, "bench", largeMesh(clusters, "127.0.0.1:1")...)
 	conn.Connect()
 	h := newHandler(WithControlPlane(plane.Control(), plane.Store()))
-	snap := takeSnapshot()
+	snap := new(snapshots).take(h)
 	for len(snap.entries) < 2*clusters+2 {
 		if b.Context().Err() != nil {
 			b.Fatal("the resources never arrived")
 		}
-		snap = takeSnapshot()
+		snap = new(snapshots).take(h)
 	}
 	b.Run("snapshot", func(b *testing.B) {
 		for b.Loop() {
-			takeSnapshot()
+			new(snapshots).take(h)
 		}
 	})
 	b.Run("pulse", func(b *testing.B) {
 		for b.Loop() {
-			new(pulses).get(b.Context(), snap, 0)
+			snap.takePulse()
 		}
 	})
 	q, err := parseQuery(nil)

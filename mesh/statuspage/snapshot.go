@@ -14,12 +14,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// snapshot is what the xDS clients of the process hold at one moment. All viewers share it.
+// snapshot is how the process is at one moment: what its xDS clients hold, and the parts that are made when the first viewer is shown them.
 type snapshot struct {
 	channels []inspect.Channel
 	clients  []*xdsclient.Dump
 	entries  []*entry
 	index    func() map[resourceKey][]*entry
+	pulse    func() *pulse
+	// peers are the clients of the control plane of the process, and served is what its store has.
+	peers  func() peers
+	served func() served
 }
 
 // entry is a resource of a client.
@@ -33,25 +37,40 @@ type resourceKey struct {
 	typeURL, name string
 }
 
-func takeSnapshot() *snapshot {
-	s := &snapshot{channels: channels.Inspect()}
+// take takes a snapshot. Its parts are work of s, too.
+func (s *snapshots) take(h *handler) *snapshot {
+	snap := &snapshot{channels: channels.Inspect()}
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
-		s.clients = append(s.clients, d)
-		s.entries = slices.Grow(s.entries, len(d.Resources))
+		snap.clients = append(snap.clients, d)
+		snap.entries = slices.Grow(snap.entries, len(d.Resources))
 		for i := range d.Resources {
-			s.entries = append(s.entries, &entry{&d.Resources[i], d})
+			snap.entries = append(snap.entries, &entry{&d.Resources[i], d})
 		}
 	}
-	s.index = sync.OnceValue(func() map[resourceKey][]*entry {
-		index := make(map[resourceKey][]*entry, len(s.entries))
-		for _, e := range s.entries {
+	snap.index = sync.OnceValue(func() map[resourceKey][]*entry {
+		index := make(map[resourceKey][]*entry, len(snap.entries))
+		for _, e := range snap.entries {
 			k := resourceKey{e.client, e.TypeURL, e.Name}
 			index[k] = append(index[k], e)
 		}
 		return index
 	})
-	return s
+	snap.pulse = part(s, snap.takePulse)
+	snap.peers, snap.served = part(s, h.peers), part(s, h.served)
+	return snap
+}
+
+// part returns what make does, which is called once, and whose time counts as work but for what it waited.
+func part[T any](s *snapshots, make func() (made T, waited time.Duration)) func() T {
+	return sync.OnceValue(func() T {
+		began := time.Now()
+		made, waited := make()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.work += time.Since(began) - waited
+		return made
+	})
 }
 
 // findEntry returns a resource of a client: of several variants or servers one that is in use, if
@@ -79,37 +98,28 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// snapshots has the last snapshot, as long as a viewer or the garbage collector keeps it.
+// snapshots has the last snapshot, as long as a viewer or the garbage collector keeps it. All viewers share it.
 type snapshots struct {
 	mu    sync.Mutex
 	last  weak.Pointer[snapshot]
-	stale bool
-	// next is the earliest time of the next one.
-	next time.Time
+	taken time.Time
+	work  time.Duration // for the last one
 }
 
 // maxShare bounds the time that goes into snapshots: one takes at most this part of the time
 // to the next.
 const maxShare = 20
 
-// get returns the last snapshot, or a new one if something has changed and the last one is
-// old enough.
-func (s *snapshots) get(refresh time.Duration) *snapshot {
+// get returns the last snapshot, or a new one if that is old enough.
+func (s *snapshots) get(h *handler) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last, now := s.last.Value(), time.Now()
-	if last != nil && (!s.stale || now.Before(s.next)) {
+	// The second is almost over when the next tick comes.
+	if last := s.last.Value(); last != nil && time.Since(s.taken) < max(h.refresh-h.refresh/10, maxShare*s.work) {
 		return last
 	}
-	s.stale = false
-	made := takeSnapshot()
-	s.last, s.next = weak.Make(made), now.Add(max(refresh, maxShare*time.Since(now)))
+	s.taken = time.Now()
+	made := s.take(h)
+	s.last, s.work = weak.Make(made), time.Since(s.taken)
 	return made
-}
-
-// changed marks the last snapshot as stale.
-func (s *snapshots) changed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stale = true
 }

@@ -13,8 +13,6 @@ type view struct {
 	handler *handler
 	snap    *snapshot
 	query   *query
-	// kept is the pulse that was used. A stream keeps it until the next one.
-	kept *pulse
 }
 
 // sections are the parts of the page that a browser asks for, by the names that it knows. Each
@@ -36,11 +34,6 @@ func init() {
 	}
 }
 
-// unfinished reports whether a section goes on where the last view stopped.
-func (v *view) unfinished(name string) bool {
-	return name == "resources" && v.query.get(name, "state") == "ignored"
-}
-
 // data answers with the sections that are asked for, as one object.
 func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r.URL.Query())
@@ -48,8 +41,7 @@ func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	h.snapshots.changed()
-	v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h.refresh), query: q}
+	v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h), query: q}
 	answer := map[string]any{"now": time.Now()}
 	for _, name := range q.sections {
 		answer[name] = clipped(sections[name](v))

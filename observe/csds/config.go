@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -70,18 +71,13 @@ func content(r *xdsclient.ResourceDump) *anypb.Any {
 	return opaque
 }
 
-// entryName returns the name of an entry. Entries of one name differ in the constraints
-// that it is watched with or, for a member of a collection, in the parameters of the
-// variant (xRFC TP2). CSDS has no field for these, so they follow the name and a space.
+// entryName returns the name of an entry. Of entries of one name, what distinguishes them follows the name and a space: CSDS
+// has no field for that.
 func entryName(r *xdsclient.ResourceDump) string {
-	switch {
-	case r.Member && !r.Parameters.IsZero():
-		return r.Name + " " + r.Parameters.String()
-	case !r.Member && !r.Constraints.IsZero():
-		return r.Name + " " + r.Constraints.String()
-	default:
-		return r.Name
+	if variant := livestate.Variant(r); variant != "" {
+		return r.Name + " " + variant
 	}
+	return r.Name
 }
 
 // valid makes a server's text valid UTF-8, without which the whole answer could not be

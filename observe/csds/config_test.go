@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,6 +45,25 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 }
 
 // A server's text that is not UTF-8 does not cost the answer.
+// xRFC TP2: a name that is watched with several constraints has an entry for each, and
+// a collection one for each variant of a member. The name says which, unless there are none.
+func TestNamesOfVariants(t *testing.T) {
+	t.Parallel()
+	shards, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(2))))
+	xdstest.NoError(t, err)
+	one, err := dynparam.NewParameters(map[string]string{"shard": "1"})
+	xdstest.NoError(t, err)
+	for want, r := range map[string]xdsclient.ResourceDump{
+		"a":                    {Name: "a", Parameters: one},
+		"a {shard in [0-2]}":   {Name: "a", Constraints: shards, Parameters: one},
+		"c/* {shard in [0-2]}": {Name: "c/*", Constraints: shards},
+		"c/m":                  {Name: "c/m", Constraints: shards, Member: true},
+		"c/m {shard=1}":        {Name: "c/m", Constraints: shards, Parameters: one, Member: true},
+	} {
+		xdstest.Equal(t, "name", want, entryName(&r))
+	}
+}
+
 func TestTextOfAServerIsMadeValid(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 7)

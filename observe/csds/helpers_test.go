@@ -2,16 +2,14 @@ package csds_test
 
 import (
 	"errors"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/admin"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -91,83 +88,39 @@ func (w *watcher) until(text string) {
 	}
 }
 
-func newWatcher(t *testing.T) *watcher { return &watcher{t: t, events: make(chan string, 64)} }
-
 func watch(t *testing.T, c *xdsclient.XDSClient, name string) *watcher {
-	w := newWatcher(t)
+	w := &watcher{t: t, events: make(chan string, 64)}
 	t.Cleanup(c.Watch(clusters, name, w))
 	return w
 }
 
-// constrain makes constraints on the key "shard".
-func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
-	t.Helper()
-	c, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(shards)))
-	xdstest.NoError(t, err)
-	return c
-}
-
-func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *watcher {
-	w := newWatcher(t)
-	t.Cleanup(c.WatchLocator(clusters, name, constraints, w))
-	return w
-}
-
-// collectionWatcher is a watcher for a collection, with an event "answered".
-type collectionWatcher struct{ *watcher }
-
-func (w *collectionWatcher) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
-	w.ResourceChanged(value, err, done)
-}
-
-func (w *collectionWatcher) CollectionChanged(err error, done func()) {
-	if err != nil {
-		w.record(kindOf(err), done)
-		return
-	}
-	w.record("answered", done)
-}
-
-func (w *collectionWatcher) AmbientError(_ xdsclient.Member, err error, done func()) {
-	w.watcher.AmbientError(err, done)
-}
-
-// newClient makes a client whose node id is the test's name.
-func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
-	t.Helper()
-	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
-	xdstest.NoError(t, err)
-	c, err := xdsclient.New(config, xdsclient.WithResourceTimeout(timeout),
-		xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
-	xdstest.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
-// start starts CSDS, a control plane, and a client of it that waits for resources for
-// hours.
-func start(t *testing.T, opts ...testutils.BootstrapOption) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.Server, *xdsclient.XDSClient) {
+// start starts CSDS, a control plane, and a client of it, whose node id is the test's name.
+func start(t *testing.T) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.Server, *xdsclient.XDSClient) {
 	t.Helper()
 	server := xdstest.StartServer(t)
-	return serve(t), server, newClient(t, server, time.Hour, opts...)
+	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name()))
+	xdstest.NoError(t, err)
+	client, err := xdsclient.New(config, xdsclient.WithResourceTimeout(time.Hour))
+	xdstest.NoError(t, err)
+	t.Cleanup(client.Close)
+	return serve(t), server, client
 }
 
-// serve starts a gRPC server with CSDS on loopback and returns a client of it.
+// serve starts a gRPC server with CSDS on loopback and returns a client of it. The service is there by gRPC's admin.Register (gRFC
+// A38), and Register may be called as well.
 func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
-	xdstest.NoError(t, csds.Register(s))
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(listener) })
-	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cleanup, err := admin.Register(s)
 	xdstest.NoError(t, err)
-	t.Cleanup(func() {
-		cc.Close()
-		s.Stop()
-		serving.Wait()
-	})
+	if _, ok := s.GetServiceInfo()[statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName]; !ok {
+		t.Error("admin.Register did not register the service")
+	}
+	xdstest.NoError(t, csds.Register(s))
+	t.Cleanup(cleanup)
+	cc, err := grpc.NewClient(xdstest.Serve(t, nil, s), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
 	return statusv3.NewClientStatusDiscoveryServiceClient(cc)
 }
 

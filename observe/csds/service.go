@@ -13,29 +13,42 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
+func init() { grpcbridge.AddAdminService(Register) }
+
+// file marks our service among those of a server.
+type file string
+
+var description = func() grpc.ServiceDesc {
+	d := statusv3.ClientStatusDiscoveryService_ServiceDesc
+	d.Metadata = file("envoy/service/status/v3/csds.proto")
+	return d
+}()
+
 // Register registers the service, envoy.service.status.v3.ClientStatusDiscoveryService,
 // for all clients of the process, including later ones. It must be called before the
-// server serves.
+// server serves. It does nothing if s has the service already, from an earlier call or from gRPC's
+// admin.Register (gRFC A38), to which importing this package adds it.
 //
-// It returns an error, and leaves s unchanged, if s already has the service and lists its
-// services, as a *grpc.Server does: gRPC would end the process. gRPC's admin.Register
-// adds the CSDS of gRPC-Go's own xds if that is linked, which knows only its own clients.
-// So this service is not one of those that admin.Register adds, and a program that uses
-// both has to call admin.Register first.
+// It returns an error, and leaves s unchanged, if s has another implementation of the service and lists its
+// services, as a *grpc.Server does: gRPC would end the process. In a program that links gRPC-Go's own xds,
+// admin.Register adds the CSDS of that one, which knows only its own clients; use another server for this one.
 func Register(s grpc.ServiceRegistrar) error {
-	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
 	if known, ok := s.(interface {
 		GetServiceInfo() map[string]grpc.ServiceInfo
 	}); ok {
-		if _, taken := known.GetServiceInfo()[name]; taken {
-			return fmt.Errorf("csds: the server already has a service %s, perhaps that of gRPC-Go's own xds through admin.Register; use another server", name)
+		if info, taken := known.GetServiceInfo()[description.ServiceName]; taken {
+			if _, ours := info.Metadata.(file); ours {
+				return nil
+			}
+			return fmt.Errorf("csds: the server already has a service %s, perhaps that of gRPC-Go's own xds through admin.Register; use another server", description.ServiceName)
 		}
 	}
-	statusv3.RegisterClientStatusDiscoveryServiceServer(s, service{})
+	s.RegisterService(&description, service{})
 	return nil
 }
 
@@ -44,14 +57,9 @@ type service struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 }
 
-// FetchClientStatus answers one request.
-func (service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	return answer(ctx, req)
-}
-
 // StreamClientStatus answers each request of the stream once. It does not watch
 // (gRFC A40, "Background").
-func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+func (s service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -60,7 +68,7 @@ func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 		if err != nil {
 			return err
 		}
-		resp, err := answer(stream.Context(), req)
+		resp, err := s.FetchClientStatus(stream.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -73,7 +81,8 @@ func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 // askingTime bounds how long an answer takes because of balancers.
 const askingTime = 2 * time.Second
 
-func answer(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+// FetchClientStatus answers one request.
+func (service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	// gRFC A40, "Node Matching".
 	if n := len(req.GetNodeMatchers()); n > 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %d given, none supported: this process answers for itself only", n)

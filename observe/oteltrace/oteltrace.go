@@ -25,6 +25,7 @@
 //
 //   - dynxds.waited_for_config: dynxds.duration, in seconds,
 //   - dynxds.routed: rpc.method, dynxds.route, dynxds.virtual_host, dynxds.cluster,
+//   - dynxds.filter_decided: dynxds.filter, dynxds.decision (see dynxds.TraceFilter),
 //   - dynxds.picked: grpc.lb.backend_service, grpc.lb.locality, dynxds.priority, dynxds.endpoint,
 //   - dynxds.not_picked: grpc.lb.backend_service, dynxds.reason (see dynxds.TracePick),
 //   - dynxds.retried: dynxds.attempt, the number of the next attempt; dynxds.delay, in seconds,
@@ -55,6 +56,8 @@ const (
 	keyVirtualHost = attribute.Key("dynxds.virtual_host")
 	keyCluster     = attribute.Key("dynxds.cluster")
 	keyPriority    = attribute.Key("dynxds.priority")
+	keyFilter      = attribute.Key("dynxds.filter")
+	keyDecision    = attribute.Key("dynxds.decision")
 	keyEndpoint    = attribute.Key("dynxds.endpoint")
 	keyReason      = attribute.Key("dynxds.reason")
 	keyAttempt     = attribute.Key("dynxds.attempt")
@@ -91,7 +94,8 @@ func observed(ctx context.Context) context.Context {
 	}
 	w := &writer{span: span}
 	return rpctrace.With(ctx, &rpctrace.Trace{
-		WaitedForConfig: w.waitedForConfig, Routed: w.routed, Picked: w.picked, Retried: w.retried, Mirrored: w.mirrored,
+		WaitedForConfig: w.waitedForConfig, Routed: w.routed, FilterDecided: w.filterDecided,
+		Picked: w.picked, Retried: w.retried, Mirrored: w.mirrored,
 	})
 }
 
@@ -134,6 +138,10 @@ func (w *writer) waitedForConfig(c rpctrace.ConfigWait) {
 func (w *writer) routed(r rpctrace.Route) {
 	w.both(3, "dynxds.routed", r.Err, keyRoute.String(cmp.Or(r.Name, r.Match)), keyVirtualHost.String(r.VirtualHost),
 		keyCluster.String(r.Cluster), keyMethod.String(r.Method))
+}
+
+func (w *writer) filterDecided(f rpctrace.Filter) {
+	w.event("dynxds.filter_decided", f.Err, keyFilter.String(f.Name), keyDecision.String(f.Decision))
 }
 
 func (w *writer) picked(p rpctrace.Pick) {

@@ -54,6 +54,7 @@ func TestEveryEvent(t *testing.T) {
 	hooks.WaitedForConfig(rpctrace.ConfigWait{Target: "xds:///s", Duration: 1500 * time.Millisecond, Err: failure})
 	hooks.Routed(rpctrace.Route{Method: "/s/m", RouteConfig: "rc", VirtualHost: "vh", Match: "/s/*", Cluster: "old"})
 	hooks.Routed(rpctrace.Route{Method: "/s/m", RouteConfig: "rc", VirtualHost: "vh", Name: "r", Match: "/s/*", Cluster: "all", Err: failure})
+	hooks.FilterDecided(rpctrace.Filter{Name: "authz", Decision: "denied", Err: failure})
 	hooks.Picked(rpctrace.Pick{Cluster: "a", Reason: rpctrace.Unreachable, Err: failure})
 	hooks.Picked(rpctrace.Pick{Cluster: "b", Region: "re", Zone: "z", Priority: 2, Endpoint: "h:1"})
 	hooks.Retried(rpctrace.Retry{Attempt: 3, Delay: time.Second, Err: failure})
@@ -64,6 +65,7 @@ func TestEveryEvent(t *testing.T) {
 		"dynxds.waited_for_config dynxds.duration=1.5 dynxds.error=no",
 		"dynxds.routed dynxds.route=/s/* dynxds.virtual_host=vh dynxds.cluster=old rpc.method=/s/m",
 		"dynxds.routed dynxds.route=r dynxds.virtual_host=vh dynxds.cluster=all rpc.method=/s/m dynxds.error=no",
+		"dynxds.filter_decided dynxds.filter=authz dynxds.decision=denied dynxds.error=no",
 		"dynxds.not_picked grpc.lb.backend_service=a dynxds.reason=unreachable dynxds.error=no",
 		"dynxds.picked grpc.lb.backend_service=b grpc.lb.locality=" + locality + " dynxds.priority=2 dynxds.endpoint=h:1",
 		"dynxds.retried dynxds.attempt=3 dynxds.delay=1 dynxds.error=no",

@@ -108,21 +108,6 @@ func TestServersWithoutCallCredentials(t *testing.T) {
 	}
 }
 
-func TestTokensAreSentOverSecureConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	parse := func(callCreds string) *Server {
-		return mustParse(t, `{"xds_servers": [{"server_uri": "unix:///run/xds", "channel_creds": [{"type": "insecure"}], "call_creds": [`+callCreds+`]}]}`).Servers[0]
-	}
-	_, _, err := parse(jwtCreds("/token")).DialOptions()
-	want := "call_creds of type jwt_token_file are sent over secure connections only, and channel_creds have type insecure; use one such as tls"
-	if err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
-	}
-	if _, _, err := parse(`{"type": "test-header"}`).DialOptions(); err != nil {
-		t.Errorf("call credentials that take any connection: %v", err)
-	}
-}
-
 // gRFC A97: a file that cannot be read is UNAVAILABLE, a token without an expiration time
 // is UNAUTHENTICATED.
 func TestTokenFilesThatCannotBeUsed(t *testing.T) {

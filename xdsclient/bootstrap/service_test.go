@@ -26,59 +26,8 @@ func googleGrpc(t *testing.T, text string) *corev3.GrpcService_GoogleGrpc {
 const (
 	viaTLS   = `channel_credentials_plugin { [TYPES.channel_credentials.tls.v3.TlsCredentials] { %s } } `
 	viaPlain = `channel_credentials_plugin { [TYPES.channel_credentials.insecure.v3.InsecureCredentials] {} } `
-	viaXDS   = `channel_credentials_plugin { [TYPES.channel_credentials.xds.v3.XdsCredentials] { %s } } `
-	unknown  = `channel_credentials_plugin { type_url: "type.googleapis.com/unknown" } `
 	bearer   = `call_credentials_plugin { [TYPES.call_credentials.access_token.v3.AccessTokenCredentials] { token: %q } } `
 )
-
-// gRFC A102, "Security Considerations": a server that is not trusted can name a service of allowed_grpc_services only, and its
-// credentials are ignored; a trusted one can name any, with credentials.
-func TestServicesThatAServerMayName(t *testing.T) {
-	t.Parallel()
-	c := mustParse(t, `{`+servers+`, "allowed_grpc_services": {"dns:///a:1": {"channel_creds": [{"type": "test-token"}, {"type": "insecure"}]}}}`)
-	for _, test := range []struct {
-		name, text string
-		trusted    bool
-		want       string // the type of credentials
-		err        string
-	}{
-		{name: "allowed", text: `target_uri: "dns:///a:1"`, want: "test-token"},
-		{name: "allowed, other credentials", text: `target_uri: "dns:///a:1" ` + viaPlain, want: "test-token"},
-		{name: "not allowed", text: `target_uri: "dns:///b:1" ` + viaPlain, err: `target_uri: "dns:///b:1" is not in allowed_grpc_services of the bootstrap, and the management server does not have trusted_xds_server (gRFC A102)`},
-		{name: "the same by another name", text: `target_uri: "a:1"`, err: `target_uri: "a:1" is not in allowed_grpc_services`},
-		{name: "trusted", text: `target_uri: "b:1" ` + viaPlain, trusted: true, want: "insecure"},
-		{name: "trusted, allowed without credentials", text: `target_uri: "dns:///a:1"`, trusted: true, err: "channel_credentials_plugin: must have credentials of a type that this program supports"},
-		// "GrpcService Proto Validation".
-		{name: "no target", trusted: true, err: "target_uri: must not be empty"},
-		{name: "no gRPC target", text: `target_uri: "a%zz" ` + viaPlain, trusted: true, err: `target_uri: "a%zz" is not a gRPC target`},
-		// "Credential Configuration in GrpcService Proto".
-		{name: "the first that is supported", text: `target_uri: "a" ` + unknown + viaPlain + fmt.Sprintf(viaTLS, ""), trusted: true, want: "insecure"},
-		{name: "none that is supported", text: `target_uri: "a" ` + unknown, trusted: true, err: "channel_credentials_plugin: must have"},
-		{name: "invalid before valid", text: `target_uri: "a" ` + fmt.Sprintf(viaTLS, "") + viaPlain, trusted: true, err: "channel_credentials_plugin[0]: root_certificate_provider: must be set"},
-		{name: "no such instance", text: `target_uri: "a" ` + fmt.Sprintf(viaTLS, `root_certificate_provider { instance_name: "other" }`), trusted: true,
-			err: `channel_credentials_plugin[0]: root_certificate_provider: instance_name: "other" is not in certificate_providers of the bootstrap`},
-		{name: "xds", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, `fallback_credentials { [TYPES.channel_credentials.insecure.v3.InsecureCredentials] {} }`), trusted: true, want: "xds"},
-		{name: "xds in xds", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, `fallback_credentials { [TYPES.channel_credentials.xds.v3.XdsCredentials] {} }`), trusted: true, err: "channel_credentials_plugin[0]: fallback_credentials: must not be xds credentials again"},
-		{name: "xds without fallback", text: `target_uri: "a" ` + fmt.Sprintf(viaXDS, ""), trusted: true, err: "channel_credentials_plugin[0]: fallback_credentials: must be set to credentials of a type that this program supports"},
-		{name: "unknown call credentials", text: `target_uri: "a" ` + viaPlain + `call_credentials_plugin { type_url: "type.googleapis.com/unknown" }`, trusted: true, want: "insecure"},
-		{name: "an empty token", text: `target_uri: "a" ` + viaPlain + fmt.Sprintf(bearer, ""), trusted: true, err: "call_credentials_plugin[0]: token: must not be empty"},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			s, err := c.Service(googleGrpc(t, test.text), test.trusted)
-			if test.err != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
-					t.Errorf("error %v, want %s", err, test.err)
-				}
-				return
-			}
-			xdstest.NoError(t, err)
-			xdstest.Equal(t, "type of credentials", test.want, s.CredentialsType)
-			_, release, err := s.DialOptions()
-			xdstest.NoError(t, err)
-			release()
-		})
-	}
-}
 
 // One connection serves what has the same target and credentials.
 func TestServiceKey(t *testing.T) {

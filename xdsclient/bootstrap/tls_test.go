@@ -5,11 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -212,81 +210,41 @@ func TestTLSFilesAreReadAgainSoon(t *testing.T) {
 	}
 }
 
-// gRFC A87: with a bundle map the server is known by its SPIFFE ID instead of its host
-// name, and ca_certificate_file is ignored.
-func TestTLSWithSPIFFERoots(t *testing.T) {
-	t.Parallel()
-	ca, other, dir := testca.New(t), testca.New(t), testca.NewFiles(t)
-	dir.Issue(other)
-	cert, key := ca.Leaf()
-	dir.Write(dir.Cert, cert)
-	dir.Write(dir.Key, key)
-	spiffe := func(id string) int {
-		uri, err := url.Parse(id)
-		xdstest.NoError(t, err)
-		pair, err := tls.X509KeyPair(ca.Sign(&x509.Certificate{URIs: []*url.URL{uri}}))
-		xdstest.NoError(t, err)
-		config := ca.ServerConfig()
-		config.Certificates = []tls.Certificate{pair}
-		return serveTLS(t, config)
-	}
-	bundleMap := filepath.Join(t.TempDir(), "map.json")
-	server := func(port int) *Server {
-		config := strings.Replace(config(dir, "60s"), "{", fmt.Sprintf(`{"spiffe_trust_bundle_map_file": %q, `, bundleMap), 1)
-		return mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`, port, config)).Servers[0]
-	}
-
-	err := check(t, server(spiffe("spiffe://example.org/xds")))
-	if want := "spiffe_trust_bundle_map_file: stat " + bundleMap + ": no such file"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("without the map: got error %v, want %s", err, want)
-	}
-	block, _ := pem.Decode(ca.PEM())
-	root, err := x509.ParseCertificate(block.Bytes)
-	xdstest.NoError(t, err)
-	bundle, err := spiffebundle.FromX509Authorities(spiffeid.RequireTrustDomainFromString("example.org"), []*x509.Certificate{root}).Marshal()
-	xdstest.NoError(t, err)
-	dir.Write(bundleMap, fmt.Appendf(nil, `{"trust_domains": {"example.org": %s}}`, bundle))
-	if err := check(t, server(spiffe("spiffe://example.org/xds"))); err != nil {
-		t.Errorf("a server of the trust domain: %v", err)
-	}
-	err = check(t, server(spiffe("spiffe://other.org/xds")))
-	if want := `bundle for trust domain`; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a server of another trust domain: got error %v, want %s", err, want)
-	}
-	if err := check(t, server(serveTLS(t, ca.ServerConfig()))); err == nil {
-		t.Error("a server without a SPIFFE ID was accepted")
-	}
-}
-
-// A trust bundle map alone says nothing of which workload the management server is: server_spiffe_ids does, and
-// without the key the log warns.
+// gRFC A87: with a bundle map the server is known by its SPIFFE ID instead of its host name, and ca_certificate_file is ignored. The map alone says nothing
+// of which workload the management server is: server_spiffe_ids does, and without the key the log warns.
 func TestServerSPIFFEIDs(t *testing.T) {
 	t.Parallel()
-	ca, dir := testca.New(t), testca.NewFiles(t)
+	ca, dir, other := testca.New(t), testca.NewFiles(t), testca.NewFiles(t)
 	dir.Issue(ca)
+	other.Issue(testca.New(t))
 	domain := spiffeid.RequireTrustDomainFromString("example.org")
 	bundle, err := spiffebundle.FromX509Authorities(domain, []*x509.Certificate{ca.Cert()}).Marshal()
 	xdstest.NoError(t, err)
 	dir.Write(dir.CA, fmt.Appendf(nil, `{"trust_domains": {"example.org": %s}}`, bundle))
+	const notListed = "certificate check failure"
 	for _, test := range []struct {
 		given, ids, id string
-		accepted       bool
+		fails          string
 	}{
-		{"the ID", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds", true},
-		{"one of several", `["spiffe://example.org/other", "spiffe://example.org/xds"]`, "spiffe://example.org/xds", true},
-		{"another workload", `["spiffe://example.org/xds"]`, "spiffe://example.org/shop", false},
-		{"an ID below", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds/a", false},
-		{"all below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh/xds/1", true},
-		{"not below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/meshes/xds", false},
-		{"not below, but above", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh", false},
-		{"no IDs", ``, "spiffe://example.org/shop", true},
+		{"the ID", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds", ""},
+		{"one of several", `["spiffe://example.org/other", "spiffe://example.org/xds"]`, "spiffe://example.org/xds", ""},
+		{"another workload", `["spiffe://example.org/xds"]`, "spiffe://example.org/shop", notListed},
+		{"an ID below", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds/a", notListed},
+		{"all below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh/xds/1", ""},
+		{"not below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/meshes/xds", notListed},
+		{"not below, but above", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh", notListed},
+		{"no IDs", ``, "spiffe://example.org/shop", ""},
+		{"another trust domain", ``, "spiffe://other.org/xds", "bundle for trust domain"},
+		{"no SPIFFE ID", ``, "", "SPIFFE"},
 	} {
 		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			config := ca.ServerConfig()
 			uri, err := url.Parse(test.id)
 			xdstest.NoError(t, err)
-			config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
-			keys := fmt.Sprintf(`"spiffe_trust_bundle_map_file": %q, "certificate_file": %q, "private_key_file": %q`, dir.CA, dir.Cert, dir.Key)
+			if test.id != "" {
+				config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
+			}
+			keys := fmt.Sprintf(`"spiffe_trust_bundle_map_file": %q, "ca_certificate_file": %q, "certificate_file": %q, "private_key_file": %q`, dir.CA, other.CA, dir.Cert, dir.Key)
 			if test.ids != "" {
 				keys += `, "server_spiffe_ids": ` + test.ids
 			}
@@ -296,42 +254,16 @@ func TestServerSPIFFEIDs(t *testing.T) {
 			before := len(warnings())
 			s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": {%s}}]}]}`, target, keys)).Servers[0]
 			switch err := check(t, s); {
-			case test.accepted:
+			case test.fails == "":
 				xdstest.NoError(t, err)
-			case err == nil || !strings.Contains(err.Error(), "certificate check failure"):
-				t.Errorf("got error %v, want a certificate check failure", err)
+			case err == nil || !strings.Contains(err.Error(), test.fails):
+				t.Errorf("got error %v, want %q", err, test.fails)
 			}
 			got := warnings()[before:]
 			if want := test.ids == ""; want != (len(got) == 1) || want && !strings.Contains(got[0], "xds_servers[0].channel_creds[0].config.server_spiffe_ids") {
 				t.Errorf("logged %q", got)
 			}
 		})
-	}
-}
-
-func TestFaultsOfServerSPIFFEIDs(t *testing.T) {
-	t.Parallel()
-	const bundles = `"spiffe_trust_bundle_map_file": "/map", `
-	for _, test := range []struct{ given, config, want string }{
-		{"without bundles", `"server_spiffe_ids": ["spiffe://example.org/a"]`,
-			"server_spiffe_ids: expected spiffe_trust_bundle_map_file beside it"},
-		{"an empty list", bundles + `"server_spiffe_ids": []`, "server_spiffe_ids: expected a list with at least one SPIFFE ID"},
-		{"a string", bundles + `"server_spiffe_ids": "spiffe://example.org/a"`, "server_spiffe_ids: expected a list with at least one SPIFFE ID"},
-		{"a host name", bundles + `"server_spiffe_ids": ["spiffe://example.org/a", "example.org"]`, `server_spiffe_ids[1]: expected a SPIFFE ID such as "spiffe://example.org/control-plane"`},
-		{"another wildcard", bundles + `"server_spiffe_ids": ["spiffe://example.org/*/a"]`, "server_spiffe_ids[0]: expected a SPIFFE ID"},
-		{"any domain", bundles + `"server_spiffe_ids": ["spiffe://*"]`, "server_spiffe_ids[0]: expected a SPIFFE ID"},
-	} {
-		xdstest.Parallel(t, test.given, func(t *testing.T) {
-			_, err := tlsBuilder{}.ParseConfig(json.RawMessage("{" + test.config + "}"))
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v, want %q", err, test.want)
-			}
-		})
-	}
-	_, err := Parse("b.json", []byte(`{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}],
-		"certificate_providers": {"a": {"plugin_name": "file_watcher", "config": {`+bundles+`"server_spiffe_ids": ["spiffe://example.org/a"]}}}}`))
-	if want := `certificate_providers["a"].config.server_spiffe_ids: is for the credentials of a management server`; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got error %v, want %s", err, want)
 	}
 }
 

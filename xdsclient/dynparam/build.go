@@ -152,7 +152,9 @@ func seal(keys []KeyConstraints) Constraints {
 	if len(keys) == 0 {
 		return Constraints{}
 	}
-	return Constraints{&set{keys: keys, wire: string(appendSet(nil, keys))}}
+	c := Constraints{&set{keys: keys}}
+	c.set.wire = c.wireForm()
+	return c
 }
 
 func (k *KeyConstraints) canonicalize() {

@@ -15,41 +15,6 @@ import (
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-func TestCanonicalForm(t *testing.T) {
-	t.Parallel()
-	ranges := func(r ...Range) Constraints { return must(New(Require("k", InRanges(r...)))) }
-	tests := []struct {
-		given string
-		a, b  Constraints
-		equal bool
-	}{
-		{"nothing", Constraints{}, must(New()), true},
-		{"keys in another order", must(New(Require("a", Value("1")), Require("b", Value("2")))), must(New(Require("b", Value("2")), Require("a", Value("1")))), true},
-		{"constraints in another order", must(New(Require("k", Value("1"), InRanges(Range{1, 2})))), must(New(Require("k", InRanges(Range{1, 2}), Value("1")))), true},
-		{"a constraint twice", must(New(Require("k", Value("1"), Value("1")))), must(New(Require("k", Value("1")))), true},
-		{"ranges in another order", ranges(Range{1, 2}, Range{5, 6}), ranges(Range{5, 6}, Range{1, 2}), true},
-		{"ranges that overlap", ranges(Range{1, 4}, Range{3, 6}), ranges(Range{1, 6}), true},
-		{"ranges that touch", ranges(Range{1, 3}, Range{4, 6}), ranges(Range{1, 6}), true},
-		{"a range in another", ranges(Range{1, 9}, Range{3, 4}), ranges(Range{1, 9}), true},
-		{"all integers in two ranges", ranges(AtMost(math.MaxUint64-1), AtLeast(math.MaxUint64)), ranges(AtLeast(0)), true},
-		{"ranges with a gap", ranges(Range{1, 3}, Range{5, 6}), ranges(Range{1, 6}), false},
-		{"another value", must(New(Require("k", Value("1")))), must(New(Require("k", Value("2")))), false},
-		{"another key", must(New(Require("k", Value("1")))), must(New(Require("l", Value("1")))), false},
-		{"invert", must(New(Require("k", Value("1")))), must(New(Exclude("k", Value("1")))), false},
-		{"a value and a range of it alone", must(New(Require("k", Value("1")))), ranges(Range{1, 1}), false},
-		{"nothing and something", Constraints{}, ranges(Range{1, 1}), false},
-		{"text that runs on", must(New(Require("k", Value("1")), Require("l", Value("")))), must(New(Require("k", Value("")), Require("l", Value("1")))), false},
-	}
-	for _, test := range tests {
-		if got := test.a.Key() == test.b.Key(); got != test.equal {
-			t.Errorf("given %s: the keys are equal: %t, want %t", test.given, got, test.equal)
-		}
-		if got := test.a.Equal(test.b); got != test.equal {
-			t.Errorf("given %s: the constraints are equal: %t, want %t", test.given, got, test.equal)
-		}
-	}
-}
-
 // disguise returns a message of the same meaning in another form.
 func disguise(r *rand.Rand, m *discoveryv3.DynamicParameterConstraints) *discoveryv3.DynamicParameterConstraints {
 	m = proto.CloneOf(m)
@@ -154,31 +119,6 @@ func TestToProtoKeepsWhatWasSaid(t *testing.T) {
 		`{key_constraints:{key:"shard" value:{constraints:{integer_range_list:{range:{min_value:0 max_value:0} range:{min_value:46}}}}}}`,
 	} {
 		equal(t, "ToProto", message(t, given), constraints(t, given).ToProto(), protocmp.Transform())
-	}
-}
-
-func TestMerge(t *testing.T) {
-	t.Parallel()
-	a, b := Require("a", Value("1")), Require("b", Value("2"))
-	c, other := Require("c", Value("3")), Exclude("a", Value("9"))
-	tests := []struct {
-		given       string
-		under, over []KeyConstraints
-		then        []KeyConstraints
-	}{
-		{"nothing over nothing", nil, nil, nil},
-		{"nothing over something", []KeyConstraints{a}, nil, []KeyConstraints{a}},
-		{"something over nothing", nil, []KeyConstraints{a}, []KeyConstraints{a}},
-		{"the same", []KeyConstraints{a, b}, []KeyConstraints{a, b}, []KeyConstraints{a, b}},
-		{"other keys", []KeyConstraints{b}, []KeyConstraints{a, c}, []KeyConstraints{a, b, c}},
-		{"a key of both", []KeyConstraints{a, b}, []KeyConstraints{other}, []KeyConstraints{other, b}},
-		{"a key of both among others", []KeyConstraints{a, c}, []KeyConstraints{b, other}, []KeyConstraints{other, b, c}},
-	}
-	for _, test := range tests {
-		under, over := must(New(test.under...)), must(New(test.over...))
-		if got, want := under.Merge(over), must(New(test.then...)); got.Key() != want.Key() {
-			t.Errorf("given %s: %v over %v is %v, want %v", test.given, over, under, got, want)
-		}
 	}
 }
 

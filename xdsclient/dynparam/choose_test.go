@@ -6,48 +6,6 @@ import (
 	"testing"
 )
 
-// What TP2 decides, and what it leaves open.
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	all := InRanges(AtLeast(0))
-	tests := []struct {
-		rule     string
-		given    []KeyConstraints
-		variants []string
-		then     Choice
-	}{
-		{"no variants", nil, nil, Choice{-1, -1, 0}},
-		{"no variant matches", []KeyConstraints{Require("k", Value("1"))}, []string{"{k=2}"}, Choice{-1, -1, 0}},
-		{"one matches", []KeyConstraints{Require("k", Value("1"))}, []string{"{k=2}", "{k=1}"}, Choice{1, -1, 1}},
-		{"the largest value, as a number", []KeyConstraints{Require("k", all)}, []string{"{k=9}", "{k=10}"}, Choice{1, -1, 2}},
-		{"the largest value in two keys", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=1}", "{j=2,k=1}", "{j=2,k=3}"}, Choice{2, -1, 3}},
-		{"the largest value, whatever a key that was not asked for", []KeyConstraints{Require("k", all)}, []string{"{a=9,k=1}", "{a=1,k=2}"}, Choice{1, -1, 2}},
-		{"the largest value outside excluded ranges", []KeyConstraints{Exclude("k", InRanges(Range{5, 9}))}, []string{"{k=4}", "{k=10}", "{k=7}"}, Choice{1, -1, 2}},
-		{"the largest value, whatever a key with one possible value", []KeyConstraints{Require("j", Value("1")), Require("k", all)}, []string{"{j=1,k=1}", "{k=2}"}, Choice{1, -1, 2}},
-		{"the largest value, whatever a key with one possible value behind it", []KeyConstraints{Require("k", all), Require("l", Value("1"))}, []string{"{k=1,l=1}", "{k=2}"}, Choice{1, -1, 2}},
-		{"open: a key with one possible value, which one of them has", []KeyConstraints{Require("j", Value("1")), Require("k", all)}, []string{"{k=1}", "{j=1,k=1}"}, Choice{1, 0, 2}},
-		{"open: ahead in one key, behind in another", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=2}", "{j=2,k=1}"}, Choice{1, 0, 2}},
-		{"open: text that is not excluded", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=canary}", "{k=test}"}, Choice{1, 0, 2}},
-		{"open: an integer and other text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=z}", "{k=1}"}, Choice{1, 0, 2}},
-		{"open: an integer that is too large, which is text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=18446744073709551616}", "{k=a}"}, Choice{1, 0, 2}},
-		{"open: one number in two spellings", []KeyConstraints{Require("k", all)}, []string{"{k=5}", "{k=05}"}, Choice{0, 1, 2}},
-		{"open: a variant that has the key, and one that has not", []KeyConstraints{Require("k", all)}, []string{"{}", "{k=0}"}, Choice{1, 0, 2}},
-		{"open: a key that was not asked for", nil, []string{"{k=2}", "{k=1}", "{k=10}"}, Choice{1, 0, 3}},
-		{"open: keys that were not asked for", nil, []string{"{j=1,k=1}", "{k=1}", "{j=1}"}, Choice{1, 0, 3}},
-		{"open: the variant without a key that was not asked for", nil, []string{"{k=2}", "{}", "{k=1}"}, Choice{1, 0, 3}},
-		{"the largest value that is not excluded, whatever a key with one possible value", []KeyConstraints{Exclude("j", Value("1")), Require("k", Value("1"))}, []string{"{j=2,k=1}", "{j=3}"}, Choice{1, -1, 2}},
-		{"a variant twice is no rival", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{k=1}"}, Choice{0, -1, 2}},
-		{"a rival is not one that the choice beats", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{a=1,k=2}", "{a=2,k=2}"}, Choice{1, 2, 3}},
-	}
-	for _, test := range tests {
-		t.Run(test.rule, func(t *testing.T) {
-			t.Parallel()
-			got := must(New(test.given...)).Choose(variants(t, test.variants...))
-			equal(t, "Choose", test.then, got)
-		})
-	}
-}
-
 // larger is TP2's rule: of the keys whose constraint may match several values none is
 // smaller in a than in b, one is larger, and the others are the same.
 func larger(c Constraints, a, b Parameters) bool {

@@ -47,16 +47,6 @@ func parameters(t testing.TB, text string) Parameters {
 	return must(NewParameters(values))
 }
 
-// variants reads the parameters of several variants.
-func variants(t testing.TB, texts ...string) []Parameters {
-	t.Helper()
-	var all []Parameters
-	for _, text := range texts {
-		all = append(all, parameters(t, text))
-	}
-	return all
-}
-
 // fromJSON returns what UnmarshalJSON makes of no constraints.
 func fromJSON(data []byte) (c Constraints, err error) {
 	err = c.UnmarshalJSON(data)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Parameters are values by key that distinguish the variants of a resource
@@ -59,6 +61,19 @@ func NewParameters(values map[string]string) (Parameters, error) {
 		return Parameters{}, err
 	}
 	return Parameters{&params{list: list, wire: wire}}, nil
+}
+
+// parametersWire returns the field Resource.dynamic_parameters.
+func parametersWire(list []parameter) string {
+	b := make([]byte, 0, 64*len(list))
+	for i := range list {
+		p := &list[i]
+		size := 2 + protowire.SizeBytes(len(p.key)) + protowire.SizeBytes(len(p.value)) // 2: the tags
+		b = protowire.AppendVarint(protowire.AppendTag(b, 8, protowire.BytesType), uint64(size))
+		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), p.key)
+		b = protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), p.value)
+	}
+	return string(b)
 }
 
 // parseInteger reads an integer from 0 to 2^64-1 in decimal digits.

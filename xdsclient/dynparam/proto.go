@@ -2,6 +2,7 @@ package dynparam
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -96,6 +97,16 @@ func (c Constraints) ToProto() *discoveryv3.DynamicParameterConstraints {
 	}
 	return m
 }
+
+// wireForm returns the constraints in wire form. It is of no use if they have text that is not UTF-8.
+func (c Constraints) wireForm() string {
+	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c.ToProto())
+	return string(wire)
+}
+
+// bounded reports whether the canonical form of the range has a max_value. It always has a
+// min_value.
+func (r Range) bounded() bool { return r.Max != math.MaxUint64 }
 
 func (c Constraint) toProto() *protoConstraint {
 	if c.kind == exactly {

@@ -10,28 +10,6 @@ import (
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-func TestConstraintsString(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		given []KeyConstraints
-		then  string
-	}{
-		{nil, `{}`},
-		{[]KeyConstraints{Require("env", Value("prod"))}, `{env=prod}`},
-		{[]KeyConstraints{Exclude("env", Value("prod")), Require("v", Value("a b"))}, `{env!=prod, v="a b"}`},
-		{[]KeyConstraints{Require("s", InRanges(AtLeast(46), Range{4, 6}))}, `{s in [4-6] or [46-]}`},
-		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)))}, `{s not in [0-6]}`},
-		{[]KeyConstraints{Require("s", InRanges(AtMost(6)), Value("4"))}, `{s=4 and s in [0-6]}`},
-		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)), Value(""))}, `{not (s="" and s in [0-6])}`},
-		{[]KeyConstraints{Require("azAZ09_-./:", Value(strings.Repeat("x", 200)))}, `{azAZ09_-./:=` + strings.Repeat("x", 200) + `}`},
-		{[]KeyConstraints{Require("a", Value(strings.Repeat("x", 201)))}, `{a="` + strings.Repeat("x", 200) + `…"}`},
-		{[]KeyConstraints{Require("a{", Value("b[")), Require("c;", Value("d"))}, `{"a{"="b[", "c;"=d}`},
-		{[]KeyConstraints{Require("a\nb", Value("=,{}"))}, `{"a\nb"="=,{}"}`},
-	} {
-		equal(t, "String", test.then, must(New(test.given...)).String())
-	}
-}
-
 func TestParametersString(t *testing.T) {
 	t.Parallel()
 	for then, given := range map[string]map[string]string{

@@ -25,16 +25,18 @@ type Policy struct {
 	changed func()
 
 	config *cluster.Config
-	// serving says that RPCs go to the clusters. Otherwise they wait, or fail.
-	serving bool
 	// clusters is nil until the clusters are known, and again after an error.
 	clusters *priority.Policy[*cluster.Config]
-	state    balancer.State
 }
 
 // New returns the Policy of an aggregate cluster. RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	return &Policy{env: env, name: name, changed: changed, config: new(cluster.Config), state: tree.Waiting(connectivity.Connecting)}
+	return &Policy{env: env, name: name, changed: changed, config: new(cluster.Config)}
+}
+
+// serves reports whether RPCs go to the clusters of a configuration. Otherwise they wait, or fail.
+func serves(c *cluster.Config) bool {
+	return c.Err == nil && c.Underlying != nil && len(c.Underlying.Names) > 0
 }
 
 // Update sets the configuration. Clusters that remain keep their connections, in whatever
@@ -46,14 +48,8 @@ func (p *Policy) Update(c *cluster.Config) {
 	switch {
 	case c.Err != nil:
 		p.Close()
-		p.serving = false
-		p.state = tree.FailingWith(c.Err, c.Notes)
-		return
-	case c.Underlying == nil || len(c.Underlying.Names) == 0:
-		p.serving = false
-		p.state = tree.Waiting(connectivity.Connecting)
-		return
-	case p.serving && c.Underlying.SameNames(before.Underlying):
+	case !serves(c):
+	case serves(before) && c.Underlying.SameNames(before.Underlying):
 		var changed []entry
 		c.Underlying.States.Diff(before.Underlying.States, func(name string, _, now *cluster.Config, _, _ bool) {
 			changed = append(changed, entry{Name: name, Config: now})
@@ -63,48 +59,41 @@ func (p *Policy) Update(c *cluster.Config) {
 		if p.clusters == nil {
 			p.clusters = priority.New(p.env, p.build, p.clustersChanged)
 		}
-		p.clusters.Update(entries(c.Underlying))
+		entries := make([]entry, len(c.Underlying.Names))
+		for i, name := range c.Underlying.Names {
+			config, _ := c.Underlying.States.Get(name)
+			entries[i] = entry{Name: name, Config: config}
+		}
+		p.clusters.Update(entries)
 	}
-	p.serving = true
-	p.refreshState()
 }
 
 // entry is a cluster with its configuration.
 type entry = priority.Entry[*cluster.Config]
-
-// entries returns the clusters in order of preference. u may be nil.
-func entries(u *cluster.Underlying) []entry {
-	if u == nil {
-		return nil
-	}
-	entries := make([]entry, len(u.Names))
-	for i, name := range u.Names {
-		config, _ := u.States.Get(name)
-		entries[i] = entry{Name: name, Config: config}
-	}
-	return entries
-}
 
 func (p *Policy) build(name string, changed func()) tree.Configured[*cluster.Config] {
 	return cluster.NewSecured(p.env, name, changed)
 }
 
 func (p *Policy) clustersChanged() {
-	if p.serving {
-		p.refreshState()
+	if serves(p.config) {
 		p.changed()
 	}
 }
 
-// refreshState makes the state of the clusters the Policy's.
-func (p *Policy) refreshState() {
-	p.state = p.clusters.State()
-	if p.state.ConnectivityState == connectivity.TransientFailure {
-		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker, notes: p.config.Notes}
+func (p *Policy) State() balancer.State {
+	switch {
+	case p.config.Err != nil:
+		return tree.Failing(p.config.Err, p.config.Notes)
+	case !serves(p.config):
+		return tree.Waiting(connectivity.Connecting)
 	}
+	s := p.clusters.State()
+	if s.ConnectivityState == connectivity.TransientFailure {
+		s.Picker = failing{aggregate: p.name, child: s.Picker, notes: p.config.Notes}
+	}
+	return s
 }
-
-func (p *Policy) State() balancer.State { return p.state }
 
 func (p *Policy) ExitIdle() {
 	if p.clusters != nil {

@@ -6,42 +6,12 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Describe describes an aggregate cluster that has no Policy, because no RPC has needed it yet.
-func Describe(name string, c *cluster.Config) inspect.Cluster {
-	d := describe(name, c)
-	if d.Phase != inspect.PhaseServing {
-		return d
-	}
-	d.Phase = inspect.PhaseDormant
-	for _, e := range entries(c.Underlying) {
-		d.Members = append(d.Members, inspect.Member{
-			Use:     inspect.Use{Status: inspect.StatusNotStarted},
-			Cluster: cluster.Describe(e.Name, e.Config),
-		})
-	}
-	return d
-}
-
-// describe describes what is configured. The phase is that of a Policy.
-func describe(name string, c *cluster.Config) inspect.Cluster {
-	d := inspect.Cluster{Name: name, Kind: xdsresource.ClusterAggregate.String(), State: inspect.Idle, Phase: inspect.PhaseServing}
-	if c.Notes != nil {
-		d.Notes = c.Notes.String()
-	}
-	switch {
-	case c.Err != nil:
-		d.Phase, d.Error, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
-	case c.Underlying == nil || len(c.Underlying.Names) == 0:
-		d.Phase = inspect.PhaseResolving
-	}
-	return d
-}
-
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
-	d := describe(p.name, p.config)
-	d.State = inspect.State(p.state.ConnectivityState.String())
-	if !p.serving {
+	d := cluster.Configured(p.name, p.config)
+	d.Kind = xdsresource.ClusterAggregate.String()
+	d.State = inspect.State(p.State().ConnectivityState.String())
+	if !serves(p.config) {
 		return d
 	}
 	described := p.clusters.Inspect()

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -23,6 +22,8 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Policy serves one cluster.
@@ -34,11 +35,9 @@ type Policy struct {
 	config *Config
 	// labels are the telemetry labels of the cluster's RPCs.
 	labels Labels
-	// resolve is Config.ResolveNow, for the connections.
-	resolve atomic.Pointer[func()]
-	phase   phase
-	err     error // why the cluster is unusable
-	names   names
+	phase  phase
+	err    error // why the cluster is unusable
+	names  names
 	// warned says that the cluster has too many endpoints, which is logged once.
 	warned bool
 	// part is the part of the tree that serves the cluster. It is nil until there are
@@ -49,12 +48,13 @@ type Policy struct {
 	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps
 	// some RPCs out, outliers ejects endpoints, and sessions finds the endpoints that RPCs ask
 	// for. They exist as long as part does.
-	counter  *traffic.Counter
-	loads    *conns.Loads
-	gate     *gate
-	outliers *outlier.Detector
-	sessions *sessions
-	state    balancer.State
+	counter   *traffic.Counter
+	reporting xdsresource.LoadReporting
+	loads     *load.Cluster
+	gate      *gate
+	outliers  *outlier.Detector
+	sessions  *sessions
+	state     balancer.State
 }
 
 // phase is what happens to RPCs.
@@ -87,10 +87,6 @@ func (p *Policy) Update(c *Config) {
 	if c.Cluster != before.Cluster {
 		p.labels = LabelsOf(p.name, c.Cluster)
 	}
-	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
-		resolveNow := c.ResolveNow
-		p.resolve.Store(&resolveNow)
-	}
 	switch {
 	case c.Err != nil:
 		p.fail(c.Err)
@@ -120,9 +116,9 @@ func (p *Policy) Close() {
 	p.sessions.close() // Before the policies, whose connections it would keep.
 	p.closePriorities()
 	p.counter.Release()
-	p.loads.Close()
+	p.countLoads(xdsresource.LoadReporting{})
 	p.outliers.Close()
-	p.part, p.counter, p.loads, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil, nil
+	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
 }
 
 func (p *Policy) closePriorities() {
@@ -135,7 +131,7 @@ func (p *Policy) closePriorities() {
 func (p *Policy) fail(err error) {
 	p.Close()
 	p.phase, p.err = unusable, err
-	p.setState(tree.FailingWith(err, p.config.Notes))
+	p.setState(tree.Failing(err, p.config.Notes))
 }
 
 func (p *Policy) serve(c *Config) {
@@ -178,9 +174,9 @@ func (p *Policy) serve(c *Config) {
 	p.refreshState()
 }
 
-// resolveNow is called by connections, on their goroutines.
+// resolveNow is called for connections.
 func (p *Policy) resolveNow() {
-	if f := *p.resolve.Load(); f != nil {
+	if f := p.config.ResolveNow; f != nil {
 		f()
 	}
 }
@@ -192,8 +188,22 @@ func (p *Policy) limit(c *Config) {
 	if before != nil {
 		before.Release()
 	}
-	p.loads = p.loads.Update(c.Cluster)
+	var reporting xdsresource.LoadReporting
+	if c.Cluster.Load != nil {
+		reporting = *c.Cluster.Load
+	}
+	p.countLoads(reporting)
 	p.gate = newGate(p.counter, c.Cluster, c.Endpoints, p.loads)
+}
+
+// countLoads has the RPCs counted for load reports, if need be by new counters.
+func (p *Policy) countLoads(r xdsresource.LoadReporting) {
+	if r == p.reporting {
+		return
+	}
+	before := p.loads
+	p.reporting, p.loads = r, r.Loads.Use(load.Key{Cluster: p.name, Service: r.Service}, r.Metrics)
+	before.Release() // Only now: reports must not stop in between.
 }
 
 // kind is what requires a new policy of a priority, rather than a new configuration.
@@ -240,7 +250,7 @@ func (p *Policy) childChanged() {
 // refreshState makes the priorities' state the cluster's. A cluster that drops all RPCs does so whatever its endpoints
 // do: it is READY, so that an aggregate cluster does not go on to the next one.
 func (p *Policy) refreshState() {
-	s := tree.Failing(errOnlySessions)
+	s := tree.Failing(errOnlySessions, nil)
 	if p.priorities != nil {
 		s = p.priorities.State()
 	}

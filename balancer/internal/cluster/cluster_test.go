@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
@@ -54,64 +53,6 @@ func serving(localities ...xdsresource.Locality) cluster.Config {
 	return cluster.Config{Cluster: backend, Endpoints: endpoints(localities...)}
 }
 
-func sick(l xdsresource.Locality) xdsresource.Locality {
-	for i := range l.Endpoints {
-		l.Endpoints[i].Health = xdsresource.HealthUnhealthy
-	}
-	return l
-}
-
-func TestOutcomeOfRPCsByResources(t *testing.T) {
-	t.Parallel()
-	const empty = `cluster "backend" has no endpoint to send RPCs to: ` +
-		`ClusterLoadAssignment "backend-eds" has none that is HEALTHY or UNKNOWN`
-	for _, tc := range []struct {
-		name   string
-		config cluster.Config
-		state  connectivity.State
-		want   string
-	}{
-		{"nothing yet", cluster.Config{}, connectivity.Connecting, lbtest.Waits},
-		{"the cluster without its endpoints", cluster.Config{Cluster: backend}, connectivity.Connecting, lbtest.Waits},
-		{"an error", cluster.Config{Err: errors.New("Cluster \"backend\" not found by server s")},
-			connectivity.TransientFailure, "Cluster \"backend\" not found by server s"},
-		{"an error beside endpoints", cluster.Config{Cluster: backend, Endpoints: endpoints(at("a", 0, "a:1")),
-			Err: errors.New("withdrawn")}, connectivity.TransientFailure, "withdrawn"},
-		{"endpoints without localities", serving(), connectivity.TransientFailure, empty},
-		{"endpoints that are all unhealthy", serving(sick(at("a", 0, "a:1")), sick(at("b", 1, "b:1"))),
-			connectivity.TransientFailure, empty},
-		{"endpoints", serving(at("a", 0, "a:1")), connectivity.Ready, "a:1"},
-		{"a healthy endpoint in a lower priority", serving(sick(at("a", 0, "a:1")), at("b", 1, "b:1")),
-			connectivity.Ready, "b:1"},
-		{"priorities in any order", serving(at("b", 1, "b:1"), at("a", 0, "a:1")), connectivity.Ready, "a:1"},
-		{"priorities with gaps", serving(at("b", 4e9, "b:1"), at("a", 7, "a:1")), connectivity.Ready, "a:1"},
-	} {
-		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
-			f.update(tc.config)
-			f.ExpectState(tc.name, tc.state)
-			f.Expect(tc.name, tc.want)
-		}))
-	}
-}
-
-// note is the fault of a resource.
-type note string
-
-func (n note) String() string { return string(n) }
-
-// gRFC A88: errors of RPCs have the latest notes, although the resources in use stay the same.
-func TestNotesChange(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		c := serving(at("a", 0, "a:1"))
-		for _, n := range []note{"first", "second"} {
-			c.Notes = n
-			f.update(c)
-			f.Expect("with the note", string(n))
-		}
-	})
-}
-
 // A connection that is lost asks for the addresses once more, where the present configuration says.
 func TestLostConnectionsAskForAnotherLookUp(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
@@ -140,7 +81,13 @@ func TestCountersAreReleased(t *testing.T) {
 	newFixture := func(t testing.TB) *fixture {
 		return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Policy { return cluster.New(env, t.Name(), changed) })}
 	}
+	counterOf := func(t *testing.T, service string) *traffic.Counter {
+		c := traffic.Use(traffic.Key{Cluster: t.Name(), Service: service})
+		c.Release()
+		return c
+	}
 	lbtest.Subtest(newFixture, func(t *testing.T, f *fixture) {
+		seen := make(map[string]*traffic.Counter)
 		for _, service := range []string{"one", "two", "two", ""} {
 			c := serving(at("a", 0, "a:1"))
 			of := *c.Cluster
@@ -150,17 +97,12 @@ func TestCountersAreReleased(t *testing.T) {
 				c = cluster.Config{Err: errors.New("withdrawn")}
 			}
 			f.update(c)
-			var got []string
-			for _, r := range traffic.Reports() {
-				if r.Cluster == t.Name() {
-					got = append(got, r.Service)
+			for name, before := range seen {
+				if kept := counterOf(t, name) == before; kept != (name == service) {
+					t.Errorf("service %q: the counter of %q is kept: %v", service, name, kept)
 				}
 			}
-			want := []string{service}
-			if service == "" {
-				want = nil
-			}
-			xdstest.Equal(t, "counted services", want, got)
+			seen[service] = counterOf(t, service)
 		}
 	})(t)
 }

@@ -11,30 +11,42 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Describe describes a cluster that has no Policy, because no RPC has needed it yet.
+// Describe describes a cluster that has no policy, because no RPC has needed it yet.
 func Describe(name string, c *Config) inspect.Cluster {
-	d := describe(name, c)
-	if d.Phase == inspect.PhaseServing {
-		d.Phase = inspect.PhaseDormant
+	d := Configured(name, c)
+	if d.Phase != inspect.PhaseServing {
+		return d
+	}
+	d.Phase = inspect.PhaseDormant
+	if c.Underlying == nil {
 		d.Priorities = (*Policy)(nil).inspectPriorities(c.Endpoints)
+		return d
+	}
+	for _, name := range c.Underlying.Names {
+		member, _ := c.Underlying.States.Get(name)
+		d.Members = append(d.Members, inspect.Member{Use: inspect.Use{Status: inspect.StatusNotStarted}, Cluster: Describe(name, member)})
 	}
 	return d
 }
 
-// describe describes what is configured. The phase is that of a Policy that has connections.
-func describe(name string, c *Config) inspect.Cluster {
+// Configured describes a cluster by its configuration alone, as one whose policy has connections.
+func Configured(name string, c *Config) inspect.Cluster {
 	d := inspect.Cluster{Name: name, State: inspect.Idle}
 	if c.Notes != nil {
 		d.Notes = c.Notes.String()
 	}
 	if c.Cluster != nil {
-		d.Kind, d.Policy = c.Cluster.Kind.String(), c.Cluster.LBPolicy
+		d.Kind = c.Cluster.Kind.String()
+	}
+	if c.Cluster != nil && c.Cluster.Kind != xdsresource.ClusterAggregate {
+		d.Policy, d.Service = c.Cluster.LBPolicy, c.Cluster.EDSServiceName
 		d.SubsetOfPriority, d.SubsetOfLocality = c.Cluster.Subsets.OfPriority, c.Cluster.Subsets.OfLocality
-		d.Service = c.Cluster.EDSServiceName
 	}
 	switch {
 	case c.Err != nil:
 		d.Phase, d.Error, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
+	case c.Underlying != nil && len(c.Underlying.Names) > 0:
+		d.Phase = inspect.PhaseServing
 	case c.Cluster == nil, c.Endpoints == nil:
 		d.Phase = inspect.PhaseResolving
 	default:
@@ -52,7 +64,7 @@ func (s *Secured) Inspect() inspect.Cluster {
 
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
-	d := describe(p.name, p.config)
+	d := Configured(p.name, p.config)
 	d.State = inspect.State(p.state.ConnectivityState.String())
 	if p.counter != nil && p.config.Cluster != nil {
 		r := p.counter.Report()

@@ -19,9 +19,6 @@ type names struct {
 	// of has the names of each locality's priorities at the last update. A locality may have
 	// endpoints in several priorities.
 	of map[xdsresource.LocalityID][]string
-	// before is of before the localities last changed: a locality that returns gets the policy
-	// that the priorities have kept.
-	before map[xdsresource.LocalityID][]string
 	// made counts the names.
 	made int
 	// seed is what the subsets of this client's endpoints come from.
@@ -44,9 +41,8 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			id := localities[i].ID
 			of[id] = append(of[id], name)
 		}
-		var before []xdsresource.Locality
 		if c.AcrossLocalities {
-			before, localities = localities, merged(localities)
+			localities = merged(localities)
 		}
 		localities = subset(localities, c.Subsets.OfPriority, n.seed)
 		if size := c.Subsets.OfLocality; size > 0 {
@@ -59,12 +55,9 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			Name: name,
 			Config: locality.Config{
 				LeafPolicy: c.LBPolicy, LeafConfig: c.LBConfig,
-				AcrossLocalities: c.AcrossLocalities, Merged: before, Localities: localities,
+				AcrossLocalities: c.AcrossLocalities, Localities: localities,
 			},
 		})
-	}
-	if !sameLocalities(of, n.of) {
-		n.before = n.of
 	}
 	n.of = of
 	return entries
@@ -75,27 +68,13 @@ func usable(localities []xdsresource.Locality) bool {
 	return slices.ContainsFunc(localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) })
 }
 
-func sameLocalities(a, b map[xdsresource.LocalityID][]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for id := range a {
-		if _, ok := b[id]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// choose returns the first name that one of the localities has or had and that is not taken, or
+// choose returns the first name that one of the localities has and that is not taken, or
 // else a new name.
 func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool) string {
-	for _, of := range []map[xdsresource.LocalityID][]string{n.of, n.before} {
-		for i := range localities {
-			for _, name := range of[localities[i].ID] {
-				if !taken[name] {
-					return name
-				}
+	for i := range localities {
+		for _, name := range n.of[localities[i].ID] {
+			if !taken[name] {
+				return name
 			}
 		}
 	}

@@ -43,7 +43,7 @@ func TestNamesFollowTheLocalities(t *testing.T) {
 		{"all are new", []priorities{{{"a"}}, {{"b"}}}, [][]string{{"1"}, {"2"}}},
 		{"one locality in two priorities", []priorities{{{"a"}, {"a", "b"}}, {{"a"}, {"a", "b"}}},
 			[][]string{{"1", "2"}, {"1", "2"}}},
-		{"one goes and returns", []priorities{{{"a"}, {"b"}}, {{"b"}}, {{"b"}}, {{"a"}, {"b"}}}, [][]string{{"1", "2"}, {"2"}, {"2"}, {"1", "2"}}},
+		{"one goes and returns", []priorities{{{"a"}, {"b"}}, {{"b"}}, {{"b"}}, {{"a"}, {"b"}}}, [][]string{{"1", "2"}, {"2"}, {"2"}, {"3", "2"}}},
 		{"two priorities of one locality", []priorities{{{"a"}, {"a"}}, {{"a"}, {"a"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {

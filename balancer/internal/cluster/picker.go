@@ -44,9 +44,7 @@ type gate struct {
 	retries *xdsresource.RetryLimit // or nil
 	window  *traffic.Window         // for retries; nil if they have no budget_interval
 	counter *traffic.Counter
-	// reported says that RPCs are counted for load reports; overload counts those over the
-	// limit, and is nil if there are no reports.
-	reported bool
+	// overload counts the RPCs over the limit for load reports.
 	overload *load.Drops
 	// dropsAll says that no RPC passes the drops.
 	dropsAll bool
@@ -59,9 +57,8 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, loads *conns.Loads) *gate {
-	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, dropsAll: e.DropsAll()}
-	g.reported, g.overload = loads != nil, loads.Drops("")
+func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, loads *load.Cluster) *gate {
+	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, overload: loads.Drops(""), dropsAll: e.DropsAll()}
 	if c.Retries != nil {
 		g.window = counter.Window(c.Retries.Interval)
 	}
@@ -128,7 +125,7 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 	}
 	if s := sc.Session(); s != nil {
 		s.Use()
-		d.SetHost(&s.Endpoint().Addresses)
+		d.SetHost(s.Addresses())
 	}
 	return result, sc, nil
 }
@@ -165,7 +162,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if t := d.Trace(); t != nil {
 		p.picked(t, sc)
 	}
-	end := sc.Ender(p.gate.counter, p.gate.reported)
+	end := sc.Ender(p.gate.counter)
 	if retry {
 		end = p.gate.endRetry(end)
 	}

@@ -90,20 +90,6 @@ func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
 	}
 }
 
-func TestPolicyIsReplacedWithoutFailingRPCs(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update(by("round_robin", "", at("a", 0, "a:1")))
-		f.Network.Set("b:1", lbtest.Silent)
-		f.update(by("least_request_experimental", "", at("a", 0, "b:1")))
-		f.Expect("the new policy connects", "a:1")
-		xdstest.Equal(t, "while it connects, priority 0 is being switched", true, f.inspect().Priorities[0].Switching)
-		f.Network.Set("b:1", lbtest.Up)
-		f.Expect("the new policy is ready", "b:1")
-		xdstest.Equal(t, "then it is", false, f.inspect().Priorities[0].Switching)
-		f.ExpectOpen("the new policy is ready", "b:1")
-	})
-}
-
 // Failures of removed endpoints are not reported to RPCs for the new ones.
 func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	t.Parallel()

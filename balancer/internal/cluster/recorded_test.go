@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -67,7 +70,10 @@ func TestNoLabelsIfNothingIsRecorded(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("weighted_round_robin", "", at("a", 0, "a:1")))
 		connectAll(f)
-		if a := f.SubConn(context.Background()).Address; a.Attributes != nil {
+		result, _, err := f.pick()
+		xdstest.NoError(t, err)
+		result.Done(balancer.DoneInfo{})
+		if a := lbtest.Picked(result).Address; a.Attributes != nil {
 			t.Errorf("a connection was made with %v", a)
 		}
 	})

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"time"
-
 	"google.golang.org/grpc/balancer"
 
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
@@ -32,7 +30,7 @@ type Secured struct {
 	cluster *xdsresource.Cluster
 	key     clustertls.Key
 	// deadline runs while the Policy of another key serves. nil: it does not.
-	deadline *time.Timer
+	deadline *tree.Timer
 }
 
 // NewSecured returns the policy of the named cluster, whose RPCs wait until Update.
@@ -107,24 +105,16 @@ func (s *Secured) setDeadline() {
 	case !s.policies.Switching():
 		s.stopDeadline()
 	case s.deadline == nil:
-		var timer *time.Timer
-		timer = time.AfterFunc(s.env.Pool.Linger(), func() {
-			s.env.Loop.Post(func() {
-				if s.deadline == timer {
-					s.policies.Finish()
-					s.policyChanged()
-				}
-			})
+		s.deadline = s.env.Loop.After(s.env.Pool.Linger(), func() {
+			s.policies.Finish()
+			s.policyChanged()
 		})
-		s.deadline = timer
 	}
 }
 
 func (s *Secured) stopDeadline() {
-	if s.deadline != nil {
-		s.deadline.Stop()
-		s.deadline = nil
-	}
+	s.deadline.Stop()
+	s.deadline = nil
 }
 
 func (s *Secured) State() balancer.State { return s.policies.State() }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
@@ -80,55 +81,36 @@ func (s *sessions) track() {
 // connFor returns the connection for an RPC that asks for one of the addresses, or nil if the
 // policies have to pick. wait says that the RPC has to wait for a connection. It takes no lock.
 func (s *sessions) connFor(addresses []string) (sc *conns.Conn, wait bool) {
-	for {
-		version := s.registry.Version()
-		sc, connect, wait := s.look(addresses)
-		if !wait {
-			return sc, false
+	sc, connect, wait := s.look(addresses)
+	if connect != nil {
+		connect.Use()
+		if connect.Requested.CompareAndSwap(false, true) {
+			s.env.Loop.PostFromPick(s.unlessClosed(func() { s.connect(connect) }))
 		}
-		if !s.registry.Await(version) {
-			continue
-		}
-		if connect != nil {
-			connect.Use()
-			if connect.Requested.CompareAndSwap(false, true) {
-				s.env.Loop.PostFromPick(s.unlessClosed(func() { s.connect(connect) }))
-			}
-		}
-		return nil, true
 	}
+	return sc, wait
 }
 
-// look is the picker of gRFC A75. An ejected endpoint, or one whose health check fails, is
-// treated like one that has failed, and one whose health is not known yet like one that
-// connects (gRFCs A50, A17).
-func (s *sessions) look(addresses []string) (sc *conns.Conn, connect *conns.Session, wait bool) {
-	var idle, missing *conns.Session
+// look is the picker of gRFC A75.
+func (s *sessions) look(addresses []string) (sc *conns.Conn, connect *conns.Record, wait bool) {
+	var idle, missing *conns.Record
 	for _, a := range addresses {
 		h := s.registry.Session(a)
-		if h == nil || !h.Endpoint().Allowed {
+		if h == nil || !h.Allowed() {
 			continue
 		}
-		conn, state := h.Conn()
-		switch {
-		case conn == nil:
-			if missing == nil {
-				missing = h
-			}
-		case state == connectivity.Ready:
-			if conn.Ejected() {
-				continue
-			}
-			switch conn.Checked() {
-			case conns.Serving:
-				return conn, nil, false
-			case conns.Awaited:
-				wait = true
-			}
-		case state == connectivity.Connecting:
+		conn := h.Conn()
+		if conn == nil {
+			missing = cmp.Or(missing, h)
+			continue
+		}
+		switch conn.State() {
+		case connectivity.Ready:
+			return conn, nil, false
+		case connectivity.Connecting:
 			wait = true
-		case state == connectivity.Idle && idle == nil:
-			idle = h
+		case connectivity.Idle:
+			idle = cmp.Or(idle, h)
 		}
 	}
 	switch {
@@ -142,14 +124,13 @@ func (s *sessions) look(addresses []string) (sc *conns.Conn, connect *conns.Sess
 }
 
 // connect is called for a pick, perhaps some time after it.
-func (s *sessions) connect(h *conns.Session) {
+func (s *sessions) connect(h *conns.Record) {
 	h.Requested.Store(false)
 	if s.registry.Session(h.Address) != h {
 		return
 	}
-	conn, state := h.Conn()
-	switch {
-	case conn != nil && state == connectivity.Idle:
+	switch conn := h.Conn(); {
+	case conn != nil && conn.State() == connectivity.Idle:
 		conn.Connect()
 	case conn == nil:
 		if s.registry.OpenForSessions(h.Address) == nil { // Otherwise the channel is being closed.

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -34,6 +33,11 @@ var (
 	healthy  = xdsresource.HealthSetOf(xdsresource.HealthUnknown, xdsresource.HealthHealthy)
 	draining = xdsresource.HealthSetOf(xdsresource.HealthDraining)
 )
+
+// rpcFor is an RPC of a session that asks for the addresses.
+func rpcFor(addrs ...string) *decision.Decision {
+	return &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: &httpfilter.HostOverride{Addresses: addrs}}}
+}
 
 // drain makes the endpoints with the given addresses DRAINING.
 func drain(l xdsresource.Locality, addrs ...string) xdsresource.Locality {
@@ -100,42 +104,7 @@ func TestEndpointOfASessionGoes(t *testing.T) {
 			f.Policy.Update(&gone)
 		})
 		f.ExpectOpen("e is gone", "a:1")
-		f.ExpectMade("e is gone", "e:1", 0)
-	})
-}
-
-// gRFC A75: xds_cluster_impl is above xds_override_host, so drops and the limit apply to
-// sessions. RPCs that wait for their endpoint are not dropped.
-func TestSessionsAreLimited(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1"))
-		config.Cluster.EDSServiceName, config.Cluster.MaxRequests = t.Name(), 2
-		f.update(config)
-		f.expectFor("below the limit", []string{"b:1"}, "b:1")
-		var results []balancer.PickResult
-		for range 2 {
-			result, err := f.pickWith(rpcFor("b:1"))
-			xdstest.NoError(t, err)
-			results = append(results, result)
-		}
-		if _, err := f.pickWith(rpcFor("b:1")); status.Code(err) != codes.Unavailable {
-			t.Errorf("a third RPC: %v, want UNAVAILABLE", err)
-		}
-		results[0].Done(balancer.DoneInfo{})
-		results[1].Done(balancer.DoneInfo{})
-		f.expectFor("below the limit again", []string{"b:1"}, "b:1")
-
-		f.Network.Set("b:1", lbtest.Silent)
-		dropping := config
-		dropping.Endpoints = endpoints(config.Endpoints.Localities...)
-		dropping.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: nearlyAll}}
-		f.update(dropping)
-		f.expectFor("while b is connected again", []string{"b:1"}, lbtest.Waits)
-		if n := reportOf(t.Name()).Dropped["all"]; n != 0 {
-			t.Errorf("%d RPCs that wait were dropped", n)
-		}
-		f.Network.Set("b:1", lbtest.Up)
-		f.expectFor("everything is dropped", []string{"b:1"}, "drops 999999 of a million")
+		xdstest.Equal(t, "connections to e:1", 0, f.CC.Made("e:1"))
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 // picked reports to t that an RPC goes to the endpoint of a SubConn.
 func (p *picker) picked(t *rpctrace.Trace, sc *conns.Conn) {
 	pick := rpctrace.Pick{Cluster: p.cluster, Endpoint: sc.Address()}
-	if l := sc.LocalityIn(p.endpoints); l != nil {
+	if l := sc.Locality(); l != nil {
 		pick.Region, pick.Zone, pick.SubZone, pick.Priority = l.ID.Region, l.ID.Zone, l.ID.SubZone, l.Priority
 	}
 	t.Picked(pick)

@@ -15,14 +15,30 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/tlsadvice"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// User is the policy that opens connections.
-type User interface {
-	// Call runs a call of the policy, one at a time, unless the policy is closed.
-	Call(func())
-	// Forget is called when the policy has no more use for a Conn.
-	Forget(*Conn)
+// User is a policy that opens connections. The zero value is one without connections.
+type User struct {
+	// open are the connections that the policy has not shut down. Pool.mu guards open and closed.
+	open   map[*Conn]struct{}
+	closed bool
+}
+
+var errClosed = errors.New("dynxds: the load-balancing policy is closed")
+
+// CloseUser shuts down the connections that a policy has left open, and refuses new ones: gRPC does not require policies to close
+// their connections.
+func (r *Registry) CloseUser(user *User) {
+	r.Pool.mu.Lock()
+	left := user.open
+	user.open, user.closed = nil, true
+	r.Pool.unlock()
+	for c := range left {
+		c.Shutdown()
+	}
 }
 
 // Conn is one use of a connection: to the policy that opened it, a SubConn of its own, IDLE until
@@ -41,26 +57,20 @@ type Conn struct {
 	// which. Outlier detection and sessions ignore it.
 	several bool
 	address string
-	// checked is a Checked.
-	checked atomic.Int32
+	// state is what gRPC last reported, and health what the health check has. READY: there is none. Written with Pool.mu held.
+	state, health atomic.Int32
 
 	registry *Registry
-	user     User // nil: it was opened for sessions, not by a policy
-	listener func(*Conn, balancer.SubConnState)
-	// locality is the part of the tree that the endpoint is in. Connections for sessions are in none.
-	locality atomic.Pointer[Locality]
-	// found is the answer of the last call of LocalityIn, nil before the first.
-	found atomic.Pointer[foundLocality]
+	listener func(*Conn, balancer.SubConnState) // of the policy; nil: it was opened for sessions
+	// labels is what LocalityLabels returned last, nil before its first call.
+	labels atomic.Pointer[localityLabels]
+
+	// The rest is guarded by Pool.mu.
 
 	// quiet is set if what is behind it was open already and Connect was not called yet.
-	// Guarded by Pool.mu.
 	quiet bool
-
-	// The rest is guarded by Registry.mu.
-
-	owner owner
-	proxy string // of the endpoint when the connection was opened
-	state connectivity.State
+	user  *User     // the policy that decides when it is released; nil: the Registry does, as it is for sessions
+	proxy string    // of the endpoint when the connection was opened
 	since time.Time // of state, or of the failure that attempts to connect again have not ended; zero before the first report
 	// broken says that it has failed, and not been READY since.
 	broken bool
@@ -74,38 +84,34 @@ type Conn struct {
 	check *healthCheck
 }
 
-// owner decides when a connection is closed.
-type owner int
-
-const (
-	released      owner = iota // none: the Registry does not have it yet, or not any more
-	policyOwned                // the policy that opened it
-	sessionsOwned              // the Registry
-)
-
-// Open opens a connection for a policy, whose endpoints are in a locality (nil: it is not known). The listener
-// gets its states, in calls of user.
-func (r *Registry) Open(user User, in *Locality, addresses []resolver.Address, opts balancer.NewSubConnOptions, listener func(*Conn, balancer.SubConnState)) (*Conn, error) {
+// Open opens a connection for a policy. The listener gets its states until Shutdown, and SHUTDOWN after it.
+func (r *Registry) Open(user *User, addresses []resolver.Address, opts balancer.NewSubConnOptions, listener func(*Conn, balancer.SubConnState)) (*Conn, error) {
 	c := &Conn{user: user, listener: listener}
-	c.locality.Store(in)
 	if err := r.open(c, addresses, opts); err != nil {
 		return nil, err
 	}
-	r.add(c, policyOwned)
+	r.Pool.mu.Lock()
+	closed := user.closed
+	if user.open == nil {
+		user.open = make(map[*Conn]struct{})
+	}
+	user.open[c] = struct{}{}
+	r.Pool.unlock()
+	if closed {
+		c.Shutdown()
+		return nil, errClosed
+	}
 	return c, nil
 }
 
 // OpenForSessions connects to an address for sessions, not for a policy. The Registry decides how long
-// the connection is kept.
+// the connection is kept. It must be called on the goroutine of Update and Close, before Close, for an address that Session has.
 func (r *Registry) OpenForSessions(address string) error {
-	hostname, proxy := r.endpoint(address)
+	endpoint, _ := r.placeOf(address)
 	c := new(Conn)
-	if err := r.open(c, []resolver.Address{r.Bundle.Address(address, hostname, proxy)}, balancer.NewSubConnOptions{}); err != nil {
+	to := []resolver.Address{r.Bundle.Address(address, endpoint.Hostname, endpoint.Proxy)}
+	if err := r.open(c, to, balancer.NewSubConnOptions{}); err != nil {
 		return err
-	}
-	if !r.add(c, sessionsOwned) {
-		c.release()
-		return nil
 	}
 	c.Connect()
 	return nil
@@ -113,61 +119,32 @@ func (r *Registry) OpenForSessions(address string) error {
 
 // open adds what all connections of a cluster have in common.
 func (r *Registry) open(c *Conn, addresses []resolver.Address, opts balancer.NewSubConnOptions) error {
-	c.registry, c.state, c.several = r, connectivity.Idle, len(addresses) > 1
+	c.registry, c.several = r, len(addresses) > 1
+	c.state.Store(int32(connectivity.Idle))
+	c.health.Store(int32(connectivity.Ready))
 	if len(addresses) > 0 {
 		c.address = addresses[0].Addr
 	}
 	if r.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, r.Bundle)
 	}
-	return r.Pool.open(c, r.Cluster, r.Bundle.Dial(addresses), c.labels(), opts)
+	if err := r.Pool.open(c, r.Bundle.Dial(addresses), r.labels(c.address), opts); err != nil {
+		return err
+	}
+	r.notify()
+	return nil
 }
 
-// add reports false, and the caller has to release the connection, if it is for sessions and they may not use the
-// address any more.
-func (r *Registry) add(c *Conn, o owner) bool {
-	r.mu.Lock()
-	rec := r.records[c.address]
-	if rec == nil {
-		rec = new(Record)
-		if r.config.Loads != nil {
-			rec.target.Store(r.config.Loads.elsewhere)
-		}
-	}
-	c.record, c.proxy = rec, rec.proxy
-	tracked := rec.session.Load() != nil
-	if o == sessionsOwned && (r.closed || !tracked) {
-		r.mu.Unlock()
-		return false
-	}
-	c.owner = o
-	r.records[c.address] = rec
-	rec.conns = append(rec.conns, c)
-	rec.refresh()
-	r.mu.Unlock()
-	if tracked {
-		r.notify()
-	}
-	return true
-}
-
-// labels returns the labels of the connection's metrics (gRFC A94), none if they are not recorded.
-func (c *Conn) labels() grpcbridge.SubchannelLabels {
-	if !c.registry.Recorded {
+// labels returns the labels of the metrics of a connection to an address (gRFC A94), none if they are not recorded.
+func (r *Registry) labels(address string) grpcbridge.SubchannelLabels {
+	if !r.Recorded {
 		return grpcbridge.SubchannelLabels{}
 	}
-	return grpcbridge.SubchannelLabels{BackendService: c.registry.Cluster, Locality: c.place().Name(c.address)}
-}
-
-// place returns where the endpoint is, or nil.
-func (c *Conn) place() *Locality {
-	if l := c.locality.Load(); l != nil {
-		return l
+	labels := grpcbridge.SubchannelLabels{BackendService: r.Cluster}
+	if _, in := r.placeOf(address); in != nil {
+		labels.Locality = LocalityName(in.ID)
 	}
-	if session := c.registry.Session(c.address); session != nil {
-		return NewLocality(session.Endpoint().Locality)
-	}
-	return nil
+	return labels
 }
 
 // Unwrap returns gRPC's own SubConn.
@@ -177,22 +154,65 @@ func (c *Conn) Unwrap() balancer.SubConn { return c.SubConn }
 func (c *Conn) Address() string { return c.address }
 
 // Hostname returns the hostname of the endpoint, or "".
-func (c *Conn) Hostname() string {
-	if h := c.record.hostname.Load(); h != nil {
-		return *h
-	}
-	return ""
+func (c *Conn) Hostname() string { return c.record.endpoint.Load().Hostname }
+
+// Locality returns where the endpoint is, or was before it was removed; nil if the address never was an endpoint's.
+func (c *Conn) Locality() *xdsresource.Locality { return c.record.locality.Load() }
+
+const labelLocality = "grpc.lb.locality"
+
+// LocalityName returns a locality as telemetry names it (gRFC A78, "Optional xDS Locality Label").
+func LocalityName(id xdsresource.LocalityID) string {
+	return fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
 }
 
-// LocalityLabels returns the telemetry label of the endpoint's locality, or nil.
-func (c *Conn) LocalityLabels() map[string]string { return c.place().Labels(c.address) }
+// localityLabels are the telemetry labels of RPCs to a locality.
+type localityLabels struct {
+	of     *xdsresource.Locality
+	labels map[string]string
+}
 
-// Session returns the Session of the endpoint, or nil.
-func (c *Conn) Session() *Session {
-	if c.several {
+// LocalityLabels returns the telemetry label of the endpoint's locality, or nil. The caller must not change it.
+func (c *Conn) LocalityLabels() map[string]string {
+	in := c.Locality()
+	if in == nil {
 		return nil
 	}
-	return c.record.session.Load()
+	l := c.labels.Load()
+	if l == nil || l.of != in {
+		l = &localityLabels{in, map[string]string{labelLocality: LocalityName(in.ID)}}
+		c.labels.Store(l)
+	}
+	return l.labels
+}
+
+// Session returns the Record of the endpoint, nil if sessions do not know the address.
+func (c *Conn) Session() *Record {
+	if c.several || !c.record.tracked() {
+		return nil
+	}
+	return c.record
+}
+
+// connectivity returns the state of the connection.
+func (c *Conn) connectivity() connectivity.State { return connectivity.State(c.state.Load()) }
+
+// State returns the state of the connection for sessions, which do not use the health that is reported to the policy. It is
+// TRANSIENT_FAILURE while the endpoint is ejected or its health check fails (gRFC A50), and CONNECTING until the first answer (gRFC A17).
+func (c *Conn) State() connectivity.State {
+	s := c.connectivity()
+	if s != connectivity.Ready {
+		return s
+	}
+	health := connectivity.State(c.health.Load())
+	switch {
+	case c.Ejected():
+		return connectivity.TransientFailure
+	case health == connectivity.Idle: // gRPC has not reported any.
+		return connectivity.Connecting
+	default:
+		return health
+	}
 }
 
 // Ejected reports whether the endpoint is ejected by outlier detection.
@@ -202,7 +222,7 @@ func (c *Conn) Ejected() bool { return !c.several && c.record.health.Load().Ejec
 // things share one, so that none of them allocates.
 type end struct {
 	counter *traffic.Counter
-	target  *Target // nil: the load is not reported
+	load    *load.Locality // nil: the load is not reported
 	done    func(balancer.DoneInfo)
 }
 
@@ -213,26 +233,22 @@ func (c *Conn) Begin() bool { return c.link.begin() }
 // Abort ends an RPC that is not sent.
 func (c *Conn) Abort() { c.link.done() }
 
-// Ender returns what gRPC is to call when an RPC ends, which Begin has started and counter has counted. If reported is true the RPC
-// is counted for load reports. Its end is counted for outlier detection.
-func (c *Conn) Ender(counter *traffic.Counter, reported bool) func(balancer.DoneInfo) {
-	var target *Target
-	if reported {
-		target = c.record.target.Load()
-	}
-	e := c.end.Load()
-	if e == nil || e.counter != counter || e.target != target {
-		e = c.newEnd(counter, target)
+// Ender returns what gRPC is to call when an RPC ends, which Begin has started and counter has counted. The RPC is counted
+// for load reports, and its end for outlier detection.
+func (c *Conn) Ender(counter *traffic.Counter) func(balancer.DoneInfo) {
+	l, e := c.record.load.Load(), c.end.Load()
+	if e == nil || e.counter != counter || e.load != l {
+		e = c.newEnd(counter, l)
 		c.end.Store(e)
 	}
-	target.start()
+	l.Start()
 	return e.done
 }
 
-func (c *Conn) newEnd(counter *traffic.Counter, target *Target) *end {
-	return &end{counter: counter, target: target, done: func(info balancer.DoneInfo) {
+func (c *Conn) newEnd(counter *traffic.Counter, l *load.Locality) *end {
+	return &end{counter: counter, load: l, done: func(info balancer.DoneInfo) {
 		counter.End()
-		target.finish(info)
+		l.End(info)
 		if h := c.record.health.Load(); h != nil && !c.several {
 			h.count(info)
 		}
@@ -242,53 +258,60 @@ func (c *Conn) newEnd(counter *traffic.Counter, target *Target) *end {
 
 // UpdateAddresses implements balancer.SubConn. The connection is not used again.
 func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
-	c.link.updateAddresses(c, c.registry.Bundle.Dial(addresses))
+	l, p := c.link, c.link.pool
+	p.mu.Lock()
+	current := l.user == c
+	if current {
+		l.key = key{}
+	}
+	p.unlock()
+	if current {
+		//lint:ignore SA1019 gRPC's policies call it
+		l.sc.UpdateAddresses(l.labels.On(c.registry.Bundle.Dial(addresses)))
+	}
 }
 
-// Connect implements balancer.SubConn.
-func (c *Conn) Connect() { c.link.connect(c) }
-
-// Shutdown implements balancer.SubConn.
-func (c *Conn) Shutdown() {
-	c.user.Forget(c)
-	c.Retire()
-}
-
-// Retire ends the policy's use of the connection.
-func (c *Conn) Retire() {
-	r := c.registry
-	r.mu.Lock()
-	c.listenLocked(nil)
-	if c.owner != policyOwned {
-		r.mu.Unlock()
+// Connect implements balancer.SubConn. If c has got a connection that lingered, the policy gets the connection's current state.
+func (c *Conn) Connect() {
+	l, p := c.link, c.link.pool
+	p.mu.Lock()
+	defer p.unlock()
+	if l.user != c {
 		return
 	}
-	kept := r.keepsLocked(c)
-	if kept {
-		c.owner = sessionsOwned
-		c.locality.Store(nil)
-	} else {
-		r.removeLocked(c)
-	}
-	tracked := c.record.session.Load() != nil
-	r.mu.Unlock()
-	if kept {
-		r.kept()
-	} else {
-		c.release()
-	}
-	if tracked {
-		r.notify()
+	quiet := c.quiet
+	c.quiet = false
+	switch state := l.state.ConnectivityState; {
+	case !quiet || state == connectivity.Idle:
+		if state != connectivity.Idle || p.mayStartLocked(c) {
+			p.todo.connect = append(p.todo.connect, l)
+		}
+	case state == connectivity.Connecting:
+		c.reportLocked(l.state)
+	default:
+		c.reportLocked(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
+		c.reportLocked(l.state)
 	}
 }
 
-// release gives the connection back, for others to reuse in the next moment.
-func (c *Conn) release() { c.link.release(c) }
-
-func releaseAll(conns []*Conn) {
-	for _, c := range conns {
-		c.release()
+// Shutdown implements balancer.SubConn: it ends the policy's use of the connection.
+func (c *Conn) Shutdown() {
+	r := c.registry
+	r.Pool.mu.Lock()
+	c.listenLocked(nil)
+	kept := false
+	if user := c.user; user != nil {
+		delete(user.open, c)
+		c.user = nil
+		if kept = r.keepsLocked(c); !kept {
+			c.releaseLocked()
+		}
 	}
+	r.Pool.unlock()
+	if kept {
+		r.kept()
+	}
+	r.notify()
 }
 
 // keepsLocked decides as gRFC A75 does for subchannels that the child policy unrefs: c is
@@ -298,12 +321,12 @@ func releaseAll(conns []*Conn) {
 // endpoint is DRAINING, or in a priority that is not in use.
 func (r *Registry) keepsLocked(c *Conn) bool {
 	s := c.Session()
-	if r.closed || s == nil || !s.Endpoint().Allowed || c.proxy != c.record.proxy ||
-		c.state != connectivity.Ready && c.state != connectivity.Connecting {
+	if r.closed || s == nil || !s.Allowed() || c.proxy != c.record.endpoint.Load().Proxy ||
+		c.connectivity() != connectivity.Ready && c.connectivity() != connectivity.Connecting {
 		return false
 	}
 	if slices.ContainsFunc(c.record.conns, func(other *Conn) bool {
-		return other != c && !other.several && other.state == connectivity.Ready
+		return other != c && !other.several && other.connectivity() == connectivity.Ready
 	}) {
 		return false
 	}
@@ -311,72 +334,65 @@ func (r *Registry) keepsLocked(c *Conn) bool {
 	return s.idle(time.Now(), timeout) < timeout
 }
 
-// takeSessionsOwned removes the connections to rec that are kept for sessions, and
-// returns them for the caller to release.
-func (r *Registry) takeSessionsOwned(rec *Record) []*Conn {
-	var removed []*Conn
+// releaseKeptLocked releases the connections that are kept for sessions.
+func (rec *Record) releaseKeptLocked() {
 	for _, c := range slices.Clone(rec.conns) {
-		if c.owner == sessionsOwned {
-			r.removeLocked(c)
-			removed = append(removed, c)
+		if c.user == nil {
+			c.releaseLocked()
 		}
 	}
-	return removed
 }
 
-// changed is called with the states that gRPC reports, one at a time.
+// changed is called with the states that gRPC reports, and with SHUTDOWN in the end, one at a time, on the goroutine of Pool.post.
 func (c *Conn) changed(s balancer.SubConnState) {
 	r := c.registry
-	var replaced []*Conn
-	r.mu.Lock()
-	ready := s.ConnectivityState == connectivity.Ready
-	asked := ready && r.checksHealthLocked()
-	if asked {
-		// No session uses it before the policy has started the check, or does not listen.
-		c.checked.Store(int32(Awaited))
-	}
-	if !ready {
-		c.listenLocked(nil)
-	}
-	before, tracked := c.owner, false
-	if before != released {
-		c.noteLocked(&s)
-		switch {
-		case s.ConnectivityState == connectivity.Shutdown:
-			r.removeLocked(c)
-		case ready && before == policyOwned && !c.several:
-			// Sessions use this connection from now on.
-			replaced = r.takeSessionsOwned(c.record)
+	told, asked := c.listener != nil, false
+	r.Pool.mu.Lock()
+	if s.ConnectivityState != connectivity.Shutdown {
+		if c.link.user != c {
+			r.Pool.unlock()
+			return
 		}
-		c.record.refresh()
-		tracked = c.record.session.Load() != nil
+		told = told && c.user != nil
+		asked = c.noteLocked(&s)
 	}
-	r.mu.Unlock()
+	r.Pool.unlock()
 	changes.Touch()
-	releaseAll(replaced)
-	if tracked {
-		r.notify()
+	r.notify()
+	if told {
+		c.tell(s)
 	}
-	c.tell(s, before)
 	if asked {
 		c.settleCheck()
 	}
 }
 
-// noteLocked records a state, and words its error.
-func (c *Conn) noteLocked(reported *balancer.SubConnState) {
+// noteLocked records a state, and words its error. It reports whether the policy is about to ask for the health.
+func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
 	now, s, rec := time.Now(), reported.ConnectivityState, c.record
-	if c.state = s; !c.broken || s == connectivity.Ready {
+	if asked = s == connectivity.Ready && c.registry.checksHealthLocked(); asked {
+		// No session uses it before the policy has started the check, or does not listen.
+		c.health.Store(int32(connectivity.Connecting))
+	}
+	c.state.Store(int32(s))
+	if s != connectivity.Ready {
+		c.listenLocked(nil)
+	}
+	if !c.broken || s == connectivity.Ready {
 		c.since = now
 	}
 	c.broken = s != connectivity.Ready && (c.broken || s == connectivity.TransientFailure)
 	if s == connectivity.Ready && !c.several {
 		rec.shown.Ready()
+		if c.user != nil {
+			rec.releaseKeptLocked() // Sessions use this connection from now on.
+		}
 	}
-	err := reported.ConnectionError
-	if err == nil {
-		return
+	rec.refresh()
+	if reported.ConnectionError == nil {
+		return asked
 	}
+	err := errors.New(tlsadvice.Reason(reported.ConnectionError.Error()))
 	if s == connectivity.TransientFailure && !c.several {
 		err = c.registry.TLS.Advise(err, rec.shown.Failed(err), c.registry.Bundle)
 	}
@@ -387,47 +403,38 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) {
 		err = fmt.Errorf("endpoint %s: %w", c.address, err)
 	}
 	reported.ConnectionError = err
+	return asked
 }
 
-// tell passes a state on to the policy, if that still has the connection.
-func (c *Conn) tell(s balancer.SubConnState, o owner) {
-	switch {
-	case c.user == nil:
-		return
-	case s.ConnectivityState == connectivity.Shutdown:
-		c.user.Forget(c)
-	case o != policyOwned:
-		return
-	case s.ConnectivityState == connectivity.Idle, s.ConnectivityState == connectivity.TransientFailure:
+// tell passes a state on to the policy.
+func (c *Conn) tell(s balancer.SubConnState) {
+	switch s.ConnectivityState {
+	case connectivity.Idle, connectivity.TransientFailure:
 		// Where gRPC's own policies have the names of the whole channel looked up, only
 		// those of this cluster are (gRFC A37, "Priority Policy Reresolution Handling").
 		c.registry.Resolve()
 	}
-	c.user.Call(func() { c.listener(c, s) })
+	c.listener(c, s)
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is ejected, the
 // listener gets TRANSIENT_FAILURE (gRFC A61, "Generic Health Reporting Mechanism").
 func (c *Conn) RegisterHealthListener(listener func(balancer.SubConnState)) {
-	r := c.registry
-	r.mu.Lock()
+	p := c.registry.Pool
+	p.mu.Lock()
 	n := c.listenLocked(listener)
-	check := c.newCheckLocked(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
-	r.mu.Unlock()
-	check.start()
+	c.checkLocked(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
+	p.unlock()
 	if listener == nil {
 		c.SubConn.RegisterHealthListener(nil)
 		return
 	}
 	c.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
-		r.mu.Lock()
-		current := n == c.registration
-		if current {
+		p.mu.Lock()
+		defer p.unlock()
+		if n == c.registration {
 			c.reported = state
-		}
-		r.mu.Unlock()
-		if current {
-			c.reportHealth()
+			c.reportHealthLocked()
 		}
 	})
 }
@@ -440,27 +447,31 @@ func (c *Conn) listenLocked(listener func(balancer.SubConnState)) int {
 	return c.registration
 }
 
-// reportHealth calls the listener with what gRPC last reported, with the result of the health check,
+// reportHealthLocked has tellHealth called after the lock is released.
+func (c *Conn) reportHealthLocked() {
+	if c.healthListener != nil {
+		todo := &c.registry.Pool.todo
+		todo.reports = append(todo.reports, c.tellHealth)
+	}
+}
+
+// tellHealth calls the listener with what gRPC last reported, with the result of the health check,
 // or with the ejection.
-func (c *Conn) reportHealth() {
-	if c.user == nil {
+func (c *Conn) tellHealth() {
+	p := c.registry.Pool
+	p.mu.Lock()
+	listener, state := c.healthListener, c.reported
+	if c.check != nil && state.ConnectivityState == connectivity.Ready {
+		state = c.check.latest
+	}
+	p.unlock()
+	if listener == nil || state.ConnectivityState == connectivity.Idle {
 		return
 	}
-	c.user.Call(func() {
-		c.registry.mu.Lock()
-		listener, state := c.healthListener, c.reported
-		if c.check != nil && state.ConnectivityState == connectivity.Ready {
-			state = c.check.latest
-		}
-		c.registry.mu.Unlock()
-		if listener == nil || state.ConnectivityState == connectivity.Idle {
-			return
-		}
-		if c.Ejected() {
-			state = balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: errEjected}
-		}
-		listener(state)
-	})
+	if c.Ejected() {
+		state = balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: errEjected}
+	}
+	listener(state)
 }
 
 var errEjected = errors.New("the endpoint is ejected: it failed more RPCs than outlier_detection allows")

@@ -2,7 +2,7 @@ package conns
 
 // Len returns the number of Records.
 func (r *Registry) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Pool.mu.Lock()
+	defer r.Pool.unlock()
 	return len(r.records)
 }

@@ -12,28 +12,22 @@ import (
 // it (gRFCs A50, A61). A nil Health is not ejected.
 type Health struct {
 	addresses []string
-	calls     atomic.Pointer[calls]
-	ejected   atomic.Bool
+	// succeeded and failed count how RPCs ended.
+	succeeded, failed atomic.Uint64
+	ejected           atomic.Bool
 	// runs is nil unless consecutive failures count.
 	runs atomic.Pointer[runCounter]
 }
 
-// calls counts how RPCs ended.
-type calls struct{ succeeded, failed atomic.Uint64 }
-
 // NewHealth returns the Health of an endpoint that is not ejected.
-func NewHealth(addresses ...string) *Health {
-	h := &Health{addresses: addresses}
-	h.calls.Store(new(calls))
-	return h
-}
+func NewHealth(addresses ...string) *Health { return &Health{addresses: addresses} }
 
 func (h *Health) count(info balancer.DoneInfo) {
-	switch calls := h.calls.Load(); {
+	switch {
 	case info.Err != nil:
-		calls.failed.Add(1)
+		h.failed.Add(1)
 	case info.BytesReceived:
-		calls.succeeded.Add(1)
+		h.succeeded.Add(1)
 	default:
 		// The connection had ended before the RPC was sent, and gRPC picked again.
 	}
@@ -44,8 +38,7 @@ func (h *Health) count(info balancer.DoneInfo) {
 
 // TakeCalls returns how many RPCs have succeeded and failed since the last TakeCalls.
 func (h *Health) TakeCalls() (succeeded, failed uint64) {
-	calls := h.calls.Swap(new(calls))
-	return calls.succeeded.Load(), calls.failed.Load()
+	return h.succeeded.Swap(0), h.failed.Swap(0)
 }
 
 // Ejected reports whether the endpoint is ejected.
@@ -56,16 +49,19 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 	if h.ejected.Swap(ejected) == ejected {
 		return
 	}
-	r.mu.Lock()
-	var conns []*Conn
+	r.Pool.mu.Lock()
 	for _, address := range h.addresses {
 		if rec := r.records[address]; rec != nil && rec.health.Load() == h {
-			conns = append(conns, rec.conns...)
+			rec.reportHealthLocked()
 		}
 	}
-	r.mu.Unlock()
+	r.Pool.unlock()
 	changes.Touch()
-	for _, c := range conns {
-		c.reportHealth()
+}
+
+// reportHealthLocked tells the policies of an ejection, or of its end.
+func (rec *Record) reportHealthLocked() {
+	for _, c := range rec.conns {
+		c.reportHealthLocked()
 	}
 }

@@ -20,31 +20,6 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// Checked is what sessions know of the health of a server: they do not use the health that is
-// reported to the policy.
-type Checked int32
-
-const (
-	// Serving: the server is healthy, or is not asked.
-	Serving Checked = iota
-	// Awaited: the server is asked, and has not answered yet.
-	Awaited
-	// NotServing: it has reported that it is not healthy, or the check has failed.
-	NotServing
-)
-
-// checkedOf returns what a state of a health check is to sessions.
-func checkedOf(s connectivity.State) Checked {
-	switch s {
-	case connectivity.Ready:
-		return Serving
-	case connectivity.TransientFailure:
-		return NotServing
-	default:
-		return Awaited
-	}
-}
-
 // healthCheck asks the server behind a Conn for its health, by Watch of gRPC's health service
 // (gRFC A17), as long as the policy listens to the Conn's health.
 type healthCheck struct {
@@ -53,7 +28,7 @@ type healthCheck struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	// latest is the health, and answer the text of the last answer, or "". Guarded by Registry.mu.
+	// latest is the health, and answer the text of the last answer, or "". Guarded by Pool.mu.
 	latest balancer.SubConnState
 	answer string
 }
@@ -61,26 +36,24 @@ type healthCheck struct {
 // checksHealthLocked reports whether connections have health checks.
 func (r *Registry) checksHealthLocked() bool { return r.config.HealthCheck != nil && !r.NoHealthChecks }
 
-// newCheckLocked makes the health check of the cluster that of the connection, if there is one and the policy
-// listens. The caller then starts it. Until the first answer, the health is first.
-func (c *Conn) newCheckLocked(first balancer.SubConnState) *healthCheck {
+// checkLocked starts the health check of the cluster for the connection, if there is one and the policy
+// listens. Until the first answer, the health is first.
+func (c *Conn) checkLocked(first balancer.SubConnState) {
 	c.stopCheckLocked()
 	if !c.registry.checksHealthLocked() || c.healthListener == nil {
-		return nil
+		return
 	}
 	h := &healthCheck{conn: c, service: c.registry.config.HealthCheck.Service, latest: first}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	c.check = h
-	c.checked.Store(int32(checkedOf(first.ConnectivityState)))
-	return h
+	c.health.Store(int32(first.ConnectivityState))
+	c.registry.Pool.todo.check = append(c.registry.Pool.todo.check, h)
 }
 
-// start does nothing if h is nil. gRPC ends the producer with the connection. The Conn ends the check before that.
+// start begins the check. gRPC ends the producer with the connection. The Conn ends the check before that.
 func (h *healthCheck) start() {
-	if h != nil {
-		_, closeProducer := h.conn.SubConn.GetOrBuildProducer(h)
-		context.AfterFunc(h.ctx, closeProducer)
-	}
+	_, closeProducer := h.conn.SubConn.GetOrBuildProducer(h)
+	context.AfterFunc(h.ctx, closeProducer)
 }
 
 // stopCheckLocked ends the health check, if there is one.
@@ -88,39 +61,30 @@ func (c *Conn) stopCheckLocked() {
 	if c.check != nil {
 		c.check.cancel()
 		c.check = nil
-		c.checked.Store(int32(Serving))
+		c.health.Store(int32(connectivity.Ready))
 	}
 }
 
 // settleCheck is called when a READY connection has its health check, or its policy does not listen.
 func (c *Conn) settleCheck() {
-	c.registry.mu.Lock()
+	c.registry.Pool.mu.Lock()
 	if c.check == nil {
-		c.checked.Store(int32(Serving))
+		c.health.Store(int32(connectivity.Ready))
 	}
-	c.registry.mu.Unlock()
+	c.registry.Pool.unlock()
 	c.registry.notify()
 }
 
-// healthCheckChanged is called when the health check of the cluster has. The health stays as it is until the
-// new check has an answer.
-func (c *Conn) healthCheckChanged() {
-	r := c.registry
-	r.mu.Lock()
+// recheckLocked starts the new health check of the cluster. The health of the connection stays as it is until
+// the new check has an answer.
+func (c *Conn) recheckLocked() {
 	first := c.reported
 	if c.check != nil {
 		first = c.check.latest
 	}
-	check := c.newCheckLocked(first)
-	r.mu.Unlock()
-	check.start()
-	changes.Touch()
-	r.notify()
-	c.reportHealth()
+	c.checkLocked(first)
+	c.reportHealthLocked()
 }
-
-// Checked returns the health of the server. It takes no lock.
-func (c *Conn) Checked() Checked { return Checked(c.checked.Load()) }
 
 // Build implements balancer.ProducerBuilder.
 func (h *healthCheck) Build(conn any) (balancer.Producer, func()) {
@@ -198,18 +162,18 @@ func (h *healthCheck) watch(client healthpb.HealthClient) (answered bool, err er
 // report gives the policy the health of the server, unless the check is over.
 func (h *healthCheck) report(answer string, state connectivity.State, err error) {
 	c, r := h.conn, h.conn.registry
-	r.mu.Lock()
+	r.Pool.mu.Lock()
 	if c.check != h {
-		r.mu.Unlock()
+		r.Pool.unlock()
 		return
 	}
 	same := h.answer == answer
 	h.latest, h.answer = balancer.SubConnState{ConnectivityState: state, ConnectionError: err}, answer
-	c.checked.Store(int32(checkedOf(state)))
-	r.mu.Unlock()
+	c.health.Store(int32(state))
+	c.reportHealthLocked()
+	r.Pool.unlock()
 	if !same {
 		changes.Touch()
 	}
 	r.notify()
-	c.reportHealth()
 }

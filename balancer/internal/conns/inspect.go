@@ -5,8 +5,8 @@ import "github.com/dynxds/dynxds/internal/inspect"
 // Describe adds to the description of an endpoint what is known of the connections to its
 // addresses: the best one, and the last error of any.
 func (r *Registry) Describe(d *inspect.Endpoint) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Pool.mu.Lock()
+	defer r.Pool.unlock()
 	var best *Conn
 	for _, address := range d.Addresses {
 		rec := r.records[address]
@@ -17,7 +17,7 @@ func (r *Registry) Describe(d *inspect.Endpoint) {
 			d.Error, d.ErrorTime = rec.failure.Error(), rec.failed
 		}
 		for _, c := range rec.conns {
-			if best == nil || rank(c.state) > rank(best.state) {
+			if best == nil || rank(c.connectivity()) > rank(best.connectivity()) {
 				best = c
 			}
 		}
@@ -25,7 +25,7 @@ func (r *Registry) Describe(d *inspect.Endpoint) {
 	if best == nil {
 		return
 	}
-	d.State, d.Since = inspect.State(best.state.String()), best.since
+	d.State, d.Since = inspect.State(best.connectivity().String()), best.since
 	if best.check != nil {
 		d.HealthCheck = best.check.answer
 	}

@@ -16,9 +16,7 @@ import (
 )
 
 // loadsIn counts the RPCs of a cluster in a store.
-func loadsIn(s *load.Store) *conns.Loads {
-	return (*conns.Loads)(nil).Update(&xdsresource.Cluster{Name: "c", Load: &xdsresource.LoadReporting{Loads: s}})
-}
+func loadsIn(s *load.Store) *load.Cluster { return s.Use(load.Key{Cluster: "c"}, nil) }
 
 func in(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {
 	return xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Endpoints: endpoints}
@@ -27,7 +25,7 @@ func in(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {
 // rpcs makes an RPC on each of the connections.
 func rpcs(users ...*lbtest.User) {
 	for _, u := range users {
-		u.Start(true)(balancer.DoneInfo{BytesSent: true})
+		u.Start()(balancer.DoneInfo{BytesSent: true})
 	}
 }
 
@@ -52,7 +50,7 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	t.Parallel()
 	s, other, r := load.NewStore(nil), load.NewStore(nil), lbtest.NewRegistry()
 	east, west := xdsresource.Endpoint{Address: "a"}, xdsresource.Endpoint{Address: "c"}
-	update := func(l *conns.Loads, localities ...xdsresource.Locality) {
+	update := func(l *load.Cluster, localities ...xdsresource.Locality) {
 		r.Update(conns.Config{Localities: localities, Loads: l})
 	}
 	loads := loadsIn(s)
@@ -61,7 +59,7 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	rpcs(a, second, c, unknown)
 	expectIssued(t, "at first", s, "?:1", "east:2", "west:1")
 
-	end := a.Start(true)
+	end := a.Start()
 	update(loads, in("west", east, west))
 	rpcs(a, c)
 	expectIssued(t, "after the endpoint has moved", s, "east:1", "west:2")
@@ -74,9 +72,9 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	}
 
 	update(nil, in("west", east, west))
-	loads.Close()
+	loads.Release()
 	rpcs(a) // of a picker that was just replaced
-	expectIssued(t, "in the end", s, "west:1")
+	expectIssued(t, "in the end", s)
 
 	update(loadsIn(other), in("north", east))
 	rpcs(a, c)
@@ -88,6 +86,4 @@ func TestWithoutLoadReportsNothingIsCounted(t *testing.T) {
 	t.Parallel()
 	r := lbtest.NewRegistry()
 	rpcs(lbtest.NewUser(r, ready, "a"))
-	var l *conns.Loads
-	l.Close()
 }

@@ -10,16 +10,12 @@ import (
 // goroutine on which gRPC reports the states of a channel's connections, until the last of them is done, while RPCs
 // wait that could use the first. Clusters take turns. It is guarded by Pool.mu.
 type starts struct {
-	// period counts the slices of time, from 1. Those that began in earlier ones are not waited for: servers may not
-	// answer.
-	period uint64
-	// underWay is the number of connections that began in this period and are being made.
+	// underWay is the number of connections that are being made, of which each counts for bounds.ConnectingSlice at most: servers
+	// may not answer.
 	underWay int
 	// waiting has the others, by cluster, and turns the clusters.
 	waiting map[string][]*Conn
 	turns   []string
-	// slice ends the period while connections wait, and is otherwise nil.
-	slice *time.Timer
 }
 
 // mayStartLocked reports whether c may connect now. Otherwise it will when it is its turn.
@@ -28,7 +24,7 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 	switch {
 	case l.queued:
 		return false
-	case l.begun != 0:
+	case l.start != nil:
 		return true
 	case s.underWay < bounds.Connecting:
 		p.startLocked(l)
@@ -37,51 +33,38 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 	if s.waiting == nil {
 		s.waiting = make(map[string][]*Conn)
 	}
-	queue := s.waiting[l.cluster]
+	cluster := c.registry.Cluster
+	queue := s.waiting[cluster]
 	if len(queue) == 0 {
-		s.turns = append(s.turns, l.cluster)
+		s.turns = append(s.turns, cluster)
 	}
-	s.waiting[l.cluster] = append(queue, c)
+	s.waiting[cluster] = append(queue, c)
 	l.queued = true
-	if s.slice == nil {
-		s.slice = time.AfterFunc(bounds.ConnectingSlice, p.nextPeriod)
-	}
 	return false
 }
 
 func (p *Pool) startLocked(l *link) {
 	p.starts.underWay++
-	l.begun = p.starts.period
+	var slice *time.Timer
+	slice = time.AfterFunc(bounds.ConnectingSlice, func() {
+		p.mu.Lock()
+		defer p.unlock()
+		if l.start == slice {
+			p.settledLocked(l)
+		}
+	})
+	l.start = slice
 }
 
-// settled notes that a connection is made, or has failed, and has the next ones begin.
-func (p *Pool) settled(l *link) {
-	p.mu.Lock()
-	if l.begun == p.starts.period {
-		p.starts.underWay--
+// settledLocked notes that a connection is made, has failed, or is no longer waited for, and has those begin whose turn it is.
+func (p *Pool) settledLocked(l *link) {
+	if l.start == nil {
+		return
 	}
-	l.begun = 0
-	due := p.dueLocked()
-	p.mu.Unlock()
-	connect(due)
-}
-
-func (p *Pool) nextPeriod() {
-	p.mu.Lock()
+	l.start.Stop()
+	l.start = nil
 	s := &p.starts
-	s.period++
-	s.underWay, s.slice = 0, nil
-	due := p.dueLocked()
-	if len(s.turns) > 0 {
-		s.slice = time.AfterFunc(bounds.ConnectingSlice, p.nextPeriod)
-	}
-	p.mu.Unlock()
-	connect(due)
-}
-
-// dueLocked takes those whose turn it is.
-func (p *Pool) dueLocked() (due []*Conn) {
-	s := &p.starts
+	s.underWay--
 	for s.underWay < bounds.Connecting && len(s.turns) > 0 {
 		cluster := s.turns[0]
 		s.turns = s.turns[1:]
@@ -95,14 +78,7 @@ func (p *Pool) dueLocked() (due []*Conn) {
 		c.link.queued = false
 		if c.link.user == c {
 			p.startLocked(c.link)
-			due = append(due, c)
+			p.todo.connect = append(p.todo.connect, c.link)
 		}
-	}
-	return due
-}
-
-func connect(due []*Conn) {
-	for _, c := range due {
-		c.link.sc.Connect()
 	}
 }

@@ -51,7 +51,7 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 				states[addr] = s.ConnectivityState
 			}
 			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: cluster}, func() {}, func() {})
-			c, err := registry.Open(new(lbtest.User), nil, []resolver.Address{{Addr: addr}}, balancer.NewSubConnOptions{}, listener)
+			c, err := registry.Open(new(conns.User), []resolver.Address{{Addr: addr}}, balancer.NewSubConnOptions{}, listener)
 			xdstest.NoError(t, err)
 			c.Connect()
 			c.Connect()

@@ -38,7 +38,9 @@ type Pool struct {
 	post   func(func())
 	linger time.Duration
 
+	// mu also guards Registries, Records and Conns. Only unlock unlocks mu.
 	mu     sync.Mutex
+	todo   todo
 	closed bool
 	// lingering has the connections that linger, and ages the same ones, the oldest first.
 	lingering map[key][]*link
@@ -51,6 +53,45 @@ type Pool struct {
 	starts      starts
 }
 
+// todo are calls to gRPC and to policies that are made after Pool.mu is unlocked.
+type todo struct {
+	retire  []*link
+	connect []*link
+	check   []*healthCheck
+	// reports are for the goroutine of Pool.post. They stay in order.
+	reports []func()
+}
+
+// unlock unlocks mu, and makes the calls that were noted in todo.
+func (p *Pool) unlock() {
+	now := p.todo
+	p.todo = todo{reports: now.reports}
+	p.mu.Unlock()
+	for _, l := range now.retire {
+		l.retire()
+	}
+	for _, l := range now.connect {
+		l.sc.Connect()
+	}
+	for _, h := range now.check {
+		h.start()
+	}
+	if len(now.reports) > 0 {
+		p.post(p.deliver)
+	}
+}
+
+// deliver passes reports on, in order.
+func (p *Pool) deliver() {
+	p.mu.Lock()
+	reports := p.todo.reports
+	p.todo.reports = nil
+	p.unlock()
+	for _, report := range reports {
+		report()
+	}
+}
+
 // key is what connections must have in common for one to be used in place of another. It
 // is the zero key for connections that are not used again.
 type key struct {
@@ -59,13 +100,13 @@ type key struct {
 }
 
 // NewPool returns a Pool that opens connections on cc. After the last use they linger for the
-// given time. post runs a function soon, without waiting for it.
+// given time. post runs functions soon, one at a time and without waiting for them.
 func NewPool(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
-	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link), starts: starts{period: 1}}
+	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link)}
 }
 
 // link is one SubConn of gRPC's, which may have several users, one after the other. It is in use, then lingers, and is
-// in use again or retires. All but rpcs is guarded by Pool.mu.
+// in use again or retires. What changes is guarded by Pool.mu, but for rpcs.
 type link struct {
 	// rpcs is the number of RPCs that were picked for it and have not ended, and retired more when it is to be shut down.
 	rpcs atomic.Int64
@@ -79,11 +120,9 @@ type link struct {
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
-	// cluster is the one that it was opened for. queued says that it waits for its turn to connect. begun is the
-	// period in which it began to, 0 if it does not connect.
-	cluster string
-	queued  bool
-	begun   uint64
+	// queued says that it waits for its turn to connect. start runs while it counts as being made, and is otherwise nil.
+	queued bool
+	start  *time.Timer
 	// unhold gives up the credentials. nil: they are the channel's.
 	unhold func()
 
@@ -91,21 +130,13 @@ type link struct {
 	// age is its place in Pool.ages. nil: it does not linger.
 	age   *list.Element
 	since time.Time // when it began to linger
-	// reports are to be delivered to users. delivering is set while a goroutine does that.
-	reports    []report
-	delivering bool
 }
 
-type report struct {
-	to    *Conn
-	state balancer.SubConnState
-}
-
-// open gives c a connection to the addresses for a cluster, whose metrics have the labels. It is a lingering one
+// open gives c a connection to the addresses, whose metrics have the labels. It is a lingering one
 // if there is one to the same address with the same opts.CredsBundle, and with the same labels or
 // instead of too many others. Its states go to c, one at a time, as gRPC's would.
-func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) error {
-	l := &link{pool: p, cluster: cluster, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
+func (p *Pool) open(c *Conn, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) error {
+	l := &link{pool: p, labels: labels, opts: opts, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
@@ -122,10 +153,9 @@ func (p *Pool) open(c *Conn, cluster string, addresses []resolver.Address, label
 		return err
 	}
 	l.sc = sc
-	c.SubConn, c.link = sc, l
 	p.mu.Lock()
-	p.inUse++
-	p.mu.Unlock()
+	defer p.unlock()
+	c.useLocked(l)
 	return nil
 }
 
@@ -170,13 +200,25 @@ func (p *Pool) Linger() time.Duration { return p.linger }
 // wants before one of them is used nevertheless.
 const maxOthers = 2
 
-// reuse makes c the user of a lingering connection that is as wanted would be, if there is one. The
+// reuse makes c the user of a lingering connection that is as wanted would be, if there is one.
+func (p *Pool) reuse(c *Conn, wanted *link) bool {
+	p.mu.Lock()
+	defer p.unlock()
+	l := p.similarLocked(wanted)
+	if l == nil {
+		return false
+	}
+	p.removeLocked(l)
+	c.quiet = true
+	c.useLocked(l)
+	return true
+}
+
+// similarLocked returns a lingering connection that is as wanted would be, or nil. The
 // labels of a connection's metrics cannot be changed, so one that has them is preferred, and they
 // are reason enough for a new connection (gRFC A94). But a control plane that changes the names of
 // clusters or localities all the time must not have connections pile up.
-func (p *Pool) reuse(c *Conn, wanted *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *Pool) similarLocked(wanted *link) *link {
 	var other *link // the oldest
 	others := 0
 	for _, l := range p.lingering[wanted.key] {
@@ -187,26 +229,24 @@ func (p *Pool) reuse(c *Conn, wanted *link) bool {
 			continue
 		}
 		if l.labels == wanted.labels {
-			p.useLocked(l, c)
-			return true
+			return l
 		}
 		if others++; others == 1 {
 			other = l
 		}
 	}
 	if others < maxOthers {
-		return false
+		return nil
 	}
-	p.useLocked(other, c)
-	return true
+	return other
 }
 
-// useLocked makes c the user of a lingering connection.
-func (p *Pool) useLocked(l *link, c *Conn) {
-	p.removeLocked(l)
-	p.inUse++
+// useLocked makes c the user of a connection.
+func (c *Conn) useLocked(l *link) {
+	l.pool.inUse++
 	l.user = c
-	c.SubConn, c.link, c.quiet = l.sc, l, true
+	c.SubConn, c.link = l.sc, l
+	c.registry.addLocked(c)
 }
 
 // removeLocked ends the lingering of l.
@@ -221,67 +261,34 @@ func (p *Pool) removeLocked(l *link) {
 	}
 }
 
-// connect connects for c. If what is behind c was open already, c gets its current state.
-func (l *link) connect(c *Conn) {
-	l.pool.mu.Lock()
+// releaseLocked ends the use of the connection by c, which gets SHUTDOWN, and nothing after that. If it is worth keeping, it
+// lingers.
+func (c *Conn) releaseLocked() {
+	l, p := c.link, c.link.pool
 	if l.user != c {
-		l.pool.mu.Unlock()
-		return
-	}
-	quiet := c.quiet
-	c.quiet = false
-	if quiet && l.state.ConnectivityState != connectivity.Idle {
-		if l.state.ConnectivityState != connectivity.Connecting {
-			l.reports = append(l.reports, report{c, balancer.SubConnState{ConnectivityState: connectivity.Connecting}})
-		}
-		l.reports = append(l.reports, report{c, l.state})
-		l.pool.mu.Unlock()
-		l.pool.post(l.deliver)
-		return
-	}
-	may := l.state.ConnectivityState != connectivity.Idle || l.pool.mayStartLocked(c)
-	l.pool.mu.Unlock()
-	if may {
-		l.sc.Connect()
-	}
-}
-
-// updateAddresses changes the addresses for c. The connection is not used again.
-func (l *link) updateAddresses(c *Conn, addresses []resolver.Address) {
-	l.pool.mu.Lock()
-	current := l.user == c
-	if current {
-		l.key = key{}
-	}
-	l.pool.mu.Unlock()
-	if current {
-		l.sc.UpdateAddresses(l.labels.On(addresses))
-	}
-}
-
-// release ends the use of the connection by c, which gets SHUTDOWN, and nothing after that.
-func (l *link) release(c *Conn) {
-	p := l.pool
-	p.mu.Lock()
-	if l.user != c {
-		p.mu.Unlock()
 		return
 	}
 	l.user = nil
-	p.releasedLocked()
-	l.reports = append(l.reports, report{c, balancer.SubConnState{ConnectivityState: connectivity.Shutdown}})
-	lingers := l.alive()
-	if lingers {
-		p.lingering[l.key] = append(p.lingering[l.key], l)
-		l.since, l.age = time.Now(), p.ages.PushBack(l)
+	c.listenLocked(nil)
+	c.registry.removeLocked(c)
+	c.reportLocked(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})
+	if now := time.Now(); p.inUse >= p.peak || now.Sub(p.peakAt) > p.linger {
+		p.peak, p.peakAt = p.inUse, now
 	}
-	p.mu.Unlock()
-	if lingers {
-		p.sweep()
-	} else {
-		l.retire()
+	p.inUse--
+	if !l.alive() {
+		p.todo.retire = append(p.todo.retire, l)
+		return
 	}
-	p.post(l.deliver)
+	p.lingering[l.key] = append(p.lingering[l.key], l)
+	l.since, l.age = time.Now(), p.ages.PushBack(l)
+	p.sweepLocked()
+}
+
+// reportLocked has a state reported to c.
+func (c *Conn) reportLocked(s balancer.SubConnState) {
+	todo := &c.link.pool.todo
+	todo.reports = append(todo.reports, func() { c.changed(s) })
 }
 
 // alive reports whether the connection is worth keeping.
@@ -290,35 +297,27 @@ func (l *link) alive() bool {
 	return s == connectivity.Ready || s == connectivity.Connecting
 }
 
-// releasedLocked counts a connection that lost its user, of those in use at one time.
-func (p *Pool) releasedLocked() {
-	if now := time.Now(); p.inUse >= p.peak || now.Sub(p.peakAt) > p.linger {
-		p.peak, p.peakAt = p.inUse, now
-	}
-	p.inUse--
-}
-
-// sweep retires the connections that have lingered for long enough, and the oldest if too many linger.
-func (p *Pool) sweep() {
-	p.mu.Lock()
+// sweepLocked retires the connections that have lingered for long enough, and the oldest if too many linger.
+func (p *Pool) sweepLocked() {
 	most := max(p.peak, bounds.LingeringConnections)
 	if p.closed {
 		most = 0
 	}
-	var due []*link
 	for e := p.ages.Front(); e != nil; e = p.ages.Front() {
 		l := e.Value.(*link)
 		if left := p.linger - time.Since(l.since); left > 0 && p.ages.Len() <= most {
 			p.sweepInLocked(left)
-			break
+			return
 		}
 		p.removeLocked(l)
-		due = append(due, l)
+		p.todo.retire = append(p.todo.retire, l)
 	}
-	p.mu.Unlock()
-	for _, l := range due {
-		l.retire()
-	}
+}
+
+func (p *Pool) sweep() {
+	p.mu.Lock()
+	defer p.unlock()
+	p.sweepLocked()
 }
 
 func (p *Pool) sweepInLocked(d time.Duration) {
@@ -333,51 +332,27 @@ func (p *Pool) sweepInLocked(d time.Duration) {
 func (l *link) changed(s balancer.SubConnState) {
 	p := l.pool
 	p.mu.Lock()
+	defer p.unlock()
 	l.state = s
-	lost := l.age != nil && !l.alive()
-	if lost {
+	switch c := l.user; {
+	case c == nil && l.age != nil && !l.alive():
 		p.removeLocked(l)
+		p.todo.retire = append(p.todo.retire, l)
+	case c == nil:
+	case s.ConnectivityState == connectivity.Shutdown:
+		c.releaseLocked()
+	case !c.quiet:
+		c.reportLocked(s)
 	}
-	if l.user != nil && !l.user.quiet {
-		l.reports = append(l.reports, report{l.user, s})
-	}
-	p.mu.Unlock()
-	if lost {
-		l.retire()
-	}
-	l.deliver()
 	if s.ConnectivityState != connectivity.Connecting {
-		p.settled(l)
+		p.settledLocked(l)
 	}
-}
-
-// deliver passes the reports on, in order.
-func (l *link) deliver() {
-	p := l.pool
-	p.mu.Lock()
-	if l.delivering {
-		p.mu.Unlock()
-		return
-	}
-	l.delivering = true
-	for len(l.reports) > 0 {
-		r := l.reports[0]
-		l.reports = l.reports[1:]
-		if l.user != r.to && r.state.ConnectivityState != connectivity.Shutdown {
-			continue
-		}
-		p.mu.Unlock()
-		r.to.changed(r.state)
-		p.mu.Lock()
-	}
-	l.delivering, l.reports = false, nil
-	p.mu.Unlock()
 }
 
 // Close ends the lingering of connections. From now on none lingers.
 func (p *Pool) Close() {
 	p.mu.Lock()
+	defer p.unlock()
 	p.closed = true
-	p.mu.Unlock()
-	p.sweep()
+	p.sweepLocked()
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -65,7 +64,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 					opts      balancer.NewSubConnOptions
 				}{{tc.first, tc.with}, {tc.again, tc.then}} {
 					var last balancer.SubConnState
-					c, err := registry.Open(new(lbtest.User), nil, open.addresses, open.opts, func(_ *conns.Conn, s balancer.SubConnState) { last = s })
+					c, err := registry.Open(new(conns.User), open.addresses, open.opts, func(_ *conns.Conn, s balancer.SubConnState) { last = s })
 					xdstest.NoError(t, err)
 					c.Connect()
 					synctest.Wait()
@@ -75,7 +74,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 					c.Shutdown()
 					synctest.Wait()
 				}
-				if made, _ := cc.Made("a:1"); made != tc.made {
+				if made := cc.Made("a:1"); made != tc.made {
 					t.Errorf("%d connections were made, want %d", made, tc.made)
 				}
 				xdstest.Equal(t, "lingering connections", tc.made, len(cc.Open()))
@@ -107,12 +106,12 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			{"b", 2, "b"}, {"a", 2, "a"},
 		} {
 			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: tc.cluster, Recorded: true}, func() {}, func() {})
-			to, here := []resolver.Address{{Addr: "a:1"}}, conns.NewLocality(xdsresource.LocalityID{Zone: "here"})
-			c, err := registry.Open(new(lbtest.User), here, to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+			to := []resolver.Address{{Addr: "a:1"}}
+			c, err := registry.Open(new(conns.User), to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 			xdstest.NoError(t, err)
 			c.Connect()
 			synctest.Wait()
-			if made, _ := cc.Made("a:1"); made != tc.made {
+			if made := cc.Made("a:1"); made != tc.made {
 				t.Errorf("for cluster %s: %d connections were made, want %d", tc.cluster, made, tc.made)
 			}
 			if got := grpcbridge.SubchannelLabelsOf(c.SubConn.(*lbtest.SubConn).Address); got.BackendService != tc.labels {
@@ -137,7 +136,7 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 			for range n {
 				opened++
 				to := []resolver.Address{{Addr: fmt.Sprintf("%d:1", opened)}}
-				c, err := registry.Open(new(lbtest.User), nil, to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+				c, err := registry.Open(new(conns.User), to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 				xdstest.NoError(t, err)
 				c.Connect()
 				all = append(all, c)

@@ -3,11 +3,11 @@ package conns
 import (
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/clustertls"
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -28,8 +28,8 @@ type Setup struct {
 	// Cluster is the name of the cluster that this part of the tree serves: the label
 	// grpc.lb.backend_service (gRFC A89). It is empty above the clusters.
 	Cluster string
-	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
-	// may be called from any goroutine. It is nil if nothing is looked up.
+	// ResolveNow requests another look-up of the addresses of endpoints. It does not block, and is called on the
+	// goroutine of Pool.post. It is nil if nothing is looked up.
 	ResolveNow func()
 }
 
@@ -48,12 +48,9 @@ type Registry struct {
 
 	// table has the Records of all addresses of the configuration. It is nil until Track.
 	table atomic.Pointer[pmap.Map[*Record]]
-	// version counts the changes of what sessions see. waiting is set while a pick waits
-	// for the next one.
-	version atomic.Uint64
-	waiting atomic.Bool
 
-	mu      sync.Mutex
+	// The rest is guarded by Pool.mu.
+
 	records map[string]*Record
 	config  Config
 	round   uint64 // counts the updates
@@ -61,23 +58,34 @@ type Registry struct {
 }
 
 // Record is what is known of one address. It exists while an endpoint of the
-// configuration has the address and something is known of it, or while there is a
-// connection to it.
+// configuration has the address, or while there is a connection to it.
 type Record struct {
-	hostname atomic.Pointer[string]
-	health   atomic.Pointer[Health]
-	target   atomic.Pointer[Target]
-	session  atomic.Pointer[Session]
+	// Address is "host:port".
+	Address string
+	// Requested is set by a pick that asks for a connection, until that has been dealt with.
+	Requested atomic.Bool
 
-	// The rest is guarded by Registry.mu.
+	// endpoint is the last one at the address, before the first an empty one; locality is where it is, before that nil.
+	endpoint atomic.Pointer[xdsresource.Endpoint]
+	locality atomic.Pointer[xdsresource.Locality]
+	health   atomic.Pointer[Health]
+	load     atomic.Pointer[load.Locality]
+	session  session
+
+	// The rest is guarded by Pool.mu.
 
 	conns []*Conn
 	// failure is the last error of a connection, nil if there was none; failed is its time.
 	failure error
 	failed  time.Time
 	shown   tlsadvice.Server
-	proxy   string // for new connections
-	round   uint64 // the last update with something known of the address
+	round   uint64 // the last update with the address
+}
+
+func newRecord(address string) *Record {
+	rec := &Record{Address: address}
+	rec.endpoint.Store(new(xdsresource.Endpoint))
+	return rec
 }
 
 // Config is what is known of a cluster's endpoints. The Registry keeps it.
@@ -89,7 +97,7 @@ type Config struct {
 	// HealthCheck says how endpoints are asked for their health. nil: not at all.
 	HealthCheck *xdsresource.HealthCheck
 	// Loads counts RPCs for load reports. nil: the load of the cluster is not reported.
-	Loads *Loads
+	Loads *load.Cluster
 	// Sessions says which endpoints sessions may use. It has no effect before Track.
 	Sessions xdsresource.Sessions
 }
@@ -121,14 +129,21 @@ func (r *Registry) Update(c Config) { r.update(c, r.Tracking()) }
 func (r *Registry) Track() { r.update(r.config, true) }
 
 func (r *Registry) update(c Config, track bool) {
-	targets := c.Loads.open(c.Localities)
-	u := update{registry: r, Config: c}
-	r.mu.Lock()
-	var checked []*Conn
-	if before := r.config.HealthCheck; (before == nil) != (c.HealthCheck == nil) || before != nil && *before != *c.HealthCheck {
-		checked = r.connsLocked()
+	var loads []*load.Locality
+	if c.Loads != nil {
+		ids := make([]load.LocalityID, len(c.Localities))
+		for i := range c.Localities {
+			ids[i] = load.LocalityID(c.Localities[i].ID)
+		}
+		loads = c.Loads.Localities(ids)
 	}
+	u := update{registry: r}
+	r.Pool.mu.Lock()
+	before := r.config.HealthCheck
 	r.config = c
+	if (before == nil) != (c.HealthCheck == nil) || before != nil && *before != *c.HealthCheck {
+		r.recheckLocked()
+	}
 	r.round++
 	if track {
 		u.table = r.sessionTable().Edit()
@@ -136,16 +151,16 @@ func (r *Registry) update(c Config, track bool) {
 	n := 0
 	for i := range c.Localities {
 		for j := range c.Localities[i].Endpoints {
-			f := facts{endpoint: &c.Localities[i].Endpoints[j], locality: &c.Localities[i].ID}
+			f := facts{Endpoint: &c.Localities[i].Endpoints[j], locality: &c.Localities[i]}
 			if c.Health != nil {
 				f.health = c.Health[n]
 			}
 			if c.Loads != nil {
-				f.target = targets[i]
+				f.load = loads[i]
 			}
 			n++
-			u.set(f.endpoint.Address, f)
-			for _, address := range f.endpoint.Additional {
+			u.set(f.Address, f)
+			for _, address := range f.Additional {
 				u.set(address, f)
 			}
 		}
@@ -159,91 +174,59 @@ func (r *Registry) update(c Config, track bool) {
 		table := u.table.Map()
 		r.table.Store(&table)
 	}
-	r.mu.Unlock()
-	c.Loads.releaseUnused()
-	for _, conn := range u.ejections {
-		conn.reportHealth()
-	}
-	for _, conn := range checked {
-		conn.healthCheckChanged()
-	}
-	releaseAll(u.released)
-	if track {
-		r.notify()
-	}
+	r.Pool.unlock()
+	r.notify()
 }
 
-// connsLocked returns all connections.
-func (r *Registry) connsLocked() (all []*Conn) {
+// recheckLocked starts the health check that the cluster has now, or none, for each connection.
+func (r *Registry) recheckLocked() {
 	for _, rec := range r.records {
-		all = append(all, rec.conns...)
+		for _, c := range rec.conns {
+			c.recheckLocked()
+		}
 	}
-	return all
 }
 
-// update is one call of Update. Its methods are called with Registry.mu held.
+// update is one call of Update. Its methods are called with Pool.mu held.
 type update struct {
 	registry *Registry
-	Config
-	table *pmap.Builder[*Record] // nil before Track
-	// ejections are the connections whose endpoint was ejected before and is not now, or the
-	// other way round; released are those that sessions may use no longer.
-	ejections, released []*Conn
+	table    *pmap.Builder[*Record] // nil before Track
 }
 
 // facts are what the configuration has for an address.
 type facts struct {
-	endpoint *xdsresource.Endpoint
-	locality *xdsresource.LocalityID
+	*xdsresource.Endpoint
+	locality *xdsresource.Locality
 	health   *Health
-	target   *Target
+	load     *load.Locality
 }
 
-// endpoint returns the hostname and the proxy of the endpoint that has an address, "" for
-// none.
-func (r *Registry) endpoint(address string) (hostname, proxy string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// placeOf returns the endpoint that has an address, an empty one if none has, and its locality or nil.
+func (r *Registry) placeOf(address string) (*xdsresource.Endpoint, *xdsresource.Locality) {
+	r.Pool.mu.Lock()
+	defer r.Pool.unlock()
 	if rec := r.records[address]; rec != nil {
-		if h := rec.hostname.Load(); h != nil {
-			hostname = *h
-		}
-		proxy = rec.proxy
+		return rec.endpoint.Load(), rec.locality.Load()
 	}
-	return hostname, proxy
+	return new(xdsresource.Endpoint), nil
 }
 
 func (u *update) set(address string, f facts) {
 	r := u.registry
-	var hostname *string
-	if f.endpoint.Hostname != "" {
-		hostname = &f.endpoint.Hostname
-	}
-	known := hostname != nil || f.health != nil || f.target != nil || u.table != nil
 	rec := r.records[address]
 	if rec == nil {
-		if !known {
-			return
-		}
-		rec = new(Record)
+		rec = newRecord(address)
 		r.records[address] = rec
 	}
-	if known {
-		rec.round = r.round
+	rec.round = r.round
+	rec.locality.Store(f.locality)
+	if rec.endpoint.Swap(f.Endpoint).Proxy != f.Proxy {
+		rec.releaseKeptLocked()
 	}
-	rec.hostname.Store(hostname)
-	if rec.proxy != f.endpoint.Proxy {
-		rec.proxy = f.endpoint.Proxy
-		u.release(rec)
-	}
-	u.setHealth(rec, f.health)
-	// Without load reports the old target stays, for RPCs of pickers that are about to be
-	// replaced. Later ones do not ask for it.
-	if f.target != nil {
-		rec.target.Store(f.target)
-	}
+	rec.setHealthLocked(f.health)
+	rec.load.Store(f.load)
 	if u.table != nil {
-		u.setSession(address, rec, f)
+		u.setSession(rec, f.Endpoint)
 	}
 }
 
@@ -251,34 +234,43 @@ func (u *update) set(address string, f facts) {
 // about to be closed; until then RPCs have the old hostname, and count for the old
 // locality.
 func (u *update) remove(address string, rec *Record) {
-	u.setHealth(rec, nil)
+	rec.setHealthLocked(nil)
 	if u.table != nil {
 		u.table.Delete(address)
-		rec.session.Store(nil)
-		u.release(rec)
+		rec.session.forget()
+		rec.releaseKeptLocked()
 	}
-	if t := rec.target.Load(); u.Loads != nil && (t == nil || t.loads != u.Loads) {
-		rec.target.Store(u.Loads.elsewhere)
+	if loads := u.registry.config.Loads; !loads.Has(rec.load.Load()) {
+		rec.load.Store(loads.Elsewhere())
 	}
 	if len(rec.conns) == 0 {
 		delete(u.registry.records, address)
 	}
 }
 
-func (u *update) setHealth(rec *Record, h *Health) {
-	if before := rec.health.Load(); before != h {
-		rec.health.Store(h)
-		if before.Ejected() != h.Ejected() {
-			u.ejections = append(u.ejections, rec.conns...)
-		}
+func (rec *Record) setHealthLocked(h *Health) {
+	if before := rec.health.Swap(h); before.Ejected() != h.Ejected() {
+		rec.reportHealthLocked()
 	}
+}
+
+// addLocked adds c to the connections to its address.
+func (r *Registry) addLocked(c *Conn) {
+	rec := r.records[c.address]
+	if rec == nil {
+		rec = newRecord(c.address)
+		rec.load.Store(r.config.Loads.Elsewhere())
+		r.records[c.address] = rec
+	}
+	c.record, c.proxy = rec, rec.endpoint.Load().Proxy
+	rec.conns = append(rec.conns, c)
+	rec.refresh()
 }
 
 // removeLocked removes c from the connections of its Record, and the Record if nothing
 // else needs it.
 func (r *Registry) removeLocked(c *Conn) {
 	rec := c.record
-	c.owner = released
 	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
 	if len(rec.conns) == 0 && rec.round != r.round {
 		delete(r.records, c.address)

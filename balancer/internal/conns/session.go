@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -11,53 +12,44 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Session is what sessions know of one address: it is an entry in the map of
-// xds_override_host (gRFCs A55, A61, A75). Its methods take no lock.
-type Session struct {
-	// Address is "host:port".
-	Address string
-	// Requested is set by a pick that asks for a connection, until that has been dealt with.
-	Requested atomic.Bool
-
-	endpoint atomic.Pointer[Endpoint]
-	current  atomic.Pointer[current]
-	used     atomic.Int64 // the last time that a session used it, in Unix nanoseconds
+// session is what sessions know of one address: it is an entry in the map of
+// xds_override_host (gRFCs A55, A61, A75). It is for any goroutine, without a lock.
+type session struct {
+	// addresses are all addresses of the endpoint, separated by commas, that of the Record first. It is nil while sessions do not
+	// know the address.
+	addresses atomic.Pointer[string]
+	// allowed says that override_host_status has the health status of the endpoint.
+	allowed atomic.Bool
+	conn    atomic.Pointer[Conn] // the best connection to the address, or nil
+	used    atomic.Int64         // the last time that a session used it, in Unix nanoseconds
 }
 
-// Endpoint is the endpoint that a Session leads to. It is immutable.
-type Endpoint struct {
-	// Addresses are all addresses of the endpoint, separated by commas, that of the Session
-	// first.
-	Addresses string
-	// Allowed says that override_host_status has the health status of the endpoint.
-	Allowed bool
-	// Locality is where it is.
-	Locality xdsresource.LocalityID
+func (s *session) forget() {
+	s.addresses.Store(nil)
+	s.allowed.Store(false)
+	s.conn.Store(nil)
+	s.used.Store(0)
 }
 
-// current is the best connection to an address.
-type current struct {
-	conn  *Conn
-	state connectivity.State
-}
+// tracked reports whether sessions know the address.
+func (rec *Record) tracked() bool { return rec.session.addresses.Load() != nil }
 
-// Endpoint returns the endpoint that s leads to.
-func (s *Session) Endpoint() *Endpoint { return s.endpoint.Load() }
+// Addresses returns all addresses of the endpoint, separated by commas, that of the Record first; nil if sessions do not know
+// the address any more.
+func (rec *Record) Addresses() *string { return rec.session.addresses.Load() }
 
-// Conn returns the best connection, nil if there is none, and its state.
-func (s *Session) Conn() (*Conn, connectivity.State) {
-	if c := s.current.Load(); c != nil {
-		return c.conn, c.state
-	}
-	return nil, connectivity.Idle
-}
+// Allowed reports whether override_host_status has the health status of the endpoint.
+func (rec *Record) Allowed() bool { return rec.session.allowed.Load() }
+
+// Conn returns the best connection for sessions, nil if there is none.
+func (rec *Record) Conn() *Conn { return rec.session.conn.Load() }
 
 // Use records that a session uses the address now.
-func (s *Session) Use() { s.used.Store(time.Now().UnixNano()) }
+func (rec *Record) Use() { rec.session.used.Store(time.Now().UnixNano()) }
 
-// idle returns how long no session has used s; limit if none ever has.
-func (s *Session) idle(now time.Time, limit time.Duration) time.Duration {
-	used := s.used.Load()
+// idle returns how long no session has used the address; limit if none ever has.
+func (rec *Record) idle(now time.Time, limit time.Duration) time.Duration {
+	used := rec.session.used.Load()
 	if used == 0 {
 		return limit
 	}
@@ -74,92 +66,61 @@ func (r *Registry) sessionTable() pmap.Map[*Record] {
 	return pmap.Map[*Record]{}
 }
 
-// Session returns the Session of an address, or nil. It takes no lock.
-func (r *Registry) Session(address string) *Session {
-	if rec, ok := r.sessionTable().Get(address); ok {
-		return rec.session.Load()
-	}
-	return nil
+// Session returns the Record of an address, nil if sessions do not know it. It takes no lock.
+func (r *Registry) Session(address string) *Record {
+	rec, _ := r.sessionTable().Get(address)
+	return rec
 }
 
-// Version is to be read before a pick looks at Sessions, for Await.
-func (r *Registry) Version() uint64 { return r.version.Load() }
-
-// Await has changed called at the next change. It reports false if there was a change
-// since Version returned version: the pick has to look again.
-func (r *Registry) Await(version uint64) bool {
-	r.waiting.Store(true)
-	return r.version.Load() == version
-}
-
-// notify has the picks that wait look again.
+// notify has the picks that wait for the endpoint of a session look again.
 func (r *Registry) notify() {
-	r.version.Add(1)
-	if r.waiting.Load() && r.waiting.Swap(false) {
+	if r.Tracking() {
 		r.changed()
 	}
 }
 
-func (u *update) setSession(address string, rec *Record, f facts) {
-	s := rec.session.Load()
-	if s == nil {
-		s = &Session{Address: address}
+func (u *update) setSession(rec *Record, e *xdsresource.Endpoint) {
+	s := &rec.session
+	if now := joinAddresses(e, &rec.Address); !rec.tracked() || *s.addresses.Load() != *now {
+		s.addresses.Store(now)
 	}
-	now := Endpoint{
-		Addresses: joinAddresses(f.endpoint, address), Allowed: u.Sessions.Statuses.Has(f.endpoint.Health), Locality: *f.locality,
-	}
-	if old := s.endpoint.Load(); old == nil || *old != now {
-		changed := now // so that only what changes is allocated
-		s.endpoint.Store(&changed)
-	}
-	rec.session.Store(s)
-	if !now.Allowed {
-		u.release(rec)
+	s.allowed.Store(u.registry.config.Sessions.Statuses.Has(e.Health))
+	if !rec.Allowed() {
+		rec.releaseKeptLocked()
 	}
 	rec.refresh()
-	u.table.Set(address, rec)
-}
-
-// release removes the connections to rec that are kept for sessions.
-func (u *update) release(rec *Record) {
-	u.released = append(u.released, u.registry.takeSessionsOwned(rec)...)
+	u.table.Set(rec.Address, rec)
 }
 
 // joinAddresses joins the addresses of e, first the given one (gRFC A61, "Changes to
 // Stateful Session Affinity").
-func joinAddresses(e *xdsresource.Endpoint, first string) string {
+func joinAddresses(e *xdsresource.Endpoint, first *string) *string {
 	if len(e.Additional) == 0 {
 		return first
 	}
-	list := []string{first}
+	list := []string{*first}
 	for _, a := range append([]string{e.Address}, e.Additional...) {
-		if a != first {
+		if a != *first {
 			list = append(list, a)
 		}
 	}
-	return strings.Join(list, ",")
+	joined := strings.Join(list, ",")
+	return &joined
 }
 
-// refresh makes the best connection to the address that of its Session, the last one of
-// several that are equally good. Registry.mu is held.
+// refresh makes the best connection to the address that of sessions, the last one of
+// several that are equally good. Pool.mu is held.
 func (rec *Record) refresh() {
-	s := rec.session.Load()
-	if s == nil {
+	if !rec.tracked() {
 		return
 	}
 	var best *Conn
 	for _, c := range rec.conns {
-		if !c.several && (best == nil || rank(c.state) >= rank(best.state)) {
+		if !c.several && (best == nil || rank(c.connectivity()) >= rank(best.connectivity())) {
 			best = c
 		}
 	}
-	if best == nil {
-		s.current.Store(nil)
-		return
-	}
-	if old := s.current.Load(); old == nil || old.conn != best || old.state != best.state {
-		s.current.Store(&current{conn: best, state: best.state})
-	}
+	rec.session.conn.Store(best)
 }
 
 // rank orders states by how soon a connection in them can take an RPC.
@@ -180,29 +141,25 @@ func rank(s connectivity.State) int {
 // returns the time until the next one is due, and whether there is one (gRFC A75, "Changes
 // in xds_override_host LB Policy").
 func (r *Registry) Sweep() (wait time.Duration, more bool) {
-	now := time.Now()
-	var due []*Conn
-	r.mu.Lock()
+	now, released := time.Now(), false
+	r.Pool.mu.Lock()
 	timeout := r.config.Sessions.IdleTimeout
 	for _, rec := range r.records {
-		for _, c := range rec.conns {
-			if c.owner != sessionsOwned {
+		for _, c := range slices.Clone(rec.conns) {
+			if c.user != nil {
 				continue
 			}
-			left := timeout - rec.session.Load().idle(now, timeout)
+			left := timeout - rec.idle(now, timeout)
 			if left <= 0 {
-				due = append(due, c)
+				c.releaseLocked()
+				released = true
 			} else if !more || left < wait {
 				wait, more = left, true
 			}
 		}
 	}
-	for _, c := range due {
-		r.removeLocked(c)
-	}
-	r.mu.Unlock()
-	releaseAll(due)
-	if len(due) > 0 {
+	r.Pool.unlock()
+	if released {
 		r.notify()
 	}
 	return wait, more
@@ -210,12 +167,10 @@ func (r *Registry) Sweep() (wait time.Duration, more bool) {
 
 // Close releases the connections that are kept for sessions. From now on none is kept.
 func (r *Registry) Close() {
-	var kept []*Conn
-	r.mu.Lock()
+	r.Pool.mu.Lock()
+	defer r.Pool.unlock()
 	r.closed = true
 	for _, rec := range r.records {
-		kept = append(kept, r.takeSessionsOwned(rec)...)
+		rec.releaseKeptLocked()
 	}
-	r.mu.Unlock()
-	releaseAll(kept)
 }

@@ -38,14 +38,13 @@ type ClientConn struct {
 	mu       sync.Mutex
 	subConns []*SubConn
 	made     map[string]int // SubConns by address
-	most     map[string]int // the most at one time
 	states   []balancer.State
 	updated  chan struct{} // closed at the next UpdateState
 }
 
 // NewClientConn returns a ClientConn on n.
 func NewClientConn(n *Network) *ClientConn {
-	cc := &ClientConn{made: make(map[string]int), most: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), updated: make(chan struct{})}
+	cc := &ClientConn{made: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), updated: make(chan struct{})}
 	n.join(cc)
 	return cc
 }
@@ -76,13 +75,6 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	defer cc.mu.Unlock()
 	cc.subConns = append(cc.subConns, sc)
 	cc.made[sc.Addr]++
-	open := 0
-	for _, other := range cc.subConns {
-		if other.Addr == sc.Addr {
-			open++
-		}
-	}
-	cc.most[sc.Addr] = max(cc.most[sc.Addr], open)
 	return sc, nil
 }
 
@@ -175,11 +167,11 @@ func (cc *ClientConn) Open() []string {
 	return addrs
 }
 
-// Made returns how many SubConns to the address there have been, and the most at one time.
-func (cc *ClientConn) Made(addr string) (made, most int) {
+// Made returns how many SubConns to the address there have been.
+func (cc *ClientConn) Made(addr string) int {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	return cc.made[addr], cc.most[addr]
+	return cc.made[addr]
 }
 
 func (cc *ClientConn) subConnsTo(addr string) []*SubConn {

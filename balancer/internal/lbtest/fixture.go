@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
@@ -118,33 +117,12 @@ func (b *Bed) ExpectOpen(when string, want ...string) {
 	}
 }
 
-// ExpectMade checks how many connections to the address there have been.
-func (b *Bed) ExpectMade(when, addr string, want int) {
-	b.T.Helper()
-	if made, _ := b.CC.Made(addr); made != want {
-		b.T.Errorf("%s: %d connections to %s were made, want %d", when, made, addr, want)
-	}
-}
-
 // ExpectState checks the connectivity state of the channel.
 func (b *Bed) ExpectState(when string, want connectivity.State) {
 	b.T.Helper()
 	if got := b.CC.State().ConnectivityState; got != want {
 		b.T.Errorf("%s: the state is %v, want %v", when, got, want)
 	}
-}
-
-// SubConn returns the connection that the next pick for an RPC goes to.
-func (b *Bed) SubConn(ctx context.Context) *SubConn {
-	b.T.Helper()
-	result, err := b.CC.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	if result.Done != nil {
-		result.Done(balancer.DoneInfo{})
-	}
-	return Picked(result)
 }
 
 // Counts returns how many of n picks had which outcome: an address or an error.
@@ -158,14 +136,6 @@ func (b *Bed) Counts(n int) map[string]int {
 		counts[outcome]++
 	}
 	return counts
-}
-
-// ExpectCounts checks the outcomes of n picks.
-func (b *Bed) ExpectCounts(when string, n int, want map[string]int) {
-	b.T.Helper()
-	if diff := cmp.Diff(want, b.Counts(n)); diff != "" {
-		b.T.Errorf("%s: outcomes of %d picks (-want +got):\n%s", when, n, diff)
-	}
 }
 
 // Locality returns a locality of weight 1, with an endpoint of weight 1 at each address.

@@ -35,7 +35,7 @@ func NewUser(r *conns.Registry, s connectivity.State, addresses ...string) *User
 	for _, a := range addresses {
 		list = append(list, resolver.Address{Addr: a})
 	}
-	c, err := r.Open(u, nil, list, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+	c, err := r.Open(new(conns.User), list, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 	if err != nil {
 		panic(err)
 	}
@@ -43,12 +43,6 @@ func NewUser(r *conns.Registry, s connectivity.State, addresses ...string) *User
 	u.Report(s)
 	return u
 }
-
-// Call implements conns.User.
-func (u *User) Call(f func()) { f() }
-
-// Forget implements conns.User.
-func (u *User) Forget(*conns.Conn) {}
 
 // Report reports a connectivity state. If it is READY, the User listens to the health from then on.
 func (u *User) Report(s connectivity.State) {
@@ -60,16 +54,16 @@ func (u *User) Report(s connectivity.State) {
 	}
 }
 
-// Start starts an RPC, which is counted for load reports if reported is set, and returns what ends it.
-func (u *User) Start(reported bool) func(balancer.DoneInfo) {
+// Start starts an RPC, and returns what ends it.
+func (u *User) Start() func(balancer.DoneInfo) {
 	c := traffic.Use(traffic.Key{})
 	defer c.Release()
 	u.Begin()
-	return u.Ender(c, reported)
+	return u.Ender(c)
 }
 
-// Count has an RPC end that is not counted for load reports.
-func (u *User) Count(info balancer.DoneInfo) { u.Start(false)(info) }
+// Count has an RPC end.
+func (u *User) Count(info balancer.DoneInfo) { u.Start()(info) }
 
 // Open reports whether the connection is not shut down.
 func (u *User) Open() bool {

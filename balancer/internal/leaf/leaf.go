@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
@@ -27,7 +26,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Policy is one leaf. Its methods are called on the tree's loop.
+// Policy is one leaf. Its methods are called on the tree's loop, and so is gRPC's policy, one call at a time as by gRPC.
 type Policy struct {
 	changed   func()
 	conn      *clientConn
@@ -39,14 +38,9 @@ type Policy struct {
 	configErr error
 	endpoints []xdsresource.Endpoint
 	state     balancer.State
-	// labels are attributes with what the policy's metrics have as labels, or nil.
-	labels *attributes.Attributes
-
-	// calls serializes the calls of gRPC's policy, as gRPC does: SubConns report on gRPC's
-	// goroutine, not on the loop. The policy may call conn meanwhile, which therefore locks
-	// calls only to deliver the report of a SubConn.
-	calls  sync.Mutex
-	policy balancer.Balancer // nil if it could not be built, or is closed
+	// attributes are for the policy: what its metrics have as labels, or what a plugin's needs; or nil.
+	attributes *attributes.Attributes
+	policy     balancer.Balancer // nil if it could not be built, or is closed
 }
 
 // Kind is the purpose of a leaf.
@@ -60,22 +54,31 @@ const (
 	// ExitIdle, and are not READY while outlier detection ejects the endpoint (gRFC A61,
 	// "Generic Health Reporting Mechanism").
 	ForEndpoint
+	// ForPlugin has no endpoints, but clusters of the channel.
+	ForPlugin
 )
 
 // New returns a leaf that runs the named policy. It is CONNECTING until the policy reports. If
 // the name is not registered, the leaf fails with an error that names it.
 func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
-	p := &Policy{name: name, kind: kind, changed: changed, labels: labelsOf(env, kind), state: tree.Waiting(connectivity.Connecting)}
+	return newPolicy(env, name, kind, labelsOf(env, kind), changed)
+}
+
+// NewForPlugin returns a policy that chooses among clusters of the channel, by the attributes that it gets.
+func NewForPlugin(env *tree.Env, name string, a *attributes.Attributes, changed func()) *Policy {
+	return newPolicy(env, name, ForPlugin, a, changed)
+}
+
+func newPolicy(env *tree.Env, name string, kind Kind, a *attributes.Attributes, changed func()) *Policy {
+	p := &Policy{name: name, kind: kind, changed: changed, attributes: a, state: tree.Waiting(connectivity.Connecting)}
 	p.conn = newClientConn(env, p)
 	builder := balancer.Get(name)
 	if builder == nil {
-		p.state = tree.Failing(fmt.Errorf("load-balancing policy %s is not registered with gRPC", bounds.Quote(name)))
+		p.state = tree.Failing(fmt.Errorf("load-balancing policy %s is not registered with gRPC", bounds.Quote(name)), nil)
 		return p
 	}
 	p.parser, _ = builder.(balancer.ConfigParser)
 	p.parse("")
-	p.calls.Lock()
-	defer p.calls.Unlock()
 	p.policy = builder.Build(p.conn, env.Options)
 	return p
 }
@@ -89,8 +92,8 @@ func labelsOf(env *tree.Env, kind Kind) *attributes.Attributes {
 		return nil
 	}
 	labels := weightedroundrobin.SetBackendService(resolver.State{}, env.Cluster).Attributes
-	if name := env.Locality.Name(""); name != "" {
-		labels = grpcbridge.WithLocality(labels, name)
+	if env.Locality != "" {
+		labels = grpcbridge.WithLocality(labels, env.Locality)
 	}
 	return labels
 }
@@ -126,42 +129,38 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	// failure of endpoints that were removed. The report is posted nevertheless, as it may be
 	// about a connection that was faster than this, and not all callers read the state after
 	// Update.
-	if state, ok := p.conn.latestReport(); ok {
-		p.state = state
+	if report := p.conn.waiting(); report != nil {
+		p.state = *report
 	}
 }
 
 func (p *Policy) updatePolicy() {
-	p.calls.Lock()
-	defer p.calls.Unlock()
 	if p.policy == nil {
 		return
 	}
 	if p.configErr != nil {
-		p.state = tree.Failing(p.configErr)
+		p.state = tree.Failing(p.configErr, nil)
 		return
 	}
 	custom := !xdsresource.IsKnownPolicy(p.name)
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, custom), Attributes: p.labels}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, custom), Attributes: p.attributes}
 	if custom {
 		state.Addresses = flattened(state.Endpoints)
 	}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}
-	reports := p.conn.reportCount()
+	before := p.conn.waiting()
 	err := p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: p.config})
-	if err != nil && p.conn.reportCount() == reports {
+	if err != nil && p.conn.waiting() == before {
 		// A policy that has reported as well uses what it can.
-		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err)))
+		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err), nil))
 	}
 }
 
 func (p *Policy) State() balancer.State { return p.state }
 
 func (p *Policy) ExitIdle() {
-	p.calls.Lock()
-	defer p.calls.Unlock()
 	if p.policy != nil {
 		p.policy.ExitIdle()
 	}
@@ -170,24 +169,24 @@ func (p *Policy) ExitIdle() {
 // Close implements tree.Policy. RPCs in flight continue.
 func (p *Policy) Close() {
 	p.conn.close()
-	p.calls.Lock()
 	if p.policy != nil {
 		p.policy.Close()
 		p.policy = nil
 	}
-	p.calls.Unlock()
-	p.conn.shutdownSubConns()
+	if p.kind != ForPlugin {
+		p.conn.env.Endpoints.CloseUser(&p.conn.user)
+	}
 }
 
 // reported applies the latest report of the policy, on the loop.
 func (p *Policy) reported() {
-	state, ok := p.conn.takeReport()
-	if !ok {
+	report := p.conn.takeReport()
+	if report == nil {
 		return
 	}
-	p.state = state
+	p.state = *report
 	p.changed()
-	if state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
+	if report.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
 		// Only a pick would wake an idle policy, and localities do not pick an idle one while
 		// another is READY.
 		p.ExitIdle()
@@ -197,9 +196,14 @@ func (p *Policy) reported() {
 // listener returns what calls the policy with the states of a SubConn that the policy has opened with a
 // StateListener, which old ones do without.
 func (p *Policy) listener(state func(balancer.SubConnState)) func(*conns.Conn, balancer.SubConnState) {
-	if state != nil {
-		return func(_ *conns.Conn, s balancer.SubConnState) { state(s) }
+	return func(sc *conns.Conn, s balancer.SubConnState) {
+		switch {
+		case p.policy == nil: // It is closed.
+		case state != nil:
+			state(s)
+		default:
+			//lint:ignore SA1019 policies without a StateListener still rely on it
+			p.policy.UpdateSubConnState(sc, s)
+		}
 	}
-	//lint:ignore SA1019 policies without a StateListener still rely on it
-	return func(sc *conns.Conn, s balancer.SubConnState) { p.policy.UpdateSubConnState(sc, s) }
 }

@@ -3,6 +3,7 @@
 package leaf_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -176,7 +177,7 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 				l := leaf.New(b.Env, tc.policy, leaf.ForLocality, func() {})
 				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
 				s := l.State()
-				_, err := s.Picker.Pick(balancer.PickInfo{})
+				_, err := s.Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
 				if s.ConnectivityState != connectivity.TransientFailure || err == nil || err.Error() != tc.want {
 					t.Errorf("leaf is %v with error %q, want TRANSIENT_FAILURE with %q", s.ConnectivityState, err, tc.want)
 				}
@@ -206,7 +207,7 @@ func TestReportsArriveAsEvents(t *testing.T) {
 	xdstest.Equal(t, "the leaf's state within the report",
 		connectivity.Connecting, during)
 	got := f.leaf.State()
-	if _, err := got.Picker.Pick(balancer.PickInfo{}); got.ConnectivityState != ready.ConnectivityState || err == nil || err.Error() != "the picker" {
+	if _, err := got.Picker.Pick(balancer.PickInfo{Ctx: context.Background()}); got.ConnectivityState != ready.ConnectivityState || err == nil || err.Error() != "the picker" {
 		t.Errorf("the leaf's state is %v with a picker that fails with %v, want the policy's latest", got.ConnectivityState, err)
 	}
 	xdstest.Equal(t, "changes that 6 reports in a row made", 1, f.changes)
@@ -254,7 +255,7 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 			if s.ConnectivityState != tc.want {
 				t.Fatalf("the leaf is %v, want %v", s.ConnectivityState, tc.want)
 			}
-			if _, err := s.Picker.Pick(balancer.PickInfo{}); !tc.reports && !strings.Contains(err.Error(), "one too many") {
+			if _, err := s.Picker.Pick(balancer.PickInfo{Ctx: context.Background()}); !tc.reports && !strings.Contains(err.Error(), "one too many") {
 				t.Errorf("got error %q, want one with the reason", err)
 			}
 		})

@@ -4,7 +4,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/random"
 	"github.com/dynxds/dynxds/balancer/internal/ringhash"
-	"github.com/dynxds/dynxds/balancer/internal/slowstart"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -25,7 +24,7 @@ func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolic
 	case xdsresource.PolicyMaglev:
 		return ringhash.NewMaglev(env, changed)
 	case xdsresource.PolicySlowStart:
-		return slowstart.New(env, changed)
+		return random.NewSlowStart(env, changed)
 	case xdsresource.PolicyRandom:
 		return random.New(env, changed)
 	default:

@@ -20,12 +20,11 @@ import (
 
 // Config is the configuration of a Policy.
 type Config struct {
-	// LeafPolicy names the policy that picks among a locality's endpoints; LeafConfig is its
-	// configuration, as JSON.
+	// LeafPolicy names the policy that picks among a locality's endpoints, which is the same in all Updates of a Policy, and LeafConfig
+	// is its configuration, as JSON.
 	LeafPolicy, LeafConfig string
-	// AcrossLocalities says that Localities is a single one, made of Merged.
+	// AcrossLocalities says that Localities is a single one, made of several. It is the same in all Updates of a Policy.
 	AcrossLocalities bool
-	Merged           []xdsresource.Locality
 	// Localities are those of one priority, with different IDs. Those without a usable endpoint
 	// are ignored.
 	Localities []xdsresource.Locality
@@ -47,19 +46,16 @@ type Policy struct {
 
 // member is one locality.
 type member struct {
-	id         xdsresource.LocalityID
-	leafPolicy string
-	weight     uint32
-	leaf       endpointPolicy
-	// place is where the endpoints are, for telemetry.
-	place *conns.Locality
+	id     xdsresource.LocalityID
+	weight uint32
+	leaf   endpointPolicy
 	// index is that of the locality in Policy.members, and state that of its state in tree.Order.
 	index, state int
 }
 
 // New returns a Policy without localities, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
-	return &Policy{env: env, changed: changed, state: tree.Failing(errEmpty)}
+	return &Policy{env: env, changed: changed, state: tree.Failing(errEmpty, nil)}
 }
 
 // Update sets the configuration. A locality with the same ID as before keeps its connections.
@@ -75,13 +71,9 @@ func (p *Policy) Update(c Config) {
 			continue
 		}
 		m := before[l.ID]
-		if m == nil || m.leafPolicy != c.LeafPolicy {
+		delete(before, l.ID)
+		if m == nil {
 			m = p.newMember(l.ID, c)
-		} else {
-			delete(before, l.ID)
-		}
-		if c.AcrossLocalities {
-			m.place.Set(c.Merged)
 		}
 		m.weight, m.index = l.Weight, len(p.members)
 		m.leaf.Update(l.Endpoints, c.LeafConfig)
@@ -101,11 +93,11 @@ func (p *Policy) Update(c Config) {
 }
 
 func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
-	m := &member{id: id, leafPolicy: c.LeafPolicy, place: new(conns.Locality)}
+	m, env := &member{id: id}, p.env
 	if !c.AcrossLocalities {
-		m.place = conns.NewLocality(id)
+		env = env.ForLocality(conns.LocalityName(id))
 	}
-	m.leaf = newEndpointPolicy(p.env.ForLocality(m.place), c.LeafPolicy, func() { p.leafChanged(m) })
+	m.leaf = newEndpointPolicy(env, c.LeafPolicy, func() { p.leafChanged(m) })
 	return m
 }
 
@@ -173,5 +165,5 @@ func (p *Policy) aggregate() balancer.State {
 			return balancer.State{ConnectivityState: s, Picker: p.byState[i].best()}
 		}
 	}
-	return tree.Failing(errEmpty)
+	return tree.Failing(errEmpty, nil)
 }

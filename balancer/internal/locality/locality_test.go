@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
@@ -74,57 +73,6 @@ func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 			counts[addr]++
 		}
 		xdstest.CheckShares(t, "picks", []int{counts["a:1"], counts["b:1"]}, 3, 1)
-	})
-}
-
-// A locality whose policy changes gets a new one; States and Failure say how the localities are.
-func TestAnotherPolicyForTheSameLocality(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		expect := func(when string, want connectivity.State, failed bool) {
-			t.Helper()
-			synctest.Wait()
-			f.Loop.Do(func() {
-				states, err := f.Policy.States(), f.Policy.Failure()
-				xdstest.Equal(t, when+": the states", map[xdsresource.LocalityID]connectivity.State{{Zone: "a"}: want}, states)
-				if (err != nil) != failed {
-					t.Errorf("%s: the failure is %v", when, err)
-				}
-			})
-		}
-		f.update(at("a", 1, "a:1"))
-		expect("round robin", connectivity.Ready, false)
-		f.updateTo(locality.Config{LeafPolicy: "custom", Localities: []xdsresource.Locality{at("a", 1, "a:1")}})
-		expect("an unknown policy", connectivity.TransientFailure, true)
-		f.updateTo(locality.Config{LeafPolicy: "custom", Localities: []xdsresource.Locality{at("a", 1, "a:1"), at("b", 1, "b:1")}})
-		f.Loop.Do(func() {
-			if f.Policy.Failure() == nil {
-				t.Error("two localities with an unknown policy are no failure")
-			}
-		})
-		f.update(at("a", 1, "a:1"))
-		f.Network.Set("a:1", lbtest.Refused)
-		expect("a connection that is refused", connectivity.TransientFailure, false)
-	})
-}
-
-// gRFC A78, "Optional xDS Locality Label": connections have the label of the locality of their endpoint, also if
-// one policy picks across localities.
-func TestConnectionsHaveTheLabelOfTheirLocality(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Loop.Do(func() { f.Record() })
-		expect := func(addr, zone string) {
-			t.Helper()
-			if want := fmt.Sprintf(`{region="", zone=%q, sub_zone=""}`, zone); !f.CC.Labelled(addr, "", want) {
-				t.Errorf("the connection to %s does not have the label %s", addr, want)
-			}
-		}
-		f.update(at("a", 1, "a:1"), at("b", 1, "b:1"))
-		expect("a:1", "a")
-		expect("b:1", "b")
-		f.updateTo(locality.Config{LeafPolicy: "round_robin", AcrossLocalities: true,
-			Merged: []xdsresource.Locality{at("a", 1, "a:2"), at("b", 1, "b:2")}, Localities: []xdsresource.Locality{at("", 1, "a:2", "b:2")}})
-		expect("a:2", "a")
-		expect("b:2", "b")
 	})
 }
 

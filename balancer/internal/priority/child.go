@@ -47,7 +47,6 @@ func (p *Policy[C]) create(i int) *child[C] {
 	c := &child[C]{name: e.Name, state: connectivity.Connecting, since: time.Now()}
 	p.order[i] = c
 	c.policy = p.build(e.Name, func() { p.childChanged(c) })
-	p.children[e.Name] = c
 	p.startFailover(c)
 	c.policy.Update(e.Config)
 	p.observe(c)
@@ -100,7 +99,6 @@ func (p *Policy[C]) deactivate(c *child[C]) {
 func (p *Policy[C]) destroy(c *child[C]) {
 	c.stopFailover()
 	c.retention.Stop()
-	delete(p.children, c.name)
 	if i, ok := p.index[c.name]; ok {
 		p.order[i] = nil
 	}

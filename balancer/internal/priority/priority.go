@@ -43,10 +43,9 @@ type Policy[C any] struct {
 
 	entries []Entry[C]
 	// index has the places of the entries by name. order has the children of the entries, nil
-	// for those not needed yet, and children those that exist.
-	index    map[string]int
-	order    []*child[C]
-	children map[string]*child[C]
+	// for those not needed yet.
+	index map[string]int
+	order []*child[C]
 	// current is the child whose state is the Policy's, or nil.
 	current *child[C]
 }
@@ -54,26 +53,29 @@ type Policy[C any] struct {
 // New returns a Policy without priorities, which fails RPCs until Update. build creates the
 // child of a name.
 func New[C any](env *tree.Env, build func(name string, changed func()) tree.Configured[C], changed func()) *Policy[C] {
-	return &Policy[C]{env: env, build: build, changed: changed, children: make(map[string]*child[C])}
+	return &Policy[C]{env: env, build: build, changed: changed}
 }
 
 // Update sets the priorities, in order of preference.
 func (p *Policy[C]) Update(entries []Entry[C]) {
+	before := p.order
 	p.entries, p.order = entries, make([]*child[C], len(entries))
 	p.index = make(map[string]int, len(entries))
 	for i, e := range entries {
 		p.index[e.Name] = i
-		if c, ok := p.children[e.Name]; ok {
-			p.order[i] = c
-			c.policy.Update(e.Config)
-			p.observe(c)
-		}
 	}
-	// Before children are created, which may reuse the connections.
-	for _, c := range p.children {
-		if _, ok := p.index[c.name]; !ok {
-			p.destroy(c)
+	for _, c := range before {
+		if c == nil {
+			continue
 		}
+		i, remains := p.index[c.name]
+		if !remains {
+			p.destroy(c) // Before children are created, which may reuse the connections.
+			continue
+		}
+		p.order[i] = c
+		c.policy.Update(entries[i].Config)
+		p.observe(c)
 	}
 	p.choose()
 }
@@ -96,23 +98,25 @@ func (p *Policy[C]) Refresh(changed []Entry[C]) {
 
 func (p *Policy[C]) State() balancer.State {
 	if p.current == nil {
-		return tree.Failing(errEmpty)
+		return tree.Failing(errEmpty, nil)
 	}
 	return p.current.policy.State()
 }
 
 // ExitIdle implements tree.Policy. Deactivated children stay as they are.
 func (p *Policy[C]) ExitIdle() {
-	for _, c := range p.children {
-		if c.retention == nil {
+	for _, c := range p.order {
+		if c != nil && c.retention == nil {
 			c.policy.ExitIdle()
 		}
 	}
 }
 
 func (p *Policy[C]) Close() {
-	for _, c := range p.children {
-		p.destroy(c)
+	for _, c := range p.order {
+		if c != nil {
+			p.destroy(c)
+		}
 	}
 	p.entries, p.index, p.order, p.current = nil, nil, nil, nil
 }

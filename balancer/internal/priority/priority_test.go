@@ -1,6 +1,7 @@
 package priority_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +15,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -54,7 +54,7 @@ func (c *fakeChild) Update(name string) {
 }
 
 func (c *fakeChild) State() balancer.State {
-	s := tree.Failing(errors.New(c.name))
+	s := tree.Failing(errors.New(c.name), nil)
 	s.ConnectivityState = c.state
 	return s
 }
@@ -90,10 +90,6 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
-
-func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
-
 func (f *fixture) update(names ...string) {
 	f.loop.Do(func() {
 		var entries []priority.Entry[string]
@@ -113,57 +109,13 @@ func (f *fixture) set(name string, s connectivity.State) {
 	})
 }
 
-// expect checks which child is in use, in which state, and which exist.
-func (f *fixture) expect(when, current string, state connectivity.State, exist ...string) {
-	f.t.Helper()
-	synctest.Wait()
-	f.loop.Do(func() {
-		s := f.policy.State()
-		_, err := s.Picker.Pick(balancer.PickInfo{})
-		if err.Error() != current || s.ConnectivityState != state {
-			f.t.Errorf("%s: %q is in use, in state %v; want %q, in state %v",
-				when, err, s.ConnectivityState, current, state)
-		}
-		var have []string
-		for name := range f.children {
-			have = append(have, name)
-		}
-		slices.Sort(have)
-		xdstest.Equal(f.t, when+": children that exist", exist, have)
-	})
-}
-
-// passedOn returns how many changes the policy has passed on.
-func (f *fixture) passedOn() (n int) {
-	f.loop.Do(func() { n = f.changes })
-	return n
-}
-
 func (f *fixture) close() { f.loop.Do(f.policy.Close) }
 
 // TestScripts carries out the scripts of testdata, each line of which is a step and, behind "->", what is the case after it. Run with
-// -update to write what is the case now.
+// -update to write what is the case now: the child in use, the state, the children that exist, and whether the step was passed on
+// as a change. "exit-idle" and "updates" are followed by how often that reached each child.
 func TestScripts(t *testing.T) {
-	t.Parallel()
-	const file = "testdata/priority.txt"
-	lines := strings.Split(golden.Read(t, file), "\n")
-	got := slices.Clone(lines)
-	t.Cleanup(func() { golden.Check(t, file, strings.Join(got, "\n")) }) // after the subtests
-	for i, line := range lines {
-		name, ok := strings.CutPrefix(line, "== ")
-		if !ok {
-			continue
-		}
-		t.Run(name, subtest(func(_ *testing.T, f *fixture) {
-			for j := i + 1; j < len(lines) && lines[j] != ""; j++ {
-				step, _, _ := strings.Cut(lines[j], "->")
-				step = strings.TrimSpace(step)
-				if after := f.step(step); after != "" {
-					got[j] = fmt.Sprintf("%-20s -> %s", step, after)
-				}
-			}
-		}))
-	}
+	golden.Scripts(t, "testdata/*.txt", 20, func(t testing.TB) func(string) string { return newFixture(t).step })
 }
 
 // states are the states by name.
@@ -174,7 +126,20 @@ func (f *fixture) step(step string) (after string) {
 	f.t.Helper()
 	verb, rest, _ := strings.Cut(step, " ")
 	words := strings.Fields(rest)
+	var before int
+	f.loop.Do(func() { before = f.changes })
 	switch verb {
+	case "exit-idle":
+		f.loop.Do(f.policy.ExitIdle)
+		return f.each(func(c *fakeChild) int { return c.idleExits })
+	case "updates":
+		return f.each(func(c *fakeChild) int { return c.updates })
+	case "close":
+		f.close()
+		time.Sleep(time.Hour)
+		f.loop.Do(func() {})
+		slices.Sort(f.closed)
+		return fmt.Sprintf("built %v, closed %v", f.built, f.closed)
 	case "initially":
 		for _, word := range words {
 			name, state, _ := strings.Cut(word, "=")
@@ -203,100 +168,23 @@ func (f *fixture) step(step string) (after string) {
 	synctest.Wait()
 	f.loop.Do(func() {
 		s := f.policy.State()
-		_, err := s.Picker.Pick(balancer.PickInfo{})
+		_, err := s.Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
 		after = fmt.Sprintf("%v %v: %s", err, s.ConnectivityState, strings.Join(slices.Sorted(maps.Keys(f.children)), " "))
+		if f.changes > before {
+			after += ", changed"
+		}
 	})
 	return strings.TrimSpace(after)
 }
 
-// gRFC A56, "Configuration Updates": existing children are updated, also those
-// that are not in use; others are not created.
-func TestUpdateReachesExistingChildren(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update("a", "b", "c")
-		f.set("a", failed)
-		f.set("b", ready)
-		f.set("a", ready)
-		f.update("a", "b", "c")
-		if a, b := f.children["a"].updates, f.children["b"].updates; a != 2 || b != 2 {
-			t.Errorf("children were updated %d and %d times by 2 configurations", a, b)
-		}
-		xdstest.Equal(t, "children built", []string{"a", "b"}, f.built)
-	})
-}
-
-func TestChangesOfDeactivatedChildrenAreNotPassedOn(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update("a", "b")
-		f.set("a", failed)
-		f.set("a", ready)
-		before := f.changes
-		f.set("b", connecting)
-		f.set("b", ready)
-		if f.changes != before {
-			t.Error("a deactivated child's report was passed on")
-		}
-		f.set("a", ready)
-		if f.changes != before+1 {
-			t.Error("the report of the child in use was not passed on")
+// each returns a number of each child that exists.
+func (f *fixture) each(of func(*fakeChild) int) (after string) {
+	f.loop.Do(func() {
+		for _, name := range slices.Sorted(maps.Keys(f.children)) {
+			after += fmt.Sprintf("%s %d ", name, of(f.children[name]))
 		}
 	})
-}
-
-func TestExitIdleLeavesDeactivatedChildrenAlone(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update("a", "b")
-		f.set("a", failed)
-		f.set("a", idle)
-		f.loop.Do(f.policy.ExitIdle)
-		if a, b := f.children["a"].idleExits, f.children["b"].idleExits; a != 1 || b != 0 {
-			t.Errorf("ExitIdle reached the child in use %d times and the deactivated one %d times", a, b)
-		}
-	})
-}
-
-// gRFC A115, "Background": a control plane that keeps renaming localities must not fill the
-// client with connections.
-func TestRenamedChildrenAreNotKept(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		for i := range 100 {
-			name := fmt.Sprint("p", i)
-			f.initial[name] = ready
-			f.update(name)
-		}
-		f.expect("after 100 renamings", "p99", ready, "p99")
-	})
-}
-
-func TestCloseEndsChildrenAndTimers(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update("a", "b")
-		f.set("a", failed) // b's failover timer runs
-		f.set("a", ready)  // and b's retention timer
-		f.close()
-		time.Sleep(time.Hour)
-		f.loop.Do(func() {})
-		slices.Sort(f.closed)
-		if want := []string{"a", "b"}; !slices.Equal(f.built, want) || !slices.Equal(f.closed, want) {
-			t.Errorf("children %v were built and %v closed, want each of %v once", f.built, f.closed, want)
-		}
-	})
-}
-
-// A child that is not needed yet costs nothing when its configuration changes.
-func TestRefreshUpdatesOnlyExistingChildren(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.initial["a"], f.initial["b"] = ready, ready
-		f.update("a", "b", "c")
-		f.loop.Do(func() {
-			f.policy.Refresh([]priority.Entry[string]{{Name: "a", Config: "a"}, {Name: "b", Config: "b"}, {Name: "unknown"}})
-		})
-		xdstest.Equal(t, "updates of the child in use", 2, f.children["a"].updates)
-		xdstest.Equal(t, "children built", []string{"a"}, f.built)
-		f.set("a", failed)
-		xdstest.Equal(t, "updates of the child that was needed (one, with the latest configuration)",
-			1, f.children["b"].updates)
-	})
+	return strings.TrimSpace(after)
 }
 
 // uses describes the priorities: when times are, in seconds since the start of the bubble.
@@ -327,20 +215,4 @@ func (f *fixture) uses() (all []string) {
 		}
 	})
 	return all
-}
-
-// What changes the choice is passed on, whichever child it is about.
-func TestChangesOfTheChoiceArePassedOn(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.update("a", "b")
-		changes := f.passedOn()
-		time.Sleep(priority.FailoverTimeout)
-		synctest.Wait()
-		f.set("b", ready)
-		changed := f.passedOn()
-		f.set("b", failed)
-		if last := f.passedOn(); changed == changes || last == changed {
-			t.Errorf("changes were passed on %d, %d and %d times", changes, changed, last)
-		}
-	})
 }

@@ -2,53 +2,80 @@ package random
 
 import (
 	"math/rand/v2"
-	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
+	"github.com/dynxds/dynxds/internal/draw"
 )
 
-// picker has the endpoints to pick from, in blocks of equal size, except for the last one. It
-// is immutable, and shares unchanged blocks with pickers made from it. An RPC that gets an
-// endpoint that is not connected any more waits for the next picker.
-type picker struct {
-	blocks [][]*perendpoint.Member
-	n      int
+// group has the endpoints in one state. Pickers read it while the loop changes it, so that a change of one
+// endpoint costs nothing for the others: an RPC may get an endpoint that has just left, and waits for the next picker.
+type group struct {
+	// places has the endpoints in its first n elements, and behind these some that have left.
+	places []atomic.Pointer[endpoint]
+	n      atomic.Int32
+	// weights are those of the endpoints while some of them start; nil: all are alike.
+	weights atomic.Pointer[draw.Weights]
 }
 
-const blockSize = 128
+// newGroup returns a group for n endpoints.
+func newGroup(n int) *group { return &group{places: make([]atomic.Pointer[endpoint], n)} }
+
+func (g *group) size() int { return int(g.n.Load()) }
+
+func (g *group) add(e *endpoint) {
+	e.group, e.place = g, g.size()
+	g.places[e.place].Store(e)
+	g.n.Add(1)
+}
+
+// remove moves the last endpoint to the place of e.
+func (g *group) remove(e *endpoint) {
+	last := g.places[g.n.Add(-1)].Load()
+	last.place = e.place
+	g.places[e.place].Store(last)
+	e.group = nil
+}
+
+// any returns an endpoint, all with the same probability. There has been one.
+func (g *group) any() *endpoint { return g.places[rand.IntN(max(1, g.size()))].Load() }
+
+// Pick draws an endpoint by weight. It takes no lock and allocates nothing.
+func (g *group) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if w := g.weights.Load(); w != nil {
+		return g.places[w.Pick()].Load().State().Picker.Pick(info)
+	}
+	return g.any().State().Picker.Pick(info)
+}
+
+// leastRequest picks, of some endpoints drawn at random, the one with fewest RPCs in flight for what it
+// can take (gRFC A48; Envoy divides by the weight).
+type leastRequest struct {
+	*group
+	choices int
+}
 
 // Pick takes no lock and allocates nothing.
-func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	return p.at(rand.IntN(p.n)).State().Picker.Pick(info)
-}
-
-func (p picker) at(i int) *perendpoint.Member { return p.blocks[i/blockSize][i%blockSize] }
-
-// with returns p with another i-th entry; i is at most n.
-func (p picker) with(i int, entry *perendpoint.Member) picker {
-	blocks := slices.Clone(p.blocks)
-	if i/blockSize == len(blocks) {
-		blocks = append(blocks, nil)
+func (p leastRequest) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	var best *endpoint
+	var load, part uint64
+	for range p.choices {
+		e := p.any()
+		l, w := uint64(max(e.inFlight.Load(), 0))+1, uint64(max(e.permille.Load(), 1))
+		if best == nil || l*part < load*w {
+			best, load, part = e, l, w
+		}
 	}
-	block := append(make([]*perendpoint.Member, 0, blockSize), blocks[i/blockSize]...)
-	if i == p.n {
-		block = append(block, entry)
+	result, err := best.State().Picker.Pick(info)
+	if err != nil {
+		return result, err
+	}
+	best.inFlight.Add(1)
+	if done := result.Done; done != nil {
+		result.Done = func(info balancer.DoneInfo) { done(info); best.done(info) }
 	} else {
-		block[i%blockSize] = entry
+		result.Done = best.done
 	}
-	blocks[i/blockSize] = block
-	return picker{blocks, max(p.n, i+1)}
-}
-
-// shortened returns p without its last entry.
-func (p picker) shortened() picker {
-	last := p.n - 1
-	blocks := slices.Clone(p.blocks)
-	if last%blockSize == 0 {
-		return picker{blocks[:len(blocks)-1], last}
-	}
-	blocks[last/blockSize] = blocks[last/blockSize][:last%blockSize]
-	return picker{blocks, last}
+	return result, nil
 }

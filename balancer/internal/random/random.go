@@ -1,58 +1,101 @@
-// Package random picks any connected endpoint, all with the same probability (Envoy's RANDOM).
-// It ignores weights.
+// Package random draws a connected endpoint for each RPC: all with the same probability (Envoy's RANDOM), or, as round robin and
+// least request of clusters with Envoy's slow_start_config, such that endpoints begin with a part of their share. Clusters
+// without that have gRPC's policies for the latter two.
 //
-// It works on the tree's loop and keeps all endpoints connected.
+// An endpoint starts when its connection is READY for the first time, and again when it is after a
+// failure to connect or an ejection, but not when a lost connection is replaced at once.
+// The package works on the tree's loop, keeps all endpoints connected, and ignores their weights, as
+// gRPC's policies do.
 package random
 
 import (
+	"sync/atomic"
+	"time"
+
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/draw"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Policy picks at random. A change of one endpoint costs next to nothing for the others.
+// Policy picks among the endpoints that are READY.
 type Policy struct {
+	env     *tree.Env
 	changed func()
-	set     *perendpoint.Set
+	parse   func(text string) (xdsresource.SlowStart, error)
+
+	set       *perendpoint.Set
+	text      string // what config was parsed from
+	config    xdsresource.SlowStart
+	configErr error
+	endpoints map[*perendpoint.Member]*endpoint // nil after Close
 	// ready and failed have the endpoints in these states.
-	ready, failed group
+	ready, failed *group
 	state         balancer.State
+	// pending says that a refresh is posted.
+	pending bool
+	// timer runs while an endpoint is starting.
+	timer *tree.Timer
 }
 
-// group has the endpoints in one state, and their places in picker.
-type group struct {
-	of     connectivity.State
-	places map[*perendpoint.Member]int
-	picker picker
+// endpoint is one endpoint. Pickers read its atomics.
+type endpoint struct {
+	*perendpoint.Member
+	// group has it at place. nil: none has it.
+	group *group
+	place int
+	// started is when it last started; zero before that. failed says that it has to start again.
+	started time.Time
+	failed  bool
+	// permille is the part of its share that it gets.
+	permille atomic.Uint32
+	inFlight atomic.Int64
+	done     func(balancer.DoneInfo)
 }
 
-func newGroup(of connectivity.State) group {
-	return group{of: of, places: make(map[*perendpoint.Member]int)}
-}
-
-// New returns a Policy without endpoints, which fails RPCs until Update.
+// New returns a Policy for RANDOM, without endpoints, which fails RPCs until Update. It has no configuration.
 func New(env *tree.Env, changed func()) *Policy {
-	p := &Policy{changed: changed, state: tree.Failing(perendpoint.ErrEmpty)}
-	p.ready, p.failed = newGroup(connectivity.Ready), newGroup(connectivity.TransientFailure)
+	return newPolicy(env, changed, func(string) (xdsresource.SlowStart, error) { return xdsresource.ParseSlowStart("") })
+}
+
+// NewSlowStart is New for round robin and least request. The configuration is as xdsresource.ParseSlowStart reads it.
+func NewSlowStart(env *tree.Env, changed func()) *Policy {
+	return newPolicy(env, changed, xdsresource.ParseSlowStart)
+}
+
+func newPolicy(env *tree.Env, changed func(), parse func(string) (xdsresource.SlowStart, error)) *Policy {
+	p := &Policy{
+		env: env, changed: changed, parse: parse, endpoints: make(map[*perendpoint.Member]*endpoint),
+		state: tree.Failing(perendpoint.ErrEmpty, nil),
+	}
+	p.config, p.configErr = parse("")
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
-// Update sets the endpoints. There is no configuration.
-func (p *Policy) Update(endpoints []xdsresource.Endpoint, _ string) {
-	p.set.Update(endpoints)
-	for _, g := range []*group{&p.ready, &p.failed} {
-		for m := range g.places {
-			if m.Index() < 0 {
-				g.remove(m)
-			}
-		}
+// Update sets the endpoints and the configuration.
+func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
+	if config != p.text {
+		p.text = config
+		p.config, p.configErr = p.parse(config)
 	}
-	for _, m := range p.set.Members() {
-		p.sort(m)
+	p.set.Update(endpoints)
+	members, before := p.set.Members(), p.endpoints
+	p.endpoints = make(map[*perendpoint.Member]*endpoint, len(members))
+	p.ready, p.failed = newGroup(len(members)), newGroup(len(members))
+	for _, m := range members {
+		e := before[m]
+		if e == nil {
+			e = &endpoint{Member: m}
+			e.done = func(balancer.DoneInfo) { e.inFlight.Add(-1) }
+		}
+		e.group = nil
+		e.permille.Store(p.config.Permille(p.config.Window))
+		p.endpoints[m] = e
+		p.observe(e)
 	}
 	p.refresh()
 }
@@ -62,60 +105,105 @@ func (p *Policy) State() balancer.State { return p.state }
 // ExitIdle implements tree.Policy. No endpoint stays idle.
 func (p *Policy) ExitIdle() {}
 
-func (p *Policy) Close() { p.set.Close() }
-
-func (p *Policy) memberChanged(m *perendpoint.Member) {
-	p.sort(m)
-	p.refresh()
-	p.changed()
+func (p *Policy) Close() {
+	p.timer.Stop()
+	p.set.Close()
+	p.endpoints = nil
 }
 
-// sort moves an endpoint to the group of its state, and connects it if it is idle.
-func (p *Policy) sort(m *perendpoint.Member) {
-	if m.Index() < 0 {
+// memberChanged has the state computed once for all events that are waiting for the loop.
+func (p *Policy) memberChanged(m *perendpoint.Member) {
+	e := p.endpoints[m]
+	if e == nil {
+		return // It is not in use yet, or no longer.
+	}
+	p.observe(e)
+	if p.pending {
 		return
 	}
-	if m.State().ConnectivityState == connectivity.Idle {
-		m.Connect()
+	p.pending = true
+	p.env.Loop.Post(func() {
+		p.pending = false
+		if p.endpoints != nil {
+			p.refresh()
+			p.changed()
+		}
+	})
+}
+
+// observe moves an endpoint to the group of its state, and connects it if it is idle.
+func (p *Policy) observe(e *endpoint) {
+	if e.State().ConnectivityState == connectivity.Idle {
+		e.Connect()
 	}
-	p.ready.sort(m)
-	p.failed.sort(m)
+	var now *group
+	switch e.State().ConnectivityState {
+	case connectivity.TransientFailure:
+		now, e.failed = p.failed, true
+	case connectivity.Ready:
+		now = p.ready
+		if e.failed || e.started.IsZero() {
+			e.started, e.failed = time.Now(), false
+		}
+	}
+	if now == e.group {
+		return
+	}
+	if e.group != nil {
+		e.group.remove(e)
+	}
+	if now != nil {
+		now.add(e)
+	}
 }
 
 // refresh computes the state from those of the endpoints.
 func (p *Policy) refresh() {
-	switch members := len(p.set.Members()); {
+	p.weigh()
+	switch members := len(p.endpoints); {
+	case p.configErr != nil:
+		p.state = tree.Failing(p.configErr, nil)
 	case members == 0:
-		p.state = tree.Failing(perendpoint.ErrEmpty)
-	case p.ready.picker.n > 0:
-		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready.picker}
-	case p.failed.picker.n == members:
-		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed.picker}
+		p.state = tree.Failing(perendpoint.ErrEmpty, nil)
+	case p.ready.size() > 0 && p.config.ChoiceCount > 0:
+		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: leastRequest{p.ready, int(p.config.ChoiceCount)}}
+	case p.ready.size() > 0:
+		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready}
+	case p.failed.size() == members:
+		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed}
 	default:
 		p.state = tree.Waiting(connectivity.Connecting)
 	}
 }
 
-func (g *group) sort(m *perendpoint.Member) {
-	if m.State().ConnectivityState != g.of {
-		g.remove(m)
-	} else if _, in := g.places[m]; !in {
-		g.places[m] = g.picker.n
-		g.picker = g.picker.with(g.picker.n, m)
-	}
-}
+// steps is in how many steps an endpoint starts; minStep is the least time between two.
+const (
+	steps   = 50
+	minStep = 100 * time.Millisecond
+)
 
-// remove moves the last entry to the place of m, if m is in g.
-func (g *group) remove(m *perendpoint.Member) {
-	place, in := g.places[m]
-	if !in {
+// weigh sets the weights of the endpoints that are READY, now and again while one is starting. The
+// picker reads them: a step costs those above nothing.
+func (p *Policy) weigh() {
+	p.timer.Stop()
+	p.timer = nil
+	if p.config.Window == 0 {
+		p.ready.weights.Store(nil)
 		return
 	}
-	if last := g.picker.n - 1; place != last {
-		moved := g.picker.at(last)
-		g.places[moved] = place
-		g.picker = g.picker.with(place, moved)
+	starting, now := false, time.Now()
+	weights := make([]uint32, p.ready.size())
+	for i := range weights {
+		e := p.ready.places[i].Load()
+		age := now.Sub(e.started)
+		weights[i] = p.config.Permille(age)
+		e.permille.Store(weights[i])
+		starting = starting || age < p.config.Window
 	}
-	delete(g.places, m)
-	g.picker = g.picker.shortened()
+	if !starting {
+		p.ready.weights.Store(nil)
+		return
+	}
+	p.ready.weights.Store(draw.New(weights))
+	p.timer = p.env.Loop.After(max(p.config.Window/steps, minStep), p.weigh)
 }

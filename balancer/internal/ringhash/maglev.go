@@ -13,9 +13,6 @@ import (
 // When an endpoint is removed, its entries go to other endpoints, and few other entries move.
 type table []uint32
 
-// is reports whether t and o are the same table. It does not compare the entries.
-func (t table) is(o table) bool { return len(t) == len(o) && (len(t) == 0 || &t[0] == &o[0]) }
-
 const unused = ^uint32(0)
 
 // newTable returns the table of at least one endpoint. size is a prime number, so that each endpoint's

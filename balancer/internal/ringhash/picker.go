@@ -20,14 +20,11 @@ var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxd
 // picker is immutable. The states of the endpoints are not: their changes do not need a new
 // picker.
 type picker struct {
+	policy  *Policy
 	places  places
 	members []*perendpoint.Member
 	// header is the header to hash, or empty.
 	header string
-	// connecting reports whether an endpoint is CONNECTING.
-	connecting func() bool
-	// connect requests a connection to an endpoint. It does not block.
-	connect func(*perendpoint.Member)
 }
 
 // Pick picks the first endpoint, from the hash on, that is READY or may become READY (gRFC A61,
@@ -68,7 +65,7 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 // one connection (gRFC A76).
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
 	first := p.places.placeOf(rand.Uint64())
-	asked := p.connecting()
+	asked := p.policy.set.Connecting()
 	for i := range p.places.tries {
 		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); {
@@ -88,7 +85,7 @@ func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error)
 func (p *picker) ask(endpoint int) {
 	m := p.members[endpoint]
 	if !m.Requested.Load() && m.Requested.CompareAndSwap(false, true) {
-		p.connect(m)
+		p.policy.env.Loop.PostFromPick(func() { p.policy.connect(m) })
 	}
 }
 

@@ -24,8 +24,6 @@ func onTable(endpoints []xdsresource.Endpoint, size uint64) places {
 
 func (p *places) empty() bool { return p.tries == 0 }
 
-func (p *places) is(o *places) bool { return p.ring.is(o.ring) && p.table.is(o.table) }
-
 // placeOf returns the place of a hash.
 func (p *places) placeOf(hash uint64) int {
 	if p.table != nil {

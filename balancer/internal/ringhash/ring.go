@@ -25,9 +25,6 @@ type entry struct {
 	endpoint int
 }
 
-// is reports whether r and o are the same ring. It does not compare the entries.
-func (r ring) is(o ring) bool { return len(r) == len(o) && (len(r) == 0 || &r[0] == &o[0]) }
-
 // newRing returns the ring of at least one endpoint. Its size gives the endpoint of least
 // weight a whole number of entries, within the bounds of c (gRFC A42).
 func newRing(endpoints []xdsresource.Endpoint, c xdsresource.RingHash) ring {

@@ -28,7 +28,7 @@ type Policy struct {
 	configErr error
 	endpoints []xdsresource.Endpoint // those in places
 	places    places
-	picker    *picker // of places
+	picker    *picker // of the last update
 	state     balancer.State
 }
 
@@ -57,7 +57,7 @@ func NewMaglev(env *tree.Env, changed func()) *Policy {
 }
 
 func newPolicy(env *tree.Env, changed func(), parse func(string) (settings, error)) *Policy {
-	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(perendpoint.ErrEmpty)}
+	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(perendpoint.ErrEmpty, nil)}
 	p.config, p.configErr = parse("")
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
@@ -79,10 +79,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 			p.places = p.config.place(usable)
 		}
 	}
-	if p.picker == nil || p.config.header != p.picker.header || !slices.Equal(members, p.picker.members) ||
-		!p.places.is(&p.picker.places) {
-		p.picker = p.newPicker(members)
-	}
+	p.picker = &picker{policy: p, places: p.places, members: members, header: p.config.header}
 	p.refresh()
 }
 
@@ -108,10 +105,10 @@ func (p *Policy) memberChanged(*perendpoint.Member) {
 func (p *Policy) refresh() {
 	switch {
 	case p.configErr != nil:
-		p.state = tree.Failing(p.configErr)
+		p.state = tree.Failing(p.configErr, nil)
 		return
 	case p.places.empty():
-		p.state = tree.Failing(perendpoint.ErrEmpty)
+		p.state = tree.Failing(perendpoint.ErrEmpty, nil)
 		return
 	}
 	s := p.aggregate()
@@ -148,13 +145,6 @@ func (p *Policy) connectOne() {
 	}
 	if m := p.set.FirstIdle(); m != nil {
 		m.Connect()
-	}
-}
-
-func (p *Policy) newPicker(members []*perendpoint.Member) *picker {
-	return &picker{
-		places: p.places, members: members, header: p.config.header, connecting: p.set.Connecting,
-		connect: func(m *perendpoint.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
 	}
 }
 

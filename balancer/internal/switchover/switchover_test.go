@@ -1,6 +1,7 @@
 package switchover_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -26,7 +27,7 @@ type fake struct {
 
 func (c *fake) Update(g config) { c.detail = g.detail }
 func (c *fake) State() balancer.State {
-	s := tree.Failing(errors.New(c.kind + c.detail))
+	s := tree.Failing(errors.New(c.kind+c.detail), nil)
 	s.ConnectivityState = c.state
 	return s
 }
@@ -58,7 +59,7 @@ func (f *fixture) report(i int, s connectivity.State) {
 
 func (f *fixture) expect(t *testing.T, when, serving string, closed ...int) {
 	t.Helper()
-	if _, err := f.policy.State().Picker.Pick(balancer.PickInfo{}); err.Error() != serving {
+	if _, err := f.policy.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()}); err.Error() != serving {
 		t.Errorf("%s: %q serves, want %q", when, err, serving)
 	}
 	for i, c := range f.built {

@@ -6,9 +6,6 @@
 package traffic
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -150,7 +147,6 @@ func (c *Counter) Drops(category string) *atomic.Uint64 {
 
 // Report is what a Counter has counted.
 type Report struct {
-	Key
 	// Started is the number of RPCs that were sent, and InFlight that of those that have not
 	// ended.
 	Started  uint64
@@ -165,26 +161,11 @@ type Report struct {
 func (c *Counter) Report() Report {
 	ended := c.ended.Load()
 	started := c.started.Load()
-	r := Report{Key: c.key, Started: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
+	r := Report{Started: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for category, n := range c.dropped {
 		r.Dropped[category] = n.Load()
 	}
 	return r
-}
-
-// Reports returns the Report of every Counter, ordered by Key.
-func Reports() []Report {
-	counters.Lock()
-	all := slices.Collect(maps.Values(counters.byKey))
-	counters.Unlock()
-	reports := make([]Report, len(all))
-	for i, c := range all {
-		reports[i] = c.Report()
-	}
-	slices.SortFunc(reports, func(a, b Report) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Service, b.Service))
-	})
-	return reports
 }

@@ -34,9 +34,9 @@ type Env struct {
 	conns.Setup
 	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
-	// Locality is where the endpoints of this part of the tree are. It is nil above the
-	// localities.
-	Locality *conns.Locality
+	// Locality is where the endpoints of this part of the tree are, as telemetry names it. It is empty
+	// if they are in several, and above the localities.
+	Locality string
 	// Endpoints has the endpoints of the cluster that this part of the tree serves, and opens connections to them. It is
 	// nil above the clusters, where nothing connects.
 	Endpoints *conns.Registry
@@ -49,11 +49,10 @@ func (e *Env) ForCluster(name string, resolveNow func()) *Env {
 	return &part
 }
 
-// ForLocality returns the Env for the part of the tree that serves a locality, or a group of
-// them.
-func (e *Env) ForLocality(l *conns.Locality) *Env {
+// ForLocality returns the Env for the part of the tree that serves a locality.
+func (e *Env) ForLocality(name string) *Env {
 	part := *e
-	part.Locality = l
+	part.Locality = name
 	return &part
 }
 
@@ -88,20 +87,22 @@ func Waiting(s connectivity.State) balancer.State {
 	}
 }
 
-// FailingWith is Failing with notes, which are read when an RPC fails. They may be nil.
-func FailingWith(err error, notes fmt.Stringer) balancer.State {
-	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: noted{err.Error(), notes}}
+// Failing is the state of a policy that cannot serve. Its RPCs fail with the text of err (UNAVAILABLE) and the notes,
+// which are read then and may be nil, unless they wait for ready.
+func Failing(err error, notes fmt.Stringer) balancer.State {
+	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing{err, notes}}
 }
 
-// noted is the picker of FailingWith.
-type noted struct {
-	text  string
+// failing is the picker of Failing.
+type failing struct {
+	err   error
 	notes fmt.Stringer
 }
 
-func (n noted) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+// Pick returns an error without a gRPC status, which would end even RPCs that wait.
+func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	decision.FromContext(info.Ctx).Fail(rpctrace.Unusable)
-	return balancer.PickResult{}, errors.New(Noted(n.text, n.notes))
+	return balancer.PickResult{}, errors.New(Noted(f.err.Error(), f.notes))
 }
 
 // Noted appends notes, which may be nil, to the text of an error that does not have them.
@@ -125,28 +126,10 @@ func Explain(err error, prefix string, notes fmt.Stringer) error {
 	return errors.New(Noted(prefix+err.Error(), notes))
 }
 
-// Failure returns the error of a state that Failing or FailingWith has made, without the notes;
-// nil for any other state. It is for diagnostics.
+// Failure returns the error of a state that Failing has made; nil for any other state. It is for diagnostics.
 func Failure(s balancer.State) error {
-	switch p := s.Picker.(type) {
-	case failing:
-		return p.err
-	case noted:
-		return errors.New(p.text)
-	default:
-		return nil
+	if f, ok := s.Picker.(failing); ok {
+		return f.err
 	}
-}
-
-// failing is the picker of Failing.
-type failing struct{ err error }
-
-func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{}, f.err
-}
-
-// Failing is the state of a policy that cannot serve. Its RPCs fail with err (UNAVAILABLE)
-// unless they wait for ready. err must not be a status error, as those end even RPCs that wait.
-func Failing(err error) balancer.State {
-	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing{err}}
+	return nil
 }

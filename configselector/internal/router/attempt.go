@@ -91,12 +91,3 @@ func (a *attempt) requestSent() bool {
 	}
 	return true
 }
-
-// endedLike is the stream of an RPC that ends with err, and otherwise like the stream of an attempt that has failed.
-type endedLike struct {
-	grpc.ClientStream
-	err error
-}
-
-func (s endedLike) SendMsg(any) error { return io.EOF }
-func (s endedLike) RecvMsg(any) error { return s.err }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/filtertrace"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -158,7 +159,7 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 	}
 	interceptors := chain.Interceptors
 	if t := c.trace(); t != nil && rpctrace.SeesFilters(t) {
-		interceptors = traced(chain, t)
+		interceptors = filtertrace.Of(interceptors, chain.Names, t)
 	}
 	top, err := httpfilter.NewNext(c, interceptors...).NewStream(ctx, &c.rpc)
 	switch {

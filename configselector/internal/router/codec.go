@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // encoded is a message as it goes on the wire, before compression. A message is encoded
@@ -33,7 +35,7 @@ type resend struct {
 // resending returns the option for sending encoded messages on an RPC with the given options. codec is the codec
 // of that RPC.
 func resending(opts []grpc.CallOption, codec encoding.CodecV2) grpc.CallOption {
-	return grpc.ForceCodecV2(resend{codec, contentSubtype(opts)})
+	return grpc.ForceCodecV2(resend{codec, grpcbridge.ContentSubtype(opts)})
 }
 
 // Name implements encoding.CodecV2. gRPC makes the content-type of the name.
@@ -65,23 +67,3 @@ func (c resend) Unmarshal(data mem.BufferSlice, m any) error {
 	}
 	return c.CodecV2.Unmarshal(data, m)
 }
-
-// codecV1 adapts an encoding.Codec to encoding.CodecV2.
-type codecV1 struct{ encoding.Codec }
-
-func (c codecV1) Marshal(m any) (mem.BufferSlice, error) {
-	b, err := c.Codec.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-}
-
-func (c codecV1) Unmarshal(data mem.BufferSlice, m any) error {
-	return c.Codec.Unmarshal(data.Materialize(), m)
-}
-
-// namelessCodec is a grpc.Codec, whose name gRPC does not send.
-type namelessCodec struct{ grpc.Codec }
-
-func (c namelessCodec) Name() string { return c.Codec.String() }

@@ -11,9 +11,8 @@ import (
 // may name has counters of its own.
 type counters struct{ byRoute sync.Map }
 
-// Count counts an RPC that has been routed, or that fails with err because it cannot be. epoch is that of the outcomes,
-// and not 0.
-func (r *Routes) Count(rpc *RPC, epoch uint32, err error) outcomes.RPC {
+// Count counts an RPC that has been routed, or that fails with err because it cannot be.
+func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 	counters, cluster := &r.counters, rpc.Cluster
 	var key any = rpc.Weighted
 	switch w := rpc.Weighted; {
@@ -23,7 +22,7 @@ func (r *Routes) Count(rpc *RPC, epoch uint32, err error) outcomes.RPC {
 		counters = r.clusters()[cluster]
 	}
 	if known, ok := counters.byRoute.Load(key); ok {
-		if c := known.(*outcomes.Counter); c.Of(epoch) {
+		if c := known.(*outcomes.Counter); !c.Gone() {
 			return c.Begin()
 		}
 	}

@@ -75,7 +75,7 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 	if len(all) == 0 {
 		return s
 	}
-	return &mirroringStream{ClientStream: s, codec: codecOf(r.options()), mirrors: all}
+	return &mirroringStream{ClientStream: s, codec: grpcbridge.CodecOf(r.options()), mirrors: all}
 }
 
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
@@ -127,7 +127,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	opts := callOptions(r.options()).withoutReports(nil)
-	opts = append(opts, resending(opts, codecOf(opts)))
+	opts = append(opts, resending(opts, grpcbridge.CodecOf(opts)))
 	authority := r.authority()
 	switch {
 	case m.Authority != "":

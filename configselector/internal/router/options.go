@@ -3,10 +3,8 @@ package router
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -35,7 +33,7 @@ func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 		}
 	}
 	if h.special {
-		if subtype := contentSubtype(opts); subtype != "" {
+		if subtype := grpcbridge.ContentSubtype(opts); subtype != "" {
 			h.contentType = "application/grpc+" + subtype
 		}
 	}
@@ -45,27 +43,6 @@ func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 // HeadersOf returns the Headers of an RPC that is routed again.
 func HeadersOf(authority, contentType string) Headers {
 	return Headers{authority: authority, contentType: contentType}
-}
-
-// contentSubtype returns the subtype in the content-type that gRPC will send.
-func contentSubtype(opts []grpc.CallOption) string {
-	subtype, codec := "", ""
-	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.ContentSubtypeCallOption:
-			subtype = o.ContentSubtype
-		case grpc.ForceCodecCallOption:
-			codec = o.Codec.Name()
-		case grpc.ForceCodecV2CallOption:
-			codec = o.CodecV2.Name()
-		case grpc.CustomCodecCallOption:
-			codec = ""
-		}
-	}
-	if subtype == "" {
-		subtype = codec
-	}
-	return strings.ToLower(subtype)
 }
 
 // callOptions are the options of an RPC, some of which say where its end is to be reported.
@@ -122,33 +99,3 @@ func (o callOptions) report(s grpc.ClientStream, origin context.Context) {
 
 // finished calls the callbacks for the end of the RPC.
 func (o callOptions) finished(err error) { grpcbridge.Finish(o, err) }
-
-// codecOf returns the codec that gRPC will use for the messages of an RPC, or nil if it has
-// none.
-func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
-	var codec encoding.CodecV2
-	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.ForceCodecV2CallOption:
-			codec = o.CodecV2
-		case grpc.ForceCodecCallOption:
-			codec = codecV1{o.Codec}
-		case grpc.CustomCodecCallOption:
-			codec = codecV1{namelessCodec{o.Codec}}
-		}
-	}
-	if codec != nil {
-		return codec
-	}
-	subtype := contentSubtype(opts)
-	if subtype == "" {
-		subtype = "proto"
-	}
-	if codec = encoding.GetCodecV2(subtype); codec != nil {
-		return codec
-	}
-	if v1 := encoding.GetCodec(subtype); v1 != nil {
-		return codecV1{v1}
-	}
-	return nil
-}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -229,7 +230,7 @@ func (p *replay) end() *attempt {
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
 	a := &attempt{call: p.request.call, decision: &p.request.decision, over: true, unopened: true, err: err}
-	a.ClientStream = endedLike{p.failed.ClientStream, err}
+	a.ClientStream = httpfilter.EndedStream(p.failed.Context(), err, p.failed.Trailer())
 	a.once.Do(func() {}) // It has ended.
 	return a
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // open hands an attempt to gRPC.
@@ -125,7 +127,7 @@ func (p *replay) put(m any) bool {
 // setCodec looks up the codec of the messages when it is needed first, which for most unary RPCs is never.
 func (p *replay) setCodec() {
 	if !p.coded {
-		p.coded, p.codec, p.left = true, codecOf(p.opts), bufferSize(p.opts)
+		p.coded, p.codec, p.left = true, grpcbridge.CodecOf(p.opts), bufferSize(p.opts)
 	}
 }
 

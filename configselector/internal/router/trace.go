@@ -1,13 +1,6 @@
 package router
 
 import (
-	"context"
-	"sync/atomic"
-	"time"
-
-	"google.golang.org/grpc"
-
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -39,40 +32,4 @@ func (r *request) retried(retry *retrier, err error) {
 	if t := r.extra.Trace; t != nil {
 		t.Retried(rpctrace.Retry{Attempt: retry.made + 1, Delay: retry.delay, Err: err})
 	}
-}
-
-// traced returns the interceptors of a chain, each of which reports to t.
-func traced(chain *Chain, t *rpctrace.Trace) []httpfilter.Interceptor {
-	interceptors := make([]httpfilter.Interceptor, len(chain.Interceptors))
-	for i, next := range chain.Interceptors {
-		interceptors[i] = tracedFilter{Interceptor: next, name: chain.Names[i], trace: t}
-	}
-	return interceptors
-}
-
-// tracedFilter reports the start and the end of a filter.
-type tracedFilter struct {
-	httpfilter.Interceptor
-	name  string
-	trace *rpctrace.Trace
-}
-
-func (f tracedFilter) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-	f.trace.FilterStarted(rpctrace.Filter{Name: f.name})
-	begin := time.Now()
-	rest := &restOfChain{Next: next}
-	s, err := f.Interceptor.NewStream(ctx, rpc, httpfilter.NewNext(rest))
-	f.trace.FilterEnded(rpctrace.Filter{Name: f.name, PassedOn: rest.used.Load(), Err: err, Duration: time.Since(begin)})
-	return s, err
-}
-
-// restOfChain is the rest of a chain as an End that records whether it was used.
-type restOfChain struct {
-	httpfilter.Next
-	used atomic.Bool
-}
-
-func (r *restOfChain) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
-	r.used.Store(true)
-	return r.NewStream(ctx, rpc)
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // unary is a unary RPC, as gRPC gets it, as a stream of one message, so that filters, retries and mirrors only deal with
@@ -72,7 +73,7 @@ func (u *unary) RecvMsg(reply any) error {
 		return err
 	}
 	defer u.reply.data.Free()
-	if err := codecOf(u.opts).Unmarshal(u.reply.data, reply); err != nil {
+	if err := grpcbridge.CodecOf(u.opts).Unmarshal(u.reply.data, reply); err != nil {
 		return status.Errorf(codes.Internal, "dynxds: the response message cannot be decoded: %v", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
@@ -11,6 +12,8 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -39,19 +42,42 @@ func read(pb *corepb.HeaderValue) (string, error) {
 	if value == "" {
 		value = pb.GetValue()
 	}
-	switch {
-	case len(value) > maxLength:
+	if len(value) > maxLength {
 		return "", fmt.Errorf("header %q: the value has %d bytes, more than %d", pb.GetKey(), len(value), maxLength)
-	case strings.HasSuffix(pb.GetKey(), "-bin"):
-		decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
-		if err != nil {
-			return "", fmt.Errorf("header %q: the value of a -bin header must be in base64", pb.GetKey())
-		}
-		return string(decoded), nil
-	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
-		return "", fmt.Errorf("header %q: gRPC does not allow a character in the value", pb.GetKey())
 	}
-	return value, nil
+	return headeredit.Metadata(pb.GetKey(), value)
+}
+
+// Forward chooses the headers that a service sees. Without allowed it sees all that are not disallowed.
+type Forward struct{ allowed, disallowed []matching.String }
+
+// ParseForward reads allowed_headers and disallowed_headers of the message at.
+func ParseForward(at *faults.Path, allowed, disallowed *matcherpb.ListStringMatcher, found *faults.Faults) Forward {
+	return Forward{names(at.Field("allowed_headers"), allowed, found), names(at.Field("disallowed_headers"), disallowed, found)}
+}
+
+func names(at *faults.Path, pb *matcherpb.ListStringMatcher, found *faults.Faults) (list []matching.String) {
+	if n := len(pb.GetPatterns()); n > bounds.HeaderEdits {
+		found.Addf(at.Field("patterns"), "has %d entries, more than the %d that this client takes, as each RPC goes through them", n, bounds.HeaderEdits)
+		return nil
+	}
+	for i, pattern := range pb.GetPatterns() {
+		m, err := headeredit.NameMatcher(pattern)
+		if err != nil {
+			found.Addf(at.Item("patterns", i), "%v", err)
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// Shows reports whether the service sees the header.
+func (f *Forward) Shows(name string) bool {
+	return !matches(f.disallowed, name) && (len(f.allowed) == 0 || matches(f.allowed, name))
+}
+
+func matches(list []matching.String, name string) bool {
+	return slices.ContainsFunc(list, func(m matching.String) bool { return m.Matches(name) })
 }
 
 // HeaderMap returns the metadata that shows holds for as a message.
@@ -80,28 +106,28 @@ type Rules struct {
 }
 
 // ErrDisallowed is the error of a mutation that the Rules disallow, if they make that an error.
-var ErrDisallowed = errors.New("decoder_header_mutation_rules disallow it, with disallow_is_error")
+var ErrDisallowed = errors.New("the mutation rules disallow it, with disallow_is_error")
 
-// ParseRules reads HeaderMutationRules; nil is valid. Errors name the fields of pb.
-func ParseRules(pb *mutationpb.HeaderMutationRules) (r Rules, err error) {
-	r.disallowAll, r.fails = pb.GetDisallowAll().GetValue(), pb.GetDisallowIsError().GetValue()
-	if r.allow, err = expression("allow_expression", pb.GetAllowExpression()); err != nil {
-		return r, err
+// ParseRules reads HeaderMutationRules; nil is valid.
+func ParseRules(at *faults.Path, pb *mutationpb.HeaderMutationRules, found *faults.Faults) Rules {
+	return Rules{
+		allow:       expression(at.Field("allow_expression"), pb.GetAllowExpression(), found),
+		disallow:    expression(at.Field("disallow_expression"), pb.GetDisallowExpression(), found),
+		disallowAll: pb.GetDisallowAll().GetValue(),
+		fails:       pb.GetDisallowIsError().GetValue(),
 	}
-	r.disallow, err = expression("disallow_expression", pb.GetDisallowExpression())
-	return r, err
 }
 
 // expression reads a regular expression, which has to match the whole of a name.
-func expression(field string, pb *matcherpb.RegexMatcher) (*matching.Regex, error) {
+func expression(at *faults.Path, pb *matcherpb.RegexMatcher, found *faults.Faults) *matching.Regex {
 	if pb == nil {
-		return nil, nil
+		return nil
 	}
 	re, _, err := matching.CompileRegex(pb.GetRegex(), true)
 	if err != nil {
-		return nil, fmt.Errorf("%s.regex %w", field, err)
+		found.Addf(at.Field("regex"), "%v", err)
 	}
-	return &re, nil
+	return &re
 }
 
 func (r *Rules) allows(name string) bool {

@@ -7,7 +7,6 @@ package sidechannel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/refpool"
 )
 
@@ -30,36 +30,38 @@ type Service struct {
 }
 
 // Parse reads a GrpcService (gRFC A102, "GrpcService Proto Validation"). services is nil without a client: then the
-// service cannot be called. Errors name the fields of pb.
-func Parse(pb *corepb.GrpcService, services httpfilter.Services) (*Service, error) {
-	if pb.GetGoogleGrpc() == nil {
-		return nil, errors.New("google_grpc: must be set, as envoy_grpc is not supported")
-	}
-	s := &Service{target: pb.GetGoogleGrpc().GetTargetUri(), metadata: metadata.MD{}}
+// service cannot be called.
+func Parse(at *faults.Path, pb *corepb.GrpcService, services httpfilter.Services, found *faults.Faults) *Service {
+	s := &Service{target: pb.GetGoogleGrpc().GetTargetUri(), timeout: pb.GetTimeout().AsDuration(), metadata: metadata.MD{}}
+	google := at.Field("google_grpc")
 	switch {
+	case pb == nil:
+		found.Addf(at, "must be set, as http_service is not supported")
+	case pb.GetGoogleGrpc() == nil:
+		found.Addf(google, "must be set, as envoy_grpc is not supported")
 	case services != nil:
 		var err error
 		if s.service, err = services(pb.GetGoogleGrpc()); err != nil {
-			return nil, fmt.Errorf("google_grpc.%w", err)
+			found.Addf(nil, "%v.%v", google, err)
 		}
 	case s.target == "":
-		return nil, errors.New("google_grpc.target_uri: must not be empty")
+		found.Addf(google.Field("target_uri"), "must not be empty")
 	}
-	if t := pb.GetTimeout(); t != nil {
-		s.timeout = t.AsDuration()
-		if t.CheckValid() != nil || s.timeout <= 0 {
-			return nil, errors.New("timeout: must be a valid duration above 0")
-		}
+	if t := pb.GetTimeout(); t != nil && (t.CheckValid() != nil || s.timeout <= 0) {
+		found.Addf(at.Field("timeout"), "must be a valid duration above 0")
 	}
 	for i, header := range pb.GetInitialMetadata() {
 		value, err := read(header)
 		if err != nil {
-			return nil, fmt.Errorf("initial_metadata[%d]: %w", i, err)
+			found.Addf(at.Item("initial_metadata", i), "%v", err)
 		}
 		s.metadata.Append(header.GetKey(), value)
 	}
-	return s, nil
+	return s
 }
+
+// Target is the service's, as gRPC dials it.
+func (s *Service) Target() string { return s.target }
 
 // connections has the connections that Channels use, by the key of the service.
 var connections refpool.Pool[string, *grpc.ClientConn]
@@ -110,17 +112,69 @@ type depthKey struct{}
 // Invoke calls a method for an RPC with the context ctx. The call has the RPC's deadline, if its own is not earlier, and
 // trace context, and none of its metadata.
 func (c *Channel) Invoke(ctx context.Context, method string, request, reply any) error {
+	ctx, cancel, err := c.call(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	err = c.connection.Invoke(ctx, method, request, reply)
+	runtime.KeepAlive(c) // or the connection might be closed
+	return err
+}
+
+// NewStream is like Invoke for a method that streams. The stream ends with ctx, and has to be received from until it
+// ends if ctx does not.
+func (c *Channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
+	ctx, cancel, err := c.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.connection.NewStream(ctx, desc, method)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &stream{s, c, cancel}, nil
+}
+
+// stream keeps the connection open.
+type stream struct {
+	grpc.ClientStream
+	channel *Channel
+	cancel  context.CancelFunc
+}
+
+func (s *stream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.cancel()
+	}
+	runtime.KeepAlive(s.channel)
+	return err
+}
+
+// Ended returns the status of an RPC with the context ctx that has ended, nil of one that has not. A service may notice a deadline before the
+// context does.
+func Ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return nil
+}
+
+// call returns the context of a call for an RPC with the context ctx.
+func (c *Channel) call(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	depth, _ := ctx.Value(depthKey{}).(int)
 	if depth == maxDepth {
-		return status.Errorf(codes.FailedPrecondition, "the call is for a call, %d deep: the channel to %s has a filter that calls it", maxDepth, c.target)
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "the call is for a call, %d deep: the channel to %s has a filter that calls it", maxDepth, c.target)
 	}
 	ctx = metadata.NewOutgoingContext(context.WithValue(ctx, depthKey{}, depth+1), c.metadata)
 	if c.timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-		ctx = limited
+		return limited, cancel, nil
 	}
-	err := c.connection.Invoke(ctx, method, request, reply)
-	runtime.KeepAlive(c) // or the connection might be closed
-	return err
+	return ctx, func() {}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -17,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -28,6 +31,12 @@ func (broken) DialOptions() ([]grpc.DialOption, func(), error) {
 	return nil, nil, errors.New("no token")
 }
 func (broken) Key() string { return "broken" }
+
+func parse(pb *corepb.GrpcService, services httpfilter.Services) (*Service, error) {
+	var found faults.Faults
+	s := Parse(nil, pb, services, &found)
+	return s, found.Err()
+}
 
 // gRFC A102, "GrpcService Proto Validation" and "Header Representation".
 func TestParse(t *testing.T) {
@@ -57,7 +66,7 @@ func TestParse(t *testing.T) {
 		"a long value":         {text: header(`key: "k" value: "` + long + `"`), err: `initial_metadata[0]: header "k": the value has 16385 bytes, more than 16384`},
 		"a -bin value in raw":  {text: header(`key: "k-bin" raw_value: "?"`), err: `initial_metadata[0]: header "k-bin": the value of a -bin header must be in base64`},
 	} {
-		s, err := Parse(xdsmsg.With(new(corepb.GrpcService), "%s", test.text), nil)
+		s, err := parse(xdsmsg.With(new(corepb.GrpcService), "%s", test.text), nil)
 		switch {
 		case test.err != "":
 			if err == nil || !strings.HasPrefix(err.Error(), test.err) {
@@ -77,15 +86,15 @@ func TestServicesThatCannotBeCalled(t *testing.T) {
 	t.Parallel()
 	pb := xdsmsg.With(new(corepb.GrpcService), `google_grpc { target_uri: "dns:///a" }`)
 	refusal := errors.New("target_uri: refused")
-	_, err := Parse(pb, func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return nil, refusal })
-	if !errors.Is(err, refusal) || err.Error() != "google_grpc.target_uri: refused" {
+	_, err := parse(pb, func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return nil, refusal })
+	if err == nil || err.Error() != "google_grpc.target_uri: refused" {
 		t.Errorf("a service that is not allowed: %v", err)
 	}
 	for want, services := range map[string]httpfilter.Services{
 		"the configuration was read without a bootstrap, which says how to call its service": nil,
 		"no token": func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return broken{}, nil },
 	} {
-		s, err := Parse(pb, services)
+		s, err := parse(pb, services)
 		xdstest.NoError(t, err)
 		if _, err := s.Open(); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -115,8 +124,9 @@ func TestRules(t *testing.T) {
 		{name: "disallow_all and disallow_is_error", rules: `disallow_all { value: true } disallow_is_error { value: true }`, header: "y", fails: true},
 		{name: "ignored fields", rules: `disallow_system { value: true } allow_envoy {} allow_all_routing {}`, header: "x-envoy-a", allowed: true},
 	} {
-		r, err := ParseRules(xdsmsg.With(new(mutationpb.HeaderMutationRules), "%s", test.rules))
-		xdstest.NoError(t, err)
+		var found faults.Faults
+		r := ParseRules(nil, xdsmsg.With(new(mutationpb.HeaderMutationRules), "%s", test.rules), &found)
+		xdstest.NoError(t, found.Err())
 		for _, f := range []func() (int, error){
 			func() (int, error) {
 				// What changes nothing counts, too.
@@ -135,13 +145,26 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`allow_expression { regex: "(" }`:    "allow_expression.regex is not a valid regular expression",
-		`disallow_expression { regex: "(" }`: "disallow_expression.regex is not a valid regular expression",
-		`disallow_expression {}`:             "disallow_expression.regex must not be empty",
+		`allow_expression { regex: "(" }`:    "allow_expression.regex: is not a valid regular expression",
+		`disallow_expression { regex: "(" }`: "disallow_expression.regex: is not a valid regular expression",
+		`disallow_expression {}`:             "disallow_expression.regex: must not be empty",
 	} {
-		if _, err := ParseRules(xdsmsg.With(new(mutationpb.HeaderMutationRules), "%s", text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		var found faults.Faults
+		ParseRules(nil, xdsmsg.With(new(mutationpb.HeaderMutationRules), "%s", text), &found)
+		if err := found.Err(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", text, err, want)
 		}
+	}
+}
+
+// Each RPC goes through the patterns.
+func TestPatternsAreLimited(t *testing.T) {
+	t.Parallel()
+	var found faults.Faults
+	list := xdsmsg.With(new(matcherpb.ListStringMatcher), "%s", strings.Repeat(`patterns { exact: "a" }`, bounds.HeaderEdits+1))
+	ParseForward(nil, list, nil, &found)
+	if err := found.Err(); err == nil || !strings.HasPrefix(err.Error(), "allowed_headers.patterns: has 1001 entries, more than the 1000") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -200,7 +223,7 @@ func TestContextOfACall(t *testing.T) {
 	type spanKey struct{}
 	service := new(traced)
 	pb := xdsmsg.With(new(corepb.GrpcService), `google_grpc { target_uri: "dns:///a" } timeout { seconds: 60 } initial_metadata { key: "k" value: "v" }`)
-	s, err := Parse(pb, func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return service, nil })
+	s, err := parse(pb, func(*corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) { return service, nil })
 	xdstest.NoError(t, err)
 	c, err := s.Open()
 	xdstest.NoError(t, err)

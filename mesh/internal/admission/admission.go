@@ -20,11 +20,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/internal/access"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
-// Options are the limits of a Gate. A host has at most half of those of all, see [bounds.Quota].
+// Options are the limits of a Gate. A host has at most half of those of all, see [quota.Quota].
 type Options struct {
 	// Connections is the number of connections of all.
 	Connections int
@@ -41,7 +41,7 @@ type Options struct {
 // Gate counts the connections of a server, and what arrives on them. It is safe for concurrent use.
 type Gate struct {
 	opts                   Options
-	connections, receiving *bounds.Quota
+	connections, receiving *quota.Quota
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -50,7 +50,7 @@ type Gate struct {
 // host is what one host holds.
 type host struct {
 	name                   string
-	connections, receiving *bounds.Share
+	connections, receiving *quota.Share
 	// turn is full while one connection of the host may receive although the host has no room left: the others wait for
 	// it, so that not all of them wait for each other.
 	turn chan struct{}
@@ -63,8 +63,8 @@ func New(opts Options) *Gate {
 	}
 	return &Gate{
 		opts:        opts,
-		connections: bounds.NewQuota("connections", int64(opts.Connections)),
-		receiving:   bounds.NewQuota("bytes of messages that have not arrived as a whole", 16*int64(opts.MessageBytes)),
+		connections: quota.New("connections", int64(opts.Connections)),
+		receiving:   quota.New("bytes of messages that have not arrived as a whole", 16*int64(opts.MessageBytes)),
 		hosts:       map[string]*host{},
 	}
 }

@@ -107,7 +107,7 @@ func TestFleet(t *testing.T) {
 		`b\x1b[2J (10.1.0.7:40112): RouteConfiguration, version 17: bad\x1b[31m route\nfake: line`,
 		"", "Errors in place of resources:",
 		`a (10.1.0.7:40112): Cluster "d" with {env=prod}: NotFound: none`,
-		"", "3 client streams at 2 replicas: 1 rejecting, 1 behind; 2 replicas did not answer",
+		"", "3 client streams at 2 replicas: 1 in sync, 1 behind, 1 refusing; 2 replicas did not answer",
 	}, got)
 	fleet.Resources = true
 	if text := fleet.Lines().String(); !regexp.MustCompile(`(?m)^ +c {env=prod} +5cbf$`).MatchString(text) {
@@ -203,10 +203,10 @@ func TestBoundsOfAnOverview(t *testing.T) {
 func TestNoReplicaAnswers(t *testing.T) {
 	t.Parallel()
 	for want, replicas := range map[string][]Replica{
-		"no replica is running\n":                                                          nil,
-		"1 replica did not answer: its clients are unknown\n":                              {gone(t)},
-		"2 replicas did not answer: its clients are unknown\n":                             {gone(t), {ID: "shy"}},
-		"0 client streams at 1 replica: 0 rejecting, 0 behind; 1 replica did not answer\n": {gone(t), replica(t, "there")},
+		"no replica is running\n":                                                                    nil,
+		"1 replica did not answer: its clients are unknown\n":                                        {gone(t)},
+		"2 replicas did not answer: its clients are unknown\n":                                       {gone(t), {ID: "shy"}},
+		"0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing; 1 replica did not answer\n": {gone(t), replica(t, "there")},
 	} {
 		fleet := Ask(testutils.Context(t), replicas, false, time.Minute)
 		xdstest.Equal(t, "the summary", want, fleet.Lines().String())
@@ -329,7 +329,7 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		t.Cleanup(server.Close)
 		admin := strings.TrimPrefix(server.URL, "http://")
 		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
-		want = "Configuration:\n  " + admin + ": " + strings.ReplaceAll(want, "REPLICA", admin) + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
+		want = "Configuration:\n  " + admin + ": " + strings.ReplaceAll(want, "REPLICA", admin) + "\n\n0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing\n"
 		if got := fleet.Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
@@ -348,7 +348,7 @@ func TestPrintOfARelayAlone(t *testing.T) {
 	}
 	alone, other := serve("the control plane is unreachable since 2026-07-01T10:00:00Z\x1b[31m"), serve("")
 	fleet := Ask(t.Context(), []Replica{{Admin: alone}, {Admin: other}}, false, time.Minute)
-	want := "Relays without their control plane:\n  " + alone + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 rejecting, 0 behind\n"
+	want := "Relays without their control plane:\n  " + alone + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 in sync, 0 behind, 0 refusing\n"
 	if got := fleet.Lines().String(); got != want {
 		t.Errorf("got\n%q, want\n%q", got, want)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -53,7 +53,7 @@ type Destination struct {
 	MoreVersions int       `json:"more_versions,omitempty"`
 	// RPCs is what clients have reported in the last six intervals (LRS), nil if they have reported nothing: RPCs that were sent to an endpoint, or
 	// dropped. Reports have no latencies, and Failed counts each status but OK.
-	RPCs *livestate.Minute `json:"rpcs,omitempty"`
+	RPCs *outcomes.Minute `json:"rpcs,omitempty"`
 }
 
 // Version is a version of a resource, and how many clients have it.
@@ -188,18 +188,18 @@ func (s *sums) refuse(r Refusal) {
 }
 
 func (d *destination) report(load controlplane.RecentLoad) {
-	d.addRPCs(&livestate.Minute{
+	d.addRPCs(&outcomes.Minute{
 		Seconds: int(load.Over.Round(time.Second) / time.Second), Started: load.Issued + load.Dropped,
 		Ended: load.Succeeded + load.Failed + load.Dropped, Failed: load.Failed + load.Dropped,
 	})
 }
 
-func (d *destination) addRPCs(m *livestate.Minute) {
+func (d *destination) addRPCs(m *outcomes.Minute) {
 	if m == nil {
 		return
 	}
 	if d.RPCs == nil {
-		d.RPCs = new(livestate.Minute)
+		d.RPCs = new(outcomes.Minute)
 	}
 	d.RPCs.Seconds = max(d.RPCs.Seconds, m.Seconds)
 	d.RPCs.Started += m.Started

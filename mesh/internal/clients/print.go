@@ -1,17 +1,13 @@
 package clients
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -21,50 +17,40 @@ const maxCell = 64
 // Lines returns a table with a line for each type on each stream, and below it what clients said of what
 // they refuse, the errors that they were sent, and a summary.
 func (f *Fleet) Lines() styled.Text {
-	var cells, nacks, errs bytes.Buffer
-	var lines styled.Text
-	t := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
-	refusing, behind := 0, 0
-	styles := []styled.Style{styled.Heading} // of the rows
+	var table styled.Table
+	var nacks, errs []string
+	var standings Standings
 	if len(f.Clients) > 0 {
-		row(t, "NODE", "CLUSTER", "ADDRESS", "REPLICA", "SINCE", "STREAM", "TYPE", "NAMES", "ACKED", "STATE")
+		table.Row(styled.Heading, "NODE", "CLUSTER", "ADDRESS", "REPLICA", "SINCE", "STREAM", "TYPE", "NAMES", "ACKED", "STATE")
 	}
 	for i := range f.Clients {
 		c := &f.Clients[i]
-		switch c.Standing {
-		case Refusing.String():
-			refusing++
-		case Behind.String(), Late.String():
-			behind++
-		}
-		styles = append(styles, c.rows(t, f.Resources)...)
-		c.texts(&nacks, &errs)
+		standings.add(Standing(slices.Index(standingNames[:], c.Standing)))
+		c.rows(&table, f.Resources)
+		nacks, errs = c.texts(nacks, errs)
 	}
-	_ = t.Flush() // a buffer has no errors
-	lines.AddAll(styled.Plain, cells.String())
-	for i := range lines {
-		lines[i].Style = styles[i]
-	}
-	section(&lines, "Configuration:", f.configurations())
+	var lines styled.Text
+	lines.AddTable("", table)
+	section(&lines, "Configuration:", f.configurations(true))
 	section(&lines, "Relays without their control plane:", f.upstreams())
-	section(&lines, "Refused:", nacks.String())
-	section(&lines, "Errors in place of resources:", errs.String())
+	section(&lines, "Refused:", nacks)
+	section(&lines, "Errors in place of resources:", errs)
 	if len(lines) > 0 {
 		lines.Add(styled.Plain, "")
 	}
-	f.summary(&lines, len(f.Clients), fmt.Sprintf("%d rejecting, %d behind", refusing, behind))
+	f.summary(&lines, &standings)
 	return lines
 }
 
 // summary adds the line that counts replicas and clients.
-func (f *Replies) summary(lines *styled.Text, clients int, standings string) {
+func (f *Replies) summary(lines *styled.Text, s *Standings) {
 	switch answered := f.Replicas - len(f.Unreachable); {
 	case f.Replicas == 0:
 		lines.Add(styled.Plain, "no replica is running")
 	case answered == 0:
 		lines.Add(styled.Bad, "%s did not answer: its clients are unknown", faults.Count(f.Replicas, "replica"))
 	default:
-		text := fmt.Sprintf("%s at %s: %s", faults.Count(clients, "client stream"), faults.Count(answered, "replica"), standings)
+		text := fmt.Sprintf("%s at %s: %s", faults.Count(s.Clients, "client stream"), faults.Count(answered, "replica"), s.Text())
 		if n := len(f.Unreachable); n > 0 {
 			text += fmt.Sprintf("; %s did not answer", faults.Count(n, "replica"))
 		}
@@ -72,81 +58,64 @@ func (f *Replies) summary(lines *styled.Text, clients int, standings string) {
 	}
 }
 
-// inOrder iterates over the configurations by the addresses of the replicas.
-func (f *Replies) inOrder(yield func(string, *planestate.State) bool) {
+// configurations says what is wrong with the documents of each replica, and, if published, also what it has published last and which of that has
+// no effect.
+func (f *Replies) configurations(published bool) (lines []string) {
 	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
 		state := f.Configurations[replica]
-		if !yield(replica, &state) {
-			return
-		}
-	}
-}
-
-// troubles says what is wrong with the documents of replicas.
-func (f *Replies) troubles() string {
-	var b bytes.Buffer
-	for replica, state := range f.inOrder {
-		for _, text := range state.Text(true) {
-			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
-		}
-	}
-	return b.String()
-}
-
-// configurations says what each replica has published last, and what is wrong with its documents or has no effect.
-func (f *Replies) configurations() string {
-	var b bytes.Buffer
-	for replica, state := range f.inOrder {
-		if p := state.Published; p != nil {
-			line(&b, "%s: version %d, published at %s: %s, %s", replica, p.Version, p.At.UTC().Format(time.RFC3339),
-				faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy"))
+		add := func(text string) { lines = append(lines, replica+": "+faults.Shorten(text, maxError)) }
+		p := state.Published
+		if published && p != nil {
+			add(fmt.Sprintf("version %d, published at %s: %s, %s", p.Version, p.At.UTC().Format(time.RFC3339), faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy")))
 		}
 		for _, text := range state.Text(true) {
-			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+			add(text)
 		}
-		if p := state.Published; p != nil {
-			reports, more := p.Beside()
-			for _, text := range reports {
-				line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
-			}
-			if more > 0 {
-				line(&b, "%s: and %s", replica, faults.Count(more, "more report"))
-			}
+		if !published || p == nil {
+			continue
+		}
+		reports, more := p.Beside()
+		for _, text := range reports {
+			add(text)
+		}
+		if more > 0 {
+			add("and " + faults.Count(more, "more report"))
 		}
 	}
-	return b.String()
+	return lines
 }
 
 // upstreams says which relays do not reach their control plane.
-func (f *Replies) upstreams() string {
-	var b bytes.Buffer
+func (f *Replies) upstreams() (lines []string) {
 	for _, relay := range slices.Sorted(maps.Keys(f.Upstreams)) {
-		line(&b, "%s: %s", relay, faults.Shorten(f.Upstreams[relay], maxError))
+		lines = append(lines, relay+": "+faults.Shorten(f.Upstreams[relay], maxError))
 	}
-	return b.String()
+	return lines
 }
 
-func section(to *styled.Text, title, lines string) {
-	if lines == "" {
+// section adds lines below a title, in which what others say has no control characters.
+func section(to *styled.Text, title string, lines []string) {
+	if len(lines) == 0 {
 		return
 	}
 	if len(*to) > 0 {
 		to.Add(styled.Plain, "")
 	}
 	to.Add(styled.Plain, "%s", title)
-	to.AddAll(styled.Plain, lines)
+	for _, line := range lines {
+		to.Add(styled.Plain, "  %s", faults.Printable(line, ""))
+	}
 }
 
-// rows writes the client's lines of the table, and returns their styles. Only the first has the cells that are the same in all.
-func (c *Client) rows(t *tabwriter.Writer, resources bool) (styles []styled.Style) {
+// rows adds the client's lines to the table. Only the first has the cells that are the same in all.
+func (c *Client) rows(t *styled.Table, resources bool) {
 	stream := c.Protocol
 	if c.TP2 {
 		stream += " TP2"
 	}
 	cells := []string{orDash(c.Node), orDash(c.Cluster), orDash(c.Address), c.Replica, age(c.asked.Sub(c.Since)), stream}
 	if len(c.Types) == 0 {
-		row(t, append(cells, "-", "-", "-", "-")...)
-		styles = append(styles, styled.Plain)
+		row(t, styled.Plain, append(cells, "-", "-", "-", "-")...)
 	}
 	for i := range c.Types {
 		of := &c.Types[i]
@@ -154,22 +123,18 @@ func (c *Client) rows(t *tabwriter.Writer, resources bool) (styles []styled.Styl
 		if of.Wildcard {
 			names = "*"
 		}
-		row(t, append(cells, of.Type, names, orDash(of.ACKed), of.state(c.asked))...)
-		styles = append(styles, of.style())
+		row(t, of.style(), append(cells, of.Type, names, orDash(of.ACKed), of.state(c.asked))...)
 		cells = make([]string, len(cells))
 		if !resources {
 			continue
 		}
 		for _, r := range of.Resources {
-			row(t, append(cells, "  "+r.Name, "", r.Version, "")...)
-			styles = append(styles, styled.Plain)
+			row(t, styled.Plain, append(cells, "  "+r.Name, "", r.Version, "")...)
 		}
 	}
 	if c.MoreTypes > 0 {
-		row(t, append(cells, faults.Count(c.MoreTypes, "more type"), "", "", "")...)
-		styles = append(styles, styled.Plain)
+		row(t, styled.Plain, append(cells, faults.Count(c.MoreTypes, "more type"), "", "", "")...)
 	}
-	return styles
 }
 
 func (t *Type) style() styled.Style {
@@ -204,8 +169,8 @@ func (t *Type) state(now time.Time) string {
 	return t.State
 }
 
-// texts writes the client's rejections and the errors that it was sent, a line each.
-func (c *Client) texts(nacks, errs *bytes.Buffer) {
+// texts adds the client's rejections and the errors that it was sent, a line each.
+func (c *Client) texts(nacks, errs []string) ([]string, []string) {
 	who := c.Node
 	if c.Address != "" {
 		who += " (" + c.Address + ")"
@@ -213,31 +178,27 @@ func (c *Client) texts(nacks, errs *bytes.Buffer) {
 	for i := range c.Types {
 		of := &c.Types[i]
 		if of.Refuses() {
-			line(nacks, "%s: %s, version %s: %s", who, of.Type, of.Refused, of.Error)
+			nacks = append(nacks, fmt.Sprintf("%s: %s, version %s: %s", who, of.Type, of.Refused, of.Error))
 		}
 		for _, e := range of.Errors {
 			name := fmt.Sprintf("%q", e.Name)
 			if e.Constraints != "" {
 				name += " with " + e.Constraints
 			}
-			line(errs, "%s: %s %s: %s", who, of.Type, name, e.Error)
+			errs = append(errs, fmt.Sprintf("%s: %s %s: %s", who, of.Type, name, e.Error))
 		}
 		if of.MoreErrors > 0 {
-			line(errs, "%s: %s: and %s", who, of.Type, faults.Count(of.MoreErrors, "more error"))
+			errs = append(errs, fmt.Sprintf("%s: %s: and %s", who, of.Type, faults.Count(of.MoreErrors, "more error")))
 		}
 	}
+	return nacks, errs
 }
 
-// line writes a line, in which what clients say has no control characters.
-func line(b *bytes.Buffer, format string, args ...any) {
-	b.WriteString("  " + faults.Printable(fmt.Sprintf(format, args...), "") + "\n")
-}
-
-func row(t io.Writer, cells ...string) {
+func row(t *styled.Table, style styled.Style, cells ...string) {
 	for i, cell := range cells {
-		cells[i] = faults.Printable(faults.Shorten(cell, maxCell), "")
+		cells[i] = faults.Shorten(cell, maxCell)
 	}
-	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	t.Row(style, cells...)
 }
 
 func orDash(cell string) string {

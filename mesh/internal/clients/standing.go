@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -20,8 +21,10 @@ const (
 // lateAfter is how long an answer of a client may take.
 const lateAfter = 10 * time.Second
 
+var standingNames = [...]string{"in sync", "behind", "late", "refusing"}
+
 // String returns the standing in words.
-func (s Standing) String() string { return [...]string{"in sync", "behind", "late", "refusing"}[s] }
+func (s Standing) String() string { return standingNames[s] }
 
 // StandingOf returns the standing of a client, which is the worst of its types.
 func StandingOf(c *controlplane.ClientStatus, now time.Time) (worst Standing) {
@@ -52,6 +55,11 @@ type Standings struct {
 	Behind   int `json:"behind"`
 	Late     int `json:"late,omitempty"`
 	Refusing int `json:"refusing"`
+}
+
+// Text counts them in words.
+func (s *Standings) Text() string {
+	return fmt.Sprintf("%d in sync, %d behind, %d refusing", s.InSync, s.Behind, s.Refusing)
 }
 
 func (s *Standings) add(standing Standing) {

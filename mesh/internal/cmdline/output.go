@@ -31,20 +31,12 @@ type Explanation struct{ *explain.Explanation }
 // Lines returns the text of the explanation.
 func (e Explanation) Lines() styled.Text { return explain.Lines(e.Explanation) }
 
-// Print prints an answer. On a terminal, its picture comes last, if it has one.
+// Print prints an answer.
 func Print(out io.Writer, format string, a Answer) error {
 	if format != "text" {
 		return WriteData(out, format, a)
 	}
-	lines := a.Lines()
-	screen, ok := out.(*terminal.Writer)
-	if e, drawn := a.(Explanation); drawn && ok && screen.Redraws() {
-		if picture := e.Picture(); picture != "" {
-			lines.Add(styled.Plain, "")
-			lines.AddAll(styled.Plain, picture)
-		}
-	}
-	return terminal.Print(out, lines)
+	return terminal.Print(out, a.Lines())
 }
 
 // WriteData writes a value as indented JSON, or as YAML.

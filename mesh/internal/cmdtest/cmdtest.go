@@ -4,12 +4,10 @@ package cmdtest
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,17 +49,9 @@ func DialXDS(t testing.TB, target string, bootstrap []byte, opts ...grpc.DialOpt
 // Serve starts a gRPC server on loopback, and returns its address.
 func Serve(t testing.TB, register func(*grpc.Server), opts ...grpc.ServerOption) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
 	server := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
 	register(server)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
-	return listener.Addr().String()
+	return xdstest.Serve(t, nil, server)
 }
 
 // GetAs reads a page, with another Host unless that is empty.

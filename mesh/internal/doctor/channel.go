@@ -172,7 +172,7 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
 		return false
 	}
 	defer release()
-	if host, port, ok := hostOf(s.URI); ok && !r.reach(ctx, host, port) {
+	if host, port, ok := hostOf(s.URI); ok && !r.reach(ctx, host, port, "the control plane", "server_uri in the bootstrap") {
 		return false
 	}
 	cc, err := grpc.NewClient(s.URI, opts...)
@@ -202,14 +202,14 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
 	return true
 }
 
-// reach resolves a host, and connects to its port.
-func (r *Report) reach(ctx context.Context, host, port string) bool {
+// reach resolves a host, and connects to its port: that of a server, which is named where.
+func (r *Report) reach(ctx context.Context, host, port, server, where string) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if net.ParseIP(host) == nil {
 		addresses, err := net.DefaultResolver.LookupHost(ctx, host)
 		if err != nil {
-			r.fail("correct server_uri in the bootstrap, or the name in DNS", "DNS", host, "%v", err)
+			r.fail(fmt.Sprintf("correct %s, or the name in DNS", where), "DNS", host, "%v", err)
 			return false
 		}
 		r.ok("DNS", host, "%s", faults.Few(addresses, 4, ", "))
@@ -218,9 +218,9 @@ func (r *Report) reach(ctx context.Context, host, port string) bool {
 	began := time.Now()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		fix := "start the control plane, or correct server_uri in the bootstrap"
+		fix := fmt.Sprintf("start %s, or correct %s", server, where)
 		if ctx.Err() != nil || os.IsTimeout(err) {
-			fix = "look for a firewall or a NetworkPolicy between this host and the control plane, and at server_uri in the bootstrap"
+			fix = fmt.Sprintf("look for a firewall or a NetworkPolicy between this host and %s, and at %s", server, where)
 		}
 		r.fail(fix, "TCP", address, "%v", err)
 		return false
@@ -262,12 +262,15 @@ func (r *Report) channel(ctx context.Context, target string, opts []dynxds.Optio
 		r.fail("ask again with a longer --timeout", "channel", target, "it has no state yet")
 		return
 	}
-	for _, server := range s.Client.Servers {
-		r.servers(time.Now(), []livestate.Server{{URI: server.URI, Connected: server.Connected, Error: server.Error}})
+	r.servers(time.Now(), s.Client.Servers)
+	secure, known := "", r.survey(s)
+	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
+		if host, port, ok := hostOf(s.Services[name]); ok {
+			r.reach(ctx, host, port, "the service of filter "+faults.Quote(name), "its target_uri in the Listener")
+		}
 	}
-	secure := ""
-	for _, c := range r.survey(s) {
-		if value := s.Values[c.Name]; value != nil {
+	for _, c := range known {
+		if value := c.Value(); value != nil {
 			if value.Security != nil {
 				secure = c.Name
 			}
@@ -312,19 +315,16 @@ func await(ctx context.Context, target string) (s *explain.Survey) {
 	}
 }
 
-// settled reports whether a channel waits for nothing.
+// settled reports whether a channel waits for nothing, or for a management server that fails.
 func settled(s *explain.Survey) bool {
 	if s.Listener == nil {
 		return false
 	}
-	for _, server := range s.Client.Servers {
-		if server.Error != "" {
-			return true
-		}
+	if slices.ContainsFunc(s.Client.Servers, func(s livestate.Server) bool { return s.Error != "" }) {
+		return true
 	}
 	resources := []*explain.ResourceStatus{s.Listener, s.RouteConfig}
-	for i := range s.Clusters {
-		c := &s.Clusters[i]
+	for _, c := range s.Clusters {
 		if resources = append(resources, c.Resource); c.Assignment != nil {
 			resources = append(resources, c.Assignment.Resource)
 		}
@@ -332,15 +332,7 @@ func settled(s *explain.Survey) bool {
 			return false
 		}
 	}
-	for _, resource := range resources {
-		if resource == nil || resource.Cached {
-			continue
-		}
-		if waits, _ := resource.Missing(); waits != "" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(resources, func(r *explain.ResourceStatus) bool { return r != nil && !r.Cached && r.Missing().Waits != "" })
 }
 
 // byDNS reports whether DNS resolves the channel of a target.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/clustertls"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/explain"
 )
@@ -39,9 +42,9 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 	pool := clustertls.NewPool(true, insecure.NewCredentials(), nil)
 	bundle, release := pool.Acquire(c.Name, value)
 	defer release()
-	var list []*explain.Endpoint
+	var list []*inspect.Endpoint
 	for _, e := range endpointsOf(c.Assignment) {
-		if e.Usable {
+		if e.Usable() {
 			list = append(list, e)
 		}
 	}
@@ -52,7 +55,7 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 		probing.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			found[i] = probe(ctx, bundle.Address(list[i].Address, list[i].Hostname, ""), bundle, value.Security != nil)
+			found[i] = probe(ctx, bundle.Address(list[i].Addresses[0], list[i].Hostname, ""), bundle, value.Security != nil)
 		})
 	}
 	probing.Wait()
@@ -61,10 +64,10 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 		switch {
 		case p.failed:
 			if failed++; failed <= maxLines {
-				r.fail(advice(p.text), "endpoint", list[i].Address, "%s", p.text)
+				r.fail(advice(p.text), "endpoint", list[i].Addresses[0], "%s", p.text)
 			}
 		case len(found) <= maxLines:
-			r.ok("endpoint", list[i].Address, "%s", p.text)
+			r.ok("endpoint", list[i].Addresses[0], "%s", p.text)
 			fallthrough
 		default:
 			good++
@@ -127,19 +130,12 @@ func ask(ctx context.Context, cc *grpc.ClientConn) (health string, err error) {
 	case code == codes.Unimplemented:
 		return ", no health service", nil
 	case code == codes.Unavailable && cc.GetState() != connectivity.Ready, code == codes.DeadlineExceeded:
-		return "", fmt.Errorf("%s", reason(err))
+		text := status.Convert(err).Message()
+		if _, last, found := strings.Cut(text, "last connection error: "); found {
+			text = last
+		}
+		return "", errors.New(tlsadvice.Reason(text))
 	default:
 		return fmt.Sprintf(", health check: %v", code), nil
 	}
-}
-
-// reason is the error of a connection without what gRPC puts before each.
-func reason(err error) string {
-	text := status.Convert(err).Message()
-	for _, before := range []string{"connection error: desc = ", "last connection error: ", "transport: Error while dialing: "} {
-		if _, after, found := strings.Cut(text, before); found {
-			text = after
-		}
-	}
-	return strings.Trim(text, `"`)
 }

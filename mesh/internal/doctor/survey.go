@@ -80,12 +80,12 @@ func (r *Report) survey(s *explain.Survey) (known []*explain.Cluster) {
 	if len(s.Clusters) == 0 {
 		r.warn("dynxds explain shows what the routes do", "clusters", "", "no route leads to a cluster by name")
 	}
-	for i := range s.Clusters {
+	for i, c := range s.Clusters {
 		if i == maxClusters {
 			r.warn("dynxds explain examines those of one RPC", "clusters", "", "%d more were not examined", len(s.Clusters)-i)
 			break
 		}
-		if c := &s.Clusters[i]; r.cluster(c) {
+		if r.cluster(c) {
 			known = append(known, c)
 		}
 	}
@@ -121,7 +121,7 @@ func summary(s *explain.ResourceStatus) string {
 // usable adds a check only if something is wrong with a resource.
 func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
 	const correct = "correct it in the control plane; dynxds validate finds such errors before clients do"
-	waits, fails := s.Missing()
+	missing := s.Missing()
 	switch {
 	case len(s.Faults) > 0:
 		r.fail(correct, s.Type, s.Name, "%s", s.Faults[0])
@@ -133,14 +133,14 @@ func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
 		return true
 	case s.State == "NACKED":
 		r.fail(correct, s.Type, s.Name, "%s: %s", s.State, s.Error)
-	case fails != "" && strings.Contains(s.Error, ofRelay):
+	case missing.Error != "" && strings.Contains(s.Error, ofRelay):
 		r.fail("this server is a relay, whose own control plane fails: correct that or the relay's bootstrap, which dynxds doctor --bootstrap FILE examines", s.Type, s.Name, "%s", s.Error)
-	case fails != "" && s.Type == "Listener":
-		r.fail("correct the name of the target, or add the service to the control plane", s.Type, s.Name, "%s", cmp.Or(s.Error, fails))
-	case fails != "":
-		r.fail(fmt.Sprintf("add it to the control plane, for %s", by), s.Type, s.Name, "%s", cmp.Or(s.Error, fails))
+	case missing.Error != "" && s.Type == "Listener":
+		r.fail("correct the name of the target, or add the service to the control plane", s.Type, s.Name, "%s", cmp.Or(s.Error, missing.Error))
+	case missing.Error != "":
+		r.fail(fmt.Sprintf("add it to the control plane, for %s", by), s.Type, s.Name, "%s", cmp.Or(s.Error, missing.Error))
 	default:
-		r.fail(silent, s.Type, s.Name, "%s", waits)
+		r.fail(silent, s.Type, s.Name, "%s", missing.Waits)
 	}
 	return false
 }
@@ -180,11 +180,11 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 	case a == nil:
 	case len(endpointsOf(a)) == 0:
 		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
-	case a.InUse < 0 && c.Error != "" && !slices.ContainsFunc(endpointsOf(a), func(e *explain.Endpoint) bool { return e.State != "" }):
+	case a.InUse() == nil && c.Error != "" && !slices.ContainsFunc(endpointsOf(a), func(e *inspect.Endpoint) bool { return e.State != "" }):
 		r.fail("see the health of its endpoints in the control plane", step, c.Name, "%s", c.Error)
 	default:
-		if c.Settings != nil {
-			text += "security: " + c.Settings.TLS
+		if security := c.Setting("security"); security != "" {
+			text += "security: " + security
 		}
 		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), faults.Count(len(endpointsOf(a)), "endpoint"))
 		return true
@@ -192,9 +192,9 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 	return false
 }
 
-func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
-	for _, e := range a.Endpoints() {
-		all = append(all, e)
+func endpointsOf(a *explain.ClusterAssignment) (all []*inspect.Endpoint) {
+	for i := range a.Priorities {
+		all = slices.AppendSeq(all, a.Priorities[i].Endpoints())
 	}
 	return all
 }
@@ -203,16 +203,16 @@ func endpointsOf(a *explain.ClusterAssignment) (all []*explain.Endpoint) {
 func (r *Report) reported(c *explain.Cluster) {
 	ready, all := 0, endpointsOf(c.Assignment)
 	for _, e := range all {
-		bad := e.State == string(inspect.TransientFailure) || e.Ejected || e.HealthCheck == "NOT_SERVING"
+		bad := e.State == inspect.TransientFailure || e.Ejection != nil || e.HealthCheck == "NOT_SERVING"
 		switch {
-		case e.State == string(inspect.Ready) && !bad:
+		case e.State == inspect.Ready && !bad:
 			ready++
 		case bad:
-			how := strings.TrimSpace(e.State + " " + e.HealthCheck)
-			if e.Ejected {
+			how := strings.TrimSpace(string(e.State) + " " + e.HealthCheck)
+			if e.Ejection != nil {
 				how += ", ejected by outlier detection"
 			}
-			r.fail(advice(e.LastError), "endpoint", e.Address, "%s", strings.Trim(how+": "+e.LastError, ": "))
+			r.fail(advice(e.Error), "endpoint", e.Addresses[0], "%s", strings.Trim(how+": "+e.Error, ": "))
 		}
 	}
 	switch {

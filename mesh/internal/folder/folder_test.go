@@ -2,7 +2,6 @@ package folder_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,9 +11,6 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
@@ -152,35 +148,6 @@ func TestReadsEveryKind(t *testing.T) {
 	}
 }
 
-// Every field of tls, and its defaults.
-func TestReadsTLS(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		tls  string
-		want *meshroute.TLS
-	}{
-		{"", nil},
-		{"tls: {mode: off, providers: {roots: system}}", &meshroute.TLS{Mode: meshroute.TLSOff, Identity: "default"}},
-		{"tls: {mode: simple}", &meshroute.TLS{Mode: meshroute.TLSSimple, Identity: "default", Roots: "default"}},
-		{"tls: {mode: mutual, providers: {roots: ca}}", &meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "default", Roots: "ca"}},
-		{"tls: {mode: mutual, providers: {identity: me, roots: system}, sni: b.example.com, subjectAltNames: [a, {exact: b, ignoreCase: true}, {prefix: c}, {suffix: d}, {contains: e}, {regex: f.*}]}",
-			&meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "me", SNI: "b.example.com", SANs: []*matcherpb.StringMatcher{
-				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "a"}},
-				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "b"}, IgnoreCase: true},
-				{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "c"}},
-				{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "d"}},
-				{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "e"}},
-				{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "f.*"}}},
-			}}},
-	} {
-		t.Run(test.tls, func(t *testing.T) {
-			t.Parallel()
-			d := newDir(t, "a.yaml", frontend+test.tls)
-			xdstest.Equal(t, "tls", test.want, d.content().Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{}))
-		})
-	}
-}
-
 func TestIgnoresOtherFiles(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -244,77 +211,19 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	}
 }
 
-// The error has each mistake with file and line, and is the same value until something changes.
+// The error has the mistakes of all files, and is the same value until something changes.
 func TestReportsEveryFault(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ name, text, want string }{
-		{"no kind", "name: a", "a.yaml:1: the document has no kind; add kind, which can be Service, MeshHTTPRoute, GRPCRoute, HTTPRoute, Resource"},
-		{"a list of documents", "- kind: Service\n  name: a", "a.yaml:1: expected an object, found a list"},
-		{"text", "kind Service", `a.yaml:1: expected an object, found the string "kind Service"`},
-		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
-		{"a Service of Kubernetes", "apiVersion: v1\nkind: Service\nmetadata: {name: greeter, namespace: shop}\nspec: {ports: [{port: 80}]}",
-			`a.yaml:1: this is a Service of Kubernetes, which does not say where its endpoints are; replace it by "kind: Service" with "name: greeter.shop" and "endpoints: [{address: HOST:PORT}]", or run dynxds-kubernetes`},
-		{"a kind of another system", "kind: EndpointSlice", `a.yaml:1: kind: unknown value "EndpointSlice"; it can be Service, MeshHTTPRoute, GRPCRoute, HTTPRoute, Resource`},
-		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
-		{"no name", "kind: Service", `the field "name" is missing`},
-		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is not an address; write it as host:port`},
-		{"a port out of range", frontend + "endpoints: [{address: 'a:65536'}]", `"65536" is not a port`},
-		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
-		{"an address twice, spelled differently", frontend + "endpoints: [{address: '10.0.0.1:80'}, {address: '[0::1]:80'}, {address: '10.0.0.1:080'}, {address: '[::1]:80'}]", "endpoints[2].address: the address is that of endpoints[0]"},
-		{"an IPv6 address twice", frontend + "endpoints: [{address: '[0::1]:80'}, {address: '[::1]:80'}]", "endpoints[1].address: the address is that of endpoints[0]"},
-		{"a host with a blank", frontend + "endpoints: [{address: 'a b:1'}]", `endpoints[0].address: "a b" is neither an IP address nor a host name`},
-		{"a hostname with a blank", frontend + "endpoints: [{address: 'a:1', hostname: 'a b'}]", `endpoints[0].hostname: "a b" has a blank or control character in it`},
-		{"an unknown health", frontend + "endpoints: [{address: 'a:1', health: healthy}]", `endpoints[0].health: unknown value "healthy"; did you mean "Healthy"?`},
-		{"a weight of 0", frontend + "endpoints: [{address: 'a:1', weight: 0}]", "endpoints[0].weight: expected an integer from 1 to"},
-		{"a filter that is none", frontend + "filters: [{nme: a}]", `a.yaml:3: filters[0]: unknown field "nme"`},
-		{"a filter of an unknown type", frontend + "filters: [{name: a, typed_config: {'@type': type.googleapis.com/no.Type}}]", `a.yaml:3: filters[0].typed_config.@type: unknown type "type.googleapis.com/no.Type"; check its spelling`},
-		{"a field deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration\n  name: ä\n  virtual_hosts:\n  - name: a\n    domain: b\n", `a.yaml:7: resource.virtual_hosts[0]: unknown field "domain"`},
-		{"a value deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a\n  connect_timeout: soon\n", `a.yaml:5: resource.connect_timeout: invalid google.protobuf.Duration value "soon"`},
-		{"tls without a mode", frontend + "tls: {}", `a.yaml:3: tls: the field "mode" is missing`},
-		{"an unknown mode of tls", frontend + "tls: {mode: Mutual}", `a.yaml:3: tls.mode: unknown value "Mutual"; did you mean "mutual"?`},
-		{"an unknown field of tls", frontend + "tls: {mode: off, sans: []}", `a.yaml:3: tls: unknown field "sans"`},
-		{"an unknown provider's role", frontend + "tls: {mode: simple, providers: {root: a}}", `a.yaml:3: tls.providers: unknown field "root"; did you mean "roots"?`},
-		{"a provider without a name", frontend + "tls: {mode: simple, providers: {roots: ''}}", `tls.providers.roots: expected the name of an entry of certificate_providers in the clients' bootstraps, found an empty string`},
-		{"an identity of the system", frontend + "tls: {mode: mutual, providers: {identity: system}}", `tls.providers.identity: "system" has roots, and no certificate; name an entry`},
-		{"roots of the system for everybody", frontend + "tls:\n  mode: simple\n  providers:\n    roots: system\n", `a.yaml:6: tls.providers.roots: with the roots of the system any site with a public certificate would be accepted; list the names`},
-		{"a SAN of two conditions", frontend + "tls: {mode: simple, subjectAltNames: [a, {prefix: a, suffix: b}]}", `tls.subjectAltNames[1]: expected one condition, found 2; use one of exact`},
-		{"a SAN of no condition", frontend + "tls: {mode: simple, subjectAltNames: [{ignoreCase: true}]}", `tls.subjectAltNames[0]: expected one condition, found 0`},
-		{"an empty SAN", frontend + "tls: {mode: simple, subjectAltNames: [{prefix: ''}]}", `tls.subjectAltNames[0].prefix: expected a subject alternative name, or a part of one, found an empty string`},
-		{"a SAN that is a number", frontend + "tls: {mode: simple, subjectAltNames: [5]}", `tls.subjectAltNames[0]: expected an object, found the number "5"`},
-		{"a SAN of a faulty expression", frontend + "tls: {mode: simple, subjectAltNames: [{regex: 'a('}]}", `tls.subjectAltNames[0].regex: error parsing regexp: missing closing )`},
-		{"a SAN of an expression of any case", frontend + "tls: {mode: simple, subjectAltNames: [{regex: a, ignoreCase: true}]}", `tls.subjectAltNames[0].regex: ignoreCase has no effect on a regular expression; write (?i)`},
-		{"a resource without a body", "kind: Resource", `the field "resource" is missing`},
-		{"a resource without a type", "kind: Resource\nresource: {name: a}", `a.yaml:2: resource: missing "@type" field`},
-		{"a resource that is no object", "kind: Resource\nresource: 5", `resource: expected an object, found the number "5"`},
-		{"a resource without a name", "kind: Resource\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster}", `add the field "name"`},
-		{"a resource as Envoy has it", "'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: a\ntype: EDS", `a.yaml:1: the document is an xDS resource without kind; write {kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, …}}`},
-		{"a resource without kind and type", "name: a\ntype: EDS\nlb_policy: ROUND_ROBIN", `write {kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, …}}`},
-		{"routes of JSON", `{"name": "a", "virtualHosts": []}`, `write {kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration, …}}`},
-		{"a discovery response of Envoy", "resources:\n- '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a", `a.yaml:1: the document is a list of xDS resources without kind; write {kind: Resource, resource: {"@type": its type, …}}, a document for each`},
-		{"a faulty policy", strings.Replace(policy, "Prefix", "Prefx", 1), `did you mean "Prefix"?`},
-		{"a service twice", frontend + "---\n" + frontend, "duplicate service frontend; the first is at"},
-		{"a resource twice", resource + "---\n" + resource, `duplicate resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
-		{"a resource twice, in two spellings", namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?b=2&a=1") + "---\n" + namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2"),
-			"duplicate resource xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2 of type"},
-		{"no line between documents", frontend + frontend, "a.yaml:3: kind: expected the key once, found it again; if another document begins here, write --- on a line before it"},
-		{"no YAML", "kind: [", "this is not YAML"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDir(t, "a.yaml", test.text, "b.yaml", "kind: Nonsense")
-			r := folder.New(d.path)
-			_, err := r.Read()
-			var faults *document.Faults
-			if !errors.As(err, &faults) {
-				t.Fatalf("got error %v, want faults", err)
-			}
-			if !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "b.yaml:1") {
-				t.Errorf("the error is\n%v\nwant in it %q, and the fault in b.yaml", err, test.want)
-			}
-			if _, again := r.Read(); again != err {
-				t.Error("nothing changed, and the error is another one")
-			}
-		})
+	d := newDir(t, "a.yaml", "name: a", "b.yaml", "kind: Nonsense")
+	r := folder.New(d.path)
+	_, err := r.Read()
+	var faults *document.Faults
+	if !errors.As(err, &faults) {
+		t.Fatalf("got error %v, want faults", err)
+	}
+	cmdtest.ErrorHas(t, "Read", err, "a.yaml:1: the document has no kind", "b.yaml:1")
+	if _, again := r.Read(); again != err {
+		t.Error("nothing changed, and the error is another one")
 	}
 }
 
@@ -383,8 +292,4 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	d := newDir(t, "a.yaml", "kind: Nonsense", "b.yaml", "# "+strings.Repeat("a", document.MaxSize))
 	d.rejected("Read", "a.yaml:1", "b.yaml: the file has")
-}
-
-func namedResource(name string) string {
-	return fmt.Sprintf("kind: Resource\nname: '%s'\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster}\n", name)
 }

@@ -86,7 +86,6 @@ type To struct {
 	// Index is that of the entry in the document.
 	Index int
 
-	digest   string
 	services []string
 	subsets  []Subset
 }

@@ -1,8 +1,6 @@
 package meshpolicy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -24,15 +22,6 @@ func (p *Policy) TargetKey() string { return p.targetKey }
 // MatchesKey is equal for rules with equal Matches.
 func (r *Rule) MatchesKey() string { return r.matchesKey }
 
-// SameLines reports whether the parts of two rules with equal contents are at the same lines.
-func (r *Rule) SameLines(o *Rule) bool {
-	return r.Line == o.Line && r.Lines == o.Lines &&
-		slices.EqualFunc(r.Matches, o.Matches, func(a, b Match) bool { return a.Line == b.Line })
-}
-
-// Digest is equal for destinations with equal rules.
-func (t *To) Digest() string { return t.digest }
-
 // Services are the names of services in the rules, in order, each once.
 func (t *To) Services() []string { return t.services }
 
@@ -40,20 +29,16 @@ func (t *To) Services() []string { return t.services }
 func (t *To) Subsets() []Subset { return t.subsets }
 
 func (t *To) seal() {
-	h := sha256.New()
 	refer := func(ref *BackendRef) {
 		t.services = append(t.services, ref.Name)
 		if len(ref.Tags) > 0 {
 			t.subsets = append(t.subsets, ref.Subset())
 		}
 	}
-	h.Write([]byte(Key(t.TargetRef)))
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
-		// An empty list differs from a nil one.
-		h.Write([]byte("\n" + r.matchesKey + Key([]any{r.Filters, r.BackendRefs, r.NoBackends, r.Timeouts, r.Retry, r.Session})))
 		for j := range r.BackendRefs {
 			refer(&r.BackendRefs[j])
 		}
@@ -63,7 +48,6 @@ func (t *To) seal() {
 			}
 		}
 	}
-	t.digest = hex.EncodeToString(h.Sum(nil))
 	slices.Sort(t.services)
 	t.services = slices.Compact(t.services)
 	slices.SortFunc(t.subsets, func(a, b Subset) int { return strings.Compare(a.ID, b.ID) })

@@ -45,6 +45,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, of: metrics.New(), store: controlplane.NewStore()}
 	plane := controlplane.NewServer(r.store, controlplane.Options{OnACK: r.of.ACKed, OnNACK: r.of.NACKed, NotFoundErrors: true})
+	r.of.AddClients(plane.Overview)
 	r.conn = cmdtest.Dial(t, cmdtest.Serve(t, func(s *grpc.Server) { plane.Register(s) }, grpc.StatsHandler(r.of.StatsHandler())))
 	t.Cleanup(plane.Close)
 	return r
@@ -127,8 +128,10 @@ func TestStreams(t *testing.T) {
 	r.want(
 		`dynxds_controlplane_clients 1`,
 		`dynxds_controlplane_streams{kind="sotw"} 0`,
-		`dynxds_controlplane_refusing_streams{type="Cluster"} 0`,
 	)
+	if page := scrape(r.of); strings.Contains(page, `dynxds_controlplane_refusing_streams{type="Cluster"}`) {
+		t.Errorf("without a client of Clusters, some refuse them:\n%s", page)
+	}
 }
 
 // everyMetric returns metrics that all have a value: those with labels exist once they have one.
@@ -141,13 +144,15 @@ func everyMetric(t *testing.T) *metrics.Plane {
 	of.AddSource(func() planestate.State { return planestate.State{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })
+	of.AddClients(func() []controlplane.ClientStatus {
+		return []controlplane.ClientStatus{{Types: make([]controlplane.TypeStatus, 1)}}
+	})
 	of.ACKed(xdsmsg.ClusterType, time.Time{})
 	of.NACKed(controlplane.Rejection{TypeURL: xdsmsg.ClusterType})
 	of.Limited("streams")
 	h := of.StatsHandler()
 	ctx := h.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"})
 	h.HandleRPC(ctx, &stats.Begin{})
-	h.HandleRPC(ctx, &stats.InPayload{Payload: &discoverypb.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &statuspb.Status{}}})
 	h.HandleRPC(ctx, &stats.OutPayload{Payload: &discoverypb.DiscoveryResponse{ResourceErrors: []*discoverypb.ResourceError{{}}}})
 	return of
 }

@@ -27,14 +27,13 @@ var buckets = []float64{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60}
 type Plane struct {
 	registry *prometheus.Registry
 
-	streams, refusing          *prometheus.GaugeVec
+	streams                    *prometheus.GaugeVec
 	pushes, bytes, acks, nacks *prometheus.CounterVec
 	resourceErrors, refused    *prometheus.CounterVec
 	build, changeToACK         prometheus.Histogram
 	documents                  prometheus.Gauge
 	source                     source
 	lastChange                 lastChange
-	nodes                      nodes
 }
 
 // lastChange is how long clients took for the last change that one of them has ACKed.
@@ -48,9 +47,10 @@ type lastChange struct {
 func New() *Plane {
 	byType := []string{"type"}
 	p := &Plane{
-		registry:       prometheus.NewRegistry(),
-		streams:        gauges("streams", "Streams of clients: sotw and delta (ADS), dpds, and loads (LRS).", []string{"kind"}),
-		refusing:       gauges("refusing_streams", "Streams whose last answer to a response of the type was a NACK.", byType),
+		registry: prometheus.NewRegistry(),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "streams", Help: "Streams of clients: sotw and delta (ADS), dpds, and loads (LRS).",
+		}, []string{"kind"}),
 		pushes:         counters("pushes_total", "Responses sent to clients.", byType),
 		bytes:          counters("push_bytes_total", "Size of the responses sent to clients, before compression.", byType),
 		acks:           counters("acks_total", "Responses that clients have accepted.", byType),
@@ -68,12 +68,10 @@ func New() *Plane {
 			Buckets: buckets,
 		}),
 		documents: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "documents", Help: "Documents that are served."}),
-		nodes:     nodes{streams: make(map[uint64]int)},
 	}
 	p.registry.MustRegister(
-		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
+		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
 		certificates{},
-		gaugeFunc("clients", "Distinct node ids among the streams of clients.", func() float64 { return float64(p.nodes.count()) }),
 		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -98,10 +96,6 @@ func (p *Plane) AddSource(state func() planestate.State) {
 
 func counters(name, help string, labels []string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-}
-
-func gauges(name, help string, labels []string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 func gaugeFunc(name, help string, f func() float64) prometheus.GaugeFunc {

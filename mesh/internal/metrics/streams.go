@@ -2,16 +2,14 @@ package metrics
 
 import (
 	"context"
-	"hash/maphash"
 	"strings"
-	"sync"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -49,42 +47,46 @@ func kindOf(method string) string {
 	return ""
 }
 
-// What clients send is kept as hashes, as it may be long.
-var seed = maphash.MakeSeed()
-
-// nodes counts the streams of each node, by the hash of its id.
-type nodes struct {
-	mu      sync.Mutex
-	streams map[uint64]int
+// clients collects what is known of the streams of clients.
+type clients struct {
+	overview           func() []controlplane.ClientStatus
+	distinct, refusing *prometheus.Desc
 }
 
-func (n *nodes) add(id uint64, streams int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.streams[id] += streams; n.streams[id] == 0 {
-		delete(n.streams, id)
+// AddClients adds the metrics of the clients that controlplane.Server.Overview has.
+func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
+	p.registry.MustRegister(&clients{
+		overview: overview,
+		distinct: prometheus.NewDesc(namespace+"_clients", "Distinct node ids among the streams of clients.", nil, nil),
+		refusing: prometheus.NewDesc(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", []string{"type"}, nil),
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (c *clients) Describe(to chan<- *prometheus.Desc) {
+	to <- c.distinct
+	to <- c.refusing
+}
+
+// Collect implements prometheus.Collector.
+func (c *clients) Collect(to chan<- prometheus.Metric) {
+	nodes, refusing := make(map[string]bool), make(map[string]float64)
+	for _, client := range c.overview() {
+		if len(client.Types) > 0 { // otherwise it has sent nothing yet
+			nodes[client.Node.GetId()] = true
+		}
+		for i := range client.Types {
+			if of := label(client.Types[i].TypeURL); client.Types[i].Refusing {
+				refusing[of]++
+			} else {
+				refusing[of] += 0 // it exists
+			}
+		}
 	}
-}
-
-func (n *nodes) count() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.streams)
-}
-
-// stream is what is known of one stream of a client.
-type stream struct {
-	kind string
-
-	mu sync.Mutex
-	// ended is set at the end; the handler's reader may still receive a last request.
-	ended bool
-	// known says that node is set, the hash of the id.
-	known bool
-	node  uint64
-	// refused has the hash of the nonce of the response that the client refused last, by the
-	// label of its type, while it has accepted none since.
-	refused map[string]uint64
+	to <- prometheus.MustNewConstMetric(c.distinct, prometheus.GaugeValue, float64(len(nodes)))
+	for of, n := range refusing {
+		to <- prometheus.MustNewConstMetric(c.refusing, prometheus.GaugeValue, n, of)
+	}
 }
 
 // StatsHandler watches the streams of a gRPC server (grpc.StatsHandler).
@@ -100,71 +102,28 @@ func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Con
 	if kind == "" {
 		return ctx
 	}
-	return context.WithValue(ctx, streamKey{}, &stream{kind: kind})
+	return context.WithValue(ctx, streamKey{}, kind)
 }
 
 // HandleRPC implements stats.Handler.
 func (h handler) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	s, ok := ctx.Value(streamKey{}).(*stream)
+	kind, ok := ctx.Value(streamKey{}).(string)
 	if !ok {
 		return
 	}
 	switch event := event.(type) {
 	case *stats.Begin:
-		h.streams.WithLabelValues(s.kind).Inc()
-	case *stats.InPayload:
-		h.received(s, event.Payload)
+		h.streams.WithLabelValues(kind).Inc()
 	case *stats.OutPayload:
 		h.sent(event)
 	case *stats.End:
-		h.streams.WithLabelValues(s.kind).Dec()
-		h.ended(s)
+		h.streams.WithLabelValues(kind).Dec()
 	}
 }
 
 // TagConn and HandleConn implement stats.Handler.
 func (handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (handler) HandleConn(context.Context, stats.ConnStats)                       {}
-
-// request is a discovery request of either protocol.
-type request interface {
-	GetNode() *corepb.Node
-	GetTypeUrl() string
-	GetResponseNonce() string
-	GetErrorDetail() *statuspb.Status
-}
-
-func (h handler) received(s *stream, payload any) {
-	r, ok := payload.(request)
-	if !ok {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return
-	}
-	if !s.known {
-		s.known, s.node = true, maphash.String(seed, r.GetNode().GetId())
-		h.nodes.add(s.node, 1)
-	}
-	of, nonce := label(r.GetTypeUrl()), maphash.String(seed, r.GetResponseNonce())
-	last, refuses := s.refused[of]
-	switch {
-	case r.GetResponseNonce() == "" || refuses && nonce == last: // no answer, or another subscription after the NACK
-	case r.GetErrorDetail() != nil:
-		if s.refused == nil {
-			s.refused = make(map[string]uint64)
-		}
-		s.refused[of] = nonce
-		if !refuses {
-			h.refusing.WithLabelValues(of).Inc()
-		}
-	case refuses:
-		delete(s.refused, of)
-		h.refusing.WithLabelValues(of).Dec()
-	}
-}
 
 func (h handler) sent(event *stats.OutPayload) {
 	r, ok := event.Payload.(interface {
@@ -179,18 +138,5 @@ func (h handler) sent(event *stats.OutPayload) {
 	h.bytes.WithLabelValues(of).Add(float64(event.Length))
 	if n := len(r.GetResourceErrors()); n > 0 {
 		h.resourceErrors.WithLabelValues(of).Add(float64(n))
-	}
-}
-
-// ended forgets a stream.
-func (h handler) ended(s *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	if s.known {
-		h.nodes.add(s.node, -1)
-	}
-	for of := range s.refused {
-		h.refusing.WithLabelValues(of).Dec()
 	}
 }

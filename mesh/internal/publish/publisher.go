@@ -38,16 +38,18 @@ type Options struct {
 	Authority string
 	// NoSources leaves out of the resources where their parts were written.
 	NoSources bool
-	// Check is asked about the resources that an update would store. It may refuse all by an error, or some by reports on
-	// them. It may be nil.
-	Check func(*folder.Content, []Put) (refused map[*controlplane.Resource]meshroute.Report, err error)
+	// Check returns reports on resources that an update would store, without their places. What is an error clients reject: the update
+	// fails, or if the content is Separate, they do not get it. It may be nil.
+	Check func([]Put) map[*controlplane.Resource]meshroute.Report
+	// Permissive publishes also what clients reject.
+	Permissive bool
 }
 
 // Put is a resource that an update stores.
 type Put struct {
 	*controlplane.Resource
-	// Service is the service that it belongs to; empty for a resource of the folder, and for the Listener of a server.
-	Service string
+	// Written says that it is one of the folder.
+	Written bool
 }
 
 // Streams are those of the store's server. Each function may be nil.
@@ -63,15 +65,13 @@ type Streams struct {
 type state struct {
 	// meshes are that of plain names and, if there is an authority, that of its names.
 	meshes []*meshroute.Mesh
-	// made are the resources of the meshes, also those that are not in the store as written ones, of the folder, override
-	// them.
+	// made are the resources of the meshes, and written those of the folder, which may override them.
 	made       map[key]*meshroute.Resource
-	written    map[key]*meshroute.Resource
+	written    map[key]written
 	overridden map[named]*folder.Resource
-	// withheld are those of the meshes that are not in the store, as clients would reject them, and why. In the store is
-	// what they had before, or an error.
-	withheld map[key]meshroute.Report
-	tags     tags
+	// notes are on what clients reject, or do not get for that reason: in the store is what they had before, or an error.
+	notes map[key]meshroute.Report
+	tags  tags
 }
 
 // Summary is the result of an update.
@@ -85,13 +85,14 @@ type Summary struct {
 	// Late is the number of clients that did not take new constraints in time, and may have got
 	// variants for other clients.
 	Late int
-	// Reports are for the authors of services and policies.
-	Reports []meshroute.Report
+	// Reports are for the authors of services and policies. Rejected are on what clients get of a permissive publisher, and reject.
+	Reports, Rejected []meshroute.Report
 }
 
 // New returns a publisher for an empty store.
 func New(store *controlplane.Store, opts Options, streams Streams) *Publisher {
 	p := &Publisher{store: store, opts: opts, streams: streams, patience: patience}
+	p.state = state{made: map[key]*meshroute.Resource{}, notes: map[key]meshroute.Report{}}
 	p.tags.Store(&tags{})
 	return p
 }
@@ -107,8 +108,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	if err != nil {
 		return Summary{}, err
 	}
-	u := p.difference(meshes)
-	if err := u.addWritten(content); err != nil {
+	u, err := p.state.difference(content, meshes)
+	if err != nil {
 		return Summary{}, err
 	}
 	next := tagsOf(meshes, u.written)
@@ -118,12 +119,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	if err := u.pack(content); err != nil {
 		return Summary{}, err
 	}
-	if p.opts.Check != nil {
-		refused, err := p.opts.Check(content, u.puts())
-		if err != nil {
-			return Summary{}, err
-		}
-		u.withholdAll(refused)
+	if err := u.check(content, &p.opts); err != nil {
+		return Summary{}, err
 	}
 
 	// New constraints are sent before the variants that need them, and old ones removed after: a
@@ -141,11 +138,12 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	}
 	p.setTags(next)
 	what := u.what()
-	u.keep(&p.state)
+	u.keep()
 	p.state.meshes, p.state.tags = meshes, next
+	reports, rejected := p.state.reports()
 	return Summary{
 		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: what,
-		Late: late, Reports: slices.Concat(content.Reports, meshes[0].Reports(), p.state.reports()),
+		Late: late, Reports: slices.Concat(content.Reports, meshes[0].Reports(), reports), Rejected: rejected,
 	}, nil
 }
 
@@ -164,36 +162,19 @@ func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir, Separate: content.Separate,
 		}
 		var err error
-		if meshes[i], err = meshroute.Build(in, p.before(i)); err != nil {
+		if meshes[i], err = meshroute.Build(in, p.state.mesh(i)); err != nil {
 			return nil, err
 		}
 	}
 	return meshes, nil
 }
 
-// before returns the i-th mesh in the store, or nil.
-func (p *Publisher) before(i int) *meshroute.Mesh {
-	if 0 <= i && i < len(p.state.meshes) {
-		return p.state.meshes[i]
+// mesh returns the i-th mesh in the store, or nil.
+func (s *state) mesh(i int) *meshroute.Mesh {
+	if 0 <= i && i < len(s.meshes) {
+		return s.meshes[i]
 	}
 	return nil
-}
-
-// difference returns the difference of the meshes to the store.
-func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
-	u := &update{from: &p.state, set: map[key]*meshroute.Resource{}, removed: map[key]*meshroute.Resource{}}
-	for i, mesh := range meshes {
-		changed, removed := mesh.Changes(p.before(i))
-		for _, r := range changed {
-			if k := keyOf(r); !isUnchanged(p.state.made[k], r) {
-				u.set[k] = r
-			}
-		}
-		for _, r := range removed {
-			u.removed[keyOf(r)] = r
-		}
-	}
-	return u
 }
 
 // NodeConstraints is for controlplane.Options.NodeConstraints.
@@ -215,7 +196,7 @@ func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
 
 // Mesh returns the last published mesh, with the names of the authority if there is one; nil if there
 // is none. It is for the goroutine that publishes.
-func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
+func (p *Publisher) Mesh() *meshroute.Mesh { return p.state.mesh(len(p.state.meshes) - 1) }
 
 // Errors returns the errors that are in the place of resources of a type. It is for the goroutine that
 // publishes.

@@ -26,14 +26,14 @@ func TestWithheld(t *testing.T) {
 		xdstest.NoError(t, r.Any().UnmarshalTo(&a))
 		return a.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetAddress() == "10.0.0.9"
 	}
-	publisher := publish.New(store, publish.Options{Check: func(_ *folder.Content, puts []publish.Put) (map[*controlplane.Resource]meshroute.Report, error) {
+	publisher := publish.New(store, publish.Options{Check: func(puts []publish.Put) map[*controlplane.Resource]meshroute.Report {
 		refused := map[*controlplane.Resource]meshroute.Report{}
 		for _, p := range puts {
 			if refuse(p.Resource) {
-				refused[p.Resource] = meshroute.Report{Severity: meshroute.Error, Source: meshroute.Source{File: p.Service}, Message: "refused"}
+				refused[p.Resource] = meshroute.Report{Severity: meshroute.Error, Message: "refused"}
 			}
 		}
-		return refused, nil
+		return refused
 	}}, publish.Streams{})
 	service := func(name, address string) *meshroute.Service {
 		return &meshroute.Service{Name: name, Source: meshroute.Source{File: name}, Endpoints: []meshroute.Endpoint{{Address: address}}}

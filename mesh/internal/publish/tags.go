@@ -25,13 +25,13 @@ type tags struct {
 }
 
 // tagsOf returns the tags of one state.
-func tagsOf(meshes []*meshroute.Mesh, written map[key]*meshroute.Resource) tags {
+func tagsOf(meshes []*meshroute.Mesh, resources map[key]written) tags {
 	t := tags{written: map[string][]string{}}
 	for _, mesh := range meshes {
 		t.mesh = append(t.mesh, mesh.Keys()...)
 	}
 	t.mesh = sorted(t.mesh)
-	for k, r := range written {
+	for k, r := range resources {
 		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {

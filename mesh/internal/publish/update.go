@@ -2,6 +2,7 @@ package publish
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -35,32 +36,99 @@ func keyOf(r *meshroute.Resource) key {
 	return key{named{r.TypeURL, r.Name}, r.Parameters.Key()}
 }
 
-// update is the difference between two states.
+// update is what one content changes.
 type update struct {
 	from *state
-	// set and removed are the changed resources of the meshes, those that the folder overrides too.
-	set, removed map[key]*meshroute.Resource
+	// set are the resources of the meshes that differ; nil is in place of one that is removed.
+	set map[key]*meshroute.Resource
 	// written are all resources of the folder, and overridden the names that some of them override.
-	written    map[key]*meshroute.Resource
+	written    map[key]written
 	overridden map[named]*folder.Resource
-	// put and deleted are what changes in the store.
+	// put and deleted are what changes in the store, and packed are the resources of put, without those that are errors.
 	put, deleted map[key]*meshroute.Resource
-	// packed are the resources of put, without those that are errors.
-	packed map[key]*controlplane.Resource
-	// withheld are those of set that are not stored.
-	withheld map[key]meshroute.Report
+	packed       map[key]*controlplane.Resource
+	// notes are on resources of put that clients would reject, or read otherwise.
+	notes map[key]meshroute.Report
 }
 
-// addWritten adds the folder's resources. The error has those that conflict with the resources of
-// services and policies.
-func (u *update) addWritten(content *folder.Content) error {
-	var faults document.Faults
-	u.written = make(map[key]*meshroute.Resource, len(content.Resources))
-	u.put, u.packed, u.deleted = map[key]*meshroute.Resource{}, map[key]*controlplane.Resource{}, maps.Clone(u.from.written)
-	if u.deleted == nil {
-		u.deleted = map[key]*meshroute.Resource{}
+// written is a resource of the folder.
+type written struct {
+	*meshroute.Resource
+	from *folder.Resource
+}
+
+// made returns what the meshes have under a key.
+func (u *update) made(k key) *meshroute.Resource {
+	if r, ok := u.set[k]; ok {
+		return r
 	}
-	u.overridden, u.withheld = make(map[named]*folder.Resource), make(map[key]meshroute.Report)
+	return u.from.made[k]
+}
+
+// wanted returns what the store is to have under a key, nil for nothing, of what the folder and the meshes have.
+func wanted(k key, resources map[key]written, overridden map[named]*folder.Resource, made *meshroute.Resource) *meshroute.Resource {
+	switch w, ok := resources[k]; {
+	case ok:
+		return w.Resource
+	case overridden[k.named] != nil:
+		return nil
+	}
+	return made
+}
+
+// had returns what the store was to have.
+func (s *state) had(k key) *meshroute.Resource { return wanted(k, s.written, s.overridden, s.made[k]) }
+
+// difference returns the update from the state to a content, whose meshes these are. The error has resources of the folder that
+// conflict with those of services and policies.
+func (s *state) difference(content *folder.Content, meshes []*meshroute.Mesh) (*update, error) {
+	u := &update{
+		from: s, set: map[key]*meshroute.Resource{}, written: make(map[key]written, len(content.Resources)),
+		overridden: map[named]*folder.Resource{}, put: map[key]*meshroute.Resource{}, deleted: map[key]*meshroute.Resource{},
+		packed: map[key]*controlplane.Resource{}, notes: map[key]meshroute.Report{},
+	}
+	for i, mesh := range meshes {
+		changed, removed := mesh.Changes(s.mesh(i))
+		for _, r := range removed {
+			u.set[keyOf(r)] = nil
+		}
+		for _, r := range changed {
+			u.set[keyOf(r)] = r
+		}
+	}
+	if err := u.read(content); err != nil {
+		return nil, err
+	}
+	compare := func(k key) {
+		switch old, now := s.had(k), wanted(k, u.written, u.overridden, u.made(k)); {
+		case now == nil && old != nil:
+			u.deleted[k] = old
+		case now != nil && (old == nil || !old.Equal(now)):
+			u.put[k] = now
+		}
+	}
+	for k := range u.set {
+		compare(k)
+	}
+	for k := range s.written {
+		compare(k)
+	}
+	for k := range u.written {
+		compare(k)
+	}
+	if len(u.overridden)+len(s.overridden) > 0 {
+		for k := range s.made {
+			if (u.overridden[k.named] == nil) != (s.overridden[k.named] == nil) {
+				compare(k)
+			}
+		}
+	}
+	return u, nil
+}
+
+// read reads the folder's resources.
+func (u *update) read(content *folder.Content) error {
+	var faults document.Faults
 	for _, r := range content.Resources {
 		if r.Override {
 			u.overridden[nameOf(r)] = r
@@ -72,22 +140,14 @@ func (u *update) addWritten(content *folder.Content) error {
 		k := keyOf(w)
 		if err != nil {
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
-		} else if made := u.makes(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
+		} else if made := u.clash(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
 			text, other := place(content, made)
 			conflict := fault(r, "a service has this resource already, "+text, "write override: true to replace it, rename it, or give it dynamic parameters")
 			conflict.Other = other
 			faults.Add(conflict)
 		}
-		u.written[k] = w
-		if !isUnchanged(u.from.written[k], w) {
-			u.put[k] = w
-			if u.packed[k], err = packed(w, r.Any); err != nil {
-				faults.Add(fault(r, err.Error(), "give it another name"))
-			}
-		}
-		delete(u.deleted, k)
+		u.written[k] = written{w, r}
 	}
-	u.addMade()
 	return faults.Err()
 }
 
@@ -121,91 +181,49 @@ func place(content *folder.Content, r *meshroute.Resource) (text, file string) {
 	return r.Service, ""
 }
 
-// makes returns what the meshes have under a key after the update, or nil. If they have variants of it,
+// clash returns what the meshes have under the key of a resource of the folder, or nil. If they have variants of it,
 // the one for all clients counts as the one without parameters.
-func (u *update) makes(k key) *meshroute.Resource {
-	r := u.now(k)
+func (u *update) clash(k key) *meshroute.Resource {
+	r := u.made(k)
 	if r == nil && k.parameters == "" {
 		// The parameters are valid.
 		least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
 		k.parameters = least.Key()
-		r = u.now(k)
+		r = u.made(k)
 	}
 	return r
 }
 
-func (u *update) now(k key) *meshroute.Resource {
-	if r := u.set[k]; r != nil || u.removed[k] != nil {
-		return r
-	}
-	return u.from.made[k]
-}
-
-// addMade adds what changes in the store of the meshes: what differs and is not overridden, and the variants
-// of names whose override is added or removed.
-func (u *update) addMade() {
-	for k, r := range u.set {
-		if u.overridden[k.named] == nil {
-			u.put[k] = r
-		}
-	}
-	for k, r := range u.removed {
-		if u.from.overridden[k.named] == nil {
-			u.deleted[k] = r
-		}
-	}
-	if len(u.overridden) == 0 && len(u.from.overridden) == 0 {
-		return
-	}
-	for k, r := range u.from.made {
-		is, was := u.overridden[k.named] != nil, u.from.overridden[k.named] != nil
-		switch {
-		case is && !was:
-			u.deleted[k] = r
-		case was && !is && u.set[k] == nil && u.removed[k] == nil:
-			u.put[k] = r
-		}
-	}
-}
-
-// isUnchanged reports whether a rebuilt resource is equal to the old one.
-func isUnchanged(old, new *meshroute.Resource) bool {
-	switch {
-	case old == nil:
-		return false
-	case old.Err != nil || new.Err != nil:
-		return old.Err != nil && new.Err != nil && proto.Equal(old.Err.Proto(), new.Err.Proto())
-	}
-	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
-}
-
-// pack serializes what the meshes have in put. Variants with equal contents share their bytes. What cannot be serialized is
+// pack serializes what is put. Variants with equal contents share their bytes. What cannot be serialized is
 // withheld if the content is Separate.
 func (u *update) pack(content *folder.Content) error {
+	var faults document.Faults
 	shared := make(map[proto.Message]*anypb.Any)
 	for k, r := range u.put {
-		if r.Err != nil || u.packed[k] != nil {
+		if r.Err != nil {
 			continue
 		}
-		made, err := packShared(r, shared)
-		if err == nil {
+		made, err := packed(r, shared)
+		w, isWritten := u.written[k]
+		switch {
+		case err == nil:
 			u.packed[k] = made
-			continue
-		}
-		if !content.Separate {
+		case isWritten:
+			faults.Add(fault(w.from, err.Error(), "give it another name"))
+		case content.Separate:
+			u.withhold(k, meshroute.Report{Severity: meshroute.Error, Source: u.source(content, k), Message: err.Error()})
+		default:
 			return err
 		}
-		report := meshroute.Report{Severity: meshroute.Error, Message: err.Error()}
-		if i := slices.IndexFunc(content.Services, func(s *meshroute.Service) bool { return s.Name == r.Service }); i >= 0 {
-			report.Source = content.Services[i].Source
-		}
-		u.withhold(k, report)
 	}
-	return nil
+	return faults.Err()
 }
 
-func packShared(r *meshroute.Resource, shared map[proto.Message]*anypb.Any) (*controlplane.Resource, error) {
-	bytes := shared[r.Message]
+func packed(r *meshroute.Resource, shared map[proto.Message]*anypb.Any) (*controlplane.Resource, error) {
+	bytes, ok := r.Message.(*anypb.Any)
+	if !ok {
+		bytes = shared[r.Message]
+	}
 	if bytes == nil {
 		bytes = new(anypb.Any)
 		if err := anypb.MarshalFrom(bytes, r.Message, proto.MarshalOptions{Deterministic: true}); err != nil {
@@ -213,48 +231,60 @@ func packShared(r *meshroute.Resource, shared map[proto.Message]*anypb.Any) (*co
 		}
 		shared[r.Message] = bytes
 	}
-	return packed(r, bytes)
+	return controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: bytes, DynamicParameters: r.Parameters.Map()})
+}
+
+// source is where the resource of a key, or its service, is written.
+func (u *update) source(content *folder.Content, k key) meshroute.Source {
+	if w, ok := u.written[k]; ok {
+		return w.from.Source
+	}
+	if i := slices.IndexFunc(content.Services, func(s *meshroute.Service) bool { return s.Name == u.put[k].Service }); i >= 0 {
+		return content.Services[i].Source
+	}
+	return meshroute.Source{}
+}
+
+// check asks what clients reject of the packed resources. The error has that, unless they get it nevertheless, as the publisher is
+// permissive; or do not get it, as it is withheld in a content that is Separate.
+func (u *update) check(content *folder.Content, opts *Options) error {
+	if opts.Check == nil {
+		return nil
+	}
+	puts := make([]Put, 0, len(u.packed))
+	keys := make(map[*controlplane.Resource]key, len(u.packed))
+	for k, r := range u.packed {
+		_, isWritten := u.written[k]
+		puts, keys[r] = append(puts, Put{r, isWritten}), k
+	}
+	for r, report := range opts.Check(puts) {
+		k := keys[r]
+		report.Source = u.source(content, k)
+		u.notes[k] = report
+		if report.Severity == meshroute.Error && content.Separate && !opts.Permissive {
+			u.withhold(k, report)
+		}
+	}
+	if content.Separate || opts.Permissive {
+		return nil
+	}
+	return ErrorsIn(sortedReports(maps.Values(u.notes)))
 }
 
 // withhold leaves a resource of the meshes out of the store. Clients keep what they have under its name; if there was nothing,
 // they get an error.
 func (u *update) withhold(k key, why meshroute.Report) {
 	why.LeftOut = true
-	u.withheld[k] = why
+	u.notes[k] = why
 	r := u.put[k]
 	delete(u.put, k)
 	delete(u.packed, k)
-	if u.from.made[k] == nil {
+	if u.from.had(k) == nil {
 		u.put[k] = &meshroute.Resource{
 			TypeURL: r.TypeURL, Name: r.Name, Service: r.Service, Parameters: r.Parameters,
 			Err: status.New(codes.Internal, "the control plane does not send this, as clients would reject it: "+why.Message),
 		}
 	}
-}
-
-// withholdAll withholds what Options.Check refused.
-func (u *update) withholdAll(refused map[*controlplane.Resource]meshroute.Report) {
-	if len(refused) == 0 {
-		return
-	}
-	for k, r := range maps.Clone(u.packed) {
-		if why, ok := refused[r]; ok {
-			u.withhold(k, why)
-		}
-	}
-}
-
-func packed(r *meshroute.Resource, bytes *anypb.Any) (*controlplane.Resource, error) {
-	return controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: bytes, DynamicParameters: r.Parameters.Map()})
-}
-
-// puts returns the resources that are stored, in no order.
-func (u *update) puts() []Put {
-	puts := make([]Put, 0, len(u.packed))
-	for k, r := range u.packed {
-		puts = append(puts, Put{r, u.put[k].Service})
-	}
-	return puts
 }
 
 // what is Summary.What.
@@ -265,7 +295,7 @@ func (u *update) what() []string {
 			switch {
 			case r.Service != "":
 				names[r.Service] = true
-			case u.written[k] == r || u.from.written[k] == r:
+			case u.written[k].Resource == r || u.from.written[k].Resource == r:
 				names[typeurl.ShortName(k.typeURL)+" "+k.name] = true
 			}
 		}
@@ -273,7 +303,7 @@ func (u *update) what() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// apply applies the update to the store: removals first, as a resource may replace one of the same key.
+// apply applies the update to the store.
 func (u *update) apply(tx *controlplane.Tx) {
 	for k, r := range u.deleted {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
@@ -288,29 +318,33 @@ func (u *update) apply(tx *controlplane.Tx) {
 }
 
 // keep applies the update to the state.
-func (u *update) keep(s *state) {
-	if s.made == nil {
-		s.made = make(map[key]*meshroute.Resource, len(u.set))
-	}
-	for k := range u.removed {
-		delete(s.made, k)
-	}
-	maps.Copy(s.made, u.set)
-	s.written, s.overridden = u.written, u.overridden
-	for _, done := range []map[key]*meshroute.Resource{u.removed, u.set} {
-		for k := range done {
-			delete(s.withheld, k)
+func (u *update) keep() {
+	s := u.from
+	for k, r := range u.set {
+		if r == nil {
+			delete(s.made, k)
+		} else {
+			s.made[k] = r
 		}
 	}
-	if s.withheld == nil {
-		s.withheld = make(map[key]meshroute.Report, len(u.withheld))
+	s.written, s.overridden = u.written, u.overridden
+	for _, done := range []map[key]*meshroute.Resource{u.put, u.deleted} {
+		for k := range done {
+			delete(s.notes, k)
+		}
 	}
-	maps.Copy(s.withheld, u.withheld)
+	maps.Copy(s.notes, u.notes)
 }
 
-// reports are about overrides of nothing, and about what is withheld.
-func (s *state) reports() []meshroute.Report {
-	reports := slices.Collect(maps.Values(s.withheld))
+// reports are about overrides of nothing, and what clients do not get. rejected are those about what they reject and get nevertheless.
+func (s *state) reports() (reports, rejected []meshroute.Report) {
+	for _, r := range s.notes {
+		if r.Severity == meshroute.Error && !r.LeftOut {
+			rejected = append(rejected, r)
+		} else {
+			reports = append(reports, r)
+		}
+	}
 	idle := maps.Clone(s.overridden)
 	if len(idle) > 0 {
 		for k := range s.made {
@@ -321,6 +355,20 @@ func (s *state) reports() []meshroute.Report {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",
 			Message: fmt.Sprintf("no service has the %s, so there is nothing to replace", r)})
 	}
-	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
-	return reports
+	return sortedReports(slices.Values(reports)), sortedReports(slices.Values(rejected))
+}
+
+func sortedReports(reports iter.Seq[meshroute.Report]) []meshroute.Report {
+	return slices.Compact(slices.SortedFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) }))
+}
+
+// ErrorsIn returns the errors among reports as one, a *document.Faults, or nil.
+func ErrorsIn(reports []meshroute.Report) error {
+	var all document.Faults
+	for _, report := range reports {
+		if report.Severity == meshroute.Error {
+			all.Add(document.Fault{File: report.Source.File, Line: report.Source.Line, Problem: report.Message})
+		}
+	}
+	return all.Err()
 }

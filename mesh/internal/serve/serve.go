@@ -84,6 +84,7 @@ func New(ads Service, opts Options) (*Server, error) {
 	}
 	watched := []grpc.ServerOption{}
 	if opts.Metrics != nil && len(s.open) > 0 {
+		opts.Metrics.AddClients(ads.Overview)
 		watched = append(watched, grpc.StatsHandler(opts.Metrics.StatsHandler()))
 	}
 	s.grpc = grpc.NewServer(append(watched,

@@ -237,6 +237,29 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A renewed certificate, of another authority, is that of new connections, and those that there are go on.
+func TestRenewedCertificate(t *testing.T) {
+	t.Parallel()
+	first, second := testca.New(t), testca.New(t)
+	files := testca.NewFiles(t)
+	files.Issue(first)
+	r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, Refresh: 10 * time.Millisecond})
+	conn := r.dial(credentials.NewTLS(first.ClientConfig(false)))
+	_, err := r.health(conn, "")
+	xdstest.NoError(t, err)
+	files.Issue(second)
+	cmdtest.Await(t, func() string {
+		if _, err := r.health(r.dial(credentials.NewTLS(second.ClientConfig(false))), ""); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	_, err = r.health(conn, "")
+	xdstest.NoError(t, err)
+	_, err = r.health(r.dial(credentials.NewTLS(first.ClientConfig(false))), "")
+	xdstest.Equal(t, "code for a client that trusts the first authority alone", codes.Unavailable, status.Code(err))
+}
+
 // mixed is a client that trusts one authority and is certified by another.
 func mixed(trusts, certifies *testca.CA) *tls.Config {
 	config := trusts.ClientConfig(false)

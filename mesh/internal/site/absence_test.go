@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -20,7 +21,7 @@ func absenceOf(t *testing.T, authority string, services ...string) *absence {
 	}
 	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
-	loaded, err := loadContent(content, authority, nil)
+	loaded, err := loadContent(content, publish.Options{Authority: authority})
 	xdstest.NoError(t, err)
 	a := new(absence)
 	a.set(content, loaded.publisher.Mesh())

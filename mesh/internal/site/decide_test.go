@@ -85,6 +85,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"a change that withdraws nothing", "a b c", []look{{0, "a/2 b c d", "a/2 b c d", ""}}},
 		{"a third", "a b c", []look{{0, "a b", "a b", ""}}},
+		{"a folder that had nothing that can be reached", "a0", []look{{0, "b", "b", ""}}},
 		{"a service for another", "blue policy:p", []look{{0, "green policy:p/2", "green policy:p/2", ""}}},
 		{"more than a third", "a b c", []look{
 			{0, "a", "nothing", "b c"},

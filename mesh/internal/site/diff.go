@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -24,7 +25,7 @@ func Diff(w io.Writer, before, after *folder.Content) (differ int, err error) {
 	var types []string
 	for i, content := range []folder.Content{*before, *after} {
 		content.Dir = "" // so that resources do not say where they were written
-		loaded, err := loadContent(&content, "", nil)
+		loaded, err := loadContent(&content, publish.Options{})
 		if err != nil {
 			return 0, err
 		}

@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/internal/folder"
@@ -11,24 +10,46 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/store"
 )
 
+// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or what
+// Options.Open opens. They are for one goroutine, but for GoneSince.
+type Documents interface {
+	// Read returns the present content; if nothing changed, the same pointers.
+	Read(context.Context) (*folder.Content, error)
+	// Changed has a value when it is time to read again.
+	Changed() <-chan struct{}
+	Close()
+	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
+	GoneSince() time.Time
+}
+
 // files are the documents of a folder.
 type files struct {
 	reader *folder.Reader
-	poll   *time.Ticker
-	reload <-chan os.Signal
 	log    *slog.Logger
+	// look has a value after the poll interval, or when it is time for the second look at a changed file; timer gives it one.
+	look  chan struct{}
+	poll  time.Duration
+	timer *time.Timer
 	// looked says that this is not the first look; named are the files of which the log says that they change all
 	// the time.
 	looked bool
 	named  map[string]bool
 }
 
-func newFiles(dir string, poll time.Duration, reload <-chan os.Signal, log *slog.Logger) *files {
-	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), reload: reload, log: log}
+func newFiles(dir string, poll time.Duration, log *slog.Logger) *files {
+	f := &files{reader: folder.New(dir), poll: poll, log: log, look: make(chan struct{}, 1)}
+	f.timer = time.AfterFunc(poll, func() {
+		select {
+		case f.look <- struct{}{}:
+		default:
+		}
+	})
+	return f
 }
 
 // Read waits for files that are being written only at the first look: without them there is nothing to serve.
 func (f *files) Read(ctx context.Context) (*folder.Content, error) {
+	defer f.lookAgain()
 	if !f.looked {
 		f.looked = true
 		return f.reader.Settled(ctx)
@@ -44,52 +65,45 @@ func (f *files) Read(ctx context.Context) (*folder.Content, error) {
 	return content, err
 }
 
-// Wait also ends when it is time for the second look at a changed file.
-func (f *files) Wait(ctx context.Context, until time.Time) (ok bool) {
-	if at, ok := f.reader.Again(); ok && (until.IsZero() || at.Before(until)) {
-		until = at
+// lookAgain sets the timer.
+func (f *files) lookAgain() {
+	next := f.poll
+	if at, ok := f.reader.Again(); ok {
+		next = min(next, time.Until(at))
 	}
-	var timeout <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-f.poll.C:
-	case <-timeout:
-	case <-f.reload:
-	}
-	return true
+	f.timer.Reset(next)
 }
 
-func (f *files) Close() { f.poll.Stop() }
+func (f *files) Changed() <-chan struct{} { return f.look }
+
+func (f *files) Close() { f.timer.Stop() }
 
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
 
 // open opens the documents, if they are not in a folder.
-func (r *reloader) open(ctx context.Context, opts Options) (err error) {
-	if opts.Open != nil {
-		if r.documents, err = opts.Open(ctx, r.log); err != nil {
+func (r *reloader) open(ctx context.Context, opts Options) error {
+	switch {
+	case opts.Open != nil:
+		documents, err := opts.Open(ctx, r.log)
+		if err != nil {
 			return err
 		}
-		r.place, r.dir, r.live = opts.Place, opts.Dir, true
-		r.state = planestate.NewKeeper(r.place, r.dir, r.documents.GoneSince)
-		return nil
+		r.live = true
+		r.follow(documents, opts.Place, opts.Dir)
+	case opts.Store != nil:
+		s, err := store.Open(*opts.Store)
+		if err != nil {
+			return err
+		}
+		r.follow(&stored{store.Follow(s, r.log), s}, "store", s.Dir())
 	}
-	if opts.Store == nil {
-		return nil
-	}
-	s, err := store.Open(*opts.Store)
-	if err != nil {
-		return err
-	}
-	r.place, r.dir, r.documents = "store", s.Dir(), &stored{store.Follow(ctx, s, opts.Reload, r.log), s}
-	r.state = planestate.NewKeeper(r.place, r.dir, r.documents.GoneSince)
 	return nil
+}
+
+func (r *reloader) follow(documents Documents, place, dir string) {
+	r.documents, r.place, r.dir = documents, place, dir
+	r.state = planestate.NewKeeper(place, dir, documents.GoneSince)
 }
 
 // stored are the documents of a store.

@@ -21,6 +21,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
@@ -62,7 +63,7 @@ type numbers struct {
 	Versions map[string]string
 }
 
-func (n *numbers) minute(m *livestate.Minute) {
+func (n *numbers) minute(m *outcomes.Minute) {
 	if m != nil {
 		n.RPCs, n.Failed = m.Started, m.Failed
 	}

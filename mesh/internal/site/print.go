@@ -14,13 +14,13 @@ import (
 
 // manifest is a resource as a document of a folder, or the error in its place.
 type manifest struct {
-	Kind       string            `json:"kind" yaml:"kind"`
-	Name       string            `json:"name" yaml:"name"`
-	Type       string            `json:"typeUrl,omitempty" yaml:"typeUrl,omitempty"`
-	Parameters map[string]string `json:"dynamicParameters,omitempty" yaml:"dynamicParameters,omitempty"`
-	Resource   map[string]any    `json:"resource,omitempty" yaml:"resource,omitempty"`
-	Code       string            `json:"code,omitempty" yaml:"code,omitempty"`
-	Message    string            `json:"message,omitempty" yaml:"message,omitempty"`
+	Kind       string            `json:"kind"`
+	Name       string            `json:"name"`
+	Type       string            `json:"typeUrl,omitempty"`
+	Parameters map[string]string `json:"dynamicParameters,omitempty"`
+	Resource   map[string]any    `json:"resource,omitempty"`
+	Code       string            `json:"code,omitempty"`
+	Message    string            `json:"message,omitempty"`
 }
 
 func manifestOf(item Item) (manifest, error) {
@@ -55,20 +55,9 @@ func PrintYAML(w io.Writer, items []Item) error {
 	return encoder.Close()
 }
 
-// encode writes a document. Texts that are not printable are in double quotes, so that escapes can take the place of
-// their characters.
-func encode(encoder *yaml.Encoder, d manifest) error {
-	d.Resource, _ = plain(d.Resource).(map[string]any)
-	var node yaml.Node
-	if err := node.Encode(d); err != nil {
-		return err
-	}
-	quote(&node)
-	return encoder.Encode(&node)
-}
-
-// WriteYAML writes a value as one document, with the names and the order of its JSON.
-func WriteYAML(w io.Writer, value any) error {
+// encode writes a value as a document, with the names and the order of its JSON. Texts that are not printable are in double quotes, so
+// that escapes can take the place of their characters.
+func encode(encoder *yaml.Encoder, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -78,51 +67,28 @@ func WriteYAML(w io.Writer, value any) error {
 		return err
 	}
 	block(&node)
-	quote(&node)
+	return encoder.Encode(&node)
+}
+
+// WriteYAML writes a value as one document, with the names and the order of its JSON.
+func WriteYAML(w io.Writer, value any) error {
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(&node); err != nil {
+	if err := encode(encoder, value); err != nil {
 		return err
 	}
 	return encoder.Close()
 }
 
-// block removes the style of JSON.
+// block removes the style of JSON, but for texts that are not printable.
 func block(node *yaml.Node) {
 	node.Style = 0
-	for _, child := range node.Content {
-		block(child)
-	}
-}
-
-func quote(node *yaml.Node) {
 	if node.Kind == yaml.ScalarNode && strings.ContainsFunc(node.Value, func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' }) {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	for _, child := range node.Content {
-		quote(child)
+		block(child)
 	}
-}
-
-// plain converts JSON's numbers for the YAML library.
-func plain(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, value := range v {
-			v[key] = plain(value)
-		}
-	case []any:
-		for i, value := range v {
-			v[i] = plain(value)
-		}
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, _ := v.Float64()
-		return f
-	}
-	return v
 }
 
 // PrintJSON writes one resource per line.

@@ -1,7 +1,8 @@
 package site
 
 import (
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"maps"
+
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -23,16 +24,8 @@ func reachable(items []Item, listener, routes string) []Item {
 			continue
 		}
 		kept = append(kept, item)
-		switch m := item.message().(type) {
-		case *routepb.RouteConfiguration:
-			addClusters(wanted[meshroute.ClusterType], m)
-		case *clusterpb.Cluster:
-			name := m.GetEdsClusterConfig().GetServiceName()
-			if name == "" {
-				name = m.GetName()
-			}
-			wanted[meshroute.EndpointsType][name] = true
-		}
+		typeURL, names := references(item.message(), item.Name)
+		maps.Copy(wanted[typeURL], names)
 	}
 	return kept
 }

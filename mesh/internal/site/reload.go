@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
@@ -17,19 +17,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
-
-// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or what
-// Options.Open opens. They are for one goroutine.
-type Documents interface {
-	// Read returns the present content; if nothing changed, the same pointers.
-	Read(context.Context) (*folder.Content, error)
-	// Wait waits until it is time to read again, at the latest until a time that is not zero. ok is false when the context
-	// has ended.
-	Wait(ctx context.Context, until time.Time) (ok bool)
-	Close()
-	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
-	GoneSince() time.Time
-}
 
 // reloader updates the store from the documents. It is for one goroutine.
 type reloader struct {
@@ -40,12 +27,13 @@ type reloader struct {
 	// logged, and none of them is half written or not mounted yet, so that there may be none.
 	live      bool
 	publisher *publish.Publisher
-	store     *controlplane.Store
-	decoder   decoder
-	metrics   *metrics.Plane
-	state     *planestate.Keeper
-	absence   absence
-	log       *slog.Logger
+	// permissive is Options.Permissive, and rejected what clients reject of what was published for that reason.
+	permissive bool
+	rejected   error
+	metrics    *metrics.Plane
+	state      *planestate.Keeper
+	absence    absence
+	log        *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
 	// content and readErr are the last result of reading.
@@ -110,11 +98,10 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 		r.log.Info("the " + r.place + " is valid again")
 	}
 	if next != nil {
-		r.decoder.keep(r.store)
 		r.metrics.Published(time.Since(began), next.Documents())
 		r.publishes(next, &summary, began)
 	}
-	r.note(errorsIn(r.decoder.stored))
+	r.note(r.rejected)
 	if r.onFirst != nil {
 		r.onFirst()
 		r.onFirst = nil
@@ -123,20 +110,15 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 
 // publishes notes and logs what was published.
 func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
-	r.published = content
+	r.published, r.rejected = content, publish.ErrorsIn(summary.Rejected)
 	r.absence.set(content, r.publisher.Mesh())
 	reports := slices.Clone(summary.Reports)
 	if content.Files == 0 && !r.live {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.place, 1)})
 	}
-	decoded := ordered(r.decoder.stored)
-	r.state.Set(func(s *planestate.State) {
-		// The errors among them are noted as faults of the documents.
-		warnings := slices.DeleteFunc(slices.Clone(decoded), func(r meshroute.Report) bool { return r.Severity == meshroute.Error })
-		s.Published = publishedOf(content, summary, slices.Concat(reports, warnings))
-	})
+	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })
 	r.logPublished(content, summary, time.Since(began))
-	r.logReports(slices.Concat(reports, decoded))
+	r.logReports(slices.Concat(reports, summary.Rejected))
 	if r.onLeftOut != nil {
 		r.onLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
 	}
@@ -217,11 +199,19 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 	r.reports = now
 }
 
-// run loads the documents whenever they may have changed, until the context ends.
-func (r *reloader) run(ctx context.Context) {
+// run loads the documents whenever they may have changed, or on a signal, until the context ends.
+func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) {
 	for {
-		if !r.documents.Wait(ctx, r.waitsUntil()) {
+		var due <-chan time.Time // of what is withheld
+		if r.withheld != nil {
+			due = time.After(time.Until(r.withheld.due))
+		}
+		select {
+		case <-ctx.Done():
 			return
+		case <-r.documents.Changed():
+		case <-reload:
+		case <-due:
 		}
 		_ = r.load(ctx) // which logs errors
 	}

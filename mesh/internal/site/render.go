@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -124,7 +125,7 @@ func loadView(v View) (*loaded, error) {
 			return nil, err
 		}
 	}
-	l, err := loadContent(content, v.Authority, nil)
+	l, err := loadContent(content, publish.Options{Authority: v.Authority})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/internal/store"
@@ -58,7 +57,7 @@ type Options struct {
 	NoSources bool
 	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Reload has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
+	// Reload has signals that ask for a look at the documents at once. It may be nil.
 	Reload <-chan os.Signal
 	// Permissive publishes also what clients would reject.
 	Permissive bool
@@ -145,7 +144,7 @@ func Run(ctx context.Context, opts Options) error {
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
-	reloading.Go(func() { plane.reload.run(ctx) })
+	reloading.Go(func() { plane.reload.run(ctx, opts.Reload) })
 	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
 	if opts.OnServer != nil {
 		reloading.Go(func() { opts.OnServer(ctx, plane.ads) })
@@ -215,8 +214,7 @@ func (p *plane) hasCluster(name string) bool {
 	return len(p.store.Variants(meshroute.ClusterType, name)) > 0
 }
 
-// newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
-// opens a store.
+// newPlane needs the Serve.Log of the options. It has the documents of a folder; others the reloader opens.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), log: log, onNACK: opts.OnNACK, metrics: metrics.New()}
@@ -224,11 +222,11 @@ func newPlane(opts Options) *plane {
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
 	})
 	p.metrics.AddLoads(p.knownLoads)
-	files := newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log)
-	p.reload = &reloader{
-		documents: files, place: "folder", dir: opts.Dir, state: planestate.NewKeeper("folder", opts.Dir, files.GoneSince), store: p.store, decoder: decoder{permissive: opts.Permissive}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut,
+	p.reload = &reloader{permissive: opts.Permissive, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut}
+	if opts.Open == nil && opts.Store == nil {
+		p.reload.follow(newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), log), "folder", opts.Dir)
 	}
-	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: p.reload.decoder.check}, publish.Streams{
+	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})

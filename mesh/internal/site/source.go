@@ -36,14 +36,13 @@ func Source(v View, target string) (source *explain.Source, notes []string, err 
 // held returns the resource as its client has it.
 func (i *Item) held() *explain.Resource {
 	if i.Err != nil {
-		return &explain.Resource{
-			TypeURL: i.TypeURL, Name: i.Name, State: explain.WouldBeAnError, Error: fmt.Sprintf("%s: %s", i.Err.Code(), i.Err.Message()),
-		}
+		return &explain.Resource{TypeURL: i.TypeURL, ResourceStatus: explain.ResourceStatus{
+			Name: i.Name, State: explain.WouldBeAnError, Error: fmt.Sprintf("%s: %s", i.Err.Code(), i.Err.Message()),
+		}}
 	}
-	return &explain.Resource{
-		TypeURL: i.TypeURL, Name: i.Name, State: explain.WouldBeSent, Raw: i.Resource.Any(), Version: i.Resource.Version(),
-		Variant: i.Resource.Parameters().String(),
-	}
+	return &explain.Resource{TypeURL: i.TypeURL, Raw: i.Resource.Any(), ResourceStatus: explain.ResourceStatus{
+		Name: i.Name, State: explain.WouldBeSent, Version: i.Resource.Version(), Variant: i.Resource.Parameters().String(),
+	}}
 }
 
 // listenerName returns the name of the Listener for a target, "xds:///backend" or only "backend". The

@@ -78,12 +78,11 @@ const maxUnread = 5
 
 // ValidateContent is Validate of what was read already.
 func ValidateContent(content *folder.Content, authority string) (*Validation, error) {
-	decoder := decoder{permissive: true} // to have all reports
-	loaded, err := loadContent(content, authority, decoder.check)
+	loaded, err := loadContent(content, publish.Options{Authority: authority, Check: check, Permissive: true}) // to have all reports
 	if err != nil {
 		return nil, err
 	}
-	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last), loaded.dangling(authority))}, nil
+	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, loaded.summary.Rejected, loaded.dangling(authority))}, nil
 }
 
 // loaded is a content that was compiled into a store without a server.
@@ -94,10 +93,9 @@ type loaded struct {
 	summary   publish.Summary
 }
 
-// loadContent needs no check.
-func loadContent(content *folder.Content, authority string, check func(*folder.Content, []publish.Put) (map[*controlplane.Resource]meshroute.Report, error)) (*loaded, error) {
+func loadContent(content *folder.Content, opts publish.Options) (*loaded, error) {
 	l := &loaded{store: controlplane.NewStore(), content: content}
-	l.publisher = publish.New(l.store, publish.Options{Authority: authority, Check: check}, publish.Streams{})
+	l.publisher = publish.New(l.store, opts, publish.Streams{})
 	var err error
 	l.summary, err = l.publisher.Publish(context.Background(), content)
 	return l, err

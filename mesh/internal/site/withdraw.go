@@ -165,11 +165,3 @@ func (r *reloader) decide(content *folder.Content, now time.Time) (next *folder.
 
 // isDue reports whether what is withheld is to be published.
 func (r *reloader) isDue(now time.Time) bool { return r.withheld != nil && !now.Before(r.withheld.due) }
-
-// waitsUntil returns when a withdrawal that waits is due, the zero time if there is none.
-func (r *reloader) waitsUntil() time.Time {
-	if r.withheld == nil {
-		return time.Time{}
-	}
-	return r.withheld.due
-}

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -88,67 +85,5 @@ func TestOtherChangesDoNotWaitForAWithdrawal(t *testing.T) {
 	r.dial(plain, "batch", "v1").reaches("v1")
 	if strings.Contains(r.log.String(), "level=ERROR") {
 		t.Errorf("the log has errors:\n%s", r.log)
-	}
-}
-
-// To ask for a reading, once or twice, does not confirm it.
-func TestASignalDoesNotConfirmAWithdrawal(t *testing.T) {
-	t.Parallel()
-	all := named("a") + "---\n" + named("b") + "---\n" + named("c")
-	r := start(t, "", map[string]string{"all.yaml": all}, func(o *site.Options) { o.WithdrawalDelay = time.Hour })
-	r.write("all.yaml", named("a"))
-	for range 3 {
-		r.reload()
-	}
-	r.logged("level=WARN", "withdrawn=2", "of=3", "services=\"b, c\"")
-	r.write("all.yaml", all+"---\n"+named("d"))
-	r.reload()
-	r.logged("msg=published", "version=2", "services=4")
-	if n := r.log.Count("withdrawing services"); n > 0 {
-		t.Errorf("a signal has withdrawn services:\n%s", r.log)
-	}
-}
-
-// A third is no reason to wait, nor is a folder that had nothing.
-func TestASmallWithdrawalDoesNotWait(t *testing.T) {
-	t.Parallel()
-	r := start(t, "", map[string]string{"empty.yaml": "kind: Service\nname: empty\n"}, func(o *site.Options) { o.WithdrawalDelay = time.Hour })
-	r.write("all.yaml", named("a")+"---\n"+named("b")+"---\n"+named("c"))
-	r.write("empty.yaml", "")
-	r.reload()
-	r.logged("msg=published", "version=2", "services=3")
-	r.write("all.yaml", named("a")+"---\n"+named("b"))
-	r.reload()
-	r.logged("msg=published", "version=3", "services=2")
-}
-
-func TestWithdrawn(t *testing.T) {
-	t.Parallel()
-	content := func(text string) *folder.Content {
-		dir := t.TempDir()
-		cmdtest.Write(t, dir, "a.yaml", text)
-		c, err := folder.New(dir).Read()
-		xdstest.NoError(t, err)
-		return c
-	}
-	listener := "kind: Resource\nresource: {\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener, name: l, api_listener: {}}\n"
-	empty := "kind: Service\nname: a\n"
-	abc := named("a") + "---\n" + named("b") + "---\n" + named("c")
-	for _, test := range []struct {
-		before, after, want string
-		large               bool
-	}{
-		{abc, abc, "0 of 3 services ()", false},
-		{abc, named("c") + "---\n" + named("b") + "---\n" + named("d"), "1 of 3 services (a)", false},
-		{abc, named("d") + "---\n" + named("e") + "---\n" + named("f"), "3 of 3 services (a, b, c)", false},
-		{abc, named("a"), "2 of 3 services (b, c)", true},
-		{named("a") + "---\n" + listener, named("a"), "1 of 2 services (l)", true},
-		{named("a"), empty, "1 of 1 service (a)", true},
-		{empty, "", "0 of 0 services ()", false},
-	} {
-		w := site.Withdrawn(content(test.before), content(test.after))
-		if w.String() != test.want || w.IsLarge() != test.large {
-			t.Errorf("from %q to %q: %s, large: %t; want %s, %t", test.before, test.after, w, w.IsLarge(), test.want, test.large)
-		}
 	}
 }

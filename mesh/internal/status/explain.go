@@ -51,7 +51,7 @@ func withSource(address string, configs []*statuspb.ClientConfig, target string,
 	})
 	var errs []error
 	for _, c := range configs {
-		source, err := sourceOf(address, c, target)
+		source, err := sourceOf(address, c)
 		if err != nil {
 			return err
 		}
@@ -81,18 +81,11 @@ func boolToInt(b bool) int {
 // inScope reports whether a client is for a target.
 func inScope(c *statuspb.ClientConfig, target string) bool {
 	for one := range strings.SplitSeq(c.GetClientScope(), ", ") {
-		if sameTarget(one, target) {
+		if explain.SameTarget(one, target) {
 			return true
 		}
 	}
 	return false
-}
-
-// sameTarget reports whether two targets lead to the same resources.
-func sameTarget(one, other string) bool {
-	authority, endpoint, err := explain.ParseTarget(one)
-	a, e, wrong := explain.ParseTarget(other)
-	return err == nil && wrong == nil && a == authority && e == endpoint
 }
 
 func scope(c *statuspb.ClientConfig) string {
@@ -102,16 +95,14 @@ func scope(c *statuspb.ClientConfig) string {
 	return "unknown targets"
 }
 
-// sourceOf returns what a client holds, and how its channels to a target are.
-func sourceOf(address string, c *statuspb.ClientConfig, target string) (*explain.Source, error) {
+// sourceOf returns what a client holds, and how its channels are.
+func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error) {
 	node := c.GetNode()
 	s := &explain.Source{Running: true, Client: explain.Client{
 		Source: address, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion(),
 	}}
-	state, resources := entries(c)
-	if state != nil {
-		report(s, state, target)
-	}
+	var resources []*entry
+	s.State, resources = entries(c)
 	for _, one := range resources {
 		r, err := resourceOf(one)
 		if err != nil {
@@ -128,7 +119,7 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", typeurl.ShortName(c.GetTypeUrl()), c.GetName(), err)
 	}
-	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Name: c.GetName(), Raw: raw, Version: c.GetVersionInfo()}
+	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Raw: raw, ResourceStatus: explain.ResourceStatus{Name: c.GetName(), Version: c.GetVersionInfo()}}
 	if raw != nil && raw.GetTypeUrl() != r.TypeURL {
 		return nil, fmt.Errorf("%s %q has a resource of type %s", typeurl.ShortName(r.TypeURL), r.Name, raw.GetTypeUrl())
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
@@ -26,7 +27,7 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 	p50, p99 := 30.0, 1540.0
 	c := &livestate.Cluster{
 		Name: "c", Target: "xds:///backend", Health: livestate.Healthy, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
-		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p50, P99: &p99}},
+		RPCs: &outcomes.Report{Retries: 1, Minute: outcomes.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p50, P99: &p99}},
 	}
 	state := &livestate.State{
 		Time: time.Unix(60, 0), CountingSince: time.Unix(0, 0),
@@ -58,7 +59,7 @@ func failing(s *livestate.State, c *livestate.Cluster) {
 	c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
 	other := c.RPCs.Minute
 	other.Started, other.Ended, other.P50, other.P99 = 3, 0, nil, nil
-	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &livestate.LastError{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
+	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &outcomes.Failure{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
 	s.Certificates = []livestate.Certificate{{File: "a.pem", NotAfter: s.Time.Add(-3 * time.Hour)}, {File: "b.pem", NotAfter: s.Time.Add(77 * time.Hour)}}
 	s.Splits = []livestate.Split{{Target: "xds:///backend", Route: "/", Clusters: []livestate.SplitCluster{{Name: "c", Minute: c.RPCs.Minute}, {Name: "c2\n\t", Minute: other}}}}
 }

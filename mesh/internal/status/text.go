@@ -3,8 +3,8 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -89,11 +89,11 @@ func (t *text) state(s *livestate.State) {
 	t.more(s.CertificatesLeftOut, "certificate")
 	for i := range s.Channels {
 		c := &s.Channels[i]
-		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), behind("; ", c.RPCs.String()))
+		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), behind("; ", livestate.RPCs(c.RPCs)))
 	}
 	t.more(s.ChannelsLeftOut, "channel")
 	for _, c := range s.Clusters {
-		t.cluster(c)
+		t.cluster(c, slices.ContainsFunc(s.Problems, func(p livestate.Problem) bool { return strings.HasPrefix(p.Text, c.Error) }))
 	}
 	t.more(s.ClustersLeftOut, "cluster")
 	for i := range s.Splits {
@@ -105,8 +105,7 @@ func (t *text) state(s *livestate.State) {
 // split compares the clusters of a route.
 func (t *text) split(s *livestate.Split) {
 	t.line(styled.Plain, 1, "route %s of %s:", s.Route, s.Target)
-	var cells strings.Builder
-	table := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
+	var table styled.Table
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		m := &c.Minute
@@ -114,12 +113,9 @@ func (t *text) split(s *livestate.Split) {
 		if m.P50 != nil && m.P99 != nil {
 			p50, p99 = livestate.Latency(*m.P50), livestate.Latency(*m.P99)
 		}
-		fmt.Fprintf(table, "%s\t%.1f RPCs/s\t%s failed\tp50 %s\tp99 %s\n", faults.Printable(c.Name, ""), m.Rate(), livestate.Percent(m.Share()), p50, p99)
+		table.Row(styled.Plain, c.Name, fmt.Sprintf("%.1f RPCs/s", m.Rate()), livestate.Percent(m.Share())+" failed", "p50 "+p50, "p99 "+p99)
 	}
-	_ = table.Flush() // a builder has no errors
-	for row := range strings.Lines(cells.String()) {
-		t.line(styled.Plain, 2, "%s", strings.TrimRight(row, "\n"))
-	}
+	t.lines.AddTable("    ", table)
 }
 
 func (t *text) more(n int, noun string) {
@@ -128,8 +124,13 @@ func (t *text) more(n int, noun string) {
 	}
 }
 
-func (t *text) cluster(c *livestate.Cluster) {
-	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, behind(": ", c.Error), behind("; ", c.Notes), behind("; ", c.RPCs.String()))
+// cluster adds a cluster. told is set if its error stands among the problems.
+func (t *text) cluster(c *livestate.Cluster, told bool) {
+	err := c.Error
+	if told {
+		err = ""
+	}
+	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, behind(": ", err), behind("; ", c.Notes), behind("; ", livestate.RPCs(c.RPCs)))
 	for i := range c.BadEndpoints {
 		e := &c.BadEndpoints[i]
 		style, how := styled.OfState(e.State, e.Health), e.State
@@ -143,7 +144,7 @@ func (t *text) cluster(c *livestate.Cluster) {
 		t.line(style, 2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
 	}
 	for _, r := range c.Routes {
-		t.line(styled.Plain, 2, "route %s%s", r.Route, behind("; ", r.RPCs.String()))
+		t.line(styled.Plain, 2, "route %s%s", r.Route, behind("; ", livestate.RPCs(r.RPCs)))
 	}
 }
 

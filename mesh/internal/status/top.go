@@ -2,11 +2,9 @@ package status
 
 import (
 	"context"
-	"strings"
-	"text/tabwriter"
 
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -47,29 +45,16 @@ func (t *text) top(c *Client) {
 	if len(c.State.Clusters) == 0 {
 		return
 	}
-	var cells strings.Builder
-	table := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) {
-		for i, cell := range cells {
-			cells[i] = faults.Printable(cell, "")
-		}
-		_, _ = table.Write([]byte(strings.Join(cells, "\t") + "\n")) // a builder has no errors
-	}
-	row("CLUSTER", "TARGET", "STATE", "ENDPOINTS", "RPCs/s", "ERRORS", "P99")
-	styles := []styled.Style{styled.Heading}
+	var table styled.Table
+	table.Row(styled.Heading, "CLUSTER", "TARGET", "STATE", "ENDPOINTS", "RPCs/s", "ERRORS", "P99")
 	for _, of := range c.State.Clusters {
-		var minute *livestate.Minute
+		var minute *outcomes.Minute
 		if of.RPCs != nil {
 			minute = &of.RPCs.Minute
 		}
 		rate, failed, p99 := livestate.Cells(minute)
-		row(of.Name, of.Target, string(of.Health), of.Endpoints.String(), rate, failed, p99)
-		styles = append(styles, styled.OfState(string(of.Health)))
+		table.Row(styled.OfState(string(of.Health)), of.Name, of.Target, string(of.Health), of.Endpoints.String(), rate, failed, p99)
 	}
-	_ = table.Flush()
-	for line := range strings.Lines(cells.String()) {
-		t.line(styles[0], 1, "%s", strings.TrimRight(line, " \n"))
-		styles = styles[1:]
-	}
+	t.lines.AddTable("  ", table)
 	t.more(c.State.ClustersLeftOut, "cluster")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,12 +29,11 @@ const (
 // Source follows the documents of a store. It is site.Documents: GoneSince is safe for concurrent use, the other methods
 // are for one goroutine.
 type Source struct {
-	store  *Store
-	log    *slog.Logger
-	reload <-chan os.Signal
-	poll   *time.Ticker
-	// changed has a value when the watch has reported something.
+	store *Store
+	log   *slog.Logger
+	// changed has a value when the watch has reported something, or it is time to ask etcd for its revision, for which timer is.
 	changed chan struct{}
+	timer   *time.Timer
 	// stop ends the watch, and watching waits for its end.
 	stop     context.CancelFunc
 	watching sync.WaitGroup
@@ -56,24 +54,31 @@ type file struct {
 	parsed *folder.File // nil for a key that is no document
 }
 
-// Follow reads the documents and watches them until Close. If etcd does not answer, Read has the error until it does.
-// reload has signals that ask for a reading; it may be nil.
-func Follow(ctx context.Context, s *Store, reload <-chan os.Signal, log *slog.Logger) *Source {
-	f := &Source{
-		store: s, log: log, reload: reload, poll: time.NewTicker(poll),
-		changed: make(chan struct{}, 1), files: map[string]*file{},
-	}
-	f.note(ctx, f.read(ctx))
-	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+// Follow watches the documents until Close. If etcd does not answer, Read has the error until it does.
+func Follow(s *Store, log *slog.Logger) *Source {
+	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), files: map[string]*file{}}
+	f.timer = time.AfterFunc(poll, f.signal)
+	var ctx context.Context
+	ctx, f.stop = context.WithCancel(context.Background())
 	f.watching.Go(func() { f.watch(ctx) })
 	return f
 }
+
+func (f *Source) signal() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed has a value when Read may return something else.
+func (f *Source) Changed() <-chan struct{} { return f.changed }
 
 // Close ends the watch. The store stays open.
 func (f *Source) Close() {
 	f.stop()
 	f.watching.Wait()
-	f.poll.Stop()
+	f.timer.Stop()
 }
 
 // GoneSince is when etcd ceased to answer, zero if it answers.
@@ -86,7 +91,9 @@ func (f *Source) GoneSince() time.Time {
 
 // Read returns the content of the documents; the same pointers if nothing has changed. A store without documents is
 // an error: nobody means to serve nothing, and a prefix may be wrong, or not written yet.
-func (f *Source) Read(context.Context) (*folder.Content, error) {
+func (f *Source) Read(ctx context.Context) (*folder.Content, error) {
+	f.note(ctx, f.update(ctx))
+	f.timer.Reset(poll)
 	if f.stale {
 		f.stale = false
 		f.content, f.err = f.join()
@@ -108,31 +115,6 @@ func (f *Source) join() (*folder.Content, error) {
 	return content, err
 }
 
-// Wait waits until Read may return something else, or until a time that is not zero. ok is false when the context has ended.
-func (f *Source) Wait(ctx context.Context, until time.Time) (ok bool) {
-	var timeout <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	for !f.stale {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timeout:
-			return true
-		case <-f.changed:
-			f.note(ctx, f.read(ctx))
-		case <-f.reload:
-			f.note(ctx, f.read(ctx))
-		case <-f.poll.C:
-			f.note(ctx, f.readIfMoved(ctx))
-		}
-	}
-	return true
-}
-
 // note notes whether etcd answers, by the error of a reading.
 func (f *Source) note(ctx context.Context, err error) {
 	since := f.gone.Load()
@@ -152,18 +134,12 @@ func (f *Source) note(ctx context.Context, err error) {
 	}
 }
 
-// readIfMoved reads if etcd's revision is another one than at the last reading.
-func (f *Source) readIfMoved(ctx context.Context) error {
-	now, err := f.store.head(ctx)
-	if err != nil || now == f.head {
+// update takes in what has changed since the last reading, or all documents, if some were deleted, or if etcd may have been
+// restored from a backup.
+func (f *Source) update(ctx context.Context) error {
+	if now, err := f.store.head(ctx); err != nil || now == f.head {
 		return err
 	}
-	return f.read(ctx)
-}
-
-// read takes in what has changed since the last reading, or all documents, if some were deleted, or if etcd may have been
-// restored from a backup.
-func (f *Source) read(ctx context.Context) error {
 	after := f.head.revision
 	if f.gone.Load() != nil {
 		after = 0
@@ -237,10 +213,7 @@ func (f *Source) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if client, err := f.store.connect(); err == nil {
 			for range client.Watch(clientv3.WithRequireLeader(ctx), f.store.docs(), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-				select {
-				case f.changed <- struct{}{}:
-				default:
-				}
+				f.signal()
 			}
 		}
 		select {

@@ -1,10 +1,13 @@
 // Package styled is text whose lines say what they are: a heading, a good state, an error. What prints it decides how that looks,
-// such as the terminal of a command. It is not for the layout of text, and knows no colours.
+// such as the terminal of a command. Of the layout of text it has tables only, and it knows no colours.
 package styled
 
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Style says what a line is.
@@ -21,8 +24,8 @@ const (
 
 // Line is one line, without its end.
 type Line struct {
-	Style Style
-	Text  string
+	Style Style  `json:"style"`
+	Text  string `json:"text"`
 }
 
 // Text is a sequence of lines. It is not safe for concurrent use.
@@ -31,6 +34,45 @@ type Text []Line
 // Add adds a line.
 func (t *Text) Add(style Style, format string, args ...any) {
 	*t = append(*t, Line{style, fmt.Sprintf(format, args...)})
+}
+
+// Table is rows of cells, which are printed in columns.
+type Table []row
+
+type row struct {
+	style Style
+	cells []string
+}
+
+// Row adds a row. The last cell of a row widens no column.
+func (t *Table) Row(style Style, cells ...string) {
+	shown := make([]string, len(cells))
+	for i, cell := range cells {
+		shown[i] = faults.Printable(cell, "")
+	}
+	*t = append(*t, row{style, shown})
+}
+
+// AddTable adds a table, with an indent before each row. What its cells have appears without control characters.
+func (t *Text) AddTable(indent string, table Table) {
+	var widths []int
+	for _, row := range table {
+		for i := range len(row.cells) - 1 {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(row.cells[i]))
+		}
+	}
+	for _, row := range table {
+		line := indent
+		for i, cell := range row.cells {
+			if line += cell; i < len(row.cells)-1 {
+				line += strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+			}
+		}
+		t.Add(row.style, "%s", strings.TrimRight(line, " "))
+	}
 }
 
 // AddAll adds the lines of a text, all with one style.

@@ -47,11 +47,11 @@ function route(r) {
 
 function cluster(c, usual) {
   for (const m of c.members ?? []) edges.push({from: `k${c.id}`, to: `k${m.id}`, down: true, unused: !m.in_use});
-  const live = c.live, r = c.resource, a = c.assignment, troubled = r.error || a?.error || live?.phase === "failed";
+  const live = c.live, r = c.resource ?? {}, a = c.assignment, troubled = r.error || a?.error || live?.phase === "failed";
   // Notes repeat the errors of the resources, and always have the node id.
   const notes = live?.notes && !r.error && !a?.error && !/^node id "[^"]*"$/.test(live.notes);
   return h(`.box${c.chosen ? ".chosen" : ""}${troubled ? ".bad" : ""}`, {"data-key": `k${c.id}`, "data-node": `k${c.id}`},
-    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), badge(r.state || "not requested"), live && badge(live.state)),
+    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), c.resource && badge(r.state || "not requested"), live && badge(live.state)),
     h(".meta", null, [c.kind, c.policy].filter(Boolean).join(" · "), c.of && [" · member of ", name(c.of)]),
     h(".meta", null, version(r, usual)), failure(r), ignored(r),
     live?.switching && h(".meta", null, "A newer version gets ready."),

@@ -68,6 +68,5 @@ const pageSizes = {};
 
 export const empty = (list, none) => list.total === 0 ? h("p.soft", null, none) : list.found === 0 ? h("p.soft", null, "Nothing matches.") : null;
 
-export const item = (label, ...value) => h("li", null, h("span.soft", null, label, " "), ...value);
 export const hidden = (n, what) => n > 0 && h("li.soft", null, `and ${plural(n, what)} more`);
 export const locality = l => name([l.region, l.zone, l.sub_zone].filter(Boolean).join(" / "), "no locality");

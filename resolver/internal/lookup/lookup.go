@@ -11,8 +11,10 @@
 package lookup
 
 import (
+	"container/list"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,7 +22,6 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
-	"github.com/dynxds/dynxds/internal/refpool"
 )
 
 var logger = boundlog.Component("dynxds")
@@ -50,16 +51,17 @@ func (r Result) Answered() bool { return r.Err != nil || r.Addresses != nil }
 // distinguish.
 var errNoAddress = errors.New("DNS has no address for it")
 
-// lookups has the names that are watched.
-var lookups refpool.Pool[string, *lookup]
+// mu guards everything in this package that changes. It is not held for calls of a watcher, or of a resolver.
+var mu sync.Mutex
+
+// lookups has the names that are watched. Guarded by mu.
+var lookups = make(map[string]*lookup)
 
 // lookup is one name.
 type lookup struct {
-	name string
-	ctx  context.Context // ends with the last watch
-	stop context.CancelFunc
-
-	mu      sync.Mutex // not held for calls
+	name    string
+	ctx     context.Context // ends with the last watch
+	stop    context.CancelFunc
 	result  Result
 	watches map[*Watch]struct{}
 	schedule
@@ -69,10 +71,10 @@ type lookup struct {
 // callbacks too.
 type Watch struct {
 	lookup  *lookup // nil if the name is an address
-	release func()
 	changed func(Result)
 	group   any
 	limits  Limits
+	place   *list.Element // in the queue of its group, nil if the name does not wait
 }
 
 // Limits bound how often a name is looked up.
@@ -102,57 +104,64 @@ func Start(name string, group any, limits Limits, changed func(Result)) (*Watch,
 			return w, Result{Addresses: []string{name}}
 		}
 	}
-	l, release, _ := lookups.Acquire(name, func() (*lookup, func(), error) {
-		l := &lookup{name: name, watches: make(map[*Watch]struct{}), schedule: schedule{asked: true}}
+	mu.Lock()
+	defer mu.Unlock()
+	l := lookups[name]
+	if l == nil {
+		l = &lookup{name: name, watches: make(map[*Watch]struct{}), schedule: schedule{asked: true}}
 		l.ctx, l.stop = context.WithCancel(context.Background())
-		return l, l.end, nil
-	})
-	w.lookup, w.release = l, release
-	l.mu.Lock()
-	defer l.mu.Unlock()
+		lookups[name] = l
+	}
+	w.lookup = l
 	l.watches[w] = struct{}{}
-	l.watchesChangedLocked()
+	if l.phase == queued {
+		w.enqueue()
+		startLookups()
+	}
+	l.plan()
 	return w, l.result.Latest()
 }
 
 // Watched reports whether the name is watched, for tests.
-func Watched(name string) bool { return lookups.Has(name) }
+func Watched(name string) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	return lookups[name] != nil
+}
 
 // ResolveNow looks up the name again, as soon as the limits permit it.
 func (w *Watch) ResolveNow() {
-	if w.lookup != nil {
-		w.lookup.ask()
+	if w.lookup == nil {
+		return
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !w.lookup.asked {
+		w.lookup.asked = true
+		w.lookup.plan()
 	}
 }
 
 // Stop ends the Watch, and the look-ups with the last Watch of the name.
 func (w *Watch) Stop() {
-	if w.lookup == nil {
+	l := w.lookup
+	if l == nil {
 		return
 	}
-	w.lookup.remove(w)
-	w.release()
-}
-
-func (l *lookup) remove(w *Watch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	mu.Lock()
+	defer mu.Unlock()
 	if _, watched := l.watches[w]; !watched {
 		return
 	}
 	delete(l.watches, w)
-	if len(l.watches) > 0 { // else it ends, or another watch is about to start
-		l.watchesChangedLocked()
+	w.dequeue()
+	if len(l.watches) > 0 {
+		l.plan() // by other limits
+		return
 	}
-}
-
-// end ends the look-ups of a name that is no longer watched.
-func (l *lookup) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	delete(lookups, l.name)
 	l.phase = ended
-	l.stopTimerLocked()
-	l.dequeue()
+	l.stopTimer()
 	l.stop()
 }
 
@@ -175,27 +184,27 @@ func (l *lookup) emptied() {
 }
 
 func (l *lookup) current() Result {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	mu.Lock()
+	defer mu.Unlock()
 	return l.result
 }
 
 // set makes now the result, and tells the watches if it differs.
 func (l *lookup) set(now Result) {
-	l.mu.Lock()
-	if l.result.same(now) {
-		l.mu.Unlock()
-		return
-	}
-	l.result = now
-	watches := make([]*Watch, 0, len(l.watches))
-	for w := range l.watches {
-		watches = append(watches, w)
-	}
-	l.mu.Unlock()
-	for _, w := range watches {
+	for _, w := range l.replace(now) {
 		w.changed(now)
 	}
+}
+
+// replace makes now the result, and returns the watches if it differs.
+func (l *lookup) replace(now Result) []*Watch {
+	mu.Lock()
+	defer mu.Unlock()
+	if l.result.same(now) {
+		return nil
+	}
+	l.result = now
+	return slices.Collect(maps.Keys(l.watches))
 }
 
 // same reports whether r and o are equal but for the order of the addresses, which DNS

@@ -34,13 +34,12 @@ import (
 // TestStreams follows testdata/streams.txt: a stream, its Handler, and a server. Each line says what one of them does, and what
 // the handler and the server are told follows.
 //
-//	stream 2: new, wait 1s, end   what the server does on its second stream; "others" on those without a line, and "delta" on
-//	                              one of the better protocol. It sends messages, which say how Receive takes them, and ends
-//	                              with an error; "eof" without; "stay" keeps the stream open
+//	stream 2: new, wait 1s, end   what the server does on its second stream; "others" on those without a line. It sends
+//	                              messages, which say how Receive takes them, and ends with an error; "eof" without; "stay"
+//	                              keeps the stream open
 //	due 2s a                      a request for a is due then; \xff cannot be written
 //	notify 2s a                   the client is notified then that one is due
-//	slow 1s, slow better 1s       how long the handler takes to say what is due, and whether there is a better protocol
-//	better 2s 5s                  when a better protocol is tried
+//	slow 1s                       how long the handler takes to say what is due
 //	at once                       the next stream is opened without a pause
 //	credentials x, unreachable    the server cannot be reached
 //	play 15s                      for how long
@@ -74,13 +73,7 @@ func playCase(t *testing.T, text string) string {
 		case "notify":
 			time.AfterFunc(duration(t, words[0]), func() { p.change(words[1]) })
 		case "slow":
-			if p.slow = duration(t, words[len(words)-1]); words[0] == "better" {
-				p.slow, p.slowBetter = 0, p.slow
-			}
-		case "better":
-			for _, at := range words {
-				p.better = append(p.better, duration(t, at))
-			}
+			p.slow = duration(t, rest)
 		case "at":
 			p.atOnce = true
 		case "credentials":
@@ -113,11 +106,9 @@ type player struct {
 	// There may be credentials of another type than "insecure". An unreachable server takes no connection.
 	credentials string
 	unreachable bool
-	// due are the requests, each to be sent at its time; slow is how long NextRequest takes, and slowBetter Better.
-	due              []dueRequest
-	slow, slowBetter time.Duration
-	// better is when delta is tried.
-	better []time.Duration
+	// due are the requests, each to be sent at its time; slow is how long NextRequest takes.
+	due    []dueRequest
+	slow   time.Duration
 	atOnce bool
 
 	mu      sync.Mutex
@@ -145,8 +136,6 @@ func (p *player) serve(name string, s grpc.ServerStream) error {
 			transport.Rest(s.Context(), duration(p.t, rest))
 		case "end":
 			return status.Error(codes.Aborted, "bye")
-		case "refuse":
-			return status.Error(codes.Unimplemented, "")
 		case "eof":
 			return nil
 		case "stay":
@@ -210,7 +199,6 @@ func (p *player) play(t *testing.T, length time.Duration) {
 }
 
 func (p *player) handle(_ any, s grpc.ServerStream) error {
-	method, _ := grpc.MethodFromServerStream(s)
 	p.mu.Lock()
 	p.streams++
 	number := p.streams
@@ -228,9 +216,6 @@ func (p *player) handle(_ any, s grpc.ServerStream) error {
 			p.note(&p.requests, strings.TrimSpace(fmt.Sprint(r.GetResourceNames(), " ", r.GetNode().GetId())))
 		}
 	}()
-	if method == (wire.Delta{}).Method() {
-		return p.serve("delta", s)
-	}
 	return p.serve(strconv.Itoa(number), s)
 }
 
@@ -296,23 +281,6 @@ func (p *player) Receive(message []byte) (v Verdict, done <-chan struct{}, err e
 func (p *player) Delivered() { p.note(&p.heard, "delivered") }
 
 func (p *player) Reading() { p.note(&p.heard, "reading") }
-
-func (p *player) Better() (wire.Protocol, time.Time) {
-	time.Sleep(p.slowBetter)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.better) == 0 {
-		return nil, time.Time{}
-	}
-	return wire.Delta{}, p.began.Add(p.better[0])
-}
-
-func (p *player) Tried(implemented bool) {
-	p.note(&p.heard, fmt.Sprint("tried ", implemented))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.better = p.better[1:]
-}
 
 func (p *player) Ended(err error) bool {
 	if s, ok := status.FromError(err); ok {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -28,8 +29,7 @@ const (
 )
 
 // A Handler decides what a Stream sends, and works on what it receives. NextRequest and Sent
-// are called from one goroutine, while a stream is open, Better and Tried from a second, and the other
-// methods from a third.
+// are called from one goroutine, while a stream is open, and the other methods from another.
 type Handler interface {
 	// Protocol is that of the next stream.
 	Protocol() wire.Protocol
@@ -48,12 +48,6 @@ type Handler interface {
 	// response is read then, maybe after a rest.
 	Delivered()
 	Reading()
-	// Better returns a better protocol than that of the stream, which the server did not implement when
-	// it was tried last, and when to try it again; nil if there is none.
-	Better() (p wire.Protocol, at time.Time)
-	// Tried is called when a better protocol was tried. If the server implements it, the stream ends with
-	// ErrBetter.
-	Tried(implemented bool)
 	// Ended is called when a stream has ended, or could not be opened. atOnce has the next one opened without backoff.
 	Ended(err error) (atOnce bool)
 }
@@ -68,7 +62,7 @@ type Config struct {
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
-// one goroutine, writes on another, and tries a better protocol on a third.
+// one goroutine, and writes on another.
 type Stream struct {
 	handler Handler
 	config  Config
@@ -105,7 +99,7 @@ func (s *Stream) Close() { s.cancel() }
 // after its first answer is not.
 func (s *Stream) Run(conn *transport.Conn) {
 	defer conn.Release()
-	tries := transport.Retries{Config: s.config.Backoff}
+	failures := 0
 	for s.ctx.Err() == nil {
 		started := time.Now()
 		best, err := s.attempt(conn)
@@ -116,9 +110,10 @@ func (s *Stream) Run(conn *transport.Conn) {
 			continue
 		}
 		if best == VerdictAccepted {
-			tries.Reset()
+			failures = 0
 		}
-		next := started.Add(tries.Next())
+		next := started.Add(retries.After(failures, s.config.Backoff))
+		failures++
 		s.next.Store(&next)
 		conn.Pause(s.ctx, time.Until(next))
 		s.next.Store(nil)
@@ -155,14 +150,12 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 			cancel(err)
 		}
 	}()
-	tried := s.goTryBetter(ctx, cc, cancel)
 	best, err := s.read(ctx, stream)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	cancel(nil)
 	<-written
-	<-tried
 	return best, err
 }
 

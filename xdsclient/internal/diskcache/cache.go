@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,12 +18,11 @@ const (
 	// MaxBytes and MaxRecords bound a file. The records that were current last are kept.
 	MaxBytes   = 64 << 20
 	MaxRecords = 1 << 17
-	// MaxSlots bounds the processes of a program that keep their resources. Further ones only read.
-	MaxSlots = 16
 	// maxFiles bounds the files of a directory, and abandoned is the age, or the longest age of
-	// resources if that is more, after which a file is removed.
-	maxFiles  = 1024
-	abandoned = 30 * 24 * time.Hour
+	// resources if that is more, after which a file is removed. A file of this program that was not finished goes after unfinished.
+	maxFiles   = 1024
+	abandoned  = 30 * 24 * time.Hour
+	unfinished = time.Hour
 
 	prefix, suffix = "dynxds-", ".resources"
 )
@@ -31,13 +31,13 @@ const (
 // could not be written.
 var ErrRemoved = errors.New("it had resources that were refused since, and was emptied")
 
-// Cache has the slots of one program in a directory, and writes one of them. Its methods are not safe for
-// concurrent use; other processes may use the same directory.
+// Cache is the file of one program in a directory. Its methods are not safe for
+// concurrent use; other processes may use the same file.
 type Cache struct {
 	dir, program string
 	maxAge       time.Duration
-	// slot is the slot that the process holds; its file is nil before the first Write.
-	slot slot
+	// pruned says that other files of the directory were looked at.
+	pruned bool
 	// secured has the hashes of the keys that are known to ask for security.
 	secured map[uint64]struct{}
 	// syncDir makes renaming in a directory durable.
@@ -52,107 +52,41 @@ func New(dir, program string, maxAge time.Duration) *Cache {
 	return &Cache{dir: dir, program: program, maxAge: maxAge, syncDir: syncDir}
 }
 
-// base is what the names of the program's files begin with.
+// base is what the names of the program's files begin with: the file, the second one of secured.go, and those that are being written.
 func (c *Cache) base() string {
 	return filepath.Join(c.dir, prefix+c.program[:min(len(c.program), 32)])
 }
 
-func (c *Cache) path(slot int) string { return fmt.Sprintf("%s.%d%s", c.base(), slot, suffix) }
-
-// Path names the files of the program in messages; it is the file that Write last wrote, if it did.
-func (c *Cache) Path() string {
-	if c.slot.held == nil {
-		return c.base() + ".*" + suffix
-	}
-	return c.slot.path
-}
+// Path returns the file.
+func (c *Cache) Path() string { return c.base() + suffix }
 
 // Contents is what a file has.
 type Contents struct {
-	Path    string
 	Records []Record
 	// Old is how many resources were left out because of their age.
 	Old int
 }
 
-// Load reads the slot whose resources were current last, of those that can be used. It returns no contents
-// if there is none. Each of the faults names a file that cannot be used. Times that a clock ahead of this one
-// has written count as now.
-func (c *Cache) Load(now time.Time) (contents Contents, faults []error) {
-	if err := c.checkDir(); err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			faults = append(faults, fmt.Errorf("resource cache %s: %w", c.Path(), err))
-		}
-		return Contents{}, faults
-	}
-	fault := func(path string, err error) {
-		if err != nil {
-			faults = append(faults, fmt.Errorf("resource cache %s: %w", path, err))
-		}
-	}
-	var found []candidate
-	for i := range MaxSlots {
-		x, err := open(c.path(i))
-		if fault(c.path(i), err); x.file != nil {
-			defer x.file.Close()
-			found = append(found, x)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return b.written.Compare(a.written) })
-	for _, x := range found {
-		contents, err := c.read(x, now)
-		if err == nil {
-			return contents, faults
-		}
-		if !errors.Is(err, errEmpty) {
-			fault(x.file.Name(), err)
-		}
-	}
-	return Contents{}, faults
-}
-
-// candidate is a slot that may be read.
-type candidate struct {
-	file    *os.File
-	written time.Time
-}
-
-// errEmpty says that a slot has nothing. Another process may empty it at any time.
-var errEmpty = errors.New("it is empty")
-
-// open opens a slot, if nobody else can have written it. There is no file if the slot is not there.
-func open(path string) (x candidate, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|withoutWaiting, 0)
+// Load reads the file. It returns no contents if there is none. An error names the file, which cannot be used. Times
+// that a clock ahead of this one has written count as now.
+func (c *Cache) Load(now time.Time) (Contents, error) {
+	contents, err := c.load(now)
 	if errors.Is(err, fs.ErrNotExist) {
-		return x, nil
+		return Contents{}, nil
 	}
 	if err != nil {
-		return x, err
+		return Contents{}, fmt.Errorf("resource cache %s: %w", c.Path(), err)
 	}
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-	case !info.Mode().IsRegular():
-		err = errors.New("it is not a regular file")
-	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownedBy(info, os.Geteuid())):
-		err = fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
-	case info.Size() > MaxBytes:
-		err = fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
-	default:
-		return candidate{file, info.ModTime()}, nil
-	}
-	file.Close()
-	return x, err
+	return contents, nil
 }
 
-// read reads a slot as a whole.
-func (c *Cache) read(x candidate, now time.Time) (Contents, error) {
-	b, err := io.ReadAll(io.LimitReader(x.file, MaxBytes+1))
-	if err != nil {
+func (c *Cache) load(now time.Time) (Contents, error) {
+	if err := c.checkDir(); err != nil {
 		return Contents{}, err
 	}
-	if len(b) == 0 {
-		return Contents{}, errEmpty
+	b, err := c.read()
+	if err != nil || len(b) == 0 { // it was emptied
+		return Contents{}, err
 	}
 	h, all, err := decode(b)
 	if err != nil {
@@ -164,7 +98,7 @@ func (c *Cache) read(x candidate, now time.Time) (Contents, error) {
 	if err := c.checkSecured(h); err != nil {
 		return Contents{}, err
 	}
-	contents := Contents{Path: x.file.Name()}
+	var contents Contents
 	secured := make(map[uint64]struct{})
 	for _, r := range all {
 		if now.Sub(r.Time) > c.maxAge {
@@ -182,6 +116,28 @@ func (c *Cache) read(x candidate, now time.Time) (Contents, error) {
 	}
 	c.secured = secured
 	return contents, nil
+}
+
+// read reads the file as a whole, if nobody else can have written it.
+func (c *Cache) read() ([]byte, error) {
+	file, err := os.OpenFile(c.Path(), os.O_RDONLY|withoutWaiting, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownedBy(info, os.Geteuid())):
+		return nil, fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
+	case info.Size() > MaxBytes:
+		return nil, fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
+	default:
+		return io.ReadAll(io.LimitReader(file, MaxBytes+1))
+	}
 }
 
 // checkDir checks that no other user can write in the directory: who can, puts an older file of this user in the
@@ -212,29 +168,77 @@ func earlier(a, b time.Time) time.Time {
 // MakeDir makes the directory if it is not there.
 func (c *Cache) MakeDir() error { return os.MkdirAll(c.dir, 0o700) }
 
-// Write writes the slot of this process, which takes one if it has none. refused says that something was refused
-// that the file has, or the slot of a process that has ended. omitted is how many records did not fit. If the
-// error is ErrRemoved, the slot is empty: what is refused must not be found, whatever else is lost with it.
+// Write replaces the file. refused says that something was refused that the file may have. omitted is how many records
+// did not fit. If the error is ErrRemoved, the file is empty: what is refused must not be found, whatever else is lost with it.
 func (c *Cache) Write(entries []Entry, refused bool, now time.Time) (omitted int, err error) {
 	if err := c.checkDir(); err != nil {
 		return 0, err
 	}
-	first := c.slot.held == nil
-	err = c.takeSlot(now)
-	if err == nil {
-		omitted, err = c.replace(entries, now)
+	if !c.pruned {
+		c.pruned = true
+		c.prune(now)
 	}
-	if first && err == nil || refused {
-		c.emptyFreeSlots()
-	}
-	if err == nil {
+	if omitted, err = c.replace(entries, now); err == nil {
 		return omitted, c.syncDir(c.dir)
 	}
-	if refused && c.slot.empty() == nil {
+	if refused && c.empty() == nil {
 		err = fmt.Errorf("%w; %w", err, ErrRemoved)
 	}
 	return omitted, err
 }
 
-// Close leaves the slot to other processes.
-func (c *Cache) Close() { c.slot.release() }
+// empty removes what the file has. That needs no room on the disk, and no right to write in the directory.
+func (c *Cache) empty() error {
+	file, err := os.OpenFile(c.Path(), os.O_WRONLY|withoutWaiting, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Truncate(0), file.Sync(), file.Close())
+}
+
+// replace puts a new file in the place of the old one, or leaves that as it is. It returns how many records do
+// not fit.
+func (c *Cache) replace(entries []Entry, now time.Time) (omitted int, err error) {
+	file, err := os.CreateTemp(c.dir, filepath.Base(c.base())+".*.tmp") // other processes may do the same
+	if err != nil {
+		return 0, err
+	}
+	since, secured := c.securedBy(entries, now)
+	omitted, err = encode(file, header{c.program, since}, entries)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = c.markSecured(since)
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), c.Path())
+	}
+	if err != nil {
+		os.Remove(file.Name())
+		return 0, err
+	}
+	c.secured = secured
+	return omitted, nil
+}
+
+// prune removes the files of the directory that were not written for long, and the oldest of too many. Programs
+// whose node has another id at each start leave one file each.
+func (c *Cache) prune(now time.Time) {
+	entries, _ := os.ReadDir(c.dir)
+	var files []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && strings.HasPrefix(e.Name(), prefix) {
+			files = append(files, info)
+		}
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for i, info := range files {
+		path, age := filepath.Join(c.dir, info.Name()), now.Sub(info.ModTime())
+		switch old := i >= maxFiles || age > max(c.maxAge, abandoned); {
+		case path == c.Path(), path == c.base()+securedSuffix:
+		case old, strings.HasPrefix(path, c.base()) && age > unfinished:
+			os.Remove(path)
+		}
+	}
+}

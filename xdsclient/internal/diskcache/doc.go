@@ -4,19 +4,14 @@
 //
 // # Several processes
 //
-// A program has MaxSlots slots in a directory: files that are each written by one process, always as a whole.
-// The process locks its slot (flock) and keeps it until it ends. A process that starts reads the slot that
-// was written last, by whichever process, and writes the first slot that is free. A process without
+// All processes of a program write one file, always as a whole, and the last one counts. A process without
 // a connection writes at most what it had heard before. So what a process starts
 // with is the view that one process had, never a mixture of several:
 //
-//	9:00   process 1 writes slot 0, process 2 writes slot 1; both have clusters a and b
+//	9:00   processes 1 and 2 write the file; both have clusters a and b
 //	10:00  process 2 loses its connection, and ends at 11:00
-//	10:30  process 1 is told that b was deleted, and writes slot 0: a
-//	11:30  process 3 reads slot 0, which was written last
-//
-// A slot whose process has ended is emptied by the first write of another process, and whenever something is
-// refused. Where a platform or a file system has no locks, all processes write slot 0, each the whole file.
+//	10:30  process 1 is told that b was deleted, and writes the file: a
+//	11:30  process 3 reads the file
 //
 // # Format
 //

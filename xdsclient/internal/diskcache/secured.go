@@ -20,7 +20,7 @@ import (
 //	10:00  the cluster asks for TLS: both files have 10:00
 //	11:00  someone puts back the file of 9:00 from a backup: it is not used
 
-// securedSuffix is that of the second file, of which there is one for all slots of a program.
+// securedSuffix is that of the second file.
 const securedSuffix = ".tls"
 
 // checkSecured checks that the file is not older than the second one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -85,7 +86,7 @@ func (r *Reporter) run() {
 	conn := r.conn // another goroutine may have begun when this one ends
 	r.mu.Unlock()
 	defer conn.Release()
-	tries := transport.Retries{Config: r.Backoff}
+	failures := 0
 	for {
 		started := time.Now()
 		answered, err := r.attempt(conn)
@@ -94,9 +95,10 @@ func (r *Reporter) run() {
 			return
 		}
 		if answered {
-			tries.Reset()
+			failures = 0
 		}
-		conn.Pause(r.ctx, tries.Next()-time.Since(started))
+		conn.Pause(r.ctx, retries.After(failures, r.Backoff)-time.Since(started))
+		failures++
 		if r.done() {
 			return
 		}

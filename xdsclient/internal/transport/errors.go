@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/tlsadvice"
 )
 
 // StreamDesc describes the streams to a management server, which are bidirectional.
@@ -38,7 +39,7 @@ func Reason(err error) error {
 		return ErrNoAnswer
 	}
 	if s, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", s.Code(), bounds.Text(s.Message(), bounds.ErrorText))
+		return fmt.Errorf("%s: %s", s.Code(), bounds.Text(tlsadvice.Reason(s.Message()), bounds.ErrorText))
 	}
 	return errors.New(bounds.Text(err.Error(), bounds.ErrorText))
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,94 +18,94 @@ import (
 // entry is what one Service is in the mesh: a service for each of its TCP ports.
 type entry struct {
 	services []*meshroute.Service
-	// lists are the endpoints of the services.
-	lists [][]instance
+	// names are those of the services, with their aliases.
+	names []string
 	// problems are why endpoints are left out.
 	problems []string
-	// moving is Options.Moving.
-	moving time.Duration
-	// held has the endpoints that no slice has any more, by service and address, and until when they are kept.
+	// ports are by the names of the services.
+	ports map[string]*port
+}
+
+// port is a TCP port of a Service.
+type port struct {
+	service   *meshroute.Service
+	endpoints []instance
+	// held has the addresses of endpoints that no slice has any more, and until when they are kept.
 	held map[string]time.Time
 }
 
-// Moving is how long an endpoint is kept that was ready, and that no slice has: it may be about to appear in another slice, as
+// moving is how long an endpoint is kept that was ready, and that no slice has: it may be about to appear in another slice, as
 // the controller writes one after the other. A pod that is deleted is terminating before.
 //
 //	slice a has 10.0.0.1, ready      it is served
 //	slice a has it no more           it is kept
 //	slice b has it, 20 ms later      nothing has changed for clients
-const Moving = 300 * time.Millisecond
+const moving = 300 * time.Millisecond
 
 // update makes the services from a Service and its slices. It reports whether they changed, and when to call it again
 // because of endpoints that are kept, zero if there are none. s is nil if the Service is gone.
 func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, now time.Time) (changed bool, again time.Time) {
-	before, lists, problems := e.services, e.lists, e.problems
-	e.services, e.lists, e.problems = nil, nil, nil
+	before := *e
+	*e = entry{ports: map[string]*port{}}
 	if s != nil {
-		byName := make(map[string][]instance, len(before))
-		for i, service := range before {
-			byName[service.Name] = lists[i]
+		for i, p := range ports(s) {
+			name := serviceName(of, p.Port)
+			old := before.ports[name]
+			if old == nil {
+				old = &port{}
+			}
+			made := e.build(name, of, s, slicesOf, p, old, now)
+			made.service.Aliases = aliases(of, p, i == 0, domain)
+			if reflect.DeepEqual(made.service, old.service) {
+				made.service = old.service // the same pointer, of which nothing is built again
+			}
+			e.ports[name] = made
+			e.services, e.names = append(e.services, made.service), append(e.names, name)
+			for _, a := range made.service.Aliases {
+				e.names = append(e.names, a.Name)
+			}
+			for _, until := range made.held {
+				if again.IsZero() || until.Before(again) {
+					again = until
+				}
+			}
 		}
-		again = e.build(of, s, slicesOf, domain, byName, now)
 	}
-	same := slices.EqualFunc(before, e.services, func(a, b *meshroute.Service) bool { return reflect.DeepEqual(a, b) })
-	for i, service := range e.services {
-		// What is equal stays the same pointer, of which nothing is built again.
-		if j := slices.IndexFunc(before, func(b *meshroute.Service) bool { return reflect.DeepEqual(b, service) }); j >= 0 {
-			e.services[i] = before[j]
-		}
-	}
-	return !same || !slices.Equal(problems, e.problems), again
+	return !slices.Equal(before.services, e.services) || !slices.Equal(before.problems, e.problems), again
 }
 
-// build makes the services. before has the endpoints that they had.
-func (e *entry) build(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, before map[string][]instance, now time.Time) (again time.Time) {
-	held := e.held
-	e.held = nil
-	for i, p := range ports(s) {
-		service := &meshroute.Service{
-			Name: serviceName(of, p.Port), Source: meshroute.Source{File: of.String()}, Aliases: aliases(of, p, i == 0, domain),
-		}
-		var list []instance
-		if s.Spec.Type == corev1.ServiceTypeExternalName {
-			service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strings.TrimPrefix(service.Name, of.host()+":"))
-		} else {
-			var problems []string
-			list, problems = instances(s, slicesOf, p)
-			e.problems = append(e.problems, problems...)
-			list = e.keep(service.Name, list, before[service.Name], held, now)
-			service.Endpoints = distinct(endpoints(list))
-		}
-		e.services, e.lists = append(e.services, service), append(e.lists, list)
+// build makes the service of a port, but for its aliases.
+func (e *entry) build(name string, of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort, old *port, now time.Time) *port {
+	made := &port{service: &meshroute.Service{Name: name, Source: meshroute.Source{File: of.String()}}}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		made.service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strconv.Itoa(int(p.Port)))
+		return made
 	}
-	for _, until := range e.held {
-		if again.IsZero() || until.Before(again) {
-			again = until
-		}
-	}
-	return again
+	list, problems := instances(s, slicesOf, p)
+	made.endpoints, e.problems = list, append(e.problems, problems...)
+	made.keep(old, now)
+	made.service.Endpoints = distinct(endpoints(made.endpoints))
+	return made
 }
 
 // keep adds the endpoints that were ready before and that may be moving to another slice.
-func (e *entry) keep(service string, list, before []instance, held map[string]time.Time, now time.Time) []instance {
-	for _, old := range before {
-		_, there := slices.BinarySearchFunc(list, old, func(a, b instance) int { return strings.Compare(a.Address, b.Address) })
+func (p *port) keep(before *port, now time.Time) {
+	for _, old := range before.endpoints {
+		_, there := slices.BinarySearchFunc(p.endpoints, old, func(a, b instance) int { return strings.Compare(a.Address, b.Address) })
 		if there || old.Health != corepb.HealthStatus_UNKNOWN {
 			continue
 		}
-		key := service + " " + old.Address
-		until, known := held[key]
+		until, known := before.held[old.Address]
 		if !known {
-			until = now.Add(e.moving)
+			until = now.Add(moving)
 		}
 		if !now.Before(until) {
 			continue
 		}
-		if e.held == nil {
-			e.held = make(map[string]time.Time)
+		if p.held == nil {
+			p.held = make(map[string]time.Time)
 		}
-		e.held[key] = until
-		list = unique(append(list, old))
+		p.held[old.Address] = until
+		p.endpoints = unique(append(p.endpoints, old))
 	}
-	return list
 }

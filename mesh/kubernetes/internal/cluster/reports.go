@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +15,7 @@ import (
 func (s *Source) routeReports() (list []meshroute.Report) {
 	verdicts, _ := s.Verdicts()
 	for _, v := range verdicts {
-		of := named{v.Object.GetNamespace(), v.Object.GetName()}.String()
+		of := v.Name()
 		add := func(severity meshroute.Severity, path, message string) {
 			list = append(list, meshroute.Report{
 				Severity: severity, Policy: v.Object.GetKind() + "/" + of, Source: meshroute.Source{File: of}, Path: path, Message: message,
@@ -60,34 +59,4 @@ func (s *Source) routeReports() (list []meshroute.Report) {
 		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 	})
 	return list
-}
-
-// SetLeftOut notes what an update leaves out. It is safe for concurrent use.
-func (s *Source) SetLeftOut(reports []meshroute.Report) {
-	all := make(map[string]string, len(reports))
-	for _, r := range reports {
-		object := strings.TrimSuffix(r.Policy, "/consumer")
-		if object == "" {
-			object = "Service/" + r.Source.File
-		}
-		if all[object] != "" {
-			all[object] += "; "
-		}
-		all[object] += r.Message
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if maps.Equal(all, s.leftOut) {
-		return
-	}
-	s.leftOut = all
-	s.routes.changedVerdicts()
-}
-
-// LeftOut returns why objects, as KIND/NAMESPACE/NAME, are left out of what was published last, or parts of them. The channel of
-// Verdicts is closed when that changes. The map must not be changed. It is safe for concurrent use.
-func (s *Source) LeftOut() map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leftOut
 }

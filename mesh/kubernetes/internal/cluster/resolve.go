@@ -57,25 +57,18 @@ type grant struct{ kind, from, to, name string } // kinds of all groups differ
 // readGrants returns what ReferenceGrants allow.
 func (r *routes) readGrants() map[grant]bool {
 	all := make(map[grant]bool)
-	for _, informer := range r.grants {
-		for _, object := range informer.GetStore().List() {
-			object := object.(*unstructured.Unstructured)
-			from, _, _ := unstructured.NestedSlice(object.Object, "spec", "from")
-			to, _, _ := unstructured.NestedSlice(object.Object, "spec", "to")
-			for _, f := range from {
-				f, _ := f.(map[string]any)
-				kind, _ := f["kind"].(string)
-				if f["group"] != resources[kind].Group {
-					continue
-				}
-				for _, t := range to {
-					t, _ := t.(map[string]any)
-					if t["group"] != "" || t["kind"] != "Service" {
-						continue
-					}
-					name, _ := t["name"].(string)
-					namespace, _ := f["namespace"].(string)
-					all[grant{kind, namespace, object.GetNamespace(), name}] = true
+	for _, object := range r.grants.all() {
+		from, _, _ := unstructured.NestedSlice(object.Object, "spec", "from")
+		to, _, _ := unstructured.NestedSlice(object.Object, "spec", "to")
+		for _, f := range from {
+			f, _ := f.(map[string]any)
+			kind := text(f["kind"])
+			if f["group"] != resources[kind].Group {
+				continue
+			}
+			for _, t := range to {
+				if t, _ := t.(map[string]any); t["group"] == "" && t["kind"] == "Service" {
+					all[grant{kind, text(f["namespace"]), object.GetNamespace(), text(t["name"])}] = true
 				}
 			}
 		}
@@ -83,14 +76,23 @@ func (r *routes) readGrants() map[grant]bool {
 	return all
 }
 
+// lookup is what the policies of a route depend on, of one Service.
+type lookup struct {
+	names     []string
+	permitted bool
+}
+
+func (l lookup) equal(o lookup) bool {
+	return l.permitted == o.permitted && slices.Equal(l.names, o.names)
+}
+
 // resolve makes the policies of a route, unless it and all that it names is as before.
-func (r *routes) resolve(of *route, grants map[grant]bool) {
-	res := resolver{routes: r, route: of, grants: grants}
-	key := res.key()
-	if of.key == key {
+func (r *routes) resolve(of *route) {
+	res := resolver{routes: r, route: of}
+	if of.lookups != nil && res.isCurrent() {
 		return
 	}
-	of.key, of.resolved, of.verdict = key, nil, Verdict{Faults: of.faults, InForce: of.inForce(), Ignored: of.ignored}
+	of.lookups, of.resolved, of.verdict = map[named]lookup{}, nil, Verdict{Faults: of.verdict.Faults, InForce: of.verdict.InForce, Ignored: of.verdict.Ignored}
 	of.verdict.Parents = res.parents()
 	for _, p := range of.written {
 		if p = res.policy(p); p != nil {
@@ -103,54 +105,40 @@ func (r *routes) resolve(of *route, grants map[grant]bool) {
 type resolver struct {
 	routes *routes
 	route  *route
-	grants map[grant]bool
 }
 
-// key is equal if the route resolves to the same.
-func (r *resolver) key() string {
-	var key strings.Builder
-	key.WriteString("route")
-	seen := make(map[string]bool)
-	note := func(name string) {
-		if seen[name] {
-			return
-		}
-		seen[name] = true
-		of, _ := splitName(name)
-		fmt.Fprintf(&key, "\n%s %t", name, r.permitted(of, named{}))
-		if e := r.routes.source.entries[of]; e != nil {
-			for _, s := range e.services {
-				key.WriteString(" " + s.Name)
-				for _, a := range s.Aliases {
-					if a.Namespace != "" {
-						key.WriteString(" " + a.Name)
-					}
-				}
-			}
+// isCurrent reports whether the route would be resolved with the same once more.
+func (r *resolver) isCurrent() bool {
+	for of, was := range r.route.lookups {
+		if !was.equal(r.lookup(of)) {
+			return false
 		}
 	}
-	for _, p := range r.route.written {
-		for i := range p.To {
-			if name := p.To[i].TargetRef.Name; name != "" {
-				note(name)
-			}
-			for _, name := range p.To[i].Services() {
-				note(name)
-			}
-		}
+	return true
+}
+
+// lookup returns the names of a Service, and whether the route may send requests there.
+func (r *resolver) lookup(of named) (l lookup) {
+	from := r.route.object.GetNamespace()
+	granted := func(name string) bool { return r.routes.granted[grant{r.route.kind, from, of.namespace, name}] }
+	l.permitted = of.namespace == from || granted("") || granted(of.name)
+	if e := r.routes.source.entries[of]; e != nil {
+		l.names = e.names
 	}
-	return key.String()
+	return l
 }
 
 // permitted reports whether the route may send the requests for a parent to a Service. The parent is one: requests go there without
 // the route.
 func (r *resolver) permitted(of, parent named) bool {
-	from := r.route.object.GetNamespace()
-	return of.namespace == from || of == parent || r.grants[grant{r.route.kind, from, of.namespace, ""}] || r.grants[grant{r.route.kind, from, of.namespace, of.name}]
+	l := r.lookup(of)
+	r.route.lookups[of] = l
+	return l.permitted || of == parent
 }
 
 // services returns the services of a Service, or that of one port, by meshpolicy.JoinPort. missing says why there are none.
 func (r *resolver) services(of named, port string) (list []*meshroute.Service, missing string) {
+	r.route.lookups[of] = r.lookup(of)
 	e := r.routes.source.entries[of]
 	if e == nil {
 		return nil, fmt.Sprintf("there is no Service %s", of)
@@ -212,7 +200,7 @@ func text(v any) string {
 // policy returns a policy for the services of the mesh, nil if it has none.
 func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	p := *written
-	p.Name = r.route.kind + "/" + named{r.route.object.GetNamespace(), r.route.object.GetName()}.String()
+	p.Name = r.route.kind + "/" + nameOf(r.route.object).String()
 	if strings.HasSuffix(written.Name, "/consumer") {
 		p.Name += "/consumer"
 	}

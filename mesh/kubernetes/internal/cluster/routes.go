@@ -26,9 +26,10 @@ var (
 // routes makes policies out of the routes that are attached to Services.
 type routes struct {
 	source *Source
-	// informers are by the kind of the routes; grants are those of ReferenceGrants.
-	informers map[string][]cache.SharedIndexInformer
-	grants    []cache.SharedIndexInformer
+	// objects are by the kind of the routes; grants are ReferenceGrants, and granted is what they allow.
+	objects map[string]objects[*unstructured.Unstructured]
+	grants  objects[*unstructured.Unstructured]
+	granted map[grant]bool
 	// read are the routes as they were read last, by the UIDs of their objects.
 	read map[types.UID]*route
 	// verdicts are those of all routes, and verdictsChanged is closed when there are newer ones. Guarded by Source.mu.
@@ -42,16 +43,13 @@ type routes struct {
 type route struct {
 	object *unstructured.Unstructured
 	kind   string
-	// written are the policies as the object says them: with names of Services, with or without ports. faults are what is wrong with
-	// the object: rules with a fault fail their requests, and there is no policy if nobody can say for which requests it is. ignored are
-	// fields that this program does not know.
+	// written are the policies as the object says them: with names of Services, with or without ports. Rules with an error fail their
+	// requests, and there is no policy if nobody can say for which requests it is.
 	written []*meshroute.Policy
-	faults  error
-	ignored []string
-	// resolved are the policies with names of services of the mesh, made when key was what the Services were like.
+	// resolved are the policies with names of services of the mesh, and lookups what they were made of.
 	resolved []*meshroute.Policy
-	key      string
-	// verdict is what its status is to say.
+	lookups  map[named]lookup
+	// verdict is what its status is to say. What says nothing of Services is set when the object is read.
 	verdict Verdict
 }
 
@@ -60,45 +58,38 @@ func (r *route) isPolicy() bool { return r.kind == meshpolicy.DocumentKind }
 
 // newRoutes adds the informers.
 func newRoutes(s *Source) *routes {
-	r := &routes{source: s, informers: map[string][]cache.SharedIndexInformer{}, read: map[types.UID]*route{}, verdictsChanged: make(chan struct{})}
-	marks := func(any) {
-		s.mu.Lock()
-		s.routesMarked = true
-		s.mu.Unlock()
-		s.signal()
+	r := &routes{source: s, objects: map[string]objects[*unstructured.Unstructured]{}, read: map[types.UID]*route{}, verdictsChanged: make(chan struct{})}
+	add := func(resource schema.GroupVersionResource) objects[*unstructured.Unstructured] {
+		of := func(namespace string) *cache.ListWatch { return s.opts.Clients.objects(resource, namespace) }
+		return follow(s, resource.GroupResource().String(), optional, s.opts.Namespaces, of, &unstructured.Unstructured{}, func(*unstructured.Unstructured) {
+			s.mu.Lock()
+			s.routesMarked = true
+			s.mu.Unlock()
+			s.signal()
+		})
 	}
-	add := func(resource schema.GroupVersionResource, namespace string) cache.SharedIndexInformer {
-		i := s.watch.optional(resource.GroupResource().String(), s.opts.Clients.objects(resource, namespace), &unstructured.Unstructured{})
-		s.onChange(i, marks)
-		return i
+	for kind, resource := range resources {
+		r.objects[kind] = add(resource)
 	}
-	for _, namespace := range s.opts.Namespaces {
-		for kind, resource := range resources {
-			r.informers[kind] = append(r.informers[kind], add(resource, namespace))
-		}
-		r.grants = append(r.grants, add(ReferenceGrants, namespace))
-	}
+	r.grants = add(ReferenceGrants)
 	return r
 }
 
 // update reads what has changed, and reports whether the policies differ.
 func (r *routes) update() (changed bool) {
 	now := make(map[types.UID]*route, len(r.read))
-	grants := r.readGrants()
+	r.granted = r.readGrants()
 	var policies []*meshroute.Policy
-	for kind, informers := range r.informers {
-		for _, informer := range informers {
-			for _, object := range informer.GetStore().List() {
-				object := object.(*unstructured.Unstructured)
-				last := r.read[object.GetUID()]
-				if last == nil || last.object.GetGeneration() != object.GetGeneration() {
-					last = readRoute(kind, object)
-				}
-				last.object = object // which may have another status
-				now[object.GetUID()] = last
-				r.resolve(last, grants)
-				policies = append(policies, last.resolved...)
+	for kind, objects := range r.objects {
+		for _, object := range objects.all() {
+			last := r.read[object.GetUID()]
+			if last == nil || last.object.GetGeneration() != object.GetGeneration() {
+				last = readRoute(kind, object)
 			}
+			last.object = object // which may have another status
+			now[object.GetUID()] = last
+			r.resolve(last)
+			policies = append(policies, last.resolved...)
 		}
 	}
 	r.read = now
@@ -164,7 +155,7 @@ func (r *routes) judge() {
 					consumers[b] = true
 				}
 				if of.kind == meshpolicy.GRPCRouteKind && len(of.resolved) > 0 {
-					grpc[b] = max(grpc[b], of.object.GetNamespace()+"/"+of.object.GetName()) // always the same one
+					grpc[b] = max(grpc[b], nameOf(of.object).String()) // always the same one
 				}
 			}
 		}
@@ -183,11 +174,6 @@ func (r *routes) judge() {
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
 	r.verdicts = list
-	r.changedVerdicts()
-}
-
-// changedVerdicts wakes those who wait for newer verdicts. Source.mu is held.
-func (r *routes) changedVerdicts() {
 	close(r.verdictsChanged)
 	r.verdictsChanged = make(chan struct{})
 }
@@ -217,6 +203,10 @@ func hasStatus(object *unstructured.Unstructured) bool {
 	})
 }
 
+func nameOf(object *unstructured.Unstructured) named {
+	return named{object.GetNamespace(), object.GetName()}
+}
+
 // mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.
 func mayBeRoute(object *unstructured.Unstructured) bool {
 	parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs")
@@ -235,14 +225,13 @@ func readRoute(kind string, object *unstructured.Unstructured) *route {
 	if !r.isPolicy() && !mayBeRoute(object) {
 		return r
 	}
-	file := object.GetNamespace() + "/" + object.GetName()
 	text, err := json.Marshal(object.Object)
 	if err != nil {
-		r.faults = err
+		r.verdict.Faults = err
 		return r
 	}
 	var faults, unknown document.Faults
-	for _, doc := range document.ParseOpen(file, text, &faults, &unknown) {
+	for _, doc := range document.ParseOpen(nameOf(object).String(), text, &faults, &unknown) {
 		if r.isPolicy() {
 			r.written = append(r.written, readPolicy(doc, object.GetNamespace())...)
 		} else {
@@ -252,21 +241,17 @@ func readRoute(kind string, object *unstructured.Unstructured) *route {
 	for i := range faults.List {
 		faults.List[i].Line = 0
 	}
-	r.faults = faults.Err()
+	r.verdict.Faults, r.verdict.InForce = faults.Err(), inForce(r.written)
 	for _, f := range unknown.List {
-		r.ignored = append(r.ignored, faultIn(f))
+		// Without the file and line, and what else the field may be called.
+		r.verdict.Ignored = append(r.verdict.Ignored, document.Fault{Path: f.Path, Problem: f.Problem}.String())
 	}
 	return r
 }
 
-// faultIn is a fault without the file and line, and without what else the field may be called.
-func faultIn(f document.Fault) string {
-	return document.Fault{Path: f.Path, Problem: f.Problem}.String()
-}
-
 // inForce reports whether a rule is used that has no fault.
-func (r *route) inForce() bool {
-	return slices.ContainsFunc(r.written, func(p *meshroute.Policy) bool {
+func inForce(written []*meshroute.Policy) bool {
+	return slices.ContainsFunc(written, func(p *meshroute.Policy) bool {
 		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
 			return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Unsupported() == "" })
 		})

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -108,10 +109,14 @@ func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev
 		}
 		refused, firstRefused := 0, ""
 		for i := range slice.Endpoints {
-			e, ok := instanceOf(&slice.Endpoints[i], number)
+			e, ok := instanceOf(&slice.Endpoints[i])
+			if !ok {
+				continue
+			}
+			host, ok := canonical(e.Address, slice.AddressType)
+			e.Address = net.JoinHostPort(host, strconv.Itoa(int(number)))
 			switch {
-			case !ok:
-			case !canonical(&e, slice.AddressType):
+			case !ok || !utf8.ValidString(e.Locality.Zone):
 				if refused++; refused == 1 {
 					firstRefused = e.Address
 				}
@@ -130,24 +135,17 @@ func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev
 	return joinFamilies(unique(first), unique(second)), problems
 }
 
-// canonical gives an endpoint its address in the form in which each has one, and reports whether clients can use it. The API accepts
-// IPv4 addresses with zeros before numbers.
-func canonical(e *instance, kind discoveryv1.AddressType) bool {
-	if !utf8.ValidString(e.Locality.Zone) {
-		return false
-	}
-	host, port, err := net.SplitHostPort(e.Address)
-	if err != nil {
-		return false
-	}
+// canonical returns an address in the form in which each has one, and whether clients can use it. The API accepts IPv4 addresses with
+// zeros before numbers.
+func canonical(host string, kind discoveryv1.AddressType) (canonical string, ok bool) {
 	if kind == discoveryv1.AddressTypeFQDN {
-		return len(validation.IsDNS1123Subdomain(strings.TrimSuffix(host, "."))) == 0
+		return host, len(validation.IsDNS1123Subdomain(strings.TrimSuffix(host, "."))) == 0
 	}
 	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(host))
-	if ok {
-		e.Address = net.JoinHostPort(ip.Unmap().String(), port)
+	if !ok {
+		return host, false
 	}
-	return ok
+	return ip.Unmap().String(), true
 }
 
 // distinct drops additional addresses that an endpoint has already: clients reject all endpoints if one address is there twice.
@@ -173,29 +171,22 @@ func distinct(list []meshroute.Endpoint) []meshroute.Endpoint {
 // port's name are in other slices.
 func targetPort(slice *discoveryv1.EndpointSlice, name string) (number int32, ok bool) {
 	for _, p := range slice.Ports {
-		is := p.Name != nil && *p.Name == name || p.Name == nil && name == ""
-		if is && p.Port != nil && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) {
+		if ptr.Deref(p.Name, "") == name && p.Port != nil && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP {
 			return *p.Port, true
 		}
 	}
 	return 0, false
 }
 
-// instanceOf returns an endpoint of a slice; ok is false for one that has ceased to serve before it ends.
-func instanceOf(e *discoveryv1.Endpoint, port int32) (i instance, ok bool) {
+// instanceOf returns an endpoint of a slice, without a port; ok is false for one that has ceased to serve before it ends.
+func instanceOf(e *discoveryv1.Endpoint) (i instance, ok bool) {
 	if len(e.Addresses) == 0 {
 		return i, false
 	}
 	// All addresses of an endpoint are interchangeable, and consumers are to take the first.
-	i.Address = net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(port)))
-	isTrue := func(condition *bool, unknown bool) bool {
-		if condition == nil {
-			return unknown
-		}
-		return *condition
-	}
-	ready := isTrue(e.Conditions.Ready, true)
-	serving, terminating := isTrue(e.Conditions.Serving, ready), isTrue(e.Conditions.Terminating, false)
+	i.Address = e.Addresses[0]
+	ready := ptr.Deref(e.Conditions.Ready, true)
+	serving, terminating := ptr.Deref(e.Conditions.Serving, ready), ptr.Deref(e.Conditions.Terminating, false)
 	switch {
 	case ready:
 	case serving && terminating:
@@ -205,9 +196,7 @@ func instanceOf(e *discoveryv1.Endpoint, port int32) (i instance, ok bool) {
 	default:
 		i.Health = corepb.HealthStatus_UNHEALTHY
 	}
-	if e.Zone != nil {
-		i.Locality.Zone = *e.Zone
-	}
+	i.Locality.Zone = ptr.Deref(e.Zone, "")
 	if e.TargetRef != nil {
 		i.target = string(e.TargetRef.UID) + " " + e.TargetRef.Kind + " " + e.TargetRef.Namespace + "/" + e.TargetRef.Name
 	}

@@ -4,16 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -28,10 +26,6 @@ type Options struct {
 	Namespaces []string
 	// Domain is the cluster's domain, "cluster.local" if it is empty.
 	Domain string
-	// Moving is how long an endpoint is kept that no slice has any more, the constant Moving if it is zero.
-	Moving time.Duration
-	// Reload has signals of somebody who asks for a look; it may be nil.
-	Reload <-chan os.Signal
 	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait. It may be nil.
 	AccessChanged func()
 	Log           *slog.Logger
@@ -40,22 +34,22 @@ type Options struct {
 // Source follows the objects of a cluster. It is site.Documents; GoneSince and the methods of other files that say so are safe
 // for concurrent use, the others are for one goroutine.
 type Source struct {
-	opts  Options
-	log   *slog.Logger
-	watch *watching
-	// services and endpointSlices are the objects of all namespaces that are read.
-	services, endpointSlices []cache.SharedIndexInformer
-	routes                   *routes
-	places                   *places
-	// wake has a value if something is marked.
-	wake chan struct{}
+	opts           Options
+	log            *slog.Logger
+	watch          *watching
+	services       objects[*corev1.Service]
+	endpointSlices objects[*discoveryv1.EndpointSlice]
+	routes         *routes
+	// Of nodes and namespaces only labels are known; without permission to read nodes, there are none.
+	nodes, namespaces objects[*metav1.PartialObjectMetadata]
+	// wake has a value if something is marked, or is to be: timer gives it one then.
+	wake  chan struct{}
+	timer *time.Timer
 
 	mu sync.Mutex
 	// marked are the Services that may have changed, and routesMarked says that routes may have.
 	marked       map[named]bool
 	routesMarked bool
-	// leftOut is that of SetLeftOut.
-	leftOut map[string]string
 
 	// The following is for the goroutine that reads.
 
@@ -81,17 +75,15 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		return nil, err
 	}
 	// The informers have everything, though they may not have called the handlers yet.
-	for _, services := range s.services {
-		for _, object := range services.GetStore().List() {
-			s.mark(serviceOf(object))
-		}
+	for _, object := range s.services.all() {
+		s.mark(serviceOf(object))
 	}
 	return s, nil
 }
 
 // newSource makes the informers.
 func newSource(opts Options) *Source {
-	opts.Domain, opts.Moving = cmp.Or(opts.Domain, "cluster.local"), cmp.Or(opts.Moving, Moving)
+	opts.Domain = cmp.Or(opts.Domain, "cluster.local")
 	if opts.AccessChanged == nil {
 		opts.AccessChanged = func() {}
 	}
@@ -102,46 +94,33 @@ func newSource(opts Options) *Source {
 		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
+	s.timer = time.AfterFunc(moving, s.signal)
 	s.watch = newWatching(opts.Log, opts.Clients.answers)
-	for _, namespace := range opts.Namespaces {
-		services := s.watch.informer("services", opts.Clients.services(namespace), &corev1.Service{}, nil)
-		s.services = append(s.services, services)
-		s.onChange(services, func(object any) { s.mark(serviceOf(object)) })
-		list := s.watch.informer("endpointslices.discovery.k8s.io", opts.Clients.endpointSlices(namespace), &discoveryv1.EndpointSlice{},
-			cache.Indexers{byService: func(object any) ([]string, error) {
-				of := sliceService(object.(*discoveryv1.EndpointSlice))
-				return []string{of.String()}, nil
-			}})
-		s.endpointSlices = append(s.endpointSlices, list)
-		s.onChange(list, func(object any) { s.mark(sliceService(object.(*discoveryv1.EndpointSlice))) })
+	s.services = follow(s, "services", required, opts.Namespaces, opts.Clients.services, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
+	s.endpointSlices = follow(s, "endpointslices.discovery.k8s.io", required, opts.Namespaces, opts.Clients.endpointSlices, &discoveryv1.EndpointSlice{},
+		func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
+	for _, informer := range s.endpointSlices {
+		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
+			return []string{sliceService(object.(*discoveryv1.EndpointSlice)).String()}, nil
+		}})
 	}
-	s.routes, s.places = newRoutes(s), newPlaces(s)
+	s.routes = newRoutes(s)
+	place := func(resource string, need need, changed func(*metav1.PartialObjectMetadata)) objects[*metav1.PartialObjectMetadata] {
+		of := func(string) *cache.ListWatch {
+			return opts.Clients.metadataOf(corev1.SchemeGroupVersion.WithResource(resource))
+		}
+		return follow(s, resource, need, []string{""}, of, &metav1.PartialObjectMetadata{}, changed)
+	}
+	s.nodes = place("nodes", tolerated, func(*metav1.PartialObjectMetadata) {})
+	s.namespaces = place("namespaces", required, func(of *metav1.PartialObjectMetadata) {
+		if labelOf(of, ClosedLabel) == "true" { // before or after
+			opts.AccessChanged()
+		}
+	})
 	return s
 }
 
-// onChange calls a function with each object that is added, updated or deleted, of updates with the old one too: a slice may be
-// given to another Service.
-func (s *Source) onChange(informer cache.SharedIndexInformer, changed func(object any)) {
-	// It fails only for an informer that was stopped.
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed,
-		UpdateFunc: func(before, after any) {
-			changed(before)
-			changed(after)
-		},
-		DeleteFunc: func(object any) {
-			if last, missed := object.(cache.DeletedFinalStateUnknown); missed {
-				object = last.Obj
-			}
-			changed(object)
-		},
-	})
-}
-
-func serviceOf(object any) named {
-	s := object.(*corev1.Service)
-	return named{s.Namespace, s.Name}
-}
+func serviceOf(s *corev1.Service) named { return named{s.Namespace, s.Name} }
 
 // sliceService returns the Service that a slice belongs to, with an empty name if it has none.
 func sliceService(s *discoveryv1.EndpointSlice) named {
@@ -180,13 +159,9 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	}
 	changed := s.content == nil
 	for of := range marked {
-		names := s.namesOf(of)
-		if !s.update(of, now) {
-			continue
-		}
-		changed = true
+		differs, renamed := s.update(of, now)
 		// Routes depend on the names of services, but not on their endpoints, which change most.
-		routesMarked = routesMarked || !slices.Equal(names, s.namesOf(of))
+		changed, routesMarked = changed || differs, routesMarked || renamed
 	}
 	if routesMarked || s.content == nil {
 		changed = s.routes.update() || changed
@@ -197,37 +172,24 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	if changed {
 		s.content = s.join()
 	}
+	s.lookAgain()
 	return s.content, nil
 }
 
-// namesOf returns the names of a Service's services.
-func (s *Source) namesOf(of named) (names []string) {
+// update makes the services of one Service again, and reports whether they differ, and their names.
+func (s *Source) update(of named, now time.Time) (changed, renamed bool) {
 	e := s.entries[of]
-	if e == nil {
-		return nil
-	}
-	for _, service := range e.services {
-		names = append(names, service.Name)
-		for _, a := range service.Aliases {
-			names = append(names, a.Name)
-		}
-	}
-	return names
-}
-
-// update makes the services of one Service again, and reports whether they differ.
-func (s *Source) update(of named, now time.Time) (changed bool) {
-	e := s.entries[of]
-	object := s.service(of)
+	object := s.services.get(of.String())
 	switch {
 	case e == nil && object == nil:
-		return false
+		return false, false
 	case e == nil:
-		e = &entry{moving: s.opts.Moving}
+		e = &entry{}
 		s.entries[of] = e
 		at, _ := slices.BinarySearchFunc(s.order, of, named.compare)
 		s.order = slices.Insert(s.order, at, of)
 	}
+	names := e.names
 	changed, again := e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
 	delete(s.again, of)
 	if !again.IsZero() {
@@ -238,28 +200,16 @@ func (s *Source) update(of named, now time.Time) (changed bool) {
 		at, _ := slices.BinarySearchFunc(s.order, of, named.compare)
 		s.order = slices.Delete(s.order, at, at+1)
 	}
-	return changed
+	return changed, !slices.Equal(names, e.names)
 }
 
 func (n named) compare(o named) int {
 	return cmp.Or(cmp.Compare(n.namespace, o.namespace), cmp.Compare(n.name, o.name))
 }
 
-// service returns a Service, or nil.
-func (s *Source) service(of named) *corev1.Service {
-	for _, informer := range s.services {
-		if object, there, _ := informer.GetStore().GetByKey(of.String()); there {
-			return object.(*corev1.Service)
-		}
-	}
-	return nil
-}
-
 // ServiceUID returns the UID of a Service, NAMESPACE/NAME, empty if there is none. It is safe for concurrent use.
 func (s *Source) ServiceUID(name string) types.UID {
-	var of named
-	of.namespace, of.name, _ = strings.Cut(name, "/")
-	if object := s.service(of); object != nil {
+	if object := s.services.get(name); object != nil {
 		return object.UID
 	}
 	return ""
@@ -290,39 +240,30 @@ func (s *Source) join() *folder.Content {
 	return c
 }
 
-// Wait waits until something is marked, or is to be looked at again.
-func (s *Source) Wait(ctx context.Context, until time.Time) (ok bool) {
+// Changed has a value when something is marked, or Services are to be looked at again.
+func (s *Source) Changed() <-chan struct{} { return s.wake }
+
+// lookAgain sets the timer for the Services that are to be marked again.
+func (s *Source) lookAgain() {
+	var next time.Time
 	for _, at := range s.again {
-		if until.IsZero() || at.Before(until) {
-			until = at
+		if next.IsZero() || at.Before(next) {
+			next = at
 		}
 	}
-	var timeout <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		timeout = timer.C
+	if !next.IsZero() {
+		s.timer.Reset(time.Until(next))
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-s.wake:
-	case <-timeout:
-	case <-s.opts.Reload:
-	}
-	return true
 }
 
 // Close ends the informers.
-func (s *Source) Close() { s.watch.close() }
+func (s *Source) Close() {
+	s.timer.Stop()
+	s.watch.close()
+}
 
 // GoneSince is when the API server ceased to answer, zero if it answers. It is safe for concurrent use.
 func (s *Source) GoneSince() time.Time { return s.watch.goneSince() }
-
-// errForbidden is an error for missing permissions.
-func errForbidden(resource string, err error) error {
-	return fmt.Errorf("the API server does not let this server read %s: %w; see the ClusterRole in deploy/kubernetes", resource, err)
-}
 
 // ErrNoAnswer says that the API server does not answer.
 var ErrNoAnswer = errors.New("the API server does not answer")

@@ -26,7 +26,7 @@ type ServiceState struct {
 // ServiceState returns what Read has read last of a Service.
 func (s *Source) ServiceState(namespace, name string) ServiceState {
 	of := named{namespace, name}
-	state := ServiceState{Object: s.service(of), Slices: s.slicesOf(of)}
+	state := ServiceState{Object: s.services.get(of.String()), Slices: s.slicesOf(of)}
 	if e := s.entries[of]; e != nil {
 		state.Services, state.Problems = e.services, e.problems
 	}
@@ -43,9 +43,7 @@ func (s *Source) ServiceState(namespace, name string) ServiceState {
 }
 
 // Name is NAMESPACE/NAME of the object.
-func (v RouteVerdict) Name() string {
-	return named{v.Object.GetNamespace(), v.Object.GetName()}.String()
-}
+func (v RouteVerdict) Name() string { return nameOf(v.Object).String() }
 
 // names reports whether the object names a Service, whether or not it could be read.
 func (v RouteVerdict) names(of named) bool {

@@ -44,14 +44,23 @@ type watching struct {
 type informer struct {
 	cache.SharedIndexInformer
 	resource string
-	// optional says that the resource may not exist, as its CRD is not installed.
-	optional bool
-	// tolerated says that it may be forbidden too.
-	tolerated bool
-	// err is that of the last request, and absent says that it was that the resource does not exist. Guarded by watching.mu.
+	need     need
+	// err is that of the last request, and absent says that it was one that the need allows. Guarded by watching.mu.
 	err    error
 	absent bool
 }
+
+// need says what becomes of an informer without its resource.
+type need int
+
+const (
+	// required: the control plane does not start.
+	required need = iota
+	// optional: it is empty if the resource does not exist, as its CRD is not installed.
+	optional
+	// tolerated: it is empty if the resource is forbidden.
+	tolerated
+)
 
 // reminder is the interval at which an outage is logged again.
 const reminder = 5 * time.Minute
@@ -63,25 +72,9 @@ func newWatching(log *slog.Logger, ask func(context.Context) error) *watching {
 	return &watching{log: log, ask: ask, changed: make(chan struct{})}
 }
 
-// informer adds an informer of a resource that has to exist.
-func (w *watching) informer(resource string, of *cache.ListWatch, example runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
-	return w.add(resource, of, example, indexers, false)
-}
-
-// optional adds an informer of a resource that may not exist. It is empty then.
-func (w *watching) optional(resource string, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
-	return w.add(resource, of, example, nil, true)
-}
-
-// tolerated adds an informer of a resource that may be forbidden. It is empty then.
-func (w *watching) tolerated(resource string, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
-	i := w.add(resource, of, example, nil, false)
-	w.all[len(w.all)-1].tolerated = true
-	return i
-}
-
-func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Object, indexers cache.Indexers, optional bool) cache.SharedIndexInformer {
-	i := &informer{resource: resource, optional: optional}
+// add adds an informer.
+func (w *watching) add(resource string, need need, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
+	i := &informer{resource: resource, need: need}
 	noting := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := of.ListWithContext(ctx, o)
@@ -97,7 +90,7 @@ func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Obj
 			return events, err
 		},
 	}
-	i.SharedIndexInformer = cache.NewSharedIndexInformer(noting, example, 0, indexers)
+	i.SharedIndexInformer = cache.NewSharedIndexInformer(noting, example, 0, cache.Indexers{})
 	_ = i.SetTransform(slim)
 	// note has all errors; client-go's own handler would log them again.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
@@ -130,7 +123,7 @@ func (w *watching) note(ctx context.Context, i *informer, err error) {
 	if ctx.Err() != nil {
 		return // the process ends
 	}
-	absent := i.optional && apierrors.IsNotFound(err) || i.tolerated && apierrors.IsForbidden(err)
+	absent := i.need == optional && apierrors.IsNotFound(err) || i.need == tolerated && apierrors.IsForbidden(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if absent {
@@ -212,7 +205,7 @@ func (w *watching) start(ctx context.Context) error {
 		var waiting, forbidden []string
 		for _, i := range w.all {
 			if apierrors.IsForbidden(i.err) || apierrors.IsUnauthorized(i.err) {
-				forbidden = append(forbidden, errForbidden(i.resource, i.err).Error())
+				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", i.resource, i.err))
 			}
 			if !i.absent && !i.HasSynced() {
 				waiting = append(waiting, i.resource)

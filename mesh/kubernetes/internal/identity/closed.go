@@ -39,17 +39,22 @@ func Authorizer(namespaces Namespaces) func(ctx context.Context, node *corepb.No
 	}
 }
 
+// ServiceIn returns the name of a resource without what makes it a name of xRFC TP1.
+func ServiceIn(name string) string {
+	if !strings.HasPrefix(name, xdsname.Prefix) {
+		return name
+	}
+	id, _, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], "?")
+	if plain, err := url.PathUnescape(id); err == nil {
+		return plain
+	}
+	return id
+}
+
 // namespaceOf returns the namespace in the name of a resource: NAME.NAMESPACE, with what may follow, is its last part. Other names
 // are short ones, of which a client only has those of its own namespace.
 func namespaceOf(name string) string {
-	if strings.HasPrefix(name, xdsname.Prefix) {
-		name = name[strings.LastIndexByte(name, '/')+1:]
-		name, _, _ = strings.Cut(name, "?")
-		if plain, err := url.PathUnescape(name); err == nil {
-			name = plain
-		}
-	}
-	name, _, _ = strings.Cut(name, ";")
+	name, _, _ = strings.Cut(ServiceIn(name), ";")
 	name, _, _ = strings.Cut(name, ":")
 	_, rest, _ := strings.Cut(name, ".")
 	namespace, _, _ := strings.Cut(rest, ".")

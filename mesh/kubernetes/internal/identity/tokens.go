@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -46,12 +47,10 @@ type Tokens struct {
 	audience string
 	turns    *turns
 	slots    chan struct{}
-
-	mu sync.Mutex
 	// good has an accepted for each token until the token expires, and bad an error for badFor.
 	good, bad *cache.LRUExpireCache
-	// reviews are those that wait for their turn, or are under way.
-	reviews map[[sha256.Size]byte]*review
+	// reviews are those that wait for their turn, or are under way. Each is for all streams that have the token.
+	reviews singleflight.Group
 }
 
 // accepted is a good verdict, and when the API server gave it.
@@ -60,20 +59,14 @@ type accepted struct {
 	id *Identity
 }
 
-// review is one, for all streams that have the token. Its other fields are set before done is closed.
-type review struct {
-	done chan struct{}
-	id   *Identity
-	err  error
-	// left says that the stream that waited for the turn has ended before it came.
-	left bool
-}
+// errLeft says that the stream that waited for the turn has ended before it came.
+var errLeft = errors.New("the stream has ended")
 
 // NewTokens returns Tokens for tokens with an audience, which make at most so many reviews a second; zero stands for DefaultRate.
 func NewTokens(reviewer Reviewer, audience string, perSecond int) *Tokens {
 	return &Tokens{
 		reviewer: reviewer, audience: audience, turns: newTurns(cmp.Or(perSecond, DefaultRate)), slots: make(chan struct{}, maxReviews),
-		good: cache.NewLRUExpireCache(maxGood), bad: cache.NewLRUExpireCache(maxBad), reviews: map[[sha256.Size]byte]*review{},
+		good: cache.NewLRUExpireCache(maxGood), bad: cache.NewLRUExpireCache(maxBad),
 	}
 }
 
@@ -86,32 +79,30 @@ func (t *Tokens) Review(ctx context.Context, from *peer.Peer, token string) (*Id
 	if until, ok := expiry(token); ok && !time.Now().Before(until) {
 		return nil, status.Errorf(codes.Unauthenticated, "the client's token has expired, at %s; open another stream with its successor", until.UTC().Format(time.RFC3339))
 	}
-	key := sha256.Sum256([]byte(token))
+	sum := sha256.Sum256([]byte(token))
+	key := string(sum[:])
 	for {
-		t.mu.Lock()
 		if id, err := t.known(key); id != nil || err != nil {
-			t.mu.Unlock()
 			return id, err
 		}
-		r, others := t.reviews[key]
-		if !others {
-			r = &review{done: make(chan struct{})}
-			t.reviews[key] = r
-		}
-		t.mu.Unlock()
-		if !others {
+		var left error // if this stream waits for the turn
+		shared := t.reviews.DoChan(key, func() (any, error) {
 			turn, err := t.turns.wait(ctx, from)
-			if err != nil {
-				t.finish(key, r, func() { r.left = true })
+			if left = err; err != nil {
+				return nil, errLeft
+			}
+			defer turn.end()
+			return t.review(key, token, turn)
+		})
+		select {
+		case outcome := <-shared:
+			if left != nil {
 				// Without the context's error, its deadline is before the turn.
 				return nil, status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
 			}
-			go t.review(key, token, turn, r)
-		}
-		select {
-		case <-r.done:
-			if !r.left {
-				return r.id, r.err
+			if outcome.Err != errLeft {
+				id, _ := outcome.Val.(*Identity)
+				return id, outcome.Err
 			}
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
@@ -119,8 +110,8 @@ func (t *Tokens) Review(ctx context.Context, from *peer.Peer, token string) (*Id
 	}
 }
 
-// known returns a verdict that counts, if there is one. The caller holds the lock.
-func (t *Tokens) known(key [sha256.Size]byte) (*Identity, error) {
+// known returns a verdict that counts, if there is one.
+func (t *Tokens) known(key string) (*Identity, error) {
 	now := time.Now()
 	if last := t.accepted(key, now); last != nil && now.Sub(last.at) <= goodFor {
 		return last.id, nil
@@ -131,8 +122,8 @@ func (t *Tokens) known(key [sha256.Size]byte) (*Identity, error) {
 	return nil, nil
 }
 
-// accepted returns the good verdict on a token that has not expired, or nil. The caller holds the lock.
-func (t *Tokens) accepted(key [sha256.Size]byte, now time.Time) *accepted {
+// accepted returns the good verdict on a token that has not expired, or nil.
+func (t *Tokens) accepted(key string, now time.Time) *accepted {
 	last, is := t.good.Get(key)
 	if !is || !now.Before(last.(*accepted).id.Until) {
 		return nil
@@ -140,56 +131,41 @@ func (t *Tokens) accepted(key [sha256.Size]byte, now time.Time) *accepted {
 	return last.(*accepted)
 }
 
-// finish sets the outcome of a review, with the lock, and tells all who wait for it.
-func (t *Tokens) finish(key [sha256.Size]byte, r *review, set func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	set()
-	delete(t.reviews, key)
-	close(r.done)
-}
-
 // review asks the API server, in the turn of a connection. While the API server does not answer, a good verdict counts until the
 // token expires.
-func (t *Tokens) review(key [sha256.Size]byte, token string, turn *turn, r *review) {
-	// Others may wait for the verdict too, so no stream's context bounds it.
-	ctx, cancel := context.WithTimeout(context.Background(), reviewTime)
-	defer cancel()
-	var answer *authenticationv1.TokenReview
-	var err error
-	select {
-	case t.slots <- struct{}{}:
-		answer, err = t.reviewer.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
-			Token: token, Audiences: []string{t.audience},
-		}}, metav1.CreateOptions{})
-		<-t.slots
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+func (t *Tokens) review(key, token string, turn *turn) (*Identity, error) {
+	answer, err := t.ask(token)
 	now := time.Now()
 	if err != nil {
-		turn.end()
-		t.finish(key, r, func() {
-			if last := t.accepted(key, now); last != nil {
-				r.id = last.id
-				return
-			}
-			r.err = status.Errorf(codes.Unavailable, "the API server does not review the client's token: %v", err)
-		})
-		return
+		if last := t.accepted(key, now); last != nil {
+			return last.id, nil
+		}
+		return nil, status.Errorf(codes.Unavailable, "the API server does not review the client's token: %v", err)
 	}
 	id, refused := t.judge(answer, token)
 	turn.judged(refused == nil)
-	turn.end()
-	t.finish(key, r, func() {
-		r.id, r.err = id, refused
-		if refused == nil {
-			t.good.Add(key, &accepted{at: now, id: id}, id.Until.Sub(now))
-			return
-		}
+	if refused != nil {
 		t.good.Remove(key)
 		t.bad.Add(key, refused, badFor)
-	})
+		return nil, refused
+	}
+	t.good.Add(key, &accepted{at: now, id: id}, id.Until.Sub(now))
+	return id, nil
+}
+
+// ask asks the API server, when there is a slot. Others may wait for the verdict too, so no stream's context bounds it.
+func (t *Tokens) ask(token string) (*authenticationv1.TokenReview, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), reviewTime)
+	defer cancel()
+	select {
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return t.reviewer.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
+		Token: token, Audiences: []string{t.audience},
+	}}, metav1.CreateOptions{})
 }
 
 // The names of what a TokenReview says of a pod.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -83,51 +82,6 @@ func codeOf(t *Tokens, from *peer.Peer, token string) codes.Code {
 	return status.Code(err)
 }
 
-// A good verdict counts for a minute, a bad one for ten seconds; while the API server is gone, a good one counts until the token
-// expires.
-func TestVerdictsAreRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &reviewer{answer: good}
-		tokens, one := NewTokens(r, "dynxds", 0), token("one", 5*time.Minute)
-		check := func(what string, want codes.Code, reviews int) {
-			t.Helper()
-			xdstest.Equal(t, what, want, codeOf(tokens, from(1, 1), one))
-			xdstest.Equal(t, what+": reviews", reviews, r.count())
-		}
-		check("first", codes.OK, 1)
-		check("again", codes.OK, 1)
-		time.Sleep(goodFor + time.Second)
-		check("a minute later", codes.OK, 2)
-		r.set(gone)
-		time.Sleep(goodFor + time.Second)
-		check("without an API server", codes.OK, 3)
-		time.Sleep(4 * time.Minute)
-		check("without an API server, expired", codes.Unauthenticated, 3)
-		one = token("two", time.Hour)
-		check("another without an API server", codes.Unavailable, 4)
-		check("a failure is not remembered", codes.Unavailable, 5)
-		r.set(bad)
-		check("bad", codes.Unauthenticated, 6)
-		check("bad again", codes.Unauthenticated, 6)
-		time.Sleep(badFor + time.Second)
-		check("bad, later", codes.Unauthenticated, 7)
-		synctest.Wait()
-	})
-}
-
-// A token that expires within the minute is not good for longer.
-func TestVerdictsExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &reviewer{answer: good}
-		tokens, one := NewTokens(r, "dynxds", 0), token("one", 20*time.Second)
-		xdstest.Equal(t, "code", codes.OK, codeOf(tokens, from(1, 1), one))
-		r.set(bad)
-		time.Sleep(21 * time.Second)
-		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, from(1, 1), one))
-		synctest.Wait()
-	})
-}
-
 // Streams with one token share a review, whichever of them ends.
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +126,6 @@ func TestReviewsAreShared(t *testing.T) {
 		_, err := tokens.Review(ctx, from(1, 3), token("in a hurry", time.Hour))
 		xdstest.Equal(t, "code of a stream whose deadline is before its turn", codes.DeadlineExceeded, status.Code(err))
 		running.Wait()
-		xdstest.Equal(t, "reviews under way", 0, len(tokens.reviews))
 		xdstest.Equal(t, "code of a large token", codes.Unauthenticated, codeOf(tokens, from(1, 1), string(make([]byte, maxToken+1))))
 	})
 }
@@ -259,64 +212,6 @@ func TestGoodVerdictsStay(t *testing.T) {
 		xdstest.Equal(t, "code without an API server", codes.OK, codeOf(tokens, from(1, 1), one))
 		time.Sleep(10 * time.Minute)
 		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, from(1, 1), one))
-	})
-}
-
-// The token of an open stream is reviewed again, so that the stream of a deleted pod or account ends within six minutes, and that of
-// another one when its token expires.
-func TestOpenStreamsAreReviewedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &reviewer{answer: good}
-		v, one := New(Options{Tokens: NewTokens(r, "dynxds", 0)}), token("one", 12*time.Minute)
-		ctx := metadata.NewIncomingContext(peer.NewContext(t.Context(), from(1, 1)), metadata.Pairs("authorization", "Bearer "+one))
-		began := time.Now()
-		for _, want := range []time.Duration{5 * time.Minute, 10 * time.Minute, 12 * time.Minute} {
-			_, until, err := v.Identify(ctx, nil)
-			xdstest.NoError(t, err)
-			if after := until.Sub(began); after.Round(time.Second) != want {
-				t.Errorf("the client is known for %s, want %s", after, want)
-			}
-			time.Sleep(time.Until(until))
-		}
-		_, _, err := v.Identify(ctx, nil)
-		xdstest.Equal(t, "code when the token has expired", codes.Unauthenticated, status.Code(err))
-		xdstest.Equal(t, "reviews", 3, r.count())
-		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token("two", time.Hour)))
-		_, until, err := v.Identify(ctx, nil)
-		xdstest.NoError(t, err)
-		if again := time.Until(until) + goodFor; again > 6*time.Minute {
-			t.Errorf("a client is known for %s after its pod is deleted", again)
-		}
-		r.set(bad)
-		time.Sleep(time.Until(until))
-		_, _, err = v.Identify(ctx, nil)
-		xdstest.Equal(t, "code when the account is deleted", codes.Unauthenticated, status.Code(err))
-	})
-}
-
-// Tokens of people, of other audiences and without an end are refused.
-func TestTokensThatAreNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, c := range map[string]struct {
-			change func(*authenticationv1.TokenReviewStatus)
-			token  string
-			want   codes.Code
-		}{
-			"person":           {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "admin" }, token("a", time.Hour), codes.PermissionDenied},
-			"no account":       {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:x" }, token("a", time.Hour), codes.PermissionDenied},
-			"another audience": {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = []string{"other"} }, token("a", time.Hour), codes.Unauthenticated},
-			"no audience":      {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = nil }, token("a", time.Hour), codes.Unauthenticated},
-			"no end":           {func(*authenticationv1.TokenReviewStatus) {}, "header.e30.signature", codes.Unauthenticated},
-			"no JWT":           {func(*authenticationv1.TokenReviewStatus) {}, "opaque", codes.Unauthenticated},
-		} {
-			r := &reviewer{answer: func(token string) (authenticationv1.TokenReviewStatus, error) {
-				s, err := good(token)
-				c.change(&s)
-				return s, err
-			}}
-			xdstest.Equal(t, name, c.want, codeOf(NewTokens(r, "dynxds", 0), from(1, 1), c.token))
-		}
-		synctest.Wait()
 	})
 }
 

@@ -145,13 +145,10 @@ func (c *Cluster) KillAPIServer() { c.api.kill() }
 // KillEtcd ends etcd.
 func (c *Cluster) KillEtcd() { c.etcd.kill() }
 
-// Config is that of an administrator.
-func (c *Cluster) Config() *rest.Config { return c.ConfigFor(adminToken) }
-
-// ConfigFor is that of the user with a token. Without limits on requests, as tests are in a hurry.
-func (c *Cluster) ConfigFor(token string) *rest.Config {
+// Config is that of an administrator. It is without limits on requests, as tests are in a hurry.
+func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
-		Host: c.URL(), BearerToken: token, QPS: -1,
+		Host: c.URL(), BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 }

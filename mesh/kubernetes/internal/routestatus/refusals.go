@@ -4,27 +4,25 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Refusals are the routes that clients of this replica have rejected (NACK), and accepted since none of. They are safe for
-// concurrent use.
+// Refusals tell of the routes that clients of this replica have rejected (NACK), and accepted since none of; and of what the control
+// plane leaves out. They are safe for concurrent use.
 type Refusals struct {
-	noted chan struct{}
-
-	mu      sync.Mutex
-	list    []refusal
-	changed chan struct{}
+	noted  chan struct{}
+	server atomic.Pointer[controlplane.Server]
+	// leftOut has why objects, as KIND/NAMESPACE/NAME, are left out of what was published last, or parts of them.
+	leftOut atomic.Pointer[map[string]string]
 }
 
 // refusal is that of the routes to one service by one client.
@@ -35,76 +33,58 @@ type refusal struct {
 	text    string
 }
 
-const (
-	// refusalInterval is the least time between two looks at the clients. There are none while no client rejects anything.
-	refusalInterval = 2 * time.Second
-	// maxRefusals bounds the list, maxTexts the texts in a message, and maxRefusalText the bytes of each.
-	maxRefusals, maxTexts, maxRefusalText = 1000, 3, 256
-)
+// maxRefusals bounds the list, maxTexts the texts in a message, and maxRefusalText the bytes of each.
+const maxRefusals, maxTexts, maxRefusalText = 1000, 3, 256
 
 // NewRefusals returns none.
 func NewRefusals() *Refusals {
-	return &Refusals{noted: make(chan struct{}, 1), changed: make(chan struct{})}
+	r := &Refusals{noted: make(chan struct{}, 1)}
+	r.leftOut.Store(&map[string]string{})
+	return r
 }
 
-// Note is for controlplane.Options.OnNACK.
-func (r *Refusals) Note(controlplane.Rejection) {
+// OnNACK is for controlplane.Options.
+func (r *Refusals) OnNACK(controlplane.Rejection) { r.note() }
+
+// OnLeftOut is for site.Options.
+func (r *Refusals) OnLeftOut(reports []meshroute.Report) {
+	all := make(map[string]string, len(reports))
+	for _, report := range reports {
+		object := strings.TrimSuffix(report.Policy, "/consumer")
+		if object == "" {
+			object = "Service/" + report.Source.File
+		}
+		if all[object] != "" {
+			all[object] += "; "
+		}
+		all[object] += report.Message
+	}
+	if before := r.leftOut.Swap(&all); !maps.Equal(*before, all) {
+		r.note()
+	}
+}
+
+func (r *Refusals) note() {
 	select {
 	case r.noted <- struct{}{}:
 	default:
 	}
 }
 
-// Follow looks at the clients of a server after each NACK, and while there are refusals, until the context ends.
-func (r *Refusals) Follow(ctx context.Context, server *controlplane.Server) {
-	for {
-		var again <-chan time.Time
-		if list, _ := r.current(); len(list) > 0 {
-			again = time.After(refusalInterval)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.noted:
-		case <-again:
-		}
-		r.set(refusalsOf(server))
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(refusalInterval):
-		}
-	}
-}
-
-// current returns the refusals, and a channel that is closed when there are others.
-func (r *Refusals) current() ([]refusal, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.list, r.changed
-}
-
-func (r *Refusals) set(list []refusal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	same := slices.EqualFunc(r.list, list, func(a, b refusal) bool {
-		return a.stream == b.stream && a.service == b.service && a.text == b.text
-	})
-	if same {
-		return
-	}
-	r.list = list
-	close(r.changed)
-	r.changed = make(chan struct{})
-}
+// Follow makes them those of a server's clients.
+func (r *Refusals) Follow(_ context.Context, server *controlplane.Server) { r.server.Store(server) }
 
 // refusing reports whether a client rejects routes.
 func refusing(t controlplane.TypeStatus) bool {
 	return t.TypeURL == meshroute.RouteConfigurationType && t.Refusing && t.NACK != nil
 }
 
-// refusalsOf looks at the clients of a server.
-func refusalsOf(server *controlplane.Server) (list []refusal) {
+// list looks at the clients.
+func (r *Refusals) list() (list []refusal) {
+	server := r.server.Load()
+	if server == nil {
+		return nil
+	}
 	// The overview costs next to nothing, but does not have all names: these are asked for where a client refuses routes.
 	for _, c := range server.Overview() {
 		if !slices.ContainsFunc(c.Types, refusing) {
@@ -125,28 +105,18 @@ func refusalsOf(server *controlplane.Server) (list []refusal) {
 				if len(list) == maxRefusals {
 					return list
 				}
-				list = append(list, refusal{c.ID, meshroute.ClientFromNode(c.Node), serviceIn(name), bounds.Text(text, maxRefusalText)})
+				list = append(list, refusal{c.ID, meshroute.ClientFromNode(c.Node), identity.ServiceIn(name), bounds.Text(text, maxRefusalText)})
 			}
 		}
 	}
 	return list
 }
 
-// serviceIn returns the service in the name of its routes.
-func serviceIn(name string) string {
-	if !strings.HasPrefix(name, xdsname.Prefix) {
-		return name
-	}
-	id := name[strings.LastIndexByte(name, '/')+1:]
-	id, _, _ = strings.Cut(id, "?")
-	if plain, err := url.PathUnescape(id); err == nil {
-		return plain
-	}
-	return id
-}
-
 // refused says how many clients refuse a route as it is attached to some services, and why; empty: none does.
 func refused(v cluster.RouteVerdict, services []string, list []refusal) string {
+	if len(list) == 0 {
+		return ""
+	}
 	type reason struct {
 		text    string
 		clients int

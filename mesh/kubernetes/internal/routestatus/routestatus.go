@@ -13,14 +13,18 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
@@ -49,11 +53,14 @@ type Options struct {
 // Run writes status while this replica holds the Lease, and events of what clients of this replica refuse in any case, until the
 // context ends.
 func Run(ctx context.Context, opts Options) {
-	events, stop := newEvents(ctx, opts)
-	defer stop()
-	var reporting sync.WaitGroup
-	defer reporting.Wait()
-	reporting.Go(func() { events.reportRefusals(ctx, opts.Source, opts.Refusals) })
+	w := &writer{Options: opts, terms: make(chan context.Context)}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: opts.Typed.CoreV1().Events("")})
+	defer broadcaster.Shutdown()
+	w.recorder = broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: manager, Host: opts.Identity})
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { w.run(ctx) })
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: opts.Namespace}, Client: opts.Typed.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: opts.Identity},
@@ -64,60 +71,96 @@ func Run(ctx context.Context, opts Options) {
 			Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
 			LeaseDuration: opts.LeaseDuration, RenewDeadline: opts.LeaseDuration * 2 / 3, RetryPeriod: opts.LeaseDuration / 6,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(ctx context.Context) { (&writer{opts, events}).run(ctx) },
+				OnStartedLeading: func(term context.Context) {
+					select {
+					case w.terms <- term:
+					case <-term.Done():
+					}
+				},
 				OnStoppedLeading: func() {},
 			},
 		})
 	}
 }
 
+// writer writes status and events, in one goroutine.
 type writer struct {
 	Options
-	events *events
+	// terms has a context when this replica gets the Lease, which ends when it loses it.
+	terms chan context.Context
+	// recorder joins equal and similar events, and bounds how many there are for one object.
+	recorder record.EventRecorder
+	// said has what the last look at all routes has made events of, by object and reason.
+	said map[string]string
 }
 
-// retryAfter is the pause after the API server has refused a status.
-const retryAfter = 2 * time.Second
+// pause is that between two looks at all routes, so that many changes cost no more than some. again is after how long there is another
+// look if the API server has refused a status, or clients refuse routes: these may cease to.
+const pause, again = 200 * time.Millisecond, 2 * time.Second
 
-// pause is that between two looks at all routes, so that many changes cost no more than some.
-const pause = 200 * time.Millisecond
-
-// wait pauses, and reports whether the context goes on.
-func wait(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
-}
-
-// run writes the status of all routes, and then that of those that change.
+// run looks at all routes, and again when something has changed, or may have.
 func (w *writer) run(ctx context.Context) {
-	w.Log.Info("writing the status of routes, as this replica holds the Lease", "lease", w.Namespace+"/"+LeaseName)
-	for wait(ctx) {
+	term, none := context.WithCancel(ctx)
+	none()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
 		verdicts, changed := w.Source.Verdicts()
-		refusals, answered := w.Refusals.current()
-		leftOut := w.Source.LeftOut()
-		w.events.services(w.Source, leftOut)
-		var retry <-chan time.Time
-		for _, v := range verdicts {
-			if why := leftOut[v.Object.GetKind()+"/"+v.Object.GetNamespace()+"/"+v.Object.GetName()]; why != "" && v.Faults == nil {
-				v.Faults = errors.New(why)
-			}
-			if err := w.write(ctx, v, refusals); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-				w.Log.Warn("cannot write the status of a route", "route", v.Object.GetNamespace()+"/"+v.Object.GetName(), "error", err)
-				retry = time.After(retryAfter)
-			}
+		refusals := w.Refusals.list()
+		noted, later := w.Refusals.noted, (<-chan time.Time)(nil)
+		if failed := w.look(term, verdicts, refusals); failed || len(refusals) > 0 {
+			noted, later = nil, time.After(again)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-answered:
-		case <-retry:
+		case <-noted:
+		case <-later:
+		case term = <-w.terms:
+			w.Log.Info("writing the status of routes, as this replica holds the Lease", "lease", w.Namespace+"/"+LeaseName)
 		}
 	}
+}
+
+// look makes events of what clients refuse, and until the term ends, the status of all routes and events of what is left out. failed says
+// that the API server has refused a status.
+func (w *writer) look(term context.Context, verdicts []cluster.RouteVerdict, refusals []refusal) (failed bool) {
+	now := map[string]string{}
+	say := func(of runtime.Object, key, reason, text string) {
+		key = reason + " " + key
+		if now[key] = text; w.said[key] != text {
+			w.recorder.Event(of, corev1.EventTypeWarning, reason, bounds.Text(text, maxText))
+		}
+	}
+	leftOut := *w.Refusals.leftOut.Load()
+	for _, v := range verdicts {
+		if text := refused(v, v.Services(), refusals); text != "" {
+			say(v.Object, string(v.Object.GetUID()), "RefusedByClients", text)
+		}
+		if term.Err() != nil {
+			continue
+		}
+		if why := leftOut[v.Object.GetKind()+"/"+v.Name()]; why != "" && v.Faults == nil {
+			v.Faults = errors.New(why)
+		}
+		if err := w.write(term, v, refusals); err != nil && term.Err() == nil && !apierrors.IsNotFound(err) {
+			w.Log.Warn("cannot write the status of a route", "route", v.Name(), "error", err)
+			failed = true
+		}
+	}
+	for object, why := range leftOut {
+		if name, isService := strings.CutPrefix(object, "Service/"); isService && term.Err() == nil {
+			of := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", UID: w.Source.ServiceUID(name)}
+			of.Namespace, of.Name, _ = strings.Cut(name, "/")
+			say(of, name, "LeftOut", why)
+		}
+	}
+	w.said = now
+	return failed
 }
 
 // write writes the status of one route, unless it is written already.
@@ -151,39 +194,64 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []r
 		return nil // the newer object is on its way, and will be looked at
 	}
 	if err == nil {
-		w.events.faults(v.Object, before, after)
+		w.report(v.Object, before, after)
 	}
 	return err
+}
+
+// report makes events of the errors in a status that were not in the one before.
+func (w *writer) report(object *unstructured.Unstructured, before, after []any) {
+	known := map[string]bool{}
+	eachError(before, func(reason, message string) { known[reason+message] = true })
+	eachError(after, func(reason, message string) {
+		if !known[reason+message] {
+			known[reason+message] = true // parents may have the same one
+			w.recorder.Event(object, corev1.EventTypeWarning, reason, message)
+		}
+	})
+}
+
+// eachError calls yield with the errors in a list of conditions, or of parents with conditions.
+func eachError(list []any, yield func(reason, message string)) {
+	for _, item := range list {
+		c, _ := item.(map[string]any)
+		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == cluster.Controller {
+			eachError(nested, yield)
+		}
+		if c["status"] == "False" || c["type"] == partiallyInvalid {
+			reason, _ := c["reason"].(string)
+			message, _ := c["message"].(string)
+			yield(reason, message)
+		}
+	}
 }
 
 // parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
 // its place.
 func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
+	entry := func(p cluster.ParentVerdict, old []any) any {
+		return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
+	}
 	list := []any{} // the API does not take null
 	wanted := slices.Clone(v.Parents)
-	for _, entry := range before {
-		of, _ := entry.(map[string]any)
+	for _, other := range before {
+		of, _ := other.(map[string]any)
 		if of["controllerName"] != cluster.Controller {
-			list = append(list, entry)
+			list = append(list, other)
 			continue
 		}
-		i := slices.IndexFunc(wanted, func(p cluster.ParentVerdict) bool { return key(p.Ref) == key(of["parentRef"]) })
+		i := slices.IndexFunc(wanted, func(p cluster.ParentVerdict) bool { return reflect.DeepEqual(any(p.Ref), of["parentRef"]) })
 		if i < 0 {
 			continue // it is no parent any more
 		}
 		old, _ := of["conditions"].([]any)
-		list = append(list, entryOf(v, wanted[i], old, refusals, now))
+		list = append(list, entry(wanted[i], old))
 		wanted = slices.Delete(wanted, i, i+1)
 	}
 	for _, p := range wanted {
-		list = append(list, entryOf(v, p, nil, refusals, now))
+		list = append(list, entry(p, nil))
 	}
 	return list
-}
-
-// entryOf returns the entry for one parent.
-func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusals []refusal, now time.Time) map[string]any {
-	return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
 }
 
 // ofOthers reports whether a condition of a MeshHTTPRoute is of another controller.
@@ -214,13 +282,6 @@ func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refused s
 		list = append(list, c)
 	}
 	return list
-}
-
-// key is equal for equal references.
-func key(ref any) string {
-	of, _ := ref.(map[string]any)
-	text, _ := json.Marshal(of)
-	return string(text)
 }
 
 // maxText bounds the bytes of a message; the API allows 32 KiB.

@@ -1,7 +1,6 @@
 package routestatus
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -25,25 +24,4 @@ func TestConditionsOfOthers(t *testing.T) {
 	v.Ignored = nil
 	xdstest.NoError(t, unstructured.SetNestedSlice(object.Object, list, "status", "conditions"))
 	xdstest.NoError(t, new(writer).write(t.Context(), v, nil))
-}
-
-// A route of which some rules have faults is accepted, and its faults are in a condition and an event.
-func TestPartiallyInvalid(t *testing.T) {
-	t.Parallel()
-	v := cluster.RouteVerdict{Resource: cluster.GRPCRoutes, Object: &unstructured.Unstructured{Object: map[string]any{}}}
-	for _, test := range []struct {
-		inForce bool
-		missing string
-		want    []string
-	}{
-		{true, "", []string{"UnsupportedValue Dropped Rule: requests for the rules with errors fail: wrong"}},
-		{false, "", []string{"UnsupportedValue wrong"}},
-		{true, "no such Service", []string{"NoMatchingParent no such Service"}},
-	} {
-		v.Faults, v.InForce = errors.New("wrong"), test.inForce
-		var got []string
-		list := timed(v, cluster.ParentVerdict{Missing: test.missing}, nil, "", time.Now())
-		eachFault(list, func(reason, message string) { got = append(got, reason+" "+message) })
-		xdstest.Equal(t, "faults", test.want, got)
-	}
 }

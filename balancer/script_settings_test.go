@@ -1,0 +1,161 @@
+package balancer_test
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// set changes a setting of the Cluster.
+func (s *script) set(of *scripted, setting string) {
+	s.T.Helper()
+	key, value, _ := strings.Cut(setting, "=")
+	c := &of.cluster
+	switch key {
+	case "policy":
+		c.LBPolicy, c.LBConfig, c.AcrossLocalities = value, "", value == xdsresource.PolicyRingHash || value == xdsresource.PolicyMaglev
+	case "config":
+		c.LBConfig = value
+	case "across":
+		c.AcrossLocalities = value == "true"
+	case "sessions": // the statuses of their endpoints
+		var set []xdsresource.HealthStatus
+		for _, name := range strings.Split(value, ",") {
+			set = append(set, statusOf(name))
+		}
+		c.Sessions = xdsresource.Sessions{Statuses: xdsresource.HealthSetOf(set...), IdleTimeout: time.Minute}
+	case "health": // the service that is asked for; empty: no health check
+		if c.HealthCheck = nil; value != "" {
+			c.HealthCheck = &xdsresource.HealthCheck{Service: value}
+		}
+	case "outliers": // see outliers; empty: no endpoint is ejected
+		if c.Outliers = nil; value != "" {
+			c.Outliers = s.outliers(value)
+		}
+	case "limit":
+		c.MaxRequests = uint32(s.number(value))
+	case "security":
+		c.Security = s.securities.byName[value]
+	case "connect": // through proxies
+		c.HTTPConnect = value == "true"
+	case "max-retries":
+		c.Retries = &xdsresource.RetryLimit{Fixed: uint32(s.number(value))}
+	case "retry-budget": // the percentage, beside the fixed number, of the RPCs in flight or of the last minute
+		c.Retries = &xdsresource.RetryLimit{Percent: float64(s.number(strings.TrimSuffix(value, "/min"))), Budget: true}
+		if strings.HasSuffix(value, "/min") {
+			c.Retries.Interval = time.Minute
+		} else {
+			c.Retries.Fixed = 1
+		}
+	default:
+		s.T.Fatalf("unknown setting %q", key)
+	}
+}
+
+// outliers returns settings of outlier detection: volume, the RPCs in an interval of which half must not fail; row, the failures in a row that
+// eject at once; interval, max-time and max-percent. An ejection lasts 30 s.
+func (s *script) outliers(settings string) *xdsresource.OutlierDetection {
+	o := &xdsresource.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
+	}
+	for _, setting := range strings.Split(settings, ",") {
+		key, value, _ := strings.Cut(setting, ":")
+		duration := func() time.Duration {
+			d, err := time.ParseDuration(value)
+			xdstest.NoError(s.T, err)
+			return d
+		}
+		switch key {
+		case "volume":
+			o.FailurePercentage = &xdsresource.FailurePercentageEjection{
+				Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: uint32(s.number(value)),
+			}
+		case "row":
+			o.Consecutive5xx = &xdsresource.ConsecutiveEjection{Failures: uint32(s.number(value)), EnforcementPercentage: 100}
+		case "interval":
+			o.Interval = duration()
+		case "max-time":
+			o.MaxEjectionTime = duration()
+		case "max-percent":
+			o.MaxEjectionPercent = uint32(s.number(value))
+		default:
+			s.T.Fatalf("unknown setting %q of outlier detection", key)
+		}
+	}
+	return o
+}
+
+// statusOf returns the health status of an endpoint by its name.
+func statusOf(name string) xdsresource.HealthStatus {
+	for h := xdsresource.HealthUnknown; ; h++ {
+		if h.String() == name {
+			return h
+		}
+	}
+}
+
+// endpoints sets the endpoints, and the Cluster as its settings are.
+func (s *script) endpoints(of *scripted, words []string) {
+	c, e := of.cluster, &xdsresource.Endpoints{Name: of.name + "-eds", Drops: of.drops}
+	for _, word := range words {
+		place, list, _ := strings.Cut(word, "=")
+		place, weight := s.weighted(place)
+		zone, priority, _ := strings.Cut(place, "/")
+		l := xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Weight: weight}
+		if priority != "" {
+			l.Priority = uint32(s.number(priority))
+		}
+		for _, item := range strings.Split(list, ",") {
+			item, health, _ := strings.Cut(item, "!")
+			item, proxy, behind := strings.Cut(item, "@")
+			item, weight := s.weighted(item)
+			var addrs []string
+			for _, name := range strings.Split(item, "+") {
+				addrs = append(addrs, name+":1")
+			}
+			one := xdsresource.Endpoint{Address: addrs[0], Additional: addrs[1:], Weight: weight}
+			if health != "" {
+				one.Health = statusOf(health)
+			}
+			if behind {
+				one.Proxy = proxy + ":1"
+			}
+			l.Endpoints = append(l.Endpoints, one)
+		}
+		e.Localities = append(e.Localities, l)
+	}
+	of.over = nil
+	of.state = balancer.ClusterState{Cluster: &c, Endpoints: e, Notes: of.state.Notes, ResolveNow: func() { of.lookUps++ }}
+}
+
+// weighted splits text*weight. The weight is 1 by default.
+func (s *script) weighted(text string) (string, uint32) {
+	text, weight, ok := strings.Cut(text, "*")
+	if !ok {
+		return text, 1
+	}
+	return text, uint32(s.number(weight))
+}
+
+// answer has a server answer its health check.
+func (s *script) answer(name, health string) {
+	if value, ok := healthpb.HealthCheckResponse_ServingStatus_value[health]; ok {
+		s.server(name + ":1").Answer(healthpb.HealthCheckResponse_ServingStatus(value))
+		return
+	}
+	var code codes.Code
+	if err := code.UnmarshalJSON([]byte(strconv.Quote(health))); err != nil {
+		s.server(name + ":1").Answer(errors.New(health))
+		return
+	}
+	s.server(name + ":1").Answer(status.Error(code, "not now"))
+}

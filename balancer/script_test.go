@@ -1,0 +1,446 @@
+package balancer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc"
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
+)
+
+// TestScripts carries out the scripts of testdata, each line of which is a step and, behind "->", what is the case after it. Run with
+// -update to write what is the case now. A step for another cluster than "backend" begins with the name of that and a colon. The steps are:
+//
+//	cluster KEY=VALUE ...      settings of the Cluster, see set; they take effect with the next endpoints
+//	drops CATEGORY=SHARE ...   shares in a million that are dropped; they take effect with the next endpoints
+//	note TEXT                  what is wrong with resources in use; it takes effect with the next endpoints
+//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy
+//	aggregate NAME ...         the cluster is an aggregate one over others, which are no clusters of the channel from then on
+//	unknown                    neither the Cluster nor its endpoints are known; "unresolved": the endpoints are not
+//	error TEXT                 the cluster has an error, whatever its endpoints; without a text: no more
+//	remove                     the channel does not have the cluster any more
+//	lazy                       clusters are not connected before their first RPC
+//	credentials xds            the channel leaves security to the control plane, or with "other" not; connections linger for a second, and
+//	                           those that are secured, as "old", have it behind their names: "a/old"
+//	secure NAME                the cluster asks for a security, see securities, and has the endpoint a
+//	network a REACH            what happens to connections to a: up, refused, silent or mute
+//	answer a HEALTH ...        the server a answers its health check, or that fails with a code
+//	wait DURATION
+//	exit-idle
+//	end N                      the first N of the RPCs that are held end
+//	close
+//
+// After these there are the state of the channel and the open connections, of which none lingers ("a#2": the second one to a), and whether
+// no new picker was published, with which gRPC picks again for RPCs that wait. The others are RPCs, after which there is where they go, or in
+// brackets why they fail, and questions:
+//
+//	rpcs N a ...               N of them, one after the other, of which those to a ... fail; of various hashes
+//	retries N                  N RPCs that are retries
+//	hold N                     N RPCs that do not end; "hold-retries N": that are retries
+//	ring a                     one with the hash of a's place on a ring
+//	for a,b                    some of a session that asks for a or else b, picked for again whenever there is a new picker
+//	hold-for N a               N of a session that asks for a, and do not end
+//	fails N a                  N of a session that asks for a, and fail
+//	watches a                  the services that open health checks of a ask for, and the number of all
+//	why                        what diagnostics say of the cluster
+//	uses                       what they say of its priorities, or of the clusters under it
+//	traffic                    the counts of its RPCs
+//	made a                     how many connections to a there have been
+//	providers                  how many certificate providers are closed
+//	look-ups                   how often the names of its endpoints were to be looked up again, up to 5
+func TestScripts(t *testing.T) {
+	golden.Scripts(t, "testdata/*.txt", 36, func(t testing.TB) func(string) string { return newScript(t).step })
+}
+
+// script is a channel whose endpoints are named by letters: "a" is "a:1".
+type script struct {
+	*tree
+	clusters map[string]*scripted
+	lazy     bool
+	live     inspect.Live
+	servers  map[string]*lbtest.HealthServer
+	rpcs     int
+	held     []func(grpcbalancer.DoneInfo)
+	// securities is nil without credentials.
+	securities *securities
+	updates    int // of the picker, after the last step
+}
+
+// scripted is a cluster of a script.
+type scripted struct {
+	name    string
+	cluster xdsresource.Cluster
+	drops   []xdsresource.Drop
+	lookUps int
+	state   balancer.ClusterState
+	over    []string // the clusters under an aggregate one
+}
+
+const backend = "backend"
+
+// note is what is wrong with a resource.
+type note string
+
+func (n note) String() string { return string(n) }
+
+func newScript(t testing.TB) *script {
+	s := &script{tree: newTree(t), clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer)}
+	balancer.SetLinger(s.policy, 0)
+	t.Cleanup(func() { s.end(len(s.held)) }) // as they are counted for the process
+	s.CC.Server = func(addr string) grpc.ClientConnInterface { return s.server(addr) }
+	return s
+}
+
+func (s *script) server(addr string) *lbtest.HealthServer {
+	if s.servers[addr] == nil {
+		s.servers[addr] = new(lbtest.HealthServer)
+	}
+	return s.servers[addr]
+}
+
+// named returns the cluster of a name, which it makes if need be.
+func (s *script) named(name string) *scripted {
+	c := s.clusters[name]
+	if c == nil {
+		c = &scripted{name: name, cluster: *lbtest.Cluster(name)}
+		c.cluster.EDSServiceName = s.T.Name() + name // as the limit is that of the process
+		c.cluster.MaxRequests = math.MaxUint32
+		s.clusters[name] = c
+	}
+	return c
+}
+
+func (s *script) step(step string) (after string) {
+	s.T.Helper()
+	name := backend
+	if before, rest, ok := strings.Cut(step, ": "); ok && !strings.Contains(before, " ") {
+		name, step = before, rest
+	}
+	verb, rest, _ := strings.Cut(step, " ")
+	words := strings.Fields(rest)
+	c := s.named(name)
+	switch verb {
+	case "cluster":
+		for _, word := range words {
+			s.set(c, word)
+		}
+		return ""
+	case "drops":
+		c.drops = nil
+		for _, word := range words {
+			category, share, _ := strings.Cut(word, "=")
+			c.drops = append(c.drops, xdsresource.Drop{Category: category, PerMillion: uint32(s.number(share))})
+		}
+		return ""
+	case "note":
+		c.state.Notes = note(rest)
+		return ""
+	case "lazy":
+		s.lazy = true
+		return ""
+	case "credentials":
+		s.useCredentials(rest == "xds")
+		return ""
+	case "secure":
+		c.cluster.Security = s.securities.byName[rest]
+		s.endpoints(c, []string{"z=a"})
+		s.publish(c)
+	case "endpoints":
+		s.endpoints(c, words)
+		s.publish(c)
+	case "aggregate":
+		c.over = words
+		s.publish(c)
+	case "unknown":
+		c.state.Cluster, c.state.Endpoints, c.state.Err = nil, nil, nil
+		s.publish(c)
+	case "unresolved":
+		of := c.cluster
+		c.state.Cluster, c.state.Endpoints, c.state.Err = &of, nil, nil
+		s.publish(c)
+	case "error":
+		if c.state.Err = nil; rest != "" {
+			c.state.Err = errors.New(rest)
+		}
+		s.publish(c)
+	case "remove":
+		delete(s.clusters, name)
+		xdstest.NoError(s.T, s.update(states{name: nil}, s.defaults))
+	case "network":
+		reach := []string{lbtest.Up: "up", lbtest.Refused: "refused", lbtest.Silent: "silent", lbtest.Mute: "mute"}
+		s.Network.Set(long(words[0]), lbtest.Reach(slices.Index(reach, words[1])))
+	case "answer":
+		for _, word := range words[1:] {
+			s.answer(words[0], word)
+		}
+	case "wait":
+		d, err := time.ParseDuration(rest)
+		xdstest.NoError(s.T, err)
+		time.Sleep(d)
+	case "exit-idle":
+		s.policy.ExitIdle()
+	case "end":
+		s.end(s.number(rest))
+	case "close":
+		s.policy.Close()
+	default:
+		return s.ask(name, verb, rest, words)
+	}
+	synctest.Wait()
+	after = s.CC.State().ConnectivityState.String()
+	for _, addr := range s.CC.Open() {
+		after += " " + short(addr)
+		if made := s.CC.Made(addr); made > 1 {
+			after += fmt.Sprint("#", made)
+		}
+	}
+	if updates := s.CC.Updates(); updates != s.updates {
+		s.updates = updates
+	} else {
+		after += " (same picker)"
+	}
+	return after
+}
+
+// end ends the first n of the RPCs that are held.
+func (s *script) end(n int) {
+	for _, done := range s.held[:n] {
+		done(grpcbalancer.DoneInfo{BytesReceived: true})
+	}
+	s.held = s.held[n:]
+}
+
+// ask is step for RPCs and questions.
+func (s *script) ask(name, verb, rest string, words []string) string {
+	s.T.Helper()
+	hold := strings.HasPrefix(verb, "hold")
+	switch verb {
+	case "rpcs", "hold":
+		return s.several(s.number(words[0]), func() string {
+			s.rpcs++
+			return s.rpc(name, &decision.Extra{RPC: hash(s.rpcs) * 0x9e3779b97f4a7c15}, false, hold, words[1:]...)
+		})
+	case "retries", "hold-retries":
+		return s.several(s.number(words[0]), func() string { return s.rpc(name, new(decision.Extra), true, hold) })
+	case "ring":
+		return s.rpc(name, &decision.Extra{RPC: hash(xxhash.Sum64String(rest + ":1_0"))}, false, false)
+	case "for":
+		return s.several(4, func() string { return s.session(name, strings.Split(rest, ",")) })
+	case "fails", "hold-for":
+		return s.several(s.number(words[0]), func() string { return s.rpc(name, sessionOf(words[1]), false, hold, words[1]) })
+	case "watches":
+		h := s.server(rest + ":1")
+		return fmt.Sprintf("%q of %d", h.Open(), len(h.Began()))
+	case "providers":
+		return fmt.Sprint(s.securities.closed.Load(), " closed")
+	case "made":
+		return fmt.Sprint(s.CC.Made(long(rest)))
+	case "look-ups":
+		n := s.named(name).lookUps
+		s.named(name).lookUps = 0
+		return fmt.Sprint(min(n, 5))
+	}
+	synctest.Wait()
+	d, ok := s.live.Cluster(context.Background(), name)
+	if !ok {
+		return "(no such cluster)"
+	}
+	switch verb {
+	case "why":
+		after := fmt.Sprintf("%s %s: %s", d.Phase, d.State, strings.ReplaceAll(livestate.Why(&d), s.T.Name(), "EDS "))
+		if d.Notes != "" {
+			after += " (" + d.Notes + ")"
+		}
+		if d.Switching {
+			after += " (switching)"
+		}
+		return after
+	case "traffic":
+		t := d.Traffic
+		after := fmt.Sprintf("picked %d, in flight %d, refused %d, limit %d", t.Picked, t.InFlight, t.Refused, t.Limit)
+		for _, category := range slices.Sorted(maps.Keys(t.Dropped)) {
+			after += fmt.Sprintf(", %s %d", category, t.Dropped[category])
+		}
+		return after
+	case "uses":
+		return strings.Join(uses(&d), "; ")
+	}
+	s.T.Fatalf("unknown step %q", verb)
+	return ""
+}
+
+// uses are the priorities of a cluster, or the clusters under it. Those in use are marked with a star.
+func uses(d *inspect.Cluster) (all []string) {
+	add := func(name string, use *inspect.Use, why string, state inspect.State, more string) {
+		if use.InUse {
+			name = "* " + name
+		}
+		all = append(all, fmt.Sprintf("%s %s (%s, %s%s)", name, strings.ReplaceAll(why, "2000-01-01T", ""), use.Status, state, more))
+	}
+	for i, why := range livestate.PriorityReasons(d.Priorities) {
+		p := &d.Priorities[i]
+		more := ""
+		if p.Switching {
+			more = ", switching"
+		}
+		add(fmt.Sprint(p.Number), &p.Use, why, p.State, more)
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				if e.Ejection != nil {
+					all[i] += fmt.Sprintf(" %s is ejected from %s to %s by %s", short(e.Addresses[0]),
+						e.Ejection.Since.Format(time.TimeOnly), e.Ejection.Until.Format(time.TimeOnly), e.Ejection.Method)
+				}
+			}
+		}
+	}
+	for i, why := range livestate.MemberReasons(d.Members) {
+		m := &d.Members[i]
+		add(m.Cluster.Name, &m.Use, why, m.Cluster.State, ", "+string(m.Cluster.Phase))
+	}
+	return all
+}
+
+// publish updates the channel with a cluster that has changed, or the aggregate cluster over it.
+func (s *script) publish(c *scripted) {
+	changes := make(states)
+	for _, top := range s.clusters {
+		if top.over == nil {
+			continue
+		}
+		list := &balancer.Underlying{Names: top.over}
+		members := list.States.Edit()
+		for _, name := range top.over {
+			state := s.named(name).state
+			members.Set(name, &state)
+			changes[name] = nil
+		}
+		list.States = members.Map()
+		top.state = balancer.ClusterState{Cluster: &xdsresource.Cluster{Name: top.name, Kind: xdsresource.ClusterAggregate}, Underlying: list,
+			Err: top.state.Err, Notes: top.state.Notes}
+	}
+	for _, top := range s.clusters {
+		if _, under := changes[top.name]; !under && (top == c || top.over != nil) {
+			state := top.state
+			changes[top.name] = &state
+		}
+	}
+	xdstest.NoError(s.T, s.update(changes, s.defaults))
+}
+
+func (s *script) defaults(state *balancer.State) {
+	state.Live = &s.live
+	if !s.lazy {
+		state.Default, state.Connect = slices.Collect(maps.Keys(s.clusters)), true
+	}
+}
+
+// short makes names of addresses, and long an address of a name.
+func short(text string) string { return strings.ReplaceAll(text, ":1", "") }
+
+func long(name string) string {
+	name, security, secured := strings.Cut(name, "/")
+	if secured {
+		security = "/" + security
+	}
+	return name + ":1" + security
+}
+
+func (s *script) number(text string) int {
+	n, err := strconv.Atoi(text)
+	xdstest.NoError(s.T, err)
+	return n
+}
+
+// several returns what n RPCs come to, without doubles.
+func (s *script) several(n int, rpc func() string) string {
+	synctest.Wait()
+	var all []string
+	for range n {
+		all = append(all, rpc())
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}
+
+// rpc returns where an RPC to a cluster goes, and "waits" if it waits, or why it fails. Unless it is held it ends at once, with an error if
+// its endpoint is one of those that fail.
+func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, failing ...string) string {
+	ctx := context.Background()
+	if retry {
+		ctx = &decision.Attempt{Context: ctx, Retry: true}
+	}
+	if extra.RPC == nil {
+		extra.RPC = hash(0)
+	}
+	d := &decision.Decision{Context: ctx, Version: s.last.Version, Cluster: name, Extra: extra}
+	result, err := s.CC.State().Picker.Pick(grpcbalancer.PickInfo{Ctx: d})
+	if err == grpcbalancer.ErrNoSubConnAvailable {
+		synctest.Wait() // for what it connects
+		return "waits"
+	}
+	if err != nil {
+		text := err.Error()
+		for _, c := range s.clusters { // What the errors of RPCs whose policy has no connection begin with.
+			text = strings.ReplaceAll(text, fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", c.name, c.name+"-eds"), "")
+		}
+		return "(" + d.Failure() + ": " + strings.Replace(text, "rpc error: code = Unavailable desc = ", "UNAVAILABLE ", 1) + ")"
+	}
+	to := short(lbtest.Picked(result).Addr)
+	if hold {
+		s.held = append(s.held, result.Done)
+		return to
+	}
+	info := grpcbalancer.DoneInfo{BytesReceived: true}
+	if slices.Contains(failing, to) {
+		info.Err = status.Error(codes.Internal, "it fails")
+	}
+	result.Done(info)
+	return to
+}
+
+// sessionOf is an RPC of a session that asks for the endpoints.
+func sessionOf(names ...string) *decision.Extra {
+	var addrs []string
+	for _, n := range names {
+		addrs = append(addrs, n+":1")
+	}
+	return &decision.Extra{HostOverride: &httpfilter.HostOverride{Addresses: addrs}}
+}
+
+// session is rpc for a session. It adds what the session gets to know of the endpoint unless that is its address.
+func (s *script) session(name string, names []string) string {
+	extra := sessionOf(names...)
+	for {
+		updates := s.CC.Updates()
+		to := s.rpc(name, extra, false, false)
+		if to == "waits" && s.CC.Updates() != updates {
+			continue
+		}
+		if host := short(extra.HostOverride.Host()); host != "" && host != to {
+			to += " as " + host
+		}
+		return to
+	}
+}

@@ -1,0 +1,233 @@
+// Package extproc is the filter envoy.extensions.filters.http.ext_proc.v3 (gRFC A93), on the client: a gRPC service, the
+// processor, sees the headers, messages and trailers of each RPC as they pass, and may change them or end the RPC.
+//
+// Which service a control plane may name is up to the bootstrap, as with ext_authz (gRFC A102).
+package extproc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// The types of the filter's configurations.
+const (
+	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor"
+	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"
+)
+
+func init() { httpfilter.Register(filter{}) }
+
+// deferredClose is the default of deferred_close_timeout.
+const deferredClose = 5 * time.Second
+
+type filter struct {
+	services httpfilter.Services // nil: without a client
+}
+
+// config is a valid ExternalProcessor.
+type config struct {
+	service *sidechannel.Service
+	sends   events
+	// attributes are the names of those that go with the first event of a direction.
+	attributes [directions][]string
+	// allowFailed lets RPCs go on without the processor if it fails before it has been sent messages.
+	allowFailed bool
+	// noImmediate makes an immediate response a failure of the processor.
+	noImmediate bool
+	// observe shows RPCs to the processor without waiting for answers.
+	observe bool
+	// deferred is how long the processor has after the RPC to read what it was sent.
+	deferred time.Duration
+	forward  sidechannel.Forward
+	rules    sidechannel.Rules
+}
+
+// events are those of an RPC that the processor is sent.
+type events struct {
+	requestHeaders, responseHeaders, responseTrailers bool
+	bodies                                            [directions]bool
+}
+
+// override is a valid ExtProcPerRoute. What it does not set is as in the config.
+type override struct {
+	service     *sidechannel.Service
+	sends       *events
+	attributes  [directions][]string
+	allowFailed *bool
+}
+
+func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
+
+func (filter) IsTerminal() bool { return false }
+
+func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return filter{s} }
+
+func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(filterpb.ExternalProcessor)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, err
+	}
+	var found faults.Faults
+	c := &config{
+		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), f.services, &found),
+		attributes:  [directions][]string{pb.GetRequestAttributes(), pb.GetResponseAttributes()},
+		allowFailed: pb.GetFailureModeAllow(),
+		noImmediate: pb.GetDisableImmediateResponse(),
+		observe:     pb.GetObservabilityMode(),
+		deferred:    deferredClose,
+		forward: sidechannel.ParseForward(faults.Field("forward_rules"),
+			pb.GetForwardRules().GetAllowedHeaders(), pb.GetForwardRules().GetDisallowedHeaders(), &found),
+		rules: sidechannel.ParseRules(faults.Field("mutation_rules"), pb.GetMutationRules(), &found),
+	}
+	if pb.GetProcessingMode() == nil {
+		found.Addf(faults.Field("processing_mode"), "must be set")
+	} else {
+		c.sends = parseMode(faults.Field("processing_mode"), pb.GetProcessingMode(), &found)
+	}
+	if d := pb.GetDeferredCloseTimeout(); d != nil {
+		c.deferred = d.AsDuration()
+		if d.CheckValid() != nil || c.deferred <= 0 {
+			found.Addf(faults.Field("deferred_close_timeout"), "must be a valid duration above 0")
+		}
+	}
+	return c, found.Err()
+}
+
+// parseMode reads a ProcessingMode. Without a mode, headers are sent, and trailers are not.
+func parseMode(at *faults.Path, pb *filterpb.ProcessingMode, found *faults.Faults) (e events) {
+	headers := func(field string, mode filterpb.ProcessingMode_HeaderSendMode, byDefault bool) bool {
+		switch mode {
+		case filterpb.ProcessingMode_DEFAULT:
+			return byDefault
+		case filterpb.ProcessingMode_SEND, filterpb.ProcessingMode_SKIP:
+		default:
+			found.Addf(at.Field(field), "%v is not known", mode)
+		}
+		return mode == filterpb.ProcessingMode_SEND
+	}
+	messages := func(field string, mode filterpb.ProcessingMode_BodySendMode) bool {
+		if mode != filterpb.ProcessingMode_NONE && mode != filterpb.ProcessingMode_GRPC {
+			found.Addf(at.Field(field), "must be NONE or GRPC, is %v", mode)
+		}
+		return mode == filterpb.ProcessingMode_GRPC
+	}
+	e.requestHeaders = headers("request_header_mode", pb.GetRequestHeaderMode(), true)
+	e.responseHeaders = headers("response_header_mode", pb.GetResponseHeaderMode(), true)
+	e.responseTrailers = headers("response_trailer_mode", pb.GetResponseTrailerMode(), false)
+	e.bodies[requests] = messages("request_body_mode", pb.GetRequestBodyMode())
+	e.bodies[responses] = messages("response_body_mode", pb.GetResponseBodyMode())
+	if e.bodies[responses] && !e.responseTrailers {
+		found.Addf(at.Field("response_trailer_mode"), "must be SEND, as response_body_mode is GRPC")
+	}
+	return e
+}
+
+// Needs returns the target of the processor without which RPCs fail, or "". Examinations of a channel call it.
+func (c *config) Needs() string {
+	if c.allowFailed || c.sends == (events{}) {
+		return ""
+	}
+	return c.service.Target()
+}
+
+// ParseOverride implements httpfilter.OverrideParser. disabled of the message is ignored: that of FilterConfig disables
+// the filter (gRFC A93, "Override Configuration").
+func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(filterpb.ExtProcPerRoute)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, err
+	}
+	var found faults.Faults
+	at, overrides := faults.Field("overrides"), pb.GetOverrides()
+	o := &override{attributes: [directions][]string{overrides.GetRequestAttributes(), overrides.GetResponseAttributes()}}
+	if service := overrides.GetGrpcService(); service != nil {
+		o.service = sidechannel.Parse(at.Field("grpc_service"), service, f.services, &found)
+	}
+	if mode := overrides.GetProcessingMode(); mode != nil {
+		sends := parseMode(at.Field("processing_mode"), mode, &found)
+		o.sends = &sends
+	}
+	if allow := overrides.GetFailureModeAllow(); allow != nil {
+		o.allowFailed = &allow.Value
+	}
+	return o, found.Err()
+}
+
+// with returns the config that an override leaves.
+func (c config) with(o *override) *config {
+	if o.service != nil {
+		c.service = o.service
+	}
+	if o.sends != nil {
+		c.sends = *o.sends
+	}
+	if o.allowFailed != nil {
+		c.allowFailed = *o.allowFailed
+	}
+	for d, names := range o.attributes {
+		if len(names) > 0 {
+			c.attributes[d] = names
+		}
+	}
+	return &c
+}
+
+func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return instance{durations{info}}
+}
+
+type instance struct{ durations }
+
+func (in instance) ClientInterceptor(c, o httpfilter.Config) (httpfilter.Interceptor, error) {
+	merged := c.(*config)
+	if o, ok := o.(*override); ok {
+		merged = merged.with(o)
+	}
+	if merged.sends == (events{}) {
+		return nil, nil
+	}
+	channel, err := merged.service.Open()
+	if err != nil {
+		return nil, fmt.Errorf("ext_proc: %w", err)
+	}
+	return &interceptor{config: merged, durations: in.durations, channel: channel}, nil
+}
+
+type interceptor struct {
+	*config
+	durations
+	channel *sidechannel.Channel
+}
+
+func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	if i.sends.bodies != [directions]bool{} && codecOf(rpc.Options).CodecV2 == nil {
+		return nil, status.Error(codes.Internal, "ext_proc: no codec is registered for the content-subtype of the RPC")
+	}
+	s := newStream(ctx, i, rpc)
+	s.showHeaders()
+	if s.processes(requests) {
+		// The processor may want to see messages before it answers the headers.
+		go s.runRequests(next)
+		return s, nil
+	}
+	s.start(next)
+	if s.startErr == io.EOF {
+		return httpfilter.EndedStream(ctx, nil, nil), nil
+	}
+	if s.startErr != nil {
+		return nil, s.startErr
+	}
+	return s, nil
+}

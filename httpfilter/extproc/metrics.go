@@ -1,0 +1,61 @@
+package extproc
+
+import (
+	"sync"
+	"time"
+
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// moment is an event of an RPC whose time in the filter is measured.
+type moment int
+
+const (
+	clientHeaders moment = iota
+	clientHalfClose
+	serverHeaders
+	serverTrailers
+	moments
+)
+
+// metrics are the times in the filter (gRFC A93, "Client-Side Metrics").
+var metrics = [moments]estats.MetricDescriptor{
+	clientHeaders:   metric("client_headers_duration", "the client's headers", "those headers"),
+	clientHalfClose: metric("client_half_close_duration", "the client's half-close", "that half-close"),
+	serverHeaders:   metric("server_headers_duration", "the server's headers", "those headers"),
+	serverTrailers:  metric("server_trailers_duration", "the server's trailers", "those trailers"),
+}
+
+const targetLabel, clusterLabel = "grpc.target", "grpc.lb.backend_service"
+
+func metric(name, sees, allows string) estats.MetricDescriptor {
+	return estats.MetricDescriptor{
+		Type: estats.MetricTypeFloatHisto, Name: "grpc.client_ext_proc." + name, Unit: "s",
+		Description: "Time between when the ext_proc filter sees " + sees + " and when it allows " + allows + " to continue on to the next filter.",
+		Labels:      []string{targetLabel}, OptionalLabels: []string{clusterLabel},
+		Bounds: grpcbridge.LatencyBounds(),
+	}
+}
+
+func init() { grpcbridge.RegisterMetrics(metrics[:]...) }
+
+// found has the metrics as they are registered.
+var found = sync.OnceValue(func() (all [moments]*grpcbridge.Histogram) {
+	for m, d := range metrics {
+		all[m] = grpcbridge.FindHistogram(d.Name, targetLabel, clusterLabel)
+	}
+	return all
+})
+
+// durations are the metrics of a channel.
+type durations struct{ httpfilter.ClientInstanceInfo }
+
+// since records the time since the filter saw the event.
+func (d durations) since(m moment, seen time.Time, cluster string) {
+	if d.Metrics != nil {
+		found()[m].Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
+	}
+}

@@ -1,0 +1,284 @@
+package unifiedmatcher
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	xdscorepb "github.com/cncf/xds/go/xds/core/v3"
+	matcherpb "github.com/cncf/xds/go/xds/type/matcher/v3"
+	xdstypepb "github.com/cncf/xds/go/xds/type/v3"
+	inputpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
+)
+
+const (
+	// maxDepth is how deep trees may be in one another (gRFC A106, "Unified Matcher: Matcher").
+	maxDepth = 16
+	// maxRegexTotal bounds the cost of all regular expressions of a tree, see matching.CompileRegex.
+	maxRegexTotal = 100_000
+	// maxHeaderName is the length of names of headers that are too long (gRFC A106, "Unified Matcher: HttpRequestHeaderMatchInput").
+	maxHeaderName = 16384
+)
+
+// CELPackage is what a program imports so that CEL expressions are compiled.
+const CELPackage = "github.com/dynxds/dynxds/httpfilter/composite/cel"
+
+// CompileCEL compiles a CEL expression. The package CELPackage sets it in an init function. nil: no expression is accepted.
+var CompileCEL func(*xdstypepb.CelExpression) (Predicate, error)
+
+// Parse reads a Matcher at a path, and its actions by a function. What is wrong is added to a list, with the paths of fields; then the
+// result is of no use.
+func Parse[A any](
+	at *faults.Path, pb *matcherpb.Matcher, action func(*faults.Path, *xdscorepb.TypedExtensionConfig) A, wrong *faults.Faults,
+) *Tree[A] {
+	p := parser[A]{Faults: wrong, action: action}
+	return p.tree(at, pb, 1)
+}
+
+type parser[A any] struct {
+	*faults.Faults
+	action            func(*faults.Path, *xdscorepb.TypedExtensionConfig) A
+	predicates, regex int // so far
+}
+
+func (p *parser[A]) tree(at *faults.Path, pb *matcherpb.Matcher, depth int) *Tree[A] {
+	t := new(Tree[A])
+	if depth > maxDepth {
+		p.Addf(at, "matchers are nested more than %d deep", maxDepth)
+		return t
+	}
+	switch kind := pb.GetMatcherType().(type) {
+	case *matcherpb.Matcher_MatcherList_:
+		at := at.Field("matcher_list")
+		if len(kind.MatcherList.GetMatchers()) == 0 {
+			p.Addf(at.Field("matchers"), "must not be empty")
+		}
+		for i, m := range kind.MatcherList.GetMatchers() {
+			at := at.Item("matchers", i)
+			t.rules = append(t.rules, rule[A]{p.predicate(at.Field("predicate"), m.GetPredicate()), p.onMatch(at.Field("on_match"), m.GetOnMatch(), depth)})
+		}
+	case *matcherpb.Matcher_MatcherTree_:
+		p.maps(at.Field("matcher_tree"), kind.MatcherTree, t, depth)
+	default:
+		p.Addf(at, "matcher_list or matcher_tree must be set")
+	}
+	if pb.GetOnNoMatch() != nil {
+		t.otherwise = p.onMatch(at.Field("on_no_match"), pb.GetOnNoMatch(), depth)
+	}
+	return t
+}
+
+func (p *parser[A]) onMatch(at *faults.Path, pb *matcherpb.Matcher_OnMatch, depth int) *onMatch[A] {
+	if pb.GetKeepMatching() {
+		p.Addf(at.Field("keep_matching"), "is not supported here")
+	}
+	switch kind := pb.GetOnMatch().(type) {
+	case *matcherpb.Matcher_OnMatch_Matcher:
+		return &onMatch[A]{tree: p.tree(at.Field("matcher"), kind.Matcher, depth+1)}
+	case *matcherpb.Matcher_OnMatch_Action:
+		return &onMatch[A]{action: p.action(at.Field("action"), kind.Action)}
+	default:
+		p.Addf(at, "matcher or action must be set")
+		return nil
+	}
+}
+
+func (p *parser[A]) maps(at *faults.Path, pb *matcherpb.Matcher_MatcherTree, t *Tree[A], depth int) {
+	if header, ok := p.input(at.Field("input"), pb.GetInput()); ok && header == "" {
+		p.Addf(at.Field("input"), "a matcher_tree needs an input that is a string")
+	} else {
+		t.header = header
+	}
+	switch kind := pb.GetTreeType().(type) {
+	case *matcherpb.Matcher_MatcherTree_ExactMatchMap:
+		t.exact = p.entries(at.Field("exact_match_map"), kind.ExactMatchMap, depth)
+	case *matcherpb.Matcher_MatcherTree_PrefixMatchMap:
+		t.prefixes = p.entries(at.Field("prefix_match_map"), kind.PrefixMatchMap, depth)
+		for prefix := range t.prefixes {
+			t.lengths = append(t.lengths, len(prefix))
+		}
+		slices.Sort(t.lengths)
+		t.lengths = slices.Compact(t.lengths)
+		slices.Reverse(t.lengths)
+	default:
+		p.Addf(at, "exact_match_map or prefix_match_map must be set; custom_match is not supported")
+	}
+}
+
+func (p *parser[A]) entries(at *faults.Path, pb *matcherpb.Matcher_MatcherTree_MatchMap, depth int) map[string]*onMatch[A] {
+	at = at.Field("map")
+	if len(pb.GetMap()) == 0 {
+		p.Addf(at, "must not be empty")
+	}
+	entries := make(map[string]*onMatch[A], len(pb.GetMap()))
+	for _, key := range slices.Sorted(maps.Keys(pb.GetMap())) {
+		entries[key] = p.onMatch(at.Key(key), pb.GetMap()[key], depth)
+	}
+	return entries
+}
+
+func (p *parser[A]) predicate(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate) predicate {
+	if p.predicates++; p.predicates == bounds.Predicates+1 {
+		p.Addf(at, "the tree has more than the %d predicates that this client takes, as an RPC may go through all of them", bounds.Predicates)
+	}
+	if p.predicates > bounds.Predicates {
+		return predicate{}
+	}
+	switch kind := pb.GetMatchType().(type) {
+	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_:
+		return p.single(at.Field("single_predicate"), kind.SinglePredicate)
+	case *matcherpb.Matcher_MatcherList_Predicate_OrMatcher:
+		return predicate{kind: anyOf, operands: p.operands(at.Field("or_matcher"), kind.OrMatcher)}
+	case *matcherpb.Matcher_MatcherList_Predicate_AndMatcher:
+		return predicate{kind: allOf, operands: p.operands(at.Field("and_matcher"), kind.AndMatcher)}
+	case *matcherpb.Matcher_MatcherList_Predicate_NotMatcher:
+		return predicate{kind: noneOf, operands: []predicate{p.predicate(at.Field("not_matcher"), kind.NotMatcher)}}
+	default:
+		p.Addf(at, "single_predicate, or_matcher, and_matcher or not_matcher must be set")
+		return predicate{}
+	}
+}
+
+func (p *parser[A]) operands(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_PredicateList) []predicate {
+	if n := len(pb.GetPredicate()); n < 2 {
+		p.Addf(at.Field("predicate"), "must have at least 2 entries, has %d", n)
+	}
+	operands := make([]predicate, len(pb.GetPredicate()))
+	for i, operand := range pb.GetPredicate() {
+		operands[i] = p.predicate(at.Item("predicate", i), operand)
+	}
+	return operands
+}
+
+func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate) (s predicate) {
+	header, ok := p.input(at.Field("input"), pb.GetInput())
+	switch kind := pb.GetMatcher().(type) {
+	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch:
+		if ok && header == "" {
+			p.Addf(at, "value_match needs an input that is a string")
+		}
+		return predicate{kind: onHeader, header: header, value: p.value(at.Field("value_match"), kind.ValueMatch)}
+	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch:
+		if header != "" {
+			p.Addf(at, "custom_match needs the input xds.type.matcher.v3.HttpAttributesCelMatchInput")
+		}
+		return predicate{kind: onCustom, custom: p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)}
+	default:
+		p.Addf(at, "value_match or custom_match must be set")
+		return s
+	}
+}
+
+// input returns the header that a tree or a predicate depends on, "" for the attributes of CEL. ok is false after a fault.
+func (p *parser[A]) input(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) (header string, ok bool) {
+	at = at.Field("typed_config")
+	config := pb.GetTypedConfig()
+	switch config.MessageName() {
+	case "xds.type.matcher.v3.HttpAttributesCelMatchInput":
+		return "", true
+	case "envoy.type.matcher.v3.HttpRequestHeaderMatchInput":
+	default:
+		p.Addf(at, "must be HttpRequestHeaderMatchInput or HttpAttributesCelMatchInput, is %s", faults.Quote(string(config.MessageName())))
+		return "", false
+	}
+	input := new(inputpb.HttpRequestHeaderMatchInput)
+	if err := config.UnmarshalTo(input); err != nil {
+		p.Addf(at, "%v", err)
+		return "", false
+	}
+	header = input.GetHeaderName()
+	if why := wrongName(header); why != "" {
+		p.Addf(at.Field("header_name"), "%s %s", faults.Quote(header), why)
+		return "", false
+	}
+	return header, true
+}
+
+func wrongName(header string) string {
+	switch {
+	case header == "":
+		return "must not be empty"
+	case len(header) >= maxHeaderName:
+		return "is too long"
+	case header == ":path" || header == ":method" || header == ":authority":
+		return ""
+	case header[0] == ':':
+		return "is no pseudo header that this client knows"
+	case strings.ContainsFunc(header, notInNames):
+		return "must be the name of an HTTP/2 header, which is in lower case"
+	}
+	return ""
+}
+
+// notInNames follows RFC 9110, 5.6.2 and RFC 9113, 8.2.1.
+func notInNames(r rune) bool {
+	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+}
+
+func (p *parser[A]) value(at *faults.Path, pb *matcherpb.StringMatcher) matching.String {
+	part := func(field string, kind matching.StringKind, value string) matching.String {
+		if value == "" && kind != matching.StringExact {
+			p.Addf(at.Field(field), "must not be empty")
+		}
+		return matching.NewString(kind, value, pb.GetIgnoreCase())
+	}
+	switch pattern := pb.GetMatchPattern().(type) {
+	case *matcherpb.StringMatcher_Exact:
+		return part("exact", matching.StringExact, pattern.Exact)
+	case *matcherpb.StringMatcher_Prefix:
+		return part("prefix", matching.StringPrefix, pattern.Prefix)
+	case *matcherpb.StringMatcher_Suffix:
+		return part("suffix", matching.StringSuffix, pattern.Suffix)
+	case *matcherpb.StringMatcher_Contains:
+		return part("contains", matching.StringContains, pattern.Contains)
+	case *matcherpb.StringMatcher_SafeRegex:
+		return p.regexp(at.Field("safe_regex").Field("regex"), pattern.SafeRegex.GetRegex())
+	default:
+		p.Addf(at, "exact, prefix, suffix, contains or safe_regex must be set; custom is not supported")
+		return matching.String{}
+	}
+}
+
+func (p *parser[A]) regexp(at *faults.Path, pattern string) matching.String {
+	if p.regex > maxRegexTotal {
+		p.Addf(at, "the regular expressions of this tree are too large together")
+		return matching.String{}
+	}
+	re, cost, err := matching.CompileRegex(pattern, true)
+	p.regex += cost
+	if err != nil {
+		p.Addf(at, "%s %v", faults.Quote(pattern), err)
+	}
+	return matching.String{Kind: matching.StringRegex, Regex: re.Regexp}
+}
+
+func (p *parser[A]) custom(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) Predicate {
+	m := new(matcherpb.CelMatcher)
+	if err := pb.GetTypedConfig().UnmarshalTo(m); err != nil {
+		p.Addf(at, "must be xds.type.matcher.v3.CelMatcher: %v", err)
+		return nil
+	}
+	compiled, err := compile(m.GetExprMatch())
+	if err != nil {
+		p.Addf(at.Field("expr_match"), "%v", err)
+	}
+	return compiled
+}
+
+func compile(pb *xdstypepb.CelExpression) (Predicate, error) {
+	switch {
+	case CompileCEL == nil:
+		return nil, errors.New("this program does not take CEL expressions: import " + CELPackage)
+	case pb == nil:
+		return nil, errors.New("must be set")
+	case proto.Size(pb) > bounds.CELBytes:
+		return nil, errors.New("is too large an expression")
+	}
+	return CompileCEL(pb)
+}

@@ -1,0 +1,53 @@
+package folder_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+)
+
+// TestTranscripts reads documents. The cases in testdata/transcripts are followed by faults, or by what services say of their Clusters,
+// routes and TLS. In sections "… of a Service" the input is behind the first two lines of one.
+func TestTranscripts(t *testing.T) {
+	t.Parallel()
+	golden.Cases(t, "testdata/transcripts/*.txt", func(section, input string) string {
+		if strings.HasSuffix(section, " of a Service") {
+			input = frontend + input
+		}
+		c, err := folder.Join("", []*folder.File{folder.Parse("f", []byte(input+"\n"))})
+		if err != nil {
+			return err.Error()
+		}
+		var said strings.Builder
+		for _, s := range c.Services {
+			fmt.Fprintf(&said, "Cluster %s\nRouteAction %s\n", textOf(t, s.Cluster), textOf(t, s.Route))
+			if s.TLS == nil {
+				continue
+			}
+			fmt.Fprintf(&said, "TLS mode %d, identity %q, roots %q, SNI %q at %v\n", s.TLS.Mode, s.TLS.Identity, s.TLS.Roots, s.TLS.SNI, s.TLS.Source)
+			for _, san := range s.TLS.SANs {
+				fmt.Fprintf(&said, "SAN %s\n", textOf(t, san))
+			}
+		}
+		return said.String()
+	})
+}
+
+// textOf returns a message as JSON, in the order of the keys.
+func textOf(t *testing.T, m proto.Message) string {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	xdstest.NoError(t, err)
+	var value any
+	xdstest.NoError(t, json.Unmarshal(text, &value))
+	text, err = json.Marshal(value)
+	xdstest.NoError(t, err)
+	return string(text)
+}

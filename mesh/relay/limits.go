@@ -1,0 +1,81 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/mesh/internal/quota"
+)
+
+// Three limits have a share for each of those who use them up, which shrinks as the limit is approached
+// (quota.Quota), so that there is room for one more whatever the present ones take:
+//
+//   - a client, of the subscriptions on the upstream that its group shares;
+//   - a peer, which is an address or a certificate, of the upstreams, by the groups that it began;
+//   - a group, of the subscriptions that linger. One for which there is no room ends when its last client leaves.
+//
+// A refused subscription is an error for the clients that asked for it. Upstream is asked when there is room.
+
+// retryEvery is how often the refused subscriptions of a group are tried again.
+const retryEvery = time.Second
+
+// limits are those of a group. Guarded by group.mu.
+type limits struct {
+	// names limits the subscriptions on the upstream that the group shares, by the ID of the clients' streams. A client pays for
+	// what it was the first to subscribe to.
+	names *quota.Shares[uint64]
+	// mayLinger is the group's share of Relay.lingering.
+	mayLinger *quota.Share
+	// refused are the subscriptions for which there was no room, and again runs while there are any.
+	refused map[*subscription]struct{}
+	again   *time.Timer
+}
+
+func newLimits(r *Relay) limits {
+	return limits{
+		names:     quota.NewShares[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
+		mayLinger: r.lingering.Share(),
+		refused:   make(map[*subscription]struct{}),
+	}
+}
+
+// charge has a client pay for a subscription. If there is no room, those that linger make room. The caller
+// holds g.mu.
+func (g *group) charge(stream uint64) error {
+	err := g.names.Take(stream)
+	for idle := range g.lingering {
+		if err == nil {
+			return nil
+		}
+		idle.drop()
+		err = g.names.Take(stream)
+	}
+	if err != nil {
+		return errTooManyNames(err)
+	}
+	return nil
+}
+
+// tryAgain has a refused subscription tried again. The caller holds g.mu.
+func (g *group) tryAgain(s *subscription) {
+	g.refused[s] = struct{}{}
+	if g.again == nil {
+		g.after(&g.again, retryEvery, g.retryRefused)
+	}
+}
+
+// retryRefused begins the refused subscriptions, as far as there is room now. The caller holds g.mu.
+func (g *group) retryRefused() {
+	g.again = nil
+	full := make(map[uint64]bool) // by client, or 0 for the upstreams of single clients
+	for s := range g.refused {
+		payer := s.demand.First
+		if s.demand.Stream != 0 {
+			payer = 0
+		}
+		if !full[payer] {
+			s.subscribe()
+			full[payer] = s.refusal != nil
+		}
+	}
+	g.flushLater()
+}
