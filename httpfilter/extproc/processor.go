@@ -99,7 +99,7 @@ func newProcessor(ctx context.Context, i *interceptor) *processor {
 }
 
 // endSide runs when the RPC has ended. The processor may still read what it was sent, but not for long (gRFC A93,
-// "deferred_close_timeout").
+// "deferred_close_timeout"), unless the application has cancelled the RPC: that cancels the stream too.
 func (p *processor) endSide() {
 	p.mu.Lock()
 	p.changed.Broadcast()
@@ -109,7 +109,7 @@ func (p *processor) endSide() {
 		return
 	}
 	defer p.sendMu.Unlock()
-	if p.side == nil || p.sideCtx.Err() != nil {
+	if p.side == nil || p.sideCtx.Err() != nil || !p.observe && p.app.Err() != nil {
 		p.cancelSide()
 		return
 	}
