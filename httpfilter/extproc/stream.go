@@ -339,6 +339,9 @@ func (s *stream) conclude(err error) error {
 			trailer = s.backend.Trailer().Copy()
 			s.showTrailers(trailer).Apply(trailer)
 		}
+		// Who waits for the end finds it measured and decided.
+		s.since(serverTrailers, seen, s.cluster)
+		s.leave(over, nil, "passed", nil)
 		s.mu.Lock()
 		switch {
 		case s.err != nil:
@@ -349,8 +352,6 @@ func (s *stream) conclude(err error) error {
 		s.trailer, s.endErr, s.concluded = trailer, err, true
 		s.changed.Broadcast()
 		s.mu.Unlock()
-		s.since(serverTrailers, seen, s.cluster)
-		s.leave(over, nil, "passed", nil)
 		s.cancel()
 	})
 	return s.endErr
