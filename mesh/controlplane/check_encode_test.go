@@ -21,8 +21,8 @@ func newCheckEncoder() *explore.Encoder {
 			"stream.constraints", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"selection.namesVersion", "selection.inOrder", "selection.byName", "selection.listed",
 			"retention.timer", "retention.bytes", "retention.delay", "retained.due",
-			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "pending.changed",
-			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "table.mostAsks", "demands.sources", "Demand.Node",
+			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed", "items.queues", "item.at",
+			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "demands.sources", "Demand.Node",
 		),
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
 			reflect.TypeFor[dynparam.Constraints](): keyOfDynamic,

@@ -136,7 +136,7 @@ func (x *trial) breakOff() {
 func (x *trial) release() {
 	x.st.end().release(x.st)
 	for _, t := range x.store.tables {
-		if len(t.index.subs.of) > 0 || !x.way.source && len(t.asks) > 0 {
+		if len(t.index.subs.of) > 0 || !x.way.source && len(t.asks.m) > 0 {
 			x.Fail("subscriptions are left when the stream has ended")
 		}
 	}
@@ -368,10 +368,10 @@ func (x *trial) Settle() (responses int) {
 func (x *trial) checkState(sub *subscription) {
 	d := &sub.delivery
 	switch {
-	case !sub.pending.empty() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
-		x.Fail("in the end something is due: %+v", sub.pending)
-	case len(sub.retained) > 0 || len(sub.deferred) > 0 || sub.claims != 0:
-		x.Fail("in the end something is kept: %d deleted resources, %d claims", len(sub.retained), sub.claims)
+	case !sub.items.noneDue() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
+		x.Fail("in the end something is due: %+v", sub.items)
+	case keptCount(sub) > 0 || len(sub.deferred) > 0 || sub.claims != 0:
+		x.Fail("in the end something is kept: %d deleted resources, %d claims", keptCount(sub), sub.claims)
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
 		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
 	case x.client.rejections != x.client.nacked:

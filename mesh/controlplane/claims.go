@@ -23,14 +23,14 @@ func (sub *subscription) acceptClaim(name, version string) error {
 	tp := topic{name: keyOf(name)}
 	a := sub.askOf(tp)
 	if now := sub.currentOf(tp, a); now.asResource() != nil && now.resource.version == version {
-		sub.sent.setResource(tp, a, now)
+		sub.setSentResource(tp, a, now)
 	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
 		return err
 	} else if now == nil && sub.inCollection(tp, nil, true) {
-		sub.pending.addLater(tp, false)
+		sub.items.add(tp, dueLater, false)
 	}
 	if !sub.wants(tp, nil) {
-		sub.pending.addLater(tp, true) // the client may take it for one that the wildcard covers
+		sub.items.add(tp, dueLater, true) // the client may take it for one that the wildcard covers
 	}
 	return nil
 }
@@ -62,10 +62,10 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 		switch {
 		case e.resource == nil:
 			// The client has the variant from before the error, which is none for a wildcard.
-			sub.sent.set(tp, e)
-			sub.pending.addLater(tp, true)
+			sub.setSent(tp, e)
+			sub.items.add(tp, dueLater, true)
 		case e.resource != nil && e.resource.version == version:
-			sub.sent.set(tp, e)
+			sub.setSent(tp, e)
 		}
 	}
 	isMember := sub.anyCollection(key, func(*ask) bool { return true })
@@ -77,7 +77,7 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	if err := sub.keepClaim(tp, name, version); err != nil {
 		return err
 	}
-	sub.pending.addLater(tp, true)
+	sub.items.add(tp, dueLater, true)
 	return nil
 }
 
@@ -100,14 +100,14 @@ func (sub *subscription) keepClaim(tp topic, name, version string) error {
 		return err
 	}
 	sub.claims++
-	sub.sent.set(tp, claim(name, version))
+	sub.setSent(tp, claim(name, version))
 	return nil
 }
 
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
 // holds stream.mu.
 func (sub *subscription) compareClaims() {
-	if sub.claims > 0 && sub.pending.empty() && len(sub.deferred) == 0 {
+	if sub.claims > 0 && sub.items.noneDue() && len(sub.deferred) == 0 {
 		sub.stream.usage.give(ofVersions, sub.claims)
 		sub.claims = 0
 	}

@@ -80,13 +80,13 @@ func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	sub.refuseWildcard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.sent.replaced(a, old)
+	sub.replaceSent(a, old)
 	sub.reviewClaims = true
 	if sub.mode == pushAll || sub.isWildcard(tp) {
-		sub.pending.all = true
+		sub.items.all = true
 	}
 	if !sub.isWildcard(tp) {
-		sub.pending.add(tp, false)
+		sub.items.add(tp, dueNow, false)
 	}
 	s.markDue(sub)
 }

@@ -11,20 +11,19 @@ import (
 // The complete responses of SotW: what a client is subscribed to of a type with a wildcard.
 
 // list lists what is subscribed, if that is due, or there are errors.
-func (w *composer) list(due pending) {
+func (w *composer) list(all, renewed bool) {
 	sub := w.sub
-	renewed := len(due.renewed) > 0 && sub.stream.wraps(sub)
-	if sub.mode != pushAll || !due.all && !renewed && len(w.batch.errors) == 0 {
+	if sub.mode != pushAll || !all && !(renewed && sub.stream.wraps(sub)) && len(w.batch.errors) == 0 {
 		return // the rest of many names, which the last response had
 	}
 	w.batch.answer = true
 	w.batch.complete = sub.subscribed()
-	if len(sub.retained) > 0 {
-		w.batch.complete = slices.Clone(w.batch.complete)
-		for _, old := range sub.retained {
-			w.batch.complete = append(w.batch.complete, old.resource)
-		}
-		w.batch.complete = inOrder(w.batch.complete)
+	var kept []*Resource
+	for _, old := range sub.kept {
+		kept = append(kept, old.resource)
+	}
+	if len(kept) > 0 {
+		w.batch.complete = inOrder(slices.Concat(w.batch.complete, kept))
 	}
 	if sub.typeURL == typeurl.Cluster {
 		if sub.last != nil {

@@ -2,15 +2,14 @@ package controlplane
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // composer makes a batch of one type from what is due and what the client knows, over SotW and delta.
 type composer struct {
-	sub *subscription
-	// due has for each topic whether to send it even if the client knows it.
-	due   map[topic]bool
+	sub   *subscription
 	batch batch
 	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
@@ -26,13 +25,7 @@ func (s *stream) collect() []batch {
 	defer s.mu.Unlock()
 	var all []batch
 	for _, sub := range s.takeDue() {
-		now := sub.pending.take(s.store.pace.due)
-		sub.delivery.sending = now.changed
-		s.markDue(sub) // the rest
-		if now.empty() {
-			continue
-		}
-		if b := sub.compose(now); !b.empty() {
+		if b := sub.compose(); !b.empty() {
 			all = append(all, b)
 		}
 	}
@@ -40,48 +33,56 @@ func (s *stream) collect() []batch {
 }
 
 // compose returns what to send of what is due, and records it as sent. The caller holds Store.mu for reading, and stream.mu.
-func (sub *subscription) compose(due pending) batch {
-	w := &composer{sub: sub, due: due.topics, batch: batch{sub: sub}}
+func (sub *subscription) compose() batch {
+	w := &composer{sub: sub, batch: batch{sub: sub}}
+	d := &sub.items
 	switch {
 	case sub.acceptsDeferred(): // the collection was answered meanwhile
-		sub.pending.merge(due)
 		sub.stream.markDue(sub)
 		return w.batch
 	case sub.withholds(): // due when its source answers
-		sub.pending.merge(due)
 		return w.batch
 	}
+	sub.delivery.sending, d.changed = d.changed, time.Time{}
+	all, again := d.all, d.allAgain
+	d.all, d.allAgain = false, false
+	d.promote(sub.stream.store.pace.due)
+	rest := len(d.queues[dueLater]) > 0
 	switch {
 	case sub.mode == pushAll:
 	case sub.mode == pushChanged:
-		w.batch.resources = make([]namedResource, 0, len(w.due))
-	case due.all && sub.wildcardClosed():
-		sub.pending.merge(pending{all: true, allAgain: due.allAgain}) // due when it opens
-	case due.all:
+		w.batch.resources = make([]namedResource, 0, len(d.queues[dueNow]))
+	case all && sub.wildcardClosed():
+		d.all, d.allAgain = true, again // due when it opens
+	case all:
 		w.batch.answer, w.batch.noMembers = true, true
-		w.addAll(due.allAgain)
+		w.addAll(again)
 	}
 	w.openGlobs()
-	for tp, again := range w.due {
-		if !w.isGlob(tp) {
-			w.compose(tp, again)
+	topics := d.take()
+	if rest {
+		sub.stream.markDue(sub)
+	}
+	var renewed []topic
+	for _, tp := range topics {
+		if tp.renewed {
+			renewed = append(renewed, tp.topic)
+		}
+		if tp.compared && !w.isGlob(tp.topic) {
+			w.compose(tp.topic, tp.again)
 		}
 	}
-	w.list(due)
+	w.list(all, len(renewed) > 0)
 	w.addRivals()
-	w.addHeartbeats(due.renewed)
+	w.addHeartbeats(renewed)
 	w.remove()
 	w.batch.sort()
 	sub.compareClaims()
 	return w.batch
 }
 
-func (w *composer) add(tp topic, again bool) {
-	if w.due == nil {
-		w.due = map[topic]bool{}
-	}
-	w.due[tp] = w.due[tp] || again
-}
+// add makes a topic due with this batch.
+func (w *composer) add(tp topic, again bool) { w.sub.items.add(tp, dueNow, again) }
 
 // addAll makes everything that the wildcard covers due.
 func (w *composer) addAll(again bool) {
@@ -90,7 +91,7 @@ func (w *composer) addAll(again bool) {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inCollection(tp, e, true) })
 		}
 	}
-	for tp, old := range w.sub.sent.all {
+	for tp, old := range w.sub.allSent {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.batch.noMembers = w.batch.noMembers && w.sub.named(tp)
 			w.addKnown(tp, old, again)
@@ -101,11 +102,11 @@ func (w *composer) addAll(again bool) {
 // addKnown makes what the client knows of a collection due: claims of what does not exist, if there are many, with later
 // responses.
 func (w *composer) addKnown(tp topic, old *entry, again bool) {
-	if _, later := w.sub.pending.later[tp]; later {
+	if w.sub.items.get(tp).due == dueLater {
 		return
 	}
-	if old.claimed() && len(w.due) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
-		w.sub.pending.addLater(tp, again)
+	if old.claimed() && len(w.sub.items.queues[dueNow]) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
+		w.sub.items.add(tp, dueLater, again)
 		w.sub.stream.markDue(w.sub)
 		return
 	}
@@ -139,9 +140,9 @@ func (w *composer) isMember(tp topic) bool {
 func (w *composer) openGlobs() {
 	// opened has for each glob whether to send the members even if the client knows them.
 	opened := map[topic]bool{}
-	for tp, again := range w.due {
+	for _, tp := range w.sub.items.queues[dueNow] {
 		if w.isGlob(tp) && w.sub.named(tp) {
-			w.openGlob(tp, again, opened)
+			w.openGlob(tp, w.sub.items.get(tp).again, opened)
 		}
 	}
 	if len(opened) == 0 {
@@ -152,7 +153,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.sent.all {
+	for tp, old := range w.sub.allSent {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -189,27 +190,27 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	now := w.sub.current(tp)
 	if now == awaited {
 		if again {
-			w.sub.sent.set(tp, awaited) // so that the members are sent even if they are known
+			w.sub.setSent(tp, awaited) // so that the members are sent even if they are known
 		}
 		return
 	}
 	// The client learns which members exist, so none is kept.
-	for member := range w.sub.retained {
+	for member := range w.sub.kept {
 		if member.name.collection == tp.name.collection {
 			w.sub.restore(member)
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.sent.last(tp)
+	old := w.sub.lastSent(tp)
 	switch {
-	case now != nil && (again || !known || !old.sameVersion(now)):
+	case now != nil && (again || old == nil || !old.sameVersion(now)):
 		w.addError(tp, now)
 		w.removeMembers(tp)
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
-		opened[tp] = again || known
-		w.sub.sent.set(tp, absence)
+		opened[tp] = again || old != nil
+		w.sub.setSent(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
@@ -219,7 +220,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 // removeMembers removes the members of a collection in error that a client could take for those of
 // its wildcard, which does not cover them.
 func (w *composer) removeMembers(glob topic) {
-	for tp, old := range w.sub.sent.all {
+	for tp, old := range w.sub.allSent {
 		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && w.sub.besideWildcard(tp, old) &&
 			!w.sub.named(tp) && !w.sub.inCollection(tp, old, true) {
 			w.composeRemoval(tp, old, false)
@@ -294,11 +295,12 @@ func (w *composer) compose(tp topic, again bool) {
 	if sub.mode != pushDifference && (a == nil || sub.isWildcard(tp) && a.refused == nil) {
 		return // SotW responses say nothing about single members of a wildcard
 	}
-	old, known := sub.sent.lastOf(tp, a)
+	old := sub.lastSentOf(tp, a)
+	known := old != nil
 	now := sub.currentOf(tp, a)
 	if now == awaited {
 		if again {
-			sub.sent.forget(tp) // so that the answer is sent, whatever it is
+			sub.forgetSent(tp) // so that the answer is sent, whatever it is
 		}
 		return
 	}
@@ -329,9 +331,9 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now) && old.beside.same(now.beside):
-		sub.sent.setOf(tp, a, now)
+		sub.setSentOf(tp, a, now)
 	case known && !again && old.sameVersion(now) && now.beside != nil:
-		sub.sent.setOf(tp, a, now)
+		sub.setSentOf(tp, a, now)
 		w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
 	case now.err != nil:
 		w.addError(tp, now)
@@ -343,10 +345,10 @@ func (w *composer) compose(tp topic, again bool) {
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
-		w.sub.sent.set(tp, absence)
+		w.sub.setSent(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		w.sub.sent.forget(tp)
+		w.sub.forgetSent(tp)
 	}
 }
 
@@ -359,7 +361,7 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 func (w *composer) addError(tp topic, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.sent.set(tp, e)
+	w.sub.setSent(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
@@ -370,11 +372,11 @@ func (w *composer) addError(tp topic, e *entry) {
 func (w *composer) addAbsence(tp topic, a *ask) {
 	l := w.sub.locator(a)
 	w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)})
-	w.sub.sent.set(tp, absence)
+	w.sub.setSent(tp, absence)
 }
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {
-	w.sub.sent.setResource(tp, a, e)
+	w.sub.setSentResource(tp, a, e)
 	if w.sub.mode == pushAll {
 		return // list has it
 	}

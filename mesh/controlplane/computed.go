@@ -52,8 +52,8 @@ func (a *ask) compute(sub *subscription, before *entry) {
 	d.answer, d.holds = before, true
 	sub.stream.mu.Lock()
 	sub.settling++
-	sub.pending.add(sub.topicOf(a), false)
-	sub.pending.updated(a.table.store.updating)
+	sub.items.add(sub.topicOf(a), dueNow, false)
+	sub.items.updated(a.table.store.updating)
 	sub.stream.mu.Unlock()
 	if earlier != nil {
 		earlier.update()
@@ -89,7 +89,7 @@ func (s *Store) computed(name string) (demands []*Demand) {
 	if t == nil {
 		return nil
 	}
-	for key, asks := range t.asks {
+	for key, asks := range t.asks.m {
 		if name != "" && key != keyOf(name) {
 			continue
 		}

@@ -55,7 +55,7 @@ func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 		if table == nil {
 			continue
 		}
-		all := table.asks[keyOf("n")]
+		all := table.asks.m[keyOf("n")]
 		most = max(most, len(all))
 		for at, a := range all {
 			if a.at != at || table.ask(a.name, a.key) != a {

@@ -187,7 +187,7 @@ func checkSent(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 
 // known counts what the client was sent.
 func known(sub *subscription) (n int) {
-	for range sub.sent.all {
+	for range sub.allSent {
 		n++
 	}
 	return n

@@ -285,7 +285,7 @@ func (d *Demand) split() {
 	d.update()
 	for sub := range a.subscriptions() {
 		sub.stream.mu.Lock()
-		sub.sent.replaced(a, d.answer)
+		sub.replaceSent(a, d.answer)
 		sub.stream.mu.Unlock()
 		one := newDemand(a)
 		one.only(sub)

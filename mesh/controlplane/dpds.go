@@ -92,7 +92,7 @@ func (s *stream) awaitsAnswer(sub *subscription) bool {
 		}
 	}
 	for a := range sub.asks() {
-		sub.pending.add(sub.topicOf(a), true)
+		sub.items.add(sub.topicOf(a), dueNow, true)
 	}
 	s.markDue(sub)
 	return false

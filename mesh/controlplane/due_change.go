@@ -1,7 +1,5 @@
 package controlplane
 
-import "maps"
-
 // makeDue records what the change makes due. It reports whether the stream goes on.
 func (r *resubscription) makeDue(before interest) (bool, error) {
 	r.turns = r.sub.stream.store.recording(r.sub.stream, r.sub.stream.yielding())
@@ -16,10 +14,14 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 		if !r.next() {
 			return false, nil
 		}
-		sub.sent.forget(tp)
-		sub.pending.drop(tp)
+		sub.forgetSent(tp)
+		sub.items.drop(tp)
 	}
-	maps.DeleteFunc(sub.retained, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
+	for tp, old := range sub.kept {
+		if !sub.wants(tp, old) {
+			sub.restore(tp)
+		}
+	}
 	if sub.mode == pushDifference {
 		if goesOn, err := r.compareRemoved(before); !goesOn || err != nil {
 			return goesOn, err
@@ -72,18 +74,18 @@ func (r *resubscription) dueAgain(before interest) bool {
 		sub.dueNamed(tp, true)
 	}
 	if change.askedForAll {
-		sub.pending.all = true
+		sub.items.all = true
 		sub.requestedAgain(wildcardTopic)
 	}
 	switch sub.mode {
 	case pushAll:
-		sub.pending.all = sub.pending.all || len(change.added) > 0
+		sub.items.all = sub.items.all || len(change.added) > 0
 		for tp := range change.removed {
 			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			sub.pending.all = sub.pending.all || sub.interest.wildcard() && tp.name.collection != ""
+			sub.items.all = sub.items.all || sub.interest.wildcard() && tp.name.collection != ""
 		}
 	case pushDifference:
-		sub.pending.allAgain = sub.pending.allAgain || change.askedForAll && again
+		sub.items.allAgain = sub.items.allAgain || change.askedForAll && again
 		sub.compareClaims()
 	}
 	return true
@@ -96,7 +98,7 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	}
 	sub.last.subscribe(tp)
 	if sub.mode != pushDifference || !sub.isWildcard(tp) {
-		sub.pending.addLater(tp, again)
+		sub.items.add(tp, dueLater, again)
 	}
 }
 
@@ -105,30 +107,22 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 func (r *resubscription) forgetUnwanted() bool {
 	sub := r.sub
 	if !sub.interest.wildcard() {
-		sub.pending.all, sub.pending.allAgain = false, false
+		sub.items.all, sub.items.allAgain = false, false
 	}
-	for tp, e := range sub.sent.entries {
+	dropsDue := sub.addressing == byNames && !sub.interest.wildcard()
+	for tp := range sub.items.of.m {
 		if !r.next() {
 			return false
 		}
+		e := sub.items.get(tp).has
 		switch {
 		case sub.wants(tp, e):
-		case sub.besideWildcard(tp, e):
-			sub.pending.add(tp, true)
+		case e != nil && sub.besideWildcard(tp, e):
+			sub.items.add(tp, dueNow, true)
 		default:
-			delete(sub.sent.entries, tp)
-		}
-	}
-	if sub.addressing != byNames || sub.interest.wildcard() {
-		return true
-	}
-	for _, topics := range []map[topic]bool{sub.pending.topics, sub.pending.later} {
-		for tp := range topics {
-			if !r.next() {
-				return false
-			}
-			if !sub.wants(tp, nil) {
-				delete(topics, tp)
+			sub.forgetSent(tp)
+			if dropsDue {
+				sub.items.drop(tp)
 			}
 		}
 	}

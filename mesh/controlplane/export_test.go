@@ -22,4 +22,4 @@ func (s *Server) Held() (held int64) {
 }
 
 // count returns the number of topics that are due.
-func (p *pending) count() int { return len(p.topics) + len(p.later) }
+func (s *items) count() int { return len(s.queues[dueNow]) + len(s.queues[dueLater]) }

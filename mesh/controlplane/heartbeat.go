@@ -37,7 +37,7 @@ func (t *table) renew(key nameKey, parameters string) {
 		r := e.asResource()
 		return r != nil && r.ttl > 0 && r.parameters.Key() == parameters
 	}
-	for _, a := range t.asks[key] {
+	for _, a := range t.asks.m[key] {
 		for sub := range a.subscriptions() {
 			if renewed(a.entryOf(sub)) {
 				sub.renew(sub.topicOf(a))
@@ -63,16 +63,13 @@ func (t *table) renew(key nameKey, parameters string) {
 func (sub *subscription) renew(tp topic) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	if sub.pending.renewed == nil {
-		sub.pending.renewed = map[topic]struct{}{}
-	}
-	sub.pending.renewed[tp] = struct{}{}
+	sub.items.renew(tp)
 	sub.stream.markDue(sub)
 }
 
 // addHeartbeats adds those that are due of resources that the client has and that are not sent
 // otherwise.
-func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
+func (w *composer) addHeartbeats(renewed []topic) {
 	if len(renewed) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
 		return
 	}
@@ -80,8 +77,8 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 	for _, whole := range w.batch.resources {
 		sent[whole.resource.id()] = true
 	}
-	for tp := range renewed {
-		old, _ := w.sub.sent.last(tp)
+	for _, tp := range renewed {
+		old := w.sub.lastSent(tp)
 		now := w.sub.current(tp)
 		has := old != nil && old.sameVersion(now) || w.sub.mode == pushChanged // of which it is not known
 		if now == nil || !has || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {

@@ -1,9 +1,6 @@
 package controlplane
 
-import (
-	"iter"
-	"maps"
-)
+import "iter"
 
 // The index of a type connects subscriptions and asks, which many streams share. A stream with 1,000
 // subscriptions should cost little more than their number: so both sides have numbers of the other,
@@ -47,7 +44,7 @@ const crowd = 16
 
 // ask returns the ask for a name with the constraints, nil if there is none.
 func (t *table) ask(key nameKey, constraints string) *ask {
-	asks := t.asks[key]
+	asks := t.asks.m[key]
 	if len(asks) > crowd {
 		return t.crowds[key][constraints]
 	}
@@ -60,11 +57,10 @@ func (t *table) ask(key nameKey, constraints string) *ask {
 }
 
 func (t *table) addAsk(a *ask) {
-	a.at = len(t.asks[a.name])
-	asks := append(t.asks[a.name], a)
-	t.asks[a.name] = asks
+	asks := append(t.asks.m[a.name], a)
+	a.at = len(asks) - 1
+	t.asks.set(a.name, asks)
 	a.number = t.index.asks.add(a)
-	t.mostAsks = max(t.mostAsks, len(t.asks))
 	switch {
 	case len(asks) == crowd+1:
 		all := make(map[string]*ask, len(asks))
@@ -82,7 +78,7 @@ func (t *table) removeAsk(a *ask) {
 		return
 	}
 	t.index.asks.remove(a.number)
-	asks := t.asks[a.name]
+	asks := t.asks.m[a.name]
 	last := len(asks) - 1
 	asks[a.at], asks[last].at = asks[last], a.at
 	asks[last] = nil
@@ -92,20 +88,10 @@ func (t *table) removeAsk(a *ask) {
 		delete(t.crowds[a.name], a.key)
 	}
 	if len(asks) > 0 {
-		t.asks[a.name] = asks
-		return
+		t.asks.set(a.name, asks)
+	} else {
+		t.asks.delete(a.name)
 	}
-	delete(t.asks, a.name)
-	if len(t.asks) <= t.mostAsks/8 {
-		t.shrinkAsks()
-	}
-}
-
-// shrinkAsks makes the map again, as a map does not shrink.
-func (t *table) shrinkAsks() {
-	asks := make(map[nameKey][]*ask, len(t.asks))
-	maps.Copy(asks, t.asks)
-	t.asks, t.mostAsks = asks, len(asks)
 }
 
 // addSub adds a subscription to an ask.

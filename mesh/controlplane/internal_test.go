@@ -61,8 +61,8 @@ func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 	}
 
 	routes := store.tables[typeurl.RouteConfiguration]
-	if len(store.tables) != 1 || len(routes.asks) != 0 {
-		t.Errorf("%d tables, %d names are left", len(store.tables), len(routes.asks))
+	if len(store.tables) != 1 || len(routes.asks.m) != 0 {
+		t.Errorf("%d tables, %d names are left", len(store.tables), len(routes.asks.m))
 	}
 }
 
@@ -112,7 +112,7 @@ func checkRelease(t *testing.T, store *Store, s *stream) {
 	t.Helper()
 	store.release(s)
 	for typeURL, table := range store.tables {
-		if len(table.asks) > 0 {
+		if len(table.asks.m) > 0 {
 			t.Fatalf("%s: subscriptions are left", typeURL)
 		}
 		if len(table.index.asks.of)+len(table.index.subs.of) > 0 {
@@ -160,7 +160,7 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 		if table == nil {
 			continue
 		}
-		for key, asks := range table.asks {
+		for key, asks := range table.asks.m {
 			indexed += len(asks)
 			for _, a := range asks {
 				checkAsk(t, table, key, a)

@@ -89,7 +89,7 @@ func checkPayers(t *testing.T, store *Store, q *quotas) {
 	defer store.mu.RUnlock()
 	var names int64
 	for _, table := range store.tables {
-		for _, asks := range table.asks {
+		for _, asks := range table.asks.m {
 			for _, a := range asks {
 				pays := a.payer == nil
 				for sub := range a.subscriptions() {
@@ -404,7 +404,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 			if turns < end {
 				break
 			}
-			if left := store.tables[typeurl.Cluster].asks; len(left) > 0 {
+			if left := store.tables[typeurl.Cluster].asks.m; len(left) > 0 {
 				t.Errorf("%s: %d names are left after the end in turn %d", name, len(left), end)
 			}
 		}
@@ -529,7 +529,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 			if turns > 0 {
 				t.Fatalf("%s: an update waited for others", test.name)
 			}
-			if due := p.subs[typeurl.Cluster].pending.count(); due > 10 {
+			if due := p.subs[typeurl.Cluster].items.count(); due > 10 {
 				t.Errorf("%s: the answer made %d topics due at once", test.name, due)
 			}
 		}

@@ -145,7 +145,7 @@ func (r *resubscription) moveWildcard(former dynparam.Constraints) {
 	differs := t.source != nil || !slices.Equal(t.listing(byNames, former), t.listing(byNames, sub.implicit))
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.pending.all = sub.pending.all || differs
+	sub.items.all = sub.items.all || differs
 }
 
 // moveAsk moves one name from its ask to that with the new constraints.
@@ -156,7 +156,7 @@ func (r *resubscription) moveAsk(old *ask) {
 	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
 	was := old.entryOf(sub)
 	sub.stream.mu.Lock()
-	sub.sent.replaced(old, was)
+	sub.replaceSent(old, was)
 	sub.stream.mu.Unlock()
 	// Join before leaving: a subscription without any ask is dropped from the index.
 	l := locator{name: old.spelling, constraints: sub.implicit}
@@ -168,18 +168,18 @@ func (r *resubscription) moveAsk(old *ask) {
 	defer sub.stream.mu.Unlock()
 	switch now := a.entryOf(sub); {
 	case old.name.isGlob() && sub.mode == pushDifference:
-		if had, _ := sub.sent.last(tp); had == absence {
-			sub.sent.forget(tp) // so that the members are compared
+		if sub.lastSent(tp) == absence {
+			sub.forgetSent(tp) // so that the members are compared
 		}
-		sub.pending.add(tp, false)
+		sub.items.add(tp, dueNow, false)
 	case now == awaited: // due when it is answered
 	case now != was:
 		if now != nil {
 			sub.restore(tp)
 		}
-		sub.pending.all = sub.pending.all || sub.mode == pushAll
-		sub.pending.add(tp, false)
+		sub.items.all = sub.items.all || sub.mode == pushAll
+		sub.items.add(tp, dueNow, false)
 	case sub.mode == pushDifference:
-		sub.pending.addLater(tp, false) // what the client has is only marked then
+		sub.items.add(tp, dueLater, false) // what the client has is only marked then
 	}
 }

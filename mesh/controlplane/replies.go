@@ -75,7 +75,7 @@ func (s *stream) topicsDue() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.dueSubs {
-		n += len(sub.pending.topics) + min(len(sub.pending.later), s.store.pace.due)
+		n += len(sub.items.queues[dueNow]) + min(len(sub.items.queues[dueLater]), s.store.pace.due)
 	}
 	return n
 }

@@ -118,7 +118,7 @@ func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
 	beside := change.interest.wildcard() && tp.name.collection != ""
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil && (beside || had.claimed()) {
+	if had := sub.lastSentOf(tp, a); had.asResource() != nil && (beside || had.claimed()) {
 		if change.had == nil {
 			change.had = map[topic]*entry{}
 		}

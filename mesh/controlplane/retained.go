@@ -17,10 +17,20 @@ const (
 type retained struct {
 	sub   *subscription
 	topic topic
-	// old is the deleted entry. It is over when subscription.retained has something
-	// else under the topic.
+	// old is the deleted entry. It is over when the item of the topic has another one.
 	old *entry
 	due time.Time
+}
+
+func (w *retained) isKept() bool { return w.sub.items.get(w.topic).kept == w.old }
+
+// kept calls yield with what is kept for the client. stream.mu guards it.
+func (sub *subscription) kept(yield func(topic, *entry) bool) {
+	for i := range sub.stream.retention.queue {
+		if w := &sub.stream.retention.queue[i]; w.sub == sub && w.isKept() && !yield(w.topic, w.old) {
+			return
+		}
+	}
 }
 
 func (w *retained) size() int { return w.old.resource.size() }
@@ -60,13 +70,10 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 	case old.asResource() == nil || !sub.hasResource(tp, old.resource):
 		return false
 	}
-	if sub.retained[tp] != nil {
+	if sub.items.get(tp).kept != nil {
 		return true // as a name and as a member of a collection
 	}
-	if sub.retained == nil {
-		sub.retained = map[topic]*entry{}
-	}
-	sub.retained[tp] = old
+	sub.items.setKept(tp, old)
 	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.retention.delay)}
 	s.retention.queue = append(s.retention.queue, w)
 	s.retention.bytes += w.size()
@@ -76,7 +83,7 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 	for len(s.retention.queue) > maxRetained || s.retention.bytes > maxRetainedBytes {
 		s.endFirst() // the timer may find nothing due then, and is set again
 	}
-	return sub.retained[tp] != nil
+	return sub.items.get(tp).kept != nil
 }
 
 // hasResource reports whether the client was sent a resource under the topic, and has not
@@ -85,10 +92,10 @@ func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 	switch {
 	case sub.mode == pushAll:
 		return sub.last.has(tp, r)
-	case sub.pending.requested(tp) || sub.pending.allAgain:
+	case sub.items.get(tp).again || sub.items.allAgain:
 		return false
 	}
-	sent, _ := sub.sent.last(tp)
+	sent := sub.lastSent(tp)
 	if sub.mode == pushDifference {
 		return sent != nil && sent.resource != nil
 	}
@@ -97,18 +104,18 @@ func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 
 // restore ends a retention without a response: the resource exists again, or the client has
 // unsubscribed.
-func (sub *subscription) restore(tp topic) { delete(sub.retained, tp) }
+func (sub *subscription) restore(tp topic) { sub.items.setKept(tp, nil) }
 
 // endRetained makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endRetained(tp topic) {
 	sub.restore(tp)
 	if sub.mode == pushAll {
-		sub.pending.all = true
+		sub.items.all = true
 		if !sub.named(tp) {
 			return
 		}
 	}
-	sub.pending.add(tp, false)
+	sub.items.add(tp, dueNow, false)
 }
 
 // endFirst removes the oldest from the queue, and ends it unless it is over. The caller
@@ -120,7 +127,7 @@ func (s *stream) endFirst() {
 	q.queue[0] = retained{}
 	q.queue = q.queue[1:]
 	q.bytes -= first.size()
-	if first.sub.retained[first.topic] == first.old {
+	if first.isKept() {
 		first.sub.endRetained(first.topic)
 		s.markDue(first.sub)
 	}
@@ -167,7 +174,7 @@ func (sub *subscription) requestedAgain(tp topic) {
 		})
 		return
 	}
-	if sub.retained[tp] != nil {
+	if sub.items.get(tp).kept != nil {
 		sub.endRetained(tp)
 	}
 }
@@ -181,7 +188,7 @@ func (sub *subscription) endRetainedOf(key nameKey) {
 
 // endRetainedIf ends those for which end is true. The caller holds stream.mu.
 func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
-	for tp, old := range sub.retained {
+	for tp, old := range sub.kept {
 		if end(tp, old) {
 			sub.endRetained(tp)
 		}

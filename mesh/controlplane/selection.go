@@ -133,7 +133,7 @@ func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 		if s.names.len() == 0 {
 			return
 		}
-		all := s.table.asks[key]
+		all := s.table.asks.m[key]
 		if len(all) > crowd {
 			for _, a := range s.grouped()[key] {
 				if !yield(a) {

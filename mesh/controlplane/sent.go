@@ -6,110 +6,90 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// sent is what a client was last sent, as far as it decides what to send next. SotW: errors, absence
+// What a client was last sent is recorded as far as it decides what to send next. SotW: errors, absence
 // that was reported as an error, computed resources, and resources with errors beside them. Delta: everything that the client
 // knows. The topic of a glob has the collection's error, or absence if there is none.
 //
 // A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in selection.names,
-// and entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
-type sent struct {
-	of      *subscription
-	entries map[topic]*entry
-}
+// and items have the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
 
 // marks reports whether what is known is marked.
-func (s *sent) marks() bool { return s.of.mode == pushDifference }
+func (sub *subscription) marks() bool { return sub.mode == pushDifference }
 
-// present is what marks stand for.
-func (s *sent) present(a *ask) *entry { return cmp.Or(a.entryOf(s.of), absence) }
+// marked is what marks stand for.
+func (sub *subscription) marked(a *ask) *entry { return cmp.Or(a.entryOf(sub), absence) }
 
-// last returns what the client was last sent of a topic, and whether it was sent anything.
-func (s *sent) last(tp topic) (*entry, bool) { return s.lastOf(tp, s.of.askOf(tp)) }
+// lastSent returns what the client was last sent of a topic, nil if it was sent nothing.
+func (sub *subscription) lastSent(tp topic) *entry { return sub.lastSentOf(tp, sub.askOf(tp)) }
 
-// lastOf is last for a topic with its ask, nil if it is not subscribed by name.
-func (s *sent) lastOf(tp topic, a *ask) (*entry, bool) {
-	if e, ok := s.entries[tp]; ok {
-		return e, true
+// lastSentOf is lastSent for a topic with its ask, nil if it is not subscribed by name.
+func (sub *subscription) lastSentOf(tp topic, a *ask) *entry {
+	if e := sub.items.get(tp).has; e != nil {
+		return e
 	}
-	if a != nil && s.of.names.known(a.number) {
-		return s.present(a), true
+	if a != nil && sub.names.known(a.number) {
+		return sub.marked(a)
 	}
-	return nil, false
+	return nil
 }
 
-// has reports whether the client was sent anything of a topic.
-func (s *sent) has(tp topic) bool {
-	_, ok := s.last(tp)
-	return ok
+// setSent records what the client was sent.
+func (sub *subscription) setSent(tp topic, e *entry) { sub.setSentOf(tp, sub.askOf(tp), e) }
+
+// setSentOf is setSent for a topic with its ask, nil if it is not subscribed by name.
+func (sub *subscription) setSentOf(tp topic, a *ask, e *entry) {
+	recorded := sub.marks() || e.resource == nil || sub.typeURL == dynparam.MapTypeURL || sub.mode == pushChanged && e.beside != nil
+	if sub.marks() && a != nil {
+		known := sub.marked(a) == e
+		sub.names.setKnown(a.number, known)
+		recorded = !known
+	}
+	if !recorded {
+		e = nil
+	}
+	sub.items.setHas(tp, e)
 }
 
-// set records what the client was sent.
-func (s *sent) set(tp topic, e *entry) { s.setOf(tp, s.of.askOf(tp), e) }
-
-// setOf is set for a topic with its ask, nil if it is not subscribed by name.
-func (s *sent) setOf(tp topic, a *ask, e *entry) {
-	if !s.marks() && e.resource != nil && s.of.typeURL != dynparam.MapTypeURL && (s.of.mode == pushAll || e.beside == nil) {
-		s.forget(tp)
+// setSentResource is setSentOf for a client that was not told of the error beside a resource: it is sent that with a later response.
+func (sub *subscription) setSentResource(tp topic, a *ask, e *entry) {
+	if a == nil || e.beside == nil || sub.mode == pushAll {
+		sub.setSentOf(tp, a, e)
 		return
 	}
-	if s.marks() && a != nil {
-		known := s.present(a) == e
-		s.of.names.setKnown(a.number, known)
-		if known {
-			delete(s.entries, tp)
+	sub.names.setKnown(a.number, false)
+	sub.items.setHas(tp, &entry{resource: e.resource})
+}
+
+// keepSent records what a SotW client has before an error goes beside it.
+func (sub *subscription) keepSent(tp topic, old *entry) {
+	if sub.mode == pushChanged && old.asResource() != nil && sub.lastSent(tp) == nil {
+		sub.items.setHas(tp, old)
+	}
+}
+
+// forgetSent records that it is not known what the client has of a topic that is not subscribed by name, or has no answer.
+func (sub *subscription) forgetSent(tp topic) { sub.items.setHas(tp, nil) }
+
+// replaceSent keeps what the client was sent, before or after the entry of an ask changes.
+func (sub *subscription) replaceSent(a *ask, old *entry) {
+	if sub.names.known(a.number) {
+		sub.names.setKnown(a.number, false)
+		sub.items.setHas(sub.topicOf(a), cmp.Or(old, absence))
+	}
+}
+
+// allSent calls yield with everything that the client was sent.
+func (sub *subscription) allSent(yield func(topic, *entry) bool) {
+	for tp, it := range sub.items.of.m {
+		if it.has != nil && !yield(tp, it.has) {
 			return
 		}
 	}
-	s.put(tp, e)
-}
-
-// setResource is setOf for a client that was not told of the error beside a resource: it is sent that with a later response.
-func (s *sent) setResource(tp topic, a *ask, e *entry) {
-	if a == nil || e.beside == nil || s.of.mode == pushAll {
-		s.setOf(tp, a, e)
+	if !sub.marks() {
 		return
 	}
-	s.of.names.setKnown(a.number, false)
-	s.put(tp, &entry{resource: e.resource})
-}
-
-// keep records what a SotW client has before an error goes beside it.
-func (s *sent) keep(tp topic, old *entry) {
-	if s.of.mode == pushChanged && old.asResource() != nil && !s.has(tp) {
-		s.put(tp, old)
-	}
-}
-
-func (s *sent) put(tp topic, e *entry) {
-	if s.entries == nil {
-		s.entries = map[topic]*entry{}
-	}
-	s.entries[tp] = e
-}
-
-// forget records that it is not known what the client has of a topic that is not subscribed by name, or has no answer.
-func (s *sent) forget(tp topic) { delete(s.entries, tp) }
-
-// replaced keeps what the client was sent, before or after the entry of an ask changes.
-func (s *sent) replaced(a *ask, old *entry) {
-	if s.of.names.known(a.number) {
-		s.of.names.setKnown(a.number, false)
-		s.put(s.of.topicOf(a), cmp.Or(old, absence))
-	}
-}
-
-// all calls yield with everything that the client was sent.
-func (s *sent) all(yield func(topic, *entry) bool) {
-	for tp, e := range s.entries {
-		if !yield(tp, e) {
-			return
-		}
-	}
-	if !s.marks() {
-		return
-	}
-	for a := range s.of.asks() {
-		if s.of.names.known(a.number) && !yield(s.of.topicOf(a), s.present(a)) {
+	for a := range sub.asks() {
+		if sub.names.known(a.number) && !yield(sub.topicOf(a), sub.marked(a)) {
 			return
 		}
 	}

@@ -273,10 +273,10 @@ func (sub *subscription) addNames(t *TypeStatus, most int) {
 // Store.mu and stream.mu.
 func (sub *subscription) sentResource(a *ask) *Resource {
 	tp := sub.topicOf(a)
-	if e, known := sub.sent.lastOf(tp, a); known {
+	if e := sub.lastSentOf(tp, a); e != nil {
 		return e.asResource()
 	}
-	if sub.mode == pushDifference || sub.delivery.reply == ReplyNone || sub.pending.all || sub.pending.has(tp) {
+	if sub.mode == pushDifference || sub.delivery.reply == ReplyNone || sub.items.all || sub.items.get(tp).due >= dueLater {
 		return nil
 	}
 	return sub.currentOf(tp, a).asResource() // SotW: what is not due is present
@@ -287,7 +287,7 @@ func (sub *subscription) sentResource(a *ask) *Resource {
 func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
 	version := sub.namesVersion
 	turn.resume = func() bool { return sub.namesVersion == version }
-	for tp, e := range sub.sent.all {
+	for tp, e := range sub.allSent {
 		if !turn.next() {
 			return
 		}
@@ -325,7 +325,7 @@ func (t *TypeStatus) sort() {
 
 // keptNames returns at most so many names of what is kept, as the client spells them. The caller holds Store.mu and stream.mu.
 func (sub *subscription) keptNames(most int) (names []string) {
-	for tp, old := range sub.retained {
+	for tp, old := range sub.kept {
 		if len(names) >= most {
 			break
 		}

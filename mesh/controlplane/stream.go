@@ -73,7 +73,7 @@ type stream struct {
 	subs     map[string]*subscription
 	// retention has the deletions that were not sent to the client yet.
 	retention retention
-	// dueSubs are the subscriptions with something pending, each once.
+	// dueSubs are the subscriptions of which something is due, each once.
 	dueSubs []*subscription
 	// failure ends the stream. It is set once, before failing is closed.
 	failure error
@@ -219,7 +219,6 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	}
 	addressing := addressingOf(locators)
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, addressing: addressing}}
-	sub.sent.of = sub
 	return sub, s.store.begin(sub)
 }
 

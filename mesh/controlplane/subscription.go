@@ -16,7 +16,7 @@ type subscription struct {
 
 	// Guarded by stream.mu.
 
-	pending pending
+	items items
 	// settling counts the changes of what is subscribed that are under way; nothing is sent meanwhile.
 	settling int
 	// claims counts the claims that are kept, and not compared yet.
@@ -29,11 +29,8 @@ type subscription struct {
 	// error after which the resource is to stay in use.
 	resumes bool
 	// queued is set while the subscription is in stream.dueSubs.
-	queued bool
-	sent   sent
-	last   *completeResponse
-	// retained are the deleted resources that are kept for the client; see Options.RemovalDelay.
-	retained map[topic]*entry
+	queued   bool
+	last     *completeResponse
 	delivery delivery
 }
 
@@ -56,7 +53,7 @@ func (sub *subscription) currentOf(tp topic, a *ask) *entry {
 	}
 	switch {
 	case e == nil:
-		return sub.retained[tp]
+		return sub.items.get(tp).kept
 	case e.computed != nil:
 		return nil // only subscriptions by name get it
 	}
@@ -83,10 +80,10 @@ func (sub *subscription) rivals(r *Resource, yield func(topic, *entry)) {
 func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.sent.replaced(a, old)
+	sub.replaceSent(a, old)
 	tp := sub.topicOf(a)
-	if now != nil && now.beside != nil && !sub.pending.has(tp) {
-		sub.sent.keep(tp, old)
+	if now != nil && now.beside != nil && sub.items.get(tp).due < dueLater {
+		sub.keepSent(tp, old)
 	}
 	sub.differs(tp, now != nil, old)
 }
@@ -110,17 +107,17 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	}
 	switch {
 	case sub.mode == pushAll:
-		sub.pending.all = true
+		sub.items.all = true
 		if sub.named(tp) {
-			sub.pending.add(tp, false)
+			sub.items.add(tp, dueNow, false)
 		}
-	case exists || sub.named(tp) || sub.sent.has(tp):
-		sub.pending.add(tp, false)
+	case exists || sub.named(tp) || sub.lastSent(tp) != nil:
+		sub.items.add(tp, dueNow, false)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would
 		// not be bounded.
-		sub.pending.drop(tp)
+		sub.items.drop(tp)
 	}
-	sub.pending.updated(s.store.updating)
+	sub.items.updated(s.store.updating)
 	s.markDue(sub)
 }

@@ -22,13 +22,11 @@ type table struct {
 	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
 	// collection) and to the wildcard, one for each constraints, in no order. crowds has the same by the keys
 	// of the constraints, for names with many.
-	asks   map[nameKey][]*ask
+	asks   shrinkingMap[nameKey, []*ask]
 	crowds map[nameKey]map[string]*ask
 	index  index
 	// users counts the subscriptions of streams to the type, with or without names.
 	users int
-	// mostAsks is the largest number of names in asks since the map was made.
-	mostAsks int
 	// store has the table. source answers the subscriptions, nil if the slots do.
 	store  *Store
 	source *sourceOf
@@ -42,7 +40,6 @@ func newTable(s *Store, typeURL string) *table {
 		slots:    map[nameKey]*slot{},
 		members:  map[string]map[nameKey]struct{}{},
 		listings: new(listings),
-		asks:     map[nameKey][]*ask{},
 		crowds:   map[nameKey]map[string]*ask{},
 	}
 }
@@ -78,7 +75,7 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	t.indexMember(key, len(s.entries) > 0)
 	t.version = version
 	t.listings = new(listings)
-	for _, a := range t.asks[key] {
+	for _, a := range t.asks.m[key] {
 		a.notify(s, changes)
 	}
 	for _, c := range collections {
@@ -144,7 +141,7 @@ func (t *table) collectionAsks(key nameKey) []*ask {
 	if key.isGlob() || key.collection == "" && !hasWildcard(t.typeURL) {
 		return nil
 	}
-	return t.asks[key.glob()]
+	return t.asks.m[key.glob()]
 }
 
 // notifyOf notifies the subscriptions to the collection of changes of a member.

@@ -235,7 +235,7 @@ func (p *player) do(t testing.TB, step string) {
 		for _, c := range who {
 			for _, short := range rest {
 				sub := c.subs[longType(t, short)]
-				p.notes = append(p.notes, fmt.Sprintf("%s: %d due, %d known", short, sub.pending.count(), known(sub)))
+				p.notes = append(p.notes, fmt.Sprintf("%s: %d due, %d known", short, sub.items.count(), known(sub)))
 			}
 		}
 	case "status":
