@@ -7,9 +7,7 @@ type subscriptionChange struct {
 	// repeated are topics that a delta client subscribes to again.
 	repeated []topic
 	// removed are topics that were subscribed, with the client's locators.
-	removed map[topic]locator
-	// had are the resources that a client with locators and a wildcard has for those.
-	had      map[topic]*entry
+	removed  map[topic]locator
 	interest interest
 	// askedForAll is set if the request subscribes to the wildcard, perhaps again.
 	askedForAll bool

@@ -11,7 +11,7 @@ func claim(name, version string) *entry {
 }
 
 // claimed reports whether the entry is a claim.
-func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed == nil }
+func (e *entry) claimed() bool { return e.asResource() != nil && e.resource.packed == nil }
 
 // acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
 // names are forgotten, and those for members of collections are an error, as the client would keep what no

@@ -26,40 +26,9 @@ func (w *composer) list(all, renewed bool) {
 		w.batch.complete = inOrder(slices.Concat(w.batch.complete, kept))
 	}
 	if sub.typeURL == typeurl.Cluster {
-		if sub.last != nil {
-			w.batch.before = sub.last.resources
-		}
-		sub.last = &completeResponse{resources: w.batch.complete}
+		w.batch.before, sub.last = sub.last, w.batch.complete
+		sub.items.sentAgain()
 	}
-}
-
-// completeResponse is the last response of Clusters; nil: there was none. stream.mu guards it.
-type completeResponse struct {
-	// resources are ordered by name.
-	resources []*Resource
-	// again are the topics that the client has subscribed to again since: it may have dropped their resources.
-	again map[topic]struct{}
-}
-
-// subscribe records that the client has subscribed to a topic.
-func (c *completeResponse) subscribe(tp topic) {
-	if c == nil || len(c.resources) == 0 {
-		return
-	}
-	if c.again == nil {
-		c.again = map[topic]struct{}{}
-	}
-	c.again[tp] = struct{}{}
-}
-
-// has reports whether the client has a resource under a topic, whatever its version.
-func (c *completeResponse) has(tp topic, r *Resource) bool {
-	if c == nil {
-		return false
-	}
-	_, again := c.again[tp]
-	_, listed := slices.BinarySearchFunc(c.resources, r, byName)
-	return listed && !again
 }
 
 // subscribed returns all existing resources of what is subscribed, of a type with a wildcard.

@@ -68,7 +68,7 @@ func (sub *subscription) compose() batch {
 		if tp.renewed {
 			renewed = append(renewed, tp.topic)
 		}
-		if tp.compared && !w.isGlob(tp.topic) {
+		if tp.due == dueNow && !w.isGlob(tp.topic) {
 			w.compose(tp.topic, tp.again)
 		}
 	}

@@ -58,8 +58,7 @@ type delivery struct {
 	nack         *NACK
 	// refusing is set until an ACK follows nack.
 	refusing bool
-	// unanswered are the responses that a delta client has not answered, oldest first. A
-	// SotW client answers only the last one.
+	// unanswered are the responses that the client may still answer, oldest first: over SotW only the last one.
 	unanswered []sentResponse
 	// sending is the time of the first of the updates that are being sent, zero for none.
 	sending time.Time
@@ -71,9 +70,17 @@ type sentResponse struct {
 	changed time.Time
 }
 
-func (d *delivery) sent(version, nonce string) {
+// sent notes a response. alone is set over SotW, where the client answers only the last one.
+func (d *delivery) sent(version, nonce string, alone bool) {
 	d.sentResponse = sentResponse{version, nonce, d.sending}
 	d.sentAt, d.reply = time.Now(), ReplyAwaited
+	if alone {
+		d.unanswered = d.unanswered[:0]
+	}
+	if len(d.unanswered) == maxUnanswered {
+		d.unanswered = slices.Delete(d.unanswered, 0, 1)
+	}
+	d.unanswered = append(d.unanswered, d.sentResponse)
 }
 
 // verdict is a client's ACK or NACK of a response; ReplyNone is neither.
@@ -90,40 +97,14 @@ func (d *delivery) stale(nonce string) bool {
 	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
 }
 
-// answered records and returns the ACK or NACK of a request whose nonce is not stale.
+// answered records and returns the ACK or NACK of a request. A nonce that is unknown or was answered before is ignored.
 //
-// The version distinguishes an ACK from a change of the subscription after a NACK, which repeats
-// the nonce without the error and has the version accepted before. That may be the rejected
-// version too, as several responses can have one version; so a rejected response stays rejected.
-func (d *delivery) answered(version, nonce string, detail *statuspb.Status) verdict {
-	switch {
-	case d.reply == ReplyNone || nonce != d.nonce:
-	case detail != nil:
-		d.reply, d.refusing = ReplyNACK, true
-		d.nack = &NACK{Version: d.version, Nonce: nonce, Err: shortStatus(detail)}
-		return verdict{reply: ReplyNACK, nack: d.nack}
-	case d.reply == ReplyAwaited && version == d.version:
-		d.reply, d.refusing = ReplyACK, false
-		d.ackedVersion = version
-		return verdict{reply: ReplyACK, changed: d.changed}
-	}
-	return verdict{}
-}
-
-// sentOne is sent for delta, where each response has its own answer.
-func (d *delivery) sentOne(version, nonce string) {
-	d.sent(version, nonce)
-	if len(d.unanswered) == maxUnanswered {
-		d.unanswered = slices.Delete(d.unanswered, 0, 1)
-	}
-	d.unanswered = append(d.unanswered, d.sentResponse)
-}
-
-// answeredOne records and returns the ACK or NACK of a delta request. A nonce that is unknown or was
-// answered before is ignored.
-func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) verdict {
+// A request without an error is an ACK if accepts is set. Over SotW the version says so, which distinguishes an ACK from a change
+// of the subscription that the client sent with the version that it had before. That may be the version of the response too, as
+// several responses can have one version; so a rejected response stays rejected.
+func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool) verdict {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
-	if i < 0 {
+	if i < 0 || detail == nil && !accepts {
 		return verdict{}
 	}
 	answered := d.unanswered[i]

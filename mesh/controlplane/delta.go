@@ -27,7 +27,7 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 		return err
 	}
 	p.mu.Lock()
-	got := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
+	got := sub.delivery.answered(req.GetResponseNonce(), req.GetErrorDetail(), true)
 	p.mu.Unlock()
 	p.report(sub, got, req.GetErrorDetail())
 	silent := len(req.GetResourceNamesSubscribe())+len(req.GetResourceLocatorsSubscribe())+
@@ -74,6 +74,6 @@ func (p *delta) response(n *batch, version string) *discoverypb.DeltaDiscoveryRe
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n.sub.delivery.sentOne(version, resp.Nonce)
+	n.sub.delivery.sent(version, resp.Nonce, false)
 	return resp
 }

@@ -51,16 +51,16 @@ func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	t.Parallel()
 	var d delivery
 	for i := range 10 * maxUnanswered {
-		d.sentOne("v", fmt.Sprint(i))
+		d.sent("v", fmt.Sprint(i), false)
 	}
 	if len(d.unanswered) != maxUnanswered {
 		t.Errorf("%d are unanswered", len(d.unanswered))
 	}
-	d.answeredOne("0", nil)
+	d.answered("0", nil, true)
 	if d.ackedVersion != "" {
 		t.Error("an answer to the first response was not ignored")
 	}
-	d.answeredOne(fmt.Sprint(10*maxUnanswered-1), nil)
+	d.answered(fmt.Sprint(10*maxUnanswered-1), nil, true)
 	if d.reply != ReplyACK {
 		t.Errorf("after the ACK of the last: %v", d.reply)
 	}

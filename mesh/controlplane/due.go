@@ -81,7 +81,7 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 		}
 	}
 	// A claim, which may be for a member of a collection, does not say of which variant. It no longer exists.
-	if had != nil && (!had.claimed() || !still && sub.count(tp.name) == 0) {
+	if had.claimed() && !still && sub.count(tp.name) == 0 || !had.claimed() && sub.besideWildcard(tp, had) {
 		covered := variantTopic(tp.name, had.parameters())
 		sub.setSent(covered, had)
 		sub.items.add(covered, dueNow, true)

@@ -10,28 +10,19 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 	}
 	sub := r.sub
 	sub.reviewClaims = true
-	for tp := range r.change.removed {
-		if !r.next() {
-			return false, nil
-		}
-		sub.forgetSent(tp)
-		sub.items.drop(tp)
-	}
 	for tp, old := range sub.kept {
 		if !sub.wants(tp, old) {
 			sub.restore(tp)
 		}
 	}
-	if sub.mode == pushDifference {
-		if goesOn, err := r.compareRemoved(before); !goesOn || err != nil {
-			return goesOn, err
-		}
+	if goesOn, err := r.compareRemoved(before); !goesOn || err != nil {
+		return goesOn, err
 	}
 	return r.dueAgain(before), nil
 }
 
-// compareRemoved makes due what a delta client may take for something that it still has, and records what it claims to have. The
-// caller holds stream.mu.
+// compareRemoved forgets what was removed, makes due what a delta client may take for something that it still has, and records what it
+// claims to have. The caller holds stream.mu.
 func (r *resubscription) compareRemoved(before interest) (bool, error) {
 	sub, change := r.sub, r.change
 	forget := before.wildcard() && !sub.interest.wildcard()
@@ -39,8 +30,16 @@ func (r *resubscription) compareRemoved(before interest) (bool, error) {
 		if !r.next() {
 			return false, nil
 		}
-		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-		sub.dueStillCovered(tp, l.name, change.had[tp])
+		had := sub.items.get(tp).has
+		sub.forgetSent(tp)
+		sub.items.drop(tp)
+		if sub.mode == pushDifference {
+			forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
+			sub.dueStillCovered(tp, l.name, had)
+		}
+	}
+	if sub.mode != pushDifference {
+		return true, nil
 	}
 	if forget && !r.forgetUnwanted() {
 		return false, nil
@@ -96,7 +95,6 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	sub.last.subscribe(tp)
 	if sub.mode != pushDifference || !sub.isWildcard(tp) {
 		sub.items.add(tp, dueLater, again)
 	}

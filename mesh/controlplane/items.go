@@ -127,11 +127,10 @@ func (s *items) promote(some int) {
 	}
 }
 
-// dueTopic is a topic that was taken from the queues, with what its item had.
+// dueTopic is a topic that was taken from the queues, with its item from before.
 type dueTopic struct {
 	topic
-	// compared is false if only a heartbeat is due.
-	compared, again, renewed bool
+	item
 }
 
 // take removes what is due now, and the heartbeats.
@@ -140,12 +139,21 @@ func (s *items) take() []dueTopic {
 	for _, when := range []due{dueNow, dueHeartbeat} {
 		for _, tp := range s.queues[when] {
 			it := s.get(tp)
-			taken = append(taken, dueTopic{tp, when == dueNow, it.again, it.renewed})
+			taken = append(taken, dueTopic{tp, it})
 			s.put(tp, item{has: it.has, kept: it.kept})
 		}
 		s.queues[when] = nil
 	}
 	return taken
+}
+
+// sentAgain notes that the client has been sent what it subscribed to, of which the errors are due later.
+func (s *items) sentAgain() {
+	for _, tp := range s.queues[dueLater] {
+		it := s.get(tp)
+		it.again = false
+		s.put(tp, it)
+	}
 }
 
 // updated notes the time of the update that makes something due, zero if it is none.

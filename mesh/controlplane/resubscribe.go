@@ -90,7 +90,11 @@ func (r *resubscription) leave(tp topic) {
 	if a == nil {
 		return
 	}
-	sub.noteHad(r.change, tp, a)
+	if sub.addressing == byLocators { // see dueStillCovered
+		sub.stream.mu.Lock()
+		sub.replaceSent(a, a.entryOf(sub))
+		sub.stream.mu.Unlock()
+	}
 	r.removed = append(r.removed, a.number)
 	a.leave(sub)
 }
@@ -107,23 +111,6 @@ func (r *resubscription) join(tp topic, l locator) error {
 	r.added = append(r.added, a.number)
 	sub.refuseWildcard(a)
 	return nil
-}
-
-// noteHad notes what the client has for a subscription that ends, if that may stay
-// covered; see dueStillCovered. The caller holds Store.mu.
-func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
-	if sub.addressing != byLocators {
-		return
-	}
-	beside := change.interest.wildcard() && tp.name.collection != ""
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	if had := sub.lastSentOf(tp, a); had.asResource() != nil && (beside || had.claimed()) {
-		if change.had == nil {
-			change.had = map[topic]*entry{}
-		}
-		change.had[tp] = had
-	}
 }
 
 // settle notes that the change begins, or that it has ended.

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -89,17 +90,18 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 // hasResource reports whether the client was sent a resource under the topic, and has not
 // subscribed to it again.
 func (sub *subscription) hasResource(tp topic, r *Resource) bool {
+	sent := sub.lastSent(tp)
 	switch {
-	case sub.mode == pushAll:
-		return sub.last.has(tp, r)
 	case sub.items.get(tp).again || sub.items.allAgain:
 		return false
+	case sub.mode == pushAll: // whatever its version
+		_, listed := slices.BinarySearchFunc(sub.last, r, byName)
+		return listed
+	case sub.mode == pushDifference:
+		return sent.asResource() != nil
+	default:
+		return sent == nil
 	}
-	sent := sub.lastSent(tp)
-	if sub.mode == pushDifference {
-		return sent != nil && sent.resource != nil
-	}
-	return sent == nil
 }
 
 // restore ends a retention without a response: the resource exists again, or the client has

@@ -32,14 +32,14 @@ func TestRetention_AreBounded(t *testing.T) {
 			discard(t, p)
 		}
 		sub := p.subs[typeurl.Cluster]
-		if keptCount(sub) != maxRetained || len(p.retention.queue) != maxRetained || len(sub.last.resources) != maxRetained {
-			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", keptCount(sub), len(p.retention.queue), len(sub.last.resources), maxRetained)
+		if keptCount(sub) != maxRetained || len(p.retention.queue) != maxRetained || len(sub.last) != maxRetained {
+			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", keptCount(sub), len(p.retention.queue), len(sub.last), maxRetained)
 		}
 		time.Sleep(time.Minute)
 		p.endRetention()
 		discard(t, p)
-		if keptCount(sub) > 0 || len(p.retention.queue) > 0 || p.retention.bytes != 0 || len(sub.last.resources) > 0 {
-			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", keptCount(sub), len(p.retention.queue), p.retention.bytes, len(sub.last.resources))
+		if keptCount(sub) > 0 || len(p.retention.queue) > 0 || p.retention.bytes != 0 || len(sub.last) > 0 {
+			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", keptCount(sub), len(p.retention.queue), p.retention.bytes, len(sub.last))
 		}
 		store.release(p.stream)
 	})

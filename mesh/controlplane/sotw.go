@@ -99,7 +99,7 @@ func (p *sotw) compare(sub *subscription, req *discoverypb.DiscoveryRequest, aga
 	if !again {
 		sub.settling++
 	}
-	return sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail()), false
+	return sub.delivery.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == sub.delivery.version), false
 }
 
 // push sends everything that is due, from one state of the store.
@@ -132,7 +132,7 @@ func (p *sotw) number() []batch {
 	for i := range batches {
 		b := &batches[i]
 		b.version, b.nonce = formatVersion(b.sub.table.version), p.nonces.next()
-		b.sub.delivery.sent(b.version, b.nonce)
+		b.sub.delivery.sent(b.version, b.nonce, true)
 	}
 	return batches
 }

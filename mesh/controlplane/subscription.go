@@ -29,8 +29,9 @@ type subscription struct {
 	// error after which the resource is to stay in use.
 	resumes bool
 	// queued is set while the subscription is in stream.dueSubs.
-	queued   bool
-	last     *completeResponse
+	queued bool
+	// last are the resources of the last complete response of Clusters, ordered by name.
+	last     []*Resource
 	delivery delivery
 }
 
