@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,73 +16,6 @@ import (
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
-
-// After RefreshAuthorization, streams end to which Options.Authorize now says otherwise, and no others.
-func TestServer_RefreshAuthorization(t *testing.T) {
-	t.Parallel()
-	var closed atomic.Bool
-	s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, node *corepb.Node, _, name string) error {
-		if closed.Load() && node.GetId() == "stranger" && (name == "l" || name == "*") {
-			return status.Error(codes.PermissionDenied, "closed")
-		}
-		return nil
-	}})
-	s.setVariant(t, lds, "l", "one")
-	s.setVariant(t, lds, "k", "one")
-	refresh := func(to bool) {
-		closed.Store(to)
-		s.control.RefreshAuthorization()
-	}
-	type opened struct {
-		*client
-		node, name string
-	}
-	all := func() (list []opened) {
-		for _, node := range []string{"stranger", "friend"} {
-			for _, name := range []string{"l", "k", "*"} {
-				for _, c := range []*client{s.open(t), s.openDelta(t)} {
-					c.identify(node, lds, name)
-					list = append(list, opened{c, node, name})
-				}
-			}
-		}
-		return list
-	}
-	ended := func(o opened) {
-		t.Helper()
-		if err := o.wire.end(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "may have has changed") {
-			t.Errorf("the stream of %s for %s ended with %v, want UNAVAILABLE", o.node, o.name, err)
-		}
-	}
-	before := all()
-	for _, o := range before {
-		o.next()
-	}
-	refresh(false)
-	for _, o := range before {
-		o.fence()
-	}
-	refresh(true)
-	s.setVariant(t, lds, "l", "two")
-	for _, o := range before {
-		switch {
-		case o.node == "stranger" && o.name != "k":
-			ended(o)
-		case o.name == "k":
-			o.fence()
-		default:
-			if got := o.next().values; !slices.Contains(got, "two") {
-				t.Errorf("a friend got %q of %s, want two", got, o.name)
-			}
-		}
-	}
-	// What was denied can be had again after another stream was opened.
-	denied := s.openDelta(t)
-	denied.identify("stranger", lds, "l", "k")
-	denied.next()
-	refresh(false)
-	ended(opened{denied, "stranger", "l"})
-}
 
 // A stream for which Options.Authorize is slow to decide delays no other, unless there are many.
 func TestServer_RefreshAuthorizationAsksForSomeAtATime(t *testing.T) {

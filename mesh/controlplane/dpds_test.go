@@ -3,10 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -206,116 +203,6 @@ func TestTx_DPDSFaults(t *testing.T) {
 			t.Errorf("version %d, error %v", version, err)
 		}
 	}
-}
-
-// The variants of a name, and the error of the whole of it, in one update and over
-// several.
-func TestTx_Variants(t *testing.T) {
-	t.Parallel()
-	store := controlplane.NewStore()
-	set := func(tx *controlplane.Tx, content string, pairs ...string) {
-		tx.SetNamed("r", parameters(pairs...), variant(rds, content))
-	}
-	broken := status.New(codes.Internal, "broken")
-	steps := []struct {
-		name   string
-		change func(*controlplane.Tx)
-		want   []string // contents in order of parameters
-		failed bool
-	}{
-		{"two variants and none", func(tx *controlplane.Tx) { set(tx, "none"); set(tx, "a", "k", "a"); set(tx, "b", "k", "b") }, []string{"none", "a", "b"}, false},
-		{"Set replaces the one without parameters", func(tx *controlplane.Tx) { set(tx, "none 2") }, []string{"none 2", "a", "b"}, false},
-		{"DeleteVariant", func(tx *controlplane.Tx) { tx.DeleteVariant(rds, "r", parameters("k", "a")) }, []string{"none 2", "b"}, false},
-		{"SetError stands for all", func(tx *controlplane.Tx) { tx.SetError(rds, "r", broken) }, nil, true},
-		{"a variant ends it", func(tx *controlplane.Tx) { set(tx, "b", "k", "b") }, []string{"b"}, false},
-		{"SetError, then a variant", func(tx *controlplane.Tx) { tx.SetError(rds, "r", broken); set(tx, "c", "k", "c") }, []string{"c"}, false},
-		{"SetVariantError stands for one", func(tx *controlplane.Tx) { tx.SetVariantError(rds, "r", nil, broken) }, []string{"c"}, true},
-		{"and stays beside others", func(tx *controlplane.Tx) { set(tx, "d", "k", "d") }, []string{"c", "d"}, true},
-		{"Delete, then a variant", func(tx *controlplane.Tx) { tx.Delete(rds, "r"); set(tx, "e", "k", "e") }, []string{"e"}, false},
-		{"Delete", func(tx *controlplane.Tx) { tx.Delete(rds, "r") }, nil, false},
-	}
-	for _, step := range steps {
-		mustUpdate(t, store, step.change)
-		var got []string
-		for _, r := range store.Variants(rds, "r") {
-			got = append(got, string(r.Any().GetValue()))
-		}
-		if failed := store.Error(rds, "r") != nil; !slices.Equal(got, step.want) || failed != step.failed {
-			t.Errorf("%s: variants %q, want %q; error: %t", step.name, got, step.want, failed)
-		}
-	}
-}
-
-// What was stored after a DPDS resource is not sent before the constraints computed for the client:
-// otherwise the client could lose its variant before it gets the constraints for the next one.
-func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		const last = 3000
-		s := startServer(t)
-		store := func(i int) {
-			value := fmt.Sprintf("%06d", i)
-			s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("n", value).of) })
-			s.setVariant(t, rds, "r", value)
-		}
-		store(0)
-		c := open(s)
-		c.identify("n", dynparam.MapTypeURL, dpdsName)
-		constraints := c.next().values[0]
-		c.identify("n", rds, "r")
-		has := c.next().values[0]
-		var storing sync.WaitGroup
-		storing.Go(func() {
-			for i := range last {
-				store(i + 1)
-			}
-		})
-		defer storing.Wait()
-		for has != fmt.Sprintf("%06d", last) {
-			r := c.next()
-			if r.typeURL == rds {
-				has = r.values[0]
-			} else {
-				constraints = r.values[0]
-			}
-			c.ack(r, map[string]string{rds: "r", dynparam.MapTypeURL: dpdsName}[r.typeURL])
-			at := strings.Index(constraints, "listener_type")
-			if value := digits.FindString(constraints[at:]); value < has {
-				t.Fatalf("the client has what was stored after the DPDS resource %s, and of that %s", has, value)
-			}
-		}
-	})
-}
-
-// digits finds the value in the bytes of a DPDS resource.
-var digits = regexp.MustCompile("[0-9]{6}")
-
-// A slow decision about the constraints of one name does not hold back what a client has subscribed to already.
-func TestSlowDecisionAboutConstraints(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		asked, decide := make(chan struct{}), make(chan struct{})
-		s := startServer(t, controlplane.Options{Authorize: func(ctx context.Context, _ *corepb.Node, _, name string) error {
-			if name != "slow" {
-				return nil
-			}
-			close(asked)
-			select {
-			case <-decide:
-			case <-ctx.Done():
-			}
-			return nil
-		}})
-		s.setVariant(t, rds, "r", "1")
-		c := open(s)
-		c.subscribe(rds, "r")
-		c.ack(c.next(), "r")
-		c.subscribe(dynparam.MapTypeURL, "slow")
-		<-asked
-		s.setVariant(t, rds, "r", "2")
-		if got := c.next(); got.values[0] != "2" {
-			t.Errorf("got %q, want the change", got.values)
-		}
-		close(decide)
-	})
 }
 
 const dpdsName = "xdstp://xds.example.com/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/x"

@@ -1,7 +1,6 @@
 package controlplane_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,37 +66,5 @@ func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
 	}
 	if s.Version() != 0 {
 		t.Errorf("version %d", s.Version())
-	}
-}
-
-// TP3, "Protocol Behavior": "The set of resources with errors and the set of
-// valid resources must not intersect."
-func TestErrors_StandInPlaceOfTheResource(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	version := s.set(t, cluster("a"), cluster("b"))
-	s.setError(t, cds, "a", denied)
-	if s.store.Get(cds, "a") != nil || !slices.Equal(names(s.store.Resources(cds)), []string{"b"}) {
-		t.Errorf("resources beside the error: %q", names(s.store.Resources(cds)))
-	}
-	if got := s.store.Error(cds, "a"); got.Code() != codes.PermissionDenied {
-		t.Errorf("error: %v", got)
-	}
-	if got := s.store.Version(); got != version+1 {
-		t.Errorf("version %d, want %d", got, version+1)
-	}
-	s.set(t, cluster("a"))
-	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") == nil {
-		t.Error("the resource did not end the error")
-	}
-	s.setError(t, cds, "a", denied)
-	s.delete(t, cds, "a")
-	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") != nil {
-		t.Error("the error was not deleted")
-	}
-	s.setError(t, cds, "a", denied)
-	s.update(t, func(tx *controlplane.Tx) { tx.DeleteAll(cds) })
-	if s.store.Error(cds, "a") != nil || len(s.store.Resources(cds)) > 0 {
-		t.Error("DeleteAll left something")
 	}
 }

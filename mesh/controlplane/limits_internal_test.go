@@ -13,7 +13,6 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -407,85 +406,6 @@ func TestRelease_InAnyTurn(t *testing.T) {
 			if left := store.tables[typeurl.Cluster].asks.m; len(left) > 0 {
 				t.Errorf("%s: %d names are left after the end in turn %d", name, len(left), end)
 			}
-		}
-	}
-}
-
-// inTurn has f called once, in a turn of others.
-func inTurn(store *Store, number int, f func()) {
-	store.pace.turn = 0
-	store.pace.between = func() {
-		if number--; number == 0 {
-			store.pace.between = nil
-			f()
-		}
-	}
-}
-
-// The names of a complete response are put in order without a lock. A request may change them meanwhile.
-func TestNamesChangeWhileTheyAreSorted(t *testing.T) {
-	t.Parallel()
-	store := NewStore()
-	store.pace.due = 1
-	p := newTestSotW(store)
-	update(t, store, func(tx *Tx) {
-		for _, name := range []string{"a", "b", "c", "d"} {
-			tx.Set(&clusterpb.Cluster{Name: name})
-		}
-	})
-	mustHandle(t, p, request(typeurl.Cluster, "a", "b"))
-	inTurn(store, 1, func() { mustHandle(t, p, request(typeurl.Cluster, "b", "c", "d")) })
-	var got []string
-	if err := p.push(func(resp *discoverypb.DiscoveryResponse) error {
-		got = got[:0]
-		for _, packed := range resp.GetResources() {
-			c := &clusterpb.Cluster{}
-			if err := packed.UnmarshalTo(c); err != nil {
-				return err
-			}
-			got = append(got, c.GetName())
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(got) != "[b c d]" {
-		t.Errorf("the response has %v, want b, c and d", got)
-	}
-}
-
-// What is deleted while a client's names move to other constraints is reported, whether its name has moved or not.
-func TestDeletedWhileConstraintsMove(t *testing.T) {
-	t.Parallel()
-	others := envTest(t)
-	names := []string{"a", "b", "c", "d", "e"}
-	for turn := 1; ; turn++ {
-		store := NewStore()
-		p := newTestSotW(store)
-		update(t, store, func(tx *Tx) {
-			for _, name := range names {
-				tx.Set(&routepb.RouteConfiguration{Name: name})
-			}
-		})
-		mustHandle(t, p, request(typeurl.RouteConfiguration, names...))
-		discard(t, p)
-		inTurn(store, turn, func() { update(t, store, func(tx *Tx) { tx.DeleteAll(typeurl.RouteConfiguration) }) })
-		store.constrain(p.stream, others)
-		if store.pace.between != nil { // so many turns there are not
-			if turn <= len(names) {
-				t.Errorf("the names moved in %d turns", turn-1)
-			}
-			break
-		}
-		absent := 0
-		if err := p.push(func(resp *discoverypb.DiscoveryResponse) error {
-			absent += len(resp.GetResourceErrors())
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if absent != len(names) {
-			t.Errorf("in turn %d: the client is told that %d resources do not exist, want %d", turn, absent, len(names))
 		}
 	}
 }

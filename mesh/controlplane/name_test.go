@@ -21,6 +21,9 @@ func TestKeyOf_Collections(t *testing.T) {
 			t.Errorf("%q in %q: %+v, %+v", tt.member, tt.glob, member, glob)
 		}
 	}
+	if keyOf("xdstp://a/T/d/x?a=1").glob() == keyOf("xdstp://a/T/d/*") {
+		t.Error("the context parameters of a glob are not matched")
+	}
 	for _, name := range []string{"*", "foo/*", "xdstp://a/*", "xdstp://a/T/x*", "xdstp://a/T/*#entry=x"} {
 		if keyOf(name).isGlob() {
 			t.Errorf("%q is a glob", name)

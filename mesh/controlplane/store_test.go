@@ -25,6 +25,18 @@ func mustUpdate(t *testing.T, s *controlplane.Store, change func(*controlplane.T
 	return version
 }
 
+// in is a Cluster's name of xRFC TP1.
+func in(id string) string { return "xdstp://auth/envoy.config.cluster.v3.Cluster/" + id }
+
+func cluster(name string) *clusterpb.Cluster { return xdsmsg.EDSCluster(name, "") }
+
+// changed is the cluster with other bytes.
+func changed(name, alt string) *clusterpb.Cluster {
+	c := cluster(name)
+	c.AltStatName = alt
+	return c
+}
+
 func names(resources []*controlplane.Resource) []string {
 	var out []string
 	for _, r := range resources {
@@ -123,47 +135,6 @@ func TestStore_VersionsChangeOnlyWithTheBytes(t *testing.T) {
 	mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("1")) })
 	if got := s.Get(cds, "c").Version(); got != first.Version() {
 		t.Errorf("the same bytes have version %q, and had %q", got, first.Version())
-	}
-}
-
-func TestStore_NoChangeIsNoVersion(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name string
-		when func(tx *controlplane.Tx)
-	}{
-		{"nothing", func(*controlplane.Tx) {}},
-		{"delete what is not there", func(tx *controlplane.Tx) { tx.Delete(cds, "x"); tx.Delete("no.such/Type", "x") }},
-		{"set and delete", func(tx *controlplane.Tx) { tx.Set(cluster("x")); tx.Delete(cds, "x") }},
-		{"delete and set", func(tx *controlplane.Tx) { tx.Delete(cds, "a"); tx.Set(cluster("a")) }},
-		{"replace all by the same", func(tx *controlplane.Tx) { tx.DeleteAll(cds); tx.Set(cluster("b"), cluster("a")) }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := controlplane.NewStore()
-			before := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a"), cluster("b")) })
-			if after := mustUpdate(t, s, tt.when); after != before {
-				t.Errorf("version %d → %d", before, after)
-			}
-		})
-	}
-}
-
-func TestTx_ChangesApplyInOrder(t *testing.T) {
-	t.Parallel()
-	s := controlplane.NewStore()
-	mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a"), cluster("b")) })
-	mustUpdate(t, s, func(tx *controlplane.Tx) {
-		tx.Set(cluster("c"))
-		tx.DeleteAll(cds)
-		tx.Set(cluster("d"))
-	})
-	if got := names(s.Resources(cds)); !slices.Equal(got, []string{"d"}) {
-		t.Errorf("Clusters: %q", got)
-	}
-	if got := s.Resources("no.such/Type"); got != nil {
-		t.Errorf("resources of an unknown type: %v", got)
 	}
 }
 

@@ -10,14 +10,9 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -27,7 +22,7 @@ import (
 // TestTranscripts follows the transcripts of testdata/transcripts, whose README.txt describes them.
 func TestTranscripts(t *testing.T) {
 	golden.Scripts(t, "testdata/transcripts/*.txt", 40, func(t testing.TB) func(string) string {
-		p := &player{store: NewStore(), live: map[string]*Demand{}, decided: map[string]string{}}
+		p := &player{store: NewStore(), live: map[string]*Demand{}, decided: map[string]string{}, moments: map[string][]string{}, nonces: map[string]bool{}}
 		t.Cleanup(func() {
 			for _, c := range p.clients {
 				c.end()
@@ -56,43 +51,52 @@ type player struct {
 	live    map[string]*Demand
 	// decided has the constraints of single clients, or errors in place of them, by client.
 	decided map[string]string
-	notes   []string
+	// moments has the steps that are carried out during others, by when.
+	moments map[string][]string
+	// held is open while sources do not return.
+	held  chan struct{}
+	notes []string
+	// nonces are those of all responses.
+	nonces map[string]bool
 }
 
 // playerSetup are the options of a transcript.
 type playerSetup struct {
-	reports, wraps, explains bool
-	keeps                    time.Duration
-	size                     int
-	denied                   string
-	moved                    dynparam.ByType
+	// wraps is Options.WrapResources, and accepts says that the clients announce that they accept that.
+	reports, wraps, accepts, explains, hears bool
+	keeps                                    time.Duration
+	size                                     int
+	limits                                   usage
+	denied                                   string
+	moved                                    dynparam.ByType
+	// agent and feature are those of the clients, and resumes the version that they have of each type.
+	agent, feature, resumes string
 }
-
-// playedClient is one stream, with the responses that it was sent.
-type playedClient struct {
-	*stream
-	sotw  *sotw
-	delta *delta
-	sent  []playedResponse
-	// ended says that the end of the stream was noted.
-	ended bool
-	// accepted are the versions that the client has accepted, by type.
-	accepted map[string]string
-	// contents are those of the resources that the client has received, by version.
-	contents map[string]string
-}
-
-type playedResponse struct{ typeURL, nonce, version string }
 
 // begin sets up the store and opens streams.
 func (p *player) begin(t testing.TB, options string) {
+	p.setup.limits = usage{names: 1000, bytes: 1 << 16}
 	for _, option := range strings.Fields(options) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
 		case "reports":
 			p.setup.reports = true
 		case "wraps":
-			p.setup.wraps = true
+			p.setup.wraps, p.setup.accepts = value != "client", value != "server"
+		case "hears":
+			p.setup.hears = true
+		case "agent":
+			p.setup.agent = value
+		case "feature":
+			p.setup.feature = value
+		case "resumes":
+			p.setup.resumes = value
+		case "names":
+			_, err := fmt.Sscan(value, &p.setup.limits.names)
+			xdstest.NoError(t, err)
+		case "bytes":
+			_, err := fmt.Sscan(value, &p.setup.limits.bytes)
+			xdstest.NoError(t, err)
 		case "binds":
 			p.node.bind = true
 		case "explains":
@@ -112,50 +116,44 @@ func (p *player) begin(t testing.TB, options string) {
 			_, err := fmt.Sscan(value, &p.store.pace.due)
 			xdstest.NoError(t, err)
 		case "SotW", "delta":
-			p.open(name)
+			p.open(t, name)
 		default:
 			t.Fatalf("%q is no option", option)
 		}
 	}
 }
 
-func (p *player) open(protocol string) {
-	c := &playedClient{accepted: map[string]string{}, contents: map[string]string{}}
-	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
-	limits := usage{names: 1000, bytes: 1 << 16}
-	id := uint64(len(p.clients) + 1)
-	if protocol == "SotW" {
-		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, &streamUsage{limits: limits}, nil), p.setup.wraps, p.setup.reports)
-		c.stream = c.sotw.stream
-	} else {
-		size := p.setup.size
-		if size == 0 {
-			size = 1 << 20
-		}
-		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, &streamUsage{limits: limits}, nil), size)
-		c.stream = c.delta.stream
+// await has a step carried out once during a later one: while a name is authorized, while constraints are decided, while the first
+// response is sent, or in a turn of others.
+func (p *player) await(t testing.TB, moment, step string) {
+	p.moments[moment] = append(p.moments[moment], step)
+	number, inTurn := strings.CutPrefix(moment, "turn ")
+	if !inTurn {
+		return
 	}
-	c.retention.delay = p.setup.keeps
-	if p.setup.denied != "" {
-		c.hooks.allow = func(_ *corepb.Node, _, name string) error {
-			if name == fullName(p.setup.denied) {
-				return status.Error(codes.PermissionDenied, "denied")
-			}
-			return nil
+	left := 0
+	_, err := fmt.Sscan(number, &left)
+	xdstest.NoError(t, err)
+	p.store.pace.turn, p.store.pace.between = 0, func() {
+		if left--; left == 0 {
+			p.reach(t, moment)
 		}
 	}
-	if p.setup.explains {
-		c.hooks.absence = func(_, name string, _ func(string) bool) string { return "no " + name }
-	}
-	p.clients = append(p.clients, c)
 }
 
-func (c *playedClient) end() {
-	c.stream.end().release(c.stream)
+// reach carries out the steps that wait for a moment.
+func (p *player) reach(t testing.TB, moment string) bool {
+	steps := p.moments[moment]
+	delete(p.moments, moment)
+	for _, step := range steps {
+		p.do(t, step)
+	}
+	return len(steps) > 0
 }
 
 // demanded is the source of types on demand.
 func (p *player) demanded(begun, ended []*Demand) {
+	p.wait()
 	var notes []string
 	for _, d := range ended {
 		notes = append(notes, "ends "+p.textOfDemand(d))
@@ -169,6 +167,13 @@ func (p *player) demanded(begun, ended []*Demand) {
 	p.notes = append(p.notes, notes...)
 }
 
+// wait waits while the source is held.
+func (p *player) wait() {
+	if p.held != nil {
+		<-p.held
+	}
+}
+
 func (p *player) textOfDemand(d *Demand) string {
 	text := shortType(d.TypeURL) + " " + shortName(d.Name) + textOfConstraints(d.Constraints)
 	if d.Stream != 0 {
@@ -180,6 +185,10 @@ func (p *player) textOfDemand(d *Demand) string {
 // do carries out one step. A number before it says which client does it; without one all do.
 func (p *player) do(t testing.TB, step string) {
 	who := p.clients
+	if moment, later, ok := strings.Cut(strings.TrimPrefix(step, "during "), ": "); ok && strings.HasPrefix(step, "during ") {
+		p.await(t, moment, later)
+		return
+	}
 	if n, rest, ok := strings.Cut(step, ": "); ok {
 		i := 0
 		_, err := fmt.Sscan(n, &i)
@@ -190,7 +199,7 @@ func (p *player) do(t testing.TB, step string) {
 	verb, rest := words[0], words[1:]
 	switch verb {
 	case "open":
-		p.open(rest[0])
+		p.open(t, rest[0])
 	case "end":
 		for _, c := range who {
 			c.end()
@@ -209,8 +218,27 @@ func (p *player) do(t testing.TB, step string) {
 			}
 			p.request(t, c, c.sent[n-1], verb == "nack", rest[1:])
 		}
+	case "complain", "echo":
+		for _, c := range who {
+			to := playedResponse{typeURL: longType(t, rest[0])}
+			if verb == "echo" {
+				to = c.lastOf(to.typeURL)
+			}
+			p.request(t, c, to, verb == "complain", rest[1:])
+		}
 	case "push":
 		p.push(t)
+	case "hold":
+		p.held = make(chan struct{})
+	case "release":
+		close(p.held)
+	case "deny":
+		p.setup.denied = rest[0]
+		for _, c := range who {
+			c.reauthorize()
+		}
+	case "stored":
+		p.notes = append(p.notes, p.stored(longType(t, rest[0]), rest[1]))
 	case "decide":
 		p.decided[rest[0]] = rest[1]
 		return
@@ -258,6 +286,9 @@ func (p *player) change(t testing.TB, tx *Tx, words []string) {
 		p.answer(t, tx, words[1], words[2], words[3:])
 		return
 	}
+	if verb == "clear" {
+		tx.DeleteAll(typeURL)
+	}
 	for _, word := range words[2:] {
 		name, parameters, content := splitWord(word)
 		switch {
@@ -282,6 +313,8 @@ func (p *player) change(t testing.TB, tx *Tx, words []string) {
 		case verb == "constrain":
 			tx.SetDPDS(name, func(node *corepb.Node) (dynparam.ByType, error) {
 				word := cmp.Or(p.decided[node.GetId()], content[1:])
+				p.reach(t, "decide")
+				p.wait()
 				if strings.HasPrefix(word, "!") {
 					return dynparam.ByType{}, statusOfWord(t, word).Err()
 				}
@@ -291,6 +324,21 @@ func (p *player) change(t testing.TB, tx *Tx, words []string) {
 			t.Fatalf("%q is no step", verb)
 		}
 	}
+}
+
+// stored returns what is stored under a name, and the version of the store.
+func (p *player) stored(typeURL, name string) string {
+	var texts []string
+	for _, r := range p.store.Variants(typeURL, name) {
+		texts = append(texts, string(r.Any().GetValue()))
+	}
+	if st := p.store.Error(typeURL, name); st != nil {
+		texts = append(texts, fmt.Sprintf("%s!%v", name, st.Code()))
+	}
+	if r := p.store.Get(typeURL, name); r != nil && !slices.Contains(texts, string(r.Any().GetValue())) {
+		texts = append(texts, "and "+string(r.Any().GetValue()))
+	}
+	return fmt.Sprintf("%s in version %d, of %d", strings.Join(texts, " "), p.store.Version(), len(p.store.Resources(typeURL)))
 }
 
 // answer answers a demand: a=x, a=x and !Code beside it, a=x that is private, !Code, or nothing.
@@ -310,9 +358,13 @@ func (p *player) answer(t testing.TB, tx *Tx, short, demand string, words []stri
 		if alone {
 			m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 		}
+		versioned := len(words) > 1 && strings.HasPrefix(words[1], "version=")
+		if versioned {
+			m.Version = words[1]
+		}
 		r, err := NewResource(m)
 		xdstest.NoError(t, err)
-		if len(words) == 1 || alone {
+		if len(words) == 1 || alone || versioned {
 			tx.Answer(d, r)
 		} else {
 			tx.AnswerBeside(d, r, statusOfWord(t, words[1]))
@@ -323,7 +375,7 @@ func (p *player) answer(t testing.TB, tx *Tx, short, demand string, words []stri
 // push has each client sent one part of what is due.
 func (p *player) push(t testing.TB) {
 	for i, c := range p.clients {
-		for _, text := range c.push(t) {
+		for _, text := range c.push(t, p) {
 			p.notes = append(p.notes, p.by(i)+text)
 		}
 	}
@@ -343,198 +395,9 @@ func (p *player) outcome(t testing.TB) []string {
 	outcome := p.notes
 	p.notes = nil
 	for i, c := range p.clients {
-		for _, text := range c.due(t) {
+		for _, text := range c.due(t, p) {
 			outcome = append(outcome, p.by(i)+text)
 		}
 	}
 	return outcome
-}
-
-// due returns what the client is sent.
-func (c *playedClient) due(t testing.TB) (texts []string) {
-	select {
-	case <-c.retention.timer.C:
-		c.endRetention()
-	default:
-	}
-	if err := c.failed(); err != nil {
-		if c.ended {
-			return nil
-		}
-		c.ended = true
-		return []string{fmt.Sprintf("the stream ends: %v: %s", status.Code(err), status.Convert(err).Message())}
-	}
-	for len(c.wake) > 0 {
-		texts = append(texts, c.push(t)...)
-	}
-	return texts
-}
-
-func (c *playedClient) push(t testing.TB) (texts []string) {
-	select {
-	case <-c.wake:
-	default:
-		return nil
-	}
-	var err error
-	if c.sotw != nil {
-		err = c.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
-			texts = append(texts, c.readSotW(t, r))
-			return nil
-		})
-	} else {
-		err = c.delta.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
-			texts = append(texts, c.readDelta(t, r))
-			return nil
-		})
-	}
-	xdstest.NoError(t, err)
-	return texts
-}
-
-// request sends a request, which answers a response unless that has no nonce.
-func (p *player) request(t testing.TB, c *playedClient, to playedResponse, rejected bool, words []string) {
-	t.Helper()
-	var detail *statuspb.Status
-	if rejected {
-		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "no"}
-	} else if to.nonce != "" {
-		c.accepted[to.typeURL] = to.version
-	}
-	var names, leaves []string
-	var locators, leftLocators []*discoverypb.ResourceLocator
-	has := map[string]string{}
-	for _, word := range words {
-		if claim, ok := strings.CutPrefix(word, "has:"); ok {
-			name, _, version := p.claimed(t, to.typeURL, claim)
-			has[name] = version
-			continue
-		}
-		left := strings.HasPrefix(word, "-")
-		name, constraints, located := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(word, "-"), "}"), "{")
-		locator := &discoverypb.ResourceLocator{Name: fullName(name), DynamicParameterConstraints: constraintsOfWord(t, constraints).ToProto()}
-		switch {
-		case located && left:
-			leftLocators = append(leftLocators, locator)
-		case located:
-			locators = append(locators, locator)
-		case left:
-			leaves = append(leaves, fullName(name))
-		default:
-			names = append(names, fullName(name))
-		}
-	}
-	node := &corepb.Node{Id: fmt.Sprint(c.id)}
-	if p.setup.wraps {
-		node.ClientFeatures = []string{wrapFeature}
-	}
-	var err error
-	if c.sotw != nil {
-		err = c.sotw.handleRequest(&discoverypb.DiscoveryRequest{
-			Node: node, TypeUrl: to.typeURL, ResourceNames: names, ResourceLocators: locators,
-			VersionInfo: c.accepted[to.typeURL], ResponseNonce: to.nonce, ErrorDetail: detail,
-		})
-	} else {
-		err = c.delta.handleRequest(&discoverypb.DeltaDiscoveryRequest{
-			Node: node, TypeUrl: to.typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: leaves,
-			ResourceLocatorsSubscribe: locators, ResourceLocatorsUnsubscribe: leftLocators,
-			InitialResourceVersions: has, ResponseNonce: to.nonce, ErrorDetail: detail,
-		})
-	}
-	if err != nil {
-		c.fail(err)
-	}
-}
-
-// claimed reads a=x, which is the version of a resource with these bytes, and a, which is another one.
-func (p *player) claimed(t testing.TB, typeURL, claim string) (name, content, version string) {
-	name, parameters, content := splitWord(claim)
-	if content == "" {
-		return name, content, "another"
-	}
-	of, err := dynparam.NewParameters(parameters)
-	xdstest.NoError(t, err)
-	r, err := newResource(name, of, &anypb.Any{TypeUrl: typeURL, Value: []byte(claim)})
-	xdstest.NoError(t, err)
-	return name, content, r.version
-}
-
-// received notes a response, and returns its text.
-func (c *playedClient) received(typeURL, nonce, version string, texts []string, errs []*discoverypb.ResourceError, t testing.TB) string {
-	c.sent = append(c.sent, playedResponse{typeURL, nonce, version})
-	var failed []string
-	for _, e := range errs {
-		text := textOfName(t, e.GetResourceName()) + "!" + codes.Code(e.GetErrorDetail().GetCode()).String()
-		if strings.HasPrefix(e.GetErrorDetail().GetMessage(), "no ") {
-			text += "/explained"
-		}
-		failed = append(failed, text)
-	}
-	slices.Sort(failed)
-	texts = append(texts, failed...)
-	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(typeURL), strings.Join(texts, " ")), ": ")
-}
-
-// resource notes the version of a resource, and returns its text.
-func (c *playedClient) resource(m *discoverypb.Resource) string {
-	c.contents[m.GetVersion()] = textOfResource(m)
-	return c.contents[m.GetVersion()]
-}
-
-func (c *playedClient) readSotW(t testing.TB, r *discoverypb.DiscoveryResponse) string {
-	var texts []string
-	for _, packed := range r.GetResources() {
-		if packed.GetTypeUrl() != typeurl.Wrapper {
-			texts = append(texts, string(packed.GetValue()))
-			continue
-		}
-		m := new(discoverypb.Resource)
-		xdstest.NoError(t, proto.Unmarshal(packed.GetValue(), m))
-		texts = append(texts, c.resource(m))
-	}
-	return c.received(r.GetTypeUrl(), r.GetNonce(), r.GetVersionInfo(), texts, r.GetResourceErrors(), t)
-}
-
-func (c *playedClient) readDelta(t testing.TB, r *discoverypb.DeltaDiscoveryResponse) string {
-	var texts []string
-	for _, m := range r.GetResources() {
-		texts = append(texts, c.resource(m))
-	}
-	for _, name := range r.GetRemovedResources() {
-		texts = append(texts, "-"+shortName(name))
-	}
-	for _, name := range r.GetRemovedResourceNames() {
-		texts = append(texts, "-"+textOfName(t, name))
-	}
-	return c.received(r.GetTypeUrl(), r.GetNonce(), r.GetSystemVersionInfo(), texts, r.GetResourceErrors(), t)
-}
-
-// statusText is what Server.Clients says of a type.
-func (c *playedClient) statusText(typeURL string) string {
-	for _, of := range c.status(1000).Types {
-		if of.TypeURL != typeURL {
-			continue
-		}
-		text := fmt.Sprintf("%q %v", of.Names, of.Reply)
-		if of.Wildcard {
-			text += ", wildcard"
-		}
-		for _, r := range of.Sent {
-			text += ", sent " + cmp.Or(c.contents[r.Version], "another version of "+r.Name)
-		}
-		if of.ACKedVersion != "" {
-			text += ", accepted version " + of.ACKedVersion
-		}
-		if of.NACK != nil {
-			text += fmt.Sprintf(", rejected version %s, still %v", of.NACK.Version, of.Refusing)
-		}
-		for _, e := range of.Errors {
-			text += fmt.Sprintf(", %s!%v", shortName(e.Name), e.Err.Code())
-		}
-		if len(of.Kept) > 0 {
-			text += fmt.Sprintf(", kept %q", of.Kept)
-		}
-		return text
-	}
-	return "not asked for"
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -20,7 +21,7 @@ import (
 // shortTypes are the types of transcripts.
 var shortTypes = map[string]string{
 	"lds": typeurl.Listener, "rds": typeurl.RouteConfiguration, "cds": typeurl.Cluster, "eds": typeurl.Endpoints,
-	"dpds": dynparam.MapTypeURL, "other": "type.googleapis.com/other",
+	"dpds": dynparam.MapTypeURL, "other": "type.googleapis.com/other", "none": "",
 }
 
 func longType(t testing.TB, short string) string {
@@ -61,6 +62,11 @@ func splitWord(word string) (name string, parameters map[string]string, content 
 
 func statusOfWord(t testing.TB, word string) *status.Status {
 	t.Helper()
+	if word == "!Unreachable" {
+		st, err := status.New(codes.Unavailable, "error").WithDetails(dialect.Unreachable())
+		xdstest.NoError(t, err)
+		return st
+	}
 	for code := range codes.Code(17) {
 		if code.String() == word[1:] {
 			return status.New(code, "error")

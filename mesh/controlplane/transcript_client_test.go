@@ -1,0 +1,337 @@
+package controlplane
+
+// The clients of transcripts.
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// playedClient is one stream, with the responses that it was sent.
+type playedClient struct {
+	*stream
+	sotw  *sotw
+	delta *delta
+	sent  []playedResponse
+	// ended says that the end of the stream was noted.
+	ended bool
+	// accepted are the versions that the client has accepted, by type.
+	accepted map[string]string
+	// contents are those of the resources that the client has received, by version.
+	contents map[string]string
+	// explained counts the texts for absent names.
+	explained map[string]int
+}
+
+type playedResponse struct{ typeURL, nonce, version string }
+
+func (p *player) open(t testing.TB, protocol string) {
+	c := &playedClient{accepted: map[string]string{}, contents: map[string]string{}, explained: map[string]int{}}
+	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
+	id := uint64(len(p.clients) + 1)
+	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
+	if protocol == "SotW" {
+		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, &streamUsage{limits: p.setup.limits}, from), p.setup.wraps, p.setup.reports)
+		c.stream = c.sotw.stream
+	} else {
+		size := p.setup.size
+		if size == 0 {
+			size = 1 << 20
+		}
+		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, &streamUsage{limits: p.setup.limits}, from), size)
+		c.stream = c.delta.stream
+	}
+	c.retention.delay = p.setup.keeps
+	if p.setup.denied != "" {
+		c.hooks.allow = func(_ *corepb.Node, _, name string) error {
+			if p.reach(t, "authorize") {
+				p.notes = p.outcome(t)
+			}
+			if name == fullName(p.setup.denied) {
+				return status.Error(codes.PermissionDenied, "denied")
+			}
+			return nil
+		}
+	}
+	if p.setup.explains {
+		c.hooks.absence = c.explain
+	}
+	if p.setup.hears {
+		c.hooks.accepted = func(typeURL string, changed time.Time) {
+			text := fmt.Sprintf("%d accepts %s", id, shortType(typeURL))
+			if !changed.IsZero() {
+				text += fmt.Sprintf(", of a change %v ago", time.Since(changed))
+			}
+			p.notes = append(p.notes, text)
+		}
+		c.hooks.rejected = func(r Rejection) {
+			p.notes = append(p.notes, fmt.Sprintf("%d, %v with node %s, rejects %s %s: %v", r.Stream, r.Peer, r.Node.GetId(), shortType(r.TypeURL), r.NACK.Version, r.NACK.Err.Message()))
+		}
+	}
+	p.clients = append(p.clients, c)
+}
+
+// explain is Options.Absence, which has nothing to say of a resource "plain".
+func (c *playedClient) explain(typeURL, name string, allowed func(string) bool) string {
+	if name == "plain" {
+		return ""
+	}
+	text := "no " + name
+	if !allowed("b") {
+		text += ", and b is denied"
+	}
+	if c.explained[typeURL+name]++; c.explained[typeURL+name] > 1 {
+		text += ", again"
+	}
+	return text
+}
+
+func (c *playedClient) end() {
+	c.stream.end().release(c.stream)
+}
+
+// due returns what the client is sent.
+func (c *playedClient) due(t testing.TB, p *player) (texts []string) {
+	select {
+	case <-c.retention.timer.C:
+		c.endRetention()
+	default:
+	}
+	for len(c.wake) > 0 && c.failed() == nil {
+		texts = append(texts, c.push(t, p)...)
+	}
+	if err := c.failed(); err != nil && !c.ended {
+		c.ended = true
+		texts = append(texts, fmt.Sprintf("the stream ends: %v: %s", status.Code(err), status.Convert(err).Message()))
+	}
+	return texts
+}
+
+func (c *playedClient) push(t testing.TB, p *player) (texts []string) {
+	select {
+	case <-c.wake:
+	default:
+		return nil
+	}
+	read := func(text func() string) error {
+		if err := c.failed(); err != nil {
+			return err
+		}
+		texts = append(texts, text())
+		p.reach(t, "response")
+		return nil
+	}
+	var err error
+	if c.sotw != nil {
+		err = c.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
+			return read(func() string { return c.readSotW(t, p, r) })
+		})
+	} else {
+		err = c.delta.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
+			return read(func() string { return c.readDelta(t, p, r) })
+		})
+	}
+	if c.failed() == nil {
+		xdstest.NoError(t, err)
+	}
+	return texts
+}
+
+// request sends a request, which answers a response unless that has no nonce.
+func (p *player) request(t testing.TB, c *playedClient, to playedResponse, rejected bool, words []string) {
+	t.Helper()
+	var detail *statuspb.Status
+	if rejected {
+		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "no"}
+	} else if to.version != "" {
+		c.accepted[to.typeURL] = to.version
+	}
+	var names, leaves []string
+	var locators, leftLocators []*discoverypb.ResourceLocator
+	has := map[string]string{}
+	for _, word := range words {
+		if claim, ok := strings.CutPrefix(word, "has:"); ok {
+			name, _, version := p.claimed(t, to.typeURL, claim)
+			has[name] = version
+			continue
+		}
+		left := strings.HasPrefix(word, "-")
+		name, constraints, located := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(word, "-"), "}"), "{")
+		locator := &discoverypb.ResourceLocator{Name: fullName(name), DynamicParameterConstraints: constraintsOfWord(t, constraints).ToProto()}
+		switch {
+		case located && left:
+			leftLocators = append(leftLocators, locator)
+		case located:
+			locators = append(locators, locator)
+		case left:
+			leaves = append(leaves, fullName(name))
+		default:
+			names = append(names, fullName(name))
+		}
+	}
+	node := &corepb.Node{Id: fmt.Sprint(c.id), UserAgentName: p.setup.agent}
+	if p.setup.accepts {
+		node.ClientFeatures = append(node.ClientFeatures, wrapFeature)
+	}
+	if p.setup.feature != "" {
+		node.ClientFeatures = append(node.ClientFeatures, p.setup.feature)
+	}
+	if _, greeted := c.greeting(); greeted {
+		node = &corepb.Node{Id: "ignored"} // the first request counts
+	}
+	var err error
+	if c.sotw != nil {
+		err = c.sotw.handleRequest(&discoverypb.DiscoveryRequest{
+			Node: node, TypeUrl: to.typeURL, ResourceNames: names, ResourceLocators: locators,
+			VersionInfo: cmp.Or(c.accepted[to.typeURL], p.setup.resumes), ResponseNonce: to.nonce, ErrorDetail: detail,
+		})
+	} else {
+		err = c.delta.handleRequest(&discoverypb.DeltaDiscoveryRequest{
+			Node: node, TypeUrl: to.typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: leaves,
+			ResourceLocatorsSubscribe: locators, ResourceLocatorsUnsubscribe: leftLocators,
+			InitialResourceVersions: has, ResponseNonce: to.nonce, ErrorDetail: detail,
+		})
+	}
+	if err != nil {
+		c.fail(err)
+	}
+}
+
+// claimed reads a=x, which is the version of a resource with these bytes, and a, which is another one.
+func (p *player) claimed(t testing.TB, typeURL, claim string) (name, content, version string) {
+	name, parameters, content := splitWord(claim)
+	if content == "" {
+		return name, content, "another"
+	}
+	of, err := dynparam.NewParameters(parameters)
+	xdstest.NoError(t, err)
+	r, err := newResource(name, of, &anypb.Any{TypeUrl: typeURL, Value: []byte(claim)})
+	xdstest.NoError(t, err)
+	return name, content, r.version
+}
+
+// lastOf returns the last response of a type, without its version.
+func (c *playedClient) lastOf(typeURL string) (last playedResponse) {
+	for _, r := range c.sent {
+		if r.typeURL == typeURL {
+			last = playedResponse{typeURL: typeURL, nonce: r.nonce}
+		}
+	}
+	return last
+}
+
+// received notes a response, and returns its text.
+func (c *playedClient) received(t testing.TB, p *player, typeURL, nonce, version string, texts []string, errs []*discoverypb.ResourceError) string {
+	if nonce == "" || version == "" || p.nonces[nonce] {
+		t.Errorf("a response of version %q has the nonce %q, empty or as before", version, nonce)
+	}
+	p.nonces[nonce] = true
+	c.sent = append(c.sent, playedResponse{typeURL, nonce, version})
+	var failed []string
+	for _, e := range errs {
+		text := textOfName(t, e.GetResourceName()) + "!" + codes.Code(e.GetErrorDetail().GetCode()).String()
+		if more, ok := strings.CutPrefix(e.GetErrorDetail().GetMessage(), "no "+e.GetResourceName().GetName()); ok {
+			text += "/explained" + more
+		}
+		failed = append(failed, text)
+	}
+	slices.Sort(failed)
+	texts = append(texts, failed...)
+	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(typeURL), strings.Join(texts, " ")), ": ")
+}
+
+// resource notes the version of a resource, and returns its text.
+func (c *playedClient) resource(m *discoverypb.Resource) string {
+	c.contents[m.GetVersion()] = textOfResource(m)
+	return c.contents[m.GetVersion()]
+}
+
+func (c *playedClient) readSotW(t testing.TB, p *player, r *discoverypb.DiscoveryResponse) string {
+	var texts []string
+	for _, packed := range r.GetResources() {
+		if packed.GetTypeUrl() != typeurl.Wrapper {
+			texts = append(texts, string(packed.GetValue()))
+			continue
+		}
+		m := new(discoverypb.Resource)
+		xdstest.NoError(t, proto.Unmarshal(packed.GetValue(), m))
+		texts = append(texts, c.resource(m))
+	}
+	return c.received(t, p, r.GetTypeUrl(), r.GetNonce(), r.GetVersionInfo(), texts, r.GetResourceErrors())
+}
+
+func (c *playedClient) readDelta(t testing.TB, p *player, r *discoverypb.DeltaDiscoveryResponse) string {
+	var texts []string
+	for _, m := range r.GetResources() {
+		texts = append(texts, c.resource(m))
+	}
+	for _, name := range r.GetRemovedResources() {
+		texts = append(texts, "-"+shortName(name))
+	}
+	for _, name := range r.GetRemovedResourceNames() {
+		texts = append(texts, "-"+textOfName(t, name))
+	}
+	// An absence and its text go together.
+	if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.delta.maxSize {
+		t.Errorf("a response of %d items has %d bytes", items, proto.Size(r))
+	}
+	if want := formatVersion(p.store.Version()); r.GetSystemVersionInfo() != want {
+		t.Errorf("system_version_info is %q, want that of the store, %s", r.GetSystemVersionInfo(), want)
+	}
+	return c.received(t, p, r.GetTypeUrl(), r.GetNonce(), r.GetSystemVersionInfo(), texts, r.GetResourceErrors())
+}
+
+// statusText is what Server.Clients says of a type.
+func (c *playedClient) statusText(typeURL string) string {
+	all := c.status(1000)
+	if all.ID != c.id || all.Protocol != c.protocol || all.Peer.String() != fmt.Sprint("client ", c.id) || all.Node.GetId() != fmt.Sprint(c.id) {
+		return fmt.Sprintf("is that of another client: %+v", all)
+	}
+	for _, of := range all.Types {
+		if of.TypeURL != typeURL {
+			continue
+		}
+		text := fmt.Sprintf("%q %v", of.Names, of.Reply)
+		if of.Wildcard {
+			text += ", wildcard"
+		}
+		for _, r := range of.Sent {
+			text += ", sent " + cmp.Or(c.contents[r.Version], "another version of "+r.Name)
+		}
+		if after := of.SentAt.Sub(all.Since); after > 0 {
+			text += fmt.Sprintf(", sent after %v", after)
+		}
+		if of.ACKedVersion != "" {
+			text += ", accepted version " + of.ACKedVersion
+		}
+		if of.NACK != nil {
+			text += fmt.Sprintf(", rejected version %s, still %v", of.NACK.Version, of.Refusing)
+		}
+		for _, e := range of.Errors {
+			text += fmt.Sprintf(", %s!%v", shortName(e.Name), e.Err.Code())
+		}
+		if len(of.Kept) > 0 {
+			text += fmt.Sprintf(", kept %q", of.Kept)
+		}
+		return text
+	}
+	return "not asked for"
+}
