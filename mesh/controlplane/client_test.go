@@ -86,15 +86,6 @@ func serve(t testing.TB, service interface {
 	return conn
 }
 
-// startDelta starts a parallel test with a server that has resources and a delta client.
-func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *client) {
-	t.Helper()
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, resources...)
-	return s, s.openDelta(t)
-}
-
 // eachProtocol runs a test over SotW and delta.
 func eachProtocol(t *testing.T, test func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client)) {
 	t.Parallel()
@@ -206,9 +197,8 @@ type request struct {
 	names, unsubscribe []string
 	// has are the initial_resource_versions (delta).
 	has map[string]string
-	// answers is the response that is accepted or, with rejected, not.
-	answers  reply
-	rejected string
+	// answers is the response that is accepted.
+	answers reply
 }
 
 // reply is a response of either protocol.
@@ -216,11 +206,10 @@ type reply struct {
 	typeURL, version, nonce string
 	// content has, in order, "a" for a resource, "-a" for a removed one and "!a: CODE" for an error.
 	content []string
-	// values are the bytes of the resources, and versions the versions of those of delta, by name.
-	values   []string
-	versions map[string]string
-	errors   []*discoverypb.ResourceError
-	message  proto.Message
+	// values are the bytes of the resources.
+	values  []string
+	errors  []*discoverypb.ResourceError
+	message proto.Message
 }
 
 type (
@@ -250,7 +239,7 @@ func (w sotwWire) request(r request) {
 	w.t.Helper()
 	w.send(&sotwRequest{
 		Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names,
-		VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+		VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce,
 	})
 }
 
@@ -259,7 +248,7 @@ func (w deltaWire) request(r request) {
 	w.send(&deltaRequest{
 		Node: nodeOf(r.node), TypeUrl: r.typeURL,
 		ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe, InitialResourceVersions: r.has,
-		ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+		ResponseNonce: r.answers.nonce,
 	})
 }
 
@@ -294,12 +283,11 @@ func (w deltaWire) next() reply {
 	resp := w.recv()
 	r := reply{
 		typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(),
-		message: resp, versions: map[string]string{},
+		message: resp,
 	}
 	for _, resource := range resp.GetResources() {
 		r.content = append(r.content, resource.GetName())
 		r.values = append(r.values, string(resource.GetResource().GetValue()))
-		r.versions[resource.GetName()] = resource.GetVersion()
 	}
 	for _, name := range resp.GetRemovedResources() {
 		r.content = append(r.content, "-"+name)
@@ -344,17 +332,11 @@ func (c *client) identify(node, typeURL string, names ...string) {
 	c.request(request{node: node, typeURL: typeURL, names: names})
 }
 
-// unsubscribe is for delta.
-func (c *client) unsubscribe(typeURL string, names ...string) {
-	c.t.Helper()
-	c.request(request{typeURL: typeURL, unsubscribe: names})
-}
-
 // drop unsubscribes from names over either protocol, so that only rest are subscribed.
 func (c *client) drop(typeURL string, rest []string, names ...string) {
 	c.t.Helper()
 	if isDeltaWire(c) {
-		c.unsubscribe(typeURL, names...)
+		c.request(request{typeURL: typeURL, unsubscribe: names})
 	} else {
 		c.subscribe(typeURL, rest...)
 	}
@@ -371,22 +353,10 @@ func (c *client) resume(typeURL string, versions map[string]string, names ...str
 // ack accepts a response. Over SotW, names are those that are wanted from then on.
 func (c *client) ack(r reply, names ...string) {
 	c.t.Helper()
-	c.answer(request{typeURL: r.typeURL, names: names, answers: r})
-}
-
-// nack rejects a response. The client has accepted none before.
-func (c *client) nack(r reply, message string, names ...string) {
-	c.t.Helper()
-	r.version = ""
-	c.answer(request{typeURL: r.typeURL, names: names, answers: r, rejected: message})
-}
-
-func (c *client) answer(r request) {
-	c.t.Helper()
 	if isDeltaWire(c) {
-		r.names = nil
+		names = nil
 	}
-	c.request(r)
+	c.request(request{typeURL: r.typeURL, names: names, answers: r})
 }
 
 // want receives a response and compares its type and content, which may be in any order.
@@ -413,25 +383,4 @@ func (c *client) fence() {
 	}
 	c.subscribe(custom, name)
 	c.ack(c.want(custom, name))
-}
-
-// typeStatus returns what the server reports of a type of the newest client, once the server has processed
-// all requests so far. The stream of an earlier client may still be present.
-func (c *client) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
-	c.t.Helper()
-	c.fence()
-	return statusOf(c.t, control, typeURL)
-}
-
-func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
-	t.Helper()
-	for _, cl := range slices.Backward(control.Clients()) {
-		for _, ts := range cl.Types {
-			if ts.TypeURL == typeURL {
-				return ts
-			}
-		}
-	}
-	t.Fatalf("no client has asked for %s", typeURL)
-	return controlplane.TypeStatus{}
 }

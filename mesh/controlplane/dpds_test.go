@@ -2,9 +2,6 @@ package controlplane_test
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,47 +16,22 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// policy has the listener_type of each node.
-type policy struct {
-	mu    sync.Mutex
-	types map[string]string
-	calls atomic.Int32
-}
-
-func newPolicy(pairs ...string) *policy { return &policy{types: parameters(pairs...)} }
-
-func (p *policy) set(id, listenerType string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.types[id] = listenerType
-}
-
-// of is for DPDS: "denied" is an error.
-func (p *policy) of(node *corepb.Node) (dynparam.ByType, error) {
-	p.calls.Add(1)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch value := p.types[node.GetId()]; value {
-	case "":
-		return dynparam.ByType{}, nil
-	case "denied":
-		return dynparam.ByType{}, status.Error(codes.PermissionDenied, "no constraints for you")
-	case "broken":
-		return dynparam.ByType{}, errors.New("no status")
-	default:
-		c, err := dynparam.Exact(parameters("listener_type", value))
-		if err != nil {
-			return dynparam.ByType{}, err
-		}
-		return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": c})
-	}
+// exactlyListeners are constraints for Listeners alone.
+func exactlyListeners(t testing.TB, pairs ...string) dynparam.ByType {
+	t.Helper()
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": exactly(t, pairs...)})
+	xdstest.NoError(t, err)
+	return byType
 }
 
 // "Server-Specified Constraints": DPDS has a service of its own, too.
 func TestTP2_DPDSService(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("node", "direct").of) })
+	direct := exactlyListeners(t, "way", "direct")
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetDPDS(dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return direct, nil })
+	})
 	node := &corepb.Node{Id: "node"}
 
 	sotw := newRawClient(t, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, dpdsService+"StreamDynamicParameterConstraints"))
@@ -135,56 +107,32 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// "Migrating From Node Metadata": what a client without constraints gets is chosen
-// by its node.
-func TestServer_NodeConstraints(t *testing.T) {
+// "Migrating From Node Metadata": what a client without constraints gets is chosen by its node. Those of some nodes can be asked for again.
+func TestServer_RefreshNodeConstraints(t *testing.T) {
 	t.Parallel()
-	p := newPolicy("one", "direct", "two", "via_proxy")
-	s := startServer(t, controlplane.Options{NodeConstraints: func(node *corepb.Node) dynparam.ByType {
-		byType, err := p.of(node)
-		if err != nil {
-			t.Error(err)
-		}
-		return byType
-	}})
-	s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
-	s.setVariant(t, lds, "l", "via_proxy", "listener_type", "via_proxy")
-	clients := map[string][]*client{}
-	for _, id := range []string{"one", "two"} {
-		clients[id] = []*client{s.open(t), s.openDelta(t)}
-		for _, c := range clients[id] {
-			c.identify(id, lds, "l")
-		}
+	direct, byProxy := exactlyListeners(t, "way", "direct"), exactlyListeners(t, "way", "by proxy")
+	var way atomic.Pointer[dynparam.ByType]
+	way.Store(&direct)
+	s := startServer(t, controlplane.Options{NodeConstraints: func(*corepb.Node) dynparam.ByType { return *way.Load() }})
+	s.setVariant(t, lds, "l", "direct", "way", "direct")
+	s.setVariant(t, lds, "l", "by proxy", "way", "by proxy")
+	one, two := s.open(t), s.openDelta(t)
+	for id, c := range map[string]*client{"one": one, "two": two} {
+		c.identify(id, lds, "l")
+		xdstest.Equal(t, "what "+id+" has", []string{"direct"}, c.next().values)
 	}
-	check := func(of string, want map[string]string) {
-		t.Helper()
-		for id, open := range clients {
-			for _, c := range open {
-				if of == "" || id == of {
-					if got := c.next().values; !slices.Equal(got, []string{want[id]}) {
-						t.Errorf("%s has %q, want %q", id, got, want[id])
-					}
-				}
-				c.fence()
-			}
-		}
-	}
-	check("", map[string]string{"one": "direct", "two": "via_proxy"})
-
-	p.set("one", "via_proxy")
-	s.control.RefreshNodeConstraints(nil)
-	check("one", map[string]string{"one": "via_proxy"})
-
-	// The policy changes for both, and one is asked about.
-	p.set("one", "direct")
-	p.set("two", "direct")
+	way.Store(&byProxy)
 	s.control.RefreshNodeConstraints(func(node *corepb.Node) bool { return node.GetId() == "two" })
-	check("two", map[string]string{"two": "direct"})
+	xdstest.Equal(t, "what two has", []string{"by proxy"}, two.next().values)
+	one.fence()
+	s.control.RefreshNodeConstraints(nil)
+	xdstest.Equal(t, "what one has", []string{"by proxy"}, one.next().values)
+	two.fence()
 }
 
 func TestTx_DPDSFaults(t *testing.T) {
 	t.Parallel()
-	of := newPolicy().of
+	of := func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil }
 	for _, change := range []func(*controlplane.Tx){
 		func(tx *controlplane.Tx) { tx.SetDPDS("", of) },
 		func(tx *controlplane.Tx) { tx.SetDPDS("*", of) },

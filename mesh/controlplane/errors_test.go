@@ -18,18 +18,13 @@ import (
 
 var denied = status.New(codes.PermissionDenied, "not yours")
 
-func (s *testServer) setError(t testing.TB, typeURL, name string, st *status.Status) {
-	t.Helper()
-	s.update(t, func(tx *controlplane.Tx) { tx.SetError(typeURL, name, st) })
-}
-
 // TP3, "Protocol Behavior": the status reaches the client as it is.
 func TestErrors_StatusIsPassedOn(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(wrapperspb.String("ask the owner"))
 	xdstest.NoError(t, err)
-	s.setError(t, rds, "r", st)
+	s.update(t, func(tx *controlplane.Tx) { tx.SetError(rds, "r", st) })
 	old, delta := s.open(t), s.openDelta(t)
 	old.subscribe(rds, "r")
 	delta.subscribe(rds, "r")

@@ -19,7 +19,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // from returns a server that is reached from another address, which is another peer. Streams of the two have the same
@@ -232,50 +231,6 @@ func TestLimits_OfARequest(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.refused)
 			}
 			s.openDelta(t).fence()
-		})
-	}
-}
-
-// Too many versions of members of a collection end the stream, as the client would keep what no longer exists. Those of
-// names are forgotten.
-func TestLimits_OfClaims(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		names           []string
-		locators        bool
-		silent, refused bool
-	}{
-		"the wildcard by name":               {names: []string{"*"}, refused: true},
-		"the wildcard by locator":            {names: []string{"*"}, locators: true, refused: true},
-		"a wildcard that waits for a source": {names: []string{"*"}, locators: true, silent: true, refused: true},
-		"names":                              {names: many(10, "c")},
-		"locators":                           {names: many(10, "c"), locators: true},
-	} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			s := startServer(t, controlplane.Options{})
-			s.control.SetLimit("versions", 8) // half of which one peer has
-			if test.silent {
-				s.store.OnDemand(cds, func(_, _ []*controlplane.Demand) {})
-			}
-			s.set(t, cluster("c0"))
-			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: cds, InitialResourceVersions: versions(10, "c")}
-			for _, name := range test.names {
-				if test.locators {
-					req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, &discoverypb.ResourceLocator{Name: name})
-				} else {
-					req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
-				}
-			}
-			c := s.openTwinDelta(t)
-			c.send(req)
-			resp, err := c.stream.Recv()
-			if test.refused {
-				if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "initial resource versions") {
-					t.Errorf("got %v, %v", resp, err)
-				}
-			} else if err != nil || len(resp.GetResources()) != 1 || len(resp.GetRemovedResources())+len(resp.GetRemovedResourceNames()) != 9 {
-				t.Errorf("got %v, %v, want c0 and nine removals", resp, err)
-			}
 		})
 	}
 }

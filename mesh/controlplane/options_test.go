@@ -2,7 +2,6 @@ package controlplane_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -13,17 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
-
-// byPrefix lets clients have names that begin with the ID of their node, or have it as a folder.
-func byPrefix(ctx context.Context, node *corepb.Node, _, name string) error {
-	if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("content-type")) == 0 {
-		return status.Error(codes.Internal, "the context is not the stream's")
-	}
-	if id := node.GetId(); strings.HasPrefix(name, "fence") || strings.HasPrefix(name, id+"-") || strings.Contains(name, "/"+id+"/") {
-		return nil
-	}
-	return status.Errorf(codes.PermissionDenied, "not for %s", node.GetId())
-}
 
 func TestOptions_StoreFor(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
@@ -41,6 +29,12 @@ func TestOptions_StoreFor(t *testing.T) {
 					context.AfterFunc(ctx, func() { ended <- "a" })
 				}
 				return stores[node.GetId()], nil
+			},
+			Authorize: func(ctx context.Context, _ *corepb.Node, _, _ string) error {
+				if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("content-type")) == 0 {
+					return status.Error(codes.Internal, "the context is not the stream's")
+				}
+				return nil
 			},
 		})
 		for id, store := range stores {

@@ -77,19 +77,6 @@ func (s *source) wantEnded(d *controlplane.Demand) {
 	}
 }
 
-// wantNone checks that there was no other notification. These are sequential: a later one shows that there
-// was none before.
-func (s *source) wantNone() {
-	s.t.Helper()
-	select {
-	case d := <-s.begun:
-		s.t.Fatalf("a demand for %q began", d.Name)
-	case d := <-s.ended:
-		s.t.Fatalf("the demand for %q ended", d.Name)
-	default:
-	}
-}
-
 func (s *source) update(change func(*controlplane.Tx)) {
 	s.t.Helper()
 	if _, err := s.store.Update(change); err != nil {

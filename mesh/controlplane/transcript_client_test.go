@@ -48,15 +48,21 @@ func (p *player) open(t testing.TB, protocol string) {
 	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
 	id := uint64(len(p.clients) + 1)
 	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
+	held := &streamUsage{limits: p.setup.limits}
+	if p.quotas != nil {
+		var err error
+		held, err = p.quotas.open(from, p.setup.limits)
+		xdstest.NoError(t, err)
+	}
 	if protocol == "SotW" {
-		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, &streamUsage{limits: p.setup.limits}, from), p.setup.wraps, p.setup.reports)
+		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, held, from), p.setup.wraps, p.setup.reports)
 		c.stream = c.sotw.stream
 	} else {
 		size := p.setup.size
 		if size == 0 {
 			size = 1 << 20
 		}
-		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, &streamUsage{limits: p.setup.limits}, from), size)
+		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, held, from), size)
 		c.stream = c.delta.stream
 	}
 	c.retention.delay = p.setup.keeps

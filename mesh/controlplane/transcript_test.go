@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -49,6 +50,8 @@ type player struct {
 	node    nodeConstraints
 	clients []*playedClient
 	live    map[string]*Demand
+	// quotas is nil without limits for all.
+	quotas *quotas
 	// decided has the constraints of single clients, or errors in place of them, by client.
 	decided map[string]string
 	// moments has the steps that are carried out during others, by when.
@@ -94,6 +97,12 @@ func (p *player) begin(t testing.TB, options string) {
 		case "names":
 			_, err := fmt.Sscan(value, &p.setup.limits.names)
 			xdstest.NoError(t, err)
+		case "versions":
+			limit := int64(0)
+			_, err := fmt.Sscan(value, &limit)
+			xdstest.NoError(t, err)
+			p.quotas = newQuotas(bounds.Streams, nil)
+			p.quotas.set(ofVersions, limit)
 		case "bytes":
 			_, err := fmt.Sscan(value, &p.setup.limits.bytes)
 			xdstest.NoError(t, err)
