@@ -58,21 +58,22 @@ type recheck struct {
 	ended bool
 }
 
-// at calls identify at a time that is not zero, and fail with its error.
-func (r *recheck) at(until time.Time, identify func() (until time.Time, err error), fail func(error)) {
+// begin returns what a client may have, and the node that it is. fail is called with a later error.
+func (r *recheck) begin(
+	ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error), rules Access, node *corepb.Node, fail func(error),
+) (access.Grant, *corepb.Node, error) {
+	g, is, until, err := grant(ctx, identify, rules, node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended || until.IsZero() {
-		return
+	if err != nil || until.IsZero() || r.ended {
+		return g, is, err
 	}
 	r.timer = time.AfterFunc(time.Until(until), func() {
-		until, err := identify()
-		if err != nil {
+		if _, _, err := r.begin(ctx, identify, rules, node, fail); err != nil {
 			fail(err)
-			return
 		}
-		r.at(until, identify, fail)
 	})
+	return g, is, nil
 }
 
 func (r *recheck) end() {

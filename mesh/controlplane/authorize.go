@@ -13,15 +13,10 @@ import (
 
 // mayHaveName returns the error of Options.Access or Options.Authorize for a name.
 func (s *stream) mayHaveName(typeURL, name string) error {
-	if s.hooks.grant != nil {
-		if err := s.grant.Check(name); err != nil {
-			return err
-		}
+	if err := s.grant.Check(name); err != nil || s.opts.Authorize == nil {
+		return err
 	}
-	if s.hooks.allow != nil {
-		return s.hooks.allow(s.node, typeURL, name)
-	}
-	return nil
+	return s.opts.Authorize(s.ctx, s.node, typeURL, name)
 }
 
 // authorize asks Options.Access and Options.Authorize for the topics that a request subscribes to, and marks those that
@@ -29,7 +24,7 @@ func (s *stream) mayHaveName(typeURL, name string) error {
 // the client would wait for ever. legacy is set if a first request without names would subscribe to all
 // resources.
 func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bool) error {
-	if s.hooks.allow == nil && (s.hooks.grant == nil || s.grant.Everything()) {
+	if s.opts.Authorize == nil && s.grant.Everything() {
 		return nil
 	}
 	if legacy && hasWildcard(sub.typeURL) && sub.interest == interestUnknown {
@@ -163,11 +158,11 @@ func (s *stream) decided() (list []decided) {
 
 // absenceText returns the error of a resource that does not exist, as Options.Absence puts it, or nil.
 func (s *stream) absenceText(typeURL, name string) *resourceError {
-	if s.hooks.absence == nil {
+	if s.opts.Absence == nil {
 		return nil
 	}
 	allowed := func(name string) bool { return s.mayHaveName(typeURL, xdsname.Canonical(name)) == nil }
-	text := s.hooks.absence(typeURL, name, allowed)
+	text := s.opts.Absence(typeURL, name, allowed)
 	if text == "" {
 		return nil
 	}

@@ -13,14 +13,14 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-var benchLimits = usage{names: 1 << 20, bytes: 1 << 30}
-
 func benchSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: benchLimits}, nil), false, false)
+	p := newTestSotW(store)
+	p.opts.WrapResources, p.reportsAbsence = false, false
+	return p
 }
 
 func benchDelta(store *Store, maxSize int) *delta {
-	return newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: benchLimits}, nil), maxSize)
+	return &delta{newTestStream(store, ProtocolDelta, Options{MaxResponseSize: maxSize})}
 }
 
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The

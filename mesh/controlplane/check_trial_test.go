@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,7 @@ type trial struct {
 	streaming bool
 	sotw      *sotw
 	delta     *delta
-	implicit  nodeConstraints
+	opts      Options
 	node      int
 	world     [maxCheckItems]checkContent
 	// latest has what each resource was when it was there last.
@@ -65,13 +66,28 @@ type checkRequest struct {
 
 func newTrial(way *checkWay) *trial {
 	x := &trial{way: way, store: NewStore()}
-	x.implicit.bind = way.implicit && way.locators
-	x.implicit.of = func(*corepb.Node) dynparam.ByType {
+	x.opts = Options{MaxResponseSize: 1 << 20, WrapResources: true, NotFoundErrors: way.reports, BindLocators: way.implicit && way.locators}
+	x.opts.NodeConstraints = func(*corepb.Node) dynparam.ByType {
 		if !way.implicit {
 			return dynparam.ByType{}
 		}
 		return way.nodes[x.node]
 	}
+	if way.keeps {
+		x.opts.RemovalDelay = time.Hour
+	}
+	if way.denied != "" {
+		x.opts.Authorize = func(_ context.Context, _ *corepb.Node, _, name string) error {
+			if name == way.denied {
+				return status.Error(codes.PermissionDenied, "denied")
+			}
+			return nil
+		}
+	}
+	if way.explains {
+		x.opts.Absence = func(_, name string, _ func(string) bool) string { return "no " + name }
+	}
+	x.opts.OnNACK = func(Rejection) { x.client.rejections++ }
 	// Sources are notified by an event.
 	x.store.demands.notifying = true
 	if way.source {
@@ -102,26 +118,11 @@ func (x *trial) open(forgotten bool) {
 	if x.way.delta {
 		protocol = ProtocolDelta
 	}
-	x.st = newStream(1, protocol, x.store, &x.implicit, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil)
-	if x.way.keeps {
-		x.st.retention.delay = time.Hour
-	}
-	if x.way.denied != "" {
-		x.st.hooks.allow = func(_ *corepb.Node, _, name string) error {
-			if name == x.way.denied {
-				return status.Error(codes.PermissionDenied, "denied")
-			}
-			return nil
-		}
-	}
-	if x.way.explains {
-		x.st.hooks.absence = func(_, name string, _ func(string) bool) string { return "no " + name }
-	}
-	x.st.hooks.rejected = func(Rejection) { x.client.rejections++ }
+	x.st = newStream(context.Background(), 1, protocol, x.store, &x.opts, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}})
 	if x.way.delta {
-		x.delta = newDelta(x.st, 1<<20)
+		x.delta = &delta{x.st}
 	} else {
-		x.sotw = newSotW(x.st, true, x.way.reports)
+		x.sotw = &sotw{stream: x.st}
 	}
 	x.client.begin(x, forgotten)
 }

@@ -29,7 +29,7 @@ func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 	store, rng := NewStore(), rand.New(rand.NewPCG(1, 2))
 	clients := make([]*delta, 3)
 	for i := range clients {
-		clients[i] = newDelta(newStream(uint64(i), ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
+		clients[i] = &delta{newTestStream(store, ProtocolDelta, Options{})}
 	}
 	want := make([]map[int]bool, len(clients))
 	grows, most := true, 0
@@ -92,7 +92,7 @@ func BenchmarkManyLocatorsOfOneName(b *testing.B) {
 			}
 			for b.Loop() {
 				store := NewStore()
-				p := newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
+				p := &delta{newTestStream(store, ProtocolDelta, Options{})}
 				if err := p.handleRequest(req); err != nil {
 					b.Fatal(err)
 				}

@@ -5,15 +5,7 @@ import (
 )
 
 // delta is the incremental protocol on one stream.
-type delta struct {
-	*stream
-	// maxSize is the approximate limit of a response in bytes.
-	maxSize int
-}
-
-func newDelta(s *stream, maxSize int) *delta {
-	return &delta{stream: s, maxSize: maxSize}
-}
+type delta struct{ *stream }
 
 // handleRequest processes one request. Its changes of the subscription apply whatever its
 // nonce (Envoy, "Incremental xDS").
@@ -69,7 +61,7 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 
 // response returns the next message of n, with a new nonce, and records it as sent.
 func (p *delta) response(n *batch, version string) *discoverypb.DeltaDiscoveryResponse {
-	resp := n.nextResponse(p.maxSize, func(name string) *resourceError { return p.absenceText(n.sub.typeURL, name) })
+	resp := n.nextResponse(p.opts.MaxResponseSize, func(name string) *resourceError { return p.absenceText(n.sub.typeURL, name) })
 	resp.SystemVersionInfo = version
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()

@@ -17,7 +17,7 @@ import (
 )
 
 func newTestDelta(store *Store) *delta {
-	return newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil), 1<<10)
+	return &delta{newTestStream(store, ProtocolDelta, Options{MaxResponseSize: 1 << 10})}
 }
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {

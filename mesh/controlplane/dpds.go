@@ -40,7 +40,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 			"a request has more than %d names: use StreamDynamicParameterConstraints", most))
 	}
 	req.ResponseNonce, req.ErrorDetail = "", nil
-	p := newSotW(st, s.opts.WrapResources, true)
+	st.reportsAbsence = true
+	p := &sotw{stream: st}
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"testing"
 
@@ -13,8 +15,15 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
+// newTestStream returns a stream without limits for all.
+func newTestStream(store *Store, protocol Protocol, opts Options) *stream {
+	opts.WrapResources, opts.NotFoundErrors = true, true
+	opts.MaxResponseSize = cmp.Or(opts.MaxResponseSize, 1<<20)
+	return newStream(context.Background(), 1, protocol, store, &opts, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}})
+}
+
 func newTestSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, nil, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil), true, true)
+	return &sotw{stream: newTestStream(store, ProtocolSotW, Options{})}
 }
 
 func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -31,7 +32,7 @@ func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newDelta(newStream(1, ProtocolDelta, store, nil, usage, nil), 1<<20)
+	return &delta{newStream(context.Background(), 1, ProtocolDelta, store, &Options{MaxResponseSize: 1 << 20}, usage)}
 }
 
 // Each distinct name is paid for by one peer that subscribes to it, and nothing is when all have left.
@@ -168,11 +169,11 @@ func TestOthersHaveTurns(t *testing.T) {
 		all[i] = fmt.Sprint(i)
 		versions[all[i]] = "1"
 	}
-	st := newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil)
-	p := newDelta(st, 1<<20)
+	st := newTestStream(store, ProtocolDelta, Options{})
+	p := &delta{st}
 	others := envTest(t)
 	var turns int
-	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), true, true)
+	sotw := newTestSotW(store)
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -333,13 +334,13 @@ func TestRelease_InAnyTurn(t *testing.T) {
 	}
 	sotw := func(names ...string) func(*stream) error {
 		return func(st *stream) error {
-			return newSotW(st, true, true).handleRequest(request(typeurl.Cluster, names...))
+			return (&sotw{stream: st}).handleRequest(request(typeurl.Cluster, names...))
 		}
 	}
-	delta := func(req *discoverypb.DeltaDiscoveryRequest) func(*stream) error {
+	deltaOf := func(req *discoverypb.DeltaDiscoveryRequest) func(*stream) error {
 		return func(st *stream) error {
 			req.TypeUrl = typeurl.Cluster
-			return newDelta(st, 1<<20).handleRequest(req)
+			return (&delta{st}).handleRequest(req)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -348,15 +349,15 @@ func TestRelease_InAnyTurn(t *testing.T) {
 		compared int
 	}{
 		"SotW": {sotw(append(a, b...)...), sotw(append(b, c...)...), 20},
-		"first over delta": {nil, delta(&discoverypb.DeltaDiscoveryRequest{
+		"first over delta": {nil, deltaOf(&discoverypb.DeltaDiscoveryRequest{
 			ResourceNamesSubscribe: b, InitialResourceVersions: versions}), 5},
 		"later over delta": {
-			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(a, b...)}),
-			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, c...), ResourceNamesUnsubscribe: a}), 15,
+			deltaOf(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(a, b...)}),
+			deltaOf(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, c...), ResourceNamesUnsubscribe: a}), 15,
 		},
 		"end of the collections": {
-			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, "*", "xdstp://a/T/d/*")}),
-			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"*", "xdstp://a/T/d/*"}}), 1,
+			deltaOf(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, "*", "xdstp://a/T/d/*")}),
+			deltaOf(&discoverypb.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"*", "xdstp://a/T/d/*"}}), 1,
 		},
 	} {
 		for end := 1; ; end++ {
@@ -365,7 +366,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 			if name == "SotW" {
 				protocol = ProtocolSotW
 			}
-			st := newStream(1, protocol, store, nil, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}}, nil)
+			st := newTestStream(store, protocol, Options{})
 			update(t, store, func(tx *Tx) {
 				for _, name := range slices.Concat(c, members) {
 					tx.Set(&clusterpb.Cluster{Name: name})
@@ -376,7 +377,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				if protocol == ProtocolDelta {
-					pushed(t, newDelta(st, 1<<20))
+					pushed(t, &delta{st})
 				}
 				update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "xdstp://a/T/d/new"}) })
 			}
@@ -432,7 +433,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		}
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "there"}) })
 		store.pace = pace{due: 100}
-		p := newDelta(newStream(1, ProtocolDelta, store, nil, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}}, nil), 1<<20)
+		p := &delta{newTestStream(store, ProtocolDelta, Options{})}
 		test.request.TypeUrl = typeurl.Cluster
 		test.request.InitialResourceVersions = map[string]string{}
 		for i := range claims {

@@ -208,14 +208,10 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			if r.GetNode() == nil {
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
-			node, until := r.GetNode(), time.Time{}
-			if st.grant, _, until, err = grant(wire.Context(), opts.Identify, opts.Access, node); err != nil {
+			fail := func(err error) { st.refused <- err }
+			if st.grant, _, err = st.recheck.begin(wire.Context(), opts.Identify, opts.Access, r.GetNode(), fail); err != nil {
 				return err
 			}
-			st.recheck.at(until, func() (time.Time, error) {
-				_, _, until, err := grant(wire.Context(), opts.Identify, opts.Access, node)
-				return until, err
-			}, func(err error) { st.refused <- err })
 			if err := wire.Send(&loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(opts.Interval)}); err != nil {
 				return err
 			}

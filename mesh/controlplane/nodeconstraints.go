@@ -11,19 +11,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// nodeConstraints are the constraints of clients that send none.
-type nodeConstraints struct {
-	// of is nil if there are none.
-	of func(*corepb.Node) dynparam.ByType
-	// bind is Options.BindLocators.
-	bind bool
-}
-
 // RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes affected
 // accepts or, if it is nil, for all. Clients are sent only resources of which they now get another
 // variant.
 func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
-	if s.constraints.of == nil {
+	if s.opts.NodeConstraints == nil {
 		return
 	}
 	s.mu.Lock()
@@ -45,13 +37,13 @@ func (s *stream) greeting() (*corepb.Node, bool) {
 
 // constrain updates the constraints of the stream by its node. The caller holds no lock.
 func (s *stream) constrain() {
-	if s.constraints == nil || s.constraints.of == nil {
+	if s.opts.NodeConstraints == nil {
 		return
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.yields = true
-	s.store.constrain(s, s.constraints.of(s.node))
+	s.store.constrain(s, s.opts.NodeConstraints(s.node))
 }
 
 // constrain changes the constraints of a stream's subscriptions by names. The caller holds stream.changing.
@@ -81,7 +73,7 @@ var errRebound = status.Error(codes.Unavailable, "the constraints that the clien
 
 // implicitFor returns the constraints for a type that the client does not send itself.
 func (s *stream) implicitFor(typeURL string, d addressing) dynparam.Constraints {
-	if typeURL == dynparam.MapTypeURL || d == byLocators && (s.constraints == nil || !s.constraints.bind) {
+	if typeURL == dynparam.MapTypeURL || d == byLocators && !s.opts.BindLocators {
 		return dynparam.Constraints{}
 	}
 	return s.implicit.For(typeURL)

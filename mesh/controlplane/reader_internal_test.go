@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"bytes"
+	"context"
 	"runtime/debug"
 	"testing"
 
@@ -43,8 +44,8 @@ func TestStream_HooksRunOnAnotherStack(t *testing.T) {
 			t.Errorf("%s runs on the stack of the reader", name)
 		}
 	}
-	p.hooks.storeFor = func(*corepb.Node) (*Store, error) { note("StoreFor"); return nil, nil }
-	p.hooks.allow = func(*corepb.Node, string, string) error { note("Authorize"); return nil }
+	p.opts.StoreFor = func(context.Context, *corepb.Node) (*Store, error) { note("StoreFor"); return nil, nil }
+	p.opts.Authorize = func(context.Context, *corepb.Node, string, string) error { note("Authorize"); return nil }
 	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"a"}})
 	if len(calls) != 2 {
 		t.Errorf("the hooks were called: %q", calls)

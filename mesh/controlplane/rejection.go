@@ -23,10 +23,10 @@ type Rejection struct {
 
 // report calls Options.OnACK or OnNACK for an answer. detail is the client's error.
 func (s *stream) report(sub *subscription, got verdict, detail *statuspb.Status) {
-	if got.reply == ReplyACK && s.hooks.accepted != nil {
-		s.hooks.accepted(sub.typeURL, got.changed)
+	if got.reply == ReplyACK && s.opts.OnACK != nil {
+		s.opts.OnACK(sub.typeURL, got.changed)
 	}
-	if got.reply != ReplyNACK || s.hooks.rejected == nil {
+	if got.reply != ReplyNACK || s.opts.OnNACK == nil {
 		return
 	}
 	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *got.nack}
@@ -34,5 +34,5 @@ func (s *stream) report(sub *subscription, got verdict, detail *statuspb.Status)
 	if s.peer != nil {
 		r.Peer = s.peer.Addr
 	}
-	s.hooks.rejected(r)
+	s.opts.OnNACK(r)
 }

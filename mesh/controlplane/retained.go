@@ -38,8 +38,6 @@ func (w *retained) size() int { return w.old.resource.size() }
 
 // retention has the deleted resources that are retained for the client of one stream. stream.mu guards them.
 type retention struct {
-	// delay is zero or less if deletions are not delayed.
-	delay time.Duration
 	// queue is in the order of due. It includes those that are over.
 	queue []retained
 	// bytes is the size of the resources in queue.
@@ -64,7 +62,7 @@ func delaysRemoval(typeURL string) bool {
 func (sub *subscription) retain(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
-	case s.retention.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
+	case s.opts.RemovalDelay <= 0 || s.released || !delaysRemoval(sub.typeURL):
 		return false
 	case sub.mode == pushChanged && !s.reportsAbsence:
 		return false
@@ -75,7 +73,7 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 		return true // as a name and as a member of a collection
 	}
 	sub.items.setKept(tp, old)
-	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.retention.delay)}
+	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.opts.RemovalDelay)}
 	s.retention.queue = append(s.retention.queue, w)
 	s.retention.bytes += w.size()
 	if len(s.retention.queue) == 1 {

@@ -18,7 +18,7 @@ func TestRetention_AreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := NewStore()
 		p := newTestSotW(store)
-		p.retention.delay = time.Minute
+		p.opts.RemovalDelay = time.Minute
 		mustHandle(t, p, request(typeurl.Cluster))
 		const batch = 4000
 		for round := range 5 {
@@ -49,7 +49,7 @@ func TestRetention_AreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
 	p := newTestDelta(store)
-	p.retention.delay = time.Hour
+	p.opts.RemovalDelay = time.Hour
 	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster})
 	large := make([]byte, 1<<20)
 	for i := range 100 {

@@ -3,15 +3,12 @@ package controlplane
 import (
 	"context"
 	"sync"
-	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/mesh/internal/access"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -26,9 +23,8 @@ var errNoDelta = status.Error(codes.Unimplemented, "the xDS server does not offe
 // Server is the Aggregated Discovery Service, and DPDS, over a [Store]. It is
 // safe for concurrent use.
 type Server struct {
-	store       *Store
-	opts        Options
-	constraints nodeConstraints
+	store *Store
+	opts  Options
 
 	// stop ends every stream when it is closed.
 	stop chan struct{}
@@ -47,12 +43,11 @@ type Server struct {
 func NewServer(store *Store, opts Options) *Server {
 	opts = opts.withDefaults()
 	return &Server{
-		store:       store,
-		opts:        opts,
-		constraints: nodeConstraints{of: opts.NodeConstraints, bind: opts.BindLocators},
-		stop:        make(chan struct{}),
-		quotas:      newQuotas(opts.MaxStreams, opts.OnRefused),
-		streams:     map[uint64]*stream{},
+		store:   store,
+		opts:    opts,
+		stop:    make(chan struct{}),
+		quotas:  newQuotas(opts.MaxStreams, opts.OnRefused),
+		streams: map[uint64]*stream{},
 	}
 }
 
@@ -108,7 +103,7 @@ func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRe
 		return err
 	}
 	defer s.end(st)
-	return exchange(st, newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors), wire, &s.running, s.stop)
+	return exchange(st, &sotw{stream: st}, wire, &s.running, s.stop)
 }
 
 // serveDelta is serveSotW for delta.
@@ -121,7 +116,7 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 		return err
 	}
 	defer s.end(st)
-	return exchange(st, newDelta(st, s.opts.MaxResponseSize), wire, &s.running, s.stop)
+	return exchange(st, &delta{st}, wire, &s.running, s.stop)
 }
 
 // begin adds a stream, unless the server is closed or its peers have too many.
@@ -139,27 +134,8 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	}
 	s.running.Add(1)
 	s.lastID++
-	st := newStream(s.lastID, protocol, s.store, &s.constraints, usage, from)
+	st := newStream(ctx, s.lastID, protocol, s.store, &s.opts, usage)
 	st.onlyType, st.waits = onlyType, &s.waits
-	st.hooks.accepted, st.hooks.rejected, st.hooks.absence = s.opts.OnACK, s.opts.OnNACK, s.opts.Absence
-	st.retention.delay = s.opts.RemovalDelay
-	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) {
-		g, is, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
-		if err == nil {
-			st.recheck.at(until, func() (time.Time, error) {
-				_, _, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
-				return until, err
-			}, st.fail)
-		}
-		return g, is, err
-	}
-	st.hooks.identifies = s.opts.Identify != nil
-	if allow := s.opts.Authorize; allow != nil {
-		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }
-	}
-	if of := s.opts.StoreFor; of != nil {
-		st.hooks.storeFor = func(node *corepb.Node) (*Store, error) { return of(ctx, node) }
-	}
 	s.streams[st.id] = st
 	return st, nil
 }

@@ -28,11 +28,6 @@ type sotw struct {
 	numbering sync.Mutex
 }
 
-func newSotW(s *stream, mayWrap, reportAbsence bool) *sotw {
-	s.mayWrap, s.reportsAbsence = mayWrap, reportAbsence
-	return &sotw{stream: s}
-}
-
 // handleRequest processes one request.
 func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	defer p.leave()

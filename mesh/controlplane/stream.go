@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,13 +27,14 @@ import (
 // subscriptions, and which of them are due.
 type stream struct {
 	origin
-	constraints *nodeConstraints
-	usage       *streamUsage
-	replies     replies
-	last        lastOverview
+	// opts are those of the server. ctx is for their functions.
+	opts    *Options
+	ctx     context.Context
+	usage   *streamUsage
+	replies replies
+	last    lastOverview
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
-	hooks    hooks
 	// grant is what Options.Access gives the client. Only the reader uses it.
 	grant access.Grant
 	// waits are notified of each request that was processed.
@@ -62,9 +64,8 @@ type stream struct {
 	// store is the server's until the stream is greeted, then that of storeFor; it does not change
 	// once there are subscriptions.
 	store *Store
-	// mayWrap is Options.WrapResources, of SotW. reportsAbsence says that the client can be told that a resource does not exist: over
-	// SotW only with Options.NotFoundErrors.
-	mayWrap, reportsAbsence bool
+	// reportsAbsence says that the client can be told that a resource does not exist: over SotW only with Options.NotFoundErrors.
+	reportsAbsence bool
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints by the node, for the types that the client does not subscribe to by locators, or for all
@@ -88,18 +89,6 @@ type origin struct {
 	peer     *peer.Peer
 }
 
-// hooks are functions of the Options, for one stream; each may be nil.
-type hooks struct {
-	accepted func(typeURL string, changed time.Time)
-	rejected func(Rejection)
-	storeFor func(node *corepb.Node) (*Store, error)
-	allow    func(node *corepb.Node, typeURL, name string) error
-	grant    func(node *corepb.Node) (access.Grant, *corepb.Node, error)
-	absence  func(typeURL, name string, allowed func(name string) bool) string
-	// identifies says that grant may take some time.
-	identifies bool
-}
-
 // phase is how far a stream has come. It is 0 before the first request.
 type phase int
 
@@ -110,10 +99,11 @@ const (
 	phaseOver
 )
 
-func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeConstraints, u *streamUsage, p *peer.Peer) *stream {
+func newStream(ctx context.Context, id uint64, protocol Protocol, store *Store, opts *Options, u *streamUsage) *stream {
+	from, _ := peer.FromContext(ctx)
 	return &stream{
-		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
-		store:  store, reportsAbsence: protocol == ProtocolDelta, constraints: constraints, usage: u, replies: replies{usage: u},
+		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: from},
+		opts:   opts, ctx: ctx, store: store, reportsAbsence: protocol == ProtocolDelta || opts.NotFoundErrors, usage: u, replies: replies{usage: u},
 		nonces: newNonces(), wake: make(chan struct{}, 1), failing: make(chan struct{}),
 		subs: map[string]*subscription{}, retention: newRetention(),
 	}
@@ -130,7 +120,7 @@ func (s *stream) greet(node *corepb.Node) error {
 	if err := s.usage.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
 	}
-	if s.hooks.identifies {
+	if s.opts.Identify != nil {
 		if err := s.stepAside(); err != nil {
 			return err
 		}
@@ -146,16 +136,13 @@ func (s *stream) greet(node *corepb.Node) error {
 
 // move stores the node, and the store for it.
 func (s *stream) move(node *corepb.Node) error {
-	if s.hooks.grant != nil {
-		var err error
-		if s.grant, node, err = s.hooks.grant(node); err != nil {
-			return err
-		}
+	var err error
+	if s.grant, node, err = s.recheck.begin(s.ctx, s.opts.Identify, s.opts.Access, node, s.fail); err != nil {
+		return err
 	}
 	to := s.store
-	if s.hooks.storeFor != nil {
-		var err error
-		if to, err = s.hooks.storeFor(node); err != nil {
+	if s.opts.StoreFor != nil {
+		if to, err = s.opts.StoreFor(s.ctx, node); err != nil {
 			return status.Convert(err).Err()
 		}
 		to = cmp.Or(to, s.store)
@@ -251,7 +238,7 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy 
 		}
 		s.yields = s.request.large
 		s.bind(sub, asked)
-		if s.hooks.allow != nil {
+		if s.opts.Authorize != nil {
 			if err := s.stepAside(); err != nil {
 				return err
 			}
@@ -382,5 +369,5 @@ func (n *nonces) next() string {
 // always for their parameters (TP2, "API Changes"), or for the name and cache control of a DPDS resource.
 func (s *stream) wraps(sub *subscription) bool {
 	return s.protocol == ProtocolDelta || sub.addressing == byLocators || sub.typeURL == dynparam.MapTypeURL ||
-		s.mayWrap && slices.Contains(s.node.GetClientFeatures(), wrapFeature)
+		s.opts.WrapResources && slices.Contains(s.node.GetClientFeatures(), wrapFeature)
 }

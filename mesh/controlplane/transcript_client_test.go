@@ -4,6 +4,7 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -45,29 +46,11 @@ type playedResponse struct{ typeURL, nonce, version string }
 
 func (p *player) open(t testing.TB, protocol string) {
 	c := &playedClient{accepted: map[string]string{}, contents: map[string]string{}, explained: map[string]int{}}
-	p.node.of = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
 	id := uint64(len(p.clients) + 1)
-	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
-	held := &streamUsage{limits: p.setup.limits}
-	if p.quotas != nil {
-		var err error
-		held, err = p.quotas.open(from, p.setup.limits)
-		xdstest.NoError(t, err)
-	}
-	if protocol == "SotW" {
-		c.sotw = newSotW(newStream(id, ProtocolSotW, p.store, &p.node, held, from), p.setup.wraps, p.setup.reports)
-		c.stream = c.sotw.stream
-	} else {
-		size := p.setup.size
-		if size == 0 {
-			size = 1 << 20
-		}
-		c.delta = newDelta(newStream(id, ProtocolDelta, p.store, &p.node, held, from), size)
-		c.stream = c.delta.stream
-	}
-	c.retention.delay = p.setup.keeps
+	opts := p.setup.opts
+	opts.NodeConstraints = func(*corepb.Node) dynparam.ByType { return p.setup.moved }
 	if p.setup.denied != "" {
-		c.hooks.allow = func(_ *corepb.Node, _, name string) error {
+		opts.Authorize = func(_ context.Context, _ *corepb.Node, _, name string) error {
 			if p.reach(t, "authorize") {
 				p.notes = p.outcome(t)
 			}
@@ -78,19 +61,34 @@ func (p *player) open(t testing.TB, protocol string) {
 		}
 	}
 	if p.setup.explains {
-		c.hooks.absence = c.explain
+		opts.Absence = c.explain
 	}
 	if p.setup.hears {
-		c.hooks.accepted = func(typeURL string, changed time.Time) {
+		opts.OnACK = func(typeURL string, changed time.Time) {
 			text := fmt.Sprintf("%d accepts %s", id, shortType(typeURL))
 			if !changed.IsZero() {
 				text += fmt.Sprintf(", of a change %v ago", time.Since(changed))
 			}
 			p.notes = append(p.notes, text)
 		}
-		c.hooks.rejected = func(r Rejection) {
+		opts.OnNACK = func(r Rejection) {
 			p.notes = append(p.notes, fmt.Sprintf("%d, %v with node %s, rejects %s %s: %v", r.Stream, r.Peer, r.Node.GetId(), shortType(r.TypeURL), r.NACK.Version, r.NACK.Err.Message()))
 		}
+	}
+	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
+	held := &streamUsage{limits: p.setup.limits}
+	if p.quotas != nil {
+		var err error
+		held, err = p.quotas.open(from, p.setup.limits)
+		xdstest.NoError(t, err)
+	}
+	ctx := peer.NewContext(t.Context(), from)
+	if protocol == "SotW" {
+		c.stream = newStream(ctx, id, ProtocolSotW, p.store, &opts, held)
+		c.sotw = &sotw{stream: c.stream}
+	} else {
+		c.stream = newStream(ctx, id, ProtocolDelta, p.store, &opts, held)
+		c.delta = &delta{c.stream}
 	}
 	p.clients = append(p.clients, c)
 }
@@ -296,7 +294,7 @@ func (c *playedClient) readDelta(t testing.TB, p *player, r *discoverypb.DeltaDi
 		texts = append(texts, "-"+textOfName(t, name))
 	}
 	// An absence and its text go together.
-	if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.delta.maxSize {
+	if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.opts.MaxResponseSize {
 		t.Errorf("a response of %d items has %d bytes", items, proto.Size(r))
 	}
 	if want := formatVersion(p.store.Version()); r.GetSystemVersionInfo() != want {

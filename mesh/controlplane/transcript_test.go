@@ -47,7 +47,6 @@ func TestTranscripts(t *testing.T) {
 type player struct {
 	store   *Store
 	setup   playerSetup
-	node    nodeConstraints
 	clients []*playedClient
 	live    map[string]*Demand
 	// quotas is nil without limits for all.
@@ -65,27 +64,29 @@ type player struct {
 
 // playerSetup are the options of a transcript.
 type playerSetup struct {
-	// wraps is Options.WrapResources, and accepts says that the clients announce that they accept that.
-	reports, wraps, accepts, explains, hears bool
-	keeps                                    time.Duration
-	size                                     int
-	limits                                   usage
-	denied                                   string
-	moved                                    dynparam.ByType
+	// opts are those of each client, without functions.
+	opts Options
+	// accepts says that the clients announce that they accept envelopes, explains that there is Options.Absence, and hears that there
+	// are OnACK and OnNACK.
+	accepts, explains, hears bool
+	limits                   usage
+	denied                   string
+	moved                    dynparam.ByType
 	// agent and feature are those of the clients, and resumes the version that they have of each type.
 	agent, feature, resumes string
 }
 
 // begin sets up the store and opens streams.
 func (p *player) begin(t testing.TB, options string) {
-	p.setup.limits = usage{names: 1000, bytes: 1 << 16}
+	opts := &p.setup.opts
+	opts.MaxResponseSize, p.setup.limits = 1<<20, usage{names: 1000, bytes: 1 << 16}
 	for _, option := range strings.Fields(options) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
 		case "reports":
-			p.setup.reports = true
+			opts.NotFoundErrors = true
 		case "wraps":
-			p.setup.wraps, p.setup.accepts = value != "client", value != "server"
+			opts.WrapResources, p.setup.accepts = value != "client", value != "server"
 		case "hears":
 			p.setup.hears = true
 		case "agent":
@@ -107,15 +108,15 @@ func (p *player) begin(t testing.TB, options string) {
 			_, err := fmt.Sscan(value, &p.setup.limits.bytes)
 			xdstest.NoError(t, err)
 		case "binds":
-			p.node.bind = true
+			opts.BindLocators = true
 		case "explains":
 			p.setup.explains = true
 		case "keeps":
 			var err error
-			p.setup.keeps, err = time.ParseDuration(value)
+			opts.RemovalDelay, err = time.ParseDuration(value)
 			xdstest.NoError(t, err)
 		case "size":
-			_, err := fmt.Sscan(value, &p.setup.size)
+			_, err := fmt.Sscan(value, &opts.MaxResponseSize)
 			xdstest.NoError(t, err)
 		case "denies":
 			p.setup.denied = value
