@@ -162,10 +162,6 @@ func (c *rawClient[Req, Resp]) end() error {
 	}
 }
 
-func (c *rawClient[Req, Resp]) closeSend() error { return c.stream.CloseSend() }
-
-func (c *rawClient[Req, Resp]) cancel() { c.stop() }
-
 type (
 	sotwRequest   = discoverypb.DiscoveryRequest
 	sotwResponse  = discoverypb.DiscoveryResponse
@@ -175,19 +171,15 @@ type (
 
 // client is a client of the published service, of either protocol.
 type client struct {
-	wire
 	t      testing.TB
 	store  *controlplane.Store
+	delta  bool
 	fences int
-}
-
-// wire is the difference between SotW and delta.
-type wire interface {
-	request(request)
-	next() reply
-	end() error
-	closeSend() error
-	cancel()
+	// send and receive are those of the stream.
+	send      func(request) error
+	receive   func() (reply, error)
+	closeSend func() error
+	cancel    context.CancelFunc
 }
 
 // request is a request of either protocol.
@@ -212,44 +204,71 @@ type reply struct {
 	message proto.Message
 }
 
-type (
-	sotwWire struct {
-		*rawClient[sotwRequest, sotwResponse]
-	}
-	deltaWire struct {
-		*rawClient[deltaRequest, deltaResponse]
-	}
-)
-
 // open opens a SotW stream.
 func (s *testServer) open(t testing.TB) *client {
 	t.Helper()
 	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)
-	return &client{wire: sotwWire{w}, t: t, store: s.store}
+	send := func(r request) error {
+		return w.stream.Send(&sotwRequest{
+			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names, VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce,
+		})
+	}
+	receive := func() (reply, error) {
+		resp, err := w.stream.Recv()
+		r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
+		for _, packed := range resp.GetResources() {
+			r.content = append(r.content, nameIn(packed))
+			r.values = append(r.values, string(packed.GetValue()))
+		}
+		return r.withErrors(resp.GetResourceErrors()), err
+	}
+	return &client{t: t, store: s.store, send: send, receive: receive, closeSend: w.stream.CloseSend, cancel: w.stop}
 }
 
 // openDelta opens a delta stream.
 func (s *testServer) openDelta(t testing.TB) *client {
 	t.Helper()
 	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)
-	return &client{wire: deltaWire{w}, t: t, store: s.store}
+	send := func(r request) error {
+		return w.stream.Send(&deltaRequest{
+			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe,
+			InitialResourceVersions: r.has, ResponseNonce: r.answers.nonce,
+		})
+	}
+	receive := func() (reply, error) {
+		resp, err := w.stream.Recv()
+		r := reply{typeURL: resp.GetTypeUrl(), nonce: resp.GetNonce(), message: resp}
+		for _, resource := range resp.GetResources() {
+			r.content = append(r.content, resource.GetName())
+			r.values = append(r.values, string(resource.GetResource().GetValue()))
+		}
+		for _, name := range resp.GetRemovedResources() {
+			r.content = append(r.content, "-"+name)
+		}
+		return r.withErrors(resp.GetResourceErrors()), err
+	}
+	return &client{t: t, store: s.store, delta: true, send: send, receive: receive, closeSend: w.stream.CloseSend, cancel: w.stop}
 }
 
-func (w sotwWire) request(r request) {
-	w.t.Helper()
-	w.send(&sotwRequest{
-		Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names,
-		VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce,
-	})
+func (c *client) request(r request) {
+	c.t.Helper()
+	xdstest.NoError(c.t, c.send(r))
 }
 
-func (w deltaWire) request(r request) {
-	w.t.Helper()
-	w.send(&deltaRequest{
-		Node: nodeOf(r.node), TypeUrl: r.typeURL,
-		ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe, InitialResourceVersions: r.has,
-		ResponseNonce: r.answers.nonce,
-	})
+func (c *client) next() reply {
+	c.t.Helper()
+	r, err := c.receive()
+	xdstest.NoError(c.t, err)
+	return r
+}
+
+// end waits for the stream's status.
+func (c *client) end() error {
+	for {
+		if _, err := c.receive(); err != nil {
+			return err
+		}
+	}
 }
 
 func nodeOf(id string) *corepb.Node {
@@ -267,34 +286,6 @@ func rejection(message string) *statuspb.Status {
 	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 
-func (w sotwWire) next() reply {
-	w.t.Helper()
-	resp := w.recv()
-	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
-	for _, packed := range resp.GetResources() {
-		r.content = append(r.content, nameIn(w.t, packed))
-		r.values = append(r.values, string(packed.GetValue()))
-	}
-	return r.withErrors(resp.GetResourceErrors())
-}
-
-func (w deltaWire) next() reply {
-	w.t.Helper()
-	resp := w.recv()
-	r := reply{
-		typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(),
-		message: resp,
-	}
-	for _, resource := range resp.GetResources() {
-		r.content = append(r.content, resource.GetName())
-		r.values = append(r.values, string(resource.GetResource().GetValue()))
-	}
-	for _, name := range resp.GetRemovedResources() {
-		r.content = append(r.content, "-"+name)
-	}
-	return r.withErrors(resp.GetResourceErrors())
-}
-
 func (r reply) withErrors(errs []*discoverypb.ResourceError) reply {
 	r.errors = errs
 	for _, e := range errs {
@@ -304,13 +295,9 @@ func (r reply) withErrors(errs []*discoverypb.ResourceError) reply {
 	return r
 }
 
-// nameIn returns the name in a resource, or the bytes of one that cannot be decoded.
-func nameIn(t testing.TB, packed *anypb.Any) string {
-	t.Helper()
-	m, err := packed.UnmarshalNew()
-	if err != nil {
-		return string(packed.GetValue())
-	}
+// nameIn returns the name in a resource, or the bytes of one that has none.
+func nameIn(packed *anypb.Any) string {
+	m, _ := packed.UnmarshalNew()
 	switch m := m.(type) {
 	case interface{ GetName() string }:
 		return m.GetName()
@@ -318,9 +305,9 @@ func nameIn(t testing.TB, packed *anypb.Any) string {
 		return m.GetClusterName()
 	case *wrapperspb.StringValue:
 		return m.GetValue()
+	default:
+		return string(packed.GetValue())
 	}
-	t.Fatalf("a resource of type %T has no name", m)
-	return ""
 }
 
 // subscribe sends a request that answers nothing.
@@ -335,14 +322,12 @@ func (c *client) identify(node, typeURL string, names ...string) {
 // drop unsubscribes from names over either protocol, so that only rest are subscribed.
 func (c *client) drop(typeURL string, rest []string, names ...string) {
 	c.t.Helper()
-	if isDeltaWire(c) {
+	if c.delta {
 		c.request(request{typeURL: typeURL, unsubscribe: names})
 	} else {
 		c.subscribe(typeURL, rest...)
 	}
 }
-
-func isDeltaWire(c *client) bool { _, ok := c.wire.(deltaWire); return ok }
 
 // resume is the first request for a type on a new delta stream of a client that has resources from before.
 func (c *client) resume(typeURL string, versions map[string]string, names ...string) {
@@ -353,7 +338,7 @@ func (c *client) resume(typeURL string, versions map[string]string, names ...str
 // ack accepts a response. Over SotW, names are those that are wanted from then on.
 func (c *client) ack(r reply, names ...string) {
 	c.t.Helper()
-	if isDeltaWire(c) {
+	if c.delta {
 		names = nil
 	}
 	c.request(request{typeURL: r.typeURL, names: names, answers: r})

@@ -14,7 +14,7 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	sub, err := p.subscription(req.GetTypeUrl(), pushDifference, req.GetResourceLocatorsSubscribe())
+	sub, err := p.subscription(req.GetTypeUrl(), req.GetResourceLocatorsSubscribe())
 	if err != nil {
 		return err
 	}

@@ -296,7 +296,7 @@ func TestRequestsOfOnePeerWaitForEachOther(t *testing.T) {
 	for range 1000 {
 		p := limited(t, store, q, 1)
 		all.Go(func() {
-			sub, err := p.subscription(typeurl.Endpoints, pushDifference, nil)
+			sub, err := p.subscription(typeurl.Endpoints, nil)
 			if err == nil {
 				err = p.resubscribe(sub, nil, false, compare)
 			}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -182,25 +181,12 @@ func TestLimits(t *testing.T) {
 
 // answered subscribes to what there is, and waits for it or the end of the stream.
 func (c *client) answered(typeURL string) error {
-	switch w := c.wire.(type) {
-	case sotwWire:
-		_ = w.stream.Send(&sotwRequest{TypeUrl: typeURL, ResourceNames: []string{"there"}})
-		for {
-			resp, err := w.stream.Recv()
-			if err != nil || resp.GetTypeUrl() == typeURL {
-				return err
-			}
-		}
-	case deltaWire:
-		_ = w.stream.Send(&deltaRequest{TypeUrl: typeURL, ResourceNamesSubscribe: []string{"there"}})
-		for {
-			resp, err := w.stream.Recv()
-			if err != nil || resp.GetTypeUrl() == typeURL {
-				return err
-			}
+	_ = c.send(request{typeURL: typeURL, names: []string{"there"}}) // the end of the stream has the reason
+	for {
+		if r, err := c.receive(); err != nil || r.typeURL == typeURL {
+			return err
 		}
 	}
-	return nil
 }
 
 func versions(n int, prefix string) map[string]string {
@@ -215,30 +201,24 @@ func versions(n int, prefix string) map[string]string {
 func TestLimits_OfARequest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		request *deltaRequest
+		request request
 		refused string
 	}{
-		"versions":     {&deltaRequest{TypeUrl: cds, InitialResourceVersions: versions(11, "v")}, "allows 10 per stream"},
-		"names":        {&deltaRequest{TypeUrl: cds, ResourceNamesSubscribe: many(11, "n")}, "allows 10 per stream"},
-		"unsubscribed": {&deltaRequest{TypeUrl: cds, ResourceNamesUnsubscribe: many(11, "n")}, "allows 10 per stream"},
-		"a node":       {&deltaRequest{TypeUrl: cds, Node: largeNode()}, "shorten its metadata"},
+		"versions":     {request{typeURL: cds, has: versions(11, "v")}, "allows 10 per stream"},
+		"names":        {request{typeURL: cds, names: many(11, "n")}, "allows 10 per stream"},
+		"unsubscribed": {request{typeURL: cds, unsubscribe: many(11, "n")}, "allows 10 per stream"},
+		"a node":       {request{typeURL: cds, node: strings.Repeat("x", 600<<10)}, "shorten its metadata"},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startServer(t, controlplane.Options{MaxSubscriptions: 10})
 			c := s.openDelta(t)
-			c.wire.(deltaWire).send(test.request)
+			c.request(test.request)
 			if err := c.end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("got %v, want %q", err, test.refused)
 			}
 			s.openDelta(t).fence()
 		})
 	}
-}
-
-func largeNode() *corepb.Node {
-	return &corepb.Node{Id: "n", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-		"k": structpb.NewStringValue(strings.Repeat("x", 600<<10)),
-	}}}
 }
 
 // Clients that read nothing hold responses up to their share. Others get theirs, and those of a client that reads are

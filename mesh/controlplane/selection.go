@@ -50,6 +50,17 @@ const (
 	pushDifference
 )
 
+func modeOf(p Protocol, typeURL string) pushMode {
+	switch {
+	case p == ProtocolDelta:
+		return pushDifference
+	case hasWildcard(typeURL):
+		return pushAll
+	default:
+		return pushChanged
+	}
+}
+
 // selection is what a stream subscribes to of one type. Store.mu guards it.
 type selection struct {
 	typeURL    string

@@ -34,11 +34,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	how := pushChanged
-	if hasWildcard(req.GetTypeUrl()) {
-		how = pushAll
-	}
-	sub, err := p.subscription(req.GetTypeUrl(), how, req.GetResourceLocators())
+	sub, err := p.subscription(req.GetTypeUrl(), req.GetResourceLocators())
 	if err != nil {
 		return err
 	}
@@ -75,26 +71,21 @@ func (p *sotw) resumes(sub *subscription) {
 // for the response that is on its way. Otherwise no response is made until it is carried out, unless it lists
 // the same names again.
 func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) bool {
-	got, stale := p.compare(sub, req, again)
-	if stale {
-		return false
-	}
-	p.report(sub, got, req.GetErrorDetail())
-	return true
-}
-
-func (p *sotw) compare(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) (got verdict, stale bool) {
 	p.numbering.Lock()
-	defer p.numbering.Unlock()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if sub.delivery.stale(req.GetResponseNonce()) {
-		return verdict{}, true
+	d := &sub.delivery
+	stale := d.stale(req.GetResponseNonce())
+	var got verdict
+	if !stale {
+		got = d.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == d.version)
+		if !again {
+			sub.settling++
+		}
 	}
-	if !again {
-		sub.settling++
-	}
-	return sub.delivery.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == sub.delivery.version), false
+	p.mu.Unlock()
+	p.numbering.Unlock()
+	p.report(sub, got, req.GetErrorDetail())
+	return !stale
 }
 
 // push sends everything that is due, from one state of the store.

@@ -184,8 +184,8 @@ func (s *stream) failed() error {
 }
 
 // subscription returns the stream's subscription to the type of a request with these locators, which is
-// made with mode if there was none. Only the reader calls it.
-func (s *stream) subscription(typeURL string, mode pushMode, locators []*discoverypb.ResourceLocator) (*subscription, error) {
+// made if there was none. Only the reader calls it.
+func (s *stream) subscription(typeURL string, locators []*discoverypb.ResourceLocator) (*subscription, error) {
 	switch {
 	case s.onlyType != "" && typeURL != "" && typeURL != s.onlyType:
 		return nil, status.Errorf(codes.InvalidArgument, "type_url: %q on a DPDS stream, which has %q only; use the aggregated discovery service", typeURL, s.onlyType)
@@ -204,8 +204,7 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	if err := s.usage.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	addressing := addressingOf(locators)
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, addressing: addressing}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: modeOf(s.protocol, typeURL), addressing: addressingOf(locators)}}
 	return sub, s.store.begin(sub)
 }
 
