@@ -118,7 +118,7 @@ func (x *trial) open(forgotten bool) {
 	if x.way.delta {
 		protocol = ProtocolDelta
 	}
-	x.st = newStream(context.Background(), 1, protocol, x.store, &x.opts, &streamUsage{limits: usage{names: 1000, bytes: 1 << 16}})
+	x.st = newStream(context.Background(), 1, protocol, x.store, &x.opts, newTestUsage())
 	if x.way.delta {
 		x.delta = &delta{x.st}
 	} else {

@@ -170,7 +170,7 @@ type carriedOut struct {
 // arrived waits until a request with these bytes and names may be decoded, or returns RESOURCE_EXHAUSTED.
 func (s *stream) arrived(size, names int) error {
 	s.request.size = int64(size + names*decodedName)
-	if s.usage.peer == nil || size < smallRequest {
+	if size < smallRequest {
 		return nil
 	}
 	if size >= largeRequest {
@@ -186,9 +186,6 @@ func (s *stream) arrived(size, names int) error {
 
 // hold counts bytes of the request. A single request must be possible, whatever its size.
 func (s *stream) hold(size int64) error {
-	if s.usage.peer == nil {
-		return nil
-	}
 	size = s.usage.atMost(ofRequests, size)
 	err := s.usage.take(ofRequests, size)
 	if err == nil {

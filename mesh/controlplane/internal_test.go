@@ -11,15 +11,25 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// newTestStream returns a stream without limits for all.
+// newTestUsage returns the usage of the only stream of a server.
+func newTestUsage() *streamUsage {
+	u, err := newQuotas(bounds.Streams, nil).open(nil, usage{names: 1 << 20, bytes: 1 << 30})
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
+// newTestStream returns the only stream of a server.
 func newTestStream(store *Store, protocol Protocol, opts Options) *stream {
 	opts.WrapResources, opts.NotFoundErrors = true, true
 	opts.MaxResponseSize = cmp.Or(opts.MaxResponseSize, 1<<20)
-	return newStream(context.Background(), 1, protocol, store, &opts, &streamUsage{limits: usage{names: 1 << 20, bytes: 1 << 30}})
+	return newStream(context.Background(), 1, protocol, store, &opts, newTestUsage())
 }
 
 func newTestSotW(store *Store) *sotw {

@@ -367,6 +367,10 @@ func TestRelease_InAnyTurn(t *testing.T) {
 				protocol = ProtocolSotW
 			}
 			st := newTestStream(store, protocol, Options{})
+			large := func() { // so that others of its peer have their turns
+				st.usage.peer.large.Lock()
+				st.request.large = true
+			}
 			update(t, store, func(tx *Tx) {
 				for _, name := range slices.Concat(c, members) {
 					tx.Set(&clusterpb.Cluster{Name: name})
@@ -395,6 +399,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 					}
 				}
 			}
+			large()
 			if err := test.request(st); err != nil {
 				t.Fatal(err)
 			}

@@ -59,9 +59,6 @@ const errorBytes = 400
 
 // reserve waits for room for a response, before it is made: many that are made and wait for room would take the memory that they wait for.
 func (s *stream) reserve(ctx context.Context) error {
-	if s.usage.peer == nil {
-		return nil
-	}
 	size := s.usage.atMost(ofReplies, int64(s.topicsDue())*errorBytes)
 	if err := s.replies.awaitRoom(ctx, size); err != nil {
 		return err
@@ -82,9 +79,6 @@ func (s *stream) topicsDue() (n int) {
 
 // unreserve returns what is reserved beyond a size, and what is left to take for it.
 func (r *replies) unreserve(size int64) (more int64) {
-	if r.usage.peer == nil {
-		return 0
-	}
 	reserved := r.reserved
 	r.reserved = 0
 	r.usage.give(ofReplies, max(0, reserved-size))
@@ -93,9 +87,6 @@ func (r *replies) unreserve(size int64) (more int64) {
 
 // send sends a response when there is room for it.
 func (r *replies) send(wire grpc.ServerStream, m reply) error {
-	if r.usage.peer == nil {
-		return wire.SendMsg(m)
-	}
 	size := r.usage.atMost(ofReplies, int64(proto.Size(m)+errorBytes*len(m.GetResourceErrors())))
 	if more := r.unreserve(size); more > 0 {
 		if err := r.awaitRoom(wire.Context(), more); err != nil {

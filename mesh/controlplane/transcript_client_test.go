@@ -76,12 +76,8 @@ func (p *player) open(t testing.TB, protocol string) {
 		}
 	}
 	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
-	held := &streamUsage{limits: p.setup.limits}
-	if p.quotas != nil {
-		var err error
-		held, err = p.quotas.open(from, p.setup.limits)
-		xdstest.NoError(t, err)
-	}
+	held, err := p.quotas.open(from, p.setup.limits)
+	xdstest.NoError(t, err)
 	ctx := peer.NewContext(t.Context(), from)
 	if protocol == "SotW" {
 		c.stream = newStream(ctx, id, ProtocolSotW, p.store, &opts, held)

@@ -23,7 +23,7 @@ import (
 // TestTranscripts follows the transcripts of testdata/transcripts, whose README.txt describes them.
 func TestTranscripts(t *testing.T) {
 	golden.Scripts(t, "testdata/transcripts/*.txt", 40, func(t testing.TB) func(string) string {
-		p := &player{store: NewStore(), live: map[string]*Demand{}, decided: map[string]string{}, moments: map[string][]string{}, nonces: map[string]bool{}}
+		p := &player{store: NewStore(), quotas: newQuotas(bounds.Streams, nil), live: map[string]*Demand{}, decided: map[string]string{}, moments: map[string][]string{}, nonces: map[string]bool{}}
 		t.Cleanup(func() {
 			for _, c := range p.clients {
 				c.end()
@@ -49,8 +49,7 @@ type player struct {
 	setup   playerSetup
 	clients []*playedClient
 	live    map[string]*Demand
-	// quotas is nil without limits for all.
-	quotas *quotas
+	quotas  *quotas
 	// decided has the constraints of single clients, or errors in place of them, by client.
 	decided map[string]string
 	// moments has the steps that are carried out during others, by when.
@@ -102,7 +101,6 @@ func (p *player) begin(t testing.TB, options string) {
 			limit := int64(0)
 			_, err := fmt.Sscan(value, &limit)
 			xdstest.NoError(t, err)
-			p.quotas = newQuotas(bounds.Streams, nil)
 			p.quotas.set(ofVersions, limit)
 		case "bytes":
 			_, err := fmt.Sscan(value, &p.setup.limits.bytes)

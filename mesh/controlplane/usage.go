@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
-// peerUsage is what the streams of one peer hold together, and whose turn it is among them. A nil one is without limits.
+// peerUsage is what the streams of one peer hold together, and whose turn it is among them.
 type peerUsage struct {
 	shares [kinds]*quota.Share
 	// queue lets the peer have one turn at a time for work of a size that it chose: see turns.
@@ -22,7 +22,7 @@ type peerUsage struct {
 	streams int
 }
 
-// enter waits for the turn of a stream among those of the peer, which leave ends.
+// enter waits for the turn of a stream among those of the peer, which leave ends. Both do nothing for nil; see turns.peer.
 func (p *peerUsage) enter() {
 	if p != nil {
 		p.queue.Lock()
@@ -64,8 +64,7 @@ type usage struct{ names, bytes int }
 type streamUsage struct {
 	limits usage
 	// own counts against limits. Only the reader uses it.
-	own usage
-	// quotas and peer are nil without limits for all.
+	own    usage
 	quotas *quotas
 	peer   *peerUsage
 	key    string
@@ -99,9 +98,6 @@ func (q *quotas) open(p *peer.Peer, l usage) (*streamUsage, error) {
 
 // close returns all that the stream holds.
 func (u *streamUsage) close() {
-	if u.peer == nil {
-		return
-	}
 	u.mu.Lock()
 	if u.closed {
 		u.mu.Unlock()
@@ -122,7 +118,7 @@ func (u *streamUsage) close() {
 
 // take adds to what the stream holds, or returns RESOURCE_EXHAUSTED.
 func (u *streamUsage) take(of kind, n int64) error {
-	if u.peer == nil || n == 0 {
+	if n == 0 {
 		return nil
 	}
 	u.mu.Lock()
@@ -139,9 +135,6 @@ func (u *streamUsage) take(of kind, n int64) error {
 
 // try is take for who comes again: a refusal is not counted.
 func (u *streamUsage) try(of kind, n int64) bool {
-	if u.peer == nil {
-		return true
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed || u.peer.shares[of].Take(n) != nil {
@@ -153,9 +146,6 @@ func (u *streamUsage) try(of kind, n int64) bool {
 
 // give returns a part of what the stream holds.
 func (u *streamUsage) give(of kind, n int64) {
-	if u.peer == nil {
-		return
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.closed {
@@ -169,9 +159,6 @@ func (u *streamUsage) atMost(of kind, size int64) int64 { return min(size, u.quo
 
 // mayName returns RESOURCE_EXHAUSTED if the peer may not subscribe to another name.
 func (u *streamUsage) mayName(weight int64) error {
-	if u.peer == nil {
-		return nil
-	}
 	if err := u.peer.shares[ofNames].Check(weight); err != nil {
 		return u.quotas.refused(ofNames, err)
 	}
@@ -206,7 +193,7 @@ func (u *streamUsage) tooManyNames(names int) error {
 
 // refused counts a refusal for a limit of the stream.
 func (u *streamUsage) refused(limit string, err error) error {
-	if u.peer != nil && u.quotas.onRefused != nil {
+	if u.quotas.onRefused != nil {
 		u.quotas.onRefused(limit)
 	}
 	return err
