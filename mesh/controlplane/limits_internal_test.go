@@ -367,10 +367,6 @@ func TestRelease_InAnyTurn(t *testing.T) {
 				protocol = ProtocolSotW
 			}
 			st := newTestStream(store, protocol, Options{})
-			large := func() { // so that others of its peer have their turns
-				st.usage.peer.large.Lock()
-				st.request.large = true
-			}
 			update(t, store, func(tx *Tx) {
 				for _, name := range slices.Concat(c, members) {
 					tx.Set(&clusterpb.Cluster{Name: name})
@@ -399,7 +395,8 @@ func TestRelease_InAnyTurn(t *testing.T) {
 					}
 				}
 			}
-			large()
+			st.usage.peer.large.Lock() // others of its peer have their turns
+			st.request.large = true
 			if err := test.request(st); err != nil {
 				t.Fatal(err)
 			}
