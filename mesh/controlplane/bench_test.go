@@ -102,6 +102,7 @@ func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 		}
 		return list
 	}
+	quotas := newQuotas(2*streams, nil)
 	measure := func(b *testing.B, open func(i int) *stream) {
 		for b.Loop() {
 			before := heapInUse()
@@ -112,12 +113,13 @@ func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 			b.ReportMetric(float64(heapInUse()-before)/streams, "B/stream")
 			for _, s := range all {
 				s.store.release(s)
+				s.usage.close()
 			}
 		}
 	}
 	b.Run("SotW", func(b *testing.B) {
 		measure(b, func(i int) *stream {
-			p := benchSotW(store)
+			p := &sotw{stream: newStream(b.Context(), 1, ProtocolSotW, store, &Options{}, usageOf(quotas))}
 			mustHandle(b, p, request(typeurl.Endpoints, chosen(i)...))
 			discard(b, p)
 			return p.stream
@@ -125,7 +127,7 @@ func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 	})
 	b.Run("delta", func(b *testing.B) {
 		measure(b, func(i int) *stream {
-			p := benchDelta(store, defaultMaxResponseSize)
+			p := &delta{newStream(b.Context(), 1, ProtocolDelta, store, &Options{MaxResponseSize: defaultMaxResponseSize}, usageOf(quotas))}
 			handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: chosen(i)})
 			pushed(b, p)
 			return p.stream

@@ -17,8 +17,10 @@ import (
 )
 
 // newTestUsage returns the usage of the only stream of a server.
-func newTestUsage() *streamUsage {
-	u, err := newQuotas(bounds.Streams, nil).open(nil, usage{names: 1 << 20, bytes: 1 << 30})
+func newTestUsage() *streamUsage { return usageOf(newQuotas(bounds.Streams, nil)) }
+
+func usageOf(q *quotas) *streamUsage {
+	u, err := q.open(nil, usage{names: 1 << 20, bytes: 1 << 30})
 	if err != nil {
 		panic(err)
 	}

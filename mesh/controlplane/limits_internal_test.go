@@ -485,11 +485,21 @@ func envTest(t *testing.T) dynparam.ByType {
 	return all
 }
 
-// Of the text of a NACK, which a client may make as long as a request, a part is kept.
+// Of the text of a NACK, which a client may make as long as a request, a part is kept. Options.OnNACK gets all of it.
 func TestLongNACK(t *testing.T) {
 	t.Parallel()
 	detail := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: strings.Repeat("x", 1<<20)}
-	if kept := shortStatus(detail); kept.Code() != codes.InvalidArgument || len(kept.Message()) > 2*bounds.KeptNACK {
+	p := newTestSotW(NewStore())
+	var got Rejection
+	p.opts.OnNACK = func(r Rejection) { got = r }
+	mustHandle(t, p, request(typeurl.Cluster))
+	discard(t, p)
+	d := &p.subs[typeurl.Cluster].delivery
+	mustHandle(t, p, &discoverypb.DiscoveryRequest{TypeUrl: typeurl.Cluster, ResponseNonce: d.nonce, ErrorDetail: detail})
+	if kept := d.nack.Err; kept.Code() != codes.InvalidArgument || len(kept.Message()) > 2*bounds.KeptNACK {
 		t.Errorf("%v with %d bytes is kept", kept.Code(), len(kept.Message()))
+	}
+	if got.NACK.Err.Message() != detail.GetMessage() || got.NACK.Err.Code() != codes.InvalidArgument {
+		t.Errorf("the handler got %v with %d bytes", got.NACK.Err.Code(), len(got.NACK.Err.Message()))
 	}
 }

@@ -49,7 +49,7 @@ func (n *numbers) remove(number uint32) bool {
 
 // askedSet are the asks that a subscription has joined, by number, and for each whether the client knows
 // what is there, which is its entry (or, if that is nil, that there is none). Only delta streams
-// record the latter; see sent. Store.mu guards the numbers, and stream.mu, beside Store.mu
+// record the latter; see marked. Store.mu guards the numbers, and stream.mu, beside Store.mu
 // held for reading, what is known.
 type askedSet struct {
 	numbers
