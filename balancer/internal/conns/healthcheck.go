@@ -3,7 +3,6 @@ package conns
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 var logger = boundlog.Component("dynxds")
@@ -94,8 +94,7 @@ func (h *healthCheck) Build(conn any) (balancer.Producer, func()) {
 
 // run watches until the check is over, or it is clear that the server has no health service.
 func (h *healthCheck) run(client healthpb.HealthClient) {
-	config := backoff.DefaultConfig
-	pause := config.BaseDelay
+	failures := 0 // in a row
 	for {
 		begin := time.Now()
 		answered, err := h.watch(client)
@@ -110,23 +109,23 @@ func (h *healthCheck) run(client healthpb.HealthClient) {
 		}
 		h.report("failed", connectivity.TransientFailure, fmt.Errorf("its health check has failed: %w", err))
 		if answered {
-			pause = config.BaseDelay
+			failures = 0
 		}
 		// A stream with an answer is followed by another one at once, unless it was so short that
 		// a server could keep the client busy with it.
-		if !answered || time.Since(begin) < config.BaseDelay {
-			if !h.wait(pause) {
+		if !answered || time.Since(begin) < backoff.DefaultConfig.BaseDelay {
+			if !h.wait(retries.After(failures, backoff.DefaultConfig)) {
 				return
 			}
-			pause = min(time.Duration(float64(pause)*config.Multiplier), config.MaxDelay)
+			failures++
 		}
 		h.report("connecting", connectivity.Connecting, nil)
 	}
 }
 
-// wait returns false if the check is over before the pause, which is made 20 % shorter or longer.
+// wait returns false if the check is over before the pause.
 func (h *healthCheck) wait(pause time.Duration) bool {
-	t := time.NewTimer(time.Duration(float64(pause) * (1 + backoff.DefaultConfig.Jitter*(2*rand.Float64()-1))))
+	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
 	case <-t.C:
