@@ -1,7 +1,7 @@
 package leaf
 
 import (
-	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
@@ -17,13 +17,9 @@ type clientConn struct {
 	env    *tree.Env
 	policy *Policy
 	user   conns.User
-
-	// mu is not held during calls to anything outside.
-	mu     sync.Mutex
-	closed bool
-	// report waits for the loop. A newer report replaces an older one: however often a policy reports, the queue has one
-	// event of the policy at most.
-	report *balancer.State
+	// report waits for the loop, or is nil. A newer report replaces an older one: however often a policy reports, the queue
+	// has one event of the policy at most.
+	report atomic.Pointer[balancer.State]
 }
 
 func newClientConn(env *tree.Env, p *Policy) *clientConn {
@@ -32,31 +28,9 @@ func newClientConn(env *tree.Env, p *Policy) *clientConn {
 
 // UpdateState implements balancer.ClientConn.
 func (c *clientConn) UpdateState(s balancer.State) {
-	c.mu.Lock()
-	first := c.report == nil && !c.closed
-	if !c.closed {
-		c.report = &s
-	}
-	c.mu.Unlock()
-	if first {
+	if c.report.Swap(&s) == nil {
 		c.env.Loop.Post(c.policy.reported)
 	}
-}
-
-// waiting returns the report that waits for the loop, or nil.
-func (c *clientConn) waiting() *balancer.State {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.report
-}
-
-// takeReport is waiting for the loop: the report then no longer waits.
-func (c *clientConn) takeReport() *balancer.State {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	report := c.report
-	c.report = nil
-	return report
 }
 
 // NewSubConn returns a SubConn that reports to the policy on the loop.
@@ -73,9 +47,3 @@ func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
 // ResolveNow requests another look-up of the cluster's names, if it has any.
 func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.env.Loop.Post(c.env.Resolve) }
-
-func (c *clientConn) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed, c.report = true, nil
-}

@@ -129,7 +129,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	// failure of endpoints that were removed. The report is posted nevertheless, as it may be
 	// about a connection that was faster than this, and not all callers read the state after
 	// Update.
-	if report := p.conn.waiting(); report != nil {
+	if report := p.conn.report.Load(); report != nil {
 		p.state = *report
 	}
 }
@@ -150,9 +150,9 @@ func (p *Policy) updatePolicy() {
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}
-	before := p.conn.waiting()
+	before := p.conn.report.Load()
 	err := p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: p.config})
-	if err != nil && p.conn.waiting() == before {
+	if err != nil && p.conn.report.Load() == before {
 		// A policy that has reported as well uses what it can.
 		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err), nil))
 	}
@@ -168,7 +168,6 @@ func (p *Policy) ExitIdle() {
 
 // Close implements tree.Policy. RPCs in flight continue.
 func (p *Policy) Close() {
-	p.conn.close()
 	if p.policy != nil {
 		p.policy.Close()
 		p.policy = nil
@@ -180,9 +179,9 @@ func (p *Policy) Close() {
 
 // reported applies the latest report of the policy, on the loop.
 func (p *Policy) reported() {
-	report := p.conn.takeReport()
-	if report == nil {
-		return
+	report := p.conn.report.Swap(nil)
+	if p.policy == nil {
+		return // It is closed.
 	}
 	p.state = *report
 	p.changed()
