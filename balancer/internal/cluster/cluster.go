@@ -76,7 +76,7 @@ func New(env *tree.Env, name string, changed func()) *Policy {
 
 // setState is for states in which no RPC has an endpoint.
 func (p *Policy) setState(s balancer.State) {
-	s.Picker = labelled{s.Picker, p.labels}
+	s.Picker = &picker{child: s.Picker, labels: p.labels}
 	p.state = s
 }
 

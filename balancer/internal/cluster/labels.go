@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 
-	"google.golang.org/grpc/balancer"
-
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -38,15 +36,4 @@ func (l Labels) Set(ctx context.Context, sc *conns.Conn) {
 	}
 	grpcbridge.UpdateLabels(ctx, l.service)
 	grpcbridge.UpdateLabels(ctx, l.cluster, locality)
-}
-
-// labelled is the picker of a cluster without endpoints. It sets the labels.
-type labelled struct {
-	balancer.Picker
-	labels Labels
-}
-
-func (l labelled) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	l.labels.Set(info.Ctx, nil)
-	return l.Picker.Pick(info)
 }

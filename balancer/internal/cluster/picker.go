@@ -19,14 +19,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// picker is the priorities' picker behind the cluster's drops and limit.
+// picker is the priorities' picker behind the cluster's drops and limit, or that of a cluster without endpoints.
 type picker struct {
 	child   balancer.Picker
 	cluster string
 	// endpoints are those of the cluster, for errors and traces.
 	endpoints *xdsresource.Endpoints
 	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
-	// picked for repeatedly, and each must be subject to drops only once.
+	// picked for repeatedly, and each must be subject to drops only once. It is nil if no RPC has an endpoint.
 	gate *gate
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
@@ -82,58 +82,34 @@ func (g *gate) lets(d *decision.Decision) bool {
 // Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
 // takes labels, or to combine the child's Done with its own.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if p.gate == nil {
+		p.labels.Set(info.Ctx, nil)
+		return p.child.Pick(info)
+	}
 	d := decision.FromContext(info.Ctx)
 	var result balancer.PickResult
 	var sc *conns.Conn
 	var err error
-	if !p.gate.lets(d) {
-		_, err = p.enter(d) // An endpoint is not needed, nor is a connection to one.
-	} else if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
-		result, sc, err = p.pickHost(info, d)
+	if p.gate.lets(d) {
+		result, sc, err = p.pick(info, d)
 	} else {
-		result, sc, err = p.pickAny(info, d)
+		_, err = p.enter(d) // An endpoint is not needed, nor is a connection to one.
 	}
 	p.labels.Set(info.Ctx, sc)
 	return result, err
 }
 
-// pickAny picks for an RPC without a session.
-func (p *picker) pickAny(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *conns.Conn, error) {
-	child := p.child
-	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
-		child = otherHost{child, a.Hosts}
-	}
-	return p.pick(info, d, child)
-}
-
-// pickHost picks for an RPC of a session, and reports the endpoint to the RPC's filter.
-func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *conns.Conn, error) {
-	override := d.Extra.HostOverride
-	if !p.sessions.ready() {
-		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
-	}
-	child := p.child
-	switch sc, wait := p.sessions.connFor(override.Addresses); {
-	case wait:
-		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
-	case sc != nil:
-		child = chosen{sc}
-	}
-	result, sc, err := p.pick(info, d, child)
-	if sc == nil {
-		return result, nil, err
-	}
-	if s := sc.Session(); s != nil {
-		s.Use()
-		d.SetHost(s.Addresses())
-	}
-	return result, sc, nil
-}
-
-// pick picks by child, and also returns the SubConn that it has picked. The gate comes second, as child may
+// pick picks an endpoint, and also returns its SubConn. The gate comes second, as the policies may
 // have the RPC wait: a ring does, for the endpoint of its hash.
-func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker) (balancer.PickResult, *conns.Conn, error) {
-	result, err := child.Pick(info)
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *conns.Conn, error) {
+	ofSession := d != nil && d.Extra != nil && d.Extra.HostOverride != nil
+	var result balancer.PickResult
+	var err error
+	if ofSession {
+		result, err = p.pickHost(info, d.Extra.HostOverride.Addresses)
+	} else {
+		result, err = p.pickOther(info, d.Attempt())
+	}
 	if err != nil {
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
@@ -159,6 +135,10 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	result.SubConn = sc.Unwrap()
 	setAuthority(&result, d, sc)
 	d.Sent(sc.Address())
+	if s := sc.Session(); ofSession && s != nil {
+		s.Use()
+		d.SetHost(s.Addresses())
+	}
 	if t := d.Trace(); t != nil {
 		p.picked(t, sc)
 	}
@@ -172,6 +152,41 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		result.Done = end
 	}
 	return result, sc, nil
+}
+
+// pickHost picks for an RPC of a session, which asks for one of the addresses.
+func (p *picker) pickHost(info balancer.PickInfo, addresses []string) (balancer.PickResult, error) {
+	if !p.sessions.ready() {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	switch sc, wait := p.sessions.connFor(addresses); {
+	case wait:
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	case sc != nil:
+		return balancer.PickResult{SubConn: sc}, nil
+	}
+	return p.child.Pick(info)
+}
+
+// pickOther picks for any other RPC. If that is a retry it picks again while it gets an endpoint that the RPC was sent to
+// before, as often as the retry policy permits, and then takes what it got last.
+func (p *picker) pickOther(info balancer.PickInfo, a *decision.Attempt) (balancer.PickResult, error) {
+	result, err := p.child.Pick(info)
+	if err != nil || a == nil || !a.Retry || a.Hosts == nil {
+		return result, err
+	}
+	for range a.Hosts.Picks {
+		if sc, ok := result.SubConn.(*conns.Conn); !ok || !a.Hosts.Has(sc.Address()) {
+			break
+		}
+		next, err := p.child.Pick(info)
+		if err != nil {
+			break
+		}
+		giveBack(result)
+		result = next
+	}
+	return result, nil
 }
 
 // giveBack ends a pick that no RPC is sent for, as gRPC does if the connection was closed.

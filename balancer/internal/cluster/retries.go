@@ -5,7 +5,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -40,30 +39,4 @@ func (g *gate) endRetry(end func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 		g.counter.EndRetry()
 		end(info)
 	}
-}
-
-// otherHost picks for a retry. It picks again while it gets an endpoint that the RPC was sent to
-// before, as often as the retry policy permits, and then takes what it got last.
-type otherHost struct {
-	balancer.Picker
-	before *decision.Hosts
-}
-
-func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	result, err := o.Picker.Pick(info)
-	if err != nil {
-		return result, err
-	}
-	for range o.before.Picks {
-		if sc, ok := result.SubConn.(*conns.Conn); !ok || !o.before.Has(sc.Address()) {
-			break
-		}
-		next, err := o.Picker.Pick(info)
-		if err != nil {
-			break
-		}
-		giveBack(result)
-		result = next
-	}
-	return result, nil
 }

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
@@ -151,13 +150,6 @@ func (s *sessions) sweep() {
 	if wait, more := s.registry.Sweep(); more {
 		s.sweeper = s.env.Loop.After(max(wait, minSweep), s.sweep)
 	}
-}
-
-// chosen picks one connection.
-type chosen struct{ sc *conns.Conn }
-
-func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{SubConn: c.sc}, nil
 }
 
 // keepsSessions reports whether sessions may use an endpoint, if nothing else may.
