@@ -156,9 +156,6 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 
 // pickHost picks for an RPC of a session, which asks for one of the addresses.
 func (p *picker) pickHost(info balancer.PickInfo, addresses []string) (balancer.PickResult, error) {
-	if !p.sessions.ready() {
-		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
-	}
 	switch sc, wait := p.sessions.connFor(addresses); {
 	case wait:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -19,23 +18,20 @@ const minSweep = 5 * time.Second
 var logger = boundlog.Component("dynxds")
 
 // sessions finds the endpoints that RPCs ask for, in all priorities of the cluster (gRFCs A55,
-// A61 and A75, "Changes in xds_override_host LB Policy"). It is not active before the first
-// such RPC, so that other clusters pay nothing.
+// A61 and A75, "Changes in xds_override_host LB Policy").
 type sessions struct {
 	env      *tree.Env // of the cluster; has registry as Endpoints
 	registry *conns.Registry
-	publish  func() // replaces the channel's picker, so that RPCs that wait look again
-	asked    atomic.Bool
 
 	// The rest is used on the loop.
 	sweeper *tree.Timer
 	closed  bool
 }
 
-// newSessions returns the sessions of the cluster that env is for, and sets
-// env.Endpoints.
+// newSessions returns the sessions of the cluster that env is for, and sets env.Endpoints. publish replaces the channel's picker,
+// so that RPCs that wait look again.
 func newSessions(env *tree.Env, publish func()) *sessions {
-	s := &sessions{env: env, publish: publish}
+	s := &sessions{env: env}
 	post := func(f func()) func() {
 		f = s.unlessClosed(f)
 		return func() { env.Loop.Post(f) }
@@ -58,23 +54,6 @@ func (s *sessions) close() {
 	s.closed = true
 	s.sweeper.Stop()
 	s.registry.Close()
-}
-
-// ready reports whether connFor may be called. If not, the pick waits; the first one activates the
-// sessions.
-func (s *sessions) ready() bool {
-	if s.registry.Tracking() {
-		return true
-	}
-	if s.asked.CompareAndSwap(false, true) {
-		s.env.Loop.PostFromPick(s.unlessClosed(s.track))
-	}
-	return false
-}
-
-func (s *sessions) track() {
-	s.registry.Track()
-	s.publish()
 }
 
 // connFor returns the connection for an RPC that asks for one of the addresses, or nil if the

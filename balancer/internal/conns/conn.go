@@ -107,9 +107,9 @@ func (r *Registry) Open(user *User, addresses []resolver.Address, opts balancer.
 // OpenForSessions connects to an address for sessions, not for a policy. The Registry decides how long
 // the connection is kept. It must be called on the goroutine of Update and Close, before Close, for an address that Session has.
 func (r *Registry) OpenForSessions(address string) error {
-	endpoint, _ := r.placeOf(address)
+	e := r.record(address).endpoint.Load()
 	c := new(Conn)
-	to := []resolver.Address{r.Bundle.Address(address, endpoint.Hostname, endpoint.Proxy)}
+	to := []resolver.Address{r.Bundle.Address(address, e.Hostname, e.Proxy)}
 	if err := r.open(c, to, balancer.NewSubConnOptions{}); err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func (r *Registry) labels(address string) grpcbridge.SubchannelLabels {
 		return grpcbridge.SubchannelLabels{}
 	}
 	labels := grpcbridge.SubchannelLabels{BackendService: r.Cluster}
-	if _, in := r.placeOf(address); in != nil {
-		labels.Locality = LocalityName(in.ID)
+	if rec := r.record(address); rec != nil && rec.locality.Load() != nil {
+		labels.Locality = LocalityName(rec.locality.Load().ID)
 	}
 	return labels
 }
@@ -186,9 +186,9 @@ func (c *Conn) LocalityLabels() map[string]string {
 	return l.labels
 }
 
-// Session returns the Record of the endpoint, nil if sessions do not know the address.
+// Session returns the Record of the endpoint, nil if sessions cannot use the connection.
 func (c *Conn) Session() *Record {
-	if c.several || !c.record.tracked() {
+	if c.several || !c.record.configured() {
 		return nil
 	}
 	return c.record

@@ -1,8 +1,9 @@
 package conns
 
 // Len returns the number of Records.
-func (r *Registry) Len() int {
-	r.Pool.mu.Lock()
-	defer r.Pool.unlock()
-	return len(r.records)
+func (r *Registry) Len() (n int) {
+	for range r.all {
+		n++
+	}
+	return n
 }

@@ -51,7 +51,7 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 	}
 	r.Pool.mu.Lock()
 	for _, address := range h.addresses {
-		if rec := r.records[address]; rec != nil && rec.health.Load() == h {
+		if rec := r.record(address); rec != nil && rec.health.Load() == h {
 			rec.reportHealthLocked()
 		}
 	}

@@ -9,7 +9,7 @@ func (r *Registry) Describe(d *inspect.Endpoint) {
 	defer r.Pool.unlock()
 	var best *Conn
 	for _, address := range d.Addresses {
-		rec := r.records[address]
+		rec := r.record(address)
 		if rec == nil {
 			continue
 		}

@@ -3,12 +3,12 @@ package conns
 import (
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/load"
-	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -46,15 +46,16 @@ type Registry struct {
 	changed func()
 	kept    func()
 
-	// table has the Records of all addresses of the configuration. It is nil until Track.
-	table atomic.Pointer[pmap.Map[*Record]]
+	// records has the Records by address. Picks read it without a lock; it is written with Pool.mu held.
+	records sync.Map
+	// sessions says that an RPC of a session has asked for an endpoint. Clusters without sessions call changed for none.
+	sessions atomic.Bool
 
 	// The rest is guarded by Pool.mu.
 
-	records map[string]*Record
-	config  Config
-	round   uint64 // counts the updates
-	closed  bool
+	config Config
+	round  uint64 // counts the updates
+	closed bool
 }
 
 // Record is what is known of one address. It exists while an endpoint of the
@@ -70,7 +71,13 @@ type Record struct {
 	locality atomic.Pointer[xdsresource.Locality]
 	health   atomic.Pointer[Health]
 	load     atomic.Pointer[load.Locality]
-	session  session
+	// addresses are all addresses of the endpoint, separated by commas, that of the Record first. It is nil while the
+	// configuration does not have the address.
+	addresses atomic.Pointer[string]
+	// allowed says that override_host_status has the health status of the endpoint.
+	allowed atomic.Bool
+	conn    atomic.Pointer[Conn] // the best connection to the address, or nil
+	used    atomic.Int64         // the last time that a session used it, in Unix nanoseconds
 
 	// The rest is guarded by Pool.mu.
 
@@ -80,12 +87,6 @@ type Record struct {
 	failed  time.Time
 	shown   tlsadvice.Server
 	round   uint64 // the last update with the address
-}
-
-func newRecord(address string) *Record {
-	rec := &Record{Address: address}
-	rec.endpoint.Store(new(xdsresource.Endpoint))
-	return rec
 }
 
 // Config is what is known of a cluster's endpoints. The Registry keeps it.
@@ -98,7 +99,7 @@ type Config struct {
 	HealthCheck *xdsresource.HealthCheck
 	// Loads counts RPCs for load reports. nil: the load of the cluster is not reported.
 	Loads *load.Cluster
-	// Sessions says which endpoints sessions may use. It has no effect before Track.
+	// Sessions says which endpoints sessions may use.
 	Sessions xdsresource.Sessions
 }
 
@@ -117,19 +118,37 @@ func Key(e *xdsresource.Endpoint) string {
 // connection should look again, kept when a connection is kept for sessions. Both are
 // called from any goroutine and must not block.
 func NewRegistry(s *Setup, changed, kept func()) *Registry {
-	return &Registry{Setup: s, changed: changed, kept: kept, records: make(map[string]*Record), round: 1}
+	return &Registry{Setup: s, changed: changed, kept: kept, round: 1}
+}
+
+// record returns the Record of an address, nil if there is none. It takes no lock.
+func (r *Registry) record(address string) *Record {
+	rec, _ := r.records.Load(address)
+	found, _ := rec.(*Record)
+	return found
+}
+
+// all calls yield for each Record.
+func (r *Registry) all(yield func(*Record) bool) {
+	r.records.Range(func(_, rec any) bool { return yield(rec.(*Record)) })
+}
+
+// recordLocked returns the Record of an address, which it makes if there is none.
+func (r *Registry) recordLocked(address string) *Record {
+	rec := r.record(address)
+	if rec == nil {
+		rec = &Record{Address: address}
+		rec.endpoint.Store(new(xdsresource.Endpoint))
+		rec.load.Store(r.config.Loads.Elsewhere())
+		r.records.Store(address, rec)
+	}
+	return rec
 }
 
 // Update replaces the configuration. It allocates only for what differs from the one
 // before.
-func (r *Registry) Update(c Config) { r.update(c, r.Tracking()) }
-
-// Track makes the endpoints available to sessions, from now on: clusters without sessions
-// do not pay for them. It is called after the first Update, on the goroutine of Update.
-func (r *Registry) Track() { r.update(r.config, true) }
-
-func (r *Registry) update(c Config, track bool) {
-	var loads []*load.Locality
+func (r *Registry) Update(c Config) {
+	loads := make([]*load.Locality, len(c.Localities))
 	if c.Loads != nil {
 		ids := make([]load.LocalityID, len(c.Localities))
 		for i := range c.Localities {
@@ -137,7 +156,6 @@ func (r *Registry) update(c Config, track bool) {
 		}
 		loads = c.Loads.Localities(ids)
 	}
-	u := update{registry: r}
 	r.Pool.mu.Lock()
 	before := r.config.HealthCheck
 	r.config = c
@@ -145,34 +163,25 @@ func (r *Registry) update(c Config, track bool) {
 		r.recheckLocked()
 	}
 	r.round++
-	if track {
-		u.table = r.sessionTable().Edit()
-	}
 	n := 0
 	for i := range c.Localities {
 		for j := range c.Localities[i].Endpoints {
-			f := facts{Endpoint: &c.Localities[i].Endpoints[j], locality: &c.Localities[i]}
+			var health *Health
 			if c.Health != nil {
-				f.health = c.Health[n]
-			}
-			if c.Loads != nil {
-				f.load = loads[i]
+				health = c.Health[n]
 			}
 			n++
-			u.set(f.Address, f)
-			for _, address := range f.Additional {
-				u.set(address, f)
+			e := &c.Localities[i].Endpoints[j]
+			r.setLocked(e.Address, e, &c.Localities[i], health, loads[i])
+			for _, address := range e.Additional {
+				r.setLocked(address, e, &c.Localities[i], health, loads[i])
 			}
 		}
 	}
-	for address, rec := range r.records {
+	for rec := range r.all {
 		if rec.round != r.round {
-			u.remove(address, rec)
+			r.unsetLocked(rec)
 		}
-	}
-	if track {
-		table := u.table.Map()
-		r.table.Store(&table)
 	}
 	r.Pool.unlock()
 	r.notify()
@@ -180,71 +189,43 @@ func (r *Registry) update(c Config, track bool) {
 
 // recheckLocked starts the health check that the cluster has now, or none, for each connection.
 func (r *Registry) recheckLocked() {
-	for _, rec := range r.records {
+	for rec := range r.all {
 		for _, c := range rec.conns {
 			c.recheckLocked()
 		}
 	}
 }
 
-// update is one call of Update. Its methods are called with Pool.mu held.
-type update struct {
-	registry *Registry
-	table    *pmap.Builder[*Record] // nil before Track
-}
-
-// facts are what the configuration has for an address.
-type facts struct {
-	*xdsresource.Endpoint
-	locality *xdsresource.Locality
-	health   *Health
-	load     *load.Locality
-}
-
-// placeOf returns the endpoint that has an address, an empty one if none has, and its locality or nil.
-func (r *Registry) placeOf(address string) (*xdsresource.Endpoint, *xdsresource.Locality) {
-	r.Pool.mu.Lock()
-	defer r.Pool.unlock()
-	if rec := r.records[address]; rec != nil {
-		return rec.endpoint.Load(), rec.locality.Load()
-	}
-	return new(xdsresource.Endpoint), nil
-}
-
-func (u *update) set(address string, f facts) {
-	r := u.registry
-	rec := r.records[address]
-	if rec == nil {
-		rec = newRecord(address)
-		r.records[address] = rec
-	}
+// setLocked sets what the configuration has for an address.
+func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, in *xdsresource.Locality, health *Health, loads *load.Locality) {
+	rec := r.recordLocked(address)
 	rec.round = r.round
-	rec.locality.Store(f.locality)
-	if rec.endpoint.Swap(f.Endpoint).Proxy != f.Proxy {
+	rec.locality.Store(in)
+	before := rec.endpoint.Swap(e)
+	if rec.addresses.Load() == nil || before.Address != e.Address || !slices.Equal(before.Additional, e.Additional) {
+		rec.addresses.Store(joinAddresses(e, &rec.Address))
+	}
+	rec.allowed.Store(r.config.Sessions.Statuses.Has(e.Health))
+	if before.Proxy != e.Proxy || !rec.Allowed() {
 		rec.releaseKeptLocked()
 	}
-	rec.setHealthLocked(f.health)
-	rec.load.Store(f.load)
-	if u.table != nil {
-		u.setSession(rec, f.Endpoint)
-	}
+	rec.setHealthLocked(health)
+	rec.load.Store(loads)
 }
 
-// remove is for a Record that the configuration does not need any more. Its connections, if any, are
+// unsetLocked is for a Record that the configuration does not need any more. Its connections, if any, are
 // about to be closed; until then RPCs have the old hostname, and count for the old
 // locality.
-func (u *update) remove(address string, rec *Record) {
+func (r *Registry) unsetLocked(rec *Record) {
 	rec.setHealthLocked(nil)
-	if u.table != nil {
-		u.table.Delete(address)
-		rec.session.forget()
-		rec.releaseKeptLocked()
-	}
-	if loads := u.registry.config.Loads; !loads.Has(rec.load.Load()) {
+	rec.addresses.Store(nil)
+	rec.used.Store(0)
+	rec.releaseKeptLocked()
+	if loads := r.config.Loads; !loads.Has(rec.load.Load()) {
 		rec.load.Store(loads.Elsewhere())
 	}
 	if len(rec.conns) == 0 {
-		delete(u.registry.records, address)
+		r.records.Delete(rec.Address)
 	}
 }
 
@@ -256,12 +237,7 @@ func (rec *Record) setHealthLocked(h *Health) {
 
 // addLocked adds c to the connections to its address.
 func (r *Registry) addLocked(c *Conn) {
-	rec := r.records[c.address]
-	if rec == nil {
-		rec = newRecord(c.address)
-		rec.load.Store(r.config.Loads.Elsewhere())
-		r.records[c.address] = rec
-	}
+	rec := r.recordLocked(c.address)
 	c.record, c.proxy = rec, rec.endpoint.Load().Proxy
 	rec.conns = append(rec.conns, c)
 	rec.refresh()
@@ -273,7 +249,7 @@ func (r *Registry) removeLocked(c *Conn) {
 	rec := c.record
 	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
 	if len(rec.conns) == 0 && rec.round != r.round {
-		delete(r.records, c.address)
+		r.records.Delete(c.address)
 	}
 	rec.refresh()
 }

@@ -87,7 +87,6 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	c := config(l)
 	c.Health, c.Loads = []*conns.Health{h}, loadsIn(store)
 	r.Update(c)
-	r.Track()
 	u := lbtest.NewUser(r, ready, "a", "b")
 	u.Count(balancer.DoneInfo{Err: errors.New("failed")})
 	if _, n := h.TakeCalls(); n != 0 {
@@ -131,7 +130,6 @@ func TestUpdateCostsTheChange(t *testing.T) {
 		}
 		update()
 		if limit > 10 {
-			r.Track()
 		}
 		if n := testing.AllocsPerRun(10, update); n > limit {
 			t.Errorf("%s: an update makes %v allocations, want %v at most", name, n, limit)
@@ -146,7 +144,6 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	c.Health = []*conns.Health{conns.NewHealth("a")}
 	c.Loads = loadsIn(load.NewStore(nil))
 	r.Update(c)
-	r.Track()
 	u, counter := lbtest.NewUser(r, ready, "a"), traffic.Use(traffic.Key{})
 	defer counter.Release()
 	if n := testing.AllocsPerRun(100, func() {
@@ -175,7 +172,6 @@ func TestConcurrentUse(t *testing.T) {
 		r.Update(c)
 	}
 	update(3)
-	r.Track()
 	var mu sync.Mutex
 	var all []*lbtest.User
 	var workers, updater sync.WaitGroup

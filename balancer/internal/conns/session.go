@@ -3,93 +3,55 @@ package conns
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// session is what sessions know of one address: it is an entry in the map of
-// xds_override_host (gRFCs A55, A61, A75). It is for any goroutine, without a lock.
-type session struct {
-	// addresses are all addresses of the endpoint, separated by commas, that of the Record first. It is nil while sessions do not
-	// know the address.
-	addresses atomic.Pointer[string]
-	// allowed says that override_host_status has the health status of the endpoint.
-	allowed atomic.Bool
-	conn    atomic.Pointer[Conn] // the best connection to the address, or nil
-	used    atomic.Int64         // the last time that a session used it, in Unix nanoseconds
+// Session returns the Record of an address for an RPC of a session (gRFCs A55, A61, A75), nil if the configuration does not have
+// the address. It takes no lock. From the first call on, sessions that wait are told of changes.
+func (r *Registry) Session(address string) *Record {
+	if !r.sessions.Load() {
+		r.sessions.Store(true)
+	}
+	if rec := r.record(address); rec != nil && rec.configured() {
+		return rec
+	}
+	return nil
 }
 
-func (s *session) forget() {
-	s.addresses.Store(nil)
-	s.allowed.Store(false)
-	s.conn.Store(nil)
-	s.used.Store(0)
-}
+// configured reports whether the configuration has the address.
+func (rec *Record) configured() bool { return rec.addresses.Load() != nil }
 
-// tracked reports whether sessions know the address.
-func (rec *Record) tracked() bool { return rec.session.addresses.Load() != nil }
-
-// Addresses returns all addresses of the endpoint, separated by commas, that of the Record first; nil if sessions do not know
-// the address any more.
-func (rec *Record) Addresses() *string { return rec.session.addresses.Load() }
+// Addresses returns all addresses of the endpoint, separated by commas, that of the Record first; nil if the
+// configuration does not have the address any more.
+func (rec *Record) Addresses() *string { return rec.addresses.Load() }
 
 // Allowed reports whether override_host_status has the health status of the endpoint.
-func (rec *Record) Allowed() bool { return rec.session.allowed.Load() }
+func (rec *Record) Allowed() bool { return rec.allowed.Load() }
 
 // Conn returns the best connection for sessions, nil if there is none.
-func (rec *Record) Conn() *Conn { return rec.session.conn.Load() }
+func (rec *Record) Conn() *Conn { return rec.conn.Load() }
 
 // Use records that a session uses the address now.
-func (rec *Record) Use() { rec.session.used.Store(time.Now().UnixNano()) }
+func (rec *Record) Use() { rec.used.Store(time.Now().UnixNano()) }
 
 // idle returns how long no session has used the address; limit if none ever has.
 func (rec *Record) idle(now time.Time, limit time.Duration) time.Duration {
-	used := rec.session.used.Load()
+	used := rec.used.Load()
 	if used == 0 {
 		return limit
 	}
 	return now.Sub(time.Unix(0, used))
 }
 
-// Tracking reports whether Track was called.
-func (r *Registry) Tracking() bool { return r.table.Load() != nil }
-
-func (r *Registry) sessionTable() pmap.Map[*Record] {
-	if table := r.table.Load(); table != nil {
-		return *table
-	}
-	return pmap.Map[*Record]{}
-}
-
-// Session returns the Record of an address, nil if sessions do not know it. It takes no lock.
-func (r *Registry) Session(address string) *Record {
-	rec, _ := r.sessionTable().Get(address)
-	return rec
-}
-
 // notify has the picks that wait for the endpoint of a session look again.
 func (r *Registry) notify() {
-	if r.Tracking() {
+	if r.sessions.Load() {
 		r.changed()
 	}
-}
-
-func (u *update) setSession(rec *Record, e *xdsresource.Endpoint) {
-	s := &rec.session
-	if now := joinAddresses(e, &rec.Address); !rec.tracked() || *s.addresses.Load() != *now {
-		s.addresses.Store(now)
-	}
-	s.allowed.Store(u.registry.config.Sessions.Statuses.Has(e.Health))
-	if !rec.Allowed() {
-		rec.releaseKeptLocked()
-	}
-	rec.refresh()
-	u.table.Set(rec.Address, rec)
 }
 
 // joinAddresses joins the addresses of e, first the given one (gRFC A61, "Changes to
@@ -111,16 +73,13 @@ func joinAddresses(e *xdsresource.Endpoint, first *string) *string {
 // refresh makes the best connection to the address that of sessions, the last one of
 // several that are equally good. Pool.mu is held.
 func (rec *Record) refresh() {
-	if !rec.tracked() {
-		return
-	}
 	var best *Conn
 	for _, c := range rec.conns {
 		if !c.several && (best == nil || rank(c.connectivity()) >= rank(best.connectivity())) {
 			best = c
 		}
 	}
-	rec.session.conn.Store(best)
+	rec.conn.Store(best)
 }
 
 // rank orders states by how soon a connection in them can take an RPC.
@@ -144,7 +103,7 @@ func (r *Registry) Sweep() (wait time.Duration, more bool) {
 	now, released := time.Now(), false
 	r.Pool.mu.Lock()
 	timeout := r.config.Sessions.IdleTimeout
-	for _, rec := range r.records {
+	for rec := range r.all {
 		for _, c := range slices.Clone(rec.conns) {
 			if c.user != nil {
 				continue
@@ -170,7 +129,7 @@ func (r *Registry) Close() {
 	r.Pool.mu.Lock()
 	defer r.Pool.unlock()
 	r.closed = true
-	for _, rec := range r.records {
+	for rec := range r.all {
 		rec.releaseKeptLocked()
 	}
 }

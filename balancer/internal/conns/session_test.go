@@ -50,7 +50,6 @@ func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lbtest.NewRegistry()
 				r.Update(config(at("a")))
-				r.Track()
 				u := lbtest.NewUser(r, ready, "a")
 				tc.prepare(r, u)
 				u.Shutdown()
@@ -67,7 +66,6 @@ func TestSessionsGetTheBestConnection(t *testing.T) {
 	r := lbtest.NewRegistry()
 	r.Update(config(at("a")))
 	early := lbtest.NewUser(r, failed, "a") // before there is any session
-	r.Track()
 	s := r.Session("a")
 	expect := func(when string, want *lbtest.User, state connectivity.State) {
 		t.Helper()
@@ -104,7 +102,6 @@ func TestKeptConnectionEnds(t *testing.T) {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			r := lbtest.NewRegistry()
 			r.Update(config(at("a")))
-			r.Track()
 			u := lbtest.NewUser(r, ready, "a")
 			r.Session("a").Use()
 			if u.Shutdown(); !u.Open() {
