@@ -21,10 +21,13 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
+
+var logger = boundlog.Component("dynxds")
 
 // Policy serves one cluster.
 type Policy struct {
@@ -46,14 +49,12 @@ type Policy struct {
 	// priorities is nil if only sessions have endpoints to go to, or all RPCs are dropped.
 	priorities *priority.Policy[locality.Config]
 	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps
-	// some RPCs out, outliers ejects endpoints, and sessions finds the endpoints that RPCs ask
-	// for. They exist as long as part does.
+	// some RPCs out, and outliers ejects endpoints. They exist as long as part does.
 	counter   *traffic.Counter
 	reporting xdsresource.LoadReporting
 	loads     *load.Cluster
 	gate      *gate
 	outliers  *outlier.Detector
-	sessions  *sessions
 	state     balancer.State
 }
 
@@ -113,12 +114,12 @@ func (p *Policy) Close() {
 	if p.part == nil {
 		return
 	}
-	p.sessions.close() // Before the policies, whose connections it would keep.
+	p.part.Endpoints.Close() // Before the policies, whose connections it would keep for sessions.
 	p.closePriorities()
 	p.counter.Release()
 	p.countLoads(xdsresource.LoadReporting{})
 	p.outliers.Close()
-	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
+	p.part, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 }
 
 func (p *Policy) closePriorities() {
@@ -147,9 +148,14 @@ func (p *Policy) serve(c *Config) {
 			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.name, n, c.Cluster.LBPolicy)
 	}
 	if p.part == nil {
-		p.part = p.env.ForCluster(p.name, p.resolveNow)
-		p.sessions = newSessions(p.part, p.childChanged)
-		p.outliers = outlier.New(p.part)
+		part := p.env.ForCluster(p.name, p.resolveNow)
+		changed := func() { // for sessions
+			if p.part == part {
+				p.childChanged()
+			}
+		}
+		part.Endpoints = conns.NewRegistry(&part.Setup, func() { part.Loop.Post(changed) })
+		p.part, p.outliers = part, outlier.New(part)
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they
@@ -172,6 +178,18 @@ func (p *Policy) serve(c *Config) {
 	}
 	p.phase = serving
 	p.refreshState()
+}
+
+// keepsSessions reports whether sessions may use an endpoint, if nothing else may.
+func keepsSessions(c *Config) bool {
+	for i := range c.Endpoints.Localities {
+		for _, e := range c.Endpoints.Localities[i].Endpoints {
+			if c.Cluster.Sessions.Statuses.Has(e.Health) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // resolveNow is called for connections.
@@ -259,8 +277,7 @@ func (p *Policy) refreshState() {
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,
-		gate: p.gate, sessions: p.sessions,
-		notes: p.config.Notes,
+		gate: p.gate, registry: p.part.Endpoints, notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }

@@ -28,8 +28,8 @@ type picker struct {
 	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
 	// picked for repeatedly, and each must be subject to drops only once. It is nil if no RPC has an endpoint.
 	gate *gate
-	// sessions has the endpoints that RPCs may ask for.
-	sessions *sessions
+	// registry has the endpoints that RPCs of sessions may ask for.
+	registry *conns.Registry
 	// labels are the telemetry labels of all its RPCs.
 	labels Labels
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
@@ -156,7 +156,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 
 // pickHost picks for an RPC of a session, which asks for one of the addresses.
 func (p *picker) pickHost(info balancer.PickInfo, addresses []string) (balancer.PickResult, error) {
-	switch sc, wait := p.sessions.connFor(addresses); {
+	switch sc, wait := p.registry.ForSession(addresses); {
 	case wait:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	case sc != nil:

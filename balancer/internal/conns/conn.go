@@ -104,19 +104,6 @@ func (r *Registry) Open(user *User, addresses []resolver.Address, opts balancer.
 	return c, nil
 }
 
-// OpenForSessions connects to an address for sessions, not for a policy. The Registry decides how long
-// the connection is kept. It must be called on the goroutine of Update and Close, before Close, for an address that Session has.
-func (r *Registry) OpenForSessions(address string) error {
-	e := r.record(address).endpoint.Load()
-	c := new(Conn)
-	to := []resolver.Address{r.Bundle.Address(address, e.Hostname, e.Proxy)}
-	if err := r.open(c, to, balancer.NewSubConnOptions{}); err != nil {
-		return err
-	}
-	c.Connect()
-	return nil
-}
-
 // open adds what all connections of a cluster have in common.
 func (r *Registry) open(c *Conn, addresses []resolver.Address, opts balancer.NewSubConnOptions) error {
 	c.registry, c.several = r, len(addresses) > 1
@@ -299,18 +286,16 @@ func (c *Conn) Shutdown() {
 	r := c.registry
 	r.Pool.mu.Lock()
 	c.listenLocked(nil)
-	kept := false
 	if user := c.user; user != nil {
 		delete(user.open, c)
 		c.user = nil
-		if kept = r.keepsLocked(c); !kept {
+		if r.keepsLocked(c) {
+			r.sweepInLocked(minSweep)
+		} else {
 			c.releaseLocked()
 		}
 	}
 	r.Pool.unlock()
-	if kept {
-		r.kept()
-	}
 	r.notify()
 }
 
@@ -321,7 +306,7 @@ func (c *Conn) Shutdown() {
 // endpoint is DRAINING, or in a priority that is not in use.
 func (r *Registry) keepsLocked(c *Conn) bool {
 	s := c.Session()
-	if r.closed || s == nil || !s.Allowed() || c.proxy != c.record.endpoint.Load().Proxy ||
+	if r.closed || s == nil || !s.allowed.Load() || c.proxy != c.record.endpoint.Load().Proxy ||
 		c.connectivity() != connectivity.Ready && c.connectivity() != connectivity.Connecting {
 		return false
 	}

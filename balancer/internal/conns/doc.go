@@ -7,8 +7,8 @@
 // policy or by sessions. It has a pointer to the Record of its address, so that an RPC reads what it needs with
 // atomic loads, without a lock or a look-up.
 //
-// The package picks no endpoint and ejects nothing: packages cluster and outlier do. Policies open and close
-// connections (package leaf), but for those that are kept for sessions (gRFC A75).
+// The package picks no endpoint, but the one that an RPC of a session asks for, and ejects nothing: packages cluster and
+// outlier do. Policies open and close connections (package leaf), but for those that are kept for sessions (gRFC A75).
 //
 // Pools, Registries and Conns may be used from any goroutine. One lock, Pool.mu, guards all of them. Calls to gRPC and to
 // policies are noted in Pool.todo while the lock is held, and made by Pool.unlock.

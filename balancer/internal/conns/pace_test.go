@@ -50,7 +50,7 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 				defer mu.Unlock()
 				states[addr] = s.ConnectivityState
 			}
-			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: cluster}, func() {}, func() {})
+			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: cluster}, func() {})
 			c, err := registry.Open(new(conns.User), []resolver.Address{{Addr: addr}}, balancer.NewSubConnOptions{}, listener)
 			xdstest.NoError(t, err)
 			c.Connect()

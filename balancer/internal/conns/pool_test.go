@@ -58,7 +58,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
 				pool := conns.NewPool(cc, loop.Post, time.Minute)
-				registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
+				registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 				for _, open := range []struct {
 					addresses []resolver.Address
 					opts      balancer.NewSubConnOptions
@@ -105,7 +105,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			{"c", 2, "a"}, {"d", 2, "b"}, {"e", 2, "a"},
 			{"b", 2, "b"}, {"a", 2, "a"},
 		} {
-			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: tc.cluster, Recorded: true}, func() {}, func() {})
+			registry := conns.NewRegistry(&conns.Setup{Pool: pool, Cluster: tc.cluster, Recorded: true}, func() {})
 			to := []resolver.Address{{Addr: "a:1"}}
 			c, err := registry.Open(new(conns.User), to, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 			xdstest.NoError(t, err)
@@ -130,7 +130,7 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
 		pool := conns.NewPool(cc, loop.Post, time.Minute)
-		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
+		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 		opened := 0
 		open := func(n int) (all []*conns.Conn) {
 			for range n {

@@ -44,7 +44,6 @@ func (s *Setup) Resolve() {
 type Registry struct {
 	*Setup
 	changed func()
-	kept    func()
 
 	// records has the Records by address. Picks read it without a lock; it is written with Pool.mu held.
 	records sync.Map
@@ -56,6 +55,8 @@ type Registry struct {
 	config Config
 	round  uint64 // counts the updates
 	closed bool
+	// sweeper runs while a connection is kept for sessions; otherwise it is nil.
+	sweeper *time.Timer
 }
 
 // Record is what is known of one address. It exists while an endpoint of the
@@ -63,8 +64,8 @@ type Registry struct {
 type Record struct {
 	// Address is "host:port".
 	Address string
-	// Requested is set by a pick that asks for a connection, until that has been dealt with.
-	Requested atomic.Bool
+	// requested is set by a pick that asks for a connection, until that has been dealt with.
+	requested atomic.Bool
 
 	// endpoint is the last one at the address, before the first an empty one; locality is where it is, before that nil.
 	endpoint atomic.Pointer[xdsresource.Endpoint]
@@ -115,10 +116,9 @@ func Key(e *xdsresource.Endpoint) string {
 }
 
 // NewRegistry returns an empty Registry. changed is called when sessions that wait for a
-// connection should look again, kept when a connection is kept for sessions. Both are
-// called from any goroutine and must not block.
-func NewRegistry(s *Setup, changed, kept func()) *Registry {
-	return &Registry{Setup: s, changed: changed, kept: kept, round: 1}
+// connection should look again, from any goroutine. It must not block.
+func NewRegistry(s *Setup, changed func()) *Registry {
+	return &Registry{Setup: s, changed: changed, round: 1}
 }
 
 // record returns the Record of an address, nil if there is none. It takes no lock.
@@ -206,7 +206,7 @@ func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, in *xdsres
 		rec.addresses.Store(joinAddresses(e, &rec.Address))
 	}
 	rec.allowed.Store(r.config.Sessions.Statuses.Has(e.Health))
-	if before.Proxy != e.Proxy || !rec.Allowed() {
+	if before.Proxy != e.Proxy || !rec.allowed.Load() {
 		rec.releaseKeptLocked()
 	}
 	rec.setHealthLocked(health)

@@ -1,25 +1,93 @@
 package conns
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Session returns the Record of an address for an RPC of a session (gRFCs A55, A61, A75), nil if the configuration does not have
-// the address. It takes no lock. From the first call on, sessions that wait are told of changes.
-func (r *Registry) Session(address string) *Record {
+// minSweep is the minimum time between two sweeps of connections that no session uses any more
+// (gRFC A75).
+const minSweep = 5 * time.Second
+
+// ForSession returns the connection for an RPC of a session, which asks for one of the addresses (gRFCs A55, A61, and A75, "Changes
+// in xds_override_host LB Policy"), nil if the policies have to pick. wait says that the RPC has to wait for a connection. It takes
+// no lock. From the first call on, sessions that wait are told of changes.
+func (r *Registry) ForSession(addresses []string) (c *Conn, wait bool) {
 	if !r.sessions.Load() {
 		r.sessions.Store(true)
 	}
-	if rec := r.record(address); rec != nil && rec.configured() {
-		return rec
+	c, connect, wait := r.look(addresses)
+	if connect != nil {
+		connect.Use()
+		if connect.requested.CompareAndSwap(false, true) {
+			go r.Pool.post(func() { r.connect(connect) })
+		}
 	}
-	return nil
+	return c, wait
+}
+
+// look is the picker of gRFC A75.
+func (r *Registry) look(addresses []string) (c *Conn, connect *Record, wait bool) {
+	var idle, missing *Record
+	for _, a := range addresses {
+		rec := r.record(a)
+		if rec == nil || !rec.configured() || !rec.allowed.Load() {
+			continue
+		}
+		c := rec.conn.Load()
+		if c == nil {
+			missing = cmp.Or(missing, rec)
+			continue
+		}
+		switch c.State() {
+		case connectivity.Ready:
+			return c, nil, false
+		case connectivity.Connecting:
+			wait = true
+		case connectivity.Idle:
+			idle = cmp.Or(idle, rec)
+		}
+	}
+	switch {
+	case idle != nil:
+		return nil, idle, true
+	case wait:
+		return nil, nil, true
+	default:
+		return nil, missing, missing != nil
+	}
+}
+
+// connect is called for a pick, perhaps some time after it, on the goroutine of Update and Close. The Registry decides how long a
+// connection that it opens is kept.
+func (r *Registry) connect(rec *Record) {
+	rec.requested.Store(false)
+	r.Pool.mu.Lock()
+	gone := r.closed || !rec.configured()
+	r.Pool.unlock()
+	switch c := rec.conn.Load(); {
+	case gone:
+	case c != nil && c.State() == connectivity.Idle:
+		c.Connect()
+	case c == nil:
+		opened, e := new(Conn), rec.endpoint.Load()
+		to := []resolver.Address{r.Bundle.Address(rec.Address, e.Hostname, e.Proxy)}
+		if r.open(opened, to, balancer.NewSubConnOptions{}) != nil {
+			return // The channel is being closed.
+		}
+		opened.Connect()
+		r.Pool.mu.Lock()
+		r.sweepInLocked(minSweep)
+		r.Pool.unlock()
+	}
 }
 
 // configured reports whether the configuration has the address.
@@ -28,12 +96,6 @@ func (rec *Record) configured() bool { return rec.addresses.Load() != nil }
 // Addresses returns all addresses of the endpoint, separated by commas, that of the Record first; nil if the
 // configuration does not have the address any more.
 func (rec *Record) Addresses() *string { return rec.addresses.Load() }
-
-// Allowed reports whether override_host_status has the health status of the endpoint.
-func (rec *Record) Allowed() bool { return rec.allowed.Load() }
-
-// Conn returns the best connection for sessions, nil if there is none.
-func (rec *Record) Conn() *Conn { return rec.conn.Load() }
 
 // Use records that a session uses the address now.
 func (rec *Record) Use() { rec.used.Store(time.Now().UnixNano()) }
@@ -96,13 +158,19 @@ func rank(s connectivity.State) int {
 	}
 }
 
-// Sweep releases the connections that no session has used for the idle timeout. It
-// returns the time until the next one is due, and whether there is one (gRFC A75, "Changes
-// in xds_override_host LB Policy").
-func (r *Registry) Sweep() (wait time.Duration, more bool) {
+// sweepInLocked has the sweeper run in d, unless it is about to.
+func (r *Registry) sweepInLocked(d time.Duration) {
+	if r.sweeper == nil {
+		r.sweeper = time.AfterFunc(d, r.sweep)
+	}
+}
+
+// sweep releases the connections that no session has used for the idle timeout (gRFC A75, "Changes in xds_override_host LB Policy").
+func (r *Registry) sweep() {
 	now, released := time.Now(), false
 	r.Pool.mu.Lock()
-	timeout := r.config.Sessions.IdleTimeout
+	r.sweeper = nil
+	timeout, next := r.config.Sessions.IdleTimeout, time.Duration(0)
 	for rec := range r.all {
 		for _, c := range slices.Clone(rec.conns) {
 			if c.user != nil {
@@ -112,16 +180,18 @@ func (r *Registry) Sweep() (wait time.Duration, more bool) {
 			if left <= 0 {
 				c.releaseLocked()
 				released = true
-			} else if !more || left < wait {
-				wait, more = left, true
+			} else if next == 0 || left < next {
+				next = left
 			}
 		}
+	}
+	if next > 0 {
+		r.sweepInLocked(max(next, minSweep))
 	}
 	r.Pool.unlock()
 	if released {
 		r.notify()
 	}
-	return wait, more
 }
 
 // Close releases the connections that are kept for sessions. From now on none is kept.
@@ -129,6 +199,9 @@ func (r *Registry) Close() {
 	r.Pool.mu.Lock()
 	defer r.Pool.unlock()
 	r.closed = true
+	if r.sweeper != nil {
+		r.sweeper.Stop()
+	}
 	for rec := range r.all {
 		rec.releaseKeptLocked()
 	}

@@ -31,7 +31,7 @@ func NewBed(t testing.TB) *Bed {
 	b := &Bed{T: t, Network: NewNetwork(), Loop: tree.NewLoop(func() {})}
 	b.CC = NewClientConn(b.Network)
 	b.Env = &tree.Env{Loop: b.Loop, ClientConn: b.CC, Setup: conns.Setup{Pool: conns.NewPool(b.CC, b.Loop.Post, 0)}}
-	b.Env.Endpoints = conns.NewRegistry(&b.Env.Setup, func() {}, func() {})
+	b.Env.Endpoints = conns.NewRegistry(&b.Env.Setup, func() {})
 	return b
 }
 

@@ -24,7 +24,7 @@ type User struct {
 // NewRegistry returns a Registry whose connections are on a ClientConn of its own and do not linger.
 func NewRegistry() *conns.Registry {
 	pool := conns.NewPool(NewClientConn(NewNetwork()), func(f func()) { f() }, 0)
-	return conns.NewRegistry(&conns.Setup{Pool: pool}, func() {}, func() {})
+	return conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 }
 
 // NewUser adds a User to r, in a connectivity state, with a connection to the first of the addresses or, if there are several, to one
