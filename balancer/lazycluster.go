@@ -185,7 +185,7 @@ func (c *lazyCluster) publish() {
 	c.root.tally.remove(c.connectivity)
 	c.connectivity = s.ConnectivityState
 	c.root.tally.add(c.connectivity)
-	c.root.targets[c.name].tell()
+	c.root.tellTarget(c.name)
 	c.root.clusterChanged()
 }
 

@@ -30,7 +30,7 @@ type builder struct{}
 func (builder) Name() string { return policyName }
 
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle), unregister: func() {}}
+	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle), targets: make(map[string]*target), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
@@ -110,7 +110,7 @@ func (r *root) Close() {
 		for _, c := range r.clusters.All {
 			c.close()
 		}
-		r.unfollowAll()
+		r.resubscribe(nil)
 		r.clusters, r.pickerOutdated = pmap.Map[*lazyCluster]{}, false
 		r.loop.Close()
 	})
@@ -128,24 +128,29 @@ func (r *root) update(state *State) {
 	r.register(state.Live)
 	clusters := r.clusters.Edit()
 	var removed []*lazyCluster
+	var named []string
 	state.Clusters.Diff(before, func(name string, _, now *ClusterState, had, has bool) {
+		if had != has && r.targets[name] != nil {
+			named = append(named, name)
+		}
 		c, _ := r.clusters.Get(name)
 		switch {
 		case !has:
 			clusters.Delete(name)
-			r.targets[name].set(nil)
 			r.tally.remove(c.connectivity)
 			removed = append(removed, c)
 		case !had:
 			c = newLazyCluster(r, name, now)
 			clusters.Set(name, c)
 			r.tally.add(c.connectivity)
-			r.targets[name].set(c)
 		default:
 			c.update(now)
 		}
 	})
 	r.clusters = clusters.Map()
+	for _, name := range named {
+		r.tellTarget(name)
+	}
 	if state.Connect {
 		r.connectDefault()
 	}

@@ -24,33 +24,24 @@ func init() { grpcbalancer.Register(targetBuilder{}) }
 // rootKey is that of the root in the attributes that a TargetPolicy gets.
 type rootKey struct{}
 
-// target is one cluster that plugins have named. A nil target is one that no plugin has named. It is used on the loop.
+// target is one cluster that plugins have named. It is used on the loop.
 type target struct {
-	name    string
-	cluster *lazyCluster // nil: the State with it follows
 	users   []*targetPolicy
 	release func()
 }
 
-// set makes c the cluster, nil if it is no longer in the State.
-func (t *target) set(c *lazyCluster) {
-	if t != nil {
-		t.cluster = c
-		t.tell()
-	}
-}
-
-// tell passes the state of the cluster on.
-func (t *target) tell() {
-	if t != nil {
+// tellTarget passes the state of a cluster on to the plugins that have named it.
+func (r *root) tellTarget(name string) {
+	if t := r.targets[name]; t != nil {
 		for _, user := range t.users {
-			user.report(t.state())
+			user.report(r.targetState(name))
 		}
 	}
 }
 
-func (t *target) state() grpcbalancer.State {
-	if c := t.cluster; c != nil {
+// targetState is that of a cluster. One that is not in the State is waited for.
+func (r *root) targetState(name string) grpcbalancer.State {
+	if c, ok := r.clusters.Get(name); ok {
 		return grpcbalancer.State{ConnectivityState: c.connectivity, Picker: &targetPicker{c, c.picker.Load()}}
 	}
 	return tree.Waiting(connectivity.Connecting)
@@ -81,20 +72,19 @@ func (e targetError) Unwrap() error { return e.error }
 func (r *root) follow(name string, user *targetPolicy) {
 	t := r.targets[name]
 	if t == nil {
-		t = &target{name: name, release: func() {}}
-		if r.targets == nil {
-			r.targets = make(map[string]*target)
-		}
+		t = &target{release: r.subscribe(name)}
 		r.targets[name] = t
-		if c, ok := r.clusters.Get(name); ok {
-			t.cluster = c
-		}
-		if r.subscriber != nil {
-			t.release = r.subscriber.Subscribe(name)
-		}
 	}
 	t.users = append(t.users, user)
-	user.report(t.state())
+	user.report(r.targetState(name))
+}
+
+// subscribe has the Subscriber, if there is one, add a cluster to the States.
+func (r *root) subscribe(name string) (release func()) {
+	if r.subscriber == nil {
+		return func() {}
+	}
+	return r.subscriber.Subscribe(name)
 }
 
 func (r *root) unfollow(name string, user *targetPolicy) {
@@ -108,15 +98,8 @@ func (r *root) unfollow(name string, user *targetPolicy) {
 	}
 }
 
-// unfollowAll ends what a closed plugin has not ended on a closed loop.
-func (r *root) unfollowAll() {
-	for _, t := range r.targets {
-		t.release()
-	}
-	r.targets = nil
-}
-
-// resubscribe makes s the Subscriber, which another source of configurations brings along.
+// resubscribe makes s the Subscriber, which another source of configurations brings along. nil ends what a closed plugin has not
+// ended on a closed loop.
 func (r *root) resubscribe(s Subscriber) {
 	if s == r.subscriber {
 		return
@@ -124,10 +107,7 @@ func (r *root) resubscribe(s Subscriber) {
 	r.subscriber = s
 	for name, t := range r.targets {
 		t.release()
-		t.release = func() {}
-		if s != nil {
-			t.release = s.Subscribe(name)
-		}
+		t.release = r.subscribe(name)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -34,7 +35,7 @@ func (f *fixture) pick() (balancer.PickResult, *decision.Decision, error) {
 	return result, d, err
 }
 
-func reportOf(service string) traffic.Report {
+func reportOf(service string) *inspect.Traffic {
 	c := traffic.Use(traffic.Key{Cluster: "backend", Service: service})
 	defer c.Release()
 	return c.Report()

@@ -67,10 +67,8 @@ func (p *Policy) Inspect() inspect.Cluster {
 	d := Configured(p.name, p.config)
 	d.State = inspect.State(p.state.ConnectivityState.String())
 	if p.counter != nil && p.config.Cluster != nil {
-		r := p.counter.Report()
-		d.Traffic = &inspect.Traffic{
-			Picked: r.Started, InFlight: r.InFlight, Refused: r.Refused, Dropped: r.Dropped, Limit: p.config.Cluster.MaxRequests,
-		}
+		d.Traffic = p.counter.Report()
+		d.Traffic.Limit = p.config.Cluster.MaxRequests
 	}
 	if d.Phase == inspect.PhaseFailed || p.config.Endpoints == nil {
 		return d

@@ -20,8 +20,8 @@ func TestStartedCountsWhatWasSent(t *testing.T) {
 		t.Error("an RPC was refused although two had ended")
 	}
 	r := c.Report()
-	if r.Started != 4 || r.InFlight != 2 || r.Refused != 2 {
-		t.Errorf("the report has %d started, %d in flight and %d refused; want 4, 2 and 2", r.Started, r.InFlight, r.Refused)
+	if r.Picked != 4 || r.InFlight != 2 || r.Refused != 2 {
+		t.Errorf("the report has %d started, %d in flight and %d refused; want 4, 2 and 2", r.Picked, r.InFlight, r.Refused)
 	}
 	c.End()
 	c.End() // The counter is removed with the last RPC.
@@ -47,7 +47,7 @@ func TestNoRPCIsRefusedWhileThereIsRoom(t *testing.T) {
 		})
 	}
 	running.Wait()
-	if r := c.Report(); r.InFlight != 0 || r.Refused != 0 || r.Started != goroutines*each {
+	if r := c.Report(); r.InFlight != 0 || r.Refused != 0 || r.Picked != goroutines*each {
 		t.Errorf("the report is %+v, want all %d started, and none in flight or refused", r, goroutines*each)
 	}
 }

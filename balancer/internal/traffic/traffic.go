@@ -8,6 +8,8 @@ package traffic
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/dynxds/dynxds/internal/inspect"
 )
 
 // Key identifies what is counted together: a cluster with one EDS service (gRFC A32, "Globally
@@ -145,23 +147,11 @@ func (c *Counter) Drops(category string) *atomic.Uint64 {
 	return n
 }
 
-// Report is what a Counter has counted.
-type Report struct {
-	// Started is the number of RPCs that were sent, and InFlight that of those that have not
-	// ended.
-	Started  uint64
-	InFlight int64
-	// Refused is the number of RPCs over the limit.
-	Refused uint64
-	// Dropped is the number of RPCs dropped for each category.
-	Dropped map[string]uint64
-}
-
-// Report returns what c has counted since its first Use.
-func (c *Counter) Report() Report {
+// Report returns what c has counted since its first Use, without the limit.
+func (c *Counter) Report() *inspect.Traffic {
 	ended := c.ended.Load()
 	started := c.started.Load()
-	r := Report{Started: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
+	r := &inspect.Traffic{Picked: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for category, n := range c.dropped {
