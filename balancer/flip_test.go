@@ -122,48 +122,6 @@ func testFlips(t *testing.T, tr *tree, state flip, other []string, most int) {
 	}
 }
 
-// A connection lingers only once after its last use, and not after it has failed.
-func TestConnectionsLingerOnce(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		a := states{"c": serving("a:1")}
-		b := states{"c": serving("b:1")}
-		both := states{"c": serving("b:1", "lost:1", "refused:1")}
-		tr.Network.Set("refused:1", lbtest.Refused)
-		for _, changes := range []states{a, b, a, both} {
-			tr.update(changes)
-			tr.pick("c")
-			synctest.Wait()
-			time.Sleep(balancer.Linger / 2)
-		}
-		tr.update(b)
-		tr.Network.Set("lost:1", lbtest.Refused)
-		synctest.Wait()
-		tr.ExpectOpen("connections half a linger later", "a:1", "b:1")
-		time.Sleep(balancer.Linger / 2)
-		synctest.Wait()
-		tr.ExpectOpen("connections a linger later", "b:1")
-		xdstest.Equal(t, "connections to a:1 a linger later", 1, tr.CC.Made("a:1"))
-	})
-}
-
-// A connection that takes longer than the time between two changes is established.
-func TestSlowConnectionIsReused(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.Network.Set("a:1", lbtest.Silent)
-		for i := range 10 {
-			tr.update(states{"c": serving([]string{"a:1", "b:1"}[i%2])})
-			tr.pick("c")
-			synctest.Wait()
-		}
-		tr.update(states{"c": serving("a:1")})
-		synctest.Wait()
-		tr.Network.Set("a:1", lbtest.Up)
-		synctest.Wait()
-		tr.reach("c", "a:1")
-		xdstest.Equal(t, "connections to a:1 at the end", 1, tr.CC.Made("a:1"))
-	})
-}
-
 // TestFlippingOverRealConnections counts connections that backends accept, goroutines and file
 // descriptors, for which it cannot be parallel.
 func TestFlippingOverRealConnections(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -146,6 +147,7 @@ func TestPickRules(t *testing.T) {
 		given    func(*balancer.State)
 		want     string // the address, or part of the error
 		isStatus bool
+		reason   rpctrace.Reason // of the trace
 	}{
 		{name: "no Decision: the interceptors are missing",
 			want: "dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions", isStatus: true},
@@ -161,14 +163,14 @@ func TestPickRules(t *testing.T) {
 			decision: &decision.Decision{Cluster: "x", Version: version}, given: reselect("a", nil), want: "a:1"},
 		{name: "no route any more: the RPC ends with that status",
 			decision: &decision.Decision{Cluster: "x", Version: version - 1}, given: reselect("", noRoute),
-			want: "no route any more", isStatus: true},
+			want: "no route any more", isStatus: true, reason: rpctrace.NoCluster},
 		{name: "routed again to an unknown cluster",
 			decision: &decision.Decision{Cluster: "x", Version: version - 1}, given: reselect("y", nil),
-			want: `cluster "y"`},
+			want: `cluster "y"`, reason: rpctrace.NoCluster},
 		{name: "no way to route again",
-			decision: &decision.Decision{Cluster: "x", Version: version - 1}, want: `cluster "x"`},
+			decision: &decision.Decision{Cluster: "x", Version: version - 1}, want: `cluster "x"`, reason: rpctrace.NoCluster},
 		{name: "no configuration: RPCs fail, those that wait for ready do not",
-			decision: &decision.Decision{Cluster: "a", Version: version - 1}, given: withErr(noRoute), want: "no route any more"},
+			decision: &decision.Decision{Cluster: "a", Version: version - 1}, given: withErr(noRoute), want: "no route any more", reason: rpctrace.NoConfig},
 		{name: "no configuration, newer Decision: waits for the next picker",
 			decision: &decision.Decision{Cluster: "a", Version: version + 1}, given: withErr(noRoute),
 			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
@@ -183,11 +185,14 @@ func TestPickRules(t *testing.T) {
 			tr.update(nil, given)
 
 			ctx := context.Background()
+			var reason rpctrace.Reason
 			if tc.decision != nil {
-				tc.decision.Context = ctx
+				with := rpctrace.With(ctx, &rpctrace.Trace{Picked: func(p rpctrace.Pick) { reason = p.Reason }})
+				tc.decision.Context, tc.decision.Extra = ctx, &decision.Extra{RPC: hash(7), Trace: rpctrace.FromContext(with)}
 				ctx = tc.decision
 			}
 			addr, err := tr.CC.Pick(ctx)
+			xdstest.Equal(t, "the reason in the trace", tc.reason, reason)
 			if err == nil && addr != tc.want || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the pick gave %q and error %v, want %q", addr, err, tc.want)
 			}
@@ -293,35 +298,10 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	})
 }
 
-func TestStateWithConnectConnectsTheDefaultClusters(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.update(states{"a": serving("a:1"), "b": serving("b:1")},
-			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
-		synctest.Wait()
-		tr.ExpectOpen("open connections", "b:1")
-	})
-}
-
 // lingered waits, in a synctest bubble, until connections no longer linger.
 func lingered() {
 	time.Sleep(balancer.Linger)
 	synctest.Wait()
-}
-
-// A policy that connects to the endpoint again gets the same connection.
-func TestConnectionLingersAfterItsLastUse(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
-		tr.reach("a", "a:1")
-		tr.reach("b", "b:1")
-		tr.update(states{"a": serving("a:2"), "b": nil})
-		tr.reach("a", "a:2")
-		time.Sleep(balancer.Linger - time.Millisecond)
-		synctest.Wait()
-		tr.ExpectOpen("open connections at first", "a:1", "a:2", "b:1")
-		lingered()
-		tr.ExpectOpen("open connections in the end", "a:2")
-	})
 }
 
 func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
@@ -364,28 +344,6 @@ func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 		// Each cluster alone would make at least 3: activated, connecting, ready.
 		if n := tr.CC.Updates() - before; n > 250 {
 			t.Errorf("100 clusters that connect at once replaced the picker %d times", n)
-		}
-	})
-}
-
-func TestCloseEndsEverything(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.Network.Set("b:1", lbtest.Silent)
-		tr.update(states{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
-		tr.reach("a", "a:1")
-		tr.pick("b")
-		synctest.Wait()
-		old := tr.CC.State().Picker
-		tr.policy.Close()
-		synctest.Wait()
-		updates := tr.CC.Updates()
-		tr.ExpectOpen("closed")
-		old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: "c"}})
-		tr.policy.ExitIdle()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if tr.CC.Updates() != updates || len(tr.CC.Open()) != 0 {
-			t.Error("the policy did something after Close")
 		}
 	})
 }

@@ -41,6 +41,9 @@ func (s *script) set(of *scripted, setting string) {
 		if c.Outliers = nil; value != "" {
 			c.Outliers = s.outliers(value)
 		}
+	case "service": // name/namespace
+		name, namespace, _ := strings.Cut(value, "/")
+		c.Service = &xdsresource.Service{Name: name, Namespace: namespace}
 	case "limit":
 		c.MaxRequests = uint32(s.number(value))
 	case "security":
@@ -111,6 +114,9 @@ func (s *script) endpoints(of *scripted, words []string) {
 		place, weight := s.weighted(place)
 		zone, priority, _ := strings.Cut(place, "/")
 		l := xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Weight: weight}
+		if parts := strings.Split(zone, ":"); len(parts) == 3 {
+			l.ID = xdsresource.LocalityID{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+		}
 		if priority != "" {
 			l.Priority = uint32(s.number(priority))
 		}

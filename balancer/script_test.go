@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental/stats/telemetry"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -25,6 +26,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
@@ -36,11 +38,16 @@ import (
 //	cluster KEY=VALUE ...      settings of the Cluster, see set; they take effect with the next endpoints
 //	drops CATEGORY=SHARE ...   shares in a million that are dropped; they take effect with the next endpoints
 //	note TEXT                  what is wrong with resources in use; it takes effect with the next endpoints
-//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy
+//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy;
+//	                           zone may be region:zone:subzone
 //	aggregate NAME ...         the cluster is an aggregate one over others, which are no clusters of the channel from then on
+//	plugin NAME ...            the cluster is that of a plugin, which sends its RPCs to the first of the clusters NAME; "deaf-plugin": what these
+//	                           report waits for the next such step
+//	source                     another source of configurations takes over, with subscriptions of its own
 //	unknown                    neither the Cluster nor its endpoints are known; "unresolved": the endpoints are not
 //	error TEXT                 the cluster has an error, whatever its endpoints; without a text: no more
 //	remove                     the channel does not have the cluster any more
+//	broken TEXT                the resolver reports an error
 //	lazy                       clusters are not connected before their first RPC
 //	credentials xds            the channel leaves security to the control plane, or with "other" not; connections linger for a second, and
 //	                           those that are secured, as "old", have it behind their names: "a/old"
@@ -63,6 +70,9 @@ import (
 //	for a,b                    some of a session that asks for a or else b, picked for again whenever there is a new picker
 //	hold-for N a               N of a session that asks for a, and do not end
 //	fails N a                  N of a session that asks for a, and fail
+//	trace                      what the trace of an RPC has of its pick
+//	labels                     the telemetry labels of an RPC, by the calls that set them
+//	subscriptions              those of the plugins, of each source
 //	watches a                  the services that open health checks of a ask for, and the number of all
 //	why                        what diagnostics say of the cluster
 //	uses                       what they say of its priorities, or of the clusters under it
@@ -86,6 +96,9 @@ type script struct {
 	// securities is nil without credentials.
 	securities *securities
 	updates    int // of the picker, after the last step
+	sources    []*source
+	// labels, if not nil, gets the labels of RPCs.
+	labels func(map[string]string)
 }
 
 // scripted is a cluster of a script.
@@ -106,7 +119,8 @@ type note string
 func (n note) String() string { return string(n) }
 
 func newScript(t testing.TB) *script {
-	s := &script{tree: newTree(t), clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer)}
+	s := &script{tree: newTree(t), clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer),
+		sources: []*source{newSource()}}
 	balancer.SetLinger(s.policy, 0)
 	t.Cleanup(func() { s.end(len(s.held)) }) // as they are counted for the process
 	s.CC.Server = func(addr string) grpc.ClientConnInterface { return s.server(addr) }
@@ -173,6 +187,14 @@ func (s *script) step(step string) (after string) {
 	case "aggregate":
 		c.over = words
 		s.publish(c)
+	case "plugin", "deaf-plugin":
+		c.over, c.state = nil, *chooserOf(chooserConfig{Clusters: words, Deaf: verb == "deaf-plugin"})
+		s.publish(c)
+	case "source":
+		s.sources = append(s.sources, newSource())
+		s.publish(c)
+	case "broken":
+		s.policy.ResolverError(errors.New(rest))
 	case "unknown":
 		c.state.Cluster, c.state.Endpoints, c.state.Err = nil, nil, nil
 		s.publish(c)
@@ -250,6 +272,24 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		return s.several(4, func() string { return s.session(name, strings.Split(rest, ",")) })
 	case "fails", "hold-for":
 		return s.several(s.number(words[0]), func() string { return s.rpc(name, sessionOf(words[1]), false, hold, words[1]) })
+	case "trace":
+		var picks []string
+		with := rpctrace.With(context.Background(), &rpctrace.Trace{Picked: func(p rpctrace.Pick) {
+			picks = append(picks, fmt.Sprintf("%s (%s,%s,%s %d) %s%s", p.Cluster, p.Region, p.Zone, p.SubZone, p.Priority, p.Endpoint, p.Reason))
+		}})
+		s.rpc(name, &decision.Extra{Trace: rpctrace.FromContext(with)}, false, false)
+		return strings.Join(picks, "; ")
+	case "labels":
+		var calls []string
+		s.labels = func(labels map[string]string) {
+			var call []string
+			for _, key := range slices.Sorted(maps.Keys(labels)) {
+				call = append(call, key+"="+labels[key])
+			}
+			calls = append(calls, strings.Join(call, " "))
+		}
+		defer func() { s.labels = nil }()
+		return s.rpc(name, new(decision.Extra), false, false) + ": " + strings.Join(calls, "; ")
 	case "watches":
 		h := s.server(rest + ":1")
 		return fmt.Sprintf("%q of %d", h.Open(), len(h.Began()))
@@ -264,10 +304,16 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 	}
 	synctest.Wait()
 	d, ok := s.live.Cluster(context.Background(), name)
-	if !ok {
+	if !ok && verb != "subscriptions" {
 		return "(no such cluster)"
 	}
 	switch verb {
+	case "subscriptions":
+		var all []string
+		for _, source := range s.sources {
+			all = append(all, fmt.Sprint(source.subscriptions))
+		}
+		return strings.ReplaceAll(strings.Join(all, " "), "map", "")
 	case "why":
 		after := fmt.Sprintf("%s %s: %s", d.Phase, d.State, strings.ReplaceAll(livestate.Why(&d), s.T.Name(), "EDS "))
 		if d.Notes != "" {
@@ -308,6 +354,9 @@ func uses(d *inspect.Cluster) (all []string) {
 		add(fmt.Sprint(p.Number), &p.Use, why, p.State, more)
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
+				if e.HealthCheck != "" {
+					all[i] += fmt.Sprintf(" the health check of %s: %s", short(e.Addresses[0]), e.HealthCheck)
+				}
 				if e.Ejection != nil {
 					all[i] += fmt.Sprintf(" %s is ejected from %s to %s by %s", short(e.Addresses[0]),
 						e.Ejection.Since.Format(time.TimeOnly), e.Ejection.Until.Format(time.TimeOnly), e.Ejection.Method)
@@ -350,7 +399,7 @@ func (s *script) publish(c *scripted) {
 }
 
 func (s *script) defaults(state *balancer.State) {
-	state.Live = &s.live
+	state.Live, state.Subscriber = &s.live, s.sources[len(s.sources)-1]
 	if !s.lazy {
 		state.Default, state.Connect = slices.Collect(maps.Keys(s.clusters)), true
 	}
@@ -390,6 +439,9 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 	ctx := context.Background()
 	if retry {
 		ctx = &decision.Attempt{Context: ctx, Retry: true}
+	}
+	if s.labels != nil {
+		ctx = telemetry.NewContextWithLabelCallback(ctx, s.labels)
 	}
 	if extra.RPC == nil {
 		extra.RPC = hash(0)
