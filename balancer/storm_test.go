@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,4 +165,20 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 			tr.ExpectState("at the end", fresh.CC.State().ConnectivityState)
 		}))
 	}
+}
+
+// A connection that is made while the health check changes has one check, the latest.
+func TestHealthCheckChangesWhileConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(t)
+		for i := range 500 {
+			s.step("network a silent")
+			s.step(fmt.Sprint("cluster health=", i))
+			s.Network.Set("a:1", lbtest.Up)
+			s.step("endpoints z=a")
+			if got, want := s.step("watches a"), fmt.Sprintf(`["%d"] of`, i); !strings.HasPrefix(got, want) {
+				t.Fatalf("open streams ask for %s, want %s", got, want)
+			}
+		}
+	})
 }

@@ -4,20 +4,23 @@ package leaf_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
@@ -28,7 +31,6 @@ import (
 
 func TestMain(m *testing.M) {
 	balancer.Register(spyBuilder{})
-	balancer.Register(needyBuilder{})
 	goleak.VerifyTestMain(m)
 }
 
@@ -92,14 +94,6 @@ func (s *spy) ExitIdle() {
 }
 func (s *spy) Close() { defer s.enter()(); s.closed = true }
 
-// needyBuilder is a policy that has no configuration by default.
-type needyBuilder struct{ spyBuilder }
-
-func (needyBuilder) Name() string { return "needy" }
-func (needyBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	return nil, errors.New("field shape is required")
-}
-
 // fixture is a leaf under test. The tests of this package share the spy's
 // builder and therefore do not run in parallel.
 type fixture struct {
@@ -119,77 +113,78 @@ func newSpied(t *testing.T) *fixture {
 }
 
 func (f *fixture) update(addr string) {
-	f.Loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint(addr, 1, 0)}, "") })
+	f.Loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{{Address: addr, Weight: 1}}, "") })
 }
 
-func endpoint(addr string, weight uint32, h xdsresource.HealthStatus) xdsresource.Endpoint {
-	return xdsresource.Endpoint{Address: addr, Weight: weight, Health: h}
-}
-
-// gRFC A27, "ClusterLoadAssignment Proto": endpoints that are neither HEALTHY
-// nor UNKNOWN are ignored.
-func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
-	f := newSpied(t)
-	f.Loop.Do(func() {
-		f.leaf.Update([]xdsresource.Endpoint{
-			endpoint("1.1.1.1:1", 1, xdsresource.HealthUnknown),
-			endpoint("1.1.1.1:2", 1, xdsresource.HealthUnhealthy),
-			endpoint("1.1.1.1:3", 7, xdsresource.HealthHealthy),
-			endpoint("1.1.1.1:4", 1, xdsresource.HealthDraining),
-			endpoint("1.1.1.1:5", 1, xdsresource.HealthTimeout),
-			endpoint("1.1.1.1:6", 1, xdsresource.HealthDegraded),
-			endpoint("1.1.1.1:7", 1, xdsresource.HealthHealthy),
-		}, "")
-	})
-	type seen struct {
-		Addr   string
-		Weight uint32
+// versioned is metadata that has a version, none for "".
+func versioned(t *testing.T, version string) string {
+	if version == "" {
+		return ""
 	}
-	var got []seen
-	for _, e := range f.spy.updates[0].ResolverState.Endpoints {
-		if len(e.Addresses) != 1 {
-			t.Fatalf("endpoint has addresses %v, want one", e.Addresses)
+	wire, err := proto.Marshal(&corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		"envoy.lb": {Fields: map[string]*structpb.Value{"version": structpb.NewStringValue(version)}},
+	}})
+	xdstest.NoError(t, err)
+	return string(wire)
+}
+
+// describe returns the addresses, the weight and the version of an endpoint.
+func describe(e resolver.Endpoint) string {
+	var addrs []string
+	for _, a := range e.Addresses {
+		addrs = append(addrs, a.Addr)
+	}
+	version := xdsresource.MetadataOf(e).GetFilterMetadata()["envoy.lb"].GetFields()["version"].GetStringValue()
+	return fmt.Sprintf("%s*%d %s", strings.Join(addrs, "+"), weight.FromEndpoint(e).Weight, version)
+}
+
+// gRFC A27, "ClusterLoadAssignment Proto": endpoints that are neither HEALTHY nor UNKNOWN are ignored. A policy of the program's own
+// gets their weights and their metadata, and, as it may not know endpoints, the addresses of them all with the same attributes.
+// It gets no update without a change.
+func TestPolicyGetsItsEndpoints(t *testing.T) {
+	f := newSpied(t)
+	var all []xdsresource.Endpoint
+	for i, version := range []string{"v1", "v2", "", "v1", "v1"} {
+		e := xdsresource.Endpoint{Address: fmt.Sprint(i), Weight: uint32(1 + i%2), Health: xdsresource.HealthHealthy * xdsresource.HealthStatus(i%2)}
+		e.Metadata = versioned(t, version)
+		all = append(all, e)
+	}
+	all[1].Additional = []string{"5"}
+	for _, h := range []xdsresource.HealthStatus{xdsresource.HealthUnhealthy, xdsresource.HealthDraining, xdsresource.HealthTimeout, xdsresource.HealthDegraded} {
+		all = append(all, xdsresource.Endpoint{Address: "ignored", Weight: 1, Health: h})
+	}
+	for i, version := range []string{"v2", "v3"} {
+		all = slices.Clone(all)
+		all[1].Metadata = versioned(t, version)
+		for range 3 {
+			f.Loop.Do(func() { f.leaf.Update(all, "") })
 		}
-		got = append(got, seen{e.Addresses[0].Addr, weight.FromEndpoint(e).Weight})
+		xdstest.Equal(t, "updates of the policy", i+1, len(f.spy.updates))
+		got := f.spy.updates[i].ResolverState
+		var endpoints, addresses []string
+		for _, e := range got.Endpoints {
+			endpoints = append(endpoints, describe(e))
+		}
+		for _, a := range got.Addresses {
+			//lint:ignore SA1019 It is where policies look that do not know endpoints.
+			addresses = append(addresses, describe(resolver.Endpoint{Addresses: []resolver.Address{a}, Attributes: a.BalancerAttributes}))
+		}
+		xdstest.Equal(t, "endpoints", []string{"0*1 v1", "1+5*2 " + version, "2*1 ", "3*2 v1", "4*1 v1"}, endpoints)
+		xdstest.Equal(t, "addresses", []string{"0*1 v1", "1*2 " + version, "5*2 " + version, "2*1 ", "3*2 v1", "4*1 v1"}, addresses)
+		if list := got.Endpoints; list[0].Attributes != list[4].Attributes || xdsresource.MetadataOf(list[2]) != nil {
+			t.Error("endpoints that are alike do not share their attributes, or there is metadata of none")
+		}
 	}
-	want := []seen{{"1.1.1.1:1", 1}, {"1.1.1.1:3", 7}, {"1.1.1.1:7", 1}}
-	xdstest.Equal(t, "endpoints that the policy got", want, got)
 }
 
-func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
+// gRFC A37, "Priority Policy Reresolution Handling": only the names of the policy's cluster are looked up again.
+func TestPolicyAsksForAnotherLookUp(t *testing.T) {
 	f := newSpied(t)
-	for range 3 {
-		f.update("1.1.1.1:1")
-	}
-	f.update("1.1.1.1:2")
-	xdstest.Equal(t, "how often the policy was updated by 2 different sets of endpoints",
-		2, len(f.spy.updates))
-}
-
-func TestLeafThatCannotBeBuilt(t *testing.T) {
-	for _, tc := range []struct{ policy, want string }{
-		{"no_such_policy", `load-balancing policy "no_such_policy" is not registered with gRPC`},
-		{"needy", `load-balancing policy "needy" does not take the configuration {}: field shape is required`},
-	} {
-		t.Run(tc.policy, func(t *testing.T) {
-			b := lbtest.NewBed(t)
-			b.Loop.Do(func() {
-				l := leaf.New(b.Env, tc.policy, leaf.ForLocality, func() {})
-				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
-				s := l.State()
-				_, err := s.Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-				if s.ConnectivityState != connectivity.TransientFailure || err == nil || err.Error() != tc.want {
-					t.Errorf("leaf is %v with error %q, want TRANSIENT_FAILURE with %q", s.ConnectivityState, err, tc.want)
-				}
-				l.ExitIdle()
-				l.Close()
-			})
-			select {
-			case <-built:
-			default:
-			}
-		})
-	}
+	asked := 0
+	f.Env.ResolveNow = func() { asked++ }
+	f.spy.cc.ResolveNow(resolver.ResolveNowOptions{})
+	f.Loop.Do(func() {})
+	xdstest.Equal(t, "look-ups", 1, asked)
 }
 
 func TestReportsArriveAsEvents(t *testing.T) {
@@ -220,20 +215,13 @@ func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
 	f.spy.readyOnUpdate = true
 	var after connectivity.State
 	f.Loop.Do(func() {
-		f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
+		f.leaf.Update([]xdsresource.Endpoint{{Address: "1.1.1.1:1", Weight: 1}}, "")
 		after = f.leaf.State().ConnectivityState
 	})
 	f.Loop.Do(func() {}) // what was posted has run
 	if after != connectivity.Ready || f.changes != 1 {
 		t.Errorf("the leaf was %v after the update, with %d changes; want READY and 1", after, f.changes)
 	}
-}
-
-func TestIdlePolicyReconnects(t *testing.T) {
-	f := newSpied(t)
-	f.spy.cc.UpdateState(tree.Waiting(connectivity.Idle))
-	f.Loop.Do(func() {})
-	xdstest.Equal(t, "how often ExitIdle was called after a report of IDLE", 1, f.spy.idleExits)
 }
 
 func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
