@@ -140,7 +140,13 @@ func (s *script) endpoints(of *scripted, words []string) {
 		e.Localities = append(e.Localities, l)
 	}
 	of.over = nil
-	of.state = balancer.ClusterState{Cluster: &c, Endpoints: e, Notes: of.state.Notes, ResolveNow: func() { of.lookUps++ }}
+	of.updates++
+	update := of.updates
+	of.state = balancer.ClusterState{Cluster: &c, Endpoints: e, Notes: of.state.Notes, ResolveNow: func() {
+		if update == of.updates { // It is that of the endpoints of now.
+			of.lookUps++
+		}
+	}}
 }
 
 // weighted splits text*weight. The weight is 1 by default.

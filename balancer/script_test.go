@@ -49,6 +49,7 @@ import (
 //	remove                     the channel does not have the cluster any more
 //	broken TEXT                the resolver reports an error
 //	lazy                       clusters are not connected before their first RPC
+//	record                     metrics are recorded; it is the first step
 //	credentials xds            the channel leaves security to the control plane, or with "other" not; connections linger for a second, and
 //	                           those that are secured, as "old", have it behind their names: "a/old"
 //	secure NAME                the cluster asks for a security, see securities, and has the endpoint a
@@ -56,7 +57,7 @@ import (
 //	answer a HEALTH ...        the server a answers its health check, or that fails with a code
 //	wait DURATION
 //	exit-idle
-//	end N                      the first N of the RPCs that are held end
+//	end N                      the first N of the RPCs that are held end; "fail N": with an error
 //	close
 //
 // After these there are the state of the channel and the open connections, of which none lingers ("a#2": the second one to a), and whether
@@ -71,7 +72,9 @@ import (
 //	hold-for N a               N of a session that asks for a, and do not end
 //	fails N a                  N of a session that asks for a, and fail
 //	trace                      what the trace of an RPC has of its pick
-//	labels                     the telemetry labels of an RPC, by the calls that set them
+//	labels                     the telemetry labels of an RPC, by the calls that set them; "labels a": of one of a session that asks for a
+//	labels-of a                those of the open connections to a
+//	metrics PREFIX             those that were recorded
 //	subscriptions              those of the plugins, of each source
 //	watches a                  the services that open health checks of a ask for, and the number of all
 //	why                        what diagnostics say of the cluster
@@ -107,6 +110,7 @@ type scripted struct {
 	cluster xdsresource.Cluster
 	drops   []xdsresource.Drop
 	lookUps int
+	updates int // of the endpoints
 	state   balancer.ClusterState
 	over    []string // the clusters under an aggregate one
 }
@@ -119,12 +123,17 @@ type note string
 func (n note) String() string { return string(n) }
 
 func newScript(t testing.TB) *script {
-	s := &script{tree: newTree(t), clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer),
+	s := &script{clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer),
 		sources: []*source{newSource()}}
-	balancer.SetLinger(s.policy, 0)
-	t.Cleanup(func() { s.end(len(s.held)) }) // as they are counted for the process
-	s.CC.Server = func(addr string) grpc.ClientConnInterface { return s.server(addr) }
+	s.use(newTree(t))
+	t.Cleanup(func() { s.end(len(s.held), nil) }) // as they are counted for the process
 	return s
+}
+
+func (s *script) use(tr *tree) {
+	s.tree = tr
+	balancer.SetLinger(s.policy, 0)
+	s.CC.Server = func(addr string) grpc.ClientConnInterface { return s.server(addr) }
 }
 
 func (s *script) server(addr string) *lbtest.HealthServer {
@@ -173,6 +182,9 @@ func (s *script) step(step string) (after string) {
 		return ""
 	case "lazy":
 		s.lazy = true
+		return ""
+	case "record":
+		s.use(newRecordedTree(s.T))
 		return ""
 	case "credentials":
 		s.useCredentials(rest == "xds")
@@ -224,7 +236,9 @@ func (s *script) step(step string) (after string) {
 	case "exit-idle":
 		s.policy.ExitIdle()
 	case "end":
-		s.end(s.number(rest))
+		s.end(s.number(rest), nil)
+	case "fail":
+		s.end(s.number(rest), errFails)
 	case "close":
 		s.policy.Close()
 	default:
@@ -247,9 +261,9 @@ func (s *script) step(step string) (after string) {
 }
 
 // end ends the first n of the RPCs that are held.
-func (s *script) end(n int) {
+func (s *script) end(n int, err error) {
 	for _, done := range s.held[:n] {
-		done(grpcbalancer.DoneInfo{BytesReceived: true})
+		done(grpcbalancer.DoneInfo{BytesReceived: true, Err: err})
 	}
 	s.held = s.held[n:]
 }
@@ -289,7 +303,16 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 			calls = append(calls, strings.Join(call, " "))
 		}
 		defer func() { s.labels = nil }()
-		return s.rpc(name, new(decision.Extra), false, false) + ": " + strings.Join(calls, "; ")
+		extra := new(decision.Extra)
+		if rest != "" {
+			extra = sessionOf(rest)
+		}
+		return s.rpc(name, extra, false, false) + ": " + strings.Join(calls, "; ")
+	case "labels-of":
+		return strings.TrimSpace(strings.Join(s.CC.Labels(long(rest)), "; "))
+	case "metrics":
+		synctest.Wait()
+		return strings.Join(slices.Sorted(maps.Keys(s.CC.Meter.Counts(rest))), "; ")
 	case "watches":
 		h := s.server(rest + ":1")
 		return fmt.Sprintf("%q of %d", h.Open(), len(h.Began()))
@@ -466,11 +489,13 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 	}
 	info := grpcbalancer.DoneInfo{BytesReceived: true}
 	if slices.Contains(failing, to) {
-		info.Err = status.Error(codes.Internal, "it fails")
+		info.Err = errFails
 	}
 	result.Done(info)
 	return to
 }
+
+var errFails = status.Error(codes.Internal, "it fails")
 
 // sessionOf is an RPC of a session that asks for the endpoints.
 func sessionOf(names ...string) *decision.Extra {

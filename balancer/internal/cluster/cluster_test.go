@@ -3,9 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -51,29 +49,6 @@ func at(zone string, priority uint32, addrs ...string) xdsresource.Locality {
 
 func serving(localities ...xdsresource.Locality) cluster.Config {
 	return cluster.Config{Cluster: backend, Endpoints: endpoints(localities...)}
-}
-
-// A connection that is lost asks for the addresses once more, where the present configuration says.
-func TestLostConnectionsAskForAnotherLookUp(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		var asked [3]atomic.Int64
-		f.update(serving(at("a", 0, "a:1"))) // It has nobody to ask.
-		f.Network.Set("a:1", lbtest.Refused)
-		f.Expect("without a look-up", "connection refused")
-		for i := range asked {
-			c := serving(at("a", 0, fmt.Sprintf("a:%d", 2+i)))
-			c.ResolveNow = func() { asked[i].Add(1) }
-			f.update(c)
-			f.Network.Set(c.Endpoints.Localities[0].Endpoints[0].Address, lbtest.Refused)
-			f.Expect("refused", "connection refused")
-			for j := range asked {
-				if got := asked[j].Load() > 0; got != (j == i) {
-					t.Errorf("update %d: the look-up of update %d was asked for: %v", i, j, got)
-				}
-				asked[j].Store(0)
-			}
-		}
-	})
 }
 
 // gRFC A32: RPCs are counted by cluster and EDS service, as long as a Policy uses them.

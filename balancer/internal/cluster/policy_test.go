@@ -7,10 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"google.golang.org/grpc/connectivity"
-
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -22,32 +19,6 @@ func by(policy, config string, localities ...xdsresource.Locality) cluster.Confi
 		Cluster: &xdsresource.Cluster{Name: "backend", LBPolicy: policy, LBConfig: config,
 			Limits: xdsresource.Limits{MaxRequests: xdsresource.DefaultMaxRequests}, AcrossLocalities: policy == xdsresource.PolicyRingHash},
 		Endpoints: endpoints(localities...),
-	}
-}
-
-// Every policy that a Cluster can name (gRFC A48, A52, A58, A62, A42).
-func TestEveryPolicyServes(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ policy, config string }{
-		{"round_robin", ""},
-		{"least_request_experimental", `{"choiceCount":3}`},
-		{"pick_first", `{"shuffleAddressList":true}`},
-		{"weighted_round_robin", `{"blackoutPeriod":"1s"}`},
-		{xdsresource.PolicyRingHash, `{"minRingSize":10}`},
-		{xdsresource.PolicyRandom, ""},
-		{xdsresource.PolicyMaglev, `{"tableSize":11}`},
-		{xdsresource.PolicySlowStart, `{"windowNanos":1000}`},
-		{xdsresource.PolicySlowStart, `{"windowNanos":1000,"choiceCount":2}`},
-	} {
-		t.Run(tc.policy, subtest(func(t *testing.T, f *fixture) {
-			f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
-			ctx := &decision.Decision{Context: context.Background()}
-			f.CC.Pick(ctx)
-			synctest.Wait()
-			if addr, err := f.CC.Pick(ctx); err != nil || addr != "a:1" {
-				t.Errorf("a pick goes to %q (%v)", addr, err)
-			}
-		}))
 	}
 }
 
@@ -86,26 +57,6 @@ func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
 				}
 			}
 			xdstest.Equal(t, "how often the hash was computed", tc.want, rpc.n)
-		}))
-	}
-}
-
-// Failures of removed endpoints are not reported to RPCs for the new ones.
-func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
-		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
-			f.Network.Set("a:1", lbtest.Refused)
-			f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
-			f.Expect("the first priority fails", "b:1")
-			f.Network.Set("c:1", lbtest.Silent)
-			var during connectivity.State
-			c := by(policy, "", at("a", 0, "c:1"))
-			f.Loop.Do(func() {
-				f.Policy.Update(&c)
-				during = f.Policy.State().ConnectivityState
-			})
-			xdstest.Equal(t, "right after the update the cluster", connectivity.Connecting, during)
 		}))
 	}
 }

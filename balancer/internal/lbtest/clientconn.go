@@ -146,13 +146,12 @@ func Picked(result balancer.PickResult) *SubConn {
 	return sc.(*SubConn)
 }
 
-// Labelled reports whether a SubConn to an address has the labels of a cluster and a locality for
-// its metrics.
-func (cc *ClientConn) Labelled(addr, cluster, locality string) bool {
-	want := grpcbridge.SubchannelLabels{BackendService: cluster, Locality: locality}
-	return slices.ContainsFunc(cc.subConnsTo(addr), func(sc *SubConn) bool {
-		return grpcbridge.SubchannelLabelsOf(sc.Address) == want
-	})
+// Labels returns the labels for metrics of the SubConns to an address.
+func (cc *ClientConn) Labels(addr string) (all []string) {
+	for _, sc := range cc.subConnsTo(addr) {
+		all = append(all, fmt.Sprint(grpcbridge.SubchannelLabelsOf(sc.Address)))
+	}
+	return all
 }
 
 // Open returns the addresses of the SubConns that are not shut down, sorted.
