@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -44,6 +45,13 @@ func (s *script) set(of *scripted, setting string) {
 	case "service": // name/namespace
 		name, namespace, _ := strings.Cut(value, "/")
 		c.Service = &xdsresource.Service{Name: name, Namespace: namespace}
+	case "loads": // the number of the store that counts them, "1+" with a metric; empty: none
+		if c.Load = nil; value != "" {
+			c.Load = &xdsresource.LoadReporting{Loads: s.stores[value[0]-'1'], Service: "svc"}
+			if strings.HasSuffix(value, "+") {
+				c.Load.Metrics = &load.Metrics{CPU: true}
+			}
+		}
 	case "limit":
 		c.MaxRequests = uint32(s.number(value))
 	case "security":

@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -74,6 +76,7 @@ import (
 //	trace                      what the trace of an RPC has of its pick
 //	labels                     the telemetry labels of an RPC, by the calls that set them; "labels a": of one of a session that asks for a
 //	labels-of a                those of the open connections to a
+//	loads                      which load stores are in use, and what they report
 //	metrics PREFIX             those that were recorded
 //	subscriptions              those of the plugins, of each source
 //	watches a                  the services that open health checks of a ask for, and the number of all
@@ -100,6 +103,7 @@ type script struct {
 	securities *securities
 	updates    int // of the picker, after the last step
 	sources    []*source
+	stores     [2]*load.Store
 	// labels, if not nil, gets the labels of RPCs.
 	labels func(map[string]string)
 }
@@ -124,7 +128,7 @@ func (n note) String() string { return string(n) }
 
 func newScript(t testing.TB) *script {
 	s := &script{clusters: make(map[string]*scripted), servers: make(map[string]*lbtest.HealthServer),
-		sources: []*source{newSource()}}
+		sources: []*source{newSource()}, stores: [2]*load.Store{load.NewStore(nil), load.NewStore(nil)}}
 	s.use(newTree(t))
 	t.Cleanup(func() { s.end(len(s.held), nil) }) // as they are counted for the process
 	return s
@@ -263,7 +267,7 @@ func (s *script) step(step string) (after string) {
 // end ends the first n of the RPCs that are held.
 func (s *script) end(n int, err error) {
 	for _, done := range s.held[:n] {
-		done(grpcbalancer.DoneInfo{BytesReceived: true, Err: err})
+		done(grpcbalancer.DoneInfo{BytesSent: true, BytesReceived: true, Err: err})
 	}
 	s.held = s.held[n:]
 }
@@ -310,6 +314,8 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		return s.rpc(name, extra, false, false) + ": " + strings.Join(calls, "; ")
 	case "labels-of":
 		return strings.TrimSpace(strings.Join(s.CC.Labels(long(rest)), "; "))
+	case "loads":
+		return s.reportLoads()
 	case "metrics":
 		synctest.Wait()
 		return strings.Join(slices.Sorted(maps.Keys(s.CC.Meter.Counts(rest))), "; ")
@@ -358,6 +364,29 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 	}
 	s.T.Fatalf("unknown step %q", verb)
 	return ""
+}
+
+// reportLoads returns which of the stores are in use, and their reports: the counts of RPCs by locality and the drops.
+func (s *script) reportLoads() string {
+	var all []string
+	for i, store := range s.stores {
+		text := fmt.Sprint(i + 1)
+		if store.InUse() {
+			text += " in use"
+		}
+		for _, r := range store.Take(nil) {
+			slices.SortFunc(r.Localities, func(a, b *load.LocalityReport) int { return cmp.Compare(a.ID.Zone, b.ID.Zone) })
+			for _, l := range r.Localities {
+				text += fmt.Sprintf(", %s %s: issued %d, in progress %d, succeeded %d, failed %d",
+					r.Key, cmp.Or(l.ID.Zone, "elsewhere"), l.Issued, l.InProgress, l.Succeeded, l.Failed)
+			}
+			if r.TotalDropped > 0 {
+				text += fmt.Sprintf(", %s dropped %d %v", r.Key, r.TotalDropped, r.Dropped)
+			}
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
 }
 
 // uses are the priorities of a cluster, or the clusters under it. Those in use are marked with a star.
@@ -487,7 +516,7 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 		s.held = append(s.held, result.Done)
 		return to
 	}
-	info := grpcbalancer.DoneInfo{BytesReceived: true}
+	info := grpcbalancer.DoneInfo{BytesSent: true, BytesReceived: true}
 	if slices.Contains(failing, to) {
 		info.Err = errFails
 	}

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -32,7 +33,7 @@ func TestEjectionsInASubset(t *testing.T) {
 		for range 20 {
 			result, _, err := f.pick()
 			xdstest.NoError(t, err)
-			result.Done(balancer.DoneInfo{Err: errTest, BytesReceived: true})
+			result.Done(balancer.DoneInfo{Err: errors.New("failed"), BytesReceived: true})
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()

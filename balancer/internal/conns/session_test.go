@@ -7,59 +7,10 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-// gRFC A75: "When the child policy unrefs a subchannel it owns, if the entry's
-// last_used_time is newer than the idle_timeout, the policy assumes ownership".
-func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
-	t.Parallel()
-	used := func(then func(*conns.Registry, *lbtest.User)) func(*conns.Registry, *lbtest.User) {
-		return func(r *conns.Registry, u *lbtest.User) { u.Session().Use(); then(r, u) }
-	}
-	for _, tc := range []struct {
-		name    string
-		prepare func(*conns.Registry, *lbtest.User)
-		want    bool
-	}{
-		{"never used", func(*conns.Registry, *lbtest.User) {}, false},
-		{"used, connected", used(func(*conns.Registry, *lbtest.User) {}), true},
-		{"used too long ago", used(func(*conns.Registry, *lbtest.User) { time.Sleep(time.Hour) }), false},
-		{"used just within the timeout", used(func(*conns.Registry, *lbtest.User) { time.Sleep(time.Hour - 1) }), true},
-		{"used, connecting", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(connecting) }), true},
-		{"used, idle", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(idle) }), false},
-		{"used, failed", used(func(_ *conns.Registry, u *lbtest.User) { u.Report(failed) }), false},
-		{"used, another one is connected", used(func(r *conns.Registry, _ *lbtest.User) { lbtest.NewUser(r, ready, "a") }), false},
-		{"used, another one is connecting", used(func(r *conns.Registry, _ *lbtest.User) { lbtest.NewUser(r, connecting, "a") }), true},
-		{"used, the endpoint was removed", used(func(r *conns.Registry, _ *lbtest.User) { r.Update(config(at("b"))) }), false},
-		{"used, its status does not allow sessions", used(func(r *conns.Registry, _ *lbtest.User) {
-			r.Update(conns.Config{Localities: []xdsresource.Locality{at("a")}, Sessions: xdsresource.Sessions{IdleTimeout: time.Hour}})
-		}), false},
-		{"used, new connections have another proxy", used(func(r *conns.Registry, _ *lbtest.User) {
-			l := at("a")
-			l.Endpoints[0].Proxy = "p"
-			r.Update(config(l))
-		}), false},
-		{"used, the Registry is closed", used(func(r *conns.Registry, _ *lbtest.User) { r.Close() }), false},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := lbtest.NewRegistry()
-				r.Update(config(at("a")))
-				u := lbtest.NewUser(r, ready, "a")
-				tc.prepare(r, u)
-				u.Shutdown()
-				xdstest.Equal(t, "kept", tc.want, u.Open())
-				r.Close()
-				xdstest.Equal(t, "open in the end", false, u.Open())
-			})
-		})
-	}
-}
 
 func TestSessionsGetTheBestConnection(t *testing.T) {
 	t.Parallel()
@@ -84,33 +35,6 @@ func TestSessionsGetTheBestConnection(t *testing.T) {
 	expect("the second is shut down", early, idle)
 	early.Shutdown()
 	expect("there is none", nil, 0)
-}
-
-// A connection that was kept ends when a policy has one that is READY, or when its
-// endpoint is removed.
-func TestKeptConnectionEnds(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(*conns.Registry){
-		"a policy has a connection": func(r *conns.Registry) { lbtest.NewUser(r, ready, "a") },
-		"the endpoint is removed":   func(r *conns.Registry) { r.Update(config()) },
-		"it has another proxy": func(r *conns.Registry) {
-			l := at("a")
-			l.Endpoints[0].Proxy = "p"
-			r.Update(config(l))
-		},
-	} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			r := lbtest.NewRegistry()
-			r.Update(config(at("a")))
-			u := lbtest.NewUser(r, ready, "a")
-			r.Session("a").Use()
-			if u.Shutdown(); !u.Open() {
-				t.Fatal("it was not kept")
-			}
-			end(r)
-			xdstest.Equal(t, "open", false, u.Open())
-		})
-	}
 }
 
 // Diagnostics describe the best connection to an endpoint, at any of its addresses.
