@@ -127,7 +127,13 @@ func (c *lazyCluster) activate() {
 }
 
 func (c *lazyCluster) newPolicy() *policy {
-	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.build, c.publish)
+	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.mayOverlap, c.build, c.publish)
+}
+
+// mayOverlap has the policy of the other kind serve meanwhile, unless there is no endpoint whose connection could be waited for; and
+// nothing that serves the cluster without security, or with other security, may go on.
+func (c *lazyCluster) mayOverlap(config *ClusterState) bool {
+	return config.Usable() && !(c.root.usesXDS && secured(config))
 }
 
 func (c *lazyCluster) build(config *ClusterState, changed func()) tree.Configured[*ClusterState] {
@@ -158,11 +164,6 @@ func (c *lazyCluster) apply() {
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(config)
-	if c.policy.Switching() && (!config.Usable() || c.root.usesXDS && secured(config)) {
-		// There is no endpoint whose connection could be waited for; or nothing that serves the
-		// cluster without security, or with other security, may go on.
-		c.policy.Finish()
-	}
 	c.publish()
 }
 

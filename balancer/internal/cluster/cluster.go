@@ -230,32 +230,25 @@ type kind struct {
 	across     bool
 }
 
+// switching is the policy of a priority.
+type switching = switchover.Policy[locality.Config, kind]
+
 func builder(env *tree.Env) func(name string, changed func()) tree.Configured[locality.Config] {
 	build := func(_ locality.Config, changed func()) tree.Configured[locality.Config] {
 		return locality.New(env, changed)
 	}
 	return func(_ string, changed func()) tree.Configured[locality.Config] {
-		return switching{switchover.New(kindOf, build, changed)}
-	}
-}
-
-// switching is the policy of a priority. While a new one connects, the one before serves.
-type switching struct {
-	*switchover.Policy[locality.Config, kind]
-}
-
-// Update sets the configuration. If no endpoint is usable, there is nothing that the policy before could
-// wait for: the next priority takes over.
-func (s switching) Update(c locality.Config) {
-	s.Policy.Update(c)
-	if !usable(c.Localities) {
-		s.Finish()
+		return switchover.New(kindOf, mayOverlap, build, changed)
 	}
 }
 
 func kindOf(c locality.Config) kind {
 	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
 }
+
+// mayOverlap lets the policy before serve while a new one connects. If no endpoint is usable, there is nothing that it could
+// wait for: the next priority takes over.
+func mayOverlap(c locality.Config) bool { return usable(c.Localities) }
 
 // childChanged is called when the state of the priorities or of the sessions has changed.
 func (p *Policy) childChanged() {

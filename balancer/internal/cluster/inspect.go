@@ -104,7 +104,7 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 		if d.Policy != nil {
 			all[i].Use.Error = lastError(all[i].Localities, d.Policy)
 		}
-		if child, ok := d.Policy.(switching); ok {
+		if child, ok := d.Policy.(*switching); ok {
 			all[i].Switching = child.Switching()
 		}
 		if child := localityPolicy(d.Policy); child != nil {
@@ -116,7 +116,7 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 
 // localityPolicy returns the policy that serves a priority, or nil.
 func localityPolicy(child tree.Configured[locality.Config]) *locality.Policy {
-	s, ok := child.(switching)
+	s, ok := child.(*switching)
 	if !ok {
 		return nil
 	}

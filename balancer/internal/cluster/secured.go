@@ -29,6 +29,8 @@ type Secured struct {
 	// cluster is the last one, and key how its connections are made on the channel.
 	cluster *xdsresource.Cluster
 	key     clustertls.Key
+	// overlap says that the Policy of another key may serve until that of key can.
+	overlap bool
 	// deadline runs while the Policy of another key serves. nil: it does not.
 	deadline *tree.Timer
 }
@@ -36,7 +38,7 @@ type Secured struct {
 // NewSecured returns the policy of the named cluster, whose RPCs wait until Update.
 func NewSecured(env *tree.Env, name string, changed func()) *Secured {
 	s := &Secured{env: env, name: name, changed: changed}
-	s.policies = switchover.New(func(*Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
+	s.policies = switchover.New(func(*Config) clustertls.Key { return s.key }, func(*Config) bool { return s.overlap }, s.build, s.policyChanged)
 	s.policies.Update(new(Config))
 	return s
 }
@@ -86,11 +88,8 @@ func (s *Secured) Update(c *Config) {
 	if c.Cluster != nil {
 		s.cluster, s.key = c.Cluster, s.env.TLS.Key(s.name, c.Cluster)
 	}
+	s.overlap = c.Err == nil && c.Cluster != nil && c.Endpoints != nil && !s.stricterThan(before)
 	s.policies.Update(c)
-	serves := c.Err == nil && c.Cluster != nil && c.Endpoints != nil
-	if !serves || s.stricterThan(before) {
-		s.policies.Finish()
-	}
 	s.setDeadline()
 }
 

@@ -1,7 +1,8 @@
 // Package switchover replaces a policy by one of another kind without failing RPCs: the old one
 // serves until the new one can.
 //
-// It balances nothing itself. Its parent decides which kind of policy a configuration needs.
+// It balances nothing itself. Its parent decides which kind of policy a configuration needs, and whether the old one may
+// serve meanwhile.
 package switchover
 
 import (
@@ -15,6 +16,7 @@ import (
 // before it.
 type Policy[C any, K comparable] struct {
 	kind    func(C) K
+	overlap func(C) bool
 	build   func(c C, changed func()) tree.Configured[C]
 	changed func()
 
@@ -27,10 +29,10 @@ type child[C any, K comparable] struct {
 	policy tree.Configured[C]
 }
 
-// New returns a Policy that needs an Update before State is called. Configurations of the same
-// kind go to the same child.
-func New[C any, K comparable](kind func(C) K, build func(c C, changed func()) tree.Configured[C], changed func()) *Policy[C, K] {
-	return &Policy[C, K]{kind: kind, build: build, changed: changed}
+// New returns a Policy that needs an Update before State is called. Configurations of the same kind go to the same child. overlap
+// says whether a child of another kind may serve until the one for a configuration can.
+func New[C any, K comparable](kind func(C) K, overlap func(C) bool, build func(c C, changed func()) tree.Configured[C], changed func()) *Policy[C, K] {
+	return &Policy[C, K]{kind: kind, overlap: overlap, build: build, changed: changed}
 }
 
 // Update sets the configuration.
@@ -48,7 +50,11 @@ func (p *Policy[C, K]) Update(config C) {
 		p.dropNext()
 		p.next = p.create(kind, config)
 	}
-	p.settle()
+	if p.next == nil || p.overlap(config) {
+		p.settle()
+	} else {
+		p.Finish()
+	}
 }
 
 func (p *Policy[C, K]) create(kind K, config C) *child[C, K] {
