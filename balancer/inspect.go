@@ -36,7 +36,7 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 func Describe(name string, c *ClusterState) inspect.Cluster { return cluster.Describe(name, c) }
 
 func (c *lazyCluster) inspect() inspect.Cluster {
-	if c.phase != active {
+	if c.policy == nil {
 		return cluster.Describe(c.name, c.config.Load())
 	}
 	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()

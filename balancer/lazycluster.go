@@ -31,8 +31,8 @@ type lazyCluster struct {
 	config atomic.Pointer[ClusterState]
 
 	// The rest is used on the loop.
-	phase        clusterPhase
-	policy       *policy // not nil while active
+	policy       *policy // nil until an RPC has asked for the cluster, and after close
+	closed       bool    // it is no longer in the State
 	aggregated   bool    // the cluster, when it was last known
 	connectivity connectivity.State
 }
@@ -40,14 +40,6 @@ type lazyCluster struct {
 // policy serves a cluster with endpoints (false) or an aggregate one (true). When that changes,
 // the old policy serves until the new one can.
 type policy = switchover.Policy[*ClusterState, bool]
-
-type clusterPhase int
-
-const (
-	dormant clusterPhase = iota // no RPC has asked for the cluster
-	active                      // it has its policies
-	removed                     // it is no longer in the State
-)
 
 func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
 	c := &lazyCluster{root: r, name: name, connectivity: connectivity.Idle}
@@ -118,10 +110,9 @@ func (c *lazyCluster) label(ctx context.Context) {
 }
 
 func (c *lazyCluster) activate() {
-	if c.phase != dormant {
+	if c.policy != nil || c.closed {
 		return
 	}
-	c.phase = active
 	c.policy = c.newPolicy()
 	c.apply()
 }
@@ -148,7 +139,7 @@ func (c *lazyCluster) build(config *ClusterState, changed func()) tree.Configure
 
 func (c *lazyCluster) update(config *ClusterState) {
 	c.config.Store(config)
-	if c.phase == active {
+	if c.policy != nil {
 		c.apply()
 	}
 }
@@ -191,15 +182,15 @@ func (c *lazyCluster) publish() {
 }
 
 func (c *lazyCluster) exitIdle() {
-	if c.phase == active {
+	if c.policy != nil {
 		c.policy.ExitIdle()
 	}
 }
 
 func (c *lazyCluster) close() {
-	if c.phase == active {
+	if c.policy != nil {
 		c.policy.Close()
 		c.policy = nil
 	}
-	c.phase = removed
+	c.closed = true
 }

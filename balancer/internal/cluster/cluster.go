@@ -211,7 +211,7 @@ func (p *Policy) limit(c *Config) {
 		reporting = *c.Cluster.Load
 	}
 	p.countLoads(reporting)
-	p.gate = newGate(p.counter, c.Cluster, c.Endpoints, p.loads)
+	p.gate = p.newGate(c)
 }
 
 // countLoads has the RPCs counted for load reports, if need be by new counters.
@@ -268,11 +268,7 @@ func (p *Policy) refreshState() {
 	if p.gate.dropsAll {
 		s.ConnectivityState = connectivity.Ready
 	}
-	picker := &picker{
-		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,
-		gate: p.gate, registry: p.part.Endpoints, notes: p.config.Notes,
-	}
-	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
+	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: &picker{s.Picker, p.labels, p.gate}}
 }
 
 // errOnlySessions is for RPCs without a session.

@@ -21,24 +21,25 @@ import (
 
 // picker is the priorities' picker behind the cluster's drops and limit, or that of a cluster without endpoints.
 type picker struct {
-	child   balancer.Picker
-	cluster string
-	// endpoints are those of the cluster, for errors and traces.
-	endpoints *xdsresource.Endpoints
-	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
-	// picked for repeatedly, and each must be subject to drops only once. It is nil if no RPC has an endpoint.
-	gate *gate
-	// registry has the endpoints that RPCs of sessions may ask for.
-	registry *conns.Registry
+	child balancer.Picker
 	// labels are the telemetry labels of all its RPCs.
 	labels Labels
-	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
-	notes fmt.Stringer
+	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
+	// picked for repeatedly, and each must be subject to drops only once. It is nil if no RPC has an endpoint.
+	*gate
 }
 
 // gate is what an RPC has to pass before it is sent to the endpoint that was picked. It is immutable except for its
 // counters.
 type gate struct {
+	cluster string
+	// endpoints are those of the cluster, for errors.
+	endpoints *xdsresource.Endpoints
+	// registry has the endpoints that RPCs of sessions may ask for.
+	registry *conns.Registry
+	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
+	notes fmt.Stringer
+
 	drops   []drop
 	limit   uint32
 	retries *xdsresource.RetryLimit // or nil
@@ -57,15 +58,18 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, c *xdsresource.Cluster, e *xdsresource.Endpoints, loads *load.Cluster) *gate {
-	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, overload: loads.Drops(""), dropsAll: e.DropsAll()}
-	if c.Retries != nil {
-		g.window = counter.Window(c.Retries.Interval)
+func (p *Policy) newGate(c *Config) *gate {
+	g := &gate{
+		cluster: p.name, endpoints: c.Endpoints, registry: p.part.Endpoints, notes: c.Notes,
+		limit: c.Cluster.MaxRequests, retries: c.Cluster.Retries, counter: p.counter, overload: p.loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
 	}
-	for _, d := range e.Drops {
+	if g.retries != nil {
+		g.window = p.counter.Window(g.retries.Interval)
+	}
+	for _, d := range c.Endpoints.Drops {
 		g.drops = append(g.drops, drop{
 			category: d.Category, perMillion: d.PerMillion,
-			count: counter.Drops(d.Category), reported: loads.Drops(d.Category),
+			count: p.counter.Drops(d.Category), reported: p.loads.Drops(d.Category),
 		})
 	}
 	return g

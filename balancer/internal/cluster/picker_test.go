@@ -29,7 +29,7 @@ func TestPickerErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := &picker{gate: &gate{limit: 1}, child: base.NewErrPicker(tc.err), cluster: "c", endpoints: &xdsresource.Endpoints{Name: "e"}}
+			p := &picker{child: base.NewErrPicker(tc.err), gate: &gate{limit: 1, cluster: "c", endpoints: &xdsresource.Endpoints{Name: "e"}}}
 			_, err := p.Pick(balancer.PickInfo{Ctx: t.Context()})
 			if err.Error() != tc.want {
 				t.Errorf("error is %q, want %q", err, tc.want)
