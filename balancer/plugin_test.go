@@ -131,12 +131,10 @@ type source struct{ subscriptions }
 
 func newSource() *source { return &source{subscriptions{}} }
 
-func by(s *source) func(*balancer.State) { return func(state *balancer.State) { state.Subscriber = s } }
-
 func TestPicksOfPluginsAllocateNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTree(t)
-		xdstest.NoError(t, tr.update(states{plugged: choosing("a"), "a": serving("a:1")}, by(newSource())))
+		xdstest.NoError(t, tr.update(states{plugged: choosing("a"), "a": serving("a:1")}))
 		tr.pick(plugged)
 		synctest.Wait()
 		tr.reach(plugged, "a:1")

@@ -272,20 +272,6 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 	}
 }
 
-func TestResolverError(t *testing.T) {
-	test(t, func(t *testing.T, tr *tree) {
-		tr.policy.ResolverError(status.Error(codes.Internal, "no bootstrap"))
-		_, err := tr.pick("a")
-		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "no bootstrap") {
-			t.Errorf("before any State a pick fails with %v, want a plain error with the reason", err)
-		}
-		tr.update(states{"a": serving("a:1")})
-		tr.reach("a", "a:1")
-		tr.policy.ResolverError(errors.New("lost contact"))
-		tr.reach("a", "a:1")
-	})
-}
-
 func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ExitIdle() // before any State there is nothing to connect

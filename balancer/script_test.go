@@ -210,7 +210,7 @@ func (s *script) step(step string) (after string) {
 		s.sources = append(s.sources, newSource())
 		s.publish(c)
 	case "broken":
-		s.policy.ResolverError(errors.New(rest))
+		s.policy.ResolverError(status.Error(codes.Internal, rest))
 	case "unknown":
 		c.state.Cluster, c.state.Endpoints, c.state.Err = nil, nil, nil
 		s.publish(c)
@@ -509,7 +509,10 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 		for _, c := range s.clusters { // What the errors of RPCs whose policy has no connection begin with.
 			text = strings.ReplaceAll(text, fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", c.name, c.name+"-eds"), "")
 		}
-		return "(" + d.Failure() + ": " + strings.Replace(text, "rpc error: code = Unavailable desc = ", "UNAVAILABLE ", 1) + ")"
+		if of, isStatus := status.FromError(err); isStatus {
+			text = strings.Replace(text, fmt.Sprintf("rpc error: code = %v desc = ", of.Code()), strings.ToUpper(of.Code().String())+" ", 1)
+		}
+		return "(" + d.Failure() + ": " + text + ")"
 	}
 	to := short(lbtest.Picked(result).Addr)
 	if hold {

@@ -1,7 +1,6 @@
 package conns_test
 
 import (
-	"errors"
 	"testing"
 
 	"google.golang.org/grpc/balancer"
@@ -29,32 +28,6 @@ func expectEjected(t *testing.T, when string, u *lbtest.User, want bool, changes
 	}
 }
 
-func TestConnectionsAreNotifiedOfEjections(t *testing.T) {
-	t.Parallel()
-	r, h, other := lbtest.NewRegistry(), conns.NewHealth("a", "b"), conns.NewHealth("c")
-	early := lbtest.NewUser(r, ready, "a")
-	expectEjected(t, "before its endpoint is known", early, false, 0)
-	watch(r, "a", h, "b", h, "c", other)
-	second, bystander := lbtest.NewUser(r, ready, "b"), lbtest.NewUser(r, ready, "c")
-
-	r.Eject(h, true)
-	expectEjected(t, "ejected", early, true, 1)
-	expectEjected(t, "ejected, at another address (gRFC A61)", second, true, 1)
-	expectEjected(t, "another endpoint is ejected", bystander, false, 0)
-	r.Eject(h, true)
-	expectEjected(t, "ejected again", early, true, 1)
-	late := lbtest.NewUser(r, ready, "a")
-	expectEjected(t, "connected to an ejected endpoint", late, true, 0)
-
-	late.Shutdown()
-	r.Eject(h, false)
-	expectEjected(t, "no longer ejected", early, false, 2)
-	expectEjected(t, "no longer ejected, but closed", late, false, 0)
-	if h.Ejected() {
-		t.Error("the endpoint is still ejected")
-	}
-}
-
 // gRFC A61, "Outlier Detection": an address may move to another endpoint.
 func TestAddressMovesToAnotherEndpoint(t *testing.T) {
 	t.Parallel()
@@ -72,35 +45,6 @@ func TestAddressMovesToAnotherEndpoint(t *testing.T) {
 	expectEjected(t, "no endpoint at all", b, false, 2)
 	r.Eject(bad, false)
 	expectEjected(t, "an endpoint that was removed is no longer ejected", b, false, 2)
-}
-
-func TestRPCsAreCountedByHowTheyEnd(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name              string
-		info              balancer.DoneInfo
-		succeeded, failed uint64
-	}{
-		{"answered", balancer.DoneInfo{BytesReceived: true, BytesSent: true}, 1, 0},
-		{"failed", balancer.DoneInfo{Err: errors.New("UNAVAILABLE"), BytesSent: true}, 0, 1},
-		{"failed after a part of the answer", balancer.DoneInfo{Err: errors.New("INTERNAL"), BytesReceived: true}, 0, 1},
-		{"picked again, as the connection had ended", balancer.DoneInfo{}, 0, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			r, h := lbtest.NewRegistry(), conns.NewHealth("a")
-			u := lbtest.NewUser(r, ready, "a")
-			u.Count(tc.info) // not counted, as the endpoint is not known
-			watch(r, "a", h)
-			u.Count(tc.info)
-			if s, f := h.TakeCalls(); s != tc.succeeded || f != tc.failed {
-				t.Errorf("%d succeeded and %d failed, want %d and %d", s, f, tc.succeeded, tc.failed)
-			}
-			if s, f := h.TakeCalls(); s+f != 0 {
-				t.Errorf("TakeCalls returned %d and %d again", s, f)
-			}
-		})
-	}
 }
 
 func TestConnectionOutlivesItsEndpoint(t *testing.T) {

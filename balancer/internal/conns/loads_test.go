@@ -81,9 +81,3 @@ func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
 	expectIssued(t, "for another server", other, "?:1", "north:1")
 	expectIssued(t, "for the old server", s)
 }
-
-func TestWithoutLoadReportsNothingIsCounted(t *testing.T) {
-	t.Parallel()
-	r := lbtest.NewRegistry()
-	rpcs(lbtest.NewUser(r, ready, "a"))
-}

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
@@ -121,19 +120,4 @@ func TestEndpointsKeepTheirConnections(t *testing.T) {
 			}
 		}))
 	}
-}
-
-func TestCountOfMembersByState(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("silent:1", lbtest.Silent)
-		f.Network.Set("refused:1", lbtest.Refused)
-		f.update(at("a:1"), at("b:1"), at("silent:1"), at("refused:1"))
-		f.connectAll()
-		f.on(func() {
-			f.set.Update([]xdsresource.Endpoint{at("a:1"), at("b:1"), at("silent:1"), at("refused:1"), at("idle:1")})
-		})
-		n := f.set.Count()
-		want := [connectivity.Shutdown]int{connectivity.Ready: 2, connectivity.Connecting: 1, connectivity.TransientFailure: 1, connectivity.Idle: 1}
-		xdstest.Equal(t, "members by state", want, n)
-	})
 }
