@@ -271,7 +271,7 @@ func (c *Conn) Connect() {
 	switch state := l.state.ConnectivityState; {
 	case !quiet || state == connectivity.Idle:
 		if state != connectivity.Idle || p.mayStartLocked(c) {
-			p.todo.connect = append(p.todo.connect, l)
+			p.afterLocked(l.sc.Connect)
 		}
 	case state == connectivity.Connecting:
 		c.reportLocked(l.state)
@@ -435,8 +435,8 @@ func (c *Conn) listenLocked(listener func(balancer.SubConnState)) int {
 // reportHealthLocked has tellHealth called after the lock is released.
 func (c *Conn) reportHealthLocked() {
 	if c.healthListener != nil {
-		todo := &c.registry.Pool.todo
-		todo.reports = append(todo.reports, c.tellHealth)
+		p := c.registry.Pool
+		p.reports = append(p.reports, c.tellHealth)
 	}
 }
 

@@ -11,5 +11,5 @@
 // outlier do. Policies open and close connections (package leaf), but for those that are kept for sessions (gRFC A75).
 //
 // Pools, Registries and Conns may be used from any goroutine. One lock, Pool.mu, guards all of them. Calls to gRPC and to
-// policies are noted in Pool.todo while the lock is held, and made by Pool.unlock.
+// policies are noted while the lock is held, and made by Pool.unlock.
 package conns

@@ -47,7 +47,7 @@ func (c *Conn) checkLocked(first balancer.SubConnState) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	c.check = h
 	c.health.Store(int32(first.ConnectivityState))
-	c.registry.Pool.todo.check = append(c.registry.Pool.todo.check, h)
+	c.registry.Pool.afterLocked(h.start)
 }
 
 // start begins the check. gRPC ends the producer with the connection. The Conn ends the check before that.

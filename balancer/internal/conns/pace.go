@@ -78,7 +78,7 @@ func (p *Pool) settledLocked(l *link) {
 		c.link.queued = false
 		if c.link.user == c {
 			p.startLocked(c.link)
-			p.todo.connect = append(p.todo.connect, c.link)
+			p.afterLocked(c.link.sc.Connect)
 		}
 	}
 }

@@ -39,9 +39,10 @@ type Pool struct {
 	linger time.Duration
 
 	// mu also guards Registries, Records and Conns. Only unlock unlocks mu.
-	mu     sync.Mutex
-	todo   todo
-	closed bool
+	mu sync.Mutex
+	// calls to gRPC are made when mu is unlocked. reports to policies are for the goroutine of post, and stay in order.
+	calls, reports []func()
+	closed         bool
 	// lingering has the connections that linger, and ages the same ones, the oldest first.
 	lingering map[key][]*link
 	ages      list.List // of *link
@@ -53,30 +54,18 @@ type Pool struct {
 	starts      starts
 }
 
-// todo are calls to gRPC and to policies that are made after Pool.mu is unlocked.
-type todo struct {
-	retire  []*link
-	connect []*link
-	check   []*healthCheck
-	// reports are for the goroutine of Pool.post. They stay in order.
-	reports []func()
-}
+// afterLocked has a call to gRPC made after mu is unlocked.
+func (p *Pool) afterLocked(call func()) { p.calls = append(p.calls, call) }
 
-// unlock unlocks mu, and makes the calls that were noted in todo.
+// unlock unlocks mu, and makes the calls that were noted meanwhile.
 func (p *Pool) unlock() {
-	now := p.todo
-	p.todo = todo{reports: now.reports}
+	calls, report := p.calls, len(p.reports) > 0
+	p.calls = nil
 	p.mu.Unlock()
-	for _, l := range now.retire {
-		l.retire()
+	for _, call := range calls {
+		call()
 	}
-	for _, l := range now.connect {
-		l.sc.Connect()
-	}
-	for _, h := range now.check {
-		h.start()
-	}
-	if len(now.reports) > 0 {
+	if report {
 		p.post(p.deliver)
 	}
 }
@@ -84,8 +73,8 @@ func (p *Pool) unlock() {
 // deliver passes reports on, in order.
 func (p *Pool) deliver() {
 	p.mu.Lock()
-	reports := p.todo.reports
-	p.todo.reports = nil
+	reports := p.reports
+	p.reports = nil
 	p.unlock()
 	for _, report := range reports {
 		report()
@@ -277,7 +266,7 @@ func (c *Conn) releaseLocked() {
 	}
 	p.inUse--
 	if !l.alive() {
-		p.todo.retire = append(p.todo.retire, l)
+		p.afterLocked(l.retire)
 		return
 	}
 	p.lingering[l.key] = append(p.lingering[l.key], l)
@@ -287,8 +276,8 @@ func (c *Conn) releaseLocked() {
 
 // reportLocked has a state reported to c.
 func (c *Conn) reportLocked(s balancer.SubConnState) {
-	todo := &c.link.pool.todo
-	todo.reports = append(todo.reports, func() { c.changed(s) })
+	p := c.link.pool
+	p.reports = append(p.reports, func() { c.changed(s) })
 }
 
 // alive reports whether the connection is worth keeping.
@@ -310,7 +299,7 @@ func (p *Pool) sweepLocked() {
 			return
 		}
 		p.removeLocked(l)
-		p.todo.retire = append(p.todo.retire, l)
+		p.afterLocked(l.retire)
 	}
 }
 
@@ -337,7 +326,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	switch c := l.user; {
 	case c == nil && l.age != nil && !l.alive():
 		p.removeLocked(l)
-		p.todo.retire = append(p.todo.retire, l)
+		p.afterLocked(l.retire)
 	case c == nil:
 	case s.ConnectivityState == connectivity.Shutdown:
 		c.releaseLocked()
