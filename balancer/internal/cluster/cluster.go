@@ -160,13 +160,10 @@ func (p *Policy) serve(c *Config) {
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they
 	// abandon are kept for sessions.
+	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries))
 	p.part.Endpoints.Update(conns.Config{
-		Localities: c.Endpoints.Localities,
-		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries)),
-		Loads:      p.loads,
-		Sessions:   c.Cluster.Sessions,
-
-		HealthCheck: c.Cluster.HealthCheck,
+		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.loads,
+		Sessions: c.Cluster.Sessions, HealthCheck: c.Cluster.HealthCheck,
 	})
 	if len(entries) == 0 {
 		p.closePriorities()

@@ -93,9 +93,8 @@ type Record struct {
 // Config is what is known of a cluster's endpoints. The Registry keeps it.
 type Config struct {
 	Localities []xdsresource.Locality
-	// Health has one element for each endpoint, in the order of Localities; nil for those
-	// that outlier detection does not watch. It is empty without outlier detection.
-	Health []*Health
+	// HealthOf returns the Health of an endpoint, nil if outlier detection does not watch it. nil: there is none.
+	HealthOf func(*xdsresource.Endpoint) *Health
 	// HealthCheck says how endpoints are asked for their health. nil: not at all.
 	HealthCheck *xdsresource.HealthCheck
 	// Loads counts RPCs for load reports. nil: the load of the cluster is not reported.
@@ -163,15 +162,13 @@ func (r *Registry) Update(c Config) {
 		r.recheckLocked()
 	}
 	r.round++
-	n := 0
 	for i := range c.Localities {
 		for j := range c.Localities[i].Endpoints {
-			var health *Health
-			if c.Health != nil {
-				health = c.Health[n]
-			}
-			n++
 			e := &c.Localities[i].Endpoints[j]
+			var health *Health
+			if c.HealthOf != nil {
+				health = c.HealthOf(e)
+			}
 			r.setLocked(e.Address, e, &c.Localities[i], health, loads[i])
 			for _, address := range e.Additional {
 				r.setLocked(address, e, &c.Localities[i], health, loads[i])

@@ -85,7 +85,7 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	l.Endpoints[0].Hostname = "host"
 	store := load.NewStore(nil)
 	c := config(l)
-	c.Health, c.Loads = []*conns.Health{h}, loadsIn(store)
+	c.HealthOf, c.Loads = healthBy{"a": h}.of, loadsIn(store)
 	r.Update(c)
 	u := lbtest.NewUser(r, ready, "a", "b")
 	u.Count(balancer.DoneInfo{Err: errors.New("failed")})
@@ -137,7 +137,7 @@ func TestUpdateCostsTheChange(t *testing.T) {
 func TestReadingAllocatesNothing(t *testing.T) {
 	r := lbtest.NewRegistry()
 	c := config(at("a"))
-	c.Health = []*conns.Health{conns.NewHealth("a")}
+	c.HealthOf = healthBy{"a": conns.NewHealth("a")}.of
 	c.Loads = loadsIn(load.NewStore(nil))
 	r.Update(c)
 	u, counter := lbtest.NewUser(r, ready, "a"), traffic.Use(traffic.Key{})
@@ -160,11 +160,11 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, n = 8, 2000
 	addrs := []string{"a", "b", "c"}
-	health := []*conns.Health{conns.NewHealth("a"), conns.NewHealth("b"), conns.NewHealth("c")}
+	health := healthBy{"a": conns.NewHealth("a"), "b": conns.NewHealth("b"), "c": conns.NewHealth("c")}
 	r := lbtest.NewRegistry()
 	update := func(many int) {
 		c := config(at(addrs[:many]...))
-		c.Health = health[:many]
+		c.HealthOf = health.of
 		r.Update(c)
 	}
 	update(3)
@@ -181,7 +181,7 @@ func TestConcurrentUse(t *testing.T) {
 			default:
 				update(1 + random.IntN(3))
 				r.Sweep()
-				r.Eject(health[0], i%2 == 0)
+				r.Eject(health["a"], i%2 == 0)
 			}
 		}
 	})
@@ -215,7 +215,7 @@ func TestConcurrentUse(t *testing.T) {
 		r.Eject(h, false)
 	}
 	r.Update(config(at("a")))
-	if s, f := health[0].TakeCalls(); s == 0 || f != 0 {
+	if s, f := health["a"].TakeCalls(); s == 0 || f != 0 {
 		t.Errorf("%d RPCs to a succeeded and %d failed, want some and 0", s, f)
 	}
 	xdstest.Equal(t, "records left (that of the endpoint)", 1, r.Len())

@@ -56,16 +56,15 @@ func New(env *tree.Env) *Detector {
 }
 
 // Update sets the configuration, nil for none, and the endpoints of the cluster. used has the conns.Key of
-// those in use, of which MaxEjectionPercent is; nil: all are. Update
-// returns what the Registry is to have as conns.Config.Health. Endpoints with the same
+// those in use, of which MaxEjectionPercent is; nil: all are. Endpoints with the same
 // addresses as before keep their Health.
-func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) []*conns.Health {
+func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) {
 	d.config = config
 	if config == nil {
 		d.stop()
-		return nil
+		return
 	}
-	all := d.setEndpoints(localities, used)
+	d.setEndpoints(localities, used)
 	wait := config.Interval
 	if d.started.IsZero() {
 		d.started = time.Now()
@@ -75,42 +74,50 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 	}
 	d.timer.Stop()
 	d.timer = d.loop.After(wait, d.sweep)
-	return all
 }
 
-// setEndpoints returns the Health of every endpoint, nil for those that get no RPCs.
-func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) []*conns.Health {
+// setEndpoints takes in the endpoints, but for those that get no RPCs.
+func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) {
 	old := d.byKey
 	d.byKey, d.endpoints, d.used, d.ejected = make(map[string]*endpoint, len(old)), nil, 0, 0
 	limits := runLimits(d.config)
-	all := []*conns.Health{}
 	for i := range localities {
-		for _, e := range localities[i].Endpoints {
-			if !e.Health.Usable() {
-				all = append(all, nil)
+		for j := range localities[i].Endpoints {
+			e := &localities[i].Endpoints[j]
+			key := conns.Key(e)
+			if !e.Health.Usable() || d.byKey[key] != nil {
 				continue
 			}
-			key := conns.Key(&e)
-			one := d.byKey[key]
+			one := old[key]
 			if one == nil {
-				if one = old[key]; one == nil {
-					one = &endpoint{Health: conns.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
-				}
-				one.WatchRuns(limits, func(r conns.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
-				d.byKey[key] = one
-				d.endpoints = append(d.endpoints, one)
-				one.used = used == nil || used[key]
-				if one.used {
-					d.used++
-				}
-				if one.Ejected() {
-					d.countEjected(one, 1)
-				}
+				one = &endpoint{Health: conns.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
 			}
-			all = append(all, one.Health)
+			one.WatchRuns(limits, func(r conns.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
+			d.byKey[key] = one
+			d.endpoints = append(d.endpoints, one)
+			if one.used = used == nil || used[key]; one.used {
+				d.used++
+			}
+			if one.Ejected() {
+				d.countEjected(one, 1)
+			}
 		}
 	}
-	return all
+}
+
+// HealthOf returns the Health of an endpoint, which is nil if that is not watched.
+func (d *Detector) HealthOf(e *xdsresource.Endpoint) *conns.Health {
+	if one := d.find(e); one != nil {
+		return one.Health
+	}
+	return nil
+}
+
+func (d *Detector) find(e *xdsresource.Endpoint) *endpoint {
+	if d.config == nil || !e.Health.Usable() {
+		return nil
+	}
+	return d.byKey[conns.Key(e)]
 }
 
 // stop ends all ejections and forgets the endpoints: clusters without outlier detection must
@@ -126,10 +133,7 @@ func (d *Detector) stop() {
 
 // Ejection describes the ejection of an endpoint, or returns nil if it is not ejected.
 func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
-	if d.config == nil {
-		return nil
-	}
-	one := d.byKey[conns.Key(e)]
+	one := d.find(e)
 	if one == nil || !one.Ejected() {
 		return nil
 	}

@@ -77,7 +77,8 @@ func (f *fixture) updateTo(c *xdsresource.OutlierDetection, l []xdsresource.Loca
 // use is updateTo with a subset of the endpoints in use.
 func (f *fixture) use(c *xdsresource.OutlierDetection, l []xdsresource.Locality, used map[string]bool) {
 	f.loop.Do(func() {
-		f.registry.Update(conns.Config{Localities: l, Health: f.detector.Update(c, l, used)})
+		f.detector.Update(c, l, used)
+		f.registry.Update(conns.Config{Localities: l, HealthOf: f.detector.HealthOf})
 	})
 }
 
