@@ -131,12 +131,13 @@ func (s *script) endpoints(of *scripted, words []string) {
 		for _, item := range strings.Split(list, ",") {
 			item, health, _ := strings.Cut(item, "!")
 			item, proxy, behind := strings.Cut(item, "@")
+			item, hostname, _ := strings.Cut(item, "~")
 			item, weight := s.weighted(item)
 			var addrs []string
 			for _, name := range strings.Split(item, "+") {
 				addrs = append(addrs, name+":1")
 			}
-			one := xdsresource.Endpoint{Address: addrs[0], Additional: addrs[1:], Weight: weight}
+			one := xdsresource.Endpoint{Address: addrs[0], Additional: addrs[1:], Weight: weight, Hostname: hostname}
 			if health != "" {
 				one.Health = statusOf(health)
 			}

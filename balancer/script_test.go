@@ -40,7 +40,7 @@ import (
 //	cluster KEY=VALUE ...      settings of the Cluster, see set; they take effect with the next endpoints
 //	drops CATEGORY=SHARE ...   shares in a million that are dropped; they take effect with the next endpoints
 //	note TEXT                  what is wrong with resources in use; it takes effect with the next endpoints
-//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy;
+//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy,f~hostname;
 //	                           zone may be region:zone:subzone
 //	aggregate NAME ...         the cluster is an aggregate one over others, which are no clusters of the channel from then on
 //	plugin NAME ...            the cluster is that of a plugin, which sends its RPCs to the first of the clusters NAME; "deaf-plugin": what these
@@ -73,6 +73,7 @@ import (
 //	for a,b                    some of a session that asks for a or else b, picked for again whenever there is a new picker
 //	hold-for N a               N of a session that asks for a, and do not end
 //	fails N a                  N of a session that asks for a, and fail
+//	auto-host AUTHORITY        one whose route has auto_host_rewrite, and perhaps an authority of its own
 //	trace                      what the trace of an RPC has of its pick
 //	labels                     the telemetry labels of an RPC, by the calls that set them; "labels a": of one of a session that asks for a
 //	labels-of a                those of the open connections to a
@@ -290,6 +291,8 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		return s.several(4, func() string { return s.session(name, strings.Split(rest, ",")) })
 	case "fails", "hold-for":
 		return s.several(s.number(words[0]), func() string { return s.rpc(name, sessionOf(words[1]), false, hold, words[1]) })
+	case "auto-host":
+		return s.rpc(name, &decision.Extra{AutoHost: true, Authority: rest}, false, false)
 	case "trace":
 		var picks []string
 		with := rpctrace.With(context.Background(), &rpctrace.Trace{Picked: func(p rpctrace.Pick) {
@@ -524,6 +527,9 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 		info.Err = errFails
 	}
 	result.Done(info)
+	if result.Metadata != nil {
+		to += fmt.Sprint(" with authority ", result.Metadata[":authority"])
+	}
 	return to
 }
 
