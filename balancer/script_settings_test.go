@@ -1,14 +1,8 @@
 package balancer_test
 
 import (
-	"errors"
-	"strconv"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/load"
@@ -165,18 +159,4 @@ func (s *script) weighted(text string) (string, uint32) {
 		return text, 1
 	}
 	return text, uint32(s.number(weight))
-}
-
-// answer has a server answer its health check.
-func (s *script) answer(name, health string) {
-	if value, ok := healthpb.HealthCheckResponse_ServingStatus_value[health]; ok {
-		s.server(name + ":1").Answer(healthpb.HealthCheckResponse_ServingStatus(value))
-		return
-	}
-	var code codes.Code
-	if err := code.UnmarshalJSON([]byte(strconv.Quote(health))); err != nil {
-		s.server(name + ":1").Answer(errors.New(health))
-		return
-	}
-	s.server(name + ":1").Answer(status.Error(code, "not now"))
 }

@@ -1,19 +1,21 @@
-package lbtest
+package balancer_test
 
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
-// HealthServer is a server's health service as a connection sees it.
-type HealthServer struct {
+// healthServer is a server's health service as a connection sees it.
+type healthServer struct {
 	grpc.ClientConnInterface
 
 	mu      sync.Mutex
@@ -22,7 +24,7 @@ type HealthServer struct {
 
 type healthStream struct {
 	grpc.ClientStream
-	server  *HealthServer
+	server  *healthServer
 	began   time.Time
 	service string
 	ctx     context.Context
@@ -30,7 +32,7 @@ type healthStream struct {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (h *HealthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (h *healthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	if method != healthpb.Health_Watch_FullMethodName {
 		return nil, errors.New("called " + method)
 	}
@@ -64,7 +66,7 @@ func (s *healthStream) RecvMsg(m any) error {
 }
 
 // Answer sends answers on the last stream, and waits until they are dealt with.
-func (h *HealthServer) Answer(answers ...any) {
+func (h *healthServer) Answer(answers ...any) {
 	h.mu.Lock()
 	for _, a := range answers {
 		h.streams[len(h.streams)-1].answers <- a
@@ -74,7 +76,7 @@ func (h *HealthServer) Answer(answers ...any) {
 }
 
 // Open lists the services that open streams asked for.
-func (h *HealthServer) Open() (services []string) {
+func (h *healthServer) Open() (services []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams {
@@ -86,11 +88,32 @@ func (h *HealthServer) Open() (services []string) {
 }
 
 // Began returns when the streams began.
-func (h *HealthServer) Began() (times []time.Time) {
+func (h *healthServer) Began() (times []time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams {
 		times = append(times, s.began)
 	}
 	return times
+}
+
+// answer has a server answer its health check.
+func (s *script) answer(name, health string) {
+	if value, ok := healthpb.HealthCheckResponse_ServingStatus_value[health]; ok {
+		s.server(name + ":1").Answer(healthpb.HealthCheckResponse_ServingStatus(value))
+		return
+	}
+	var code codes.Code
+	if err := code.UnmarshalJSON([]byte(strconv.Quote(health))); err != nil {
+		s.server(name + ":1").Answer(errors.New(health))
+		return
+	}
+	s.server(name + ":1").Answer(status.Error(code, "not now"))
+}
+
+func (s *script) server(addr string) *healthServer {
+	if s.servers[addr] == nil {
+		s.servers[addr] = new(healthServer)
+	}
+	return s.servers[addr]
 }

@@ -1,0 +1,173 @@
+package balancer_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// ask is step for RPCs and questions.
+func (s *script) ask(name, verb, rest string, words []string) string {
+	s.T.Helper()
+	hold := strings.HasPrefix(verb, "hold")
+	switch verb {
+	case "rpcs", "hold":
+		return s.several(s.number(words[0]), func() string {
+			s.rpcs++
+			return s.rpc(name, &decision.Extra{RPC: hash(s.rpcs) * 0x9e3779b97f4a7c15}, false, hold, words[1:]...)
+		})
+	case "retries", "hold-retries":
+		return s.several(s.number(words[0]), func() string { return s.rpc(name, new(decision.Extra), true, hold) })
+	case "ring":
+		return s.rpc(name, &decision.Extra{RPC: hash(xxhash.Sum64String(rest + ":1_0"))}, false, false)
+	case "for":
+		return s.several(4, func() string { return s.session(name, strings.Split(rest, ",")) })
+	case "fails", "hold-for":
+		return s.several(s.number(words[0]), func() string { return s.rpc(name, sessionOf(words[1]), false, hold, words[1]) })
+	case "auto-host":
+		return s.rpc(name, &decision.Extra{AutoHost: true, Authority: rest}, false, false)
+	case "trace":
+		var picks []string
+		with := rpctrace.With(context.Background(), &rpctrace.Trace{Picked: func(p rpctrace.Pick) {
+			picks = append(picks, fmt.Sprintf("%s (%s,%s,%s %d) %s%s", p.Cluster, p.Region, p.Zone, p.SubZone, p.Priority, p.Endpoint, p.Reason))
+		}})
+		s.rpc(name, &decision.Extra{Trace: rpctrace.FromContext(with)}, false, false)
+		return strings.Join(picks, "; ")
+	case "labels":
+		var calls []string
+		s.labels = func(labels map[string]string) {
+			var call []string
+			for _, key := range slices.Sorted(maps.Keys(labels)) {
+				call = append(call, key+"="+labels[key])
+			}
+			calls = append(calls, strings.Join(call, " "))
+		}
+		defer func() { s.labels = nil }()
+		extra := new(decision.Extra)
+		if rest != "" {
+			extra = sessionOf(rest)
+		}
+		return s.rpc(name, extra, false, false) + ": " + strings.Join(calls, "; ")
+	case "labels-of":
+		return strings.TrimSpace(strings.Join(s.CC.Labels(long(rest)), "; "))
+	case "loads":
+		return s.reportLoads()
+	case "metrics":
+		synctest.Wait()
+		return strings.Join(slices.Sorted(maps.Keys(s.CC.Meter.Counts(rest))), "; ")
+	case "watches":
+		h := s.server(rest + ":1")
+		return fmt.Sprintf("%q of %d", h.Open(), len(h.Began()))
+	case "providers":
+		return fmt.Sprint(s.securities.closed.Load(), " closed")
+	case "made":
+		return fmt.Sprint(s.CC.Made(long(rest)))
+	case "look-ups":
+		n := s.named(name).lookUps
+		s.named(name).lookUps = 0
+		return fmt.Sprint(min(n, 5))
+	}
+	synctest.Wait()
+	d, ok := s.live.Cluster(context.Background(), name)
+	if !ok && verb != "subscriptions" {
+		return "(no such cluster)"
+	}
+	switch verb {
+	case "subscriptions":
+		var all []string
+		for _, source := range s.sources {
+			all = append(all, fmt.Sprint(source.subscriptions))
+		}
+		return strings.ReplaceAll(strings.Join(all, " "), "map", "")
+	case "why":
+		after := fmt.Sprintf("%s %s: %s", d.Phase, d.State, strings.ReplaceAll(livestate.Why(&d), s.T.Name(), "EDS "))
+		if d.Notes != "" {
+			after += " (" + d.Notes + ")"
+		}
+		if d.Switching {
+			after += " (switching)"
+		}
+		return after
+	case "traffic":
+		t := d.Traffic
+		after := fmt.Sprintf("picked %d, in flight %d, refused %d, limit %d", t.Picked, t.InFlight, t.Refused, t.Limit)
+		for _, category := range slices.Sorted(maps.Keys(t.Dropped)) {
+			after += fmt.Sprintf(", %s %d", category, t.Dropped[category])
+		}
+		return after
+	case "uses":
+		return strings.Join(uses(&d), "; ")
+	}
+	s.T.Fatalf("unknown step %q", verb)
+	return ""
+}
+
+// reportLoads returns which of the stores are in use, and their reports: the counts of RPCs by locality and the drops.
+func (s *script) reportLoads() string {
+	var all []string
+	for i, store := range s.stores {
+		text := fmt.Sprint(i + 1)
+		if store.InUse() {
+			text += " in use"
+		}
+		for _, r := range store.Take(nil) {
+			slices.SortFunc(r.Localities, func(a, b *load.LocalityReport) int { return cmp.Compare(a.ID.Zone, b.ID.Zone) })
+			for _, l := range r.Localities {
+				text += fmt.Sprintf(", %s %s: issued %d, in progress %d, succeeded %d, failed %d",
+					r.Key, cmp.Or(l.ID.Zone, "elsewhere"), l.Issued, l.InProgress, l.Succeeded, l.Failed)
+			}
+			if r.TotalDropped > 0 {
+				text += fmt.Sprintf(", %s dropped %d %v", r.Key, r.TotalDropped, r.Dropped)
+			}
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// uses are the priorities of a cluster, or the clusters under it. Those in use are marked with a star.
+func uses(d *inspect.Cluster) (all []string) {
+	add := func(name string, use *inspect.Use, why string, state inspect.State, more string) {
+		if use.InUse {
+			name = "* " + name
+		}
+		all = append(all, fmt.Sprintf("%s %s (%s, %s%s)", name, strings.ReplaceAll(why, "2000-01-01T", ""), use.Status, state, more))
+	}
+	for i, why := range livestate.PriorityReasons(d.Priorities) {
+		p := &d.Priorities[i]
+		more := ""
+		if p.Switching {
+			more = ", switching"
+		}
+		add(fmt.Sprint(p.Number), &p.Use, why, p.State, more)
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				if e.HealthCheck != "" {
+					all[i] += fmt.Sprintf(" the health check of %s: %s", short(e.Addresses[0]), e.HealthCheck)
+				}
+				if e.Ejection != nil {
+					all[i] += fmt.Sprintf(" %s is ejected from %s to %s by %s", short(e.Addresses[0]),
+						e.Ejection.Since.Format(time.TimeOnly), e.Ejection.Until.Format(time.TimeOnly), e.Ejection.Method)
+				}
+			}
+		}
+	}
+	for i, why := range livestate.MemberReasons(d.Members) {
+		m := &d.Members[i]
+		add(m.Cluster.Name, &m.Use, why, m.Cluster.State, ", "+string(m.Cluster.Phase))
+	}
+	return all
+}
