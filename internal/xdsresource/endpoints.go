@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -40,7 +41,7 @@ func (e *Endpoints) DropsAll() bool {
 }
 
 // LocalityID identifies a locality.
-type LocalityID struct{ Region, Zone, SubZone string }
+type LocalityID = load.LocalityID
 
 // Locality is a group of endpoints in one place.
 type Locality struct {

@@ -151,7 +151,7 @@ func (r *Registry) Update(c Config) {
 	if c.Loads != nil {
 		ids := make([]load.LocalityID, len(c.Localities))
 		for i := range c.Localities {
-			ids[i] = load.LocalityID(c.Localities[i].ID)
+			ids[i] = c.Localities[i].ID
 		}
 		loads = c.Loads.Localities(ids)
 	}
