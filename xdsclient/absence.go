@@ -22,7 +22,7 @@ type absence struct {
 	// found are the subscriptions that the server means. They are valid until the next name.
 	found []*subscription
 	// failing are the collections for whose members the response has errors.
-	failing []*collection
+	failing []*subscription
 	// contradicted is the first resource that the response has and says to be absent, and
 	// contradictions how many there are.
 	contradicted   string
@@ -107,7 +107,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 		case s.resource.memberOf != nil:
 			a.removeMember(s, a.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.IsCollection():
-			a.emptyCollection(s.collection)
+			a.emptyCollection(s)
 		case s.payload != nil:
 			a.delete(s, errDeleted)
 		default:
@@ -143,18 +143,18 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 		if !a.types.Asked(s) {
 			continue
 		}
-		c, before := s.collection, len(a.found)
-		a.found = sc.appendMembers(a.found, c, name, !answers)
+		before := len(a.found)
+		a.found = sc.appendMembers(a.found, s, name, !answers)
 		known := len(a.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
 		if !meant || !answers {
 			continue
 		}
-		a.failing = append(a.failing, c)
+		a.failing = append(a.failing, s)
 		if known || !enter {
 			continue
 		}
-		m, err := (&newcomer{c, Member{name, sc.parameters}}).enter()
+		m, err := s.enter(Member{name, sc.parameters})
 		if err != nil {
 			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.Name), err)
 			continue
@@ -176,12 +176,12 @@ func (a *absence) removeMember(m *subscription, fault *Error) {
 }
 
 // emptyCollection notes that a collection has no members.
-func (a *absence) emptyCollection(c *collection) {
-	for m := range c.sent.all() {
+func (a *absence) emptyCollection(s *subscription) {
+	for m := range s.members.all() {
 		a.removeMember(m, a.fault(KindDoesNotExist, m.resource, errLeft))
 	}
-	a.answerCollection(c)
-	a.markUseful(c.entry())
+	a.answerCollection(s)
+	a.markUseful(s.resource)
 }
 
 // noteContradiction notes that a response has a resource and says that it does not.
@@ -237,8 +237,8 @@ func (a *absence) applyError(e wire.ResourceError) {
 		a.noteError(s, code, reason, e.Status())
 	}
 	if code == codes.NotFound {
-		for _, c := range a.failing[failing:] {
-			a.markUseful(c.entry())
+		for _, s := range a.failing[failing:] {
+			a.markUseful(s.resource)
 		}
 	}
 }
@@ -249,11 +249,11 @@ func (a *absence) applyError(e wire.ResourceError) {
 // it comes. If the authority follows another server, errors that are not
 // final do not count, as with other resources.
 func (a *absence) answerFailing() {
-	for _, c := range a.failing {
-		failed := c.sub.State == ads.Failed || c.sub.State == ads.Ended
-		_, useful := a.useful[c.entry().authority]
-		if !failed && (useful || !a.ch.standsBy(c.entry())) {
-			a.answerCollection(c)
+	for _, s := range a.failing {
+		failed := s.State == ads.Failed || s.State == ads.Ended
+		_, useful := a.useful[s.resource.authority]
+		if !failed && (useful || !a.ch.standsBy(s.resource)) {
+			a.answerCollection(s)
 		}
 	}
 }
@@ -347,15 +347,15 @@ func (sc *scope) covers(s *subscription) bool {
 // appendMembers appends the members of a name that the server means of a collection. removed says that it has no resource
 // for the scope, and so no member that matches: the client may have taken one from a response for another subscription
 // before the server knew of the collection.
-func (sc *scope) appendMembers(found []*subscription, c *collection, name string, removed bool) []*subscription {
+func (sc *scope) appendMembers(found []*subscription, s *subscription, name string, removed bool) []*subscription {
 	if sc.exact {
-		if m := c.sentMember(resourceKey{c.entry().key.typ, name, sc.parameters.Key()}); m != nil {
+		if m := s.members.get(resourceKey{s.resource.key.typ, name, sc.parameters.Key()}); m != nil {
 			found = append(found, m)
 		}
 		return found
 	}
-	for m := range c.sent[name].siblings() {
-		if sc.all || c.entry().key.variant == sc.constraints.Key() || removed && sc.constraints.Match(m.resource.parameters) {
+	for m := range s.members.first[name].siblings() {
+		if sc.all || s.resource.key.variant == sc.constraints.Key() || removed && sc.constraints.Match(m.resource.parameters) {
 			found = append(found, m)
 		}
 	}

@@ -113,7 +113,7 @@ func (u *update) received(s *subscription, it *item) {
 			u.types.setCanonicalName(s, xdsname.Canonical(string(it.Name)))
 		}
 	case it.Err == nil || !u.ch.standsBy(c):
-		u.answerCollection(s.collection)
+		u.answerCollection(u.types.subs.get(c.key))
 	}
 }
 
@@ -188,8 +188,7 @@ func (u *update) collected(it *item) bool {
 
 // answerCollection notes that the server answered for a collection. The collection as a whole is
 // reported at the end, as more of its members may come.
-func (u *update) answerCollection(c *collection) {
-	s := c.sub
+func (u *update) answerCollection(s *subscription) {
 	if s.Seen == u.number {
 		return
 	}
@@ -197,7 +196,7 @@ func (u *update) answerCollection(c *collection) {
 	if u.size < bounds.ResponsePart || !s.State.Pending() {
 		u.types.Step(s, ads.Sent)
 	}
-	u.answered = append(u.answered, c)
+	u.answered = append(u.answered, s)
 }
 
 // answerEmpty takes an empty response for the answer to a wildcard without members: Envoy waits for such a response, so
@@ -208,9 +207,9 @@ func (u *update) answerEmpty() {
 	if ts.collections == 0 || !ts.Dialect.Incremental() || !u.resp.IsEmpty() {
 		return
 	}
-	for s := range ts.subs[wildcard].siblings() {
-		if c := s.collection; s.payload == nil && c.size == 0 && ts.HasRead(s) && !u.ch.standsBy(s.resource) {
-			u.answerCollection(c)
+	for s := range ts.subs.first[wildcard].siblings() {
+		if s.payload == nil && s.members.size == 0 && ts.HasRead(s) && !u.ch.standsBy(s.resource) {
+			u.answerCollection(s)
 		}
 	}
 }
@@ -218,8 +217,7 @@ func (u *update) answerEmpty() {
 // reportAnswered reports the collections that the response answered for, without the members that it
 // does not have.
 func (u *update) reportAnswered() {
-	for _, c := range u.answered {
-		s := c.sub
+	for _, s := range u.answered {
 		if s.State == ads.Ended {
 			continue
 		}

@@ -25,8 +25,6 @@ type managementServer struct {
 	target string
 	// authorities are those that ask the server for something.
 	authorities map[*authority]struct{}
-	// watched counts the subscriptions that are watched.
-	watched int
 	// types are in the order of their first subscription, which is that of their
 	// dependencies.
 	types []*typeState
@@ -92,7 +90,6 @@ func (ch *managementServer) typeStateOf(typeURL string) *typeState {
 // subscribe asks the server for a resource. If the server still has the subscription of an
 // earlier watch, that one goes on.
 func (ch *managementServer) subscribe(r *resource) {
-	ch.watched++
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
 	if s == nil {
@@ -111,9 +108,9 @@ func (ch *managementServer) subscriptionTo(r *resource) *subscription {
 }
 
 // unsubscribe notes that a resource is no longer watched from this server. A subscription that
-// the server knows of stays until a request has ended it. With the last one the channel closes.
+// the server knows of stays until a request has ended it. The channel closes when no authority uses it.
 func (ch *managementServer) unsubscribe(r *resource) {
-	if ch.watched--; ch.watched == 0 {
+	if len(ch.authorities) == 0 {
 		ch.close()
 		return
 	}
@@ -150,7 +147,7 @@ func (ch *managementServer) close() {
 func (ch *managementServer) reinstate(r *resource, d *delivery) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
-	for m := range s.members().all() {
+	for m := range s.members.all() {
 		m.admit()
 		m.resource.adopt(m, d)
 	}

@@ -101,7 +101,7 @@ type checkSide struct {
 }
 
 // inUse reports whether the client watches something from the server.
-func (s *checkSide) inUse() bool { return s.ch.watched > 0 }
+func (s *checkSide) inUse() bool { return len(s.ch.authorities) > 0 }
 
 // at has events happen at a server.
 func (x *trial) at(side int) *trial {

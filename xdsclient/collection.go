@@ -11,22 +11,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// collection is what one server has sent of a glob collection (xRFC TP1, "Glob").
-type collection struct {
-	// sub is the subscription to the collection as a whole.
-	sub *subscription
-	// sent has a subscription for each member that the server has sent or has an error for, variants
-	// finds those with parameters, of which a name may have many, and size is how many members there
-	// are. These subscriptions are in no request.
-	sent     subscriptions
-	variants map[resourceKey]*subscription
-	size     int
-}
-
-func newCollection(sub *subscription) *collection {
-	return &collection{sub: sub, sent: make(subscriptions), variants: make(map[resourceKey]*subscription)}
-}
-
 // wildcard is the collection of all resources of a type with old-style names (Envoy, xDS protocol, "How
 // the client specifies what resources to return").
 const wildcard = "*"
@@ -34,54 +18,21 @@ const wildcard = "*"
 // isCollection reports whether a name in canonical form is that of a glob collection, or the wildcard.
 func isCollection(name string) bool { return name == wildcard || xdsname.IsCollection(name) }
 
-// entry is the cache entry of the collection as a whole.
-func (c *collection) entry() *resource { return c.sub.resource }
-
-// members returns the members that the server has sent. What is not a collection has none.
-func (s *subscription) members() subscriptions {
-	if !s.IsCollection() {
-		return nil
-	}
-	return s.collection.sent
-}
-
 // newMember makes the cache entry of a member of the collection, which is not in the cache yet.
 func (r *resource) newMember(key resourceKey, parameters dynparam.Parameters) *resource {
 	return &resource{key: key, authority: r.authority, parameters: parameters, memberOf: r}
 }
 
 // addMember adds a member that the server has sent.
-func (c *collection) addMember(name string, parameters dynparam.Parameters) *subscription {
-	key := resourceKey{c.entry().key.typ, name, parameters.Key()}
-	r := c.entry().members[key]
+func (s *subscription) addMember(member Member) *subscription {
+	key := resourceKey{s.resource.key.typ, member.Name, member.Parameters.Key()}
+	r := s.resource.members[key]
 	if r == nil {
-		r = c.entry().newMember(key, parameters)
+		r = s.resource.newMember(key, member.Parameters)
 	}
-	m := &subscription{resource: r, collection: c}
-	c.sent.add(m)
-	if key.variant != "" {
-		c.variants[key] = m
-	}
-	c.size++
+	m := &subscription{resource: r}
+	s.members.add(m)
 	return m
-}
-
-// sentMember returns the subscription of a member that the server has sent, or nil.
-func (c *collection) sentMember(key resourceKey) *subscription {
-	if key.variant != "" {
-		return c.variants[key]
-	}
-	if first := c.sent[key.name]; first != nil && first.resource.key.variant == "" {
-		return first
-	}
-	return nil
-}
-
-// removeMember removes a member that the server has sent.
-func (c *collection) removeMember(m *subscription) {
-	c.sent.remove(m)
-	delete(c.variants, m.resource.key)
-	c.size--
 }
 
 // admit adds a member of a collection to the cache after the server's first answer for it.
@@ -116,11 +67,11 @@ func (r *resource) disband(err *Error, d *delivery) {
 // of the answer may come, or until the resource timer fires, they stay.
 func (ch *managementServer) cullMembers(s *subscription, d *delivery) {
 	r := s.resource
-	if !s.IsCollection() || !ch.serves(r) || s.payload == nil || s.State.Pending() || len(r.members) == s.collection.size {
+	if !s.IsCollection() || !ch.serves(r) || s.payload == nil || s.State.Pending() || len(r.members) == s.members.size {
 		return
 	}
 	for key, m := range r.members {
-		if s.collection.sentMember(key) == nil {
+		if s.members.get(key) == nil {
 			r.expel(m, ch.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}
@@ -135,7 +86,7 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 		return nil, ""
 	}
 	if !bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		first = ts.subs[wildcard]
+		first = ts.subs.first[wildcard]
 		if first == nil || string(name) == wildcard {
 			return nil, ""
 		}
@@ -145,7 +96,7 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 	if isCollection(canonical) {
 		return nil, ""
 	}
-	return ts.subs[xdsname.CollectionOf(canonical)], canonical
+	return ts.subs.first[xdsname.CollectionOf(canonical)], canonical
 }
 
 // collectionOf returns the name of the collection that has resources of a name as a server writes it.
@@ -156,17 +107,10 @@ func collectionOf(name []byte) string {
 	return xdsname.CollectionOf(xdsname.Canonical(string(name)))
 }
 
-// newcomer is a member that the server has sent and that is not in the collection yet.
-type newcomer struct {
-	collection *collection
-	member     Member
-}
-
-// known returns the version with these very bytes that the cache has of the
-// member from another stream or server, or nil.
-func (n *newcomer) known(it *item, server *bootstrap.Server) *payload {
-	whole := n.collection.entry()
-	m := whole.members[resourceKey{whole.key.typ, n.member.Name, n.member.Parameters.Key()}]
+// knownMember returns the version with these very bytes that the cache has of a member from another stream or server,
+// or nil.
+func (s *subscription) knownMember(member Member, it *item, server *bootstrap.Server) *payload {
+	m := s.resource.members[resourceKey{s.resource.key.typ, member.Name, member.Parameters.Key()}]
 	if m == nil || !m.payload.of(it, server) {
 		return nil
 	}
@@ -175,11 +119,11 @@ func (n *newcomer) known(it *item, server *bootstrap.Server) *payload {
 
 // enter adds a member that nothing is known of yet. The server decides how many there
 // are, so there is a limit.
-func (n *newcomer) enter() (*subscription, error) {
-	if limit := n.collection.entry().client().options.maxMembers; n.collection.size >= limit {
+func (s *subscription) enter(member Member) (*subscription, error) {
+	if limit := s.resource.client().options.maxMembers; s.members.size >= limit {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
-	m := n.collection.addMember(n.member.Name, n.member.Parameters)
+	m := s.addMember(member)
 	m.Step(ads.Sent)
 	return m, nil
 }

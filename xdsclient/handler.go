@@ -39,7 +39,7 @@ func (ch *managementServer) Opened() {
 	ch.forgetReplaced()
 	kept := ch.types[:0]
 	for _, ts := range ch.types {
-		if ts.begin(); len(ts.subs) > 0 {
+		if ts.begin(); ts.subs.size > 0 {
 			kept = append(kept, ts)
 		}
 	}

@@ -17,7 +17,7 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 	if ts.Dialect.Locators() {
 		return
 	}
-	for other := range ts.subs[s.resource.key.name].siblings() {
+	for other := range ts.subs.first[s.resource.key.name].siblings() {
 		if other != s && other.hasAnswer() {
 			ts.copyAnswer(s, other)
 			return
@@ -39,7 +39,7 @@ func (s *subscription) hasAnswer() bool {
 func (ts *typeState) copyAnswer(s, from *subscription) {
 	s.State, s.lastAnswer = from.State, from.about(s.resource)
 	ts.setCanonicalName(s, ts.canonicalName[from])
-	for m := range from.members().all() {
-		ts.copyAnswer(s.collection.addMember(m.resource.key.name, m.resource.parameters), m)
+	for m := range from.members.all() {
+		ts.copyAnswer(s.addMember(Member{m.resource.key.name, m.resource.parameters}), m)
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// recipients are the subscriptions that a resource of a response is for. They are valid until the next
-// resource.
+// recipients are the subscriptions that a resource of a response is for, members of collections among them. They are valid
+// until the next resource.
 type recipients struct {
 	*update
-	// found are the subscriptions, members of collections among them, and entering the members
-	// that collections do not have yet.
-	found    []*subscription
-	entering []newcomer
+	found []*subscription
+	// entering are the collections that the resource enters, as member.
+	entering []*subscription
+	member   Member
 	// outranked says that the resource matches a subscription that takes a better one.
 	outranked bool
 }
@@ -59,18 +59,18 @@ func (to *recipients) addMembers(it *item) {
 		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		if m := s.collection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
+		if m := s.members.get(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
 			to.found = append(to.found, m)
 		} else {
-			to.entering = append(to.entering, newcomer{s.collection, Member{name, it.parameters}})
+			to.entering, to.member = append(to.entering, s), Member{name, it.parameters}
 		}
 	}
 }
 
 // enterMembers adds to the collections the members that they do not have yet.
 func (to *recipients) enterMembers(it *item) {
-	for _, n := range to.entering {
-		m, err := n.enter()
+	for _, s := range to.entering {
+		m, err := s.enter(to.member)
 		if err != nil {
 			to.blame(it, to.where(it), err)
 			continue
@@ -88,8 +88,8 @@ func (to *recipients) knownVersion(it *item) *payload {
 			return p
 		}
 	}
-	for _, n := range to.entering {
-		if p := n.known(it, to.ch.server); p != nil {
+	for _, s := range to.entering {
+		if p := s.knownMember(to.member, it, to.ch.server); p != nil {
 			return p
 		}
 	}
@@ -195,7 +195,7 @@ func (to *recipients) answersCollection(it *item) bool {
 		if !s.State.Pending() || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		m := s.collection.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
+		m := s.members.get(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
 		if m != nil && m.payload != nil {
 			return true
 		}

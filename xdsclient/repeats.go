@@ -53,27 +53,12 @@ func (ch *managementServer) identify(r *wire.Response) uint64 {
 	return r.Hash(ch.client.seed)
 }
 
-// repeated counts and answers a response if it is a repetition, and reports whether it is. See
-// ads.Requests.Repeats.
-func (ch *managementServer) repeated(r *wire.Response, hash uint64) (v ads.Verdict, ok bool, err error) {
-	if hash == 0 {
-		return ads.VerdictNone, false, nil
-	}
-	ts, err := ch.answerAgain(r, hash)
-	if ts == nil {
-		return ads.VerdictNone, false, nil
-	}
-	last := &ts.last // only changed on this goroutine
-	ch.client.attached.received(ch, ts.typ, last.metered)
-	if last.fault != "" {
-		return ads.VerdictRejected, true, err
-	}
-	return ads.VerdictAccepted, true, err
-}
-
-// answerAgain counts and answers a repetition, and returns the state of its type, or nil if it
+// answerAgain counts and answers a repetition (ads.Requests.Repeats), and returns the state of its type, or nil if it
 // is none.
 func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeState, error) {
+	if hash == 0 {
+		return nil, nil
+	}
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ts := ch.typeStateOf(r.TypeURL)

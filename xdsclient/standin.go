@@ -22,7 +22,7 @@ func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynp
 	}
 	var preferred choice
 	index := 0
-	for other := range ts.subs[s.resource.key.name].siblings() {
+	for other := range ts.subs.first[s.resource.key.name].siblings() {
 		parameters, ok := has(other)
 		if other == s || !ok {
 			continue

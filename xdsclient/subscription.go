@@ -13,8 +13,9 @@ type subscription struct {
 	resource *resource
 	// wanted says that it is not to end. A member is in no request, and never wanted.
 	wanted bool
-	// collection is what the server has sent of the collection or, for a member, of the collection that it is in.
-	collection *collection
+	// members has, of a collection, a subscription for each member that the server has sent or has an error for. They are in no
+	// request.
+	members *subscriptions
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
 	// lastAnswer is that of this server. The cache has it too if the authority follows the server.
@@ -31,7 +32,7 @@ type subscription struct {
 func newSubscription(r *resource) *subscription {
 	s := &subscription{resource: r}
 	if r.isCollection() {
-		s.collection = newCollection(s)
+		s.members = newSubscriptions()
 	}
 	r.subscriptions++
 	return s

@@ -9,62 +9,84 @@ import (
 
 // subscriptions finds subscriptions by name. Subscriptions to one name, which differ in their
 // constraints, or in the variant that a member is, are chained; most often there is one. One without
-// constraints or parameters is the first of its chain.
-type subscriptions map[string]*subscription
+// constraints or parameters is the first of its chain. A nil *subscriptions has none.
+type subscriptions struct {
+	first map[string]*subscription
+	// variants finds the others, of which a name may have many.
+	variants map[resourceKey]*subscription
+	// size is how many there are.
+	size int
+}
+
+func newSubscriptions() *subscriptions {
+	return &subscriptions{first: make(map[string]*subscription), variants: make(map[resourceKey]*subscription)}
+}
 
 // get returns the subscription with the key, or nil.
-func (m subscriptions) get(key resourceKey) *subscription {
-	s := m[key.name]
-	for s != nil && s.resource.key.variant != key.variant {
-		s = s.next
+func (m *subscriptions) get(key resourceKey) *subscription {
+	if key.variant != "" {
+		return m.variants[key]
 	}
-	return s
+	if first := m.first[key.name]; first != nil && first.resource.key.variant == "" {
+		return first
+	}
+	return nil
 }
 
 // named returns the first of the subscriptions to a name as a server writes it, or nil.
-func (m subscriptions) named(name []byte) *subscription {
-	s := m[string(name)] // does not copy
+func (m *subscriptions) named(name []byte) *subscription {
+	s := m.first[string(name)] // does not copy
 	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		s = m[xdsname.Canonical(string(name))]
+		s = m.first[xdsname.Canonical(string(name))]
 	}
 	return s
 }
 
 // add adds a subscription. There is none with its key.
-func (m subscriptions) add(s *subscription) {
-	first := m[s.resource.key.name]
+func (m *subscriptions) add(s *subscription) {
+	key := s.resource.key
+	first := m.first[key.name]
 	if first != nil && first.resource.key.variant == "" {
 		s.prev, s.next = first, first.next
 		first.next = s
 	} else {
 		s.next = first
-		m[s.resource.key.name] = s
+		m.first[key.name] = s
 	}
 	if s.next != nil {
 		s.next.prev = s
 	}
+	if key.variant != "" {
+		m.variants[key] = s
+	}
+	m.size++
 }
 
 // remove takes a subscription out.
-func (m subscriptions) remove(s *subscription) {
+func (m *subscriptions) remove(s *subscription) {
 	switch name := s.resource.key.name; {
 	case s.prev != nil:
 		s.prev.next = s.next
 	case s.next == nil:
-		delete(m, name)
+		delete(m.first, name)
 	default:
-		m[name] = s.next
+		m.first[name] = s.next
 	}
 	if s.next != nil {
 		s.next.prev = s.prev
 	}
 	s.next, s.prev = nil, nil
+	delete(m.variants, s.resource.key)
+	m.size--
 }
 
 // all iterates the subscriptions. The one that was yielded may be removed.
-func (m subscriptions) all() iter.Seq[*subscription] {
+func (m *subscriptions) all() iter.Seq[*subscription] {
 	return func(yield func(*subscription) bool) {
-		for _, first := range m {
+		if m == nil {
+			return
+		}
+		for _, first := range m.first {
 			if !first.chain(yield) {
 				return
 			}

@@ -19,7 +19,7 @@ type typeState struct {
 	ads.Requests[*subscription]
 	channel *managementServer
 	typ     *ResourceType
-	subs    subscriptions
+	subs    *subscriptions
 	// collections counts the subscriptions to collections.
 	collections int
 	// canonicalName has, of subscriptions to aliases, the canonical names of their resources, and byCanonicalName
@@ -34,7 +34,7 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 	ts := &typeState{
 		channel:         ch,
 		typ:             t,
-		subs:            make(subscriptions),
+		subs:            newSubscriptions(),
 		canonicalName:   make(map[*subscription]string),
 		byCanonicalName: make(map[string][]*subscription),
 	}
@@ -150,7 +150,7 @@ func (ts *typeState) ForgetAnswers(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.members().all() {
+	for m := range s.members.all() {
 		ts.dropMember(m)
 	}
 }
@@ -159,17 +159,17 @@ func (ts *typeState) dropMembers(s *subscription) {
 func (ts *typeState) dropMember(m *subscription) {
 	ts.Disturb()
 	m.Step(ads.Closed)
-	m.collection.removeMember(m)
+	ts.subs.get(m.resource.memberOf.key).members.remove(m)
 }
 
 // Len implements ads.Subscriptions.
-func (ts *typeState) Len() int { return len(ts.subs) }
+func (ts *typeState) Len() int { return ts.subs.size }
 
 // All implements ads.Subscriptions.
 func (ts *typeState) All() iter.Seq[*subscription] { return ts.subs.all() }
 
 // First implements ads.Subscriptions.
-func (ts *typeState) First(name string) *subscription { return ts.subs[name] }
+func (ts *typeState) First(name string) *subscription { return ts.subs.first[name] }
 
 // Sibling implements ads.Subscriptions.
 func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
@@ -208,7 +208,7 @@ func (ts *typeState) Versions() map[string]string {
 			name = canonical
 		}
 		ts.addVersion(versions, s, name)
-		for m := range s.members().all() {
+		for m := range s.members.all() {
 			ts.addVersion(versions, m, m.resource.key.name)
 		}
 	}
@@ -226,7 +226,7 @@ func (ts *typeState) VersionsSize(s *subscription) (size int) {
 	if s.payload != nil && !s.IsCollection() {
 		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
 	}
-	for m := range s.members().all() {
+	for m := range s.members.all() {
 		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
 	}
 	return size
@@ -267,7 +267,7 @@ func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters
 		if !c.resource.constraints.Match(parameters) {
 			continue
 		}
-		m := c.collection.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
+		m := c.members.get(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
 		if m == nil || m.payload == nil {
 			return true
 		}
@@ -304,7 +304,7 @@ func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(nam
 // forgetVersion forgets, between two streams, the version of a type without subscriptions:
 // the server could take the next resource for one that the client has.
 func (ts *typeState) forgetVersion() {
-	if len(ts.subs) == 0 {
+	if ts.subs.size == 0 {
 		ts.Version = ""
 	}
 }

@@ -27,27 +27,28 @@ import (
 
 // Receive implements ads.Handler: it works on a response. An error means that the server does not
 // speak the protocol.
-func (ch *managementServer) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
+func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan struct{}, err error) {
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
-		return ads.VerdictNone, nil, err
+		return false, nil, err
 	}
 	if n := len(resp.Nonce); n > bounds.Nonce {
-		return ads.VerdictNone, nil, fmt.Errorf("a response has a nonce of %d bytes, which every reply would have to repeat; the limit is %d", n, bounds.Nonce)
+		return false, nil, fmt.Errorf("a response has a nonce of %d bytes, which every reply would have to repeat; the limit is %d", n, bounds.Nonce)
 	}
 	hash := ch.identify(resp)
-	if v, ok, err := ch.repeated(resp, hash); ok {
-		return v, nil, err
+	if ts, err := ch.answerAgain(resp, hash); ts != nil {
+		ch.client.attached.received(ch, ts.typ, ts.last.metered) // only changed on this goroutine
+		return ts.last.fault == "", nil, err
 	}
 	u := ch.beginUpdate(resp, hash)
 	if u == nil {
-		return ads.VerdictNone, nil, nil
+		return false, nil, nil
 	}
 	u.size = len(message)
 	u.compareOffers()
 	u.applyResources()
 	if err := ch.client.ctx.Err(); err != nil {
-		return ads.VerdictNone, nil, err
+		return false, nil, err
 	}
 	u.meterResources()
 	absent := u.applyAbsence()
@@ -73,7 +74,7 @@ type update struct {
 	// resource that seems to be missing.
 	nameless int
 	// answered are the collections that the response answered for.
-	answered []*collection
+	answered []*subscription
 	// useful are the authorities that follow a server below, and for which the response has something of use.
 	useful map[*authority]struct{}
 	tally
@@ -138,7 +139,7 @@ func (u *update) meterResources() {
 }
 
 // finish decides between ACK and NACK, and releases the delivery.
-func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
+func (u *update) finish(absent *absence) (accepted bool, done <-chan struct{}, err error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
@@ -152,24 +153,21 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
 	absent.logContradictions()
-	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
-	switch {
-	case u.invalid == 0:
+	answer := ads.Reply{Nonce: u.resp.Nonce}
+	if accepted = u.invalid == 0; accepted {
 		u.types.Version = echo(u.resp.Version)
-	default:
+	} else {
 		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, answer.Fault)
-		result = ads.VerdictRejected
 	}
 	u.ch.client.stats.add(&u.tally, answer.Fault)
 	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late)
-	if err != nil {
-		return result, nil, err
+	if err = u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+		return accepted, nil, err
 	}
-	return result, u.delivery.finished, nil
+	return accepted, u.delivery.finished, nil
 }
 
 // faultList collects the faults of a response.

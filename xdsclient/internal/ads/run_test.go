@@ -252,7 +252,7 @@ func (p *player) Sent() {
 var errReceive = errors.New("no ADS")
 
 // Receive takes a second of virtual time to deliver what is new or a lot of work.
-func (p *player) Receive(message []byte) (v Verdict, done <-chan struct{}, err error) {
+func (p *player) Receive(message []byte) (accepted bool, done <-chan struct{}, err error) {
 	text := string(message)
 	if text != "old" {
 		p.note(&p.heard, text)
@@ -260,22 +260,22 @@ func (p *player) Receive(message []byte) (v Verdict, done <-chan struct{}, err e
 	delivered := make(chan struct{})
 	switch text {
 	case "old":
-		return VerdictAccepted, nil, nil
+		return true, nil, nil
 	case "broken":
-		return VerdictNone, nil, errReceive
+		return false, nil, errReceive
 	case "never":
-		return VerdictAccepted, delivered, nil
+		return true, delivered, nil
 	case "rejected":
 		close(delivered)
-		return VerdictRejected, delivered, nil
+		return false, delivered, nil
 	case "accepted":
 		close(delivered)
-		return VerdictAccepted, delivered, nil
+		return true, delivered, nil
 	case "work":
 		time.Sleep(11 * time.Second)
 	}
 	time.AfterFunc(time.Second, func() { close(delivered) })
-	return VerdictAccepted, delivered, nil
+	return true, delivered, nil
 }
 
 func (p *player) Delivered() { p.note(&p.heard, "delivered") }

@@ -16,18 +16,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// Verdict says how a response was received, from worst to best.
-type Verdict int
-
-const (
-	// VerdictNone: the response has nothing that was asked for.
-	VerdictNone Verdict = iota
-	// VerdictRejected: the response was NACKed.
-	VerdictRejected
-	// VerdictAccepted: the response was ACKed.
-	VerdictAccepted
-)
-
 // A Handler decides what a Stream sends, and works on what it receives. NextRequest and Sent
 // are called from one goroutine, while a stream is open, and the other methods from another.
 type Handler interface {
@@ -40,10 +28,10 @@ type Handler interface {
 	NextRequest() (r *wire.Request, at time.Time)
 	// Sent is called when the request that NextRequest returned last has been sent.
 	Sent()
-	// Receive works on a response, whose bytes it does not keep unless they are more than transport.MaxPooled. The next response is not
-	// read before done is closed; done is nil if the response says nothing new. An error
-	// ends the stream.
-	Receive(message []byte) (v Verdict, done <-chan struct{}, err error)
+	// Receive works on a response, whose bytes it does not keep unless they are more than transport.MaxPooled, and reports
+	// whether it is ACKed. The next response is not read before done is closed; done is nil if the response says nothing
+	// new. An error ends the stream.
+	Receive(message []byte) (accepted bool, done <-chan struct{}, err error)
 	// Delivered is called when the channel that Receive returned has been closed, and Reading when the next
 	// response is read then, maybe after a rest.
 	Delivered()
@@ -102,14 +90,14 @@ func (s *Stream) Run(conn *transport.Conn) {
 	failures := 0
 	for s.ctx.Err() == nil {
 		started := time.Now()
-		best, err := s.attempt(conn)
+		accepted, err := s.attempt(conn)
 		if s.ctx.Err() != nil {
 			return
 		}
 		if s.handler.Ended(err) {
 			continue
 		}
-		if best == VerdictAccepted {
+		if accepted {
 			failures = 0
 		}
 		next := started.Add(retries.After(failures, s.config.Backoff))
@@ -128,19 +116,18 @@ func (s *Stream) NextAttempt() time.Time {
 	return time.Time{}
 }
 
-// attempt opens a stream and stays with it until it ends. The verdict is the best that a
-// response on it got.
-func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
+// attempt opens a stream and stays with it until it ends. It reports whether a response on it was accepted.
+func (s *Stream) attempt(conn *transport.Conn) (accepted bool, err error) {
 	cc, err := conn.Open()
 	if err != nil {
-		return VerdictNone, err
+		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	protocol := s.handler.Protocol()
 	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(), grpc.ForceCodecV2(transport.Codec{}))
 	if err != nil {
-		return VerdictNone, err
+		return false, err
 	}
 	s.handler.Opened()
 	written := make(chan struct{})
@@ -150,20 +137,20 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 			cancel(err)
 		}
 	}()
-	best, err := s.read(ctx, stream)
+	accepted, err = s.read(ctx, stream)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	cancel(nil)
 	<-written
-	return best, err
+	return accepted, err
 }
 
 // read receives responses until the stream ends. It reads the next only when the watchers are
 // done with the last (gRFC A88's flow control), and after a rest if there was a lot of work
 // (transport.Work); responses that say nothing new are read not faster than transport.Pace allows.
-// The verdict is the best of all responses.
-func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdict, err error) {
+// It reports whether a response was accepted.
+func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (accepted bool, err error) {
 	var pace transport.Pace
 	for {
 		var f transport.Frame
@@ -171,17 +158,17 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdi
 			if err == io.EOF {
 				err = transport.ErrNoAnswer
 			}
-			return best, err
+			return accepted, err
 		}
 		size := len(f.Bytes())
 		began := time.Now()
-		v, done, err := s.handler.Receive(f.Bytes())
+		ok, done, err := s.handler.Receive(f.Bytes())
 		rest := s.config.Work.Done(began)
 		f.Free()
 		if err != nil {
-			return best, err
+			return accepted, err
 		}
-		best = max(best, v)
+		accepted = accepted || ok
 		if done == nil {
 			pace.Wait(ctx, size)
 			continue
@@ -190,7 +177,7 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdi
 		case <-done:
 			s.handler.Delivered()
 		case <-ctx.Done():
-			return best, ctx.Err()
+			return accepted, ctx.Err()
 		}
 		if rest > 0 {
 			transport.Rest(ctx, rest)
