@@ -13,21 +13,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// absence is the last pass over a response, through its errors and removals. A
+// The last pass over a response is that through its errors and removals. A
 // server can say in four ways that it does not send a resource: by an error in its place, by
 // naming it as removed, by omitting it from the full state, and by silence, which is the
 // business of the resource timer.
-type absence struct {
-	*update
-	// found are the subscriptions that the server means. They are valid until the next name.
-	found []*subscription
-	// failing are the collections for whose members the response has errors.
-	failing []*subscription
-	// contradicted is the first resource that the response has and says to be absent, and
-	// contradictions how many there are.
-	contradicted   string
-	contradictions int
-}
 
 var (
 	errDeleted = errors.New("does not exist: the server deleted it")
@@ -35,22 +24,20 @@ var (
 )
 
 // applyAbsence applies the errors and the names of removed resources.
-func (u *update) applyAbsence() *absence {
-	a := &absence{update: u}
-	inBatches(u, u.resp.Errors, a.applyError)
-	inBatches(u, u.resp.Removed, a.applyRemoval)
+func (u *update) applyAbsence() {
+	inBatches(u, u.resp.Errors, u.applyError)
+	inBatches(u, u.resp.Removed, u.applyRemoval)
 	if u.types.Dialect.Locators() {
-		inBatches(u, u.resp.RemovedLocators, a.applyRemoval)
+		inBatches(u, u.resp.RemovedLocators, u.applyRemoval)
 	}
-	return a
 }
 
-// finish applies the omissions of the response.
-func (a *absence) finish() {
-	if a.resp.FullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
-		a.deleteOmitted()
+// applyOmissions applies that the full state omits resources.
+func (u *update) applyOmissions() {
+	if u.resp.FullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
+		u.deleteOmitted()
 	}
-	a.answerFailing()
+	u.answerFailing()
 }
 
 // deleteOmitted deletes the resources that the server has sent and that the response with its
@@ -58,187 +45,187 @@ func (a *absence) finish() {
 // protocol, "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist"), one
 // that no request has listed yet is unknown to it, and an error is not repeated (xRFC TP3,
 // "Protocol Behavior").
-func (a *absence) deleteOmitted() {
-	for s := range a.types.subs.all() {
+func (u *update) deleteOmitted() {
+	for s := range u.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
 		late := s.State == ads.Silent
-		untold := late && s.payload == nil && !a.ch.inherits(s) && s.err == nil
-		if s.Seen == a.number || !s.Listed() || untold || a.types.Omit(s) != ads.Tell {
+		untold := late && s.payload == nil && !u.ch.inherits(s) && s.err == nil
+		if s.Seen == u.number || !s.Listed() || untold || u.types.Omit(s) != ads.Tell {
 			continue
 		}
 		if late && s.payload == nil && !s.resource.taken.stored {
-			a.delete(s, errMissing)
+			u.delete(s, errMissing)
 		} else {
-			a.delete(s, errDeleted)
+			u.delete(s, errDeleted)
 		}
 	}
 }
 
 // delete notes that the server does not have a resource (gRFC A88, "Handling Data
 // Errors").
-func (a *absence) delete(s *subscription, reason error) {
-	if a.forgetUnwatched(s) {
+func (u *update) delete(s *subscription, reason error) {
+	if u.forgetUnwatched(s) {
 		return
 	}
-	a.types.Step(s, ads.Denied)
-	fault := a.fault(KindDoesNotExist, s.resource, reason)
-	a.ch.client.infof("a management server deleted a resource: %v", fault)
-	a.dataError(s, fault)
+	u.types.Step(s, ads.Denied)
+	fault := u.fault(KindDoesNotExist, s.resource, reason)
+	u.ch.client.infof("a management server deleted a resource: %v", fault)
+	u.dataError(s, fault)
 }
 
 // applyRemoval applies that the server has no resource of a name. If the name comes with the
 // constraints of a subscription, the same response may have another variant for it.
-func (a *absence) applyRemoval(n wire.ResourceName) {
-	sc, err := a.scopeOf(n)
+func (u *update) applyRemoval(n wire.ResourceName) {
+	sc, err := u.scopeOf(n)
 	if err != nil {
-		a.blameError(fmt.Sprintf("removed_resource_names of %q", n.Name), err)
+		u.blameError(fmt.Sprintf("removed_resource_names of %q", n.Name), err)
 		return
 	}
-	a.findMeant(n, &sc)
-	a.findMembers(n, &sc, false, false)
-	for _, s := range a.found {
+	u.findMeant(n, &sc)
+	u.findMembers(n, &sc, false, false)
+	for _, s := range u.found {
 		switch {
-		case s.Seen == a.number && n.Scoped:
+		case s.Seen == u.number && n.Scoped:
 			continue
-		case s.Seen == a.number:
-			a.noteContradiction(s)
-		case a.ignores(s, &sc):
+		case s.Seen == u.number:
+			u.noteContradiction(s)
+		case u.ignores(s, &sc):
 			continue
 		case s.resource.memberOf != nil:
-			a.removeMember(s, a.fault(KindDoesNotExist, s.resource, errLeft))
+			u.removeMember(s, u.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.IsCollection():
-			a.emptyCollection(s)
+			u.emptyCollection(s)
 		case s.payload != nil:
-			a.delete(s, errDeleted)
+			u.delete(s, errDeleted)
 		default:
-			a.delete(s, errMissing)
+			u.delete(s, errMissing)
 		}
-		s.Seen = a.number
+		s.Seen = u.number
 	}
 }
 
 // findMeant finds the subscriptions that a server means by a name and a scope.
-func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
-	a.found = a.found[:0]
+func (u *update) findMeant(n wire.ResourceName, sc *scope) {
+	u.found = u.found[:0]
 	add := func(s *subscription) {
-		if a.types.Asked(s) && sc.covers(s) {
-			a.found = append(a.found, s)
+		if u.types.Asked(s) && sc.covers(s) {
+			u.found = append(u.found, s)
 		}
 	}
-	for s := range a.types.named(n.Name).siblings() {
+	for s := range u.types.named(n.Name).siblings() {
 		add(s)
 	}
-	if len(a.types.byCanonicalName) > 0 {
-		for _, s := range a.types.byCanonicalName[xdsname.Canonical(string(n.Name))] {
+	if len(u.types.byCanonicalName) > 0 {
+		for _, s := range u.types.byCanonicalName[xdsname.Canonical(string(n.Name))] {
 			add(s)
 		}
 	}
 }
 
-// findMembers adds members of collections to a.found. answers says that the error or removal is an
+// findMembers adds members of collections to u.found. answers says that the error or removal is an
 // answer for their collections, and enter that unknown members are added to their collections.
-func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
-	first, name := a.types.collectionsOf(n.Name)
+func (u *update) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
+	first, name := u.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
-		if !a.types.Asked(s) {
+		if !u.types.Asked(s) {
 			continue
 		}
-		before := len(a.found)
-		a.found = sc.appendMembers(a.found, s, name, !answers)
-		known := len(a.found) > before
+		before := len(u.found)
+		u.found = sc.appendMembers(u.found, s, name, !answers)
+		known := len(u.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
 		if !meant || !answers {
 			continue
 		}
-		a.failing = append(a.failing, s)
+		u.failing = append(u.failing, s)
 		if known || !enter {
 			continue
 		}
 		m, err := s.enter(Member{name, sc.parameters})
 		if err != nil {
-			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.Name), err)
+			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.Name), err)
 			continue
 		}
-		a.found = append(a.found, m)
+		u.found = append(u.found, m)
 	}
 }
 
 // removeMember notes that the server no longer has a member.
-func (a *absence) removeMember(m *subscription, fault *Error) {
+func (u *update) removeMember(m *subscription, fault *Error) {
 	whole := m.resource.memberOf
-	a.types.dropMember(m)
-	if a.ch.standsBy(whole) {
-		whole.authority.moveUpTo(a.ch)
+	u.types.dropMember(m)
+	if u.ch.standsBy(whole) {
+		whole.authority.moveUpTo(u.ch)
 	}
-	if r := whole.members[m.resource.key]; r != nil && a.ch.serves(whole) {
-		whole.expel(r, fault, a.delivery)
+	if r := whole.members[m.resource.key]; r != nil && u.ch.serves(whole) {
+		whole.expel(r, fault, u.delivery)
 	}
 }
 
 // emptyCollection notes that a collection has no members.
-func (a *absence) emptyCollection(s *subscription) {
+func (u *update) emptyCollection(s *subscription) {
 	for m := range s.members.all() {
-		a.removeMember(m, a.fault(KindDoesNotExist, m.resource, errLeft))
+		u.removeMember(m, u.fault(KindDoesNotExist, m.resource, errLeft))
 	}
-	a.answerCollection(s)
-	a.markUseful(s.resource)
+	u.answerCollection(s)
+	u.markUseful(s.resource)
 }
 
 // noteContradiction notes that a response has a resource and says that it does not.
 // The resource counts. A resource with an error may be named as removed as well, for
 // clients that do not know of errors.
-func (a *absence) noteContradiction(s *subscription) {
+func (u *update) noteContradiction(s *subscription) {
 	if s.State == ads.Failed {
 		return
 	}
-	if a.contradictions++; a.contradictions == 1 {
-		a.contradicted = s.resource.key.name
+	if u.contradictions++; u.contradictions == 1 {
+		u.contradicted = s.resource.key.name
 	}
 }
 
-func (a *absence) logContradictions() {
-	if a.contradictions > 0 {
-		a.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
-			a.ch.server, a.contradictions, a.types.typ.Name, a.contradicted)
+func (u *update) logContradictions() {
+	if u.contradictions > 0 {
+		u.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
+			u.ch.server, u.contradictions, u.types.typ.Name, u.contradicted)
 	}
 }
 
 // applyError applies an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
-func (a *absence) applyError(e wire.ResourceError) {
+func (u *update) applyError(e wire.ResourceError) {
 	code, reason := e.Reason()
-	sc, err := a.scopeOf(e.ResourceName)
+	sc, err := u.scopeOf(e.ResourceName)
 	if err != nil {
-		a.nameless++
-		a.blameError(fmt.Sprintf("resource_errors[%d]", e.Index), err)
+		u.nameless++
+		u.blameError(fmt.Sprintf("resource_errors[%d]", e.Index), err)
 		return
 	}
-	a.findMeant(e.ResourceName, &sc)
-	failing := len(a.failing)
+	u.findMeant(e.ResourceName, &sc)
+	failing := len(u.failing)
 	// An error for the preferred variant is none for the others that match and that a
 	// collection with the same constraints has.
-	if len(a.found) == 0 || sc.all || sc.exact {
-		a.findMembers(e.ResourceName, &sc, true, code != codes.NotFound)
+	if len(u.found) == 0 || sc.all || sc.exact {
+		u.findMembers(e.ResourceName, &sc, true, code != codes.NotFound)
 	}
-	if len(a.found) == 0 && len(a.failing) == failing {
-		a.unasked++
+	if len(u.found) == 0 && len(u.failing) == failing {
+		u.unasked++
 		return
 	}
-	a.serverErrors++
-	for _, s := range a.found {
-		if s.Seen == a.number {
-			a.noteContradiction(s)
+	u.serverErrors++
+	for _, s := range u.found {
+		if s.Seen == u.number {
+			u.noteContradiction(s)
 			continue
 		}
-		if a.ignores(s, &sc) {
+		if u.ignores(s, &sc) {
 			continue
 		}
-		s.Seen = a.number
-		a.noteError(s, code, reason, e.Status())
+		s.Seen = u.number
+		u.noteError(s, code, reason, e.Status())
 	}
 	if code == codes.NotFound {
-		for _, s := range a.failing[failing:] {
-			a.markUseful(s.resource)
+		for _, s := range u.failing[failing:] {
+			u.markUseful(s.resource)
 		}
 	}
 }
@@ -248,12 +235,12 @@ func (a *absence) applyError(e wire.ResourceError) {
 // error for the collection as a whole, which stands until a resource or another error for
 // it comes. If the authority follows another server, errors that are not
 // final do not count, as with other resources.
-func (a *absence) answerFailing() {
-	for _, s := range a.failing {
+func (u *update) answerFailing() {
+	for _, s := range u.failing {
 		failed := s.State == ads.Failed || s.State == ads.Ended
-		_, useful := a.useful[s.resource.authority]
-		if !failed && (useful || !a.ch.standsBy(s.resource)) {
-			a.answerCollection(s)
+		_, useful := u.useful[s.resource.authority]
+		if !failed && (useful || !u.ch.standsBy(s.resource)) {
+			u.answerCollection(s)
 		}
 	}
 }
@@ -261,12 +248,12 @@ func (a *absence) answerFailing() {
 // forgetUnwatched forgets the answers for a resource, in place of noting an error, if it is no longer watched, and
 // reports whether that is so. The server has not been asked yet to stop sending it. A watch that begins before that
 // asks again: the error may be older than the watch, and the resource be there by now.
-func (a *absence) forgetUnwatched(s *subscription) bool {
+func (u *update) forgetUnwatched(s *subscription) bool {
 	r := s.resource
 	if r.memberOf != nil || r.isCollection() || s.wanted {
 		return false
 	}
-	a.types.Step(s, ads.DeniedUnwatched)
+	u.types.Step(s, ads.DeniedUnwatched)
 	s.lastAnswer = lastAnswer{}
 	if !r.watched() {
 		r.lastAnswer = lastAnswer{}
@@ -275,36 +262,36 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 }
 
 // blameError notes a fault of an error that the server sent in place of a resource.
-func (a *absence) blameError(where string, err error) {
-	a.total++
-	a.invalid++
-	a.faults.add(where, err)
+func (u *update) blameError(where string, err error) {
+	u.total++
+	u.invalid++
+	u.faults.add(where, err)
 }
 
 // noteError notes that the server sent an error in place of a resource.
-func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent []byte) {
-	if a.forgetUnwatched(s) {
+func (u *update) noteError(s *subscription, code codes.Code, reason error, sent []byte) {
+	if u.forgetUnwatched(s) {
 		return
 	}
-	a.types.Step(s, ads.Errored)
-	fault := a.fault(kindOf(code, sent), s.resource, reason)
+	u.types.Step(s, ads.Errored)
+	fault := u.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status, fault.state = code, sent, StateReceivedError
 	if !s.err.same(fault) {
-		a.ch.client.warningf("a management server sent an error: %v", fault)
+		u.ch.client.warningf("a management server sent an error: %v", fault)
 	}
 	switch {
 	case s.resource.memberOf != nil && code == codes.NotFound:
-		a.removeMember(s, fault)
+		u.removeMember(s, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
-		a.dataError(s, fault)
+		u.dataError(s, fault)
 	default:
-		a.ch.failResource(s, fault, a.delivery)
+		u.ch.failResource(s, fault, u.delivery)
 	}
 }
 
 // ignores reports whether a denial in the response does not count for a subscription.
-func (a *absence) ignores(s *subscription, sc *scope) bool {
-	return a.types.Dialect.Locators() && s.resource.memberOf == nil && a.types.IgnoresDenial(s, a.number, !sc.all)
+func (u *update) ignores(s *subscription, sc *scope) bool {
+	return u.types.Dialect.Locators() && s.resource.memberOf == nil && u.types.IgnoresDenial(s, u.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.

@@ -52,9 +52,9 @@ func (u *update) logAmbiguity(s *subscription) {
 
 // heartbeat notes that the server still has a version. If that is not the version
 // that the client has from it, there is nothing to do: the server does not send it.
-func (u *update) heartbeat(found []*subscription, it *item) {
+func (u *update) heartbeat(it *item) {
 	u.unchanged++
-	for _, s := range found {
+	for _, s := range u.found {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			p := s.payload
 			if renew := u.types.typ.Renew; renew != nil {

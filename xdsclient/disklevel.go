@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -78,7 +79,9 @@ func (l *diskLevel) open() bool { return l != nil && l.state != diskClosed }
 func (l *diskLevel) await() {
 	if l.state == diskUnasked {
 		l.state = diskAwaiting
-		time.AfterFunc(l.writer.client.options.resourceTimeout, l.endWait)
+		c := l.writer.client
+		timer := time.AfterFunc(c.options.resourceTimeout, l.endWait)
+		context.AfterFunc(c.ctx, func() { timer.Stop() })
 	}
 }
 

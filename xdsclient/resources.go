@@ -7,14 +7,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// resources is the second pass over a response: each resource is delivered to its recipients.
-type resources struct {
-	*update
-	batch      []item
-	recipients recipients
-	decoder    resourceDecoder
-}
-
 // item is a resource of a response on its way into the cache.
 type item struct {
 	wire.Resource
@@ -55,20 +47,15 @@ func (it *item) envelope() Envelope {
 	return e
 }
 
-// applyResources goes through the resources.
+// applyResources is the second pass over a response: each resource is delivered to its recipients.
 func (u *update) applyResources() {
-	rs := resources{
-		update:     u,
-		recipients: recipients{update: u},
-		decoder:    resourceDecoder{ch: u.ch, types: u.types, size: u.size},
-	}
 	for r := range u.resp.Resources {
-		rs.batch = append(rs.batch, item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
-		if len(rs.batch) == batchSize && !rs.applyBatch() {
+		u.batch = append(u.batch, item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
+		if len(u.batch) == batchSize && !u.applyBatch() {
 			return
 		}
 	}
-	rs.applyBatch()
+	u.applyBatch()
 }
 
 // named returns a resource with the name in its bytes, if it has no other.
@@ -81,33 +68,33 @@ func (u *update) named(r wire.Resource) wire.Resource {
 
 // applyBatch delivers the resources that the client knows already, then decodes the others without the lock
 // and delivers them. It reports false, and delivers nothing more, if the client has been closed.
-func (rs *resources) applyBatch() bool {
-	rs.total += len(rs.batch)
-	unknown := rs.deliverAll(rs.batch)
+func (u *update) applyBatch() bool {
+	u.total += len(u.batch)
+	unknown := u.deliverAll(u.batch)
 	for i := range unknown {
-		rs.decoded += rs.decoder.decode(&unknown[i])
-		if rs.ch.client.ctx.Err() != nil {
+		u.decoded += u.decoder.decode(&unknown[i])
+		if u.ch.client.ctx.Err() != nil {
 			return false
 		}
 	}
-	rs.deliverAll(unknown)
-	clear(rs.batch)
-	rs.batch = rs.batch[:0]
+	u.deliverAll(unknown)
+	clear(u.batch)
+	u.batch = u.batch[:0]
 	return true
 }
 
 // deliverAll delivers items, and returns the items that have to be examined first, in the same
 // memory.
-func (rs *resources) deliverAll(items []item) (unknown []item) {
-	rs.ch.client.mu.Lock()
-	defer rs.ch.client.unlock()
+func (u *update) deliverAll(items []item) (unknown []item) {
+	u.ch.client.mu.Lock()
+	defer u.ch.client.unlock()
 	unknown = items[:0]
 	for i := range items {
 		it := &items[i]
 		if !it.examined {
-			rs.readParameters(it)
+			u.readParameters(it)
 		}
-		if !rs.deliver(it) {
+		if !u.deliver(it) {
 			unknown = append(unknown, *it)
 		}
 	}
@@ -115,77 +102,75 @@ func (rs *resources) deliverAll(items []item) (unknown []item) {
 }
 
 // readParameters reads the dynamic parameters, if the server is asked for variants.
-func (rs *resources) readParameters(it *item) {
-	if !rs.types.Dialect.Locators() {
+func (u *update) readParameters(it *item) {
+	if !u.types.Dialect.Locators() {
 		return
 	}
 	var err error
-	if it.parameters, err = rs.parameters.of(&it.Resource, rs.types); err != nil {
+	if it.parameters, err = u.parameters.of(&it.Resource, u.types); err != nil {
 		it.unreadable, it.Err = true, err
 	}
 }
 
 // deliver hands a resource to all that it is for. It reports false, and does nothing, if the
 // resource has to be examined first.
-func (rs *resources) deliver(it *item) bool {
-	to := &rs.recipients
+func (u *update) deliver(it *item) bool {
 	switch {
 	case len(it.Name) == 0 && !it.examined:
 		return false
 	case len(it.Name) == 0:
-		rs.nameless++
-		rs.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
+		u.nameless++
+		u.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
 		return true
 	}
-	to.find(it)
+	u.findRecipients(it)
 	switch {
-	case to.none():
-		return rs.drop(it, to.outranked)
+	case len(u.found) == 0 && len(u.entering) == 0:
+		return u.drop(it)
 	case it.examined:
-		rs.deliverTo(to, it, it.payload)
+		u.deliverTo(it, it.payload)
 	case it.Heartbeat:
-		rs.heartbeat(to.found, it)
+		u.heartbeat(it)
 	case it.Err != nil: // is reported in its turn, so that faults are listed in order
 		return false
 	default:
-		known := to.knownVersion(it)
+		known := u.knownVersion(it)
 		if known == nil {
 			return false
 		}
-		rs.unchanged++
-		rs.deliverTo(to, it, known)
+		u.unchanged++
+		u.deliverTo(it, known)
 	}
 	return true
 }
 
 // deliverTo hands a resource to its recipients: p, or the resource's error.
-func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
-	to.enterMembers(it)
-	for _, s := range to.found {
+func (u *update) deliverTo(it *item, p *payload) {
+	u.enterMembers(it)
+	for _, s := range u.found {
 		switch {
 		case it.Err == nil:
-			rs.accept(s, it, p)
-		case rs.once(s, it):
-			rs.received(s, it)
-			rs.reject(s, it, it.Err)
+			u.accept(s, it, p)
+		case u.once(s, it):
+			u.received(s, it)
+			u.reject(s, it, it.Err)
 		}
 	}
 }
 
-// drop counts a resource that is for no subscription. outranked says that it matches one that
-// takes a better one. It reports false, and does nothing, if the resource has to be examined first.
-func (rs *resources) drop(it *item, outranked bool) bool {
+// drop counts a resource that is for no subscription. It reports false, and does nothing, if the resource has to be examined first.
+func (u *update) drop(it *item) bool {
 	switch {
 	case it.unreadable && it.examined:
-		rs.nameless++
-		rs.blame(it, rs.where(it), it.Err)
-	case it.unreadable && rs.asked(it.Name):
+		u.nameless++
+		u.blame(it, u.where(it), it.Err)
+	case it.unreadable && u.asked(it.Name):
 		return false
-	case outranked:
-		rs.passed++
+	case u.outranked:
+		u.passed++
 	default:
-		if rs.unasked++; rs.types.Dialect.Locators() && rs.asked(it.Name) {
-			rs.unmatched++
+		if u.unasked++; u.types.Dialect.Locators() && u.asked(it.Name) {
+			u.unmatched++
 		}
 	}
 	return true

@@ -40,19 +40,18 @@ func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan 
 		ch.client.attached.received(ch, ts.typ, ts.last.metered) // only changed on this goroutine
 		return ts.last.fault == "", nil, err
 	}
-	u := ch.beginUpdate(resp, hash)
+	u := ch.beginUpdate(resp, hash, len(message))
 	if u == nil {
 		return false, nil, nil
 	}
-	u.size = len(message)
 	u.compareOffers()
 	u.applyResources()
 	if err := ch.client.ctx.Err(); err != nil {
 		return false, nil, err
 	}
 	u.meterResources()
-	absent := u.applyAbsence()
-	return u.finish(absent)
+	u.applyAbsence()
+	return u.finish()
 }
 
 // update is the work on one response. The lock is held to recognize unchanged resources and to
@@ -68,11 +67,20 @@ type update struct {
 	// stamp marks the resources in the response.
 	stamp      stamp
 	parameters parameterReader
+	batch      []item
+	decoder    resourceDecoder
+	recipients
 
 	faults faultList
 	// nameless counts the faulty resources and errors of an unknown name. Each may be for a
 	// resource that seems to be missing.
 	nameless int
+	// failing are the collections for whose members the response has errors.
+	failing []*subscription
+	// contradicted is the first resource that the response has and says to be absent, and
+	// contradictions how many there are.
+	contradicted   string
+	contradictions int
 	// answered are the collections that the response answered for.
 	answered []*subscription
 	// useful are the authorities that follow a server below, and for which the response has something of use.
@@ -88,7 +96,7 @@ type update struct {
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
 // as the client then has no decoder for it.
-func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64) *update {
+func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size int) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered(resp)
@@ -106,7 +114,10 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64) *updat
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
 	ts.BeginResponse(resp, hash)
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
+	return &update{
+		ch: ch, types: ts, resp: resp, size: size, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version),
+		decoder: resourceDecoder{ch: ch, types: ts, size: size},
+	}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
@@ -139,10 +150,10 @@ func (u *update) meterResources() {
 }
 
 // finish decides between ACK and NACK, and releases the delivery.
-func (u *update) finish(absent *absence) (accepted bool, done <-chan struct{}, err error) {
+func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
-	absent.finish()
+	u.applyOmissions()
 	u.answerEmpty()
 	u.reportAnswered()
 	u.ch.restored()
@@ -152,7 +163,7 @@ func (u *update) finish(absent *absence) (accepted bool, done <-chan struct{}, e
 	if u.unasked > 0 {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
-	absent.logContradictions()
+	u.logContradictions()
 	answer := ads.Reply{Nonce: u.resp.Nonce}
 	if accepted = u.invalid == 0; accepted {
 		u.types.Version = echo(u.resp.Version)
