@@ -49,7 +49,7 @@ func (u *update) deleteOmitted() {
 	for s := range u.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
 		late := s.State == ads.Silent
-		untold := late && s.payload == nil && !u.ch.inherits(s) && s.err == nil
+		untold := late && s.payload == nil && !s.inherits() && s.err == nil
 		if s.Seen == u.number || !s.Listed() || untold || u.types.Omit(s) != ads.Tell {
 			continue
 		}
@@ -153,7 +153,7 @@ func (u *update) findMembers(n wire.ResourceName, sc *scope, answers, enter bool
 // removeMember notes that the server no longer has a member.
 func (u *update) removeMember(m *subscription, fault *Error) {
 	whole := m.resource.memberOf
-	u.types.dropMember(m)
+	m.drop()
 	if u.ch.standsBy(whole) {
 		whole.authority.moveUpTo(u.ch)
 	}
@@ -250,7 +250,7 @@ func (u *update) answerFailing() {
 // asks again: the error may be older than the watch, and the resource be there by now.
 func (u *update) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if r.memberOf != nil || r.isCollection() || s.wanted {
+	if r.memberOf != nil || r.isCollection() || s.Wanted() {
 		return false
 	}
 	u.types.Step(s, ads.DeniedUnwatched)
@@ -285,7 +285,7 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		u.dataError(s, fault)
 	default:
-		u.ch.failResource(s, fault, u.delivery)
+		s.fail(fault, u.delivery)
 	}
 }
 

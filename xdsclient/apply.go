@@ -33,7 +33,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		}
 	}
 	u.received(s, it)
-	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
+	s.accept(p, u.stampOf(s, it), u.delivery)
 	u.markUseful(s.resource)
 }
 
@@ -61,7 +61,7 @@ func (u *update) heartbeat(it *item) {
 				p = &payload{p.raw, p.enveloped, renew(p.value, it.TTL), p.server}
 			}
 			u.received(s, it)
-			u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
+			s.accept(p, u.stampOf(s, it), u.delivery)
 			u.markUseful(s.resource)
 		}
 	}
@@ -147,7 +147,7 @@ func (u *update) reject(s *subscription, it *item, err error) {
 // (gRFC A88, "Handling Data Errors").
 func (u *update) dataError(s *subscription, fault *Error) {
 	fault.withdraws = u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	u.ch.failResource(s, fault, u.delivery)
+	s.fail(fault, u.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)
 	}
@@ -225,13 +225,14 @@ func (u *update) reportAnswered() {
 		if whole == nil {
 			whole = &payload{server: u.ch.server}
 		}
-		u.ch.acceptResource(s, whole, u.stamp, u.delivery)
-		u.ch.cullMembers(s, u.delivery)
+		s.accept(whole, u.stamp, u.delivery)
+		s.cullMembers(u.delivery)
 	}
 }
 
-// acceptResource notes that the server sent a valid version, even if it is the one in use.
-func (ch *managementServer) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
+// accept notes that the server sent a valid version, even if it is the one in use.
+func (s *subscription) accept(p *payload, taken stamp, d *delivery) {
+	ch := s.types.channel
 	s.lastAnswer = lastAnswer{p.from(ch.server), taken, nil}
 	if ch.serves(s.resource) {
 		s.admit()
@@ -239,13 +240,13 @@ func (ch *managementServer) acceptResource(s *subscription, p *payload, taken st
 	}
 }
 
-// failResource notes that the last answer of the server for a resource is an error.
-func (ch *managementServer) failResource(s *subscription, err *Error, d *delivery) {
+// fail notes that the last answer of the server is an error.
+func (s *subscription) fail(err *Error, d *delivery) {
 	s.note(err)
 	if err.withdraws {
-		ch.typeState(s.resource.key.typ).dropMembers(s)
+		s.dropMembers()
 	}
-	if !ch.serves(s.resource) {
+	if !s.types.channel.serves(s.resource) {
 		return
 	}
 	s.admit()

@@ -33,8 +33,8 @@ type managementServer struct {
 	// go out together.
 	delivery *delivery
 	expiry   expiry
-	// sending is set from NextRequest until Sent.
-	sending sending
+	// sending has the new subscriptions of a request, from NextRequest until Sent.
+	sending []*subscription
 	// responses and finds number the responses, and the searches for the recipients of a
 	// resource.
 	responses, finds uint64
@@ -95,9 +95,8 @@ func (ch *managementServer) subscribe(r *resource) {
 	if s == nil {
 		s = ts.add(r)
 		ts.adoptAnswer(s)
-		ts.refuseUnserved(s)
+		s.refuseUnserved()
 	}
-	s.wanted = true
 	ts.Disturb()
 	ch.stream.Notify()
 }
@@ -116,7 +115,6 @@ func (ch *managementServer) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	s.wanted = false
 	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
 		ts.Drop(s)
 	}
@@ -145,19 +143,19 @@ func (ch *managementServer) close() {
 // answer, also one from earlier watches or from another subscription to the name. Members leave that the server
 // does not have, and the resource timer starts over if it expired before.
 func (ch *managementServer) reinstate(r *resource, d *delivery) {
-	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
-	ts.Disturb()
+	s := ch.subscriptionTo(r)
+	s.types.Disturb()
 	for m := range s.members.all() {
 		m.admit()
 		m.resource.adopt(m, d)
 	}
 	r.adopt(s, d)
-	ch.cullMembers(s, d)
+	s.cullMembers(d)
 	if r.cached() || s.Step(ads.WatchedAgain) == ads.Ignore || !ch.link.Streaming() {
 		return
 	}
 	s.Step(ads.Listed)
-	ch.expiry.expect(ts, s)
+	ch.expiry.expect(s)
 }
 
 // expire is called by the timer of the resources that the server did not send in time.
@@ -169,7 +167,7 @@ func (ch *managementServer) expire() {
 		return
 	}
 	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
-		x.types.expire(x.sub, ch.expiry.timeout)
+		x.sub.expire(ch.expiry.timeout)
 	}
 	ch.expiry.arm()
 }

@@ -34,7 +34,7 @@ func newCheckEncoder() *explore.Encoder {
 			"managementServer.authorities": true, "managementServer.target": true, "managementServer.saidSoon": true, "managementServer.sending": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
-			"subscription.found": true, "subscriptions.variants": true, "subscriptions.size": true, "resource.authority": true, "authority.client": true, "authority.servers": true, "authority.channels": true,
+			"subscription.types": true, "subscription.found": true, "subscriptions.variants": true, "subscriptions.size": true, "resource.authority": true, "authority.client": true, "authority.servers": true, "authority.channels": true,
 			"authority.wait": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.called": true,

@@ -30,7 +30,7 @@ func (s *subscription) addMember(member Member) *subscription {
 	if r == nil {
 		r = s.resource.newMember(key, member.Parameters)
 	}
-	m := &subscription{resource: r}
+	m := &subscription{resource: r, types: s.types}
 	s.members.add(m)
 	return m
 }
@@ -65,8 +65,8 @@ func (r *resource) disband(err *Error, d *delivery) {
 
 // cullMembers expels the members that the server, having answered for the collection, has not sent. While other parts
 // of the answer may come, or until the resource timer fires, they stay.
-func (ch *managementServer) cullMembers(s *subscription, d *delivery) {
-	r := s.resource
+func (s *subscription) cullMembers(d *delivery) {
+	r, ch := s.resource, s.types.channel
 	if !s.IsCollection() || !ch.serves(r) || s.payload == nil || s.State.Pending() || len(r.members) == s.members.size {
 		return
 	}

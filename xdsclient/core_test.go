@@ -186,7 +186,7 @@ func TestSubscriptionsOfOneName(t *testing.T) {
 			subs.remove(s)
 			here = slices.DeleteFunc(here, func(x *subscription) bool { return x == s })
 		} else {
-			s = newSubscription(&resource{key: key})
+			s = newSubscription(&resource{key: key}, nil)
 			subs.add(s)
 			here = append(here, s)
 		}

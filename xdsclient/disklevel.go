@@ -137,7 +137,7 @@ func (c *XDSClient) restoreAll() {
 				continue
 			}
 			if s := a.active().subscriptionTo(r); s != nil && s.State.Pending() {
-				a.active().typeState(r.key.typ).expire(s, c.options.resourceTimeout)
+				s.expire(c.options.resourceTimeout)
 			}
 		}
 	}
@@ -312,9 +312,9 @@ func (k *diskWriter) restoreNext() bool {
 		l.apply(r, all, decoders)
 	}
 	r.tellNoAnswer()
-	if ch := r.authority.active(); r.payload == nil && r.err == nil {
-		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
-			ch.typeState(r.key.typ).expire(s, c.options.resourceTimeout)
+	if r.payload == nil && r.err == nil {
+		if s := r.authority.active().subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
+			s.expire(c.options.resourceTimeout)
 		}
 	}
 	return true

@@ -56,8 +56,7 @@ type expiry struct {
 
 // expecting is a subscription whose timer runs, unless it was answered.
 type expecting struct {
-	types *typeState
-	sub   *subscription
+	sub *subscription
 	// deadline distinguishes a request from a later one for the same subscription.
 	deadline stopwatchTime
 }
@@ -67,14 +66,14 @@ func (x *expecting) answered() bool {
 }
 
 // expect starts the timer of a subscription.
-func (e *expiry) expect(ts *typeState, s *subscription) {
+func (e *expiry) expect(s *subscription) {
 	e.skipAnswered()
 	s.deadline = e.read() + stopwatchTime(e.timeout)
 	if len(e.queue) == cap(e.queue) {
 		e.queue = slices.DeleteFunc(e.queue, func(x expecting) bool { return x.answered() })
 		e.queue = slices.Grow(e.queue, len(e.queue)+1) // so that each one is looked at once on average
 	}
-	e.queue = append(e.queue, expecting{ts, s, s.deadline})
+	e.queue = append(e.queue, expecting{s, s.deadline})
 	e.arm()
 }
 

@@ -65,10 +65,14 @@ func (a *authority) leaveBelow(n int) (left []*managementServer) {
 // serves reports whether the cache entry has what this server says.
 func (ch *managementServer) serves(r *resource) bool { return r.authority.active() == ch }
 
+// asksFor reports whether the server is to be asked for a resource.
+func (ch *managementServer) asksFor(r *resource) bool {
+	return r.watched() && slices.Contains(r.authority.channels, ch)
+}
+
 // standsBy reports whether the server is asked for a resource while the authority follows a server below.
 func (ch *managementServer) standsBy(r *resource) bool {
-	r = r.watchedEntry()
-	return r.watched() && !ch.serves(r) && slices.Contains(r.authority.channels, ch)
+	return !ch.serves(r) && ch.asksFor(r.watchedEntry())
 }
 
 // reconsider moves the authority on after its server became unreachable, or it watches something

@@ -79,7 +79,7 @@ func (ch *managementServer) NextRequest() (r *wire.Request, at time.Time) {
 	for _, ts := range ch.types {
 		_, due := ts.Replies.Due() // read first: a reply that becomes due now is sent, or waited for
 		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
-			ch.sending = sending{ts, fresh}
+			ch.sending = fresh
 			for _, s := range fresh {
 				s.deadline = 0
 			}
@@ -92,25 +92,19 @@ func (ch *managementServer) NextRequest() (r *wire.Request, at time.Time) {
 	return nil, at
 }
 
-// sending has the new subscriptions of a request that is being sent.
-type sending struct {
-	types *typeState
-	fresh []*subscription
-}
-
 // Sent implements ads.Handler: the resource timers of the new subscriptions start (gRFC A57).
 func (ch *managementServer) Sent() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Requests++
-	sent := ch.sending
-	ch.sending = sending{}
+	fresh := ch.sending
+	ch.sending = nil
 	if !ch.link.Streaming() {
 		return
 	}
-	for _, s := range sent.fresh {
+	for _, s := range fresh {
 		if s.State.Pending() {
-			ch.expiry.expect(sent.types, s)
+			ch.expiry.expect(s)
 		}
 	}
 }

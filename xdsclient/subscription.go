@@ -11,8 +11,8 @@ import (
 type subscription struct {
 	ads.Progress
 	resource *resource
-	// wanted says that it is not to end. A member is in no request, and never wanted.
-	wanted bool
+	// types is the state of its type at the server.
+	types *typeState
 	// members has, of a collection, a subscription for each member that the server has sent or has an error for. They are in no
 	// request.
 	members *subscriptions
@@ -29,8 +29,8 @@ type subscription struct {
 	deadline stopwatchTime
 }
 
-func newSubscription(r *resource) *subscription {
-	s := &subscription{resource: r}
+func newSubscription(r *resource, ts *typeState) *subscription {
+	s := &subscription{resource: r, types: ts}
 	if r.isCollection() {
 		s.members = newSubscriptions()
 	}
@@ -38,8 +38,8 @@ func newSubscription(r *resource) *subscription {
 	return s
 }
 
-// Wanted implements ads.Subscriber.
-func (s *subscription) Wanted() bool { return s.wanted }
+// Wanted implements ads.Subscriber. A member is in no request, and never wanted.
+func (s *subscription) Wanted() bool { return s.types.channel.asksFor(s.resource) }
 
 // IsCollection implements ads.Subscriber.
 func (s *subscription) IsCollection() bool { return s.resource.isCollection() }
@@ -62,6 +62,6 @@ func (s *subscription) known(it *item, server *bootstrap.Server) *payload {
 }
 
 // inherits reports whether the resource that is in use is from another server or from disk.
-func (ch *managementServer) inherits(s *subscription) bool {
-	return s.payload == nil && s.resource.payload != nil && ch.serves(s.resource)
+func (s *subscription) inherits() bool {
+	return s.payload == nil && s.resource.payload != nil && s.types.channel.serves(s.resource)
 }

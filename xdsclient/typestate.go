@@ -44,7 +44,7 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 
 // add starts a subscription.
 func (ts *typeState) add(r *resource) *subscription {
-	s := newSubscription(r)
+	s := newSubscription(r, ts)
 	ts.subs.add(s)
 	if s.IsCollection() {
 		ts.collections++
@@ -54,17 +54,17 @@ func (ts *typeState) add(r *resource) *subscription {
 }
 
 // refuseUnserved reports to the watchers of a collection that the server has none.
-func (ts *typeState) refuseUnserved(s *subscription) {
+func (s *subscription) refuseUnserved() {
+	ts, ch := s.types, s.types.channel
 	if ts.Serves(s) {
 		return
 	}
-	ch := ts.channel
 	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	ts.Step(s, ads.Forgotten)
-	ch.failResource(s, ch.fault(KindConfiguration, s.resource, reason), nil)
+	s.fail(ch.fault(KindConfiguration, s.resource, reason), nil)
 }
 
 // expire notes that the resource timer fired after a time (gRFC A88, "Changes to Resource Timer Behavior").
@@ -77,13 +77,13 @@ func (ts *typeState) refuseUnserved(s *subscription) {
 //
 // If the server has sent a variant of the name that matches, its silence may mean that variant: a
 // server that goes by names does not see that it was asked again.
-func (ts *typeState) expire(s *subscription, after time.Duration) {
+func (s *subscription) expire(after time.Duration) {
+	ts, ch := s.types, s.types.channel
 	ts.Disturb()
-	ch := ts.channel
-	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || ch.inherits(s) && ts.typ.FullStateInSotW && ts.saysAbsent(s)
+	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
 	if s.IsCollection() && s.payload != nil {
 		ts.Step(s, ads.Sent)
-		ch.cullMembers(s, nil)
+		s.cullMembers(nil)
 	}
 	if !ch.serves(s.resource) || s.resource.cached() && !deleted {
 		return
@@ -91,7 +91,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 	if ts.Dialect.Locators() {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
 			ts.Step(s, ads.Sent)
-			ch.acceptResource(s, other.payload, other.taken, nil)
+			s.accept(other.payload, other.taken, nil)
 			return
 		}
 	}
@@ -114,7 +114,7 @@ func (ts *typeState) expire(s *subscription, after time.Duration) {
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, after))
 	ch.client.warningf("a management server did not answer in time: %v", fault)
 	fault.withdraws = deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	ch.failResource(s, fault, nil)
+	s.fail(fault, nil)
 }
 
 // saysAbsent reports whether the server's answers for the type, without the resource, say that it does not
@@ -141,25 +141,25 @@ func (ts *typeState) saysAbsent(s *subscription) bool {
 // ForgetAnswers implements ads.Subscriptions. The version of the type is forgotten, too.
 func (ts *typeState) ForgetAnswers(s *subscription) {
 	ts.Disturb()
-	ts.dropMembers(s)
+	s.dropMembers()
 	ts.Step(s, ads.Forgotten)
 	s.lastAnswer = lastAnswer{}
 	ts.Version = ""
-	ts.refuseUnserved(s)
+	s.refuseUnserved()
 }
 
 // dropMembers forgets the members of a collection.
-func (ts *typeState) dropMembers(s *subscription) {
+func (s *subscription) dropMembers() {
 	for m := range s.members.all() {
-		ts.dropMember(m)
+		m.drop()
 	}
 }
 
-// dropMember forgets a member of a collection.
-func (ts *typeState) dropMember(m *subscription) {
-	ts.Disturb()
+// drop forgets a member of a collection.
+func (m *subscription) drop() {
+	m.types.Disturb()
 	m.Step(ads.Closed)
-	ts.subs.get(m.resource.memberOf.key).members.remove(m)
+	m.types.subs.get(m.resource.memberOf.key).members.remove(m)
 }
 
 // Len implements ads.Subscriptions.
@@ -177,7 +177,7 @@ func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
 // Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
 func (ts *typeState) Drop(s *subscription) {
 	ts.Forget(s)
-	ts.dropMembers(s)
+	s.dropMembers()
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
 	if s.IsCollection() {
