@@ -112,7 +112,7 @@ func (u *update) findMeant(n wire.ResourceName, sc *scope) {
 			u.found = append(u.found, s)
 		}
 	}
-	for s := range u.types.named(n.Name).siblings() {
+	for s := range u.types.subs.named(n.Name).siblings() {
 		add(s)
 	}
 	if len(u.types.byCanonicalName) > 0 {

@@ -70,7 +70,7 @@ func (d *resourceDecoder) kept(b []byte) []byte {
 func (d *resourceDecoder) last(name []byte) (value any, raw []byte) {
 	d.ch.client.mu.Lock()
 	defer d.ch.client.unlock()
-	for s := range d.types.named(name).siblings() {
+	for s := range d.types.subs.named(name).siblings() {
 		if s.payload != nil && s.payload.server == d.ch.server {
 			return s.payload.value, s.payload.raw
 		}

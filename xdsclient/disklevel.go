@@ -272,9 +272,10 @@ func chosenOf(constraints dynparam.Constraints, all []*diskcache.Record) []*disk
 
 // restored is a record that was read.
 type restored struct {
-	record *diskcache.Record
-	item   item
-	taken  stamp
+	record  *diskcache.Record
+	decoder resourceDecoder
+	item    item
+	taken   stamp
 }
 
 // restoreNext restores the first entry of the queue. It reports false if the queue is empty.
@@ -293,14 +294,13 @@ func (k *diskWriter) restoreNext() bool {
 		records = r.authority.disk.find(r)
 	}
 	all := make([]restored, 0, len(records))
-	decoders := make([]resourceDecoder, 0, len(records))
 	for _, rec := range records {
 		ch := r.authority.channelTo(rec.Server)
-		all, decoders = append(all, restored{record: rec}), append(decoders, resourceDecoder{ch: ch, types: ch.typeState(r.key.typ)})
+		all = append(all, restored{record: rec, decoder: resourceDecoder{ch: ch, types: ch.typeState(r.key.typ)}})
 	}
 	c.mu.Unlock()
 	for i := range all {
-		all[i].read(&decoders[i], r.isCollection())
+		all[i].read(r.isCollection())
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -309,7 +309,7 @@ func (k *diskWriter) restoreNext() bool {
 		return true
 	}
 	if l := r.authority.disk; l.mayRestore(r) {
-		l.apply(r, all, decoders)
+		l.apply(r, all)
 	}
 	r.tellNoAnswer()
 	if r.payload == nil && r.err == nil {
@@ -341,25 +341,25 @@ func (a *authority) channelTo(uri string) *managementServer {
 }
 
 // read decodes the resource of the record, unless it is that of a collection as a whole. The lock is not held.
-func (x *restored) read(d *resourceDecoder, ofCollection bool) {
+func (x *restored) read(ofCollection bool) {
 	if ofCollection && x.record.Member == "" {
 		return
 	}
 	it := &x.item
 	it.Resource = wire.ParseWrapper(x.record.Resource, x.record.TypeURL)
 	if it.enveloped = x.record.Enveloped; !it.enveloped {
-		it.Name = d.types.typ.NameOf(it.Value) // a resource that was watched by an alias calls itself otherwise
+		it.Name = x.decoder.types.typ.NameOf(it.Value) // a resource that was watched by an alias calls itself otherwise
 	}
 	var err error
 	if it.parameters, err = dynwire.UnmarshalParameters(it.Parameters); err != nil && it.Err == nil {
 		it.Err = err
 	}
-	d.decode(it)
+	x.decoder.decode(it)
 	x.taken = stamp{version: string(it.Version), at: x.record.Time.UnixNano(), parameters: it.parameters, stored: true}
 }
 
 // apply has an entry use the records that were read. Records that cannot be decoded are left out.
-func (l *diskLevel) apply(r *resource, all []restored, decoders []resourceDecoder) {
+func (l *diskLevel) apply(r *resource, all []restored) {
 	for i := range all {
 		x := &all[i]
 		switch rec := x.record; {
@@ -372,7 +372,7 @@ func (l *diskLevel) apply(r *resource, all []restored, decoders []resourceDecode
 			r.members[key] = m
 			l.use(m, x.item.payload, x.taken)
 		case r.isCollection():
-			l.use(r, &payload{server: decoders[i].ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
+			l.use(r, &payload{server: x.decoder.ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
 		default:
 			l.use(r, x.item.payload, x.taken)
 		}

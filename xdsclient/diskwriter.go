@@ -263,13 +263,13 @@ func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 
 // include adds a resource to a view.
 func (k *diskWriter) include(v *view, r *resource, now time.Time) {
-	switch e, s := k.entryOf(r, now); s {
-	case unanswered:
-		v.unanswered = true
-	case keptOnDisk:
-		k.add(v, e)
-		v.current = v.current || e.Time.Equal(now)
+	e, kept := k.entryOf(r, now)
+	if !kept {
+		v.unanswered = v.unanswered || r.isAwaited()
+		return
 	}
+	k.add(v, e)
+	v.current = v.current || e.Time.Equal(now)
 }
 
 func (k *diskWriter) add(v *view, e diskcache.Entry) {
@@ -304,31 +304,17 @@ func (k *diskWriter) dropLoneRefusals(v *view) {
 	})
 }
 
-// standing is the part of a resource in a view.
-type standing int
-
-const (
-	// nothingToKeep: an error is all that is known of the resource.
-	nothingToKeep standing = iota
-	// unanswered: no server has answered for the resource yet, and one may.
-	unanswered
-	// keptOnDisk: the resource is kept, or that it is refused.
-	keptOnDisk
-)
-
-// entryOf returns the record of a resource that is written. A resource that was last sent under a TTL or must not be cached is
-// not kept, and neither is an older version.
-func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
+// entryOf returns the record of a resource that is written, or that the resource is refused. kept is false if there is
+// neither. A resource that was last sent under a TTL or must not be cached is not kept, and neither is an older version.
+func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, kept bool) {
 	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
 	switch {
 	case r.err != nil && r.err.refusal():
 		e.Refused, e.Time = true, r.err.Time()
 	case r.taken.volatile:
 		e.Refused = true
-	case r.payload == nil && r.isAwaited():
-		return e, unanswered
 	case r.payload == nil:
-		return e, nothingToKeep
+		return e, false
 	case !r.isCollection():
 		e.Server = r.payload.server.URI
 		e.Encode = encoder(r.key, r.payload, r.taken)
@@ -340,7 +326,7 @@ func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, s s
 	if r.authority.active().link.Connected() && r.state() == StateACKed {
 		e.Time = now
 	}
-	return e, keptOnDisk
+	return e, true
 }
 
 // isAwaited reports whether a server may still send a resource of which there is no version. The last version from

@@ -113,7 +113,7 @@ func (u *update) noteDenial(e wire.ResourceError) {
 
 // eachMeant calls f for the subscriptions to single resources that a server means.
 func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
-	for s := range u.types.named(n.Name).siblings() {
+	for s := range u.types.subs.named(n.Name).siblings() {
 		if !s.IsCollection() && sc.covers(s) {
 			f(s.currentOffer())
 		}
@@ -127,12 +127,12 @@ func (u *update) offerResource(r wire.Resource) {
 	}
 	parameters, err := u.parameters.of(&r, u.types)
 	o := offered{r.Index, parameters, err != nil}
-	u.offerTo(u.types.named(r.Name), o)
+	u.offerTo(u.types.subs.named(r.Name), o)
 	if !r.HasAliases() {
 		return
 	}
 	for alias := range r.Aliases() {
-		u.offerTo(u.types.named(alias), o)
+		u.offerTo(u.types.subs.named(alias), o)
 	}
 }
 
@@ -161,7 +161,7 @@ func (pr *parameterReader) of(r *wire.Resource, ts *typeState) (dynparam.Paramet
 	if len(r.Parameters) == 0 {
 		return dynparam.Parameters{}, nil
 	}
-	for s := range ts.named(r.Name).siblings() {
+	for s := range ts.subs.named(r.Name).siblings() {
 		if string(r.Parameters) == s.taken.parameters.Key() {
 			return s.taken.parameters, nil
 		}

@@ -21,10 +21,10 @@ type recipients struct {
 func (u *update) findRecipients(it *item) {
 	u.found, u.entering, u.outranked = u.found[:0], u.entering[:0], false
 	u.ch.finds++
-	u.addSubscriptions(u.types.named(it.Name), it)
+	u.addSubscriptions(u.types.subs.named(it.Name), it)
 	if it.HasAliases() {
 		for alias := range it.Aliases() {
-			u.addSubscriptions(u.types.named(alias), it)
+			u.addSubscriptions(u.types.subs.named(alias), it)
 		}
 	}
 	u.addMembers(it)
@@ -94,7 +94,7 @@ func (u *update) knownVersion(it *item) *payload {
 
 // asked reports whether something of this name is subscribed u.
 func (u *update) asked(name []byte) bool {
-	if u.types.named(name) != nil {
+	if u.types.subs.named(name) != nil {
 		return true
 	}
 	first, _ := u.types.collectionsOf(name)
@@ -161,12 +161,12 @@ func (u *update) contest(s *subscription, it *item) {
 // answersAnother reports whether a resource may be the answer to the question whether another subscription
 // still has the variant that it prefers.
 func (u *update) answersAnother(s *subscription, it *item) bool {
-	if u.answersAmong(u.types.named(it.Name), s, it) || u.answersCollection(it) {
+	if u.answersAmong(u.types.subs.named(it.Name), s, it) || u.answersCollection(it) {
 		return true
 	}
 	if it.HasAliases() {
 		for alias := range it.Aliases() {
-			if u.answersAmong(u.types.named(alias), s, it) {
+			if u.answersAmong(u.types.subs.named(alias), s, it) {
 				return true
 			}
 		}

@@ -297,10 +297,6 @@ func (ts *typeState) setCanonicalName(s *subscription, name string) {
 	}
 }
 
-// named returns the first of the subscriptions to a name as a server writes it, of resources or
-// of collections, or nil.
-func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
-
 // forgetVersion forgets, between two streams, the version of a type without subscriptions:
 // the server could take the next resource for one that the client has.
 func (ts *typeState) forgetVersion() {

@@ -24,7 +24,7 @@ const (
 	abandoned  = 30 * 24 * time.Hour
 	unfinished = time.Hour
 
-	prefix, suffix = "dynxds-", ".resources"
+	prefix = "dynxds-"
 )
 
 // ErrRemoved says that the file was emptied: it had something that was refused since, and a new file
@@ -52,13 +52,16 @@ func New(dir, program string, maxAge time.Duration) *Cache {
 	return &Cache{dir: dir, program: program, maxAge: maxAge, syncDir: syncDir}
 }
 
-// base is what the names of the program's files begin with: the file, the second one of secured.go, and those that are being written.
+// base is what the names of the program's files begin with: the file, the mark (secured.go), and those that are being written.
 func (c *Cache) base() string {
 	return filepath.Join(c.dir, prefix+c.program[:min(len(c.program), 32)])
 }
 
 // Path returns the file.
-func (c *Cache) Path() string { return c.base() + suffix }
+func (c *Cache) Path() string { return c.base() + ".resources" }
+
+// mark returns the second file, which secured.go explains.
+func (c *Cache) mark() string { return c.base() + ".tls" }
 
 // Contents is what a file has.
 type Contents struct {
@@ -199,27 +202,37 @@ func (c *Cache) empty() error {
 // replace puts a new file in the place of the old one, or leaves that as it is. It returns how many records do
 // not fit.
 func (c *Cache) replace(entries []Entry, now time.Time) (omitted int, err error) {
-	file, err := os.CreateTemp(c.dir, filepath.Base(c.base())+".*.tmp") // other processes may do the same
-	if err != nil {
-		return 0, err
-	}
 	since, secured := c.securedBy(entries, now)
-	omitted, err = encode(file, header{c.program, since}, entries)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = c.markSecured(since)
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), c.Path())
-	}
+	err = c.put(c.Path(), func(file *os.File) (err error) {
+		omitted, err = encode(file, header{c.program, since}, entries)
+		return err
+	}, func() error { return c.markSecured(since) })
 	if err != nil {
-		os.Remove(file.Name())
 		return 0, err
 	}
 	c.secured = secured
 	return omitted, nil
+}
+
+// put puts a new file in the place of an old one, or leaves that as it is. before is called when the new one is on the disk.
+func (c *Cache) put(path string, write func(*os.File) error, before func() error) error {
+	file, err := os.CreateTemp(c.dir, filepath.Base(c.base())+".*.tmp") // other processes may do the same
+	if err != nil {
+		return err
+	}
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = before()
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
 }
 
 // prune removes the files of the directory that were not written for long, and the oldest of too many. Programs
@@ -236,7 +249,7 @@ func (c *Cache) prune(now time.Time) {
 	for i, info := range files {
 		path, age := filepath.Join(c.dir, info.Name()), now.Sub(info.ModTime())
 		switch old := i >= maxFiles || age > max(c.maxAge, abandoned); {
-		case path == c.Path(), path == c.base()+securedSuffix:
+		case path == c.Path(), path == c.mark():
 		case old, strings.HasPrefix(path, c.base()) && age > unfinished:
 			os.Remove(path)
 		}

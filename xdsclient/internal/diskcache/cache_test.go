@@ -57,7 +57,7 @@ func load(t *testing.T, dir string, at time.Time) []Record {
 // only returns the one file of a directory with resources.
 func only(t *testing.T, dir string) string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	paths, err := filepath.Glob(filepath.Join(dir, "*.resources"))
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("the directory has %v, %v", paths, err)
 	}
@@ -387,7 +387,7 @@ func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
 	got, err := c.Load(later)
 	xdstest.NoError(t, err)
 	xdstest.Equal(t, "the records", []Record{secured}, got.Records)
-	since, _ := os.ReadFile(c.base() + securedSuffix)
+	since, _ := os.ReadFile(c.mark())
 	other := secured
 	other.Name = "other"
 	for i, records := range [][]Record{{secured}, {secured}, {secured, other}} {
@@ -395,7 +395,7 @@ func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
 		if _, err := c.Write(entries(records), false, at); err != nil {
 			t.Error(err)
 		}
-		if again, err := os.ReadFile(c.base() + securedSuffix); string(again) != string(since) {
+		if again, err := os.ReadFile(c.mark()); string(again) != string(since) {
 			t.Errorf("the time of TLS was %q, and is %q, %v", since, again, err)
 		}
 	}
@@ -406,7 +406,7 @@ func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
 	putSecuredBack()
 	xdstest.Equal(t, "the records from before the end of TLS", []Record{secured}, load(t, dir, later))
 
-	xdstest.NoError(t, os.WriteFile(c.base()+securedSuffix, []byte("nonsense"), 0o600))
+	xdstest.NoError(t, os.WriteFile(c.mark(), []byte("nonsense"), 0o600))
 	if _, err := c.Load(later); err == nil || !strings.Contains(err.Error(), "remove both files") {
 		t.Errorf("with nonsense for a time: %v", err)
 	}

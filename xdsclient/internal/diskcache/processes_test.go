@@ -21,7 +21,7 @@ func TestFileThatCannotBeReplaced(t *testing.T) {
 	secured.Secured = true
 	write(t, dir, now, resource("a", now))
 	c := New(dir, fingerprint, time.Hour)
-	obstacle := c.base() + securedSuffix
+	obstacle := c.mark()
 	xdstest.NoError(t, os.MkdirAll(filepath.Join(obstacle, "taken"), 0o700))
 	size := func() int64 {
 		info, err := os.Stat(c.Path())

@@ -6,7 +6,6 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,24 +19,21 @@ import (
 //	10:00  the cluster asks for TLS: both files have 10:00
 //	11:00  someone puts back the file of 9:00 from a backup: it is not used
 
-// securedSuffix is that of the second file.
-const securedSuffix = ".tls"
-
 // checkSecured checks that the file is not older than the second one.
 func (c *Cache) checkSecured(h header) error {
 	switch since, err := c.markedSince(); {
 	case err != nil:
-		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", c.base()+securedSuffix, err)
+		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", c.mark(), err)
 	case h.securedSince.Before(since):
 		return fmt.Errorf("it is an older file that was put back, from before its clusters asked for TLS (since %s, as %s says); remove both files",
-			since.UTC().Format(time.RFC3339), c.base()+securedSuffix)
+			since.UTC().Format(time.RFC3339), c.mark())
 	}
 	return nil
 }
 
 // markedSince returns the time in the second file, zero if there is none.
 func (c *Cache) markedSince() (time.Time, error) {
-	text, err := os.ReadFile(c.base() + securedSuffix)
+	text, err := os.ReadFile(c.mark())
 	if errors.Is(err, fs.ErrNotExist) {
 		return time.Time{}, nil
 	}
@@ -48,33 +44,17 @@ func (c *Cache) markedSince() (time.Time, error) {
 	return time.Unix(0, nanos), err
 }
 
-// markSecured writes the second file, unless it says so already or there is nothing to say. It comes first: a crash
-// in between leaves a file that is not used.
+// markSecured writes the second file, unless it says so already. It comes first: a crash in between leaves a file that is
+// not used.
 func (c *Cache) markSecured(since time.Time) error {
-	path := c.base() + securedSuffix
-	if since.IsZero() {
+	if known, err := c.markedSince(); err == nil && known.Equal(since) {
+		os.Chtimes(c.mark(), time.Time{}, time.Now()) // it is as old as the file: see prune
 		return nil
 	}
-	text := strconv.FormatInt(since.UnixNano(), 10) + "\n"
-	if known, err := os.ReadFile(path); err == nil && string(known) == text {
-		os.Chtimes(path, time.Time{}, time.Now()) // it is as old as the file: see prune
-		return nil
-	}
-	file, err := os.CreateTemp(c.dir, filepath.Base(path)+".*.tmp") // other processes may do the same
-	if err != nil {
+	return c.put(c.mark(), func(file *os.File) error {
+		_, err := fmt.Fprintln(file, since.UnixNano())
 		return err
-	}
-	_, err = file.WriteString(text)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		os.Remove(file.Name())
-	}
-	return err
+	}, func() error { return nil })
 }
 
 // securedBy returns the time for the header of a new file: now if a resource asks for security that was not known
