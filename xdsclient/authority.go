@@ -26,10 +26,6 @@ type authority struct {
 	watched int
 	// lost says that no server can be reached, which was reported to the watchers.
 	lost bool
-	// variants says that one of the servers can be asked for variants of resources
-	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
-	// are of one resource.
-	variants bool
 	// disk is the level below the servers, or nil.
 	disk *diskLevel
 }
@@ -40,7 +36,6 @@ func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *
 		key:       key,
 		servers:   servers,
 		resources: make(map[resourceKey]*resource),
-		variants:  slices.ContainsFunc(servers, knowsVariants),
 	}
 	if k := c.diskWriter; k != nil {
 		a.disk = k.levels[key.ofAll()]
@@ -51,7 +46,7 @@ func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *
 
 // watch adds a watch of the resource that a locator names.
 func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch) {
-	if !a.variants {
+	if !a.knowsVariants() {
 		l.Constraints = dynparam.Constraints{}
 	}
 	key := resourceKey{t, l.Name, l.Constraints.Key()}

@@ -166,17 +166,6 @@ func (l *diskLevel) mayRestore(r *resource) bool {
 	return l.open() && r.memberOf == nil && r.payload == nil && (r.err == nil || r.err.Kind.tellsOfNoAnswer())
 }
 
-// diskReader reads the file for the levels.
-type diskReader struct {
-	levels map[authorityKey]*diskLevel
-	// loading says that the file is being read.
-	loading bool
-	// queue has the entries that are to be restored, in order, and queued has them as a set. They have no
-	// payload, and watchers hear of no error.
-	queue  []*resource
-	queued map[*resource]struct{}
-}
-
 // load reads the file.
 func (k *diskWriter) load() {
 	dirErr := k.file.MakeDir()

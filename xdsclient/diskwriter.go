@@ -51,7 +51,14 @@ type diskWriter struct {
 	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
 
-	diskReader
+	levels map[authorityKey]*diskLevel
+	// loading says that the file is being read.
+	loading bool
+	// queue has the entries that are to be restored, in order, and queued has them as a set. They have no
+	// payload, and watchers hear of no error.
+	queue  []*resource
+	queued map[*resource]struct{}
+
 	// onDisk has the names in the file, and in the file that is being written.
 	onDisk nameSet
 	// left has the resources whose watches ended since a watch began, or a resource came, or a view was written: perhaps the
@@ -83,8 +90,11 @@ func newDiskWriter(c *XDSClient) *diskWriter {
 	if c.config.ResourceCache.Directory == "" {
 		return nil
 	}
-	k := &diskWriter{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{})}
-	k.diskReader = diskReader{levels: newDiskLevels(k), loading: true, queued: make(map[*resource]struct{})}
+	k := &diskWriter{
+		client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1),
+		loading: true, queued: make(map[*resource]struct{}), refusals: make(map[diskcache.Key]struct{}),
+	}
+	k.levels = newDiskLevels(k)
 	return k
 }
 

@@ -1,14 +1,19 @@
 package xdsclient
 
 import (
+	"slices"
+
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// knowsVariants reports whether a server can be asked for variants of resources
-// (xRFC TP2).
-func knowsVariants(server *bootstrap.Server) bool {
-	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
+// knowsVariants reports whether one of the servers can be asked for variants of resources
+// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
+// are of one resource.
+func (a *authority) knowsVariants() bool {
+	return slices.ContainsFunc(a.servers, func(server *bootstrap.Server) bool {
+		return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
+	})
 }
 
 // adoptAnswer gives a new subscription the server's answer for another subscription to the name,

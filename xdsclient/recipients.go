@@ -5,17 +5,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// recipients are the subscriptions that a resource of a response is for, members of collections among them. They are valid
-// until the next resource.
-type recipients struct {
-	found []*subscription
-	// entering are the collections that the resource enters, as member.
-	entering []*subscription
-	member   Member
-	// outranked says that the resource matches a subscription that takes a better one.
-	outranked bool
-}
-
 // findRecipients finds the recipients of a resource: the subscriptions to its own name and to its aliases,
 // and the members of collections.
 func (u *update) findRecipients(it *item) {

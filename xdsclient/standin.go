@@ -52,7 +52,7 @@ func (s *subscription) usable() (dynparam.Parameters, bool) {
 // they are: no server has sent it for them. It reports whether there is one.
 func (a *authority) useOtherVariant(r *resource) bool {
 	silent := r.err == nil || r.err.Kind == KindTimeout
-	if !a.variants || r.payload != nil || !silent {
+	if !a.knowsVariants() || r.payload != nil || !silent {
 		return false
 	}
 	ch := a.active()

@@ -69,7 +69,14 @@ type update struct {
 	parameters parameterReader
 	batch      []item
 	decoder    resourceDecoder
-	recipients
+
+	// found are the subscriptions, members of collections among them, that a resource or an error is for, until the next one,
+	// and entering the collections that a resource enters, as member.
+	found    []*subscription
+	entering []*subscription
+	member   Member
+	// outranked says that the resource matches a subscription that takes a better one.
+	outranked bool
 
 	faults faultList
 	// nameless counts the faulty resources and errors of an unknown name. Each may be for a

@@ -28,8 +28,11 @@ type XDSClient struct {
 	options    options
 	seed       maphash.Seed
 	dispatcher *dispatcher
-	lifetime
-	conns *transport.Conns
+	// ctx ends when the client is closed, and running has the goroutines.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	conns   *transport.Conns
 	// attached are the gRPC channels that use the client.
 	attached attachments
 
@@ -56,15 +59,6 @@ type XDSClient struct {
 	ignored  ignoredLog
 	// diskWriter is nil without a resource_cache.
 	diskWriter *diskWriter
-}
-
-// lifetime ends with a client.
-type lifetime struct {
-	// ctx ends when the client is closed.
-	ctx    context.Context
-	cancel context.CancelFunc
-	// running has the goroutines.
-	running sync.WaitGroup
 }
 
 var (

@@ -47,7 +47,7 @@ const MaxUnsubscribed = 4096
 // crossed each other.
 type crossings struct {
 	// number counts the requests that changed subscriptions: each has a number. first is the number of the stream's first
-	// request, and read the number of the last request that the server has certainly read.
+	// request, or 0, and read the number of the last request that the server has certainly read.
 	number, first, read uint64
 	// unsubscribed has the unsubscriptions by name, and unsubscriptions counts them.
 	unsubscribed    map[string][]unsubscription

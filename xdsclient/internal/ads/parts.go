@@ -65,7 +65,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 // request, it claims nothing. A collection that comes in a later request is not claimed either: no server would remove a
 // member whose version it was not told.
 func (q *Requests[S]) claims(s S) int {
-	if q.announced {
+	if q.announced() {
 		if s.IsCollection() && !s.progress().Listed() {
 			q.subs.ForgetAnswers(s)
 		}

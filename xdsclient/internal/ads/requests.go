@@ -70,10 +70,6 @@ type Requests[S Subscriber] struct {
 	// The fields below are the state of one stream.
 
 	Repetition
-	// announced says that a request listed names. From then on an empty list unsubscribes;
-	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
-	// specifies what resources to return").
-	announced bool
 	// rest has the changes that did not fit into the last request.
 	rest rest[S]
 	// responses counts the server's responses for the type, and asking says that a request since the
@@ -120,7 +116,7 @@ func (q *Requests[S]) Begin() {
 		q.Version = ""
 	}
 	// A server takes the version that a request has for that of all variants which the request asks for.
-	q.announced, q.probe, q.repeatPreviousList, q.repeatedPreviousList = false, unread, false, false
+	q.probe, q.repeatPreviousList, q.repeatedPreviousList = unread, false, false
 	q.responses, q.asking, q.rest = 0, false, rest[S]{}
 	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
@@ -128,6 +124,11 @@ func (q *Requests[S]) Begin() {
 // Probe has the first request of the stream ask for one resource, or in SotW for all of the type,
 // even if the client has it, as an answer is wanted of a server that was unreachable.
 func (q *Requests[S]) Probe() { q.probe = true }
+
+// announced reports whether a request listed names. From then on an empty list unsubscribes;
+// before, it would ask for every resource (Envoy, xDS protocol, "How the client
+// specifies what resources to return").
+func (q *Requests[S]) announced() bool { return q.first > 0 }
 
 // Touch notes that a subscription became wanted or unwanted, or has to be asked for again.
 func (q *Requests[S]) Touch(s S) {
@@ -218,22 +219,22 @@ func (q *Requests[S]) Next(held bool) (r *wire.Request, fresh []S) {
 // subscriptions: a server may ignore a request whose nonce is not that of its last response, and
 // the changes in it would be lost; without a nonce it cannot be stale.
 func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, due bool) {
-	if q.announced && reply {
+	if q.announced() && reply {
 		q.Replies.moveTo(r)
 		return nil, true
 	}
 	switch {
-	case held, q.announced && len(q.touched) == 0 && q.rest.isEmpty():
+	case held, q.announced() && len(q.touched) == 0 && q.rest.isEmpty():
 		return nil, false
 	case q.rest.isEmpty():
 		fresh, unwanted := q.settle()
 		q.rest = rest[S]{subscribe: fresh, unsubscribe: unwanted}
-		if !q.announced {
+		if !q.announced() {
 			q.rest = rest[S]{subscribe: q.served()}
 		}
 	}
 	q.number++
-	first := !q.announced
+	first := !q.announced()
 	fresh = q.nextPart(r)
 	if first && r.Subscribe.IsEmpty() {
 		q.Replies.clear()
@@ -273,12 +274,12 @@ const (
 //	any                     some        any     present
 //	any, to be repeated     some        any     previous: the changes wait for the reply, which waits no longer
 func (q *Requests[S]) listDue(reply, held bool) sotwList {
-	switch changes := !held && (!q.announced || len(q.touched) > 0); {
-	case changes && q.announced && q.repeatPreviousList:
+	switch changes := !held && (!q.announced() || len(q.touched) > 0); {
+	case changes && q.announced() && q.repeatPreviousList:
 		return previousList
 	case changes:
 		return presentList
-	case q.announced && reply:
+	case q.announced() && reply:
 		return previousList
 	default:
 		return noList
@@ -302,12 +303,12 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 			return nil, false
 		}
 	}
-	if !q.announced && q.listed.IsEmpty() {
+	if !q.announced() && q.listed.IsEmpty() {
 		q.Replies.clear()
 		return nil, false
 	}
 	r.Version, r.Nonce, r.All = q.Version, q.Replies.nonce, q.listed
-	if !q.announced && (q.probe || len(fresh) > 0) { // the server may take it for the version of all that is listed
+	if !q.announced() && (q.probe || len(fresh) > 0) { // the server may take it for the version of all that is listed
 		r.Version = ""
 	}
 	q.Replies.moveTo(r)
@@ -325,10 +326,10 @@ func (q *Requests[S]) noteSending(fresh []S) {
 		}
 	}
 	q.asking = q.asking || len(fresh) > 0
-	if !q.announced {
+	if !q.announced() {
 		q.first = q.number
 	}
-	q.announced, q.repeatPreviousList = true, false
+	q.repeatPreviousList = false
 }
 
 // settle goes through the subscriptions that changed since the last request, or through all
@@ -336,7 +337,7 @@ func (q *Requests[S]) noteSending(fresh []S) {
 // knows of them, and the subscriptions that it does not know of.
 func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	touched := maps.Keys(q.touched)
-	if !q.announced {
+	if !q.announced() {
 		touched = q.subs.All()
 	}
 	for s := range touched {
@@ -383,8 +384,8 @@ func (q *Requests[S]) listAll() (fresh []S, differs bool) {
 	} else {
 		list.Names = q.names(q.leaveOutToReask)
 	}
-	differs = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
-	if q.announced {
+	differs = !q.announced() || len(fresh) > 0 || !list.Equal(&q.listed)
+	if q.announced() {
 		list.Missing(&q.listed, q.Dialect, q.noteUnsubscribed)
 	}
 	q.listed = list
