@@ -204,7 +204,7 @@ func (u *update) answerCollection(s *subscription) {
 // may have crossed the request for the wildcard says nothing of the wildcard.
 func (u *update) answerEmpty() {
 	ts := u.types
-	if ts.collections == 0 || !ts.Dialect.Incremental() || !u.resp.IsEmpty() {
+	if ts.collections == 0 || !ts.Dialect.Incremental() || u.resp.HasAnswers() || u.resp.HasErrors() {
 		return
 	}
 	for s := range ts.subs.first[wildcard].siblings() {

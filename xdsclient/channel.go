@@ -47,16 +47,17 @@ type managementServer struct {
 }
 
 func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) *managementServer {
+	share := c.shareOf(server)
 	ch := &managementServer{
 		client:   c,
 		server:   server,
-		loads:    c.loadsFor(server),
+		loads:    share.loads,
 		protocol: promised(server),
 		target:   target,
 
 		authorities: make(map[*authority]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff, Work: c.workOf(server)})
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff, Work: &share.work})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
@@ -67,13 +68,11 @@ func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) 
 
 // typeState returns the state of a type, which it makes unless there is one.
 func (ch *managementServer) typeState(t *ResourceType) *typeState {
-	for _, ts := range ch.types {
-		if ts.typ == t {
-			return ts
-		}
+	ts := ch.typeStateOf(t.TypeURL)
+	if ts == nil {
+		ts = newTypeState(t, ch)
+		ch.types = append(ch.types, ts)
 	}
-	ts := newTypeState(t, ch)
-	ch.types = append(ch.types, ts)
 	return ts
 }
 

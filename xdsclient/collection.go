@@ -85,7 +85,7 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 	if ts.collections == 0 || !ts.Dialect.Incremental() {
 		return nil, ""
 	}
-	if !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if !bytes.HasPrefix(name, []byte(xdsname.Prefix)) {
 		first = ts.subs.first[wildcard]
 		if first == nil || string(name) == wildcard {
 			return nil, ""
@@ -101,7 +101,7 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 
 // collectionOf returns the name of the collection that has resources of a name as a server writes it.
 func collectionOf(name []byte) string {
-	if !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if !bytes.HasPrefix(name, []byte(xdsname.Prefix)) {
 		return wildcard
 	}
 	return xdsname.CollectionOf(xdsname.Canonical(string(name)))

@@ -33,13 +33,6 @@ type Member struct {
 	Parameters dynparam.Parameters
 }
 
-func newCollectionWatch(to CollectionWatcher) *watch {
-	return &watch{
-		watcher: wholeWatcher{to},
-		members: &queuedOfMembers{watcher: func(m Member) Watcher { return memberWatcher{to, m} }},
-	}
-}
-
 // wholeWatcher calls a CollectionWatcher for the collection as a whole.
 type wholeWatcher struct{ to CollectionWatcher }
 

@@ -12,7 +12,6 @@ import (
 
 // resourceDecoder has the type decode the resources of a response. The lock is not held.
 type resourceDecoder struct {
-	ch    *managementServer
 	types *typeState
 	// size is that of the response, in bytes.
 	size int
@@ -35,8 +34,9 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 			}
 		}
 	}()
-	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: d.ch.server}
-	opts := DecodeOptions{Server: d.ch.server, Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config}
+	ch := d.types.channel
+	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: ch.server}
+	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.loads, Bootstrap: ch.client.config}
 	opts.Last, opts.LastBytes = d.last(it.Name)
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {
@@ -52,7 +52,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 			return decoded
 		}
 		it.payload = p
-		d.ch.client.ignored.add(d.types.typ, it.Name, p.value)
+		ch.client.ignored.add(d.types.typ, it.Name, p.value)
 	}
 	return decoded
 }
@@ -68,10 +68,11 @@ func (d *resourceDecoder) kept(b []byte) []byte {
 
 // last returns the value that the client has of a resource from the server and its bytes, or nil.
 func (d *resourceDecoder) last(name []byte) (value any, raw []byte) {
-	d.ch.client.mu.Lock()
-	defer d.ch.client.unlock()
+	ch := d.types.channel
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
 	for s := range d.types.subs.named(name).siblings() {
-		if s.payload != nil && s.payload.server == d.ch.server {
+		if s.payload != nil && s.payload.server == ch.server {
 			return s.payload.value, s.payload.raw
 		}
 	}

@@ -284,8 +284,8 @@ func (k *diskWriter) restoreNext() bool {
 	}
 	all := make([]restored, 0, len(records))
 	for _, rec := range records {
-		ch := r.authority.channelTo(rec.Server)
-		all = append(all, restored{record: rec, decoder: resourceDecoder{ch: ch, types: ch.typeState(r.key.typ)}})
+		types := r.authority.channelTo(rec.Server).typeState(r.key.typ)
+		all = append(all, restored{record: rec, decoder: resourceDecoder{types: types}})
 	}
 	c.mu.Unlock()
 	for i := range all {
@@ -361,7 +361,7 @@ func (l *diskLevel) apply(r *resource, all []restored) {
 			r.members[key] = m
 			l.use(m, x.item.payload, x.taken)
 		case r.isCollection():
-			l.use(r, &payload{server: x.decoder.ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
+			l.use(r, &payload{server: x.decoder.types.channel.server}, stamp{at: rec.Time.UnixNano(), stored: true})
 		default:
 			l.use(r, x.item.payload, x.taken)
 		}

@@ -420,25 +420,20 @@ func (k *diskWriter) write() {
 	defer c.unlock()
 	k.wrote = time.Now()
 	k.rest = k.wrote.Add(max(writePause, 100*k.wrote.Sub(began)))
-	switch {
-	case err == nil:
-		k.onDisk = v.names
-	case errors.Is(err, diskcache.ErrRemoved):
-		k.onDisk = make(nameSet)
-	default:
-		maps.Copy(k.refusals, refusals)
-	}
 	if k.failed = err != nil; k.failed {
 		k.schedule(k.rest)
 	}
 	switch {
 	case err == nil && omitted > 0:
+		k.onDisk = v.names
 		k.complain("it is full, and %d resources were left out", omitted)
 	case err == nil:
-		k.lastError = ""
+		k.onDisk, k.lastError = v.names, ""
 	case errors.Is(err, diskcache.ErrRemoved):
+		k.onDisk = make(nameSet)
 		k.complain("it cannot be written: %v", err)
 	default:
+		maps.Copy(k.refusals, refusals)
 		k.complain("it cannot be written, and a start without a control plane would use what is there: %v", err)
 	}
 }

@@ -218,23 +218,16 @@ func (k ErrorKind) tellsOfNoAnswer() bool { return k == KindUnreachable || k == 
 
 // tellsOfNoAnswer reports whether a response has nothing but errors by which a relay says that its own servers have not
 // answered.
-func tellsOfNoAnswer(resp *wire.Response) (errors bool) {
-	for range resp.Resources {
-		return false
-	}
-	for range resp.Removed {
-		return false
-	}
-	for range resp.RemovedLocators {
+func tellsOfNoAnswer(resp *wire.Response) bool {
+	if !resp.HasErrors() || resp.HasAnswers() {
 		return false
 	}
 	for e := range resp.Errors {
 		if code, _ := e.Reason(); e.Err != nil || !kindOf(code, e.Status()).tellsOfNoAnswer() {
 			return false
 		}
-		errors = true
 	}
-	return errors
+	return true
 }
 
 // several reports whether Server is a list. A URI has no white space.

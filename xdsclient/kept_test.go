@@ -31,7 +31,7 @@ func TestALargeResourceIsNotCopied(t *testing.T) {
 		message := mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, VersionInfo: "1", Nonce: "1", Resources: []*anypb.Any{
 			pack(t, cluster("cluster-0", strings.Repeat("x", tc.content))), pack(t, cluster("cluster-1", strings.Repeat("y", tc.other)))}})
 		k.push(message)
-		_, raw := (&resourceDecoder{ch: k.channel, types: k.channel.typeState(types.clusters)}).last([]byte("cluster-0"))
+		_, raw := (&resourceDecoder{types: k.channel.typeState(types.clusters)}).last([]byte("cluster-0"))
 		i := bytes.Index(message, raw)
 		if len(raw) == 0 || i < 0 {
 			t.Fatalf("%s: the resource has %d bytes that are not those of the response", name, len(raw))

@@ -226,7 +226,7 @@ func (x *loadScript) do(step string) (events []string) {
 // use has the load of a cluster counted for the server.
 func (x *loadScript) use(name string) {
 	x.c.mu.Lock()
-	store := x.c.loadsFor(x.c.config.Servers[0])
+	store := x.c.shareOf(x.c.config.Servers[0]).loads
 	x.c.mu.Unlock()
 	cluster := store.Use(load.Key{Cluster: name, Service: name + "-eds"}, nil)
 	x.uses[name] = append(x.uses[name], cluster)

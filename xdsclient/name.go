@@ -13,12 +13,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// newStylePrefix starts the resource names of xRFC TP1.
-const newStylePrefix = xdsname.Prefix
-
-// maxNameLength bounds a resource name, in bytes.
-const maxNameLength = xdsname.MaxLength
-
 // authorityKey identifies an authority. Old-style names belong to the zero key.
 // A new-style name may have an empty authority, which is another one.
 type authorityKey struct {

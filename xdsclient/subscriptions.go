@@ -36,7 +36,7 @@ func (m *subscriptions) get(key resourceKey) *subscription {
 // named returns the first of the subscriptions to a name as a server writes it, or nil.
 func (m *subscriptions) named(name []byte) *subscription {
 	s := m.first[string(name)] // does not copy
-	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if s == nil && bytes.HasPrefix(name, []byte(xdsname.Prefix)) {
 		s = m.first[xdsname.Canonical(string(name))]
 	}
 	return s

@@ -123,7 +123,7 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ts.BeginResponse(resp, hash)
 	return &update{
 		ch: ch, types: ts, resp: resp, size: size, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version),
-		decoder: resourceDecoder{ch: ch, types: ts, size: size},
+		decoder: resourceDecoder{types: ts, size: size},
 	}
 }
 

@@ -45,8 +45,7 @@ type queuedOfMember struct {
 
 // queuedOfMembers has the queued events of the members of a collection.
 type queuedOfMembers struct {
-	// watcher makes the watcher of one member.
-	watcher func(m Member) Watcher
+	watcher CollectionWatcher
 	// queue is in the order of the calls, and byKey finds its elements.
 	queue []*queuedOfMember
 	byKey map[resourceKey]*queuedOfMember
@@ -192,7 +191,7 @@ func (w *watch) queuedOf(r *resource) (*queued, Watcher) {
 	if r.memberOf == nil {
 		return &w.queued, w.watcher
 	}
-	return w.members.of(r.key), w.members.watcher(Member{r.key.name, r.parameters})
+	return w.members.of(r.key), memberWatcher{w.members.watcher, Member{r.key.name, r.parameters}}
 }
 
 // next removes and returns the next event, or returns nil. The events of a collection as a

@@ -41,11 +41,8 @@ type XDSClient struct {
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use.
 	channels map[channelKey]*managementServer
-	// works limits the work on the responses of each server, by bootstrap.Server.Key. The bootstrap bounds it.
-	works map[string]*transport.Work
-	// reporters holds the load reports to each server, by bootstrap.Server.Key. The bootstrap
-	// bounds it.
-	reporters map[string]*lrs.Reporter
+	// shares are by bootstrap.Server.Key. The bootstrap bounds them.
+	shares map[string]*serverShare
 	// types holds the types that were watched, by type URL. It grows with the program, not with
 	// what a server sends.
 	types map[string]*ResourceType
@@ -83,8 +80,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[channelKey]*managementServer),
 		conns:       transport.NewConns(o.backoff, o.dial),
-		works:       make(map[string]*transport.Work),
-		reporters:   make(map[string]*lrs.Reporter),
+		shares:      make(map[string]*serverShare),
 		types:       make(map[string]*ResourceType),
 	}
 	c.watches.client = c
@@ -174,7 +170,7 @@ func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Erro
 		Kind:        KindConfiguration,
 		Code:        codes.Unavailable,
 		TypeName:    t.Name,
-		Resource:    faults.Shorten(l.Name, maxNameLength),
+		Resource:    faults.Shorten(l.Name, xdsname.MaxLength),
 		Constraints: l.Constraints,
 		NodeID:      c.config.Node.GetId(),
 		Err:         reason,
@@ -198,26 +194,23 @@ func (c *XDSClient) channelTo(server *bootstrap.Server, target string) *manageme
 	return ch
 }
 
-// workOf returns the limit of the work on the responses of a server.
-func (c *XDSClient) workOf(server *bootstrap.Server) *transport.Work {
-	w := c.works[server.Key()]
-	if w == nil {
-		w = new(transport.Work)
-		c.works[server.Key()] = w
-	}
-	return w
+// serverShare is what all streams to a server share, also those for several targets.
+type serverShare struct {
+	// work limits the work on the responses of the server, and loads counts the load that is reported to it.
+	work  transport.Work
+	loads *load.Store
 }
 
-// loadsFor returns the store that counts the load for a server. The caller holds c.mu.
-func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
-	r := c.reporters[server.Key()]
-	if r == nil {
-		r = lrs.NewReporter(c.ctx, lrs.Config{
+// shareOf returns what all streams to a server share. The caller holds c.mu.
+func (c *XDSClient) shareOf(server *bootstrap.Server) *serverShare {
+	s := c.shares[server.Key()]
+	if s == nil {
+		s = &serverShare{loads: lrs.NewStore(c.ctx, lrs.Config{
 			Server: server, Node: c.config.Node, Conns: c.conns, Backoff: c.options.backoff, Go: c.start,
-		})
-		c.reporters[server.Key()] = r
+		})}
+		c.shares[server.Key()] = s
 	}
-	return r.Store()
+	return s
 }
 
 // DecodeOptions returns the options of a decoder for any resource from a management server of the bootstrap. It is for
@@ -226,7 +219,7 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()
-	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config}
+	return DecodeOptions{Server: server, Loads: c.shareOf(server).loads, Bootstrap: c.config}
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The

@@ -18,7 +18,7 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// Config configures a Reporter.
+// Config says how the load of a store is reported.
 type Config struct {
 	Server  *bootstrap.Server
 	Node    *corepb.Node
@@ -29,11 +29,11 @@ type Config struct {
 	Go func(func()) bool
 }
 
-// A Reporter reports the load that a Store has counted to one server, on a stream of its
+// A reporter reports the load that a Store has counted to one server, on a stream of its
 // own on the server's connection (gRFC A27). Of all clusters there is one stream: it
 // begins with the first whose load is counted, and ends when that of the last was
 // reported and no RPC is on its way.
-type Reporter struct {
+type reporter struct {
 	Config
 	ctx   context.Context // ends with the client
 	store *load.Store
@@ -49,19 +49,16 @@ type Reporter struct {
 	failure string
 }
 
-// NewReporter returns a Reporter that is idle until its Store is used. The end of ctx
-// ends it after a last report.
-func NewReporter(ctx context.Context, c Config) *Reporter {
-	r := &Reporter{Config: c, ctx: ctx, wake: make(chan struct{}, 1)}
+// NewStore returns a store whose load is reported as long as it is used. The end of ctx
+// ends that after a last report.
+func NewStore(ctx context.Context, c Config) *load.Store {
+	r := &reporter{Config: c, ctx: ctx, wake: make(chan struct{}, 1)}
 	r.store = load.NewStore(r.changed)
-	return r
+	return r.store
 }
 
-// Store returns the store that counts the load.
-func (r *Reporter) Store() *load.Store { return r.store }
-
 // changed is called by the Store.
-func (r *Reporter) changed() {
+func (r *reporter) changed() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -81,7 +78,7 @@ func (r *Reporter) changed() {
 
 // run keeps a stream open as long as there is something to report. It backs off as
 // the ADS stream does.
-func (r *Reporter) run() {
+func (r *reporter) run() {
 	r.mu.Lock()
 	conn := r.conn // another goroutine may have begun when this one ends
 	r.mu.Unlock()
@@ -108,7 +105,7 @@ func (r *Reporter) run() {
 // done reports whether the goroutine is to end: the client is closed, or no cluster
 // is in use. Load that is left in the Store then is for the next stream, if there is one:
 // a server that cannot be reached is not asked again only for that.
-func (r *Reporter) done() bool {
+func (r *reporter) done() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() == nil && r.store.InUse() {
@@ -119,7 +116,7 @@ func (r *Reporter) done() bool {
 }
 
 // log logs failures, each once in a row.
-func (r *Reporter) log(answered bool, err error) {
+func (r *reporter) log(answered bool, err error) {
 	if answered {
 		r.failure = ""
 	}
@@ -139,7 +136,7 @@ func (r *Reporter) log(answered bool, err error) {
 
 // attempt opens a stream and stays with it until it ends. answered says whether the
 // server said anything of use.
-func (r *Reporter) attempt(conn *transport.Conn) (answered bool, err error) {
+func (r *reporter) attempt(conn *transport.Conn) (answered bool, err error) {
 	cc, err := conn.Open()
 	if err != nil {
 		return false, err

@@ -25,7 +25,7 @@ const (
 // server's orders.
 type stream struct {
 	ctx      context.Context
-	reporter *Reporter
+	reporter *reporter
 	wire     grpc.ClientStream
 	reading  sync.WaitGroup
 	// orders carries the server's orders, and ended the reason for which the
@@ -39,7 +39,7 @@ type stream struct {
 	reported time.Time
 }
 
-func newStream(ctx context.Context, r *Reporter, wire grpc.ClientStream) *stream {
+func newStream(ctx context.Context, r *reporter, wire grpc.ClientStream) *stream {
 	return &stream{
 		ctx: ctx, reporter: r, wire: wire,
 		orders: make(chan *order),

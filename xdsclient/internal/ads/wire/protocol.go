@@ -98,20 +98,26 @@ type Response struct {
 	beforeNonce, afterNonce []byte
 }
 
-// IsEmpty reports whether a delta response says nothing of any resource.
-func (r *Response) IsEmpty() bool {
+// HasAnswers reports whether the response has a resource, or names one as removed.
+func (r *Response) HasAnswers() bool {
 	for range r.Resources {
-		return false
+		return true
 	}
+	for range r.Removed {
+		return true
+	}
+	for range r.RemovedLocators {
+		return true
+	}
+	return false
+}
+
+// HasErrors reports whether the response has an error in place of a resource.
+func (r *Response) HasErrors() bool {
 	for range r.Errors {
-		return false
+		return true
 	}
-	for _, removed := range []iter.Seq[ResourceName]{r.Removed, r.RemovedLocators} {
-		for range removed {
-			return false
-		}
-	}
-	return true
+	return false
 }
 
 // Size is the size of the message in bytes, without the nonce.
