@@ -158,7 +158,7 @@ func (u *update) removeMember(m *subscription, fault *Error) {
 		whole.authority.moveUpTo(u.ch)
 	}
 	if r := whole.members[m.resource.key]; r != nil && u.ch.serves(whole) {
-		whole.expel(r, fault, u.delivery)
+		whole.expel(r, fault, u.ch.delivery)
 	}
 }
 
@@ -285,7 +285,7 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		u.dataError(s, fault)
 	default:
-		s.fail(fault, u.delivery)
+		s.fail(fault, u.ch.delivery)
 	}
 }
 

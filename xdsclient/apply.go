@@ -33,7 +33,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		}
 	}
 	u.received(s, it)
-	s.accept(p, u.stampOf(s, it), u.delivery)
+	s.accept(p, u.stampOf(s, it), u.ch.delivery)
 	u.markUseful(s.resource)
 }
 
@@ -61,7 +61,7 @@ func (u *update) heartbeat(it *item) {
 				p = &payload{p.raw, p.enveloped, renew(p.value, it.TTL), p.server}
 			}
 			u.received(s, it)
-			s.accept(p, u.stampOf(s, it), u.delivery)
+			s.accept(p, u.stampOf(s, it), u.ch.delivery)
 			u.markUseful(s.resource)
 		}
 	}
@@ -147,7 +147,7 @@ func (u *update) reject(s *subscription, it *item, err error) {
 // (gRFC A88, "Handling Data Errors").
 func (u *update) dataError(s *subscription, fault *Error) {
 	fault.withdraws = u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	s.fail(fault, u.delivery)
+	s.fail(fault, u.ch.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)
 	}
@@ -225,8 +225,8 @@ func (u *update) reportAnswered() {
 		if whole == nil {
 			whole = &payload{server: u.ch.server}
 		}
-		s.accept(whole, u.stamp, u.delivery)
-		s.cullMembers(u.delivery)
+		s.accept(whole, u.stamp, u.ch.delivery)
+		s.cullMembers(u.ch.delivery)
 	}
 }
 

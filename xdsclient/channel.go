@@ -93,7 +93,7 @@ func (ch *managementServer) subscribe(r *resource) {
 	s := ts.subs.get(r.key)
 	if s == nil {
 		s = ts.add(r)
-		ts.adoptAnswer(s)
+		s.adoptAnswer()
 		s.refuseUnserved()
 	}
 	ts.Disturb()

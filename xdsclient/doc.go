@@ -72,7 +72,7 @@
 //
 // A resource that has not arrived after 15 s of connected time does not exist only if the server's
 // answers say so: in SotW a full state without it, or others of a type that has no full state
-// (typeState.saysAbsent). Otherwise the server is silent, and the resource late (KindTimeout). The timer runs over delta too, as
+// (subscription.saysAbsent). Otherwise the server is silent, and the resource late (KindTimeout). The timer runs over delta too, as
 // Envoy's description of the protocol advises, because some servers, go-control-plane's among them,
 // name only resources that they had before. A server with the feature resource_timer_is_transient_error
 // is said to name what it lacks, so that its silence says nothing (Error.Transient).

@@ -18,13 +18,14 @@ func (a *authority) knowsVariants() bool {
 
 // adoptAnswer gives a new subscription the server's answer for another subscription to the name,
 // at a server that goes by names: it will not say it again.
-func (ts *typeState) adoptAnswer(s *subscription) {
+func (s *subscription) adoptAnswer() {
+	ts := s.types
 	if ts.Dialect.Locators() {
 		return
 	}
 	for other := range ts.subs.first[s.resource.key.name].siblings() {
 		if other != s && other.hasAnswer() {
-			ts.copyAnswer(s, other)
+			s.copyAnswer(other)
 			return
 		}
 	}
@@ -41,10 +42,10 @@ func (s *subscription) hasAnswer() bool {
 }
 
 // copyAnswer gives a subscription the server's answer for another subscription to the same name.
-func (ts *typeState) copyAnswer(s, from *subscription) {
+func (s *subscription) copyAnswer(from *subscription) {
 	s.State, s.lastAnswer = from.State, from.about(s.resource)
-	ts.setCanonicalName(s, ts.canonicalName[from])
+	s.types.setCanonicalName(s, s.types.canonicalName[from])
 	for m := range from.members.all() {
-		ts.copyAnswer(s.addMember(Member{m.resource.key.name, m.resource.parameters}), m)
+		s.addMember(Member{m.resource.key.name, m.resource.parameters}).copyAnswer(m)
 	}
 }

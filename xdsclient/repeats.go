@@ -5,10 +5,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// outcome is the result of a response: the fault in the NACK, or "", and the counts.
+// outcome is the result of a response: the text of the NACK, or "", and the counts.
 type outcome struct {
-	fault   string
-	tally   tally
+	nack string
+	tally
+	// metered are the counts that the metrics were given.
 	metered meterReading
 	// timed says that resources had a TTL, which a repetition extends, and that their type has Renew.
 	timed bool
@@ -27,16 +28,16 @@ type tally struct {
 	ambiguous int
 }
 
-// add adds a response, and the fault for which it was NACKed, or "".
-func (stats *Stats) add(t *tally, fault string) {
+// add adds a response.
+func (stats *Stats) add(o *outcome) {
 	stats.Responses++
-	stats.Decoded += uint64(t.decoded)
-	stats.Unchanged += uint64(t.unchanged)
-	stats.Unasked += uint64(t.unasked)
-	stats.Unmatched += uint64(t.unmatched)
-	stats.Ambiguous += uint64(t.ambiguous)
-	stats.ServerErrors += uint64(t.serverErrors)
-	if fault != "" {
+	stats.Decoded += uint64(o.decoded)
+	stats.Unchanged += uint64(o.unchanged)
+	stats.Unasked += uint64(o.unasked)
+	stats.Unmatched += uint64(o.unmatched)
+	stats.Ambiguous += uint64(o.ambiguous)
+	stats.ServerErrors += uint64(o.serverErrors)
+	if o.nack != "" {
 		stats.Rejected++
 	}
 }
@@ -65,10 +66,10 @@ func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeSta
 	if ts == nil || ch.link.Closed() || !ts.Repeats(hash) {
 		return nil, nil
 	}
-	t, fault := ts.last.tally, ts.last.fault
-	t.unchanged, t.decoded = t.unchanged+t.decoded, 0
-	ch.client.stats.add(&t, fault)
-	due, err := ts.ReplyAgain(ads.Reply{Nonce: r.Nonce, Fault: fault})
+	again := ts.last
+	again.unchanged, again.decoded = again.unchanged+again.decoded, 0
+	ch.client.stats.add(&again)
+	due, err := ts.ReplyAgain(ads.Reply{Nonce: r.Nonce, Fault: again.nack})
 	if due {
 		ch.stream.Notify()
 	}

@@ -16,13 +16,13 @@ import (
 
 // otherVariant returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of a subscription's variant.
-func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
+func (s *subscription) otherVariant(has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
 	if s.IsCollection() {
 		return nil
 	}
 	var preferred choice
 	index := 0
-	for other := range ts.subs.first[s.resource.key.name].siblings() {
+	for other := range s.types.subs.first[s.resource.key.name].siblings() {
 		parameters, ok := has(other)
 		if other == s || !ok {
 			continue
@@ -55,8 +55,7 @@ func (a *authority) useOtherVariant(r *resource) bool {
 	if !a.knowsVariants() || r.payload != nil || !silent {
 		return false
 	}
-	ch := a.active()
-	other := ch.typeState(r.key.typ).otherVariant(ch.subscriptionTo(r), (*subscription).usable)
+	other := a.active().subscriptionTo(r).otherVariant((*subscription).usable)
 	if other == nil {
 		return false
 	}

@@ -80,7 +80,7 @@ func (s *subscription) refuseUnserved() {
 func (s *subscription) expire(after time.Duration) {
 	ts, ch := s.types, s.types.channel
 	ts.Disturb()
-	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && ts.saysAbsent(s)
+	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && s.saysAbsent()
 	if s.IsCollection() && s.payload != nil {
 		ts.Step(s, ads.Sent)
 		s.cullMembers(nil)
@@ -89,7 +89,7 @@ func (s *subscription) expire(after time.Duration) {
 		return
 	}
 	if ts.Dialect.Locators() {
-		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
+		if other := s.otherVariant((*subscription).sent); other != nil {
 			ts.Step(s, ads.Sent)
 			s.accept(other.payload, other.taken, nil)
 			return
@@ -104,7 +104,7 @@ func (s *subscription) expire(after time.Duration) {
 	kind := KindTimeout
 	text := "the server did not send it within %v"
 	switch {
-	case deleted || ts.saysAbsent(s):
+	case deleted || s.saysAbsent():
 		ts.Step(s, ads.Denied)
 		kind = KindDoesNotExist
 		text = "does not exist: the server did not send it within %v"
@@ -127,7 +127,8 @@ func (s *subscription) expire(after time.Duration) {
 //	SotW: the full state, before it was asked    is late
 //	SotW: other resources, if the type has none  does not exist (gRFC A57): there is no way to say so
 //	                                             but an error (xRFC TP3)
-func (ts *typeState) saysAbsent(s *subscription) bool {
+func (s *subscription) saysAbsent() bool {
+	ts := s.types
 	switch {
 	case !ts.Answered(), ts.Dialect.Incremental(), ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
 		return false
@@ -315,7 +316,7 @@ func (ts *typeState) begin() {
 			ts.Version = ""
 		}
 	}
-	if ts.last.fault != "" { // of a response that was rejected the client has a part, and no version names that
+	if ts.last.nack != "" { // of a response that was rejected the client has a part, and no version names that
 		ts.Version = ""
 	}
 	ts.Begin()

@@ -38,7 +38,7 @@ func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan 
 	hash := ch.identify(resp)
 	if ts, err := ch.answerAgain(resp, hash); ts != nil {
 		ch.client.attached.received(ch, ts.typ, ts.last.metered) // only changed on this goroutine
-		return ts.last.fault == "", nil, err
+		return ts.last.nack == "", nil, err
 	}
 	u := ch.beginUpdate(resp, hash, len(message))
 	if u == nil {
@@ -57,11 +57,10 @@ func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan 
 // update is the work on one response. The lock is held to recognize unchanged resources and to
 // apply decoded ones, and not while resources are decoded.
 type update struct {
-	ch       *managementServer
-	types    *typeState
-	resp     *wire.Response
-	size     int // of the response, in bytes
-	delivery *delivery
+	ch    *managementServer
+	types *typeState
+	resp  *wire.Response
+	size  int // of the response, in bytes
 	// number is the number of the response: the channel counts them.
 	number uint64
 	// stamp marks the resources in the response.
@@ -92,13 +91,9 @@ type update struct {
 	answered []*subscription
 	// useful are the authorities that follow a server below, and for which the response has something of use.
 	useful map[*authority]struct{}
-	tally
-	// metered are the counts that the metrics were given.
-	metered meterReading
+	outcome
 	// late says that a resource was for a subscription that began during the response.
 	late bool
-	// timed is outcome.timed.
-	timed bool
 }
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
@@ -122,7 +117,7 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ch.expiry.stop()
 	ts.BeginResponse(resp, hash)
 	return &update{
-		ch: ch, types: ts, resp: resp, size: size, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version),
+		ch: ch, types: ts, resp: resp, size: size, number: ch.responses, stamp: stampNow(resp.Version),
 		decoder: resourceDecoder{types: ts, size: size},
 	}
 }
@@ -171,21 +166,20 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
 	u.logContradictions()
-	answer := ads.Reply{Nonce: u.resp.Nonce}
 	if accepted = u.invalid == 0; accepted {
 		u.types.Version = echo(u.resp.Version)
 	} else {
-		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, answer.Fault)
+		u.nack = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, u.nack)
 	}
-	u.ch.client.stats.add(&u.tally, answer.Fault)
-	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
-	u.delivery.release()
+	u.ch.client.stats.add(&u.outcome)
+	u.types.last = u.outcome
+	u.ch.delivery.release()
 	u.ch.stream.Notify()
-	if err = u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+	if err = u.types.EndResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, u.unasked > 0 || u.late); err != nil {
 		return accepted, nil, err
 	}
-	return accepted, u.delivery.finished, nil
+	return accepted, u.ch.delivery.finished, nil
 }
 
 // faultList collects the faults of a response.
