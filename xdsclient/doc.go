@@ -34,7 +34,7 @@
 // One mutex, XDSClient.mu, guards all state of a client, also that of the types of internal/ads,
 // which have no locks. It is never held while a watcher is called, a resource is decoded, or
 // anything is read or written, the log included: unlock writes the lines that were logged under it. The only
-// locks taken under it are the locks of the load stores and of the table of connections. Load reports
+// locks taken under it are the locks of the load stores. Load reports
 // and metrics (attachments) have locks of their own, which are not taken under it. An ads.Stream
 // calls its channel without any lock.
 //

@@ -32,7 +32,6 @@ type XDSClient struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	conns   *transport.Conns
 	// attached are the gRPC channels that use the client.
 	attached attachments
 
@@ -79,7 +78,6 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[channelKey]*managementServer),
-		conns:       transport.NewConns(o.backoff, o.dial),
 		shares:      make(map[string]*serverShare),
 		types:       make(map[string]*ResourceType),
 	}
@@ -188,7 +186,8 @@ func (c *XDSClient) channelTo(server *bootstrap.Server, target string) *manageme
 	if !ok {
 		ch = newManagementServer(c, server, target)
 		c.channels[key] = ch
-		conn := c.conns.Use(server)
+		conn := c.shareOf(server).conn
+		conn.Use()
 		c.running.Go(func() { ch.stream.Run(conn) })
 	}
 	return ch
@@ -196,6 +195,7 @@ func (c *XDSClient) channelTo(server *bootstrap.Server, target string) *manageme
 
 // serverShare is what all streams to a server share, also those for several targets.
 type serverShare struct {
+	conn *transport.Conn
 	// work limits the work on the responses of the server, and loads counts the load that is reported to it.
 	work  transport.Work
 	loads *load.Store
@@ -205,8 +205,9 @@ type serverShare struct {
 func (c *XDSClient) shareOf(server *bootstrap.Server) *serverShare {
 	s := c.shares[server.Key()]
 	if s == nil {
-		s = &serverShare{loads: lrs.NewStore(c.ctx, lrs.Config{
-			Server: server, Node: c.config.Node, Conns: c.conns, Backoff: c.options.backoff, Go: c.start,
+		conn := transport.NewConn(server, c.options.backoff, c.options.dial)
+		s = &serverShare{conn: conn, loads: lrs.NewStore(c.ctx, lrs.Config{
+			Server: server, Node: c.config.Node, Conn: conn, Backoff: c.options.backoff, Go: c.start,
 		})}
 		c.shares[server.Key()] = s
 	}

@@ -180,14 +180,15 @@ func (p *player) play(t *testing.T, length time.Duration) {
 		return listener.DialContext(ctx)
 	}
 	steady := backoff.Config{BaseDelay: time.Second, Multiplier: 2, MaxDelay: 8 * time.Second}
-	conns := transport.NewConns(steady, []grpc.DialOption{grpc.WithContextDialer(dial)})
+	conn := transport.NewConn(authority.Servers[0], steady, []grpc.DialOption{grpc.WithContextDialer(dial)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stream := NewStream(ctx, p, Config{Node: &corev3.Node{Id: "me"}, Backoff: steady, Work: new(transport.Work)})
 	ended := make(chan struct{})
+	conn.Use()
 	go func() {
 		defer close(ended)
-		stream.Run(conns.Use(authority.Servers[0]))
+		stream.Run(conn)
 	}()
 	p.mu.Lock()
 	p.notify = stream.Notify

@@ -22,7 +22,7 @@ var logger = boundlog.Component("dynxds")
 type Config struct {
 	Server  *bootstrap.Server
 	Node    *corepb.Node
-	Conns   *transport.Conns
+	Conn    *transport.Conn
 	Backoff backoff.Config
 	// Go runs a function on a goroutine, and reports false if the client is closed. The
 	// client waits for the goroutine when it is closed.
@@ -40,10 +40,9 @@ type reporter struct {
 	// wake wakes the goroutine when the Store is first used or no longer used.
 	wake chan struct{}
 
-	// mu guards what follows. While running is set, a goroutine keeps a stream open on conn.
+	// mu guards what follows. While running is set, a goroutine keeps a stream open, and Conn is in use.
 	mu      sync.Mutex
 	running bool
-	conn    *transport.Conn
 	// failure is the text of the last failure, empty after an answer. Only the
 	// goroutine uses it.
 	failure string
@@ -68,9 +67,9 @@ func (r *reporter) changed() {
 	if r.running || !r.store.InUse() {
 		return
 	}
-	r.conn = r.Conns.Use(r.Server)
+	r.Conn.Use()
 	if !r.Go(r.run) {
-		r.conn.Release()
+		r.Conn.Release()
 		return
 	}
 	r.running = true
@@ -79,14 +78,11 @@ func (r *reporter) changed() {
 // run keeps a stream open as long as there is something to report. It backs off as
 // the ADS stream does.
 func (r *reporter) run() {
-	r.mu.Lock()
-	conn := r.conn // another goroutine may have begun when this one ends
-	r.mu.Unlock()
-	defer conn.Release()
+	defer r.Conn.Release()
 	failures := 0
 	for {
 		started := time.Now()
-		answered, err := r.attempt(conn)
+		answered, err := r.attempt()
 		r.log(answered, err)
 		if r.done() {
 			return
@@ -94,7 +90,7 @@ func (r *reporter) run() {
 		if answered {
 			failures = 0
 		}
-		conn.Pause(r.ctx, retries.After(failures, r.Backoff)-time.Since(started))
+		r.Conn.Pause(r.ctx, retries.After(failures, r.Backoff)-time.Since(started))
 		failures++
 		if r.done() {
 			return
@@ -136,8 +132,8 @@ func (r *reporter) log(answered bool, err error) {
 
 // attempt opens a stream and stays with it until it ends. answered says whether the
 // server said anything of use.
-func (r *reporter) attempt(conn *transport.Conn) (answered bool, err error) {
-	cc, err := conn.Open()
+func (r *reporter) attempt() (answered bool, err error) {
+	cc, err := r.Conn.Open()
 	if err != nil {
 		return false, err
 	}

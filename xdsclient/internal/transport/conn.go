@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,42 +30,13 @@ const (
 	maxMessageSize = 64 << 20
 )
 
-// Conns are the connections of one client, at most one to each server. It is safe for
-// concurrent use.
-type Conns struct {
+// A Conn is the gRPC channel to a server, which is made at the first attempt, while the connection is in use. The streams to
+// the server, of ADS and of load reports, share it. It is safe for concurrent use.
+type Conn struct {
+	server  *bootstrap.Server
 	backoff backoff.Config
 	dial    []grpc.DialOption
-
-	mu sync.Mutex
-	// inUse is keyed by bootstrap.Server.Key.
-	inUse map[string]*Conn
-}
-
-// NewConns returns an empty set of connections. The backoff and the options are for every
-// connection.
-func NewConns(backoff backoff.Config, dial []grpc.DialOption) *Conns {
-	return &Conns{backoff: backoff, dial: dial, inUse: make(map[string]*Conn)}
-}
-
-// Use returns the connection to a server, which the caller has to Release.
-func (c *Conns) Use(server *bootstrap.Server) *Conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	conn := c.inUse[server.Key()]
-	if conn == nil {
-		conn = &Conn{conns: c, server: server}
-		c.inUse[server.Key()] = conn
-	}
-	conn.users++
-	return conn
-}
-
-// A Conn is the gRPC channel to a server, which is made at the first attempt. The streams to
-// the server, of ADS and of load reports, share it.
-type Conn struct {
-	conns  *Conns
-	server *bootstrap.Server
-	users  int // guarded by Conns.mu
+	users   atomic.Int64
 
 	// mu guards what follows. It is held while credentials are built.
 	mu      sync.Mutex
@@ -72,23 +44,25 @@ type Conn struct {
 	release func() // of the credentials
 }
 
-// Release ends a use of the connection. The last one closes it.
+// NewConn returns a connection that is not in use. The options come after its own.
+func NewConn(server *bootstrap.Server, backoff backoff.Config, dial []grpc.DialOption) *Conn {
+	return &Conn{server: server, backoff: backoff, dial: dial}
+}
+
+// Use begins a use of the connection, which the caller has to Release. It never blocks.
+func (c *Conn) Use() { c.users.Add(1) }
+
+// Release ends a use of the connection. The last one closes the channel, unless another use has begun.
 func (c *Conn) Release() {
-	c.conns.mu.Lock()
-	c.users--
-	last := c.users == 0
-	if last {
-		delete(c.conns.inUse, c.server.Key())
-	}
-	c.conns.mu.Unlock()
-	if !last {
+	if c.users.Add(-1) > 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cc != nil {
+	if c.cc != nil && c.users.Load() == 0 {
 		c.cc.Close()
 		c.release()
+		c.cc = nil
 	}
 }
 
@@ -104,10 +78,10 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	cc, err := grpc.NewClient(c.server.URI, slices.Concat(credentials, []grpc.DialOption{
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.conns.backoff, MinConnectTimeout: minConnectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.backoff, MinConnectTimeout: minConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
-	}, c.conns.dial)...)
+	}, c.dial)...)
 	if err != nil {
 		release()
 		return nil, fmt.Errorf("cannot dial: %w", err)
