@@ -8,10 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -106,24 +104,6 @@ func member(name, version, text string) part {
 	return has(collectionDir+name, version, cluster(collectionDir+name, text))
 }
 
-// xRFC TP1, "Glob": a member shares the directory and the context parameters.
-func TestCollectionMembership(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	k := newDeltaCore(t)
-	k.c.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures("delta"), testutils.Authority("auth", "", nil))
-	e := newCollectionEar(t)
-	k.c.WatchCollection(types.clusters, collectionName+"?x=1", e)
-	k.answer()
-	k.push(k.delta(types.clusters, "n1",
-		has(collectionDir+"in?x=1", "1", cluster("", "x")), has(collectionDir+"out", "1", cluster("", "x")),
-		has(collectionDir+"out?x=2", "1", cluster("", "x")), has(collectionDir+"further/out?x=1", "1", cluster("", "x")),
-		has(collectionDir+"*?x=1", "1", cluster("", "x"))))
-	xdstest.Equal(t, "the watcher heard (one member)",
-		[]string{"member in?x=1 = x", "collection"}, []string{<-e.calls, <-e.calls})
-	xdstest.Equal(t, "resources unasked for", 4, k.c.Stats().Unasked)
-}
-
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
 	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
@@ -139,27 +119,6 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 		e, _ := watchCollection(t, c, types.clusters, "xdstp://unknown/T/*")
 		e.heard("collection: configuration")
 	})
-}
-
-// A collection is as large as the server makes it, up to a bound.
-func TestCollectionIsBounded(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	k := newDeltaCore(t)
-	k.c.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures("delta"), testutils.Authority("auth", "", nil))
-	k.c.WatchCollection(types.clusters, collectionName, newCollectionEar(t))
-	k.answer()
-	k.c.options.maxMembers = 2
-	accepted := k.push(k.delta(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"),
-		fails(collectionDir+"d", codes.Internal, "x")))
-	xdstest.Equal(t, "the response is accepted", false, accepted)
-	r, _ := k.channel.NextRequest()
-	got := r.Fault
-	for _, want := range []string{"2 of 4", collectionDir + "c", collectionDir + "d", "more than 2 members"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the NACK is %s, want %q in it", got, want)
-		}
-	}
 }
 
 // What a server has in a collection is reported before the collection as a whole, however long the work on

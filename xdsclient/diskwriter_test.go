@@ -2,12 +2,9 @@ package xdsclient
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -97,34 +94,6 @@ func TestDPDSIsNotKept(t *testing.T) {
 	})
 }
 
-// Resources of a connected server do not become too old between two writings, however short max_age is.
-func TestShortMaxAge(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		c := server.client(testutils.ServerFeatures("delta"), testutils.TopLevel("resource_cache", map[string]any{"directory": dir, "max_age": "20s"}))
-		listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.request()
-		pass(writePause)
-		for range 60 {
-			pass(time.Second)
-			if got := recordNames(t, c); got != "a " {
-				t.Fatalf("the file has %q", got)
-			}
-		}
-	})
-}
-
-// A directory that cannot be written is no reason to fail.
-func TestDirectoryThatCannotBeWritten(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		path := filepath.Join(dir, "file")
-		noError(t, os.WriteFile(path, nil, 0o600))
-		keep(t, types, server, filepath.Join(path, "below"), has("a", "1", cluster("a", "x")))
-	})
-}
-
 // Of several clients that share a file a start finds what the one had that wrote last; never a mixture, in
 // which what one of them was refused would still be.
 func TestClientsShareAFile(t *testing.T) {
@@ -183,46 +152,6 @@ func TestUnansweredWatchesDoNotHoldUpForEver(t *testing.T) {
 			pass(defaultResourceTimeout - time.Second)
 		}
 		if got := recordNames(t, c); got != "a " {
-			t.Errorf("the file has %q", got)
-		}
-	})
-}
-
-// While the file cannot be written, nothing is kept in memory that is not in use; and when it can be written, it
-// has what is in use by then, and nothing that was refused.
-func TestMemoryWhileTheFileCannotBeWritten(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		below := filepath.Join(dir, "cache")
-		keep(t, types, server, below, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")), lacks("c"))
-		noError(t, os.Rename(below, below+".away"))
-		noError(t, os.WriteFile(below, nil, 0o600))
-		c := server.cachingClient(below)
-		listen(t, c, types.clusters, "used")
-		s := server.delta()
-		s.request()
-		s.send(types.clusters, "n", has("used", "1", cluster("used", "x")))
-		s.request()
-		pass(2 * writePause)
-		for i := range 10 {
-			name := fmt.Sprint("c", i)
-			_, stop := listen(t, c, types.clusters, name)
-			s.request()
-			s.send(types.clusters, fmt.Sprint("n", i), has(name, "1", cluster(name, "x")))
-			s.request()
-			synctest.Wait()
-			stop()
-			s.request()
-		}
-		c.mu.Lock()
-		if c.diskWriter.left != nil {
-			t.Error("what is not in use is held")
-		}
-		c.mu.Unlock()
-		synctest.Wait() // It must not make the directory between the two.
-		noError(t, os.Remove(below))
-		noError(t, os.Rename(below+".away", below))
-		pass(2 * writePause)
-		if got := sortedWords(recordNames(t, c)); got != "used" {
 			t.Errorf("the file has %q", got)
 		}
 	})

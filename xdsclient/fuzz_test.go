@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -72,4 +73,8 @@ func FuzzHandle(f *testing.F) {
 			}
 		}
 	})
+}
+
+func heartbeat(name, version string) proto.Message {
+	return deltaResponse(&ResourceType{}, "", has(name, version, nil)).GetResources()[0]
 }

@@ -1,7 +1,10 @@
 package xdsclient
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -19,7 +22,10 @@ import (
 // transcriptDisk is the resource cache of the clients of a transcript with "@ disk", which run one after the other.
 //
 //	disk close             closes the client
-//	disk start             closes the client, and starts another one, which has no watches
+//	disk start             closes the client, and starts another one, which has no watches; of a bootstrap that has node="other"
+//	                       instead after "disk start node "other"", where DIR is the directory
+//	held                   tells whether the client has something in memory that is to be written, and is not in use
+//	disk block, unblock    has the directory be a file, and be itself again
 //
 // After a step that changes what a start would find in the directory, "disk a=x -b dir/*>dir/m=y" follows: cluster a with the
 // text x, b as refused, the collection dir/*, and its member m. Resources are in the order of their names.
@@ -30,11 +36,12 @@ type transcriptDisk struct {
 	options  []testutils.BootstrapOption
 	// content is what a start would have found after the last step.
 	content string
+	blocked bool
 }
 
 // useDisk has the transcript go on with a client that has a resource cache. The client before it has no watches.
 func (x *transcript) useDisk(test *transcriptTest) {
-	x.disk = &transcriptDisk{dir: x.t.TempDir(), features: make([][]string, len(x.servers))}
+	x.disk = &transcriptDisk{dir: filepath.Join(x.t.TempDir(), "cache"), features: make([][]string, len(x.servers))}
 	x.disk.options = append(test.authorities, testutils.Authority("auth", "", nil), cacheIn(x.disk.dir))
 	for i, s := range x.servers {
 		if i < len(test.servers) {
@@ -48,23 +55,36 @@ func (x *transcript) useDisk(test *transcriptTest) {
 }
 
 // restart closes the client and starts another one.
-func (x *transcript) restart() {
+func (x *transcript) restart(options ...testutils.BootstrapOption) {
 	x.c.Close()
 	f := make(fleet, len(x.servers))
 	for i, s := range x.servers {
 		f[i] = s.script
 	}
 	x.watches, x.meter = make(map[string]*transcriptWatch), nil
-	x.c = f.clientWith(x.disk.features, x.disk.options...)
+	x.c = f.clientWith(x.disk.features, append(slices.Clone(x.disk.options), options...)...)
 }
 
 func (x *transcript) doDisk(step string) {
 	x.t.Helper()
-	switch step {
+	away := x.disk.dir + ".away"
+	switch verb, rest, _ := strings.Cut(step, " "); verb {
 	case "close":
 		x.c.Close()
 	case "start":
-		x.restart()
+		var options []testutils.BootstrapOption
+		if key, value, ok := strings.Cut(rest, " "); ok {
+			options = append(options, testutils.TopLevel(key, json.RawMessage(strings.ReplaceAll(value, "DIR", x.disk.dir))))
+		}
+		x.restart(options...)
+	case "block":
+		xdstest.NoError(x.t, os.Rename(x.disk.dir, away))
+		xdstest.NoError(x.t, os.WriteFile(x.disk.dir, nil, 0o600))
+		x.disk.blocked = true
+	case "unblock":
+		xdstest.NoError(x.t, os.Remove(x.disk.dir))
+		xdstest.NoError(x.t, os.Rename(away, x.disk.dir))
+		x.disk.blocked = false
 	default:
 		x.t.Fatalf("unknown step \"disk %s\"", step)
 	}
@@ -72,7 +92,7 @@ func (x *transcript) doDisk(step string) {
 
 // events returns what a start would find if that has changed.
 func (d *transcriptDisk) events(x *transcript) []string {
-	if d == nil {
+	if d == nil || d.blocked {
 		return nil
 	}
 	synctest.Wait()

@@ -15,7 +15,7 @@ import (
 
 // eventsOf splits what follows from a step. Texts stay whole.
 func eventsOf(step, follows string) []string {
-	if verb, _, _ := strings.Cut(step, " "); verb == "text" || verb == "nack" || verb == "status" {
+	if verb, _, _ := strings.Cut(step, " "); slices.Contains([]string{"text", "nack", "status", "log"}, verb) {
 		return []string{follows}
 	}
 	return strings.Split(follows, ";")

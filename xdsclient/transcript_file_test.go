@@ -22,7 +22,7 @@ import (
 //	@ over SotW              what transcriptTest.over is; over both protocols if there is none
 //	@ disk                   transcriptTest.disk
 //	@ servers x y | none     transcriptTest.servers: two, of which the second has no features
-//	@ enveloped              transcriptTest.enveloped; likewise changes and direct
+//	@ enveloped              transcriptTest.enveloped; likewise changes, direct and alone
 //	@ authority x low        an authority of the bootstrap, with its server
 //	@ after started
 //	send 1 a=x -> ack 1 a; a = x
@@ -100,6 +100,8 @@ func (x *transcriptTest) set(name, value string) bool {
 		x.enveloped = true
 	case "changes":
 		x.changes = true
+	case "alone":
+		x.alone = true
 	case "direct":
 		x.direct = true
 	case "authority":

@@ -98,9 +98,28 @@ func (x *transcript) do(c LocatorClient, step string) {
 	case "connect":
 		s.open()
 	case "wait":
+		times, each, several := strings.Cut(rest, "*")
+		if !several {
+			times, each = "1", rest
+		}
+		n, err := strconv.Atoi(times)
+		xdstest.NoError(x.t, err)
+		d, err := time.ParseDuration(each)
+		xdstest.NoError(x.t, err)
+		for range n {
+			pass(d)
+			x.told = append(x.told, x.disk.events(x)...)
+		}
+	case "works":
 		d, err := time.ParseDuration(rest)
 		xdstest.NoError(x.t, err)
-		pass(d)
+		x.decoder.set(func() { x.decoder.takes = d })
+	case "spoil":
+		x.decoder.set(func() { x.decoder.spoiled = true })
+	case "members":
+		limit, err := strconv.Atoi(rest)
+		xdstest.NoError(x.t, err)
+		x.c.options.maxMembers = limit
 	case "stall":
 		left, err := strconv.Atoi(rest)
 		xdstest.NoError(x.t, err)
@@ -180,6 +199,16 @@ func (x *transcript) tell(s *transcriptServer, verb string, words []string) (tol
 			}
 			told = append(told, text)
 		}
+	case "held":
+		x.c.mu.Lock()
+		told = []string{fmt.Sprint(x.c.diskWriter.left != nil)}
+		x.c.mu.Unlock()
+	case "lasts":
+		told = x.decoder.take()
+	case "log":
+		told, x.logged = x.tellLog()
+	case "changes":
+		told = x.tellChanges()
 	case "dump":
 		for _, r := range x.c.Dump().Resources {
 			told = append(told, x.dumped(&r))
@@ -212,6 +241,9 @@ func (x *transcript) dumped(r *ResourceDump) string {
 		}
 	} else if r.Any() != nil || r.Value() != nil || !r.LastUpdated.IsZero() {
 		x.t.Errorf("%q is not cached, but has %v, %v, of %v", r.Name, r.Any(), r.Value(), r.LastUpdated)
+	}
+	for _, i := range r.Ignored() {
+		text += " without " + i.String()
 	}
 	if f := r.Failure; f != nil {
 		text += fmt.Sprintf(", failed %s at %v: %v", f.Version, f.Time.Sub(x.began), f.Err.Err)

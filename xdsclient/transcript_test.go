@@ -31,6 +31,7 @@ import (
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
 // them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta. {?} cannot be read.
 // [Cluster]{name:"a"}, [Endpoints]{}, [Resource]{} and type_url:"x" are resources in text, without spaces. {{x*100}} is x 100 times.
+// a=x(y) has the text x and a part y in which nothing is news, and a=x:p,!q the ignored fields p and q, of which q matters.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d"
 //	stop c                 stops watches together
@@ -46,12 +47,14 @@ import (
 //	speak SotW             has the server implement SotW only from now on; "speak delta" both
 //	close                  closes the client
 //	stall 50000            from now on so many bytes of a connection arrive, and no more; "flow" ends it, and the connections
-//	wait 15s               lets time pass
+//	wait 15s               lets time pass; "wait 60*1s" does it a minute, and looks at the disk each second
 //	limit 100              bounds the bytes of names and versions in a request
 //	same a c               checks that the last values of the watches are the same pointer
 //	servers a high         checks which server the version in use of a resource is from
 //	decoded 3              checks how many resources were decoded
 //	streams 1              checks how many streams were opened
+//	works 1s               from now on a cluster takes so long to decode; after "spoil" none can be decoded
+//	members 2              bounds the members of a collection
 //	late stop c, send 1 a  (direct) the client writes requests after all of the steps
 //	open                   (direct) opens a stream after break
 //
@@ -64,7 +67,10 @@ import (
 //	stats Unasked          counters of Stats
 //	metrics                counters since the first such step, and gauges, of gRFC A78
 //	connected              the servers of the dump, and whether they are connected
-//	dump                   the resources of the dump: the state, the version in use and its time, and the last failure
+//	dump                   the resources of the dump: the state, the version in use and its time, the last failure, and what is ignored
+//	lasts                  of what version each cluster that was decoded since was the next one
+//	changes                (alone) what was recorded of resources and servers since, and when
+//	log                    (alone) the warnings, and what is ignored, that were logged since
 //
 // What follows:
 //
@@ -87,6 +93,7 @@ import (
 type transcript struct {
 	t       *testing.T
 	types   *testTypes
+	decoder *transcriptDecoder
 	c       *XDSClient
 	disk    *transcriptDisk // nil: there is no resource cache
 	servers []*transcriptServer
@@ -105,6 +112,9 @@ type transcript struct {
 	meter *meter
 	nack  string
 	began time.Time
+	// logged is how much was logged, and changed how many changes were recorded, at the last step that asked for them.
+	logged  int
+	changed uint64
 }
 
 // transcriptTest is one test.
@@ -125,7 +135,11 @@ type transcriptTest struct {
 	authorities []testutils.BootstrapOption
 	// changes has the SotW responses of clusters have changes only, in place of the full state.
 	changes bool
-	steps   string
+	// alone has no other test run at the same time.
+	alone bool
+	steps string
+	// follow goes on after the steps.
+	follow func(x *transcript)
 	// got gets what is wrong, for -update. nil: it fails the test.
 	got *transcriptEvents
 }
@@ -135,7 +149,10 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			run := func(t *testing.T, protocols ...string) {
-				bubble(t, func(t *testing.T) {
+				if !test.alone {
+					t.Parallel()
+				}
+				synctest.Test(t, func(t *testing.T) {
 					var x *transcript
 					if test.direct {
 						x = newDirectTranscript(t, test.way(protocols[0]))
@@ -145,12 +162,18 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 					if x.both = test.over == ""; test.enveloped {
 						x.types.clusters = envelopedClusters()
 					}
+					if test.alone {
+						_, x.logged = x.tellLog()
+						x.tellChanges()
+					}
 					x.types.clusters.FullStateInSotW = !test.changes
 					if test.disk {
 						x.useDisk(&test)
 					}
 					x.got = test.got
-					x.run(test.steps)
+					if x.run(test.steps); test.follow != nil {
+						test.follow(x)
+					}
 					x.checkNames()
 				})
 			}
@@ -189,6 +212,7 @@ func newTranscript(t *testing.T, protocols, features []string, options ...testut
 	}
 	x := &transcript{t: t, types: newTestTypes(), protocol: strings.ToLower(protocols[0]), began: time.Now()}
 	x.watches, x.locators = make(map[string]*transcriptWatch), make(map[string]string)
+	x.decoder = newTranscriptDecoder(x.types.clusters)
 	f := newFleet(t, len(features))
 	all := make([][]string, len(f))
 	for i, s := range f {

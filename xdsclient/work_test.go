@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // works makes each resource of a type take some time to decode.
@@ -90,27 +89,6 @@ func TestStartIsNotDelayed(t *testing.T) {
 		}
 		if took, want := time.Since(start), responses*per*each; took > want+100*time.Millisecond {
 			t.Errorf("%d resources took %v, want the %v of their decoder", responses*per, took, want)
-		}
-	})
-}
-
-// While the client rests, an answer waits unread: the resource timer waits too, and what is subscribed to
-// meanwhile is asked for.
-func TestResourceTimersWaitWhileTheClientRests(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		works(types.clusters, 20*time.Second)
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		xdstest.Equal(t, "version", "1", s.request().GetVersionInfo())
-		e, _ := listen(t, c, types.endpoints, "e")
-		xdstest.Equal(t, "names", []string{"e"}, s.request().GetResourceNames())
-		asked := time.Now()
-		s.send(types.endpoints, "1", "e1", endpoints("e"))
-		e.value()
-		if rested := time.Since(asked); rested < 20*time.Second || rested > bounds.ResponseRest {
-			t.Errorf("the client rested for %v, want 20 to 30 s", rested)
 		}
 	})
 }
