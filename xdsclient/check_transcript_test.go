@@ -249,7 +249,7 @@ func (s *directStream) next() *transcriptRequest {
 func newDirectTranscript(t *testing.T, way *checkWay) *transcript {
 	d := newCheckEnv(t, way).newBareTrial()
 	t.Cleanup(d.End)
-	x := &transcript{t: t, types: d.types, c: d.c, protocol: "sotw", direct: d}
+	x := &transcript{t: t, types: d.types, c: d.c, target: d.c, protocol: "sotw", direct: d}
 	if way.delta {
 		x.protocol = "delta"
 	}

@@ -350,8 +350,7 @@ func (env *checkEnv) message(r *checkResponse) []byte {
 		if env.way.lapses {
 			server.ttl = checkTTL
 		}
-		x := &transcript{types: env.types}
-		x.t, _ = env.t.(*testing.T)
+		x := &transcript{t: env.t, types: env.types}
 		m = mustMarshal(env.t, server.response(x, env.typeOf(r.kind), r.version, strconv.Itoa(int(r.nonce)), strings.Fields(r.words)))
 		env.messages[key] = m
 	}

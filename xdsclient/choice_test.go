@@ -20,19 +20,16 @@ func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 			features = append(features, "delta")
 		}
 		k, heard := newCore(t, features...), &counter{}
-		r := &answer{TypeUrl: types.clusters.TypeURL, SystemVersionInfo: "1", Nonce: "n"}
+		var words []string
 		for i := range n / 2 {
 			name := fmt.Sprint("cluster-", i)
 			for _, env := range []string{"prod", "test"} {
 				k.c.WatchLocator(types.clusters, name, choose("env="+env), heard)
-				variantOf(name, "env="+env, content(i)+env)(r)
+				words = append(words, fmt.Sprintf("%s{env=%s}@%[2]s=%s%[2]s", name, env, content(i)))
 			}
 		}
 		k.answer()
-		message := mustMarshal(t, r)
-		if !delta {
-			message = mustMarshal(t, inSotW(t, r))
-		}
+		message := k.response(types, types.clusters, "1", words...)
 		k.push(message)
 		k.answer()
 		allocs := testing.AllocsPerRun(5, func() { k.push(message); k.answer() })

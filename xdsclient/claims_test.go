@@ -18,12 +18,12 @@ import (
 func TestManyNamesFitIntoRequests(t *testing.T) {
 	t.Parallel()
 	const n = 30_000
-	types, k := newTestTypes(), newDeltaCore(t)
-	var parts []part
+	types, k := newTestTypes(), newCore(t, "delta")
+	var words []string
 	for i := range n {
 		name := fmt.Sprintf("%s/cluster-%06d", strings.Repeat("n", 60), i)
 		k.c.Watch(types.clusters, name, &counter{})
-		parts = append(parts, has(name, strings.Repeat("v", 40), cluster(name, "x")))
+		words = append(words, name+"@"+strings.Repeat("v", 40)+"=x")
 	}
 	// asked takes the requests for all names, and returns how many versions they claim.
 	asked := func() (versions int) {
@@ -41,7 +41,7 @@ func TestManyNamesFitIntoRequests(t *testing.T) {
 		return versions
 	}
 	asked()
-	k.push(k.delta(types.clusters, "n1", parts...))
+	k.push(k.response(types, types.clusters, "1", words...))
 	k.answer()
 	k.channel.Ended(transport.ErrNoAnswer)
 	k.channel.Opened()

@@ -7,33 +7,24 @@ import (
 	"time"
 
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A watch that can never be served says so, and does no harm to others. See also transcripts/refused watches.txt.
+// Nor can these; see also transcripts/refused watches.txt.
 func TestRefusedWatches(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.endpoints, "e")
-		for reason, tc := range map[string]struct {
-			typ  *ResourceType
-			name string
-		}{
-			"not valid UTF-8":             {types.clusters, "\xff"},
-			`"*" asks for every resource`: {types.clusters, "*"},
-			"two different ResourceTypes": {newTestTypes().endpoints, "e"},
-		} {
-			e, _ := listen(t, c, tc.typ, tc.name)
-			if err := e.fault(KindConfiguration); !strings.Contains(err.Error(), reason) || err.Code != codes.Unavailable || err.Resource != tc.name {
-				t.Errorf("got %v, want %q in it", err, reason)
+	(&transcriptTest{over: "SotW", steps: "watch e:e -> stream; e.req e", then: func(x *transcript) {
+		x.run("watch a=\xff -> a: configuration")
+		x.types.endpoints = newTestTypes().endpoints
+		x.run("watch b=e:e -> b: configuration")
+		for label, reason := range map[string]string{"a": "not valid UTF-8", "b": "two different ResourceTypes"} {
+			if text := x.ask("text " + label); !strings.Contains(text[0], reason) {
+				t.Errorf("got %s, want %q in it", text, reason)
 			}
 		}
-		s := server.asked()
-		s.quiet()
-	})
+	}}).run(t)
 }
 
 func TestNewRefusesWrongOptions(t *testing.T) {
@@ -59,20 +50,16 @@ func TestNewRefusesWrongOptions(t *testing.T) {
 
 // A connection that cannot even be tried is reported as an unreachable server.
 func TestCredentialsThatCannotBeMade(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.TopLevel("xds_servers", []map[string]any{{
-			"server_uri": "passthrough:///script",
-			"channel_creds": []map[string]any{{"type": "tls", "config": map[string]any{
-				"ca_certificate_file": "/does/not/exist.pem",
-			}}},
-		}}))
-		a, _ := listen(t, c, types.clusters, "a")
-		server.open()
-		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "exist.pem") {
-			t.Errorf("got %v, want the file in it", err)
+	(&transcriptTest{over: "SotW", authorities: []testutils.BootstrapOption{testutils.TopLevel("xds_servers", []map[string]any{{
+		"server_uri": uri(0),
+		"channel_creds": []map[string]any{{"type": "tls", "config": map[string]any{
+			"ca_certificate_file": "/does/not/exist.pem",
+		}}},
+	}})}, steps: "watch a -> a: unreachable", then: func(x *transcript) {
+		if text := x.ask("text a"); !strings.Contains(text[0], "exist.pem") {
+			t.Errorf("got %s, want the file in it", text)
 		}
-	})
+	}}).run(t)
 }
 
 // A server that is back after a long time is noticed within 36 s.

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -39,12 +38,37 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	return &core{t, c, ch}
 }
 
-func newDeltaCore(t testing.TB) *core { return newCore(t, "delta") }
-
-// delta makes an incremental response.
-func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
+// response makes the response of a version of what the words say, as in a transcript.
+func (k *core) response(types *testTypes, typ *ResourceType, version string, words ...string) []byte {
 	k.t.Helper()
-	return mustMarshal(k.t, deltaResponse(typ, nonce, parts...))
+	server := &transcriptServer{delta: k.channel.server.HasFeature("delta")}
+	return mustMarshal(k.t, server.response(&transcript{t: k.t, types: types}, typ, version, version, words))
+}
+
+// clusters makes a response with a version of the clusters from first to last, of about 250 bytes each.
+func (k *core) clusters(types *testTypes, version string, first, last int, text func(int) string) []byte {
+	mark := "="
+	if k.channel.server.HasFeature("delta") {
+		mark = "@" + version + "="
+	}
+	var words []string
+	for i := first; i < last; i++ {
+		words = append(words, fmt.Sprint("cluster-", i, mark, text(i)))
+	}
+	return k.response(types, types.clusters, version, words...)
+}
+
+// content is that of one of many clusters.
+func content(i int) string { return fmt.Sprintf("%0180d", i) }
+
+// but has one cluster have another text.
+func but(odd int, other string) func(int) string {
+	return func(i int) string {
+		if i == odd {
+			return other
+		}
+		return content(i)
+	}
 }
 
 // push hands over a response, waits until the watchers are done with it, and reports whether it was accepted.
@@ -97,20 +121,6 @@ func (n *counter) AmbientError(_ error, done func()) {
 	done()
 }
 
-// sotwPush makes a response with n clusters of about 250 bytes. The one with the
-// given index has another text than the rest.
-func sotwPush(t testing.TB, typ *ResourceType, n, odd int, text string) []byte {
-	r := &discoveryv3.DiscoveryResponse{TypeUrl: typ.TypeURL, VersionInfo: "v" + text, Nonce: "n" + text}
-	for i := range n {
-		content := fmt.Sprintf("%0180d", i)
-		if i == odd {
-			content = text
-		}
-		r.Resources = append(r.Resources, pack(t, cluster(fmt.Sprint("cluster-", i), content)))
-	}
-	return mustMarshal(t, r)
-}
-
 func (k *core) watchClusters(types *testTypes, n int) *counter {
 	heard := &counter{}
 	for i := range n {
@@ -128,10 +138,9 @@ func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 			k := newCore(t, features...)
 			heard := k.watchClusters(types, n)
 			k.answer()
-			message, changed := sotwPush(t, types.clusters, n, -1, ""), sotwPush(t, types.clusters, n, 77, "changed")
+			message, changed := k.clusters(types, "1", 0, n, content), k.clusters(types, "2", 0, n, but(77, "changed"))
 			if features != nil {
-				message = deltaPush(t, types.clusters, "1", 0, n, content)
-				changed = deltaPush(t, types.clusters, "2", 77, 78, func(int) string { return "changed" })
+				changed = k.clusters(types, "2", 77, 78, but(77, "changed"))
 			}
 			push := func() {
 				if !k.push(message) {

@@ -3,13 +3,10 @@ package xdsclient
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -23,25 +20,12 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// content is that of one of many clusters, of about 250 bytes together.
-func content(i int) string { return fmt.Sprintf("%0180d", i) }
-
-// deltaPush makes an incremental response with the clusters from first to last.
-func deltaPush(t testing.TB, typ *ResourceType, version string, first, last int, text func(int) string) []byte {
-	var parts []part
-	for i := first; i < last; i++ {
-		name := fmt.Sprint("cluster-", i)
-		parts = append(parts, has(name, version, cluster(name, text(i))))
-	}
-	return mustMarshal(t, deltaResponse(typ, "n"+version, parts...))
-}
-
 // deltaCoreWith makes a core that has n clusters.
 func deltaCoreWith(t testing.TB, types *testTypes, n int) (*core, *counter) {
-	k := newDeltaCore(t)
+	k := newCore(t, "delta")
 	heard := k.watchClusters(types, n)
 	k.answer()
-	k.push(deltaPush(t, types.clusters, "1", 0, n, content))
+	k.push(k.clusters(types, "1", 0, n, content))
 	k.answer()
 	return k, heard
 }
@@ -55,8 +39,7 @@ func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {
 		types := newTestTypes()
 		k, _ := deltaCoreWith(t, types, n)
 		messages := [][]byte{
-			deltaPush(t, types.clusters, "2", 5, 6, func(int) string { return "x" }),
-			deltaPush(t, types.clusters, "3", 5, 6, func(int) string { return "y" }),
+			k.clusters(types, "2", 5, 6, but(5, "x")), k.clusters(types, "3", 5, 6, but(5, "y")),
 		}
 		var c cost
 		i := 0
@@ -95,13 +78,8 @@ func TestAllocatedBytesOfAnEndpointPush(t *testing.T) {
 				k.c.Watch(types.endpoints, fmt.Sprintf("outbound|8080||service-%05d", i), &counter{})
 			}
 			message := func(version string) []byte {
-				resource := endpoints("outbound|8080||service-00007")
-				resource.NamedEndpoints = map[string]*endpointv3.Endpoint{version: {}}
-				if slices.Contains(features, "delta") {
-					return mustMarshal(t, deltaResponse(types.endpoints, version, has(resource.ClusterName, version, resource)))
-				}
-				return mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: types.endpoints.TypeURL, VersionInfo: version, Nonce: version,
-					Resources: []*anypb.Any{pack(t, resource)}})
+				return k.response(types, types.endpoints, version,
+					fmt.Sprintf(`[Resource]{name:%q,version:%q,resource:{[Endpoints]{cluster_name:%[1]q,named_endpoints:{key:%[2]q,value:{}}}}}`, "outbound|8080||service-00007", version))
 			}
 			messages := [][]byte{message("1"), message("2")}
 			send := func() { // as gRPC does
@@ -136,14 +114,12 @@ func BenchmarkOneChange(b *testing.B) {
 			k := newCore(b)
 			k.watchClusters(types, n)
 			k.answer()
-			oneChange(b, k, sotwPush(b, types.clusters, n, 5, "x"), sotwPush(b, types.clusters, n, 5, "y"))
+			oneChange(b, k, k.clusters(types, "2", 0, n, but(5, "x")), k.clusters(types, "3", 0, n, but(5, "y")))
 		})
 		b.Run(fmt.Sprint("delta/", n), func(b *testing.B) {
 			types := newTestTypes()
 			k, _ := deltaCoreWith(b, types, n)
-			oneChange(b, k,
-				deltaPush(b, types.clusters, "2", 5, 6, func(int) string { return "x" }),
-				deltaPush(b, types.clusters, "3", 5, 6, func(int) string { return "y" }))
+			oneChange(b, k, k.clusters(types, "2", 5, 6, but(5, "x")), k.clusters(types, "3", 5, 6, but(5, "y")))
 		})
 	}
 }
@@ -172,12 +148,9 @@ func BenchmarkMemoryPerResource(b *testing.B) {
 			for b.Loop() {
 				types := newTestTypes()
 				types.clusters.Decode = nameOnly(types.clusters.Decode)
-				message := sotwPush(b, types.clusters, n, -1, "")
-				if features != nil {
-					message = deltaPush(b, types.clusters, "1", 0, n, content)
-				}
-				before := heap()
 				k := newCore(b, features...)
+				message := k.clusters(types, "1", 0, n, content)
+				before := heap()
 				k.watchClusters(types, n)
 				k.answer()
 				k.push(message)
@@ -203,7 +176,7 @@ func TestFloodLeavesNothingBehind(t *testing.T) {
 			k := newCore(t)
 			message, unasked := floodOf(t, types.clusters, wrapperType, flood), uint64(flood)
 			if variant == "delta" {
-				k = newDeltaCore(t)
+				k = newCore(t, "delta")
 				// Aliases and removals are not counted.
 				message, unasked = deltaFloodOf(types.clusters, flood/4), flood/2
 			}

@@ -9,7 +9,7 @@ import (
 func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	t.Parallel()
 	types := newTestTypes()
-	k := newDeltaCore(t)
+	k := newCore(t, "delta")
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})

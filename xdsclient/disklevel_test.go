@@ -1,27 +1,23 @@
 package xdsclient
 
 import (
-	"path/filepath"
 	"testing"
-	"testing/synctest"
 )
 
 // A file that is read only after the servers were given up is used all the same.
 func TestSlowDisk(t *testing.T) {
-	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
-		keep(t, types, server, dir, has("a", "1", cluster("a", "old")))
-		server.stop()
-		c := server.cachingClient(filepath.Join(dir, "none"))
-		a, _ := listen(t, c, types.clusters, "a")
-		a.fault(KindUnreachable)
-		synctest.Wait()
-		there := server.cachingClient(dir)
+	(&transcriptTest{over: "delta", disk: true, steps: `watch a -> stream; req +a
+		send 1 a=old -> ack 1; a = old
+		disk close -> closed; disk a=old
+		down
+		disk start resource_cache {"directory":"DIR.none","max_age":"3600s"} -> disk
+		watch a -> a: unreachable`, then: func(x *transcript) {
+		there := x.another()
 		there.Close()
-		c.mu.Lock()
-		c.diskWriter.file = there.diskWriter.file
-		c.mu.Unlock()
-		c.diskWriter.load()
-		a.cluster("old")
-		a.ambient(KindUnreachable)
-	})
+		x.c.mu.Lock()
+		x.c.diskWriter.file = there.diskWriter.file
+		x.c.mu.Unlock()
+		x.c.diskWriter.load()
+		x.run("wait 0s -> a = old; a ambient: unreachable")
+	}}).run(t)
 }

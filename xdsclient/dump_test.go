@@ -15,16 +15,10 @@ import (
 
 // The dump names the bootstrap, and lists what is watched and no more.
 func TestDumpListsWhatIsWatched(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		const newStyle = "xdstp://au%2Fth/envoy.config.cluster.v3.Cluster/a"
-		listen(t, c, types.endpoints, "a")
-		listen(t, c, types.clusters, newStyle)
-		_, stop := listen(t, c, types.clusters, "b")
-		server.stream().request()
-		stop()
-
-		d := c.Dump()
-		if !proto.Equal(d.Node, c.Bootstrap().Node) || d.BootstrapSource != "test" || d.BootstrapFingerprint != c.Bootstrap().Fingerprint() {
+	const newStyle = "xdstp://au%2Fth/envoy.config.cluster.v3.Cluster/a"
+	(&transcriptTest{over: "SotW", steps: "hold\nwatch e:a b one=" + newStyle + "\nstop b", then: func(x *transcript) {
+		d := x.c.Dump()
+		if b := x.c.Bootstrap(); !proto.Equal(d.Node, b.Node) || d.BootstrapSource != "test" || d.BootstrapFingerprint != b.Fingerprint() {
 			t.Errorf("the dump is of another bootstrap: %+v", d)
 		}
 		var got []string
@@ -35,27 +29,22 @@ func TestDumpListsWhatIsWatched(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-	}, testutils.Authority("au/th", "passthrough:///script", nil))
+	}, authorities: []testutils.BootstrapOption{testutils.Authority("au/th", "", nil)}}).run(t)
 }
 
 func TestClosedClientIsEmptyAndNotListed(t *testing.T) {
-	t.Parallel()
-	types := newTestTypes()
-	server := xdstest.StartServer(t)
-	server.Set(t, cluster("a", "1"))
-	c := quickClient(t, server)
-	a, _ := listen(t, c, types.clusters, "a")
-	a.cluster("1")
-	if !slices.Contains(Clients(), c) {
-		t.Error("Clients() does not have the client")
-	}
-	c.Close()
-	if slices.Contains(Clients(), c) {
-		t.Error("Clients() has the closed client")
-	}
-	if d := c.Dump(); len(d.Resources)+len(d.Servers) != 0 {
-		t.Errorf("the closed client holds %+v", d)
-	}
+	(&transcriptTest{steps: "watch a -> stream; req +a", then: func(x *transcript) {
+		if !slices.Contains(Clients(), x.c) {
+			t.Error("Clients() does not have the client")
+		}
+		x.run("close -> closed")
+		if slices.Contains(Clients(), x.c) {
+			t.Error("Clients() has the closed client")
+		}
+		if d := x.c.Dump(); len(d.Resources)+len(d.Servers) != 0 {
+			t.Errorf("the closed client holds %+v", d)
+		}
+	}}).run(t)
 }
 
 // Clients are listed the oldest first, so that dumps can be compared.

@@ -34,41 +34,6 @@ func (e *ear) untilCluster(text string) {
 	}
 }
 
-// A request whose nonce is not that of the last response is ignored: in SotW by the
-// protocol (Envoy, xDS protocol, "ACK and NACK"), over delta by servers like Istio. An ACK
-// or NACK may be lost by that; a subscription that is due with it is not.
-func TestSubscriptionOutlivesStaleAnswers(t *testing.T) {
-	t.Parallel()
-	for _, features := range [][]string{nil, {"delta"}} {
-		for _, rejected := range []bool{false, true} {
-			xdstest.Parallel(t, fmt.Sprintf("features %q, rejected %t", features, rejected), func(t *testing.T) {
-				types := newTestTypes()
-				server := xdstest.StartServer(t)
-				server.DropStaleRequests(true)
-				c := quickClient(t, server, features...)
-				server.Set(t, cluster("a", "1"), cluster("b", "1"))
-				a, _ := listen(t, c, types.clusters, "a")
-				a.cluster("1")
-				server.MustWait(testutils.Context(t), t, xdstest.ACKOf(types.clusters.TypeURL))
-				var b *ear
-				c.Batch(func() { // holds the requests until there are two answers
-					b, _ = listen(t, c, types.clusters, "b")
-					server.Set(t, cluster("a", "2"))
-					a.cluster("2")
-					if rejected {
-						server.Set(t, badCluster("a", "x"))
-						a.ambient(KindInvalid)
-					} else {
-						server.Set(t, cluster("a", "3"))
-						a.cluster("3")
-					}
-				})
-				b.cluster("1")
-			})
-		}
-	}
-}
-
 // twoServers returns a client of two servers on loopback.
 func twoServers(t *testing.T) (c *XDSClient, high, low *xdstest.Server) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -8,18 +9,18 @@ import (
 
 // A server that is listed twice is one server.
 func TestServerListedTwice(t *testing.T) {
-	overFleet(t, 1, func(t *testing.T, types *testTypes, f fleet) {
-		f[0].setRefuse(errRefused)
-		c := f.client(testutils.FurtherServer(uri(0)))
-		a, stop := listen(t, c, types.clusters, "a")
-		if err := a.fault(KindUnreachable); err.Server != uri(0) {
-			t.Errorf("the error names %s, want the server once", err.Server)
-		}
-		stop()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if n := len(c.channels) + len(c.authorities); n > 0 {
-			t.Errorf("%d channels and authorities are left", n)
-		}
-	})
+	(&transcriptTest{
+		over: "SotW", authorities: []testutils.BootstrapOption{testutils.FurtherServer(uri(0))},
+		steps: "refuse\nwatch a -> a: unreachable", then: func(x *transcript) {
+			if text := x.ask("text a"); strings.Count(text[0], uri(0)) != 1 {
+				t.Errorf("got %s, want the server once", text)
+			}
+			x.run("stop a")
+			x.c.mu.Lock()
+			defer x.c.mu.Unlock()
+			if n := len(x.c.channels) + len(x.c.authorities); n > 0 {
+				t.Errorf("%d channels and authorities are left", n)
+			}
+		},
+	}).run(t)
 }

@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"testing/synctest"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-var errRefused = status.Error(codes.Unavailable, "no more streams")
 
 // fleet is a list of servers, the preferred one first.
 type fleet []*script
@@ -55,28 +50,4 @@ func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
-}
-
-// gone checks that the client has left a stream.
-func (s *scriptStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
-
-func mustEnd(t *testing.T, stream context.Context) {
-	t.Helper()
-	synctest.Wait()
-	if stream.Err() == nil {
-		t.Fatal("the stream is still open")
-	}
-}
-
-// overFleet runs a test in a bubble with n servers.
-func overFleet(t *testing.T, n int, f func(t *testing.T, types *testTypes, f fleet)) {
-	t.Helper()
-	bubble(t, func(t *testing.T) { f(t, newTestTypes(), newFleet(t, n)) })
-}
-
-// recover has the server accept streams again, and waits for one and its first request.
-func (s *script) recover() *scriptStream {
-	s.t.Helper()
-	s.setRefuse(nil)
-	return s.asked()
 }

@@ -3,44 +3,38 @@ package xdsclient
 import (
 	"testing"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // A response is not more than its bytes while it is worked on.
 func FuzzHandle(f *testing.F) {
-	types := newTestTypes()
-	add := func(m *discoveryv3.DiscoveryResponse) {
-		m.TypeUrl = types.clusters.TypeURL
-		f.Add(false, mustMarshal(f, m))
+	cores := map[bool]*core{false: newCore(f), true: newCore(f, "delta")}
+	add := func(incremental bool, kind string, words ...string) {
+		types := newTestTypes()
+		typ := types.clusters
+		if kind == "e" {
+			typ = types.endpoints
+		}
+		f.Add(incremental, cores[incremental].response(types, typ, "1", words...))
 	}
-	f.Add(false, sotwPush(f, types.clusters, 3, 1, "x"))
-	f.Add(false, sotwPush(f, types.clusters, 2, 1, "panic"))
-	f.Add(false, sotwPush(f, types.endpoints, 1, 0, "bad: x"))
-	add(&discoveryv3.DiscoveryResponse{Nonce: "n"})
-	add(&discoveryv3.DiscoveryResponse{ResourceErrors: []*discoveryv3.ResourceError{resourceError("cluster-1", 5, "x"), resourceError("", 5, "x")}})
-	add(&discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{
-		pack(f, wrap(f, "cluster-1", cluster("cluster-1", ""))), pack(f, wrap(f, "", endpoints("b"))), pack(f, heartbeat("cluster-2", "1"))}})
-	for _, parts := range [][]part{
-		{has("cluster-1", "2", cluster("cluster-1", "x")), lacks("cluster-2", "u")},
-		{has("cluster-1", "1", nil), has("x", "1", cluster("", ""), "cluster-2", "cluster-1"), lacks("x")},
-		{fails("cluster-1", 5, "x"), fails("cluster-2", 7, "x"), fails("cluster-0", 99, "\n"), has("cluster-0", "", badCluster("", "x"))},
-	} {
-		f.Add(true, mustMarshal(f, deltaResponse(types.clusters, "n", parts...)))
-	}
+	add(false, "c", "cluster-0="+content(0), "cluster-1=x", "cluster-2="+content(2))
+	add(false, "c", "cluster-0="+content(0), "cluster-1=panic")
+	add(false, "e", "cluster-0!x")
+	add(false, "c")
+	add(false, "c", "cluster-1?NotFound/x", "?NotFound/x")
+	add(false, "c", "cluster-1@7=", "e:b@7=", "cluster-2@1~")
+	add(true, "c", "cluster-1@2=x", "-cluster-2", "-u")
+	add(true, "c", "cluster-1@1~", "x|cluster-2|cluster-1@1=", "-x")
+	add(true, "c", "cluster-1?NotFound/x", "cluster-2?PermissionDenied/x", "cluster-0?99/\n", "cluster-0@!x")
 	f.Fuzz(func(t *testing.T, incremental bool, message []byte) {
 		types := newTestTypes()
-		k, push := newCore(t), func(n int, text string) []byte { return sotwPush(t, types.clusters, n, -1, text) }
+		k := newCore(t)
 		if incremental {
-			k = newDeltaCore(t)
-			push = func(n int, text string) []byte { return deltaPush(t, types.clusters, text, 0, n, content) }
+			k = newCore(t, "delta")
 		}
 		k.watchClusters(types, 3)
 		k.answer()
-		k.push(push(2, "")) // the third stays unknown
+		k.push(k.clusters(types, "", 0, 2, content)) // the third stays unknown
 		before := k.c.Stats()
 		k.answer()
 		for range 2 {
@@ -62,7 +56,7 @@ func FuzzHandle(f *testing.F) {
 			}
 		}
 		// Whatever came, the next good response counts.
-		k.push(push(3, "final"))
+		k.push(k.clusters(types, "final", 0, 3, content))
 		after := k.c.Stats()
 		if after.Responses <= before.Responses {
 			t.Fatal("a good response was not counted")
@@ -73,8 +67,4 @@ func FuzzHandle(f *testing.F) {
 			}
 		}
 	})
-}
-
-func heartbeat(name, version string) proto.Message {
-	return deltaResponse(&ResourceType{}, "", has(name, version, nil)).GetResources()[0]
 }

@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -28,8 +25,7 @@ func TestALargeResourceIsNotCopied(t *testing.T) {
 		types, k := newTestTypes(), newCore(t)
 		k.c.Watch(types.clusters, "cluster-0", &counter{})
 		k.answer()
-		message := mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, VersionInfo: "1", Nonce: "1", Resources: []*anypb.Any{
-			pack(t, cluster("cluster-0", strings.Repeat("x", tc.content))), pack(t, cluster("cluster-1", strings.Repeat("y", tc.other)))}})
+		message := k.response(types, types.clusters, "1", "cluster-0="+strings.Repeat("x", tc.content), "cluster-1="+strings.Repeat("y", tc.other))
 		k.push(message)
 		_, raw := (&resourceDecoder{types: k.channel.typeState(types.clusters)}).last([]byte("cluster-0"))
 		i := bytes.Index(message, raw)

@@ -71,7 +71,7 @@ func newLoadScript(t *testing.T) *loadScript {
 	x.server.stop()
 	x.server.loads = x
 	x.server.start()
-	x.c = x.server.client()
+	x.c = fleet{x.server}.client()
 	return x
 }
 

@@ -9,10 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // floodEnv has a process run TestLogOfAHostileServer with the limits on lines, which TestMain lifts for other tests.
@@ -39,38 +36,37 @@ func TestLogOfAHostileServer(t *testing.T) {
 		return
 	}
 	const responses, names = 200, 20
-	for what, part := range map[string]func(name, text string, i int) part{
-		"errors":  func(name, text string, _ int) part { return fails(name, codes.Internal, text) },
-		"denials": func(name, text string, _ int) part { return fails(name, codes.PermissionDenied, text) },
-		"faults":  func(name, text string, _ int) part { return has(name, text[:20], badCluster(name, text)) },
-		"deletions": func(name, text string, i int) part {
+	for what, word := range map[string]func(name, text string, i int) string{
+		"errors":  func(name, text string, _ int) string { return name + "?Internal/" + text },
+		"denials": func(name, text string, _ int) string { return name + "?PermissionDenied/" + text },
+		"faults":  func(name, text string, _ int) string { return name + "@" + text[:20] + "!" + text },
+		"deletions": func(name, text string, i int) string {
 			if i%2 == 1 {
-				return lacks(name)
+				return "-" + name
 			}
-			return has(name, text[:20], cluster(name, text))
+			return name + "@" + text[:20] + "=" + text
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client(testutils.ServerFeatures("delta"))
+			(&transcriptTest{over: "delta", then: func(x *transcript) {
 				for i := range names {
-					c.Watch(types.clusters, fmt.Sprint("c", i), noWatcher{})
+					x.c.Watch(x.types.clusters, fmt.Sprint("c", i), noWatcher{})
 				}
-				s := server.delta()
+				synctest.Wait()
+				x.events()
 				began, before := time.Now(), len(logged.String())
 				nack := 0
 				for i := range responses {
 					text := fmt.Sprintf("%020d\n\x1b[31m%s", i, strings.Repeat("long ", 4000))
-					response := deltaResponse(types.clusters, fmt.Sprint("n", i))
+					var words []string
 					for j := range names {
-						part(fmt.Sprint("c", j), text, i)(response)
+						words = append(words, word(fmt.Sprint("c", j), text, i))
 					}
-					s.respond(response)
-					nack = max(nack, len(s.request().GetErrorDetail().GetMessage()))
+					x.servers[0].send(x, fmt.Sprint(i), words)
 					synctest.Wait()
+					nack = max(nack, len(x.servers[0].stream.next().nack))
 				}
-				for _, d := range c.Dump().Resources {
+				for _, d := range x.c.Dump().Resources {
 					if d.Failure != nil && len(d.Failure.Err.Error()) > bounds.FaultText+1000 {
 						t.Errorf("%s: an error of %d bytes is kept", what, len(d.Failure.Err.Error()))
 					}
@@ -87,7 +83,7 @@ func TestLogOfAHostileServer(t *testing.T) {
 				if strings.Contains(text, "\x1b") {
 					t.Errorf("%s: the log has an escape sequence", what)
 				}
-			})
+			}}).run(t)
 		})
 	}
 }

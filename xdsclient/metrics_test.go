@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
@@ -69,7 +68,7 @@ func (g gauges) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, value int
 }
 
 // read returns all counters, and all gauges as they are now.
-func (m *meter) read(t *testing.T) map[string]int64 {
+func (m *meter) read(t testing.TB) map[string]int64 {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,33 +81,24 @@ func (m *meter) read(t *testing.T) map[string]int64 {
 	return g
 }
 
-const (
-	onServer = "{xds:///t,passthrough:///script}"
-	ofType   = "{xds:///t,passthrough:///script,envoy.config.cluster.v3.Cluster}"
-)
-
 // A client that channels share reports to each of them, once per target.
 func TestChannelsOfASharedClient(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	(&transcriptTest{over: "SotW", then: func(x *transcript) {
+		c := x.c
 		one, two, same, third := newMeter(), newMeter(), newMeter(), newMeter()
 		detachMute := c.Attach("xds:///t", nil) // a channel without a recorder stands in nobody's way
 		detachOne := c.Attach("xds:///t", one)
 		detachSame := c.Attach("xds:///t", same)
 		detachTwo := c.Attach("xds:///other", two)
-		listen(t, c, types.clusters, "a")
-		s := server.stream()
+		x.run("watch a -> stream; req a")
 		push := func(version string) {
-			s.send(types.clusters, version, version, cluster("a", version))
-			synctest.Wait()
+			x.run(fmt.Sprintf("send %s a=%[1]s -> ack %[1]s a; a = %[1]s", version))
 		}
 		valid := func(name string, m *meter, target string, updates, gauge int64) {
 			t.Helper()
 			got := m.read(t)
-			if n := got["resource_updates_valid{"+target+",passthrough:///script,envoy.config.cluster.v3.Cluster}"]; n != updates {
-				t.Errorf("%s: %d updates, want %d", name, n, updates)
-			}
-			xdstest.Equal(t, name+": resources",
-				gauge, got["resources{"+target+",#old,acked,envoy.config.cluster.v3.Cluster}"])
+			xdstest.Equal(t, name+": updates", updates, got["resource_updates_valid{"+target+",passthrough:///0,envoy.config.cluster.v3.Cluster}"])
+			xdstest.Equal(t, name+": resources", gauge, got["resources{"+target+",#old,acked,envoy.config.cluster.v3.Cluster}"])
 		}
 		push("1")
 		valid("the first of a target", one, "xds:///t", 1, 1)
@@ -133,7 +123,7 @@ func TestChannelsOfASharedClient(t *testing.T) {
 		for name, m := range map[string]*meter{"one": one, "same": same, "two": two} {
 			xdstest.Equal(t, "reporters of "+name, 0, len(m.reporters))
 		}
-	})
+	}}).run(t)
 }
 
 // deaf is a recorder that does nothing, as the list is that gRPC gives a channel

@@ -3,27 +3,29 @@ package xdsclient
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // Ten thousand watches that are started in one go are one request.
 func TestTenThousandWatchesInOneGo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	(&transcriptTest{over: "SotW", steps: "hold", then: func(x *transcript) {
 		const n = 10_000
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
-		heard := &counter{}
 		stops := make([]func(), n)
+		request := "req"
 		for i := range stops {
-			stops[i] = c.Watch(types.clusters, fmt.Sprintf("c%05d", i), heard)
+			name := fmt.Sprintf("c%05d", i)
+			stops[i], request = x.c.Watch(x.types.clusters, name, &counter{}), request+" "+name
 		}
-		s := server.stream()
-		if got := len(s.request().GetResourceNames()); got != n {
-			t.Fatalf("the first request has %d names, want %d", got, n)
-		}
-		s.quiet()
-		for _, stop := range stops {
-			stop()
-		}
-		s.gone()
-	})
+		x.do(x.c, "connect")
+		synctest.Wait()
+		xdstest.Equal(t, "requests", []string{"stream", request}, x.events())
+		x.c.Batch(func() {
+			for _, stop := range stops {
+				stop()
+			}
+		})
+		x.run("wait 1s -> closed")
+	}}).run(t)
 }

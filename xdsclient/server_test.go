@@ -10,10 +10,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -93,42 +91,6 @@ func (s *serverStream[Req, Resp]) serve() error {
 	case <-received:
 		return status.FromContextError(s.wire.Context().Err()).Err()
 	}
-}
-
-// request waits for the next request.
-func (s *serverStream[Req, Resp]) request() *Req {
-	s.t.Helper()
-	select {
-	case r := <-s.requests:
-		return r
-	case <-time.After(patience):
-		s.t.Fatal("no request came")
-		return nil
-	}
-}
-
-// quiet checks that no request is on its way.
-func (s *serverStream[Req, Resp]) quiet() {
-	s.t.Helper()
-	synctest.Wait()
-	select {
-	case r := <-s.requests:
-		s.t.Fatalf("got a request that nothing called for: %v", r)
-	default:
-	}
-}
-
-// respond sends a response.
-func (s *serverStream[Req, Resp]) respond(r *Resp) {
-	s.t.Helper()
-	if err := s.wire.SendMsg(r); err != nil {
-		s.t.Fatalf("cannot send %v: %v", r, err)
-	}
-}
-
-// breakOff ends the stream with an error.
-func (s *serverStream[Req, Resp]) breakOff() {
-	s.end <- status.Error(codes.Unavailable, "off for lunch")
 }
 
 // scriptStream is one SotW stream at the server.
@@ -239,55 +201,11 @@ func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryS
 	return stream.serve()
 }
 
-// stream lets clients connect and waits for the next stream to begin.
-func (s *script) stream() *scriptStream {
-	s.t.Helper()
-	s.open()
-	select {
-	case stream := <-s.streams:
-		return stream
-	case <-time.After(patience):
-		s.t.Fatal("no stream was opened")
-		return nil
-	}
-}
-
-// asked waits for the next stream to begin, and for its first request.
-func (s *script) asked() *scriptStream {
-	s.t.Helper()
-	stream := s.stream()
-	stream.request()
-	return stream
-}
-
-// send sends a response with resources, each a message or an Any.
-func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources ...proto.Message) {
-	s.t.Helper()
-	r := &discoveryv3.DiscoveryResponse{TypeUrl: typ.TypeURL, VersionInfo: version, Nonce: nonce}
-	for _, m := range resources {
-		r.Resources = append(r.Resources, pack(s.t, m))
-	}
-	s.respond(r)
-}
-
-// anyOf puts a message, unless it is one, into an Any.
-func anyOf(m proto.Message) (*anypb.Any, error) {
-	if a, ok := m.(*anypb.Any); ok {
-		return a, nil
-	}
-	return anypb.New(m)
-}
-
 func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anyOf(m)
+	a, err := anypb.New(m)
 	xdstest.NoError(t, err)
 	return a
-}
-
-// wrap wraps a resource as a server may.
-func wrap(t testing.TB, name string, m proto.Message) proto.Message {
-	return &discoveryv3.Resource{Name: name, Version: "7", Resource: pack(t, m)}
 }
 
 // parseBootstrap reads a bootstrap for a server at uri.
@@ -298,16 +216,6 @@ func parseBootstrap(t testing.TB, uri string, opts ...testutils.BootstrapOption)
 	return cfg
 }
 
-// client makes a client of the server that is closed at the end of the test.
-func (s *script) client(opts ...testutils.BootstrapOption) *XDSClient {
-	s.t.Helper()
-	c, err := New(parseBootstrap(s.t, "passthrough:///script", opts...),
-		WithDialOptions(grpc.WithContextDialer(s.dial)), WithBackoff(steady))
-	xdstest.NoError(s.t, err)
-	s.t.Cleanup(c.Close)
-	return c
-}
-
 // pass lets time pass in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
@@ -316,32 +224,6 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
-}
-
-// overSotW runs a test with a client of a server that speaks SotW, in a bubble.
-func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...testutils.BootstrapOption) {
-	t.Helper()
-	overServer(t, (*script).client, f, options...)
-}
-
-// overDelta does so with a server that speaks delta too.
-func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
-	t.Helper()
-	overServer(t, (*script).deltaClient, f, features...)
-}
-
-// overCollections does so with a server that speaks delta and has an authority "auth".
-func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
-	t.Helper()
-	overServer(t, (*script).collectionClient, f, features...)
-}
-
-func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...O) {
-	t.Helper()
-	bubble(t, func(t *testing.T) {
-		server := newScript(t)
-		f(t, newTestTypes(), server, newClient(server, options...))
-	})
 }
 
 // deltaStream is one incremental stream at the server.
@@ -363,84 +245,4 @@ func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoverySe
 	stream := &deltaStream{newServerStream[discoverypb.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse](s.t, wire)}
 	s.deltas <- stream
 	return stream.serve()
-}
-
-// delta lets clients connect and waits for the next incremental stream to begin,
-// and for what the client has to say: an answer before the question counts for
-// nothing.
-func (s *script) delta() *deltaStream {
-	s.t.Helper()
-	s.open()
-	select {
-	case stream := <-s.deltas:
-		synctest.Wait()
-		return stream
-	case <-time.After(patience):
-		s.t.Fatal("no stream was opened")
-		return nil
-	}
-}
-
-// askedDelta waits for the next incremental stream to begin, and for its first request.
-func (s *script) askedDelta() *deltaStream {
-	s.t.Helper()
-	stream := s.delta()
-	stream.request()
-	return stream
-}
-
-// deltaClient makes a client that speaks delta.
-func (s *script) deltaClient(features ...string) *XDSClient {
-	s.t.Helper()
-	return s.client(testutils.ServerFeatures(append([]string{"delta"}, features...)...))
-}
-
-// part is something that an incremental response says.
-type part func(*discoveryv3.DeltaDiscoveryResponse)
-
-// has sends a resource of the given version.
-func has(name, version string, m proto.Message, aliases ...string) part {
-	return func(r *discoveryv3.DeltaDiscoveryResponse) {
-		var a *anypb.Any
-		if m != nil {
-			var err error
-			if a, err = anyOf(m); err != nil {
-				panic(err)
-			}
-		}
-		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a, Aliases: aliases})
-	}
-}
-
-func lacks(names ...string) part {
-	return func(r *discoveryv3.DeltaDiscoveryResponse) {
-		r.RemovedResources = append(r.RemovedResources, names...)
-	}
-}
-
-// resourceError makes an error in place of a resource.
-func resourceError(name string, code codes.Code, text string) *discoveryv3.ResourceError {
-	return &discoveryv3.ResourceError{
-		ResourceName: &discoveryv3.ResourceName{Name: name},
-		ErrorDetail:  &statuspb.Status{Code: int32(code), Message: text},
-	}
-}
-
-func fails(name string, code codes.Code, text string) part {
-	return func(r *discoveryv3.DeltaDiscoveryResponse) {
-		r.ResourceErrors = append(r.ResourceErrors, resourceError(name, code, text))
-	}
-}
-
-func (s *deltaStream) send(typ *ResourceType, nonce string, parts ...part) {
-	s.t.Helper()
-	s.respond(deltaResponse(typ, nonce, parts...))
-}
-
-func deltaResponse(typ *ResourceType, nonce string, parts ...part) *discoveryv3.DeltaDiscoveryResponse {
-	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.TypeURL, SystemVersionInfo: "debug", Nonce: nonce}
-	for _, p := range parts {
-		p(r)
-	}
-	return r
 }

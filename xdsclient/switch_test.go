@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -25,43 +24,34 @@ func (o *origin) ServerBound() bool { return o.bound }
 func TestServerBoundValueFollowsTheServer(t *testing.T) {
 	for name, bound := range map[string]bool{"bound": true, "not bound": false} {
 		t.Run(name, func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
+			(&transcriptTest{over: "SotW", servers: []string{"", ""}, then: func(x *transcript) {
+				x.types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
 					_, err := decodeCluster(a)
 					return &origin{o.Server, o.Loads, bound}, err
 				}
-				c := f.client()
-				a, _ := listen(t, c, types.clusters, "a")
-				s := f[0].asked()
-				s.send(types.clusters, "1", "n1", cluster("a", "1"))
-				first := a.value().(*origin)
-				s.request()
-				s.send(types.clusters, "2", "n2", cluster("a", "1"))
-				s.request()
-				a.silent() // the same server, the same bytes
-
-				f[0].setRefuse(errRefused)
-				s.breakOff()
-				pass(time.Minute)
-				listen(t, c, types.clusters, "b")
-				low := f[1].asked()
-				low.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
+				value := func() *origin { return x.watches["a"].value.(*origin) }
+				x.run("watch a -> high: stream; high: req a\nhigh: send 1 a=1 -> high: ack 1 a; a =")
+				first := value()
+				x.run(`high: send 2 a=1 -> high: ack 2 a
+					high: refuse
+					high: break
+					wait 1m
+					watch b -> low: stream; low: req a b`)
 				if !bound {
-					low.request()
-					a.silent()
+					x.run("low: send 1 a=1 b=1 -> low: ack 1 a b; b =")
 					return
 				}
-				second := a.value().(*origin)
-				if second.server != c.config.Servers[1] || second.loads == first.loads {
+				x.run("low: send 1 a=1 b=1 -> low: ack 1 a b; a =; b =")
+				if second := value(); second.server != x.c.config.Servers[1] || second.loads == first.loads {
 					t.Errorf("the value is of %v and counts load for it: %v", second.server, second.loads != first.loads)
 				}
-				// And back.
-				s = f[0].recover()
-				s.send(types.clusters, "3", "n1", cluster("a", "1"), cluster("b", "1"))
-				if third := a.value().(*origin); third.server != c.config.Servers[0] || third.loads != first.loads {
+				x.run(`high: accept
+					wait 10s -> high: stream; high: req a b
+					high: send 3 a=1 b=1 -> high: ack 3 a b; low: closed; a =; b =`)
+				if third := value(); third.server != x.c.config.Servers[0] || third.loads != first.loads {
 					t.Errorf("the value is of %v and counts load for it: %v", third.server, third.loads == first.loads)
 				}
-			})
+			}}).run(t)
 		})
 	}
 }

@@ -57,12 +57,18 @@ func (x *transcript) useDisk(test *transcriptTest) {
 // restart closes the client and starts another one.
 func (x *transcript) restart(options ...testutils.BootstrapOption) {
 	x.c.Close()
+	x.watches, x.meter = make(map[string]*transcriptWatch), nil
+	x.c = x.another(options...)
+	x.target = x.c
+}
+
+// another makes a client.
+func (x *transcript) another(options ...testutils.BootstrapOption) *XDSClient {
 	f := make(fleet, len(x.servers))
 	for i, s := range x.servers {
 		f[i] = s.script
 	}
-	x.watches, x.meter = make(map[string]*transcriptWatch), nil
-	x.c = f.clientWith(x.disk.features, append(slices.Clone(x.disk.options), options...)...)
+	return f.clientWith(x.disk.features, append(slices.Clone(x.disk.options), options...)...)
 }
 
 func (x *transcript) doDisk(step string) {

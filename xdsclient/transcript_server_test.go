@@ -110,6 +110,11 @@ func (s *deltaStream) next() *transcriptRequest {
 func deltaRequestOf(t *testing.T, r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
 	t.Helper()
 	checkLocators(t, r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe())
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		if slices.Contains(r.GetResourceNamesSubscribe(), name) {
+			t.Errorf("a request subscribes to %q and unsubscribes from it", name)
+		}
+	}
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: nackOf(r),
 		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
@@ -297,7 +302,7 @@ var literalNames = strings.NewReplacer("[Cluster]", "[type.googleapis.com/envoy.
 	"[Endpoints]", "[type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment]", "[Resource]", "["+wrapperType+"]")
 
 // literal returns the resource of a word that is an Any in text, and whether it has no wrapper. nil: the word is another one.
-func literal(t *testing.T, word string) (w *discoverypb.Resource, bare bool) {
+func literal(t testing.TB, word string) (w *discoverypb.Resource, bare bool) {
 	t.Helper()
 	if !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "type_url:") {
 		return nil, false
@@ -384,7 +389,7 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 }
 
 // codeNamed returns a code by its name or, if gRPC has none, its number.
-func codeNamed(t *testing.T, name string) codes.Code {
+func codeNamed(t testing.TB, name string) codes.Code {
 	if number, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return codes.Code(number)
 	}

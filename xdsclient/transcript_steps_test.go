@@ -258,7 +258,7 @@ func (x *transcript) dumped(r *ResourceDump) string {
 func serverNamed(uri string) string { return transcriptServers[uri[len(uri)-1]-'0'] }
 
 // statusOf reads a status: OK, or a code and a text.
-func statusOf(t *testing.T, text string) error {
+func statusOf(t testing.TB, text string) error {
 	code, reason, _ := strings.Cut(text, " ")
 	return status.Error(codeNamed(t, code), reason)
 }
@@ -278,11 +278,13 @@ func (x *transcript) watch(c LocatorClient, word string) {
 	if rest, ok := strings.CutPrefix(name, "e:"); ok {
 		name, typ = rest, x.types.endpoints
 	}
+	name, one := strings.CutPrefix(name, "one:")
+	name, all := strings.CutPrefix(name, "all:")
 	text := name
 	name, constraints, _ := cutBraces(name)
 	chosen := choose(constraints...)
 	x.locators[locatorText(&discoverypb.ResourceLocator{Name: name, DynamicParameterConstraints: chosen.ToProto()})] = text
-	if isCollection(name) || name == wildcard {
+	if all || isCollection(name) && !one {
 		if w.collection = newCollectionEar(x.t); keepDone {
 			w.collection.keep = make(chan func(), 1000)
 		}

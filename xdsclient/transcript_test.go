@@ -34,6 +34,7 @@ import (
 // a=x(y) has the text x and a part y in which nothing is news, and a=x:p,!q the ignored fields p and q, of which q matters.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d"
+//	watch a=one:* b=all:b  watches as a resource what is the name of a collection, and the reverse
 //	stop c                 stops watches together
 //	batch stop a, watch b  does the steps while requests are held back
 //	send 1 a=x b!no        sends a response with version 1 and nonce n1; send 2@1 has nonce n2
@@ -91,10 +92,12 @@ import (
 // "sotw" or "delta" in front of a line, or of what follows, restricts it to one of them. With several
 // servers "high:", "low:" or "last:" in front says which one it is.
 type transcript struct {
-	t       *testing.T
+	t       testing.TB
 	types   *testTypes
 	decoder *transcriptDecoder
 	c       *XDSClient
+	// target is c, or its view for a target.
+	target  LocatorClient
 	disk    *transcriptDisk // nil: there is no resource cache
 	servers []*transcriptServer
 	watches map[string]*transcriptWatch
@@ -138,8 +141,8 @@ type transcriptTest struct {
 	// alone has no other test run at the same time.
 	alone bool
 	steps string
-	// follow goes on after the steps.
-	follow func(x *transcript)
+	// then goes on after the steps.
+	then func(x *transcript)
 	// got gets what is wrong, for -update. nil: it fails the test.
 	got *transcriptEvents
 }
@@ -147,50 +150,53 @@ type transcriptTest struct {
 func runTranscripts(t *testing.T, tests []transcriptTest) {
 	t.Helper()
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			run := func(t *testing.T, protocols ...string) {
-				if !test.alone {
-					t.Parallel()
-				}
-				synctest.Test(t, func(t *testing.T) {
-					var x *transcript
-					if test.direct {
-						x = newDirectTranscript(t, test.way(protocols[0]))
-					} else {
-						x = newTranscript(t, protocols, test.servers, test.authorities...)
-					}
-					if x.both = test.over == ""; test.enveloped {
-						x.types.clusters = envelopedClusters()
-					}
-					if test.alone {
-						_, x.logged = x.tellLog()
-						x.tellChanges()
-					}
-					x.types.clusters.FullStateInSotW = !test.changes
-					if test.disk {
-						x.useDisk(&test)
-					}
-					x.got = test.got
-					if x.run(test.steps); test.follow != nil {
-						test.follow(x)
-					}
-					x.checkNames()
-				})
+		t.Run(test.name, test.run)
+	}
+}
+
+// run runs the test over its protocols.
+func (test *transcriptTest) run(t *testing.T) {
+	run := func(t *testing.T, protocols ...string) {
+		if !test.alone {
+			t.Parallel()
+		}
+		synctest.Test(t, func(t *testing.T) {
+			var x *transcript
+			if test.direct {
+				x = newDirectTranscript(t, test.way(protocols[0]))
+			} else {
+				x = newTranscript(t, protocols, test.servers, test.authorities...)
 			}
-			if test.over != "" {
-				run(t, strings.Split(test.over, ", ")...)
-				return
+			if x.both = test.over == ""; test.enveloped {
+				x.types.clusters = envelopedClusters()
 			}
-			for _, high := range []string{"SotW", "delta"} {
-				if len(test.servers) < 2 {
-					t.Run(high, func(t *testing.T) { run(t, high) })
-					continue
-				}
-				for _, low := range []string{"SotW", "delta"} {
-					t.Run(high+", then "+low, func(t *testing.T) { run(t, high, low) })
-				}
+			if test.alone {
+				_, x.logged = x.tellLog()
+				x.tellChanges()
 			}
+			x.types.clusters.FullStateInSotW = !test.changes
+			if test.disk {
+				x.useDisk(test)
+			}
+			x.got = test.got
+			if x.run(test.steps); test.then != nil {
+				test.then(x)
+			}
+			x.checkNames()
 		})
+	}
+	if test.over != "" {
+		run(t, strings.Split(test.over, ", ")...)
+		return
+	}
+	for _, high := range []string{"SotW", "delta"} {
+		if len(test.servers) < 2 {
+			t.Run(high, func(t *testing.T) { run(t, high) })
+			continue
+		}
+		for _, low := range []string{"SotW", "delta"} {
+			t.Run(high+", then "+low, func(t *testing.T) { run(t, high, low) })
+		}
 	}
 }
 
@@ -224,14 +230,36 @@ func newTranscript(t *testing.T, protocols, features []string, options ...testut
 		x.servers = append(x.servers, &transcriptServer{script: s, delta: delta})
 	}
 	x.c = f.clientWith(all, append(options, testutils.Authority("auth", "", nil))...)
+	x.target = x.c
 	return x
 }
 
-// checkNames checks that subscriptions are known by canonical names as long as they are there, and not longer.
+// beside returns a transcript of another client of the servers, or of another target.
+func (x *transcript) beside(c *XDSClient, target LocatorClient) *transcript {
+	y := *x
+	y.c, y.target, y.watches, y.meter, y.servers = c, target, make(map[string]*transcriptWatch), nil, nil
+	for _, s := range x.servers {
+		y.servers = append(y.servers, &transcriptServer{script: s.script, delta: s.delta})
+	}
+	return &y
+}
+
+// ask returns what a step tells.
+func (x *transcript) ask(step string) []string {
+	x.told = nil
+	x.do(x.target, step)
+	return x.told
+}
+
+// checkNames checks that subscriptions are known by canonical names as long as they are there, and not longer; and that a closed client
+// has nothing left.
 func (x *transcript) checkNames() {
 	x.t.Helper()
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
+	if n := len(x.c.authorities) + len(x.c.channels); x.c.ctx.Err() != nil && n != 0 {
+		x.t.Errorf("the closed client has %d authorities and channels", n)
+	}
 	for _, ch := range x.c.channels {
 		for _, ts := range ch.types {
 			known := 0
@@ -260,7 +288,7 @@ func (x *transcript) run(text string) {
 		}
 		step, follows, _ := strings.Cut(line, "->")
 		x.told = nil
-		x.do(x.c, repeat(strings.TrimSpace(step)))
+		x.do(x.target, repeat(strings.TrimSpace(step)))
 		synctest.Wait()
 		var want []string
 		for _, text := range eventsOf(step, follows) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -19,29 +18,18 @@ var fuzzedSubscriptions = [][]string{{"env=prod"}, {"shard=0-5"}, {"env!=prod"},
 // a server sends, each subscription has, if anything, a variant that it matches, and
 // what comes next is understood.
 func FuzzVariants(f *testing.F) {
-	types := newTestTypes()
-	seed := func(incremental bool, parts ...func(*answer)) {
-		r := &answer{TypeUrl: types.clusters.TypeURL, SystemVersionInfo: "1", Nonce: "n"}
-		for _, p := range parts {
-			p(r)
+	for _, features := range [][]string{nil, {"delta"}} {
+		k := newCore(f, features...)
+		seed := func(words ...string) {
+			types := newTestTypes()
+			b := k.response(types, types.clusters, "1", words...)
+			f.Add(features != nil, b, b)
 		}
-		if incremental {
-			f.Add(true, mustMarshal(f, r), mustMarshal(f, r))
-		} else {
-			b := mustMarshal(f, inSotW(f, r))
-			f.Add(false, b, b)
-		}
-	}
-	for _, incremental := range []bool{false, true} {
-		seed(incremental, variantOf("a", "env=prod,shard=3", "x"), variantOf("a", "env=test", "y"), variantOf("b", "env=x", "z"))
-		seed(incremental, variantOf("a", "shard=3", "x"), variantOf("a", "shard=5", "y"), variantWith("a", "shard=9", "1", badCluster("a", "x")))
-		seed(incremental, variantOf("a", "", "x"), gone("a", "env=prod"), gone("a"), refuses(5, "a", ""), refuses(7, "a", "shard=0-5"))
-		seed(incremental, memberOf("m", "env=prod", "x"), memberOf("m", "shard=3", "x"), gone(collectionDir+"m", "env=prod"), refuses(2, collectionDir+"m", "shard=1"), gone(collectionName, "env=prod"))
-		seed(incremental, func(r *answer) {
-			variantOf("a", "env=prod", "x")(r)
-			r.Resources[0].Aliases = []string{"b", collectionDir + "n"}
-			r.Resources = append(r.Resources, &discoverypb.Resource{Name: "a", Version: "x", DynamicParameters: parameters("env=prod")})
-		})
+		seed("a{env=prod,shard=3}@x=x", "a{env=test}@y=y", "b{env=x}@z=z")
+		seed("a{shard=3}@x=x", "a{shard=5}@y=y", "a{shard=9}@1!x")
+		seed("a@x=x", "-a{env=prod}", "-a{}", "a{}?NotFound", "a{shard=0-5}?PermissionDenied")
+		seed("dir/m{env=prod}@x=x", "dir/m{shard=3}@x=x", "-dir/m{env=prod}", "dir/m{shard=1}?Unknown", "-dir/*{env=prod}")
+		seed("a{env=prod}|b|"+collectionDir+"n@x=x", "a{env=prod}@x~")
 	}
 	f.Fuzz(func(t *testing.T, incremental bool, first, second []byte) {
 		features := []string{"dynamic_parameter_constraints"}
@@ -73,16 +61,9 @@ func FuzzVariants(f *testing.F) {
 			checkMatches(t, k)
 		}
 		// Whatever came, the next good response counts.
-		good := &answer{TypeUrl: types.clusters.TypeURL, SystemVersionInfo: "good", Nonce: "good"}
-		for _, params := range []string{"env=prod,shard=5", "env=test,shard=9"} {
-			variantOf("a", params, params)(good)
-		}
+		good := k.response(types, types.clusters, "good", "a{env=prod,shard=5}@1=1", "a{env=test,shard=9}@2=2")
 		for range 2 { // the second time for those that were asked again
-			message := mustMarshal(t, good)
-			if !incremental {
-				message = mustMarshal(t, inSotW(t, good))
-			}
-			if !k.push(message) {
+			if !k.push(good) {
 				t.Fatal("a good response was not accepted")
 			}
 			k.answer()
@@ -148,7 +129,3 @@ func newSilentCollection() CollectionWatcher { return silentCollection{} }
 func (silentCollection) MemberChanged(_ Member, _ any, _ error, done func()) { done() }
 func (silentCollection) CollectionChanged(_ error, done func())              { done() }
 func (silentCollection) AmbientError(_ Member, _ error, done func())         { done() }
-
-func memberOf(name, params, text string) func(*answer) {
-	return variantOf(collectionDir+name, params, text)
-}

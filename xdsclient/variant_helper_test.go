@@ -1,13 +1,11 @@
 package xdsclient
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -44,48 +42,6 @@ func locatorText(l *discoverypb.ResourceLocator) string {
 
 // answer is a response in the making, as a delta one, which has room for everything.
 type answer = discoverypb.DeltaDiscoveryResponse
-
-// variantOf sends a variant of a cluster. Its version is its text.
-func variantOf(name, params, text string) func(*answer) {
-	return variantWith(name, params, text, cluster(name, text))
-}
-
-func variantWith(name, params, version string, m proto.Message) func(*answer) {
-	return func(r *answer) {
-		a, err := anyOf(m)
-		if err != nil {
-			panic(err)
-		}
-		r.Resources = append(r.Resources, &discoverypb.Resource{Name: name, Version: version, Resource: a, DynamicParameters: parameters(params)})
-	}
-}
-
-// gone says that there is nothing for a subscription to the name, or, without
-// constraints, for none of them.
-func gone(name string, constraints ...string) func(*answer) {
-	return func(r *answer) {
-		r.RemovedResourceNames = append(r.RemovedResourceNames, subscriptionName(name, constraints))
-	}
-}
-
-// refuses sends an error to a subscription to the name, or, without constraints, to
-// all of them.
-func refuses(code codes.Code, name string, constraints ...string) func(*answer) {
-	return func(r *answer) {
-		r.ResourceErrors = append(r.ResourceErrors, &discoverypb.ResourceError{
-			ResourceName: subscriptionName(name, constraints),
-			ErrorDetail:  &statuspb.Status{Code: int32(code), Message: "the reason"},
-		})
-	}
-}
-
-func subscriptionName(name string, constraints []string) *discoverypb.ResourceName {
-	m := &discoverypb.ResourceName{Name: name}
-	if len(constraints) > 0 {
-		m.DynamicParameterConstraints = choose(slices.DeleteFunc(constraints, func(s string) bool { return s == "" })...).ToProto()
-	}
-	return m
-}
 
 // inSotW says the same in the other protocol.
 func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {

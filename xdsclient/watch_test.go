@@ -3,125 +3,71 @@ package xdsclient
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// A watch that ends while its watcher owes a done does not hold the stream up,
-// whether the watcher was called or not.
+// A watch that ends while its watcher is called does not hold the stream up, nor does one that waits behind it.
 func TestStopCountsAsDone(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		b, _ := listen(t, c, types.endpoints, "b")
-		called, waiting := newEar(t), newEar(t)
-		called.keepDone = true
+	(&transcriptTest{over: "SotW", steps: "watch e:b called=a! waiting=a -> stream; req a; e.req b", then: func(x *transcript) {
 		release := make(chan struct{})
-		called.on = func(heard) { <-release }
-		stopCalled := c.Watch(types.clusters, "a", called)
-		stopWaiting := c.Watch(types.clusters, "a", waiting)
-		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		s.send(types.endpoints, "1", "n2", endpoints("b"))
-		synctest.Wait() // called is within its call, waiting behind it
-		stopWaiting()
-		stopCalled()
+		x.watches["called"].ear.on = func(heard) { <-release }
+		x.run(`send 1 a=1 -> ack 1 a
+			send e:1 b
+			stop waiting called -> e.ack 1 b`)
 		close(release)
-		b.value()
-		h := called.next()
-		h.done() // too late to matter
-		waiting.silent()
-	})
+		x.run(`wait 0s -> ack 1; called = 1; e:b =
+			done called`) // too late to matter
+	}}).run(t)
 }
 
 func TestStopFromWithinTheWatcher(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.endpoints, "b")
-		e := newEar(t)
-		var stop func()
-		e.on = func(heard) { stop(); stop() }
-		stop = c.Watch(types.clusters, "a", e)
-		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		e.cluster("1")
-		// The ACK may come first, or go along.
-		for len(s.request().GetResourceNames()) > 0 {
-		}
-		s.send(types.clusters, "2", "n2", cluster("a", "2"))
-		s.request()
-		e.silent()
-	})
+	(&transcriptTest{over: "SotW", steps: "watch e:b a -> stream; req a; e.req b", then: func(x *transcript) {
+		w := x.watches["a"]
+		w.ear.on = func(heard) { w.stop(); w.stop() }
+		x.run(`send 1 a=1 -> ?ack 1 a; ack 1; a = 1
+			send 2 a=2 -> ack 2`)
+	}}).run(t)
 }
 
 // The calls to one watcher are serial.
 func TestCallsToAWatcherAreSerial(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	(&transcriptTest{over: "SotW", then: func(x *transcript) {
 		e := newEar(t)
 		var within atomic.Int32
 		e.on = func(heard) {
 			if within.Add(1) != 1 {
 				t.Error("the watcher was called while it was called")
 			}
-			synctest.Wait()
+			time.Sleep(time.Second)
 			within.Add(-1)
 		}
-		c.Watch(types.clusters, "a", e)
-		c.Watch(types.clusters, "b", e)
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
-		s.request()
-		e.value()
-		e.value()
-	})
+		x.c.Batch(func() {
+			x.c.Watch(x.types.clusters, "a", e)
+			x.c.Watch(x.types.clusters, "b", e)
+		})
+		x.run("wait 0s -> stream; req a b\nsend 1 a=1 b=1 -> ack 1 a b\nwait 3s")
+		xdstest.Equal(t, "calls", 2, len(e.calls))
+	}}).run(t)
 }
 
 // A watcher that is slow is told the latest, not everything.
 func TestSlowWatcherGetsTheFinalState(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		blocker := newEar(t)
+	(&transcriptTest{over: "SotW", steps: "watch e:b a -> stream; req a; e.req b", then: func(x *transcript) {
 		release := make(chan struct{})
-		blocker.on = func(heard) { <-release }
-		c.Watch(types.endpoints, "b", blocker)
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.request()
-		s.send(types.endpoints, "1", "n0", endpoints("b"))
-		synctest.Wait() // the dispatcher is stuck in blocker
-		c.mu.Lock()
-		w := c.authorities[authorityKey{}].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
-		r := w.resource
+		x.watches["e:b"].ear.on = func(heard) { <-release }
+		x.run("send e:1 b -> e.ack 1 b") // the dispatcher is stuck in e:b
+		x.c.mu.Lock()
+		r := x.c.authorities[authorityKey{}].resources[resourceKey{typ: x.types.clusters, name: "a"}]
 		r.accept(&payload{value: cluster("a", "1")}, stamp{}, nil)
 		r.fail(&Error{Kind: KindInvalid, Err: errTest, state: StateNACKed}, nil)
 		r.accept(&payload{value: cluster("a", "2")}, stamp{}, nil)
 		r.fail(&Error{Kind: KindDoesNotExist, Err: errTest, state: StateDoesNotExist, withdraws: true}, nil)
 		r.accept(&payload{value: cluster("a", "3")}, stamp{}, nil)
 		r.fail(&Error{Kind: KindInvalid, Err: errTest, state: StateNACKed}, nil)
-		c.mu.Unlock()
+		x.c.mu.Unlock()
 		close(release)
-		a.cluster("3")
-		a.ambient(KindInvalid)
-		a.silent()
-	})
-}
-
-// Stopping all watches, closing and releasing leave nothing behind, even if a
-// watcher never was done; goleak and the bubble would notice.
-func TestCloseEndsEverything(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e := newEar(t)
-		e.keepDone = true
-		stop := c.Watch(types.clusters, "a", e)
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		h := e.next()
-		c.Close()
-		h.done()
-		c.Close()
-		stop()
-		late, stopLate := listen(t, c, types.clusters, "a")
-		late.silent()
-		stopLate()
-		if n := len(c.authorities) + len(c.channels); n != 0 {
-			t.Errorf("a closed client has %d authorities and channels", n)
-		}
-	})
+		x.run("wait 0s -> e:b =; a = 3; a ambient: invalid")
+	}}).run(t)
 }

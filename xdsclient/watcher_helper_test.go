@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -162,56 +161,13 @@ func (e *ear) next() heard {
 	}
 }
 
-// silent checks that no call is on its way.
-func (e *ear) silent() {
-	e.t.Helper()
-	synctest.Wait()
-	select {
-	case h := <-e.calls:
-		e.fatalf("called without need: %v", h)
-	default:
-	}
-}
-
-// value waits for a value and returns it.
-func (e *ear) value() any {
-	e.t.Helper()
-	h := e.next()
-	if h.err != nil || h.ambient {
-		e.fatalf("got %v, want a value", h)
-	}
-	return h.value
-}
-
 // cluster waits for a cluster with the text.
-func (e *ear) cluster(text string) *clusterv3.Cluster {
-	e.t.Helper()
-	c, ok := e.value().(*clusterv3.Cluster)
-	if !ok || c.GetAltStatName() != text {
-		e.fatalf("got cluster %v, want one with %q", c, text)
-	}
-	return c
-}
-
-// fault waits for an error of the kind instead of a value.
-func (e *ear) fault(kind ErrorKind) *Error {
-	e.t.Helper()
-	return e.error(kind, false)
-}
-
-// ambient waits for an error of the kind beside the value.
-func (e *ear) ambient(kind ErrorKind) *Error {
-	e.t.Helper()
-	return e.error(kind, true)
-}
-
-func (e *ear) error(kind ErrorKind, ambient bool) *Error {
+func (e *ear) cluster(text string) {
 	e.t.Helper()
 	h := e.next()
-	if h.err == nil || h.ambient != ambient || h.err.Kind != kind {
-		e.fatalf("got %v, want an error of kind %q, ambient: %v", h, kind, ambient)
+	if c, ok := h.value.(*clusterv3.Cluster); !ok || c.GetAltStatName() != text {
+		e.fatalf("got %v, want a cluster with %q", h, text)
 	}
-	return h.err
 }
 
 // listen starts a watch and returns its ear and its end.
@@ -220,14 +176,6 @@ func listen(t *testing.T, c LocatorClient, typ *ResourceType, name string) (*ear
 	e := newEar(t)
 	e.name = name
 	return e, c.WatchLocator(typ, name, dynparam.Constraints{}, e)
-}
-
-// listenBoth starts two watches that end with the test.
-func listenBoth(t *testing.T, c LocatorClient, typ *ResourceType, one, two string) (*ear, *ear) {
-	t.Helper()
-	first, _ := listen(t, c, typ, one)
-	second, _ := listen(t, c, typ, two)
-	return first, second
 }
 
 func mustMarshal(t testing.TB, m proto.Message) []byte {
