@@ -15,7 +15,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/explore"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 var checkPathText = flag.String("check.path", "", "a path that TestCheck printed: TestCheckPath writes it as a transcript of what the client does now")
@@ -235,14 +234,9 @@ func (s *directStream) next() *transcriptRequest {
 	message, err := s.ch.protocol.Encode(r)
 	xdstest.NoError(s.t, err)
 	s.ch.Sent()
-	if s.way.delta {
-		m := new(discoverypb.DeltaDiscoveryRequest)
-		xdstest.NoError(s.t, proto.Unmarshal(message, m))
-		return deltaRequestOf(s.t.(*testing.T), m)
-	}
-	m := new(discoverypb.DiscoveryRequest)
-	xdstest.NoError(s.t, proto.Unmarshal(message, m))
-	return sotwRequestOf(s.t.(*testing.T), m)
+	request, err := requestOf(s.t, s.way.delta, func(m any) error { return proto.Unmarshal(message, m.(proto.Message)) })
+	xdstest.NoError(s.t, err)
+	return request
 }
 
 // newDirectTranscript returns a transcript of a client without a connection.

@@ -262,37 +262,15 @@ func (x *loadScript) order(interval string, clusters ...string) {
 }
 
 func TestLoads(t *testing.T) {
-	const file = "testdata/loads.txt"
-	scripts := strings.Split(golden.Read(t, file), "\n== ")
-	printed := make([]string, len(scripts))
-	t.Cleanup(func() { golden.Check(t, file, strings.Join(printed, "\n== ")) }) // after the subtests
-	for i, text := range scripts {
-		name, steps, _ := strings.Cut(text, "\n")
-		if printed[i] = text; i == 0 {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				x := newLoadScript(t)
-				lines := []string{name}
-				for line := range strings.SplitSeq(steps, "\n") {
-					if strings.HasPrefix(line, "    ") {
-						continue
-					}
-					if lines = append(lines, line); line == "" || strings.HasPrefix(line, "#") {
-						continue
-					}
-					for _, event := range x.do(line) {
-						lines = append(lines, "    "+event)
-					}
-				}
-				printed[i] = strings.Join(lines, "\n")
-				if slices.Contains(x.c.config.Node.GetClientFeatures(), lrs.SendAllClusters) {
-					t.Error("ADS streams announce a feature of LRS")
-				}
-			})
+	golden.Scripts(t, "testdata/loads.txt", 0, func(tb testing.TB) func(string) string {
+		x := newLoadScript(tb.(*testing.T))
+		tb.Cleanup(func() {
+			if slices.Contains(x.c.config.Node.GetClientFeatures(), lrs.SendAllClusters) {
+				tb.Error("ADS streams announce a feature of LRS")
+			}
 		})
-	}
+		return func(step string) string { return strings.Join(x.do(step), " | ") }
+	})
 }
 
 // gRPC servers take messages of up to 4 MiB.

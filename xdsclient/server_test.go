@@ -12,13 +12,13 @@ import (
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -34,7 +34,7 @@ var steady = backoff.Config{BaseDelay: time.Second, Multiplier: 2, MaxDelay: 8 *
 type script struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	t       *testing.T
-	streams chan *scriptStream
+	streams chan *serverStream
 
 	mu       sync.Mutex
 	listener *bufconn.Listener
@@ -47,7 +47,6 @@ type script struct {
 	refuse error
 	// sotwOnly has the server not implement delta.
 	sotwOnly bool
-	deltas   chan *deltaStream
 	// loads is the LRS, or nil.
 	loads loadv3.LoadReportingServiceServer
 	// dialled counts the connections.
@@ -60,26 +59,23 @@ type script struct {
 	gate chan struct{}
 }
 
-// serverStream is one stream of either protocol at the server. Its requests are the twins of xRFC TP2.
-type serverStream[Req, Resp any] struct {
+// serverStream is a stream of either protocol at the server. Its messages are the twins of xRFC TP2.
+type serverStream struct {
 	t        *testing.T
 	wire     grpc.ServerStream
-	requests chan *Req
+	delta    bool
+	requests chan *transcriptRequest
 	end      chan error
 }
 
-func newServerStream[Req, Resp any](t *testing.T, wire grpc.ServerStream) serverStream[Req, Resp] {
-	return serverStream[Req, Resp]{t: t, wire: wire, requests: make(chan *Req, 1000), end: make(chan error, 1)}
-}
-
 // serve passes requests on until the stream ends.
-func (s *serverStream[Req, Resp]) serve() error {
+func (s *serverStream) serve() error {
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
 		for {
-			r := new(Req)
-			if s.wire.RecvMsg(r) != nil {
+			r, err := requestOf(s.t, s.delta, s.wire.RecvMsg)
+			if err != nil {
 				return
 			}
 			s.requests <- r
@@ -93,13 +89,22 @@ func (s *serverStream[Req, Resp]) serve() error {
 	}
 }
 
-// scriptStream is one SotW stream at the server.
-type scriptStream struct {
-	serverStream[discoverypb.DiscoveryRequest, discoveryv3.DiscoveryResponse]
+func (s *serverStream) context() context.Context    { return s.wire.Context() }
+func (s *serverStream) endWith(err error)           { s.end <- err }
+func (s *serverStream) sendMessage(m proto.Message) { xdstest.NoError(s.t, s.wire.SendMsg(m)) }
+
+// next implements transcriptStream.
+func (s *serverStream) next() *transcriptRequest {
+	select {
+	case r := <-s.requests:
+		return r
+	default:
+		return nil
+	}
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), started: time.Now(), gate: make(chan struct{})}
+	s := &script{t: t, streams: make(chan *serverStream, 1000), started: time.Now(), gate: make(chan struct{})}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -189,14 +194,25 @@ func (s *script) attempts() []time.Duration {
 }
 
 func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.serve(wire, false)
+}
+
+func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.serve(wire, true)
+}
+
+func (s *script) serve(wire grpc.ServerStream, delta bool) error {
 	s.mu.Lock()
 	s.begun = append(s.begun, time.Since(s.started))
 	refuse := s.refuse
+	if delta && s.sotwOnly {
+		refuse = status.Error(codes.Unimplemented, "method DeltaAggregatedResources not implemented")
+	}
 	s.mu.Unlock()
 	if refuse != nil {
 		return refuse
 	}
-	stream := &scriptStream{newServerStream[discoverypb.DiscoveryRequest, discoveryv3.DiscoveryResponse](s.t, wire)}
+	stream := &serverStream{s.t, wire, delta, make(chan *transcriptRequest, 1000), make(chan error, 1)}
 	s.streams <- stream
 	return stream.serve()
 }
@@ -224,25 +240,4 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
-}
-
-// deltaStream is one incremental stream at the server.
-type deltaStream struct {
-	serverStream[discoverypb.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
-}
-
-func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	s.mu.Lock()
-	s.begun = append(s.begun, time.Since(s.started))
-	refuse, sotwOnly := s.refuse, s.sotwOnly
-	s.mu.Unlock()
-	if sotwOnly {
-		return s.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(wire)
-	}
-	if refuse != nil {
-		return refuse
-	}
-	stream := &deltaStream{newServerStream[discoverypb.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse](s.t, wire)}
-	s.deltas <- stream
-	return stream.serve()
 }

@@ -55,22 +55,6 @@ type transcriptRequest struct {
 	initial                 map[string]string
 }
 
-func (s *serverStream[Req, Resp]) context() context.Context { return s.wire.Context() }
-func (s *serverStream[Req, Resp]) endWith(err error)        { s.end <- err }
-func (s *serverStream[Req, Resp]) sendMessage(m proto.Message) {
-	xdstest.NoError(s.t, s.wire.SendMsg(m))
-}
-
-// poll takes the next request, or returns nil.
-func (s *serverStream[Req, Resp]) poll() *Req {
-	select {
-	case r := <-s.requests:
-		return r
-	default:
-		return nil
-	}
-}
-
 // hasNode reports whether a request has the node of the bootstrap.
 func hasNode(r interface{ GetNode() *corev3.Node }) bool {
 	return r.GetNode().GetId() == "node-1" && len(r.GetNode().GetClientFeatures()) > 0
@@ -84,31 +68,23 @@ func nackOf(r interface{ GetErrorDetail() *statuspb.Status }) string {
 	return strings.ReplaceAll(r.GetErrorDetail().GetMessage(), "\u00a0", " ")
 }
 
-func (s *scriptStream) next() *transcriptRequest {
-	if r := s.poll(); r != nil {
-		return sotwRequestOf(s.t, r)
+// requestOf reads a request.
+func requestOf(t testing.TB, delta bool, read func(any) error) (*transcriptRequest, error) {
+	if !delta {
+		r := new(discoverypb.DiscoveryRequest)
+		if err := read(r); err != nil {
+			return nil, err
+		}
+		checkLocators(t, r.GetResourceLocators(), r.GetResourceNames())
+		return &transcriptRequest{
+			typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
+			nack: nackOf(r), names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
+		}, nil
 	}
-	return nil
-}
-
-func sotwRequestOf(t *testing.T, r *discoverypb.DiscoveryRequest) *transcriptRequest {
-	t.Helper()
-	checkLocators(t, r.GetResourceLocators(), r.GetResourceNames())
-	return &transcriptRequest{
-		typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
-		nack: nackOf(r), names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
+	r := new(discoverypb.DeltaDiscoveryRequest)
+	if err := read(r); err != nil {
+		return nil, err
 	}
-}
-
-func (s *deltaStream) next() *transcriptRequest {
-	if r := s.poll(); r != nil {
-		return deltaRequestOf(s.t, r)
-	}
-	return nil
-}
-
-func deltaRequestOf(t *testing.T, r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
-	t.Helper()
 	checkLocators(t, r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe())
 	for _, name := range r.GetResourceNamesUnsubscribe() {
 		if slices.Contains(r.GetResourceNamesSubscribe(), name) {
@@ -120,11 +96,11 @@ func deltaRequestOf(t *testing.T, r *discoverypb.DeltaDiscoveryRequest) *transcr
 		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
 		unsubscribe: locatorsOr(r.GetResourceLocatorsUnsubscribe(), r.GetResourceNamesUnsubscribe()),
 		initial:     r.GetInitialResourceVersions(),
-	}
+	}, nil
 }
 
 // checkLocators checks that a request has the names of its locators as well, each once and in order, for servers that do not know of locators.
-func checkLocators(t *testing.T, locators []*discoverypb.ResourceLocator, names []string) {
+func checkLocators(t testing.TB, locators []*discoverypb.ResourceLocator, names []string) {
 	t.Helper()
 	var want []string
 	for _, l := range locators {
@@ -160,9 +136,7 @@ func (s *transcriptServer) events(x *transcript) (events []string) {
 		}
 		select {
 		case stream := <-s.streams:
-			s.stream, s.delta = stream, false
-		case stream := <-s.deltas:
-			s.stream, s.delta = stream, true
+			s.stream, s.delta = stream, stream.delta
 		default:
 			return events
 		}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -37,33 +36,16 @@ import (
 //	tell a                 the watchers of a hear that there is none
 //	a Asked, read          the state of a; the server has read the request; absent: its silence says that there is none
 func TestScripts(t *testing.T) {
-	const file = "testdata/requests.txt"
-	cases := strings.Split(golden.Read(t, file), "\n== ")
-	t.Cleanup(func() { golden.Check(t, file, strings.Join(cases, "\n== ")) }) // after the cases
-	for i := range cases[1:] {
-		title, _, _ := strings.Cut(cases[i+1], "\n")
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { cases[i+1] = follow(t, cases[i+1]) })
-		})
-	}
-}
-
-// follow does the steps of a case, and returns it with what follows from them.
-func follow(t *testing.T, text string) string {
-	var y *scripted
-	lines := strings.Split(text, "\n")
-	for i, line := range lines[1:] {
-		line, _, _ = strings.Cut(line, " ->")
-		if how, ok := strings.CutPrefix(line, "@ "); ok {
-			y = newScripted(t, how)
-		} else if line != "" && line[0] != '#' {
-			if follows := y.do(line); follows != "" {
-				line += " -> " + follows
+	golden.Scripts(t, "testdata/requests.txt", 0, func(tb testing.TB) func(string) string {
+		var y *scripted
+		return func(line string) string {
+			if how, ok := strings.CutPrefix(line, "@ "); ok {
+				y = newScripted(tb.(*testing.T), how)
+				return ""
 			}
-			lines[i+1] = line
+			return y.do(line)
 		}
-	}
-	return strings.Join(lines, "\n")
+	})
 }
 
 // scripted is a type of a script.
