@@ -163,55 +163,33 @@ func TestIgnoredFieldsOfRoutesThatAreAlike(t *testing.T) {
 	}
 }
 
-// A field of the number of virtual hosts or routes that is no message is unknown, and one that is
-// malformed is a fault.
-func TestMalformedPartsOfARouteConfiguration(t *testing.T) {
-	t.Parallel()
-	good := xdsmsg.Any(routeConfig(xdsmsg.PrefixRoute("/", "a")))
-	field := func(number protowire.Number, value ...byte) []byte {
-		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
-	}
-	for name, tc := range map[string]struct {
-		more []byte
-		want string
-	}{
-		"another kind":   {[]byte{fieldVirtualHosts << 3, 1}, ""},
-		"a broken host":  {field(fieldVirtualHosts, 0xff), "virtual_hosts[1]: cannot be read as envoy.config.route.v3.VirtualHost"},
-		"a broken route": {field(fieldVirtualHosts, field(fieldRoutes, 0xff)...), "virtual_hosts[1].routes[0]: cannot be read as envoy.config.route.v3.Route"},
-		"a broken end":   {[]byte{0xff}, "cannot be read as envoy.config.route.v3.RouteConfiguration"},
-	} {
-		a := xdsmsg.Any(routeConfig())
-		a.Value = append(append([]byte(nil), good.GetValue()...), tc.more...)
-		_, err := RouteConfigurationType.Decode(a, xdsclient.DecodeOptions{})
-		if tc.want == "" {
-			xdstest.NoError(t, err)
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
-		}
-	}
-}
-
-// A locality or an endpoint that cannot be read is a fault, also where it is not used.
-func TestMalformedPartsOfAClusterLoadAssignment(t *testing.T) {
+// A field of the number of a part that is no message is unknown, and a part that cannot be read is a fault, also where it is not used.
+func TestMalformedParts(t *testing.T) {
 	t.Parallel()
 	field := func(number protowire.Number, value ...byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
 	}
+	routes, endpoints := xdsmsg.Any(routeConfig(xdsmsg.PrefixRoute("/", "a"))), xdsmsg.Any(xdsmsg.SimpleEndpoints("c", "10.0.0.1:80"))
 	for name, tc := range map[string]struct {
+		typ  *xdsclient.ResourceType
 		more []byte
 		want string
 	}{
-		"a broken locality":  {field(fieldLocalities, 0xff), "endpoints[1]: cannot be read as envoy.config.endpoint.v3.LocalityLbEndpoints"},
-		"a broken endpoint":  {field(fieldLocalities, field(fieldEndpoints, 0xff)...), "endpoints[1].lb_endpoints[0]: cannot be read as envoy.config.endpoint.v3.LbEndpoint"},
-		"a broken end":       {[]byte{0xff}, "cannot be read as envoy.config.endpoint.v3.ClusterLoadAssignment"},
-		"another kind":       {[]byte{fieldLocalities << 3, 1}, ""},
-		"no endpoints in it": {field(fieldLocalities), ""},
+		"hosts of another kind":      {RouteConfigurationType, []byte{fieldVirtualHosts << 3, 1}, ""},
+		"a broken host":              {RouteConfigurationType, field(fieldVirtualHosts, 0xff), "virtual_hosts[1]: cannot be read as envoy.config.route.v3.VirtualHost"},
+		"a broken route":             {RouteConfigurationType, field(fieldVirtualHosts, field(fieldRoutes, 0xff)...), "virtual_hosts[1].routes[0]: cannot be read as envoy.config.route.v3.Route"},
+		"a broken end":               {RouteConfigurationType, []byte{0xff}, "cannot be read as envoy.config.route.v3.RouteConfiguration"},
+		"a broken locality":          {EndpointsType, field(fieldLocalities, 0xff), "endpoints[1]: cannot be read as envoy.config.endpoint.v3.LocalityLbEndpoints"},
+		"a broken endpoint":          {EndpointsType, field(fieldLocalities, field(fieldEndpoints, 0xff)...), "endpoints[1].lb_endpoints[0]: cannot be read as envoy.config.endpoint.v3.LbEndpoint"},
+		"a broken end of endpoints":  {EndpointsType, []byte{0xff}, "cannot be read as envoy.config.endpoint.v3.ClusterLoadAssignment"},
+		"localities of another kind": {EndpointsType, []byte{fieldLocalities << 3, 1}, ""},
+		"no endpoints in a locality": {EndpointsType, field(fieldLocalities), ""},
 	} {
-		a := xdsmsg.Any(xdsmsg.SimpleEndpoints("c", "10.0.0.1:80"))
-		a.Value = append(a.Value, tc.more...)
-		_, err := EndpointsType.Decode(a, xdsclient.DecodeOptions{})
+		value := routes.GetValue()
+		if tc.typ == EndpointsType {
+			value = endpoints.GetValue()
+		}
+		_, err := tc.typ.Decode(&anypb.Any{TypeUrl: tc.typ.TypeURL, Value: slices.Concat(value, tc.more)}, xdsclient.DecodeOptions{})
 		if got := fmt.Sprint(err); tc.want != "" && !strings.Contains(got, tc.want) || tc.want == "" && err != nil {
 			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
 		}
