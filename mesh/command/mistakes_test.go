@@ -1,17 +1,13 @@
 package command
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"flag"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,22 +16,17 @@ import (
 	"testing"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/xds"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/testca"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/observe/csds"
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // mistake is a case of testdata/mistakes.txt.
@@ -73,29 +64,66 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// So do the rows of the tables in the page "From symptom to command".
-func TestSymptomsInTables(t *testing.T) {
+// What else commands that ask servers print is in testdata/servers.txt.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	runMistakes(t, "testdata/servers.txt")
+}
+
+// page is "From symptom to command", whose sections and rows are cases of testdata/symptoms.txt: they lead to the cause, in two
+// commands at most.
+func page(t *testing.T) string { return golden.Read(t, root+"/docs/tasks/debugging.md") }
+
+func TestSymptoms(t *testing.T) {
 	t.Parallel()
 	tested := make(map[string]bool)
-	for _, m := range runMistakes(t, "testdata/rows.txt") {
+	for _, m := range runMistakes(t, "testdata/symptoms.txt") {
 		tested[m.name] = true
 	}
-	for _, section := range strings.Split(golden.Read(t, root+"/docs/tasks/debugging.md"), "\n## ")[1:] {
+	has := func(name string) {
+		if !tested[name] {
+			t.Errorf("no test has %q", name)
+		}
+		delete(tested, name)
+	}
+	for _, section := range strings.Split(page(t), "\n## ")[1:] {
+		if title, _, _ := strings.Cut(section, "\n"); len(commandsOf(t, title)) > 0 {
+			has(title)
+		}
 		_, table, _ := strings.Cut(section, "| --- | --- |\n")
 		for line := range strings.Lines(table) {
 			row, found := strings.CutPrefix(line, "| ")
 			if !found {
 				break
 			}
-			if row, _, _ = strings.Cut(row, " | "); !tested[row] {
-				t.Errorf("no test has the row %q", row)
-			}
-			delete(tested, row)
+			row, _, _ = strings.Cut(row, " | ")
+			has(row)
 		}
 	}
 	if len(tested) > 0 {
-		t.Errorf("the page has no rows %v", tested)
+		t.Errorf("the page does not have %v", tested)
 	}
+}
+
+// places are what a case has in the places of the mesh of the page.
+var places = strings.NewReplacer("127.0.0.1:18113", "{client}", "127.0.0.1:18002", "{serve-admin}", "xds:///backend", "xds:///shop",
+	"/grpc.health.v1.Health/Check", "/grpc.testing.TestService/EmptyCall", "bin/debug", "mesh", "examples/mesh/config", "{example}")
+
+// commandsOf returns the calls of dynxds in a section of the page, without what they are piped to.
+func commandsOf(t *testing.T, title string) (calls []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(page(t), "\n## "+title+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		if call, ok := strings.CutPrefix(line, "$ bin/"); ok {
+			call, _, _ = strings.Cut(strings.TrimSuffix(call, "\n"), " | ")
+			calls = append(calls, places.Replace(call))
+		}
+	}
+	if len(calls) > 2 {
+		t.Errorf("the section %q has %d commands, want two at most", title, len(calls))
+	}
+	return calls
 }
 
 // runMistakes runs the cases of a script.
@@ -106,7 +134,7 @@ func runMistakes(t *testing.T, script string) []*mistake {
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			w := &mistaken{t: t, dir: t.TempDir(), certs: certs, values: make(map[string]string)}
+			w := &mistaken{t: t, dir: t.TempDir(), certs: certs, worlds: worlds, values: make(map[string]string)}
 			for _, file := range m.files {
 				folder, name := filepath.Split(file[0])
 				folder = filepath.Join(w.dir, folder)
@@ -151,6 +179,8 @@ func readMistakes(t *testing.T, script string) (all []*mistake) {
 		case m == nil: // the head
 		case kind == "--":
 			m.files, inFile = append(m.files, [2]string{strings.TrimSuffix(rest, " --"), ""}), true
+		case kind == "$" && rest == "page":
+			m.commands, inFile = append(m.commands, commandsOf(t, m.name)...), false
 		case kind == "$":
 			m.commands, inFile = append(m.commands, rest), false
 		case inFile:
@@ -173,66 +203,8 @@ type mistaken struct {
 	t      *testing.T
 	dir    string
 	certs  func() string
+	worlds map[string]func(*mistaken) string
 	values map[string]string
-}
-
-// worlds start what the text of a case names in braces, and return an address or a path.
-var worlds = map[string]func(*mistaken) string{
-	"certs":  func(w *mistaken) string { return w.certs() },
-	"nobody": func(w *mistaken) string { return nobody(w.t) },
-	"web": func(w *mistaken) string {
-		s := httptest.NewServer(http.NotFoundHandler())
-		w.t.Cleanup(s.Close)
-		return s.Listener.Addr().String()
-	},
-	"backend": func(w *mistaken) string { return testutils.StartBackend(w.t, "b").Addr() },
-	"sick":    func(w *mistaken) string { return withHealth(w.t, grpc_health_v1.HealthCheckResponse_NOT_SERVING) },
-	"secure": func(w *mistaken) string {
-		pair, err := tls.LoadX509KeyPair(w.certs()+"/cert.pem", w.certs()+"/key.pem")
-		xdstest.NoError(w.t, err)
-		return testutils.StartBackend(w.t, "b", grpc.Creds(credentials.NewServerTLSFromCert(&pair))).Addr()
-	},
-	"serve":            func(w *mistaken) string { return w.serve() },
-	"serve-permissive": func(w *mistaken) string { return w.serve("--permissive") },
-	"serve-tls": func(w *mistaken) string {
-		return w.serve("--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem")
-	},
-	"relay":           func(w *mistaken) string { return w.relay() },
-	"relay-of-one":    func(w *mistaken) string { return w.relay("--max-streams", "1") },
-	"relay-one-group": func(w *mistaken) string { return w.relay("--one-group") },
-	// A client of {serve} that does not answer.
-	"hanging": func(w *mistaken) string {
-		const id = "hanging"
-		stream := cmdtest.SotW(w.t, cmdtest.Dial(w.t, w.values["{serve}"]))
-		stream.Exchange(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: id}, TypeUrl: typeurl.Listener, ResourceNames: []string{"shop"}})
-		return id
-	},
-	// A program that serves CSDS, when its first RPC has ended.
-	"client": func(w *mistaken) string {
-		cmd := command(w.t, "-csds", "xds:///shop")
-		cmd.Dir, cmd.Env = w.dir, append(cmd.Env, runAsProgram+"=1", "GRPC_XDS_BOOTSTRAP=b.json")
-		out, err := cmd.StdoutPipe()
-		xdstest.NoError(w.t, err)
-		xdstest.NoError(w.t, cmd.Start())
-		lines := bufio.NewScanner(out)
-		if !lines.Scan() {
-			w.t.Fatalf("the program ended: %v", cmd.Wait())
-		}
-		return lines.Text()
-	},
-}
-
-// serve serves the folder of the case, and relay is a relay with the bootstrap of the case. The addresses of --admin are values.
-func (w *mistaken) serve(args ...string) (address string) {
-	p := startServe(w.t, filepath.Join(w.dir, "mesh"), append(args, "--admin=:0")...)
-	w.values["{serve-admin}"] = strings.Trim(strings.TrimPrefix(p.pages("--admin"), "http://"), "/")
-	return p.address()
-}
-
-func (w *mistaken) relay(args ...string) (address string) {
-	p := start(w.t, append([]string{"relay", "--away-delay", "100ms", "--admin=:0", "--bootstrap", filepath.Join(w.dir, "relay.json")}, args...)...)
-	w.values["{relay-admin}"] = strings.Trim(strings.TrimPrefix(p.pages("--admin"), "http://"), "/")
-	return p.address()
 }
 
 var inBraces = regexp.MustCompile(`\{[a-z-]+\}`)
@@ -240,17 +212,17 @@ var inBraces = regexp.MustCompile(`\{[a-z-]+\}`)
 // expand replaces names in braces by what they stand for.
 func (w *mistaken) expand(text string) string {
 	return inBraces.ReplaceAllStringFunc(text, func(name string) string {
-		if world, ok := worlds[strings.Trim(name, "{}")]; ok && w.values[name] == "" {
+		if world, ok := w.worlds[strings.Trim(name, "{}")]; ok && w.values[name] == "" {
 			w.values[name] = world(w)
 		}
 		return cmp.Or(w.values[name], name)
 	})
 }
 
-// run runs a line as a process of its own, and returns all that it prints.
+// run runs a line as a process of its own, and returns all that it prints, and its exit status.
 func (w *mistaken) run(line string) (printed string) {
 	w.t.Helper()
-	words := strings.Fields(line)
+	words := arguments(line)
 	environment := []string{"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="}
 	for strings.Contains(words[0], "=") {
 		environment, words = append(environment, words[0]), words[1:]
@@ -268,7 +240,7 @@ func (w *mistaken) run(line string) (printed string) {
 	if cmd.ProcessState == nil {
 		w.t.Fatal(err)
 	}
-	return string(out)
+	return fmt.Sprintf("%sexit status %d\n", out, cmd.ProcessState.ExitCode())
 }
 
 // makeCerts returns a folder with the authority ca.pem, a certificate of it for localhost, cert.pem with key.pem, one that has
@@ -290,14 +262,14 @@ func makeCerts(t *testing.T) (dir string) {
 // runAsProgram makes the test binary the program of a user.
 const runAsProgram = "DYNXDS_TEST_RUN_AS_PROGRAM"
 
-// program is a client as people write it: it makes one RPC, and prints the error.
+// program is a client as people write it: it makes one RPC, and prints the error. With -csds it makes RPCs until it is killed.
 func program(args []string, out io.Writer) error {
 	f := flag.NewFlagSet("program", flag.ContinueOnError)
 	ca := f.String("tls", "", "use TLS, and trust this authority")
 	managed := f.Bool("xds", false, "leave security to the control plane")
 	noImport := f.Bool("no-import", false, "be a program without dynxds")
 	authority := f.String("authority", "", "the authority of the RPC")
-	asked := f.Bool("csds", false, "serve CSDS after the RPC, until the program is killed, and print only the address")
+	asked := f.Bool("csds", false, "serve CSDS, and print only the address")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -330,31 +302,42 @@ func program(args []string, out io.Writer) error {
 		return err
 	}
 	defer cc.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	_, err = testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, new(testgrpc.Empty))
-	if *asked {
-		return serveCSDS(out)
+	call := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, new(testgrpc.Empty))
+		return err
 	}
-	if err != nil {
+	if *asked {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		s := grpc.NewServer()
+		if err := csds.Register(s); err != nil {
+			return err
+		}
+		go func() {
+			for range time.Tick(50 * time.Millisecond) {
+				_ = call() // the error may be the symptom
+			}
+		}()
+		fmt.Fprintln(out, l.Addr())
+		return s.Serve(l)
+	}
+	if err := call(); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "the RPC ended with OK")
 	return nil
 }
 
-// serveCSDS serves the state of the program until that is killed.
-func serveCSDS(out io.Writer) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+// arguments splits a line as a shell does.
+func arguments(line string) (args []string) {
+	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1) {
+		args = append(args, strings.Trim(word, "'"))
 	}
-	s := grpc.NewServer()
-	if err := csds.Register(s); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, l.Addr())
-	return s.Serve(l)
+	return args
 }
 
 // mainProgram runs program, and exits.

@@ -162,7 +162,7 @@ func TestAlertsOnRunningExamples(t *testing.T) {
 	backend := testutils.StartBackend(t, "v1")
 	dir := t.TempDir()
 	service := func(text string) string { return "kind: Service\nname: backend\n" + text }
-	cmdtest.Write(t, dir, "backend.yaml", service(endpointsOf(backend)))
+	cmdtest.Write(t, dir, "backend.yaml", service(fmt.Sprintf("endpoints: [{address: %q}]\n", backend.Addr())))
 	serve := start(t, "serve", dir, "--metrics=127.0.0.1:0", "--poll", "100ms")
 	plane, address := serve.pages("--metrics"), serve.address()
 	bootstrapOf := func(id, server string) string {
