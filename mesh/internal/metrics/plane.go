@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
 const namespace = "dynxds_controlplane"
@@ -71,35 +70,20 @@ func New() *Plane {
 	}
 	p.registry.MustRegister(
 		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
-		certificates{},
-		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	p.addCertificates()
+	last := gauge(namespace+"_last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.")
+	p.collect(func(set setter) {
+		p.lastChange.mu.Lock()
+		defer p.lastChange.mu.Unlock()
+		set(last, p.lastChange.took.Seconds())
+	}, last)
 	return p
-}
-
-// AddSource adds the metrics of a source of documents, whose changes Seen and Published report. state is called at any
-// time.
-func (p *Plane) AddSource(state func() planestate.State) {
-	p.source.state = state
-	p.registry.MustRegister(
-		p.build, p.documents,
-		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served, unless by --permissive.", p.source.faults),
-		gaugeFunc("left_out", "Errors in the objects of a cluster for which endpoints, services or policies are left out of what is served.", p.source.leftOut),
-		gaugeFunc("documents_faulty_seconds", "For how long the newest documents have had errors, 0 while they are valid.", p.source.faulty),
-		gaugeFunc("withdrawal_waits", "1 while a change that withdraws more than a third of the services waits, otherwise 0.", p.source.waiting),
-		gaugeFunc("published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.", p.source.published),
-		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: with errors or not built yet.", p.source.lag),
-		gaugeFunc("store_gone_seconds", "For how long the store has not answered, 0 while it does.", p.source.gone),
-	)
 }
 
 func counters(name, help string, labels []string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-}
-
-func gaugeFunc(name, help string, f func() float64) prometheus.GaugeFunc {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f)
 }
 
 // Handler serves the metrics, in the formats of Prometheus.
@@ -127,12 +111,6 @@ func (p *Plane) ACKed(typeURL string, changed time.Time) {
 	case changed.Equal(l.at):
 		l.took = max(l.took, took)
 	}
-}
-
-func (l *lastChange) seconds() float64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.took.Seconds()
 }
 
 // NACKed is a controlplane.Options.OnNACK.

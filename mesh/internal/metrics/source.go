@@ -7,13 +7,44 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
-// source is how far the documents are known and served.
+// source is how far the documents are served.
 type source struct {
-	state func() planestate.State
-
 	mu sync.Mutex
 	// unserved is when documents were seen that are not served yet, zero if there are none.
 	unserved time.Time
+}
+
+// AddSource adds the metrics of a source of documents, whose changes Seen and Published report. state is called at any
+// time.
+func (p *Plane) AddSource(state func() planestate.State) {
+	faults := gauge(namespace+"_document_faults", "Faults in the newest documents, for which an older state of them is served, unless by --permissive.")
+	leftOut := gauge(namespace+"_left_out", "Errors in the objects of a cluster for which endpoints, services or policies are left out of what is served.")
+	faulty := gauge(namespace+"_documents_faulty_seconds", "For how long the newest documents have had errors, 0 while they are valid.")
+	waits := gauge(namespace+"_withdrawal_waits", "1 while a change that withdraws more than a third of the services waits, otherwise 0.")
+	published := gauge(namespace+"_published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.")
+	lag := gauge(namespace+"_store_lag_seconds", "For how long there have been documents that are not served: with errors or not built yet.")
+	gone := gauge(namespace+"_store_gone_seconds", "For how long the store has not answered, 0 while it does.")
+	p.registry.MustRegister(p.build, p.documents)
+	p.collect(func(set setter) {
+		s := state()
+		var last planestate.Published
+		if s.Published != nil {
+			last = *s.Published
+		}
+		waiting := 0.0
+		if s.Waiting != "" {
+			waiting = 1
+		}
+		set(faults, float64(s.Faults))
+		set(leftOut, float64(last.LeftOut))
+		set(faulty, age(s.FaultySince))
+		set(waits, waiting)
+		set(published, unixSeconds(last.At))
+		set(gone, age(s.GoneSince))
+		p.source.mu.Lock()
+		defer p.source.mu.Unlock()
+		set(lag, age(&p.source.unserved))
+	}, faults, leftOut, faulty, waits, published, lag, gone)
 }
 
 // Seen notes that the source has documents that differ from what is served.
@@ -34,53 +65,4 @@ func (p *Plane) Published(took time.Duration, documents int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unserved = time.Time{}
-}
-
-func (s *source) faults() float64 { return float64(s.state().Faults) }
-
-func (s *source) leftOut() float64 {
-	if p := s.state().Published; p != nil {
-		return float64(p.LeftOut)
-	}
-	return 0
-}
-
-func (s *source) lag() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return age(s.unserved)
-}
-
-func (s *source) gone() float64 { return ageOf(s.state().GoneSince) }
-
-func (s *source) faulty() float64 { return ageOf(s.state().FaultySince) }
-
-func (s *source) waiting() float64 {
-	if s.state().Waiting != "" {
-		return 1
-	}
-	return 0
-}
-
-// published returns when the last update was, in seconds of Unix time.
-func (s *source) published() float64 {
-	if p := s.state().Published; p != nil {
-		return float64(p.At.UnixMilli()) / 1000
-	}
-	return 0
-}
-
-func ageOf(t *time.Time) float64 {
-	if t == nil {
-		return 0
-	}
-	return age(*t)
-}
-
-// age returns how long ago a time is, in seconds, 0 if it is zero.
-func age(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return time.Since(t).Seconds()
 }

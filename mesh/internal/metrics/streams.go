@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -47,46 +46,29 @@ func kindOf(method string) string {
 	return ""
 }
 
-// clients collects what is known of the streams of clients.
-type clients struct {
-	overview           func() []controlplane.ClientStatus
-	distinct, refusing *prometheus.Desc
-}
-
 // AddClients adds the metrics of the clients that controlplane.Server.Overview has.
 func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
-	p.registry.MustRegister(&clients{
-		overview: overview,
-		distinct: prometheus.NewDesc(namespace+"_clients", "Distinct node ids among the streams of clients.", nil, nil),
-		refusing: prometheus.NewDesc(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", []string{"type"}, nil),
-	})
-}
-
-// Describe implements prometheus.Collector.
-func (c *clients) Describe(to chan<- *prometheus.Desc) {
-	to <- c.distinct
-	to <- c.refusing
-}
-
-// Collect implements prometheus.Collector.
-func (c *clients) Collect(to chan<- prometheus.Metric) {
-	nodes, refusing := make(map[string]bool), make(map[string]float64)
-	for _, client := range c.overview() {
-		if len(client.Types) > 0 { // otherwise it has sent nothing yet
-			nodes[client.Node.GetId()] = true
-		}
-		for i := range client.Types {
-			if of := label(client.Types[i].TypeURL); client.Types[i].Refusing {
-				refusing[of]++
-			} else {
-				refusing[of] += 0 // it exists
+	distinct := gauge(namespace+"_clients", "Distinct node ids among the streams of clients.")
+	refusing := gauge(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", "type")
+	p.collect(func(set setter) {
+		nodes, refuse := make(map[string]bool), make(map[string]float64)
+		for _, client := range overview() {
+			if len(client.Types) > 0 { // otherwise it has sent nothing yet
+				nodes[client.Node.GetId()] = true
+			}
+			for i := range client.Types {
+				if of := label(client.Types[i].TypeURL); client.Types[i].Refusing {
+					refuse[of]++
+				} else {
+					refuse[of] += 0 // it exists
+				}
 			}
 		}
-	}
-	to <- prometheus.MustNewConstMetric(c.distinct, prometheus.GaugeValue, float64(len(nodes)))
-	for of, n := range refusing {
-		to <- prometheus.MustNewConstMetric(c.refusing, prometheus.GaugeValue, n, of)
-	}
+		set(distinct, float64(len(nodes)))
+		for of, n := range refuse {
+			set(refusing, n, of)
+		}
+	}, distinct, refusing)
 }
 
 // StatsHandler watches the streams of a gRPC server (grpc.StatsHandler).
