@@ -18,12 +18,9 @@ func text(s string) string { return bounds.Text(s, bounds.ErrorText) }
 // clusterOf describes a cluster. r is what was counted for it, nil if nothing was.
 func clusterOf(target string, c *inspect.Cluster, r *outcomes.Report) *Cluster {
 	d := &Cluster{
-		Name: c.Name, Target: target, Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: r,
+		Name: c.Name, Target: target, Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), Live: c, RPCs: r,
 	}
 	d.endpoints(c)
-	for _, x := range c.Resources {
-		d.covered = append(d.covered, resourceKey{x.Type, x.Name})
-	}
 	d.judge(c)
 	return d
 }
@@ -122,10 +119,8 @@ func (d *Cluster) endpoints(c *inspect.Cluster) {
 		d.endpoints(&c.Members[i].Cluster)
 	}
 	for i := range c.Priorities {
-		for j := range c.Priorities[i].Localities {
-			for k := range c.Priorities[i].Localities[j].Endpoints {
-				d.endpoint(&c.Priorities[i].Localities[j].Endpoints[k])
-			}
+		for e := range c.Priorities[i].Endpoints() {
+			d.endpoint(e)
 		}
 	}
 }

@@ -82,8 +82,8 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		p.weight, p.ended = c.RPCs.Minute.Failed, c.RPCs.Minute.Ended
 	}
 	if c.Health == Failing {
-		for _, k := range c.covered {
-			g.covered[k] = true
+		for _, x := range c.Live.Resources {
+			g.covered[resourceKey{x.Type, x.Name}] = true
 		}
 	}
 	// The same cause is told once.
@@ -167,7 +167,7 @@ func compareTimes(a, b time.Time) int {
 // the resources were made of.
 func (g *gathering) where(c *Cluster) string {
 	if len(c.BadEndpoints) > 0 {
-		for _, r := range g.entries(typeurl.Endpoints, c.service) {
+		for _, r := range g.entries(typeurl.Endpoints, c.Live.Service) {
 			assignment := new(endpointpb.ClusterLoadAssignment)
 			if r.Any().UnmarshalTo(assignment) != nil {
 				continue

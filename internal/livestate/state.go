@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
@@ -161,8 +162,8 @@ type Cluster struct {
 	RPCs         *outcomes.Report `json:"rpcs,omitempty"`
 	Routes       []Route          `json:"routes,omitempty"`
 
-	service string // the ClusterLoadAssignment
-	covered []resourceKey
+	// Live is the cluster as the channel has it, nil in a State that has left the process.
+	Live *inspect.Cluster `json:"-"`
 }
 
 // Endpoints counts the endpoints of a cluster. Each is one of the latter.

@@ -39,7 +39,7 @@ func newApply() *cobra.Command {
 		Short:   "Write a folder of services and policies into the store of replicas",
 		Long:    applyHelp,
 		Example: "  dynxds apply mesh/config --store etcd://localhost:2379 --dry-run",
-		Args:    oneArgument, ValidArgsFunction: oneFolder,
+		Args:    cmdline.Arguments("one argument", 1, 1), ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := openStore(stored)
 			if err != nil {

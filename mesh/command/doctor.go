@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"time"
 
@@ -33,12 +32,8 @@ func newDoctor() *cobra.Command {
 		Short:   "Find the step at which RPCs fail, and say what to do",
 		Long:    doctorHelp,
 		Example: "  dynxds doctor xds:///greeter\n  dynxds doctor xds:///greeter --bootstrap bootstrap.json\n  dynxds doctor localhost:50051",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 2 {
-				return fmt.Errorf("want at most two arguments, got %d: %s", len(args), cmd.UseLine())
-			}
-			return nil
-		},
+		Args:    cmdline.Arguments("at most two arguments", 0, 2),
+
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			examine := func(ctx context.Context) (*doctor.Report, error) {

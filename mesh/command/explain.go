@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -39,12 +38,8 @@ func newExplain() *cobra.Command {
 		Long:  explainHelp,
 		Example: "  dynxds explain examples/mesh/config --client service=frontend --service backend /pkg.Service/Method -H 'x-user: 7'\n" +
 			"  dynxds explain localhost:50051 xds:///backend /pkg.Service/Method --expect 'backend;version=v1'",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 3 {
-				return fmt.Errorf("want two or three arguments, got %d: %s", len(args), cmd.UseLine())
-			}
-			return nil
-		},
+		Args: cmdline.Arguments("two or three arguments", 2, 3),
+
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := of.check(cmd, args); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/errorcode"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 )
@@ -21,7 +22,7 @@ func newExplainCode() *cobra.Command {
 		Use:       "explain-code CODE",
 		Short:     "Print what the code of an error means, with an example",
 		Long:      "Prints the cause of an error in a document (D…) or in a bootstrap (B…), an example of it, and the\nexample without the error. The codes:\n\n" + list.String(),
-		Args:      oneArgument,
+		Args:      cmdline.Arguments("one argument", 1, 1),
 		ValidArgs: ids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			code := errorcode.Find(args[0])

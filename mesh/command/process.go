@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,7 +69,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 	first, err := once()
 	if p.watch == 0 || first == nil {
 		if first != nil {
-			err = firstOf(cmdline.Print(out, p.format, first), err)
+			err = cmp.Or(cmdline.Print(out, p.format, first), err)
 		}
 		return err
 	}
@@ -128,13 +129,4 @@ func (p *processFlags) printChange(out io.Writer, last string, lines styled.Text
 		lines = append(styled.Text{{}}, lines...)
 	}
 	return text, terminal.Print(out, lines)
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -23,7 +23,7 @@ func newRender() *cobra.Command {
 		Short:   "Print what a client would get from a folder",
 		Long:    renderHelp,
 		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
-		Args:    oneArgument,
+		Args:    cmdline.Arguments("one argument", 1, 1),
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {

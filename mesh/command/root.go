@@ -1,8 +1,6 @@
 package command
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
@@ -22,12 +20,4 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		newBootstrap(), newClients(), newTop(), newStatus(), newDoctor(), newExplain(), newExplainCode(), newSchema(), newVersion())
 	cmdline.Prepare(root)
 	return root
-}
-
-// oneArgument is for commands with one argument, which their usage names.
-func oneArgument(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return nil
-	}
-	return fmt.Errorf("want one argument, got %d: %s", len(args), cmd.UseLine())
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/status"
 )
@@ -25,7 +26,7 @@ func newStatus() *cobra.Command {
 		Short:   "Say whether a process is healthy, what its xDS clients hold, and which fields they ignore",
 		Long:    statusHelp,
 		Example: "  dynxds status localhost:50051\n  dynxds status localhost:50051 --state NACKED --watch",
-		Args:    oneArgument, ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    cmdline.Arguments("one argument", 1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.filter.Check(); err != nil {
 				return exit.Usagef("--name %q: %w", flags.filter.Name, err)

@@ -40,7 +40,7 @@ func newTop() *cobra.Command {
 		Short:             "Show the clients of control planes, or the clusters of a process, at a glance",
 		Long:              topHelp,
 		Example:           "  dynxds top\n  dynxds top --admin 10.0.0.1:18002,10.0.0.2:18002 --interval 10s\n  dynxds top localhost:50051",
-		Args:              cmdline.AtMostOne,
+		Args:              cmdline.Arguments("at most one argument", 0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if screen, ok := cmd.OutOrStdout().(*terminal.Writer); ok && screen.Redraws() && flags.format == "text" {

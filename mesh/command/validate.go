@@ -21,7 +21,7 @@ status is 0 only if it could be served, no client would get an error in the plac
 of a resource, and no client of dynxds would reject one.
 
 ` + cmdline.ForCI,
-		Args:              oneArgument,
+		Args:              cmdline.Arguments("one argument", 1, 1),
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := site.Validate(cmd.Context(), args[0], authority)

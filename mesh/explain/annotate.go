@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -12,10 +13,26 @@ import (
 // ConnectionsUnknown is said of a process that does not say how its connections are.
 const ConnectionsUnknown = "connection state unknown"
 
-// annotate adds to the clusters, which are described by their resources, how they are in the running channel, or in the process
-// that was asked. Aggregate clusters come last, as what becomes of their RPCs depends on their members.
+// annotate adds to the clusters, which are described by their resources, how they are in the process, if it says that: as its channel has
+// them, or in its words if another process was asked. Aggregate clusters come last, as what becomes of their RPCs depends on their members.
 func (e *explainer) annotate() {
-	states := e.states()
+	said := make(map[string]*livestate.Cluster) // by name
+	states := make(map[string]*inspect.Cluster) // those that a channel of this process has; a member of an aggregate cluster is as it is there
+	if e.source.State != nil {
+		for _, c := range e.source.State.Clusters {
+			if !SameTarget(c.Target, e.request.Target) {
+				continue
+			}
+			if said[c.Name] = c; c.Live == nil {
+				continue
+			}
+			states[c.Name] = cmp.Or(states[c.Name], c.Live)
+			for i := range c.Live.Members {
+				m := &c.Live.Members[i].Cluster
+				states[m.Name] = m
+			}
+		}
+	}
 	var aggregates []*Cluster
 	for _, c := range e.out.Clusters {
 		switch state := states[c.Name]; {
@@ -25,9 +42,9 @@ func (e *explainer) annotate() {
 		case state != nil:
 			e.live(c, state)
 		case e.source.Running:
-			c.reported(e.said(c.Name))
+			c.reported(said[c.Name])
 		}
-		if r := e.said(c.Name); r != nil {
+		if r := said[c.Name]; r != nil {
 			c.RPCs = livestate.RPCs(r.RPCs)
 		}
 	}
@@ -36,37 +53,6 @@ func (e *explainer) annotate() {
 			e.chooseMember(c)
 		}
 	}
-}
-
-// said returns what the process says of a cluster of the channel, or nil.
-func (e *explainer) said(name string) *livestate.Cluster {
-	if e.source.State == nil {
-		return nil
-	}
-	for _, c := range e.source.State.Clusters {
-		if c.Name == name && SameTarget(c.Target, e.request.Target) {
-			return c
-		}
-	}
-	return nil
-}
-
-// states returns the clusters as the running channel has them, by name. A member of an aggregate cluster is as it is there.
-func (e *explainer) states() map[string]*inspect.Cluster {
-	states := make(map[string]*inspect.Cluster)
-	for _, c := range e.out.Clusters {
-		if e.source.Live == nil || states[c.Name] != nil {
-			continue
-		}
-		if state, ok := e.source.Live(c.Name); ok {
-			states[c.Name] = &state
-			for j := range state.Members {
-				m := &state.Members[j].Cluster
-				states[m.Name] = m
-			}
-		}
-	}
-	return states
 }
 
 // live adds the state of a cluster in the running channel.

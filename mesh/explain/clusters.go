@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -51,7 +53,7 @@ func (e *explainer) describeCluster(c *Cluster) {
 	if c.Resource, r, c.value, c.Fate = valueOf[*xdsresource.Cluster](e, typeurl.Cluster, c.Name); c.value == nil {
 		return
 	}
-	value, raw := c.value, rawCluster(r.Raw)
+	value, raw := c.value, read(r.Raw, new(clusterpb.Cluster))
 	c.At, c.Type = provenance.At(raw.GetMetadata(), provenance.Service), value.Kind.String()
 	if value.Kind == xdsresource.ClusterAggregate {
 		e.describeAggregate(c)

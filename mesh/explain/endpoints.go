@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -54,7 +55,7 @@ func (e *explainer) assignment(c *Cluster, name string) (endpoints *xdsresource.
 		c.Unknown = "its endpoints are left out"
 		return nil
 	}
-	c.Assignment.At = livestate.EndpointPlaces(rawEndpoints(r.Raw))
+	c.Assignment.At = livestate.EndpointPlaces(read(r.Raw, new(endpointpb.ClusterLoadAssignment)))
 	return endpoints
 }
 
@@ -76,9 +77,9 @@ func configured(c *xdsresource.Cluster, endpoints *xdsresource.Endpoints) []insp
 		p.Use, p.State = inspect.Use{}, ""
 		for j := range p.Localities {
 			p.Localities[j].State = ""
-			for k := range p.Localities[j].Endpoints {
-				p.Localities[j].Endpoints[k].State = ""
-			}
+		}
+		for e := range p.Endpoints() {
+			e.State = ""
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -137,7 +138,7 @@ func (e *explainer) resolve(listener *Resource) bool {
 			e.end(fate)
 			return false
 		}
-		e.raw.setRoutes(r.Raw)
+		e.raw.config = read(r.Raw, new(routepb.RouteConfiguration))
 	}
 	e.virtualHost = e.chooseHost(e.routes)
 	return e.virtualHost != nil
@@ -215,7 +216,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
 // the process itself knows.
 func fallBack(e *explainer, listener *Resource) {
-	if e.implementation.Implementation != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
+	if e.implementation.Implementation != dialect.Dynxds || e.source.State != nil && !e.source.Running || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
 		return
 	}
 	e.out.Code = ""

@@ -2,7 +2,7 @@ package explain
 
 import (
 	"encoding/json"
-	"iter"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -302,6 +302,14 @@ func (a *ClusterAssignment) InUse() *Priority {
 	return nil
 }
 
+// Endpoints returns the endpoints of all priorities.
+func (a *ClusterAssignment) Endpoints() (all []*inspect.Endpoint) {
+	for i := range a.Priorities {
+		all = slices.AppendSeq(all, a.Priorities[i].Endpoints())
+	}
+	return all
+}
+
 // Drop is a share of RPCs that fail.
 type Drop struct {
 	Category string `json:"category"`
@@ -316,17 +324,4 @@ type Priority struct {
 	Reason string `json:"reason,omitempty"`
 	// Percents are the shares of its RPCs that the localities get.
 	Percents []float64 `json:"percents"`
-}
-
-// Endpoints iterates the endpoints of all localities.
-func (p *Priority) Endpoints() iter.Seq[*inspect.Endpoint] {
-	return func(yield func(*inspect.Endpoint) bool) {
-		for i := range p.Localities {
-			for j := range p.Localities[i].Endpoints {
-				if !yield(&p.Localities[i].Endpoints[j]) {
-					return
-				}
-			}
-		}
-	}
 }

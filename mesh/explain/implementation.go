@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -95,7 +96,7 @@ func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
 		if dialect.StaticClusters.On(s.Implementation) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
 			faults = append(faults, fmt.Sprintf("%s rejects clusters of type %s", s.name, v.Kind))
 		}
-		if c := rawCluster(raw); s.rejectsPolicy(c) {
+		if c := read(raw, new(clusterpb.Cluster)); s.rejectsPolicy(c) {
 			faults = append(faults, fmt.Sprintf("%s rejects the policy %s", s.name, c.GetLbPolicy()))
 		}
 	}

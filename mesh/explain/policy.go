@@ -47,7 +47,7 @@ func (s implementation) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 	if s.Implementation == dialect.Dynxds {
 		return raw, nil
 	}
-	c, r := rawCluster(raw), policyReader{implementation: s}
+	c, r := read(raw, new(clusterpb.Cluster)), policyReader{implementation: s}
 	if list := c.GetLoadBalancingPolicy(); list != nil {
 		r.list(faults.Field("load_balancing_policy"), list, 1)
 	} else {

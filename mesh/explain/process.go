@@ -68,7 +68,6 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 	s := fromDump(dump)
 	s.State = livestate.Take(ctx, &livestate.Source{Channels: []inspect.Channel{*channel}, Clients: []*xdsclient.Dump{dump}})
 	s.UsesXDS, s.Notes = &channel.Config.UsesXDS, notes
-	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
 		return r.TypeURL == typeurl.Listener && xdsname.Canonical(r.Name) == xdsname.Canonical(request.Listener)
@@ -107,7 +106,7 @@ func channelOf(r *Request) (*inspect.Channel, []string, error) {
 		}
 		return nil, nil, fmt.Errorf("no xDS channel of the process has %s; it has %s", what, cmp.Or(faults.Few(targets, maxListed, ", "), "none"))
 	}
-	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
+	best := found[max(0, slices.IndexFunc(found, func(c inspect.Channel) bool { return c.Config != nil }))]
 	r.Target = best.Target
 	if len(found) == 1 {
 		return &best, nil, nil

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -29,22 +27,17 @@ type rawRoutes struct {
 
 // setListener sets the messages of a Listener that was decoded before.
 func (r *rawRoutes) setListener(a *anypb.Any) {
-	r.listener, r.manager = new(listenerpb.Listener), new(hcmpb.HttpConnectionManager)
-	read(a, r.listener)
-	read(r.listener.GetApiListener().GetApiListener(), r.manager)
+	r.listener = read(a, new(listenerpb.Listener))
+	r.manager = read(r.listener.GetApiListener().GetApiListener(), new(hcmpb.HttpConnectionManager))
 	r.config = r.manager.GetRouteConfig()
 }
 
-func (r *rawRoutes) setRoutes(a *anypb.Any) {
-	r.config = new(routepb.RouteConfiguration)
-	read(a, r.config)
-}
-
-// read unmarshals a message that was decoded before, so that it cannot fail.
-func read(a *anypb.Any, m proto.Message) {
+// read unmarshals a message that was decoded before, so that it cannot fail, and returns it.
+func read[M proto.Message](a *anypb.Any, m M) M {
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
 		proto.Reset(m)
 	}
+	return m
 }
 
 func (r *rawRoutes) virtualHost() *routepb.VirtualHost {
@@ -92,10 +85,8 @@ func (r *rawRoutes) filterConfig(name string) *anypb.Any {
 // overrideConfig returns the configuration in an entry of typed_per_filter_config.
 func overrideConfig(configs map[string]*anypb.Any, name string) *anypb.Any {
 	a := configs[name]
-	wrapper := new(routepb.FilterConfig)
-	if a.MessageIs(wrapper) {
-		read(a, wrapper)
-		return wrapper.GetConfig()
+	if wrapper := new(routepb.FilterConfig); a.MessageIs(wrapper) {
+		return read(a, wrapper).GetConfig()
 	}
 	return a
 }
@@ -136,17 +127,4 @@ func compact(text []byte) json.RawMessage {
 		return nil
 	}
 	return b.Bytes()
-}
-
-// rawCluster and rawEndpoints read what the decoded values do not keep of these resources.
-func rawCluster(a *anypb.Any) *clusterpb.Cluster {
-	c := new(clusterpb.Cluster)
-	read(a, c)
-	return c
-}
-
-func rawEndpoints(a *anypb.Any) *endpointpb.ClusterLoadAssignment {
-	e := new(endpointpb.ClusterLoadAssignment)
-	read(a, e)
-	return e
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -45,7 +46,7 @@ import (
 //	expect CLUSTERS             returns why RPCs do not all go there
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/scripts/*.txt", 60, func(t testing.TB) func(string) string {
-		w := &scripted{source: sourceOf(), routes: xdsmsg.RouteConfig("r", "*"), live: make(map[string]inspect.Cluster)}
+		w := &scripted{source: sourceOf(), routes: xdsmsg.RouteConfig("r", "*")}
 		return func(line string) string { return w.step(t, line) }
 	})
 }
@@ -56,7 +57,7 @@ type scripted struct {
 	filters []*hcmpb.HttpFilter
 	routes  *routepb.RouteConfiguration
 	trusted bool
-	live    map[string]inspect.Cluster
+	live    livestate.State
 	said    *Explanation
 }
 
@@ -100,8 +101,9 @@ func (w *scripted) step(t testing.TB, line string) string {
 	case "live":
 		var c inspect.Cluster
 		xdstest.NoError(t, json.Unmarshal([]byte(rest), &c))
-		w.live[c.Name] = c
-		w.source.Live = func(name string) (inspect.Cluster, bool) { c, ok := w.live[name]; return c, ok }
+		w.live.Clusters = slices.DeleteFunc(w.live.Clusters, func(o *livestate.Cluster) bool { return o.Name == c.Name })
+		w.live.Clusters = append(w.live.Clusters, &livestate.Cluster{Name: c.Name, Target: "xds:///backend", Live: &c})
+		w.source.State = &w.live
 	case "rpc":
 		return w.rpc(t, strings.Fields(rest))
 	case "show":

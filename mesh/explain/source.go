@@ -12,7 +12,6 @@ import (
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -45,13 +44,10 @@ type Source struct {
 	// ListenerName returns the name of the Listener for a target. nil: it is found by
 	// comparing the target with the names of the Listeners.
 	ListenerName func(target string) (string, error)
-	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
-	// none.
-	Live func(cluster string) (inspect.Cluster, bool)
-	// Running says that this is a process. State is then what it says of itself, nil if it does not say; without that, or
-	// Live, the state of connections is unknown.
-	Running bool
+	// State is what a process says of itself, nil if it does not say. Running says that this is another process, of which the state
+	// of connections is otherwise unknown.
 	State   *livestate.State
+	Running bool
 	// UsesXDS is whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool
@@ -181,24 +177,19 @@ func (e *explainer) findResource(typeURL, name string) *Resource {
 		return nil
 	}
 	best := slices.MaxFunc(found, func(a, b *Resource) int {
-		return cmp.Or(compareBool(a.Raw != nil, b.Raw != nil), a.Updated.Compare(b.Updated))
+		switch {
+		case a.Raw == nil && b.Raw != nil:
+			return -1
+		case a.Raw != nil && b.Raw == nil:
+			return 1
+		}
+		return a.Updated.Compare(b.Updated)
 	})
 	if len(found) > 1 {
 		e.note("the client has %d entries for %s %q: this is the latest that it uses", len(found), types[typeURL].Name, name)
 		e.index[key] = []*Resource{best}
 	}
 	return best
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
-	}
 }
 
 // findListener returns the Listener of the request, and completes the authority.

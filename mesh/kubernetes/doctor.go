@@ -36,7 +36,7 @@ func newDoctor() *cobra.Command {
 		Short:             "Find the step at which a Service is not served, and say what to do",
 		Long:              doctorHelp,
 		Example:           "  dynxds-kubernetes doctor backend.shop\n  dynxds-kubernetes doctor --as system:serviceaccount:dynxds-system:dynxds",
-		Args:              cmdline.AtMostOne,
+		Args:              cmdline.Arguments("at most one argument", 0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts := checkup.Options{LeaseNamespace: f.leaseNamespace, Namespaces: f.namespaces, Audience: f.audience}

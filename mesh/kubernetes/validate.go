@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -101,12 +100,7 @@ func newExplain() *cobra.Command {
 		Short:   "Say where an RPC goes, and why",
 		Long:    explainHelp,
 		Example: "  dynxds-kubernetes explain xds:///backend.shop /shop.Backend/Get --client namespace=shop,service=frontend.shop -H 'version: two'",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return nil
-			}
-			return fmt.Errorf("want two arguments, got %d: %s", len(args), cmd.UseLine())
-		},
+		Args:    cmdline.Arguments("two arguments", 2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rpc.Request.Target, rpc.Request.Method = args[0], args[1]
 			if err := rpc.Check(); err != nil {

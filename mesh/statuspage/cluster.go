@@ -122,12 +122,9 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 		c.Assignment = v.node(v.snap.findEntry(client, typeurl.Endpoints, state.Service), "ClusterLoadAssignment", state.Service)
 	}
 	for i := range state.Priorities {
-		for _, l := range state.Priorities[i].Localities {
-			c.Endpoints += len(l.Endpoints)
-			for j := range l.Endpoints {
-				if l.Endpoints[j].Usable() {
-					c.Usable++
-				}
+		for e := range state.Priorities[i].Endpoints() {
+			if c.Endpoints++; e.Usable() {
+				c.Usable++
 			}
 		}
 	}

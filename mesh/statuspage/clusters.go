@@ -29,7 +29,7 @@ type splitView struct {
 	Shares []string `json:"shares"`
 }
 
-// rowView is a cluster, without its routes and bad endpoints.
+// rowView is a cluster, without its routes and endpoints.
 type rowView struct {
 	livestate.Cluster
 	ID      string `json:"id"`
@@ -112,7 +112,7 @@ func viewSplit(s *livestate.Split) splitView {
 // row describes a cluster, without its history.
 func (v *view) row(c *livestate.Cluster) rowView {
 	r := rowView{Cluster: *c, ID: clusterID(c.Name), Channel: v.channelOf(c.Target), Share: livestate.Percent(minute(c).Share())}
-	r.Routes, r.BadEndpoints = nil, nil
+	r.Routes, r.BadEndpoints, r.Live = nil, nil, nil
 	return r
 }
 

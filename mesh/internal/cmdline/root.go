@@ -132,12 +132,14 @@ func checkNames(root *cobra.Command) {
 	}
 }
 
-// AtMostOne is for commands with an argument that may be left out.
-func AtMostOne(cmd *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
+// Arguments is for commands with so many arguments, which their usage names; want says that in words.
+func Arguments(want string, from, to int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if from <= len(args) && len(args) <= to {
+			return nil
+		}
+		return fmt.Errorf("want %s, got %d: %s", want, len(args), cmd.UseLine())
 	}
-	return fmt.Errorf("want at most one argument, got %d: %s", len(args), cmd.UseLine())
 }
 
 // NoCommand rejects arguments that are not a command.

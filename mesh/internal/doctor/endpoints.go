@@ -43,7 +43,7 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 	bundle, release := pool.Acquire(c.Name, value)
 	defer release()
 	var list []*inspect.Endpoint
-	for _, e := range endpointsOf(c.Assignment) {
+	for _, e := range c.Assignment.Endpoints() {
 		if e.Usable() {
 			list = append(list, e)
 		}

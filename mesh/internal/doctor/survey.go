@@ -178,30 +178,23 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 	case len(c.Members) > 0:
 		r.ok(step, c.Name, "%saggregate of %s", text, strings.Join(c.Members, ", "))
 	case a == nil:
-	case len(endpointsOf(a)) == 0:
+	case len(a.Endpoints()) == 0:
 		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
-	case a.InUse() == nil && c.Error != "" && !slices.ContainsFunc(endpointsOf(a), func(e *inspect.Endpoint) bool { return e.State != "" }):
+	case a.InUse() == nil && c.Error != "" && !slices.ContainsFunc(a.Endpoints(), func(e *inspect.Endpoint) bool { return e.State != "" }):
 		r.fail("see the health of its endpoints in the control plane", step, c.Name, "%s", c.Error)
 	default:
 		if security := c.Setting("security"); security != "" {
 			text += "security: " + security
 		}
-		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), faults.Count(len(endpointsOf(a)), "endpoint"))
+		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), faults.Count(len(a.Endpoints()), "endpoint"))
 		return true
 	}
 	return false
 }
 
-func endpointsOf(a *explain.ClusterAssignment) (all []*inspect.Endpoint) {
-	for i := range a.Priorities {
-		all = slices.AppendSeq(all, a.Priorities[i].Endpoints())
-	}
-	return all
-}
-
 // reported checks the endpoints of a cluster by what a process says of them.
 func (r *Report) reported(c *explain.Cluster) {
-	ready, all := 0, endpointsOf(c.Assignment)
+	ready, all := 0, c.Assignment.Endpoints()
 	for _, e := range all {
 		bad := e.State == inspect.TransientFailure || e.Ejection != nil || e.HealthCheck == "NOT_SERVING"
 		switch {

@@ -1,11 +1,8 @@
 package site
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -48,7 +45,7 @@ func (i *Item) held() *explain.Resource {
 // listenerName returns the name of the Listener for a target, "xds:///backend" or only "backend". The
 // folder may have it as a resource.
 func (l *loaded) listenerName(target string) (string, error) {
-	service, err := dialled(target)
+	_, service, err := explain.ParseTarget(target)
 	if err != nil {
 		return "", err
 	}
@@ -59,21 +56,6 @@ func (l *loaded) listenerName(target string) (string, error) {
 		return "", err
 	}
 	return l.publisher.Mesh().ListenerName(service), nil
-}
-
-// dialled returns what is dialled in a target of a channel.
-func dialled(target string) (service string, err error) {
-	if scheme, _, found := strings.Cut(target, ":"); found && !strings.Contains(scheme, "/") {
-		parsed, err := url.Parse(target)
-		if err != nil {
-			return "", fmt.Errorf("the target %q cannot be parsed: %w", target, err)
-		}
-		target = cmp.Or(strings.TrimPrefix(parsed.Path, "/"), parsed.Opaque)
-	}
-	if target == "" {
-		return "", errors.New("the target names no service; write xds:///service")
-	}
-	return target, nil
 }
 
 // warnings returns notes on a client whose service, or one of whose tags, is in no service or policy.
@@ -116,7 +98,7 @@ const maxOfOthers = 5
 
 // ofOthers returns notes on the policies for the service of a target that are for other clients.
 func (l *loaded) ofOthers(c meshroute.Client, target string) (notes []string) {
-	service, err := dialled(target)
+	_, service, err := explain.ParseTarget(target)
 	if err != nil {
 		return nil // which the explanation says
 	}

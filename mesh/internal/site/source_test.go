@@ -100,8 +100,8 @@ resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name:
 		}
 	}
 	for target, want := range map[string]string{
-		"xds:///backnd": `there is no service "backnd"; there are backend`, "xds:///": "the target names no service", "": "the target names no service",
-		"xds://%/backend": "cannot be parsed",
+		"xds:///backnd": `there is no service "backnd"; there are backend`, "xds:///": "names no service", "": "names no service",
+		"xds://%/backend": "is not a target",
 	} {
 		_, err := source.ListenerName(target)
 		cmdtest.ErrorHas(t, target, err, want)

@@ -46,9 +46,8 @@ func withSource(address string, configs []*statuspb.ClientConfig, target string,
 		return fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
 	}
 	// A process may have a client for each target, whose scope is the target.
-	slices.SortStableFunc(configs, func(a, b *statuspb.ClientConfig) int {
-		return boolToInt(inScope(b, target)) - boolToInt(inScope(a, target))
-	})
+	others := slices.DeleteFunc(slices.Clone(configs), func(c *statuspb.ClientConfig) bool { return inScope(c, target) })
+	configs = append(slices.DeleteFunc(configs, func(c *statuspb.ClientConfig) bool { return !inScope(c, target) }), others...)
 	var errs []error
 	for _, c := range configs {
 		source, err := sourceOf(address, c)
@@ -70,13 +69,6 @@ func withSource(address string, configs []*statuspb.ClientConfig, target string,
 
 // maxErrors bounds the errors of a process with many clients that cannot be explained.
 const maxErrors = 10
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
 
 // inScope reports whether a client is for a target.
 func inScope(c *statuspb.ClientConfig, target string) bool {
