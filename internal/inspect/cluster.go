@@ -1,9 +1,6 @@
 package inspect
 
-import (
-	"iter"
-	"time"
-)
+import "time"
 
 // Cluster is one cluster of a channel.
 type Cluster struct {
@@ -157,19 +154,6 @@ type Endpoint struct {
 
 // Usable reports whether the control plane lets RPCs go to the endpoint.
 func (e *Endpoint) Usable() bool { return e.Health == "HEALTHY" || e.Health == "UNKNOWN" }
-
-// Endpoints iterates the endpoints of all localities.
-func (p *Priority) Endpoints() iter.Seq[*Endpoint] {
-	return func(yield func(*Endpoint) bool) {
-		for i := range p.Localities {
-			for j := range p.Localities[i].Endpoints {
-				if !yield(&p.Localities[i].Endpoints[j]) {
-					return
-				}
-			}
-		}
-	}
-}
 
 // Ejection is the ejection of an endpoint (gRFC A50).
 type Ejection struct {

@@ -3,6 +3,7 @@ package livestate
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -119,8 +120,21 @@ func (d *Cluster) endpoints(c *inspect.Cluster) {
 		d.endpoints(&c.Members[i].Cluster)
 	}
 	for i := range c.Priorities {
-		for e := range c.Priorities[i].Endpoints() {
+		for e := range EndpointsOf(&c.Priorities[i]) {
 			d.endpoint(e)
+		}
+	}
+}
+
+// EndpointsOf iterates the endpoints of all localities of a priority.
+func EndpointsOf(p *inspect.Priority) iter.Seq[*inspect.Endpoint] {
+	return func(yield func(*inspect.Endpoint) bool) {
+		for i := range p.Localities {
+			for j := range p.Localities[i].Endpoints {
+				if !yield(&p.Localities[i].Endpoints[j]) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -69,7 +69,9 @@ type gathering struct {
 	counted map[clusterKey]*outcomes.Report
 	routes  map[clusterKey][]*outcomes.Report // of each cluster, by traffic
 	index   map[clusterKey]int                // of Clusters
-	facts   Facts
+	// rpcs is what became of all RPCs, and faults counts the problems with resources.
+	rpcs   outcomes.Minute
+	faults int
 	// covered are the resources whose faults are told as those of a channel or cluster.
 	covered map[resourceKey]bool
 	// told has the causes of clusters' problems, by severity and text, and the index of the problem. unrouted has the
@@ -96,10 +98,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	if since.Before(now) {
 		g.CountingSince = since
 	}
-	g.facts = Facts{Now: now, Clusters: make(map[Health]int)}
-	if !since.After(now) {
-		g.facts.Measured = int(min(now.Sub(since)/time.Second, outcomes.Seconds))
-	}
+	g.rpcs.Seconds = int(min(max(now.Sub(since), 0)/time.Second, outcomes.Seconds))
 	g.count(reports)
 	g.servers()
 	g.certificates()
@@ -116,16 +115,12 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	slices.SortFunc(g.Clusters, compare)
 	g.splits()
 	for _, c := range g.Clusters {
-		g.facts.Clusters[c.Health]++
 		g.clusterProblem(c)
 	}
 	g.goneProblems()
 	g.resourceProblems()
 	g.sortProblems()
-	if len(g.recent) > 0 {
-		g.facts.LastChange = g.recent[0].Time
-	}
-	g.Verdict = Judge(&g.facts)
+	g.Verdict = g.verdict()
 	return g.State
 }
 
@@ -142,9 +137,9 @@ func (g *gathering) count(reports []*outcomes.Report) {
 		if !targets[r.Target] || r.Started == 0 {
 			continue
 		}
-		g.facts.Started += r.Minute.Started
-		g.facts.Ended += r.Minute.Ended
-		g.facts.Failed += r.Minute.Failed
+		g.rpcs.Started += r.Minute.Started
+		g.rpcs.Ended += r.Minute.Ended
+		g.rpcs.Failed += r.Minute.Failed
 		k := clusterKey{r.Target, r.Cluster}
 		sum := g.counted[k]
 		if sum == nil {
@@ -242,25 +237,16 @@ func (g *gathering) servers() {
 			one := Server{URI: s.URI, Connected: s.Connected}
 			if s.Err != nil {
 				one.Error, one.Since, one.NextAttempt = text(s.Err.Error()), g.lostSince(s.URI), s.NextAttempt
-				g.facts.Lost++
 				g.Problems = append(g.Problems, Problem{
 					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: one.Error, Since: one.Since, Server: one.URI,
 				})
 			}
 			if since := behind[s.URI]; s.Err == nil && !since.IsZero() {
 				one.BehindSince = since
-				g.facts.Behind++
-				if g.facts.BehindSince.IsZero() || since.Before(g.facts.BehindSince) {
-					g.facts.BehindSince = since
-				}
 				g.Problems = append(g.Problems, Problem{
-					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: RelayAlone(g.facts.Now.Sub(since)), Since: since, Server: one.URI,
+					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: RelayAlone(g.Time.Sub(since)), Since: since, Server: one.URI,
 				})
 			}
-			if s.Connected {
-				g.facts.Connected++
-			}
-			g.facts.Servers++
 			g.Servers = append(g.Servers, one)
 		}
 	}
@@ -273,7 +259,6 @@ func (g *gathering) certificates() {
 	for _, c := range identities {
 		g.Certificates = append(g.Certificates, Certificate{c.File, c.NotBefore, c.NotAfter})
 		if c.Ending() {
-			g.facts.Ending++
 			g.Problems = append(g.Problems, Problem{
 				Severity: Degraded, Kind: "certificate", Subject: "certificate " + text(c.File),
 				Text: CertificateEnd(c.Left()) + "; renew the file, which is read again without a restart",
@@ -323,11 +308,9 @@ func (g *gathering) channel(c *inspect.Channel) {
 		Number: c.Number, Target: c.Target, Mode: c.Mode, State: string(c.State), Health: Healthy, Since: c.Since,
 		RPCs: g.counted[clusterKey{c.Target, ""}],
 	}
-	g.facts.Channels++
 	switch config := c.Config; {
 	case c.Mode == string(channels.DNS):
 		d.Health = Unknown
-		g.facts.ByDNS++
 		if bypasses(c) {
 			d.Health, d.Error = Degraded, "resolved by DNS, so that its RPCs go around the mesh: "+text(c.Reason)
 		}
@@ -337,7 +320,7 @@ func (g *gathering) channel(c *inspect.Channel) {
 		d.Health, d.Error = Failing, text(c.Why)
 	case config.Error != "":
 		d.Health, d.Error = Failing, text(config.Error)
-	case config.Version == 0 && g.facts.Lost > 0:
+	case config.Version == 0 && count(g.Servers, isLost) > 0:
 		d.Health, d.Error = Failing, "RPCs wait for the first configuration: "+text(c.Reason)
 	case config.Version == 0:
 		d.Health, d.Error = Unknown, "RPCs wait for the first configuration: "+text(c.Reason)
@@ -346,11 +329,7 @@ func (g *gathering) channel(c *inspect.Channel) {
 		d.Version, d.Clusters = c.Config.Version, c.Config.Clusters
 	}
 	switch {
-	case d.Health == Failing:
-		g.facts.Unconfigured++
-		g.channelProblem(&d, c)
-	case d.Health == Degraded:
-		g.facts.Bypassing++
+	case d.Health == Failing, d.Health == Degraded:
 		g.channelProblem(&d, c)
 	case d.RPCs != nil && d.RPCs.Minute.Failed > 0:
 		g.unroutedProblem(&d)

@@ -52,7 +52,7 @@ func (g *gathering) unroutedProblem(d *Channel) {
 	m := &d.RPCs.Minute
 	g.Problems = append(g.Problems, Problem{
 		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + text(d.Target), Target: d.Target, weight: m.Failed,
-		Text: fmt.Sprintf("%s in %s failed without a cluster", faults.Count(int(m.Failed), "RPC"), span(g.facts.Measured)) + lastError(d.RPCs),
+		Text: fmt.Sprintf("%s in %s failed without a cluster", faults.Count(int(m.Failed), "RPC"), span(g.rpcs.Seconds)) + lastError(d.RPCs),
 	})
 }
 
@@ -65,7 +65,7 @@ func (g *gathering) goneProblems() {
 		}
 		g.Problems = append(g.Problems, Problem{
 			Severity: Degraded, Kind: "rpcs", Subject: "RPCs of cluster " + bounds.Quote(k.cluster), Since: r.FailingSince, Target: k.target, weight: r.Minute.Failed,
-			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.facts.Measured)) + lastError(r),
+			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.rpcs.Seconds)) + lastError(r),
 		})
 	}
 }
@@ -114,7 +114,7 @@ func (g *gathering) resourceProblems() {
 			if r.Failure == nil || g.covered[keyOf(r)] {
 				continue
 			}
-			g.facts.Faults++
+			g.faults++
 			if len(g.Problems) >= 4*MaxProblems {
 				continue
 			}
@@ -146,7 +146,7 @@ func (g *gathering) sortProblems() {
 		}
 		if p.weight > 0 && p.Kind == "cluster" {
 			m := outcomes.Minute{Ended: p.ended, Failed: p.weight}
-			p.Text += fmt.Sprintf("; %s of %s in %s failed", Percent(m.Share()), faults.Count(int(m.Ended), "RPC"), span(g.facts.Measured))
+			p.Text += fmt.Sprintf("; %s of %s in %s failed", Percent(m.Share()), faults.Count(int(m.Ended), "RPC"), span(g.rpcs.Seconds))
 		}
 	}
 }

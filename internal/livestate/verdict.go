@@ -2,9 +2,11 @@ package livestate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
@@ -26,55 +28,46 @@ type Part struct {
 	At time.Time `json:"at,omitzero"`
 }
 
-// Facts are what a Verdict is computed from.
-type Facts struct {
-	Now time.Time
-	// Channels counts the channels in use, Unconfigured those whose RPCs have no configuration and fail,
-	// ByDNS those that DNS configures, and Bypassing those of them that have no bootstrap.
-	Channels, Unconfigured, ByDNS, Bypassing int
-	// Clusters counts the clusters by Health.
-	Clusters map[Health]int
-	// Measured is for how many seconds of the last minute RPCs were counted. Started, Ended and Failed are of
-	// all RPCs in that time.
-	Measured               int
-	Started, Ended, Failed uint64
-	// Servers counts the control planes in use.
-	Servers, Connected, Lost int
-	// Behind counts the control planes in use that are relays whose own is unreachable, since BehindSince.
-	Behind      int
-	BehindSince time.Time
-	// Faults counts the problems with resources, Ending the certificates whose end is near.
-	Faults, Ending int
-	// LastChange is zero if there was none.
-	LastChange time.Time
-}
-
 const (
 	// manyErrors is the share of RPCs from which on a cluster is failing, and someErrors that from which on it is degraded.
 	manyErrors = 0.5
 	someErrors = 0.01
 )
 
-// Judge returns the verdict.
-func Judge(f *Facts) Verdict {
-	state, subject := f.judge()
+// count returns how many elements of a list are such.
+func count[T any](all []T, such func(*T) bool) (n int) {
+	for i := range all {
+		if such(&all[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func byDNS(c *Channel) bool   { return c.Mode == string(channels.DNS) }
+func isLost(s *Server) bool   { return s.Error != "" }
+func isBehind(s *Server) bool { return !s.BehindSince.IsZero() }
+
+// verdict judges the state.
+func (g *gathering) verdict() Verdict {
+	state, subject := g.judge()
 	v := Verdict{State: state, Parts: []Part{subject}}
-	if f.Channels > 0 {
-		v.Parts = append(v.Parts, Part{About: "rpcs", Text: f.errors()})
+	if len(g.Channels) > 0 {
+		v.Parts = append(v.Parts, Part{About: "rpcs", Text: g.errors()})
 	}
-	if f.ByDNS > 0 {
-		v.Parts = append(v.Parts, Part{About: "channels", Text: faults.Count(f.ByDNS, "channel") + " by DNS"})
+	if n := count(g.Channels, byDNS); n > 0 {
+		v.Parts = append(v.Parts, Part{About: "channels", Text: faults.Count(n, "channel") + " by DNS"})
 	}
-	v.Parts = append(v.Parts, Part{About: "servers", Text: f.servers()})
+	v.Parts = append(v.Parts, Part{About: "servers", Text: g.connections()})
 	last := Part{About: "changes", Text: "no change yet"}
-	if !f.LastChange.IsZero() {
-		last.Text, last.At = "last change", f.LastChange
+	if len(g.recent) > 0 {
+		last.Text, last.At = "last change", g.recent[0].Time
 	}
 	v.Parts = append(v.Parts, last)
 	var texts []string
 	for _, p := range v.Parts {
 		if !p.At.IsZero() {
-			p.Text += " " + Ago(f.Now.Sub(p.At)) + " ago"
+			p.Text += " " + Ago(g.Time.Sub(p.At)) + " ago"
 		}
 		texts = append(texts, p.Text)
 	}
@@ -82,20 +75,18 @@ func Judge(f *Facts) Verdict {
 	return v
 }
 
-func (f *Facts) share() float64 {
-	m := outcomes.Minute{Ended: f.Ended, Failed: f.Failed}
-	return m.Share()
-}
-
 // uncounted reports whether nothing is known of RPCs yet, as counting has only begun.
-func (f *Facts) uncounted() bool { return f.Ended == 0 && f.Measured == 0 }
+func (g *gathering) uncounted() bool { return g.rpcs.Ended == 0 && g.rpcs.Seconds == 0 }
 
 // judge returns the state, and the first part of the verdict, which says what is in that state. The worst comes first.
-func (f *Facts) judge() (Health, Part) {
-	all := 0
-	for _, n := range f.Clusters {
-		all += n
+func (g *gathering) judge() (Health, Part) {
+	all, clusters := len(g.Clusters), make(map[Health]int)
+	for _, c := range g.Clusters {
+		clusters[c.Health]++
 	}
+	unconfigured := count(g.Channels, func(c *Channel) bool { return c.Health == Failing })
+	bypassing := count(g.Channels, func(c *Channel) bool { return c.Health == Degraded })
+	ending := count(g.Problems, func(p *Problem) bool { return p.Kind == "certificate" })
 	of := func(n int) string {
 		if all == 1 {
 			return "the only cluster"
@@ -105,35 +96,35 @@ func (f *Facts) judge() (Health, Part) {
 	part := func(h Health, about, format string, args ...any) (Health, Part) {
 		return h, Part{About: about, Text: strings.ToUpper(string(h[:1])) + string(h[1:]) + ": " + fmt.Sprintf(format, args...)}
 	}
-	healthy, counted := f.Clusters[Healthy], !f.uncounted() // connections alone do not say that RPCs work
+	healthy, counted := clusters[Healthy], !g.uncounted() // connections alone do not say that RPCs work
 	switch {
-	case f.Clusters[Failing] > 0:
-		return part(Failing, "clusters", "%s", of(f.Clusters[Failing]))
-	case f.Unconfigured > 0:
-		return part(Failing, "channels", "%s of %s without configuration", faults.Number(f.Unconfigured), faults.Count(f.Channels, "channel"))
-	case f.share() >= manyErrors:
+	case clusters[Failing] > 0:
+		return part(Failing, "clusters", "%s", of(clusters[Failing]))
+	case unconfigured > 0:
+		return part(Failing, "channels", "%s of %s without configuration", faults.Number(unconfigured), faults.Count(len(g.Channels), "channel"))
+	case g.rpcs.Share() >= manyErrors:
 		return part(Failing, "rpcs", "RPCs")
-	case f.Clusters[Degraded] > 0:
-		return part(Degraded, "clusters", "%s", of(f.Clusters[Degraded]))
-	case f.share() >= someErrors:
+	case clusters[Degraded] > 0:
+		return part(Degraded, "clusters", "%s", of(clusters[Degraded]))
+	case g.rpcs.Share() >= someErrors:
 		return part(Degraded, "rpcs", "RPCs")
-	case f.Bypassing > 0:
-		return part(Degraded, "channels", "%s of %s without a bootstrap", faults.Number(f.Bypassing), faults.Count(f.Channels, "channel"))
-	case f.Lost+f.Behind > 0:
+	case bypassing > 0:
+		return part(Degraded, "channels", "%s of %s without a bootstrap", faults.Number(bypassing), faults.Count(len(g.Channels), "channel"))
+	case count(g.Servers, isLost)+count(g.Servers, isBehind) > 0:
 		return part(Degraded, "servers", "no news from a control plane")
-	case f.Faults > 0:
-		return part(Degraded, "problems", "%s with an error", faults.Count(f.Faults, "resource"))
-	case f.Ending > 0:
-		return part(Degraded, "problems", "%s at the end", faults.Count(f.Ending, "certificate"))
-	case counted && healthy == 0 && f.Ended > f.Failed:
+	case g.faults > 0:
+		return part(Degraded, "problems", "%s with an error", faults.Count(g.faults, "resource"))
+	case ending > 0:
+		return part(Degraded, "problems", "%s at the end", faults.Count(ending, "certificate"))
+	case counted && healthy == 0 && g.rpcs.Ended > g.rpcs.Failed:
 		return part(Healthy, "rpcs", "RPCs")
 	case counted && healthy > 0 && healthy == all:
 		return part(Healthy, "clusters", "%s", faults.Count(all, "cluster"))
 	case counted && healthy > 0:
 		return part(Healthy, "clusters", "%s of %s in use", faults.Number(healthy), faults.Count(all, "cluster"))
-	case f.Channels == 0:
+	case len(g.Channels) == 0:
 		return part(Unknown, "channels", "no xDS channel is in use")
-	case f.ByDNS == f.Channels:
+	case count(g.Channels, byDNS) == len(g.Channels):
 		return part(Unknown, "channels", "no channel is configured by xDS")
 	case all == 0:
 		return part(Unknown, "channels", "no configuration yet")
@@ -147,19 +138,19 @@ func (f *Facts) judge() (Health, Part) {
 }
 
 // errors says what became of RPCs.
-func (f *Facts) errors() string {
-	span := span(f.Measured)
+func (g *gathering) errors() string {
+	span := span(g.rpcs.Seconds)
 	switch {
-	case f.uncounted():
+	case g.uncounted():
 		return "errors unknown: RPCs are counted from now on"
-	case f.Ended == 0 && f.Started == 0:
+	case g.rpcs.Ended == 0 && g.rpcs.Started == 0:
 		return "no RPCs in " + span
-	case f.Ended == 0:
+	case g.rpcs.Ended == 0:
 		return "no RPC has ended in " + span
-	case f.Failed == 0:
-		return "no errors in " + faults.Count(int(f.Ended), "RPC")
+	case g.rpcs.Failed == 0:
+		return "no errors in " + faults.Count(int(g.rpcs.Ended), "RPC")
 	default:
-		return Percent(f.share()) + " errors"
+		return Percent(g.rpcs.Share()) + " errors"
 	}
 }
 
@@ -175,26 +166,30 @@ func span(seconds int) string {
 	}
 }
 
-func (f *Facts) servers() string {
+// connections says how the control planes are.
+func (g *gathering) connections() string {
+	all, connected := len(g.Servers), count(g.Servers, func(s *Server) bool { return s.Connected })
 	name := func(n int) string {
-		if f.Servers == 1 {
+		if all == 1 {
 			return "control plane"
 		}
-		return fmt.Sprintf("%s of %d control planes", faults.Number(n), f.Servers)
+		return fmt.Sprintf("%s of %d control planes", faults.Number(n), all)
 	}
+	lost := count(g.Servers, isLost)
 	switch {
-	case f.Servers == 0:
+	case all == 0:
 		return "no control plane in use"
-	case f.Lost > 0:
-		return name(f.Lost) + " unreachable"
-	case f.Behind > 0:
-		return RelayAlone(f.Now.Sub(f.BehindSince))
-	case f.Connected == f.Servers && f.Servers > 1:
-		return fmt.Sprintf("%d control planes connected", f.Servers)
-	case f.Connected == f.Servers:
+	case lost > 0:
+		return name(lost) + " unreachable"
+	case count(g.Servers, isBehind) > 0:
+		first := slices.MinFunc(g.Servers, func(a, b Server) int { return compareTimes(a.BehindSince, b.BehindSince) })
+		return RelayAlone(g.Time.Sub(first.BehindSince))
+	case connected == all && all > 1:
+		return fmt.Sprintf("%d control planes connected", all)
+	case connected == all:
 		return "control plane connected"
 	default:
-		return name(f.Servers-f.Connected) + " not connected yet"
+		return name(all-connected) + " not connected yet"
 	}
 }
 

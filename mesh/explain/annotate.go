@@ -146,7 +146,7 @@ func (c *Cluster) reported(r *livestate.Cluster) {
 	complete := n.Connecting+n.Idle == 0 && n.Failing+n.Ejected+n.Unhealthy == len(r.BadEndpoints)
 	for i := range c.Assignment.Priorities {
 		p := &c.Assignment.Priorities[i]
-		for at := range p.Endpoints() {
+		for at := range livestate.EndpointsOf(&p.Priority) {
 			switch b := bad[at.Addresses[0]]; {
 			case b != nil:
 				at.State, at.Error = inspect.State(b.State), b.Error

@@ -78,7 +78,7 @@ func configured(c *xdsresource.Cluster, endpoints *xdsresource.Endpoints) []insp
 		for j := range p.Localities {
 			p.Localities[j].State = ""
 		}
-		for e := range p.Endpoints() {
+		for e := range livestate.EndpointsOf(p) {
 			e.State = ""
 		}
 	}
@@ -127,7 +127,7 @@ func (a *ClusterAssignment) choose(dns bool, condition string) (none string) {
 	var inUse *Priority
 	for i := range a.Priorities {
 		p, all, usable := &a.Priorities[i], 0, 0
-		for e := range p.Endpoints() {
+		for e := range livestate.EndpointsOf(&p.Priority) {
 			all++
 			if e.Usable() {
 				usable++

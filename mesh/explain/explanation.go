@@ -305,7 +305,7 @@ func (a *ClusterAssignment) InUse() *Priority {
 // Endpoints returns the endpoints of all priorities.
 func (a *ClusterAssignment) Endpoints() (all []*inspect.Endpoint) {
 	for i := range a.Priorities {
-		all = slices.AppendSeq(all, a.Priorities[i].Endpoints())
+		all = slices.AppendSeq(all, livestate.EndpointsOf(&a.Priorities[i].Priority))
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 )
 
 // unavailable is the code of RPCs for which there is no way to an endpoint.
@@ -218,7 +219,7 @@ func (a *ClusterAssignment) dropped() float64 {
 func (c *Cluster) endpoints() string {
 	p := c.Assignment.InUse()
 	usable, connected := 0, 0
-	for e := range p.Endpoints() {
+	for e := range livestate.EndpointsOf(&p.Priority) {
 		if !e.Usable() {
 			continue
 		}

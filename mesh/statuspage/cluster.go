@@ -122,7 +122,7 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 		c.Assignment = v.node(v.snap.findEntry(client, typeurl.Endpoints, state.Service), "ClusterLoadAssignment", state.Service)
 	}
 	for i := range state.Priorities {
-		for e := range state.Priorities[i].Endpoints() {
+		for e := range livestate.EndpointsOf(&state.Priorities[i]) {
 			if c.Endpoints++; e.Usable() {
 				c.Usable++
 			}
