@@ -33,9 +33,7 @@ func host(peer net.Addr) string {
 
 // refusedConnection logs and counts a connection that a limit ends.
 func (s *Server) refusedConnection(limit string, from net.Addr, why error) {
-	if s.opts.Metrics != nil {
-		s.opts.Metrics.Limited(limit)
-	}
+	s.limited(limit)
 	s.opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "closed a connection", repeatlog.By(host(from), limit),
 		slog.String("peer", from.String()), slog.String("error", why.Error()))
 }

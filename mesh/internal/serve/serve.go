@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 	"github.com/dynxds/dynxds/mesh/internal/webpage"
 )
@@ -45,7 +46,7 @@ type Server struct {
 	ads      Service
 	health   *health.Server
 	// others are the streams of other services than ADS.
-	others *others
+	others *quota.Shares[string]
 	// ready says that there is something to serve.
 	ready atomic.Bool
 	// release releases the credentials.
@@ -72,7 +73,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), release: release}
-	s.others = newOthers(opts)
+	s.others = quota.NewShares[string]("streams", int64(opts.MaxStreams))
 	gate := admission.New(admission.Options{
 		Connections: opts.Connections, MessageBytes: opts.RequestBytes, MessageTime: bounds.MessageTime, OnRefused: s.refusedConnection,
 	})
@@ -94,7 +95,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
 		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
-		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.others.intercept),
+		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.boundOthers),
 		// Detect clients that vanish, and tolerate clients that ping more often than most. gRPC adds a tenth to the age, or takes
 		// it away, at random for each connection.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
