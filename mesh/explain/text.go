@@ -64,10 +64,9 @@ type text struct{ lines styled.Text }
 
 const indent = "    "
 
-// line adds a line, without control characters and white space at its end.
+// line adds a line.
 func (t *text) line(style styled.Style, depth int, format string, args ...any) {
-	visible := faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), "")
-	t.lines.Add(style, "%s%s", strings.Repeat(indent, depth), visible)
+	t.lines.Add(style, strings.Repeat(indent, depth)+format, args...)
 }
 
 // heading begins a section.

@@ -93,7 +93,7 @@ func (f *Replies) upstreams() (lines []string) {
 	return lines
 }
 
-// section adds lines below a title, in which what others say has no control characters.
+// section adds lines below a title.
 func section(to *styled.Text, title string, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -103,7 +103,7 @@ func section(to *styled.Text, title string, lines []string) {
 	}
 	to.Add(styled.Plain, "%s", title)
 	for _, line := range lines {
-		to.Add(styled.Plain, "  %s", faults.Printable(line, ""))
+		to.Add(styled.Plain, "  %s", line)
 	}
 }
 

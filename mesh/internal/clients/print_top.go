@@ -20,7 +20,7 @@ func (t *Top) Lines() styled.Text {
 		for _, a := range t.Agents {
 			agents = append(agents, fmt.Sprintf("%d %s", a.Clients, a.Name))
 		}
-		lines.Add(styled.Plain, "%s", faults.Printable("clients: "+strings.Join(agents, ", "), ""))
+		lines.Add(styled.Plain, "clients: %s", strings.Join(agents, ", "))
 	}
 	if len(t.Destinations) > 0 {
 		lines.Add(styled.Plain, "")

@@ -69,10 +69,10 @@ func PrintReports(out io.Writer, v *site.Validation) {
 		for _, report := range reports[kind] {
 			at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
 			if report.Severity != meshroute.Error {
-				lines.Add(ofSeverity[report.Severity], "%s%s", indent, faults.Printable(report.String(), ""))
+				lines.Add(ofSeverity[report.Severity], "%s%s", indent, report)
 				continue
 			}
-			lines.Add(ofSeverity[report.Severity], "%s%s [%s]", indent, faults.Printable(report.String(), ""), errorcode.Of(at, false).ID)
+			lines.Add(ofSeverity[report.Severity], "%s%s [%s]", indent, report, errorcode.Of(at, false).ID)
 			for _, line := range document.Excerpt(at) {
 				lines.Add(styled.Plain, "%s%s", indent, line)
 			}

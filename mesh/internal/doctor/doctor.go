@@ -88,9 +88,6 @@ func (r *Report) Lines() (text styled.Text) {
 	for i := range r.Checks {
 		width = max(width, utf8.RuneCountInString(r.Checks[i].Step))
 	}
-	line := func(style styled.Style, format string, args ...any) {
-		text.Add(style, "%s", faults.Printable(fmt.Sprintf(format, args...), ""))
-	}
 	failed := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
@@ -99,12 +96,12 @@ func (r *Report) Lines() (text styled.Text) {
 		if c.Name != "" {
 			of = c.Name + ": " + c.Text
 		}
-		line(m.style, "%s %-*s  %s", m.mark, width, c.Step, of)
+		text.Add(m.style, "%s %-*s  %s", m.mark, width, c.Step, of)
 		for _, excerpt := range c.Excerpt {
-			line(styled.Plain, "  %*s  %s", width, "", excerpt)
+			text.Add(styled.Plain, "  %*s  %s", width, "", excerpt)
 		}
 		if c.Fix != "" {
-			line(styled.Plain, "  %s  → %s", strings.Repeat(" ", width), c.Fix)
+			text.Add(styled.Plain, "  %s  → %s", strings.Repeat(" ", width), c.Fix)
 		}
 		if c.Result == Failed {
 			failed++
@@ -113,14 +110,14 @@ func (r *Report) Lines() (text styled.Text) {
 	text.Add(styled.Plain, "")
 	if i := r.firstFailed(); i >= 0 {
 		first := &r.Checks[i]
-		line(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
+		text.Add(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
 	} else {
-		line(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))
+		text.Add(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))
 		if len(r.Program) > 0 {
-			line(styled.Plain, "If the program fails nevertheless, with")
+			text.Add(styled.Plain, "If the program fails nevertheless, with")
 		}
 		for _, what := range r.Program {
-			line(styled.Plain, "  %s", what)
+			text.Add(styled.Plain, "  %s", what)
 		}
 	}
 	return text

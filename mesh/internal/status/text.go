@@ -32,7 +32,7 @@ type text struct{ lines styled.Text }
 
 // line adds a line.
 func (t *text) line(style styled.Style, depth int, format string, args ...any) {
-	t.lines.Add(style, "%s%s", strings.Repeat("  ", depth), faults.Printable(fmt.Sprintf(format, args...), "\t"))
+	t.lines.Add(style, strings.Repeat("  ", depth)+format, args...)
 }
 
 // client begins the lines of a client.

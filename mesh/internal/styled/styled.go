@@ -28,12 +28,13 @@ type Line struct {
 	Text  string `json:"text"`
 }
 
-// Text is a sequence of lines. It is not safe for concurrent use.
+// Text is a sequence of lines, which have no control characters and no space at their ends: whatever peers say, it cannot move a terminal's
+// cursor or begin a line of its own. It is not safe for concurrent use.
 type Text []Line
 
 // Add adds a line.
 func (t *Text) Add(style Style, format string, args ...any) {
-	*t = append(*t, Line{style, fmt.Sprintf(format, args...)})
+	*t = append(*t, Line{style, faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), "")})
 }
 
 // Table is rows of cells, which are printed in columns.
@@ -53,7 +54,7 @@ func (t *Table) Row(style Style, cells ...string) {
 	*t = append(*t, row{style, shown})
 }
 
-// AddTable adds a table, with an indent before each row. What its cells have appears without control characters.
+// AddTable adds a table, with an indent before each row.
 func (t *Text) AddTable(indent string, table Table) {
 	var widths []int
 	for _, row := range table {
@@ -71,11 +72,11 @@ func (t *Text) AddTable(indent string, table Table) {
 				line += strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
 			}
 		}
-		t.Add(row.style, "%s", strings.TrimRight(line, " "))
+		t.Add(row.style, "%s", line)
 	}
 }
 
-// AddAll adds the lines of a text, all with one style.
+// AddAll adds the lines of a text as they are, all with one style.
 func (t *Text) AddAll(style Style, text string) {
 	for line := range strings.Lines(text) {
 		*t = append(*t, Line{style, strings.TrimSuffix(line, "\n")})
