@@ -48,7 +48,7 @@ func (vh *VirtualHost) Matching(i int32) *matching.Route { return &vh.Routes[i].
 func newRouteTable(vh *VirtualHost) *routeTable {
 	var s nameSet
 	for _, route := range vh.Routes {
-		for name := range route.clusters {
+		for name := range route.Clusters {
 			s.add(name)
 		}
 	}
@@ -57,8 +57,8 @@ func newRouteTable(vh *VirtualHost) *routeTable {
 	return t
 }
 
-// clusters yields the clusters that the route forwards or mirrors to.
-func (r *Route) clusters(yield func(string) bool) {
+// Clusters yields the clusters that the route forwards or mirrors to.
+func (r *Route) Clusters(yield func(string) bool) {
 	if forward, ok := r.Action.(*Forward); ok {
 		for i := range forward.Clusters {
 			if name := forward.Clusters[i].Name; name != "" && !yield(name) {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -51,8 +49,8 @@ func (s implementation) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 	if list := c.GetLoadBalancingPolicy(); list != nil {
 		r.list(faults.Field("load_balancing_policy"), list, 1)
 	} else {
-		clearSlowStart(&r, faults.Field("round_robin_lb_config"), c.GetRoundRobinLbConfig())
-		clearSlowStart(&r, faults.Field("least_request_lb_config"), c.GetLeastRequestLbConfig())
+		r.clearSlowStart(faults.Field("round_robin_lb_config"), c.GetRoundRobinLbConfig())
+		r.clearSlowStart(faults.Field("least_request_lb_config"), c.GetLeastRequestLbConfig())
 	}
 	if !r.changed {
 		return raw, nil
@@ -95,27 +93,14 @@ func (r *policyReader) entry(at *faults.Path, config *anypb.Any, depth int) {
 		config.TypeUrl, r.changed = typeurl.Name(config.GetTypeUrl()), true
 		return
 	}
-	switch m := new(wrrpb.WrrLocality); {
-	case config.MessageIs(m):
-		read(config, m)
-		r.list(at.Field("endpoint_picking_policy"), m.GetEndpointPickingPolicy(), depth+1)
-		r.replace(config, m)
-	case config.MessageIs((*roundrobinpb.RoundRobin)(nil)):
-		r.withoutSlowStart(at, config, new(roundrobinpb.RoundRobin))
-	case config.MessageIs((*leastrequestpb.LeastRequest)(nil)):
-		r.withoutSlowStart(at, config, new(leastrequestpb.LeastRequest))
+	m, err := config.UnmarshalNew()
+	if err != nil {
+		return // another client may know it
 	}
-}
-
-// withoutSlowStart removes the slow start of a policy that is a message like m.
-func (r *policyReader) withoutSlowStart(at *faults.Path, config *anypb.Any, m proto.Message) {
-	read(config, m)
-	clearSlowStart(r, at, m)
-	r.replace(config, m)
-}
-
-// replace puts a message that was read from an Any back there.
-func (r *policyReader) replace(config *anypb.Any, m proto.Message) {
+	if m, ok := m.(*wrrpb.WrrLocality); ok {
+		r.list(at.Field("endpoint_picking_policy"), m.GetEndpointPickingPolicy(), depth+1)
+	}
+	r.clearSlowStart(at, m)
 	if !r.changed {
 		return
 	}
@@ -124,10 +109,10 @@ func (r *policyReader) replace(config *anypb.Any, m proto.Message) {
 	}
 }
 
-// clearSlowStart removes the field slow_start_config of a message if the client ignores it.
-func clearSlowStart(r *policyReader, at *faults.Path, m proto.Message) {
+// clearSlowStart removes the field slow_start_config of a message, if it has one and the client ignores it.
+func (r *policyReader) clearSlowStart(at *faults.Path, m proto.Message) {
 	field := m.ProtoReflect().Descriptor().Fields().ByName(dialect.SlowStartField)
-	if dialect.SlowStart.On(r.Implementation) == dialect.Obeys || !m.ProtoReflect().Has(field) {
+	if field == nil || dialect.SlowStart.On(r.Implementation) == dialect.Obeys || !m.ProtoReflect().Has(field) {
 		return
 	}
 	m.ProtoReflect().Clear(field)

@@ -119,13 +119,17 @@ func (t *text) cluster(c *Cluster) {
 	if s := c.Resource; s != nil {
 		t.status(s)
 	}
-	if !c.Assignment.tells(c.Error) {
-		t.fields(styled.Bad, 1, "fails", c.Error)
+	var inUse *Priority
+	if c.Assignment != nil {
+		inUse = c.Assignment.InUse()
+	}
+	if inUse == nil || inUse.Reason == "" || !strings.HasSuffix(c.Error, inUse.Reason) { // which stands below
+		t.fields(styled.Bad, 1, "fails", inUse.brief(c.Error))
 	}
 	t.fields(styled.Plain, 1, "waits", c.Waits)
 	t.fields(styled.Plain, 1, "unknown", c.Unknown)
 	t.fields(styled.Plain, 1, "connections", c.Connections)
-	t.fields(styled.Plain, 1, "RPCs", c.RPCs)
+	t.fields(styled.Plain, 1, "RPCs", inUse.brief(c.RPCs))
 	t.fields(styled.Plain, 1, "type", c.Type)
 	for i, name := range c.Members {
 		if i == maxClusters && len(c.Members) > maxClusters+1 {
@@ -144,13 +148,19 @@ func (t *text) cluster(c *Cluster) {
 	}
 }
 
-// tells reports whether the reason of the priority in use ends a text, so that the text need not be there besides.
-func (a *ClusterAssignment) tells(text string) bool {
-	if a == nil {
-		return false
+// brief returns a line without the errors of endpoints, which stand below.
+func (p *Priority) brief(line string) string {
+	if p == nil {
+		return line
 	}
-	p := a.InUse()
-	return p != nil && p.Reason != "" && strings.HasSuffix(text, p.Reason)
+	for i := range p.Localities {
+		for j := range p.Localities[i].Endpoints {
+			if e := p.Localities[i].Endpoints[j].Error; e != "" && j < maxEndpoints {
+				line = strings.Replace(line, ": "+e, "", 1)
+			}
+		}
+	}
+	return line
 }
 
 // wouldBe is put before what a client would have of a folder, and is otherwise empty.
@@ -181,14 +191,7 @@ func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
 		if p.Reason != "" {
 			line += ": " + p.Reason
 		}
-		for _, l := range p.Localities {
-			for i := range l.Endpoints {
-				if e := l.Endpoints[i].Error; e != "" && i < maxEndpoints { // which stands below
-					line = strings.Replace(line, ": "+e, "", 1)
-				}
-			}
-		}
-		t.line(styled.OfState(string(p.State)), 1, "%-12s %s", fmt.Sprintf("priority %d", p.Number), line)
+		t.line(styled.OfState(string(p.State)), 1, "%-12s %s", fmt.Sprintf("priority %d", p.Number), p.brief(line))
 		for j := range p.Localities {
 			l := &p.Localities[j]
 			name := cmp.Or(strings.Trim(l.Region+"/"+l.Zone+"/"+l.SubZone, "/"), "no name")

@@ -38,8 +38,11 @@ type clusterView struct {
 
 // liveView is the state of a cluster, with the reason in words.
 type liveView struct {
-	inspect.Cluster
-	Why string `json:"why"`
+	Phase     inspect.Phase `json:"phase"`
+	State     inspect.State `json:"state"`
+	Notes     string        `json:"notes,omitempty"`
+	Switching bool          `json:"switching,omitempty"`
+	Why       string        `json:"why"`
 }
 
 // priorityView is a priority, with the reason of its use in words.
@@ -113,7 +116,8 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 	if state.Name == "" { // the channel does not have it
 		return
 	}
-	c.Kind, c.Policy, c.Live = state.Kind, state.Policy, viewLive(state)
+	c.Kind, c.Policy = state.Kind, state.Policy
+	c.Live = &liveView{state.Phase, state.State, state.Notes, state.Switching, livestate.Why(state)}
 	for i, why := range livestate.MemberReasons(state.Members)[:min(len(state.Members), membersShown)] {
 		m := &state.Members[i]
 		c.Members = append(c.Members, memberView{ID: clusterID(m.Cluster.Name), Name: m.Cluster.Name, InUse: m.Use.InUse, Why: why})
@@ -127,14 +131,6 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 				c.Usable++
 			}
 		}
-	}
-}
-
-// viewLive shortens the state of a cluster.
-func viewLive(c *inspect.Cluster) *liveView {
-	return &liveView{
-		Cluster: inspect.Cluster{Phase: c.Phase, State: c.State, Notes: c.Notes, Switching: c.Switching},
-		Why:     livestate.Why(c),
 	}
 }
 

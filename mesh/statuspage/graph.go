@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"strconv"
 
@@ -197,18 +196,17 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string
 		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), Name: chosen})
 		return
 	}
-	seen := map[string]bool{"": true}
+	seen := make(map[string]bool)
 	for _, i := range shown {
-		for d := range destinations(host.Routes[i]) {
+		for name := range host.Routes[i].Clusters {
 			switch {
-			case seen[d.Cluster]:
-				continue
+			case seen[name]:
 			case len(g.Clusters) < graphClusters:
-				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), Name: d.Cluster})
+				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(name), Name: name})
 			default:
 				g.MoreClusters++
 			}
-			seen[d.Cluster] = true
+			seen[name] = true
 		}
 	}
 }
@@ -245,33 +243,28 @@ func trafficOf(target string) map[outcomes.Key]float64 {
 // clusterID identifies a cluster of the graph.
 func clusterID(cluster string) string { return idOf(cluster) }
 
-// destinations iterates the clusters that a route forwards and mirrors RPCs to.
-func destinations(r *xdsresource.Route) iter.Seq[destinationView] {
-	return func(yield func(destinationView) bool) {
-		if forward, ok := r.Action.(*xdsresource.Forward); ok {
-			for i := range forward.Clusters {
-				c := &forward.Clusters[i]
-				if !yield(destinationView{Cluster: c.Name, ID: c.Header, Percent: 100 * float64(c.Weight) / float64(forward.TotalWeight())}) {
-					return
-				}
-			}
-		}
-		for i := range r.Mirrors {
-			m := &r.Mirrors[i]
-			share := 100.0
-			if m.FractionPerMillion != nil {
-				share = float64(*m.FractionPerMillion) / (matching.Million / 100)
-			}
-			if !yield(destinationView{Cluster: m.Cluster, ID: m.Header, Percent: share, Mirror: true}) {
-				return
-			}
+// destinations returns the clusters that a route forwards and mirrors RPCs to; the ID of one that a header names is the header.
+func destinations(r *xdsresource.Route) (all []destinationView) {
+	if forward, ok := r.Action.(*xdsresource.Forward); ok {
+		for i := range forward.Clusters {
+			c := &forward.Clusters[i]
+			all = append(all, destinationView{Cluster: c.Name, ID: c.Header, Percent: 100 * float64(c.Weight) / float64(forward.TotalWeight())})
 		}
 	}
+	for i := range r.Mirrors {
+		m := &r.Mirrors[i]
+		share := 100.0
+		if m.FractionPerMillion != nil {
+			share = float64(*m.FractionPerMillion) / (matching.Million / 100)
+		}
+		all = append(all, destinationView{Cluster: m.Cluster, ID: m.Header, Percent: share, Mirror: true})
+	}
+	return all
 }
 
 func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
-	for d := range destinations(r) {
-		if wanted(d.Cluster) {
+	for name := range r.Clusters {
+		if wanted(name) {
 			return true
 		}
 	}
@@ -289,10 +282,8 @@ func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) ro
 	case *xdsresource.Unroutable:
 		view.Action = "fails with UNAVAILABLE: " + a.Reason
 	}
-	for d := range destinations(r) {
-		if len(view.To) == destinationsShown {
-			break
-		}
+	all := destinations(r)
+	for _, d := range all[:min(len(all), destinationsShown)] {
 		if !d.Mirror {
 			d.Traffic = traffic[outcomes.Key{Route: label, Cluster: d.Cluster}]
 		}

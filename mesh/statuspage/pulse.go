@@ -48,10 +48,8 @@ func (s *snapshot) methodFor(target, cluster string) string {
 			continue
 		}
 		for _, r := range host.Routes {
-			for d := range destinations(r) {
-				if d.Cluster == cluster {
-					return methodOf(&r.Match)
-				}
+			if leadsTo(r, func(name string) bool { return name == cluster }) {
+				return methodOf(&r.Match)
 			}
 		}
 	}
