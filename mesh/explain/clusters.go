@@ -28,8 +28,6 @@ func (e *explainer) describeClusters() {
 	slices.SortStableFunc(e.uses, func(a, b *Cluster) int { return cmp.Compare(b.Share, a.Share) })
 	for _, c := range e.uses {
 		c.Share = percent(c.Share)
-	}
-	for _, c := range e.uses {
 		e.describeCluster(c)
 	}
 	e.annotate()
@@ -79,9 +77,8 @@ func (e *explainer) describeAggregate(c *Cluster) {
 	}
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
-		if r := e.findResource(typeurl.Cluster, name); r != nil {
-			value, _ := e.decode(r)
-			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
+		if r := e.findResource(typeurl.Cluster, name); r != nil && r.Raw != nil {
+			if below, ok := e.decode(r).value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				edges += len(below.Underlying)
 				return below.Underlying
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -46,7 +47,11 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 
 // explainer makes one Explanation.
 type explainer struct {
-	*holdings
+	source         *Source
+	implementation implementation
+	index          map[resourceKey][]*Resource
+	decoded        map[*Resource]*decoded
+
 	request Request
 	rpc     matching.RPC
 	out     *Explanation
@@ -71,13 +76,18 @@ type explainer struct {
 // begin begins an explanation, and finds the Listener. Without a Listener the explanation is complete, or there is an error.
 func begin(s *Source, request Request) (e *explainer, listener *Resource, err error) {
 	e = &explainer{
-		holdings: newHoldings(s), request: request,
-		out:   &Explanation{Request: request, Client: s.Client},
+		source: s, implementation: implementationOf(s.Client.Name),
+		index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]*decoded),
+		request: request, out: &Explanation{Request: request, Client: s.Client},
 		noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: make(map[string]*Cluster),
 	}
 	if e.out.Outcome = s.outcome; s.outcome != "" {
 		return e, nil, nil
+	}
+	for _, r := range s.Resources {
+		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
+		e.index[key] = append(e.index[key], r)
 	}
 	if s.State != nil {
 		e.out.Client.Servers = s.State.Servers
@@ -187,11 +197,11 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	if r.Raw == nil {
 		return status, nil, nil
 	}
-	if value, err = e.decode(r); err != nil {
-		status.Faults = []string{err.Error()}
-		return status, nil, err
+	read := e.decode(r)
+	if read.err != nil {
+		status.Faults = []string{read.err.Error()}
+		return status, nil, read.err
 	}
-	read := e.decoded[r]
 	if len(read.ignored) > 0 && e.afford(ignoredDetails*len(read.ignored)) {
 		status.Ignored = read.ignored
 	}
@@ -203,14 +213,14 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.implementation.rejects(value, r.Raw)
+	status.Faults = e.implementation.rejects(read.value, r.Raw)
 	if read.rejected != "" {
 		status.Faults = append(status.Faults, read.rejected)
 	}
 	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
-	return status, value, nil
+	return status, read.value, nil
 }
 
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only

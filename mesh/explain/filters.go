@@ -21,16 +21,18 @@ import (
 // filters returns the HTTP filters of RPCs that take the route and go to its n-th cluster, below 0 for
 // what holds for all of them.
 func (e routeExplainer) filters(n int) []Filter {
-	vh := e.virtualHost
-	levels := []xdsresource.FilterOverrides{e.route.Overrides, vh.Overrides}
-	names := []string{levelRoute, levelVirtualHost}
-	raw := []map[string]*anypb.Any{e.rawRoute().GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
-	at := []string{e.at(provenance.Filters), provenance.At(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
+	host := e.raw.virtualHost()
+	levels := []xdsresource.FilterOverrides{nil, e.route.Overrides, e.virtualHost.Overrides}
+	places := []struct { // of the levels
+		name, at string
+		raw      map[string]*anypb.Any
+	}{
+		{levelWeighted, e.at(provenance.BackendRefs), nil},
+		{levelRoute, e.at(provenance.Filters), e.rawRoute().GetTypedPerFilterConfig()},
+		{levelVirtualHost, provenance.At(host.GetMetadata(), provenance.Filters, provenance.Service), host.GetTypedPerFilterConfig()},
+	}
 	if n >= 0 {
-		levels = slices.Insert(levels, 0, e.route.Action.(*xdsresource.Forward).Clusters[n].Overrides)
-		names = slices.Insert(names, 0, levelWeighted)
-		raw = slices.Insert(raw, 0, e.weighted[n].GetTypedPerFilterConfig())
-		at = slices.Insert(at, 0, e.at(provenance.BackendRefs))
+		levels[0], places[0].raw = e.route.Action.(*xdsresource.Forward).Clusters[n].Overrides, e.weighted[n].GetTypedPerFilterConfig()
 	}
 	var list []Filter
 	for i := range e.listener.Filters {
@@ -42,9 +44,9 @@ func (e routeExplainer) filters(n int) []Filter {
 		config := in.Config
 		level, o, other := xdsresource.OverrideOf(in, levels)
 		if level >= 0 {
-			f.Level, f.At, f.Disabled = names[level], at[level], o.Disabled
+			f.Level, f.At, f.Disabled = places[level].name, places[level].at, o.Disabled
 			if o.Config != nil {
-				f.Override, config = asJSON(overrideConfig(raw[level], in.Name)), o.Config
+				f.Override, config = asJSON(overrideConfig(places[level].raw, in.Name)), o.Config
 			}
 		}
 		f.Ignored = e.implementation.filter(f.Type)

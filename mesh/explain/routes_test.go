@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // serving returns what a client needs for these routes: each cluster has one endpoint.
@@ -57,7 +58,7 @@ func TestSharesAreThoseOfTheRouter(t *testing.T) {
 		s := serving(routes...)
 		request := Request{Headers: map[string][]string{"k": {fmt.Sprint(r.IntN(2))}}}
 		e := mustExplain(t, s, request)
-		value, err := newHoldings(new(Source)).decode(s.Resources[1])
+		value, err := xdsresource.RouteConfigurationType.Decode(s.Resources[1].Raw, xdsclient.DecodeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

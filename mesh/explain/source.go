@@ -86,50 +86,25 @@ type decoded struct {
 	rejected string
 }
 
-// holdings is the resources of a source, found by name and decoded once, as its client reads them.
-type holdings struct {
-	source         *Source
-	implementation implementation
-	index          map[resourceKey][]*Resource
-	decoded        map[*Resource]decoded
-}
-
-func newHoldings(s *Source) *holdings {
-	h := &holdings{source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
-	for _, r := range s.Resources {
-		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
-		h.index[key] = append(h.index[key], r)
+// decode decodes a resource in use as the client reads it, once.
+func (e *explainer) decode(r *Resource) *decoded {
+	if d := e.decoded[r]; d != nil {
+		return d
 	}
-	return h
-}
-
-// decode returns the value of a resource, nil if there is none. It decodes each once.
-func (h *holdings) decode(r *Resource) (any, error) {
-	if r.Raw == nil {
-		return nil, nil
-	}
-	d, known := h.decoded[r]
-	if !known {
-		d = h.read(r)
-		h.decoded[r] = d
-	}
-	return d.value, d.err
-}
-
-func (h *holdings) read(r *Resource) (d decoded) {
-	typ := types[r.TypeURL]
-	if d.value = r.value; d.value == nil {
+	d, typ := &decoded{value: r.value}, types[r.TypeURL]
+	e.decoded[r] = d
+	if d.value == nil {
 		if d.value, d.err = typ.Decode(r.Raw, xdsclient.DecodeOptions{}); d.err != nil {
 			return d
 		}
 	}
 	if r.TypeURL == typeurl.Cluster {
 		var raw *anypb.Any
-		if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
+		if raw, d.ignored = e.implementation.cluster(r.Raw); raw != r.Raw {
 			if value, err := typ.Decode(raw, xdsclient.DecodeOptions{}); err == nil {
 				d.value = value
 			} else {
-				d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"
+				d.rejected = e.implementation.name + " has no policy of load_balancing_policy that it could use"
 			}
 		}
 	}
@@ -225,9 +200,9 @@ func (e *explainer) findListener() (*Resource, error) {
 
 // guess returns the name of the Listener that a channel most likely uses: "endpoint", or one
 // that ends in "/endpoint". Only the bootstrap says which.
-func (h *holdings) guess(authority, endpoint string) string {
+func (e *explainer) guess(authority, endpoint string) string {
 	name := endpoint
-	for _, r := range h.source.Resources {
+	for _, r := range e.source.Resources {
 		in, _ := xdsname.Authority(r.Name)
 		switch {
 		case r.TypeURL != typeurl.Listener, authority != "" && in != authority:
@@ -258,9 +233,9 @@ func escaped(endpoint string) string {
 const maxListed = 20
 
 // listeners lists the Listeners for an error.
-func (h *holdings) listeners() string {
+func (e *explainer) listeners() string {
 	var names []string
-	for _, r := range h.source.Resources {
+	for _, r := range e.source.Resources {
 		if r.TypeURL == typeurl.Listener {
 			names = append(names, faults.Shorten(r.Name, faults.MaxQuoted))
 		}

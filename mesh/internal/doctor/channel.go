@@ -323,16 +323,10 @@ func settled(s *explain.Survey) bool {
 	if slices.ContainsFunc(s.Client.Servers, func(s livestate.Server) bool { return s.Error != "" }) {
 		return true
 	}
-	resources := []*explain.ResourceStatus{s.Listener, s.RouteConfig}
-	for _, c := range s.Clusters {
-		if resources = append(resources, c.Resource); c.Assignment != nil {
-			resources = append(resources, c.Assignment.Resource)
-		}
-		if c.Waits != "" {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(resources, func(r *explain.ResourceStatus) bool { return r != nil && !r.Cached && r.Missing().Waits != "" })
+	awaited := func(r *explain.ResourceStatus) bool { return r != nil && !r.Cached && r.Missing().Waits != "" }
+	return !awaited(s.Listener) && !awaited(s.RouteConfig) && !slices.ContainsFunc(s.Clusters, func(c *explain.Cluster) bool {
+		return c.Waits != "" || awaited(c.Resource) || c.Assignment != nil && awaited(c.Assignment.Resource)
+	})
 }
 
 // byDNS reports whether DNS resolves the channel of a target.
