@@ -28,7 +28,7 @@ var floors = []string{
 	"resolver internal/livestate",
 	".", // the plugin; nothing below imports what is above
 	"observe mesh/internal/document",
-	"mesh/internal/meshpolicy mesh/internal/access mesh/internal/planestate mesh/internal/styled mesh/internal/webguard mesh/internal/exit mesh/internal/quota",
+	"mesh/internal/meshpolicy mesh/internal/access mesh/internal/planestate mesh/internal/styled mesh/internal/webguard mesh/internal/exit mesh/internal/quota mesh/internal/tlsfiles",
 	"mesh/controlplane mesh/meshroute mesh/explain",
 	"mesh/internal/clients",
 	"mesh/relay testutils mesh/statuspage",

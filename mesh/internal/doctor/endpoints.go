@@ -92,13 +92,7 @@ type probed struct {
 func probe(ctx context.Context, address resolver.Address, bundle *clustertls.Bundle, secure bool) probed {
 	r := manual.NewBuilderWithScheme("dynxds-doctor")
 	r.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{address}}}})
-	opts := []grpc.DialOption{grpc.WithResolvers(r), grpc.WithAuthority(address.Addr)}
-	if bundle == nil {
-		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	} else {
-		opts = append(opts, grpc.WithCredentialsBundle(bundle))
-	}
-	cc, err := grpc.NewClient(r.Scheme()+":///endpoint", opts...)
+	cc, err := grpc.NewClient(r.Scheme()+":///endpoint", grpc.WithResolvers(r), grpc.WithAuthority(address.Addr), grpc.WithCredentialsBundle(bundle))
 	if err != nil {
 		return probed{true, err.Error()}
 	}

@@ -54,18 +54,17 @@ func name(text string) string { return repeatlog.Cut(text, bounds.LogName) }
 // logged logs the begin and the end of each stream.
 func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	log := s.opts.Log.With("method", info.FullMethod)
-	attrs := []slog.Attr{slog.String("method", info.FullMethod)}
 	var addr net.Addr
 	if p, ok := peer.FromContext(stream.Context()); ok {
 		addr = p.Addr
 		log = log.With("peer", addr.String())
-		attrs = append(attrs, slog.String("peer", addr.String()))
 	}
 	began := time.Now()
 	client := &identified{ServerStream: stream, log: log}
 	log.Debug("stream begins")
 	err := handler(srv, client)
 	var node string
+	var attrs []slog.Attr
 	if of := client.node.Load(); of != nil {
 		node = name(*of)
 		attrs = append(attrs, slog.String("node", node))
@@ -78,7 +77,7 @@ func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		attrs = append(attrs, slog.String("error", text))
 	}
 	attrs = append(attrs, repeatlog.By(host(addr), node, info.FullMethod, code.String(), text))
-	s.opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "stream ended", attrs...)
+	log.LogAttrs(context.Background(), slog.LevelInfo, "stream ended", attrs...)
 	return err
 }
 

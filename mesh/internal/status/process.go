@@ -1,16 +1,12 @@
 package status
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/tlsfiles"
 )
 
 // Process is a process to ask, and how, by the flags of the command.
@@ -54,27 +50,11 @@ func (p *Process) credentials() (credentials.TransportCredentials, error) {
 	if !p.secure() {
 		return insecure.NewCredentials(), nil
 	}
-	if (p.Cert == "") != (p.Key == "") {
-		return nil, fmt.Errorf("--cert and --key need each other")
+	config, err := tlsfiles.Client("--", p.CA, p.Cert, p.Key)
+	if err != nil {
+		return nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: p.Insecure}
-	if p.CA != "" {
-		pem, err := os.ReadFile(p.CA)
-		if err != nil {
-			return nil, fmt.Errorf("--ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca %s: there is no certificate in it", p.CA)
-		}
-	}
-	if p.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(p.Cert, p.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert, --key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{cert}
-	}
+	config.InsecureSkipVerify = p.Insecure
 	return credentials.NewTLS(config), nil
 }
 

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/mesh/internal/tlsfiles"
 )
 
 const (
@@ -83,7 +83,7 @@ func (o Options) config() (config clientv3.Config, prefix string, err error) {
 		return config, "", errors.New("--store-timeout is negative")
 	}
 	if secure {
-		if config.TLS, err = o.tls(); err != nil {
+		if config.TLS, err = tlsfiles.Client("--store-", o.CA, o.Cert, o.Key); err != nil {
 			return config, "", err
 		}
 	}
@@ -117,37 +117,6 @@ func (o Options) timeout() time.Duration {
 		return DefaultTimeout
 	}
 	return o.Timeout
-}
-
-func (o Options) tls() (*tls.Config, error) {
-	if (o.Cert == "") != (o.Key == "") {
-		return nil, errors.New("--store-cert and --store-key need each other")
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CA != "" {
-		pem, err := os.ReadFile(o.CA)
-		if err != nil {
-			return nil, fmt.Errorf("--store-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--store-ca %s: there is no certificate in it", o.CA)
-		}
-	}
-	if o.Cert != "" {
-		load := func() (*tls.Certificate, error) {
-			cert, err := tls.LoadX509KeyPair(o.Cert, o.Key)
-			if err != nil {
-				return nil, fmt.Errorf("--store-cert, --store-key: %w", err)
-			}
-			return &cert, nil
-		}
-		if _, err := load(); err != nil {
-			return nil, err
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	}
-	return config, nil
 }
 
 func (o Options) login() (user, password string, err error) {
