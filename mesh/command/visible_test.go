@@ -145,12 +145,13 @@ func TestHostileStatus(t *testing.T) {
 			Node: &corepb.Node{Id: text, Cluster: text, UserAgentName: text}, ClientScope: text,
 			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
 				entry(typeurl.Listener, "backend", listener), entry(typeurl.RouteConfiguration, "routes"+text, route),
-				entry(typeurl.Cluster, "cluster"+text, nil), entry("type.googleapis.com/"+text, text, nil),
+				entry(typeurl.Cluster, "cluster"+text, nil), entry("type.googleapis.com/"+text, text, nil), entry(typeurl.Listener, text, nil),
 			},
 		}})
 	})
 	runNasty(t, "status", address)
 	runNasty(t, "explain", address, "xds:///backend", "/s/m")
+	runNasty(t, "explain", address, "xds:///nobody", "/s/m")
 	var explained any
 	if err := json.Unmarshal([]byte(runNasty(t, "explain", "-o", "json", address, "xds:///backend", "/s/m")), &explained); err != nil {
 		t.Error(err)

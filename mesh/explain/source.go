@@ -237,7 +237,7 @@ func (e *explainer) listeners() string {
 	var names []string
 	for _, r := range e.source.Resources {
 		if r.TypeURL == typeurl.Listener {
-			names = append(names, faults.Shorten(r.Name, faults.MaxQuoted))
+			names = append(names, faults.Printable(faults.Shorten(r.Name, faults.MaxQuoted), ""))
 		}
 	}
 	slices.Sort(names)

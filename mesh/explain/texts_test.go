@@ -1,9 +1,7 @@
 package explain
 
 import (
-	"strings"
 	"testing"
-	"unicode"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,29 +14,6 @@ func absentResource(like proto.Message, state, err string) *Resource {
 	r := held(like)
 	r.Raw, r.Version, r.State, r.Error = nil, "", state, err
 	return r
-}
-
-// Text of resources and peers cannot move a terminal's cursor or begin a line of its own.
-func TestHostileTextIsText(t *testing.T) {
-	t.Parallel()
-	const evil = "\x1b[2J\nroute \u202e\x00\xff<script>"
-	route := xdsmsg.PrefixRoute("/", "a")
-	route.Name, route.Metadata = strings.ToValidUTF8(evil, ""), places("matches", strings.ToValidUTF8(evil, ""))
-	s := sourceOf(xdsmsg.DefaultListener("backend", "r"), xdsmsg.RouteConfig("r", "*", route))
-	plain := mustExplain(t, s, Request{})
-	r := absentResource(xdsmsg.EDSCluster("a", ""), "NACKED", evil)
-	r.Server, r.ErrorVersion, s.Client.NodeID = evil, evil, evil
-	s.Resources = append(s.Resources, r)
-	e := mustExplain(t, s, Request{Headers: map[string][]string{"k": {evil}}})
-	text := e.Text()
-	for _, c := range text {
-		if c != '\n' && !unicode.IsPrint(c) {
-			t.Fatalf("the text has the character %q:\n%q", c, text)
-		}
-	}
-	if got, want := strings.Count(text, "\n"), strings.Count(plain.Text(), "\n")+3; got > want {
-		t.Errorf("the text has %d lines, more than %d:\n%s", got, want, text)
-	}
 }
 
 func TestTargets(t *testing.T) {

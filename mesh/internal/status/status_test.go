@@ -2,15 +2,12 @@ package status
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
-	"unicode"
 
 	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -106,28 +103,4 @@ func TestNoService(t *testing.T) {
 	addr := cmdtest.Serve(t, func(*grpc.Server) {})
 	_, err := Ask(testutils.Context(t), Process{Address: addr})
 	cmdtest.ErrorHas(t, "Ask", err, addr+" has no Client Status Discovery Service to ask: ")
-}
-
-// What a process says cannot move a terminal's cursor, nor begin a line of its own.
-func TestHostileStatusIsText(t *testing.T) {
-	t.Parallel()
-	const evil = "\x1b[2J\nclient \u009b31m\u202e"
-	route := xdsmsg.PrefixRoute("/", evil)
-	route.Tracing = &routepb.Tracing{}
-	a := xdsmsg.Any(xdsmsg.RouteConfig(evil, evil, route))
-	target := serving(t, &statuspb.ClientConfig{ClientScope: evil, Node: node(evil), GenericXdsConfigs: []*entry{
-		{TypeUrl: a.GetTypeUrl(), Name: evil, VersionInfo: evil, XdsConfig: a, ErrorState: &adminpb.UpdateFailureState{Details: evil}},
-		{TypeUrl: evil, Name: evil, XdsConfig: &anypb.Any{TypeUrl: evil}},
-	}})
-	r, err := Ask(testutils.Context(t), Process{Address: target})
-	xdstest.NoError(t, err)
-	out := r.Lines().String()
-	for _, c := range out {
-		if c != '\n' && !unicode.IsPrint(c) {
-			t.Fatalf("the text has the character %q:\n%q", c, out)
-		}
-	}
-	if got := strings.Count(out, "\nclient"); got != 0 {
-		t.Errorf("%d lines look like those of a client:\n%s", got, out)
-	}
 }
