@@ -3,7 +3,7 @@
 //
 // Claims are about RPCs and connections, not about what was ACKed; what cannot be known is called unknown. The
 // values are made on request, of what packages channels, xdsclient and outcomes know, and are what the
-// status page and CSDS show. The package keeps nothing and changes nothing, but that RPCs are counted from the first
+// status page and CSDS show, and what package explain adds to what follows from resources. The package keeps nothing and changes nothing, but that RPCs are counted from the first
 // request on (outcomes.Look). It explains no single RPC: package explain does.
 package livestate
 
