@@ -41,6 +41,8 @@ type Explanation struct {
 	// Clusters are those that the RPC may go to and those that it may be mirrored to, with the
 	// members of aggregate clusters, each once, the likeliest first.
 	Clusters []*Cluster `json:"clusters,omitempty"`
+	// Services are, in a survey, the targets that filters of the Listener need for RPCs not to fail, by the names of the filters.
+	Services map[string]string `json:"-"`
 
 	outcomes []string // of the routes that are taken
 }

@@ -294,7 +294,7 @@ func (r *Report) program(target, secure string) {
 const again = 200 * time.Millisecond
 
 // await returns the survey of a channel when nothing more is to be expected, or the last one when ctx ends.
-func await(ctx context.Context, target string) (s *explain.Survey) {
+func await(ctx context.Context, target string) (s *explain.Explanation) {
 	changed, stop := changes.Watch()
 	defer stop()
 	ticks := time.NewTicker(again)
@@ -316,7 +316,7 @@ func await(ctx context.Context, target string) (s *explain.Survey) {
 }
 
 // settled reports whether a channel waits for nothing, or for a management server that fails.
-func settled(s *explain.Survey) bool {
+func settled(s *explain.Explanation) bool {
 	if s.Listener == nil {
 		return false
 	}

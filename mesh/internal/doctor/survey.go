@@ -52,7 +52,7 @@ func serverAdvice(text string) string {
 const maxClusters = 100
 
 // survey checks the resources of a channel, and returns the clusters whose endpoints are known.
-func (r *Report) survey(s *explain.Survey) (known []*explain.Cluster) {
+func (r *Report) survey(s *explain.Explanation) (known []*explain.Cluster) {
 	if s.Listener == nil {
 		r.fail("see docs/tasks/dns.md for when DNS takes over, and the checks above for the control plane", "channel", s.Request.Target, "%s", s.Outcome)
 		return nil

@@ -10,13 +10,13 @@ import (
 
 // Survey fetches the status of a process, and surveys the channel of a target, or all that are not resolved by DNS if target is
 // empty. Of a process that does not name its channels, each Listener is taken for one.
-func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.Survey, error) {
+func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.Explanation, error) {
 	configs, err := p.fetch(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := reportOf(configs)
-	var surveys []*explain.Survey
+	var surveys []*explain.Explanation
 	survey := func(target, listener string) error {
 		return withSource(p.Address, configs, target, func(s *explain.Source) error {
 			found, err := explain.SurveySource(s, target, listener)
