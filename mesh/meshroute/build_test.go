@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -93,37 +92,6 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 			t.Errorf("%s %s was rebuilt", r.TypeURL, r.Name)
 		}
 	}
-}
-
-// All faults of the input are reported, each with its place.
-func TestBuild_Faults(t *testing.T) {
-	t.Parallel()
-	bad := &Service{Name: "a b", Source: Source{File: "s.yaml", Line: 4}, Endpoints: []Endpoint{
-		{Address: "host"}, {Address: "host:0"}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "x:1", Health: 7},
-		{Address: "10.0.0.1:0080"}, {Address: "a b:1"}, {Address: "[%]:1"}, {Address: "y:1", Hostname: "a b"},
-	}}
-	_, err := Build(Input{Services: []*Service{bad}}, nil)
-	want := []string{
-		`s.yaml:4: name: "a b" cannot be the name of a service; use letters, digits and, inside, - _ .`,
-		`s.yaml:4: endpoints[0].address: service a b: "host" is not host:port`,
-		`s.yaml:4: endpoints[1].address: service a b: "host:0" is not host:port`,
-		`s.yaml:4: endpoints[3].address: service a b: "10.0.0.1:80" is already the address of endpoints[2]`,
-		`s.yaml:4: endpoints[4].health: service a b: 7 is not a state of health`,
-		`s.yaml:4: endpoints[5].address: service a b: "10.0.0.1:0080" is already the address of endpoints[3]`,
-		`s.yaml:4: endpoints[6].address: service a b: "a b:1" is not host:port`,
-		`s.yaml:4: endpoints[7].address: service a b: "[%]:1" is not host:port`,
-		`s.yaml:4: endpoints[8].hostname: service a b: "a b" has a blank or control character in it`,
-		`s.yaml:4: endpoints: service a b: the weights add up to 4294967303, more than 4294967295`,
-	}
-	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
-	p, q := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{})), policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{}))
-	q.Source = Source{File: "q.yaml", Line: 2}
-	_, err = Build(Input{Services: services("s", "s"), Policies: []*Policy{p, q}}, nil)
-	want = []string{
-		`q.yaml:2: policy p is defined twice; the other definition is at p.yaml:1`,
-		`services.yaml:1: service s is defined twice; the other definition is at services.yaml:1`,
-	}
-	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 }
 
 // TP2, "Migrating From Node Metadata".

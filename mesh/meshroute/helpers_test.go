@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/router"
@@ -121,4 +122,8 @@ func clusterOf(t testing.TB, r *xdsresource.Route) string {
 		t.Fatalf("the route does not lead to one cluster: %+v", r.Action)
 	}
 	return forward.Clusters[0].Name
+}
+
+func exactSAN(name string) []*matcherpb.StringMatcher {
+	return []*matcherpb.StringMatcher{{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: name}}}
 }

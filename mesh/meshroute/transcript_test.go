@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -19,8 +20,9 @@ import (
 )
 
 // TestTranscripts builds meshes of documents. A file of testdata/transcripts has sections, "== NAME", in which what is built of documents follows
-// them behind "->": reports, and resources, or what has changed since the mesh before in the section. At the end of the name can be ": reports", which
-// leaves out resources, or "authority=NAME". Envoy and dynxds have to accept the resources.
+// them behind "->": keys, reports, and resources, or what has changed since the mesh before in the section. The last document can have, under "services",
+// meshroute.Services as they are. At the end of the name can be ": reports", which leaves out resources, ": names", which leaves out what they are, ":
+// places", which has places in them, or "authority=NAME". Envoy and dynxds have to accept the resources.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/transcripts/*.txt")
@@ -49,13 +51,18 @@ func transcript(t *testing.T, title, text string) string {
 			continue
 		}
 		printed.WriteString(documents + "\n->\n")
-		content, err := folder.Join("", []*folder.File{folder.Parse("f", []byte(documents))})
-		xdstest.NoError(t, err)
-		in := meshroute.Input{Services: content.Services, Policies: content.Policies, Authority: authority}
+		in := read(t, documents)
+		in.Authority = authority
+		if strings.HasSuffix(title, ": places") {
+			in.SourceDir = "."
+		}
 		m, err := meshroute.Build(in, before)
 		if err != nil {
 			printed.WriteString(err.Error() + "\n\n")
 			continue
+		}
+		if keys := m.Keys(); len(keys) > 0 {
+			printed.WriteString("keys " + strings.Join(keys, " ") + "\n")
 		}
 		for _, r := range m.Reports() {
 			printed.WriteString(r.String())
@@ -74,7 +81,11 @@ func transcript(t *testing.T, title, text string) string {
 		}
 		for _, r := range changed {
 			meshroute.CheckResource(t, r)
-			printed.WriteString(titleOf(r) + " " + textOf(t, r) + "\n")
+			printed.WriteString(titleOf(r))
+			if !strings.HasSuffix(title, ": names") {
+				printed.WriteString(" " + textOf(t, r))
+			}
+			printed.WriteString("\n")
 		}
 		for _, r := range removed {
 			printed.WriteString("removed: " + titleOf(r) + "\n")
@@ -82,6 +93,24 @@ func transcript(t *testing.T, title, text string) string {
 		printed.WriteString("\n")
 	}
 	return printed.String()
+}
+
+// read reads documents.
+func read(t *testing.T, documents string) (in meshroute.Input) {
+	documents, values, isThere := strings.Cut(strings.ReplaceAll("\n"+documents, "LONG", strings.Repeat("a", 256)), "\nservices:")
+	content, err := folder.Join("", []*folder.File{folder.Parse("f", []byte(strings.TrimPrefix(strings.TrimSuffix(documents, "\n---"), "\n")))})
+	xdstest.NoError(t, err)
+	in.Services, in.Policies = content.Services, content.Policies
+	if isThere {
+		var of any
+		xdstest.NoError(t, yaml.Unmarshal([]byte(values), &of))
+		text, err := json.Marshal(of)
+		xdstest.NoError(t, err)
+		var services []*meshroute.Service
+		xdstest.NoError(t, json.Unmarshal(text, &services))
+		in.Services = append(in.Services, services...)
+	}
+	return in
 }
 
 func titleOf(r *meshroute.Resource) string {

@@ -83,6 +83,13 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 		m := mustBuild(t, in, nil)
 		for _, s := range in.Services {
 			variants := routesOf(m, s.Name)
+			messages := make(map[string]proto.Message)
+			for _, of := range variants {
+				if first, ok := messages[describe(of)]; ok && first != of.Message {
+					t.Fatalf("%v has a copy of the routes of another variant", of.Parameters)
+				}
+				messages[describe(of)] = of.Message
+			}
 			got := make(map[string]bool)
 			for _, c := range policytest.Clients() {
 				chosen := choose(t, c, m.Keys(), variants)
@@ -136,60 +143,6 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 				t.Fatalf("%v has the tag %s", r.Parameters, key)
 			}
 		}
-	}
-}
-
-// The example of the package documentation, and what a reader of parameters sees.
-func TestVariants_Parameters(t *testing.T) {
-	t.Parallel()
-	on := func(path string) meshpolicy.Rule {
-		return meshpolicy.Rule{Matches: policytest.On(policytest.Exact(path))}
-	}
-	tag := func(key, value string) map[string]string { return map[string]string{key: value} }
-	tests := []struct {
-		given    string
-		policies []*Policy
-		want     []string
-	}{
-		{"no policy", nil, []string{"{}"}},
-		{"policies for all clients", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
-		{"a policy for one service", []*Policy{policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a")))},
-			[]string{"{specificity=0}", "{service=frontend,specificity=1}"}},
-		{"a policy that changes nothing", []*Policy{
-			policytest.New("a", TargetRef{}, policytest.To("s", on("/a"))),
-			policytest.New("b", TargetRef{Name: "frontend"}, policytest.To("s", on("/a"))),
-		}, []string{"{}"}},
-		{"a tag that makes no difference beside the service", []*Policy{
-			policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a"))),
-			policytest.New("b", TargetRef{Name: "frontend", Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
-		}, []string{"{specificity=0}", "{service=frontend,specificity=1}"}},
-		{"the order of the decision record", []*Policy{
-			policytest.New("a", TargetRef{Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
-			policytest.New("b", TargetRef{Name: "frontend"}, policytest.To("s", on("/b"))),
-		}, []string{"{specificity=0}", "{specificity=1,version=v1}", "{service=frontend,specificity=2}", "{service=frontend,specificity=3,version=v1}"}},
-		{"a policy for a subset of one service", []*Policy{
-			policytest.New("a", TargetRef{Name: "frontend", Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
-		}, []string{"{specificity=0}", "{service=frontend,specificity=3,version=v1}"}},
-		{"two services with the same rules", []*Policy{
-			policytest.New("a", TargetRef{Name: "x"}, policytest.To("s", on("/a"))),
-			policytest.New("b", TargetRef{Name: "y"}, policytest.To("s", on("/a"))),
-		}, []string{"{specificity=0}", "{service=x,specificity=1}", "{service=y,specificity=1}"}},
-	}
-	for _, test := range tests {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
-			m := accepted(t, Input{Policies: test.policies, Services: services("s")}, nil)
-			var got []string
-			messages := make(map[string]proto.Message)
-			for _, r := range routesOf(m, "s") {
-				got = append(got, r.Parameters.String())
-				if first, ok := messages[describe(r)]; ok && first != r.Message {
-					t.Errorf("%v has a copy of the routes of another variant", r.Parameters)
-				}
-				messages[describe(r)] = r.Message
-			}
-			policytest.Equal(t, "parameters", test.want, got)
-		})
 	}
 }
 
