@@ -8,11 +8,9 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -102,39 +100,29 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	source, err := f.open(ctx, cluster.Options{Clients: clients, Log: log})
+	if err != nil {
+		return err
+	}
 	signal.Ignore(syscall.SIGHUP) // there is nothing to read again
 	opts := f.opts
-	var places atomic.Pointer[cluster.Source]
-	var writing sync.WaitGroup
-	refusals := routestatus.NewRefusals()
-	opts.OnNACK, opts.OnLeftOut = refusals.OnNACK, refusals.OnLeftOut
-	opts.OnServer = refusals.Follow
-	defer writing.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
+	opts.Documents, opts.Place, opts.Dir = source, "cluster", where
+	opts.Serve.Log = log
 	// They need no token, and tell about other clients' connections.
 	opts.Serve.NoChannelz, opts.Serve.NoReflection = true, true
-	access := make(chan struct{}, 1)
-	opts.BindLocators, opts.Reauthorize = true, access
-	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
-		source, err := f.open(ctx, cluster.Options{
-			Clients: clients, Log: log,
-			AccessChanged: func() {
-				select {
-				case access <- struct{}{}:
-				default:
-				}
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		places.Store(source)
-		if f.leaseNamespace == "" {
-			log.Warn("the status of routes is not written, as the namespace for the Lease is not known: add --lease-namespace")
-			return source, nil
-		}
+	opts.Identify = identity.Verifier{
+		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous, ZoneOf: source.ZoneOf,
+	}.Identify
+	opts.BindLocators, opts.Authorize, opts.Reauthorize = true, identity.Authorizer(source), source.AccessChanged()
+	refusals := routestatus.NewRefusals()
+	opts.OnNACK, opts.OnLeftOut = refusals.OnNACK, refusals.OnLeftOut
+	ctx, stop := context.WithCancel(ctx)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer stop()
+	if f.leaseNamespace == "" {
+		log.Warn("the status of routes is not written, as the namespace for the Lease is not known: add --lease-namespace")
+	} else {
 		host, _ := os.Hostname()
 		writing.Go(func() {
 			routestatus.Run(ctx, routestatus.Options{
@@ -142,15 +130,6 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Refusals: refusals, Log: log,
 			})
 		})
-		return source, nil
-	}
-	// No client is served before there is a source.
-	opts.Identify = identity.New(identity.Options{
-		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous,
-		ZoneOf: func(node string) string { return places.Load().ZoneOf(node) },
-	}).Identify
-	opts.Authorize = func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
-		return identity.Authorizer(places.Load())(ctx, node, typeURL, name)
 	}
 	return site.Run(ctx, opts)
 }

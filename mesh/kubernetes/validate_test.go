@@ -52,7 +52,7 @@ func TestValidate(t *testing.T) {
 		ns + "/nowhere: error: policy MeshHTTPRoute/" + ns + "/nowhere: there is no Service " + ns + "/missing",
 		ns + "/no-parent: error: policy GRPCRoute/" + ns + "/no-parent: spec.parentRefs: there is no Service " + ns + "/missing",
 		ns + "/no-backend: error: policy GRPCRoute/" + ns + "/no-backend: spec.rules[0].backendRefs",
-		ns + "/not-ours: error: policy GRPCRoute/" + ns + "/not-ours: no ReferenceGrant lets it use default/greeter",
+		ns + "/not-ours: error: policy GRPCRoute/" + ns + "/not-ours: no ReferenceGrant lets the route use default/greeter",
 	} {
 		if !strings.Contains(out, line) {
 			t.Errorf("validate prints\n%swant %s", out, line)

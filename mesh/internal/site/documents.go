@@ -1,17 +1,17 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/store"
 )
 
-// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or what
-// Options.Open opens. They are for one goroutine, but for GoneSince.
+// Documents are where a control plane gets its content from: a folder (files), a store (store.Source), or the objects of an API
+// server. They are for one goroutine, but for GoneSince.
 type Documents interface {
 	// Read returns the present content; if nothing changed, the same pointers.
 	Read(context.Context) (*folder.Content, error)
@@ -81,29 +81,20 @@ func (f *files) Close() { f.timer.Stop() }
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
 
-// open opens the documents, if they are not in a folder.
-func (r *reloader) open(ctx context.Context, opts Options) error {
-	switch {
-	case opts.Open != nil:
-		documents, err := opts.Open(ctx, r.log)
-		if err != nil {
-			return err
-		}
-		r.live = true
-		r.follow(documents, opts.Place, opts.Dir)
+// open fills Documents, Place and Dir of the options for a folder or a store.
+func (opts *Options) open() error {
+	switch log := opts.Serve.Log; {
+	case opts.Documents != nil:
 	case opts.Store != nil:
 		s, err := store.Open(*opts.Store)
 		if err != nil {
 			return err
 		}
-		r.follow(&stored{store.Follow(s, r.log), s}, "store", s.Dir())
+		opts.Documents, opts.Place, opts.Dir = &stored{store.Follow(s, log), s}, "store", s.Dir()
+	default:
+		opts.Documents, opts.Place = newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), log), "folder"
 	}
 	return nil
-}
-
-func (r *reloader) follow(documents Documents, place, dir string) {
-	r.documents, r.place, r.dir = documents, place, dir
-	r.state = planestate.NewKeeper(place, dir, documents.GoneSince)
 }
 
 // stored are the documents of a store.

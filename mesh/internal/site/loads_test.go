@@ -23,7 +23,7 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: legacy, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}\n"
 	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
-	p := quietPlane("", "")
+	p := quietPlane(Options{})
 	_, err = p.reload.publisher.Publish(t.Context(), content)
 	xdstest.NoError(t, err)
 	t.Cleanup(p.loads.Close)

@@ -1,13 +1,11 @@
 package site
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -18,7 +16,7 @@ func TestServedResourcesNameFilesOfTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	small.write(t, dir)
 	for _, noSources := range []bool{false, true} {
-		p := newPlane(Options{Dir: dir, NoSources: noSources, Serve: serve.Options{Log: slog.New(slog.DiscardHandler)}})
+		p := quietPlane(Options{Dir: dir, NoSources: noSources})
 		xdstest.NoError(t, p.reload.load(t.Context()))
 		for typeURL, want := range map[string]string{
 			meshroute.ListenerType: "service-3.yaml:1", meshroute.ClusterType: "service-3.yaml:1", meshroute.EndpointsType: "service-3.yaml:5",

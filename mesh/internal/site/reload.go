@@ -23,9 +23,6 @@ type reloader struct {
 	documents Documents
 	// place is what the documents are in, dir its name.
 	place, dir string
-	// live says that the documents are the objects of an API server: they change all the time, so that only the first change is
-	// logged, and none of them is half written or not mounted yet, so that there may be none.
-	live      bool
 	publisher *publish.Publisher
 	// permissive is Options.Permissive, and rejected what clients reject of what was published for that reason.
 	permissive bool
@@ -113,7 +110,7 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	r.published, r.rejected = content, publish.ErrorsIn(summary.Rejected)
 	r.absence.set(content, r.publisher.Mesh())
 	reports := slices.Clone(summary.Reports)
-	if content.Files == 0 && !r.live {
+	if content.Files == 0 && !content.Separate {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.place, 1)})
 	}
 	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })
@@ -124,9 +121,10 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	}
 }
 
-// check returns why a valid content is not to be published.
+// check returns why a valid content is not to be published. Objects of an API server are not half written, and not yet to be
+// mounted: there may be none.
 func (r *reloader) check(content *folder.Content) error {
-	if content.Documents() == 0 && r.published.Documents() > 0 && !r.live {
+	if content.Documents() == 0 && r.published.Documents() > 0 && !content.Separate {
 		return r.emptied()
 	}
 	return nil
@@ -141,10 +139,11 @@ func (r *reloader) emptied() error {
 // nothingToRead is the warning about a folder that may be the wrong one.
 const nothingToRead = "the folder has no .yaml, .yml or .json file"
 
-// logPublished logs what was published.
+// logPublished logs what was published. Objects of an API server, with authors of their own, change all the time: only their first
+// publication is logged.
 func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
 	level := slog.LevelInfo
-	if r.live && r.reports != nil {
+	if content.Separate && r.reports != nil {
 		level = slog.LevelDebug
 	}
 	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,

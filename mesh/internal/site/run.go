@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
+	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/internal/store"
@@ -34,15 +35,14 @@ type Options struct {
 	// Dir is the folder, or Store the store in its place.
 	Dir   string
 	Store *store.Options
-	// Open opens other documents in their place; Place says in the log what these are in, and Dir which one. It may be nil.
-	Open  func(ctx context.Context, log *slog.Logger) (Documents, error)
-	Place string
-	// Identify, Authorize and OnNACK are those of controlplane.Options; each may be nil.
+	// Documents are others in their place; Place says in the log what these are in, and Dir which one. Run closes them.
+	Documents Documents
+	Place     string
+	// Identify and Authorize are those of controlplane.Options; each may be nil.
 	Identify  func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error)
 	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
-	OnNACK    func(controlplane.Rejection)
-	// OnServer is called with the server, by a goroutine of its own, and has to return when the context ends. It may be nil.
-	OnServer func(context.Context, *controlplane.Server)
+	// OnNACK is called with the server after each NACK. It must not wait. It may be nil.
+	OnNACK func(*controlplane.Server)
 	// OnLeftOut is called after each update with the reports on what it leaves out, if the documents have authors of their own
 	// (folder.Content.Separate). It must not wait. It may be nil.
 	OnLeftOut func([]meshroute.Report)
@@ -82,9 +82,6 @@ type Options struct {
 // faults do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
 // the store is valid, and says why.
 func Run(ctx context.Context, opts Options) error {
-	if opts.Poll == 0 {
-		opts.Poll = DefaultPoll
-	}
 	if opts.Poll < 0 {
 		return exit.Usagef("--poll is negative")
 	}
@@ -94,15 +91,15 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
+	if err := opts.open(); err != nil {
+		return err
+	}
+	defer opts.Documents.Close()
 	var err error
 	if opts.access, err = opts.Serve.Access(); err != nil {
 		return err
 	}
 	plane := newPlane(opts)
-	if err := plane.reload.open(ctx, opts); err != nil {
-		return err
-	}
-	defer plane.reload.documents.Close()
 	state := plane.reload.state
 	plane.metrics.AddSource(state.State)
 	opts.Serve.Metrics, opts.Serve.Configuration, opts.Serve.Loads = plane.metrics, state.State, plane.recentLoads
@@ -130,7 +127,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	ready := func() {
 		server.SetReady(true)
-		opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
+		opts.Serve.Log.Info("serving", "address", server.Addr().String(), opts.Place, opts.Dir, "authority", opts.Authority)
 		if opts.Ready != nil {
 			opts.Ready(server.Addr())
 		}
@@ -139,17 +136,14 @@ func Run(ctx context.Context, opts Options) error {
 		ready()
 	} else {
 		plane.reload.onFirst = ready
-		opts.Serve.Log.Warn("not ready: there is nothing to serve yet", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "error", faulty)
+		opts.Serve.Log.Warn("not ready: there is nothing to serve yet", "address", server.Addr().String(), opts.Place, opts.Dir, "error", faulty)
 	}
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx, opts.Reload) })
 	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
-	if opts.OnServer != nil {
-		reloading.Go(func() { opts.OnServer(ctx, plane.ads) })
-	}
-	if of, ok := plane.reload.documents.(*stored); ok {
+	if of, ok := opts.Documents.(*stored); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
 		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
 	}
@@ -166,7 +160,7 @@ type plane struct {
 	reload *reloader
 	// log has a line for each NACK.
 	log     *slog.Logger
-	onNACK  func(controlplane.Rejection)
+	onNACK  func(*controlplane.Server)
 	metrics *metrics.Plane
 	// loads is what clients report of services with loadReporting.
 	loads *controlplane.LoadReports
@@ -214,7 +208,7 @@ func (p *plane) hasCluster(name string) bool {
 	return len(p.store.Variants(meshroute.ClusterType, name)) > 0
 }
 
-// newPlane needs the Serve.Log of the options. It has the documents of a folder; others the reloader opens.
+// newPlane needs the Serve.Log of the options, and their Documents.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), log: log, onNACK: opts.OnNACK, metrics: metrics.New()}
@@ -222,9 +216,9 @@ func newPlane(opts Options) *plane {
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
 	})
 	p.metrics.AddLoads(p.knownLoads)
-	p.reload = &reloader{permissive: opts.Permissive, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut}
-	if opts.Open == nil && opts.Store == nil {
-		p.reload.follow(newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), log), "folder", opts.Dir)
+	p.reload = &reloader{
+		documents: opts.Documents, place: opts.Place, dir: opts.Dir, state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince),
+		permissive: opts.Permissive, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut,
 	}
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
@@ -267,6 +261,6 @@ func (p *plane) reject(r controlplane.Rejection) {
 	p.metrics.NACKed(r)
 	serve.LogRejection(p.log, r)
 	if p.onNACK != nil {
-		p.onNACK(r)
+		p.onNACK(p.ads)
 	}
 }

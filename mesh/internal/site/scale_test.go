@@ -25,7 +25,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
-	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -104,11 +103,10 @@ type crowd struct {
 }
 
 // quietPlane is a plane of a folder that logs nothing.
-func quietPlane(dir, authority string) *plane {
-	return newPlane(Options{
-		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
-		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
-	})
+func quietPlane(opts Options) *plane {
+	opts.Serve.Log = slog.New(slog.DiscardHandler)
+	_ = opts.open() // only that of a store fails
+	return newPlane(opts)
 }
 
 // newCrowd connects clients, each of one service and subscribed to the routes of the
@@ -227,7 +225,7 @@ func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			small.write(t, dir)
-			p := quietPlane(dir, test.authority)
+			p := quietPlane(Options{Dir: dir, Authority: test.authority, RemovalDelay: controlplane.DefaultRemovalDelay})
 			reload := func() {
 				t.Helper()
 				xdstest.NoError(t, p.reload.load(t.Context()))
@@ -276,7 +274,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context()))
+		xdstest.NoError(b, quietPlane(Options{Dir: dir}).reload.load(b.Context()))
 	}
 }
 
@@ -284,7 +282,7 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
-	p := quietPlane(dir, "")
+	p := quietPlane(Options{Dir: dir})
 	xdstest.NoError(b, p.reload.load(b.Context()))
 	for b.Loop() {
 		xdstest.NoError(b, p.reload.load(b.Context()))
@@ -302,7 +300,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	empty := heap()
-	p := quietPlane(dir, authority)
+	p := quietPlane(Options{Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay})
 	xdstest.NoError(b, p.reload.load(b.Context()))
 	before := heap()
 	began := time.Now()

@@ -7,12 +7,10 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/internal/doctor"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -33,8 +31,8 @@ func Service(r *doctor.Report, name string, s cluster.ServiceState, reports []me
 		endpoints(r, name, s)
 	}
 	good := map[string]bool{}
-	for _, v := range s.Routes {
-		good[v.Object.GetKind()+"/"+v.Name()] = route(r, v)
+	for _, of := range s.Routes {
+		good[of.Object.GetKind()+"/"+of.Name()] = route(r, of)
 	}
 	served(r, name, s, good, reports)
 }
@@ -117,26 +115,22 @@ func endpoints(r *doctor.Report, name string, s cluster.ServiceState) {
 
 // fixes are what to do about the reasons of conditions.
 var fixes = map[string]string{
-	"UnsupportedValue": "correct the route; docs/reference/policies.md has what is supported",
-	"NoMatchingParent": "correct parentRefs, or create the Service or port",
-	"Conflicted":       "delete one of the two routes, or give them different ports",
-	"InvalidKind":      "name Services as backends",
-	"RefNotPermitted":  "create a ReferenceGrant in the namespace of the backend",
-	"BackendNotFound":  "correct the name, or create the Service or port",
-	"Refused":          "dynxds-kubernetes validate says which clients reject it",
+	"UnsupportedValue":      "correct the route; docs/reference/policies.md has what is supported",
+	"NoMatchingParent":      "correct parentRefs, or create the Service or port",
+	"Conflicted":            "delete one of the two routes, or give them different ports",
+	cluster.InvalidKind:     "name Services as backends",
+	cluster.RefNotPermitted: "create a ReferenceGrant in the namespace of the backend",
+	cluster.BackendNotFound: "correct the name, or create the Service or port",
+	"Refused":               "dynxds-kubernetes validate says which clients reject it",
 }
 
 // route examines a route by the conditions that it has for its parents. It reports whether these are good.
-func route(r *doctor.Report, v cluster.RouteVerdict) (good bool) {
-	step, name := v.Object.GetKind(), v.Name()
-	parents := v.Parents
-	if step == meshpolicy.DocumentKind {
-		parents = []cluster.ParentVerdict{{}}
-	}
+func route(r *doctor.Report, of *cluster.Route) (good bool) {
+	step, name := of.Object.GetKind(), of.Name()
 	good = true
 	seen := map[string]bool{}
-	for _, p := range parents {
-		for _, c := range routestatus.ConditionsOf(v, p, "") {
+	for _, p := range of.Parents {
+		for _, c := range routestatus.ConditionsOf(of, p, "") {
 			text := fmt.Sprintf("%s=%s, %s: %s", c["type"], c["status"], c["reason"], c["message"])
 			if c["status"] == "True" && (c["type"] == "Accepted" || c["type"] == "ResolvedRefs") || seen[text] {
 				continue
@@ -146,48 +140,22 @@ func route(r *doctor.Report, v cluster.RouteVerdict) (good bool) {
 			r.Add(doctor.Failed, fixes[reason], step, name, "%s", text)
 		}
 	}
-	written := writtenConditions(v.Object)
-	for _, c := range written {
+	_, status := of.Status()
+	current := false
+	for _, c := range cluster.Conditions(status) {
 		if c["type"] == routestatus.Refused && c["status"] == "True" {
 			good = false
 			r.Add(doctor.Failed, fixes["Refused"], step, name, "clients refuse it: %v", c["message"])
 		}
+		current = current || c["type"] == "Accepted" && c["observedGeneration"] == of.Object.GetGeneration()
 	}
 	if good {
-		text := "Accepted and ResolvedRefs are True"
-		for _, ignored := range v.Ignored {
-			text += "; without effect: " + ignored
-		}
-		r.Add(doctor.OK, "", step, name, "%s", text)
+		r.Add(doctor.OK, "", step, name, "%s", strings.Join(append([]string{"Accepted and ResolvedRefs are True"}, of.Ignored...), "; without effect: "))
 	}
-	current := slices.ContainsFunc(written, func(c map[string]any) bool {
-		return c["type"] == "Accepted" && c["observedGeneration"] == v.Object.GetGeneration()
-	})
 	if !current {
-		r.Add(doctor.Warning, "see whether dynxds-kubernetes serve runs, and may hold its Lease", step, name, "no control plane has written the status of generation %d", v.Object.GetGeneration())
+		r.Add(doctor.Warning, "see whether dynxds-kubernetes serve runs, and may hold its Lease", step, name, "no control plane has written the status of generation %d", of.Object.GetGeneration())
 	}
 	return good
-}
-
-// writtenConditions are those that the control plane has written.
-func writtenConditions(object *unstructured.Unstructured) (list []map[string]any) {
-	add := func(conditions []any) {
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok {
-				list = append(list, c)
-			}
-		}
-	}
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	add(conditions)
-	parents, _, _ := unstructured.NestedSlice(object.Object, "status", "parents")
-	for _, p := range parents {
-		if p, _ := p.(map[string]any); p["controllerName"] == cluster.Controller {
-			conditions, _ := p["conditions"].([]any)
-			add(conditions)
-		}
-	}
-	return list
 }
 
 // served says what clients would get. good has the routes that are accepted: the reports on others say the same once more.

@@ -12,9 +12,9 @@ type objects[T runtime.Object] []cache.SharedIndexInformer
 
 // follow adds the informers of a resource. changed is called with each object that is added, updated or deleted, of updates with the old
 // one too: a slice may be given to another Service.
-func follow[T runtime.Object](s *Source, resource string, need need, namespaces []string, of func(namespace string) *cache.ListWatch, example T, changed func(T)) (list objects[T]) {
+func follow[T runtime.Object](s *Source, resource string, mayLack func(error) bool, namespaces []string, of func(namespace string) *cache.ListWatch, example T, changed func(T)) (list objects[T]) {
 	for _, namespace := range namespaces {
-		informer := s.watch.add(resource, need, of(namespace), example)
+		informer := s.watch.add(resource, mayLack, of(namespace), example)
 		// It fails only for an informer that was stopped.
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(object any) { changed(object.(T)) },

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,40 +14,6 @@ import (
 )
 
 // This file gives the policies of routes the names that Services have in the mesh: one for each port.
-
-// Verdict is what a route amounts to.
-type Verdict struct {
-	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no fault: requests for those
-	// that have one fail.
-	Faults  error
-	InForce bool
-	// Ignored are fields that have no effect, as this program does not know them.
-	Ignored []string
-	// Parents are those that are Services, in the order of the route.
-	Parents []ParentVerdict
-	// NotFound, NotPermitted and InvalidKind are backends that there are not, that no ReferenceGrant allows, or that are no Services.
-	NotFound, NotPermitted, InvalidKind []string
-}
-
-// ParentVerdict is about one entry of parentRefs.
-type ParentVerdict struct {
-	Ref map[string]any
-	// Missing says why there is no such parent, and Conflict which route is in force in place of this one; each may be empty.
-	Missing, Conflict string
-	// bound are the services that the route is for.
-	bound []binding
-}
-
-// Services are those that the route is for by this parent.
-func (p ParentVerdict) Services() (names []string) {
-	for _, b := range p.bound {
-		names = append(names, b.service)
-	}
-	return names
-}
-
-// binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
-type binding struct{ service, consumer string }
 
 // noGrant is what follows the name of a backend that no ReferenceGrant allows. No service has such a name, so that RPCs fail.
 const noGrant = ";no-reference-grant"
@@ -87,107 +54,106 @@ func (l lookup) equal(o lookup) bool {
 }
 
 // resolve makes the policies of a route, unless it and all that it names is as before.
-func (r *routes) resolve(of *route) {
-	res := resolver{routes: r, route: of}
-	if of.lookups != nil && res.isCurrent() {
+func (r *routes) resolve(of *Route) {
+	if of.lookups != nil && r.isCurrent(of) {
 		return
 	}
-	of.lookups, of.resolved, of.verdict = map[named]lookup{}, nil, Verdict{Faults: of.verdict.Faults, InForce: of.verdict.InForce, Ignored: of.verdict.Ignored}
-	of.verdict.Parents = res.parents()
+	of.lookups, of.policies, of.Unresolved = map[named]lookup{}, nil, map[string][]string{}
+	of.Parents = r.parents(of)
 	for _, p := range of.written {
-		if p = res.policy(p); p != nil {
-			of.resolved = append(of.resolved, p)
+		if p = r.policy(of, p); p != nil {
+			of.policies = append(of.policies, p)
+		}
+	}
+	if of.isPolicy() {
+		of.Parents = []Parent{{}}
+		for _, p := range of.policies {
+			for i := range p.To {
+				of.Parents[0].bound = append(of.Parents[0].bound, binding{service: p.To[i].TargetRef.Name})
+			}
 		}
 	}
 }
 
-// resolver resolves one route.
-type resolver struct {
-	routes *routes
-	route  *route
-}
-
-// isCurrent reports whether the route would be resolved with the same once more.
-func (r *resolver) isCurrent() bool {
-	for of, was := range r.route.lookups {
-		if !was.equal(r.lookup(of)) {
+// isCurrent reports whether a route would be resolved with the same once more.
+func (r *routes) isCurrent(of *Route) bool {
+	for service, was := range of.lookups {
+		if !was.equal(r.lookup(of, service)) {
 			return false
 		}
 	}
 	return true
 }
 
-// lookup returns the names of a Service, and whether the route may send requests there.
-func (r *resolver) lookup(of named) (l lookup) {
-	from := r.route.object.GetNamespace()
-	granted := func(name string) bool { return r.routes.granted[grant{r.route.kind, from, of.namespace, name}] }
-	l.permitted = of.namespace == from || granted("") || granted(of.name)
-	if e := r.routes.source.entries[of]; e != nil {
+// lookup returns the names of a Service, and whether a route may send requests there.
+func (r *routes) lookup(of *Route, service named) (l lookup) {
+	kind, from := of.Object.GetKind(), of.Object.GetNamespace()
+	granted := func(name string) bool { return r.granted[grant{kind, from, service.namespace, name}] }
+	l.permitted = service.namespace == from || granted("") || granted(service.name)
+	if e := r.source.entries[service]; e != nil {
 		l.names = e.names
 	}
 	return l
 }
 
-// permitted reports whether the route may send the requests for a parent to a Service. The parent is one: requests go there without
+// permitted reports whether a route may send the requests for a parent to a Service. The parent is one: requests go there without
 // the route.
-func (r *resolver) permitted(of, parent named) bool {
-	l := r.lookup(of)
-	r.route.lookups[of] = l
-	return l.permitted || of == parent
+func (r *routes) permitted(of *Route, service, parent named) bool {
+	l := r.lookup(of, service)
+	of.lookups[service] = l
+	return l.permitted || service == parent
 }
 
 // services returns the services of a Service, or that of one port, by meshpolicy.JoinPort. missing says why there are none.
-func (r *resolver) services(of named, port string) (list []*meshroute.Service, missing string) {
-	r.route.lookups[of] = r.lookup(of)
-	e := r.routes.source.entries[of]
+func (r *routes) services(of *Route, service named, port string) (list []*meshroute.Service, missing string) {
+	of.lookups[service] = r.lookup(of, service)
+	e := r.source.entries[service]
 	if e == nil {
-		return nil, fmt.Sprintf("there is no Service %s", of)
+		return nil, fmt.Sprintf("there is no Service %s", service)
 	}
 	if port == "" {
 		if len(e.services) == 0 {
-			return nil, fmt.Sprintf("the Service %s has no TCP port", of)
+			return nil, fmt.Sprintf("the Service %s has no TCP port", service)
 		}
 		return e.services, ""
 	}
 	parts := strings.Split(port, ":")
 	for _, s := range e.services {
 		isOther := func(part string) bool {
-			name := of.host() + ":" + part
+			name := service.host() + ":" + part
 			return s.Name != name && !slices.ContainsFunc(s.Aliases, func(a meshroute.Alias) bool { return a.Name == name })
 		}
 		if !slices.ContainsFunc(parts, isOther) {
 			return []*meshroute.Service{s}, ""
 		}
 	}
-	return nil, fmt.Sprintf("the Service %s has no TCP port %s", of, strings.Join(parts, " with the name "))
+	return nil, fmt.Sprintf("the Service %s has no TCP port %s", service, strings.Join(parts, " with the name "))
 }
 
-// parents returns the verdicts on the parents that are Services.
-func (r *resolver) parents() (list []ParentVerdict) {
-	parents, _, _ := unstructured.NestedSlice(r.route.object.Object, "spec", "parentRefs")
+// parents returns the parents that are Services.
+func (r *routes) parents(of *Route) (list []Parent) {
+	from := of.Object.GetNamespace()
+	parents, _, _ := unstructured.NestedSlice(of.Object.Object, "spec", "parentRefs")
 	for _, p := range parents {
 		if !isService(p) {
 			continue
 		}
 		ref := p.(map[string]any)
-		of := named{r.route.object.GetNamespace(), text(ref["name"])}
-		if namespace := text(ref["namespace"]); namespace != "" {
-			of.namespace = namespace
-		}
+		service := named{cmp.Or(text(ref["namespace"]), from), text(ref["name"])}
 		number := ""
 		if n, ok := ref["port"].(int64); ok {
 			number = strconv.FormatInt(n, 10)
 		}
-		services, missing := r.services(of, meshpolicy.JoinPort(number, text(ref["sectionName"])))
-		v := ParentVerdict{Ref: ref, Missing: missing}
+		services, missing := r.services(of, service, meshpolicy.JoinPort(number, text(ref["sectionName"])))
+		parent := Parent{Ref: ref, Missing: missing}
 		for _, s := range services {
 			b := binding{service: s.Name}
-			if from := r.route.object.GetNamespace(); from != of.namespace {
+			if from != service.namespace {
 				b.consumer = from
 			}
-			v.bound = append(v.bound, b)
+			parent.bound = append(parent.bound, b)
 		}
-		list = append(list, v)
+		list = append(list, parent)
 	}
 	return list
 }
@@ -198,15 +164,15 @@ func text(v any) string {
 }
 
 // policy returns a policy for the services of the mesh, nil if it has none.
-func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
+func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy {
 	p := *written
-	p.Name = r.route.kind + "/" + nameOf(r.route.object).String()
+	p.Name = of.Object.GetKind() + "/" + of.Name()
 	if strings.HasSuffix(written.Name, "/consumer") {
 		p.Name += "/consumer"
 	}
-	p.Source, p.Author = meshroute.Source{File: written.Source.File}, r.route.object.GetNamespace()
-	p.Complete = !r.route.isPolicy()
-	p.Created = r.route.object.GetCreationTimestamp().Unix()
+	p.Source, p.Author = meshroute.Source{File: written.Source.File}, of.Object.GetNamespace()
+	p.Complete = !of.isPolicy()
+	p.Created = of.Object.GetCreationTimestamp().Unix()
 	p.Notes = slices.Clone(p.Notes)
 	for i := range p.Notes {
 		p.Notes[i].Line = 0
@@ -215,20 +181,20 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	seen := make(map[string]bool)
 	for _, to := range written.To {
 		if to.TargetRef.Name == "" {
-			p.To = append(p.To, meshpolicy.To{Rules: r.rules(to.Rules, named{}), Index: to.Index}) // all Services
+			p.To = append(p.To, meshpolicy.To{Rules: r.rules(of, to.Rules, named{}), Index: to.Index}) // all Services
 			continue
 		}
-		of, port := splitName(to.TargetRef.Name)
-		services, missing := r.services(of, port)
-		if missing != "" && r.route.isPolicy() {
-			r.route.verdict.NotFound = appendOnce(r.route.verdict.NotFound, missing)
+		service, port := splitName(to.TargetRef.Name)
+		services, missing := r.services(of, service, port)
+		if missing != "" && of.isPolicy() {
+			of.unresolved(BackendNotFound, missing)
 		}
 		for _, s := range services {
 			if seen[s.Name] {
 				continue // a parent with a port, and one of all ports
 			}
 			seen[s.Name] = true
-			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(to.Rules, of), Index: to.Index})
+			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(of, to.Rules, service), Index: to.Index})
 		}
 	}
 	if len(p.To) == 0 {
@@ -238,7 +204,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 }
 
 // rules returns the rules for a parent with other names of backends, and without lines.
-func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.Rule {
+func (r *routes) rules(of *Route, written []meshpolicy.Rule, parent named) []meshpolicy.Rule {
 	list := slices.Clone(written)
 	for i := range list {
 		rule := &list[i]
@@ -249,13 +215,13 @@ func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.R
 		}
 		rule.BackendRefs = slices.Clone(rule.BackendRefs)
 		for j := range rule.BackendRefs {
-			rule.BackendRefs[j].Name = r.backend(rule.BackendRefs[j].Name, parent)
+			rule.BackendRefs[j].Name = r.backend(of, rule.BackendRefs[j].Name, parent)
 		}
 		rule.Filters = slices.Clone(rule.Filters)
 		for j, f := range rule.Filters {
 			if f.Mirror != nil {
 				mirror := *f.Mirror
-				mirror.Name = r.backend(mirror.Name, parent)
+				mirror.Name = r.backend(of, mirror.Name, parent)
 				rule.Filters[j].Mirror = &mirror
 			}
 		}
@@ -264,27 +230,27 @@ func (r *resolver) rules(written []meshpolicy.Rule, parent named) []meshpolicy.R
 }
 
 // backend returns the name of a backend in the mesh, one that no service has if it may not be used.
-func (r *resolver) backend(name string, parent named) string {
+func (r *routes) backend(of *Route, name string, parent named) string {
 	if what, isNone := strings.CutSuffix(name, meshpolicy.UnknownKind); isNone {
-		r.route.verdict.InvalidKind = appendOnce(r.route.verdict.InvalidKind, what+" is no Service, and backends of other kinds are not supported")
+		of.unresolved(InvalidKind, what+" is no Service, and backends of other kinds are not supported")
 		return name
 	}
-	of, port := splitName(name)
-	if !r.permitted(of, parent) {
-		r.route.verdict.NotPermitted = appendOnce(r.route.verdict.NotPermitted, of.String())
+	service, port := splitName(name)
+	if !r.permitted(of, service, parent) {
+		of.unresolved(RefNotPermitted, "no ReferenceGrant lets the route use "+service.String())
 		return name + noGrant
 	}
-	services, missing := r.services(of, port)
+	services, missing := r.services(of, service, port)
 	if len(services) == 0 {
-		r.route.verdict.NotFound = appendOnce(r.route.verdict.NotFound, missing)
+		of.unresolved(BackendNotFound, missing)
 		return name
 	}
 	return services[0].Name // without a port, the default one
 }
 
-func appendOnce(list []string, text string) []string {
-	if slices.Contains(list, text) {
-		return list
+// unresolved notes why a backend cannot be used.
+func (r *Route) unresolved(reason, text string) {
+	if !slices.Contains(r.Unresolved[reason], text) {
+		r.Unresolved[reason] = append(r.Unresolved[reason], text)
 	}
-	return append(list, text)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,41 +32,129 @@ type routes struct {
 	grants  objects[*unstructured.Unstructured]
 	granted map[grant]bool
 	// read are the routes as they were read last, by the UIDs of their objects.
-	read map[types.UID]*route
-	// verdicts are those of all routes, and verdictsChanged is closed when there are newer ones. Guarded by Source.mu.
-	verdicts        []RouteVerdict
-	verdictsChanged chan struct{}
+	read map[types.UID]*Route
+	// shown is what Source.Routes returns, and changed is closed when there is a newer one. Guarded by Source.mu.
+	shown   []*Route
+	changed chan struct{}
 	// policies are those of all routes, in order of their names.
 	policies []*meshroute.Policy
 }
 
-// route is one object.
-type route struct {
-	object *unstructured.Unstructured
-	kind   string
+// Route is a MeshHTTPRoute or a route of the Gateway API as it was read last, and what it amounts to. It does not change.
+type Route struct {
+	Object *unstructured.Unstructured
+	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no fault: requests for those
+	// that have one fail.
+	Faults  error
+	InForce bool
+	// Ignored are fields that have no effect, as this program does not know them.
+	Ignored []string
+	// Parents are those that are Services, in the order of the route. A MeshHTTPRoute has one, without a Ref.
+	Parents []Parent
+	// Unresolved are why backends cannot be used, by the reason that the condition of the route has.
+	Unresolved map[string][]string
 	// written are the policies as the object says them: with names of Services, with or without ports. Rules with an error fail their
 	// requests, and there is no policy if nobody can say for which requests it is.
 	written []*meshroute.Policy
-	// resolved are the policies with names of services of the mesh, and lookups what they were made of.
-	resolved []*meshroute.Policy
+	// policies are those with names of services of the mesh, and lookups what they were made of.
+	policies []*meshroute.Policy
 	lookups  map[named]lookup
-	// verdict is what its status is to say. What says nothing of Services is set when the object is read.
-	verdict Verdict
+	// consumers are all bindings of consumer routes, of all routes.
+	consumers map[binding]bool
 }
 
+// The reasons for which backends cannot be used: they are no Services, no ReferenceGrant allows them, or there are none.
+const (
+	InvalidKind     = "InvalidKind"
+	RefNotPermitted = "RefNotPermitted"
+	BackendNotFound = "BackendNotFound"
+)
+
+// UnresolvedReasons are these reasons, the worst first.
+var UnresolvedReasons = []string{InvalidKind, RefNotPermitted, BackendNotFound}
+
+// Parent is one entry of parentRefs.
+type Parent struct {
+	Ref map[string]any
+	// Missing says why there is no such parent, and Conflict which route is in force in place of this one; each may be empty.
+	Missing, Conflict string
+	// bound are the services that the route is for.
+	bound []binding
+}
+
+// Services are those that the route is for by this parent.
+func (p Parent) Services() (names []string) {
+	for _, b := range p.bound {
+		names = append(names, b.service)
+	}
+	return names
+}
+
+// binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
+type binding struct{ service, consumer string }
+
+// Name is NAMESPACE/NAME of the object.
+func (r *Route) Name() string { return nameOf(r.Object).String() }
+
+// Resource is that of the object.
+func (r *Route) Resource() schema.GroupVersionResource { return resources[r.Object.GetKind()] }
+
 // isPolicy reports whether the object is a MeshHTTPRoute.
-func (r *route) isPolicy() bool { return r.kind == meshpolicy.DocumentKind }
+func (r *Route) isPolicy() bool { return r.Object.GetKind() == meshpolicy.DocumentKind }
+
+// Status is what the object has in the field of its status that this controller writes, and shares its memory.
+func (r *Route) Status() (field string, list []any) {
+	field = "parents"
+	if r.isPolicy() {
+		field = "conditions"
+	}
+	of, _, _ := unstructured.NestedFieldNoCopy(r.Object.Object, "status", field)
+	list, _ = of.([]any)
+	return field, list
+}
+
+// Conditions are those in a Status, of parents those of this controller.
+func Conditions(status []any) (list []map[string]any) {
+	for _, item := range status {
+		of, _ := item.(map[string]any)
+		if of["type"] != nil {
+			list = append(list, of)
+		} else if nested, _ := of["conditions"].([]any); of["controllerName"] == Controller {
+			list = append(list, Conditions(nested)...)
+		}
+	}
+	return list
+}
+
+// Services are those that the route is for.
+func (r *Route) Services() (names []string) {
+	for _, p := range r.Parents {
+		names = append(names, p.Services()...)
+	}
+	return names
+}
+
+// Concerns reports whether the route has rules for the requests of a client to a service.
+func (r *Route) Concerns(c meshroute.Client, service string) bool {
+	consumes := r.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
+	return slices.ContainsFunc(r.policies, func(p *meshroute.Policy) bool {
+		if consumes && p.Kind != "" && len(p.TargetRef.Tags) == 0 {
+			return false
+		}
+		return p.TargetRef.Selects(c) && slices.ContainsFunc(p.To, func(t meshpolicy.To) bool { return t.TargetRef.Name == service || t.TargetRef.Name == "" })
+	})
+}
 
 // newRoutes adds the informers.
 func newRoutes(s *Source) *routes {
-	r := &routes{source: s, objects: map[string]objects[*unstructured.Unstructured]{}, read: map[types.UID]*route{}, verdictsChanged: make(chan struct{})}
+	r := &routes{source: s, objects: map[string]objects[*unstructured.Unstructured]{}, read: map[types.UID]*Route{}, changed: make(chan struct{})}
 	add := func(resource schema.GroupVersionResource) objects[*unstructured.Unstructured] {
 		of := func(namespace string) *cache.ListWatch { return s.opts.Clients.objects(resource, namespace) }
-		return follow(s, resource.GroupResource().String(), optional, s.opts.Namespaces, of, &unstructured.Unstructured{}, func(*unstructured.Unstructured) {
+		return follow(s, resource.GroupResource().String(), apierrors.IsNotFound, s.opts.Namespaces, of, &unstructured.Unstructured{}, func(*unstructured.Unstructured) {
 			s.mu.Lock()
 			s.routesMarked = true
 			s.mu.Unlock()
-			s.signal()
+			signal(s.wake)
 		})
 	}
 	for kind, resource := range resources {
@@ -77,23 +166,25 @@ func newRoutes(s *Source) *routes {
 
 // update reads what has changed, and reports whether the policies differ.
 func (r *routes) update() (changed bool) {
-	now := make(map[types.UID]*route, len(r.read))
+	read := make(map[types.UID]*Route, len(r.read))
 	r.granted = r.readGrants()
 	var policies []*meshroute.Policy
 	for kind, objects := range r.objects {
 		for _, object := range objects.all() {
-			last := r.read[object.GetUID()]
-			if last == nil || last.object.GetGeneration() != object.GetGeneration() {
-				last = readRoute(kind, object)
+			now := &Route{}
+			if last := r.read[object.GetUID()]; last != nil && last.Object.GetGeneration() == object.GetGeneration() {
+				*now = *last
+				now.Object = object // which may have another status
+			} else {
+				now = readRoute(kind, object)
 			}
-			last.object = object // which may have another status
-			now[object.GetUID()] = last
-			r.resolve(last)
-			policies = append(policies, last.resolved...)
+			read[object.GetUID()] = now
+			r.resolve(now)
+			policies = append(policies, now.policies...)
 		}
 	}
-	r.read = now
-	r.judge()
+	r.read = read
+	r.show()
 	slices.SortFunc(policies, func(a, b *meshroute.Policy) int { return strings.Compare(a.Name, b.Name) })
 	changed = !slices.Equal(policies, r.policies)
 	r.policies = policies
@@ -105,84 +196,58 @@ var resources = map[string]schema.GroupVersionResource{
 	meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes, meshpolicy.DocumentKind: MeshHTTPRoutes,
 }
 
-// RouteVerdict is the verdict on a route.
-type RouteVerdict struct {
-	Resource schema.GroupVersionResource
-	Object   *unstructured.Unstructured
-	Verdict
-	policies []*meshroute.Policy
-	// consumers are all bindings of consumer routes.
-	consumers map[binding]bool
-}
-
-// Services are those that the route has rules for.
-func (v RouteVerdict) Services() (names []string) {
-	for _, p := range v.policies {
-		for i := range p.To {
-			names = append(names, p.To[i].TargetRef.Name)
-		}
-	}
-	return names
-}
-
-// Concerns reports whether the route has rules for the requests of a client to a service.
-func (v RouteVerdict) Concerns(c meshroute.Client, service string) bool {
-	consumes := v.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
-	return slices.ContainsFunc(v.policies, func(p *meshroute.Policy) bool {
-		if consumes && p.Kind != "" && len(p.TargetRef.Tags) == 0 {
-			return false
-		}
-		return p.TargetRef.Selects(c) && slices.ContainsFunc(p.To, func(t meshpolicy.To) bool { return t.TargetRef.Name == service || t.TargetRef.Name == "" })
-	})
-}
-
-// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, or with a status of this controller
-// from when they had some, as they were read last, and a channel that is closed when there are newer ones. It is safe for concurrent
-// use.
-func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
+// Routes returns all MeshHTTPRoutes, and all routes with parents that are Services, or with a status of this controller from when
+// they had some, as they were read last, and a channel that is closed when there are newer ones. It is safe for concurrent use.
+func (s *Source) Routes() ([]*Route, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.routes.verdicts, s.routes.verdictsChanged
+	return s.routes.shown, s.routes.changed
 }
 
-// judge notes the verdicts.
-func (r *routes) judge() {
+// show completes the routes with what they say of one another, and shows them.
+func (r *routes) show() {
 	grpc, consumers := make(map[binding]string), make(map[binding]bool)
 	for _, of := range r.read {
-		for _, p := range of.verdict.Parents {
-			for _, b := range p.bound {
-				if b.consumer != "" && len(of.resolved) > 0 {
-					consumers[b] = true
-				}
-				if of.kind == meshpolicy.GRPCRouteKind && len(of.resolved) > 0 {
-					grpc[b] = max(grpc[b], nameOf(of.object).String()) // always the same one
-				}
+		for _, b := range of.bound() {
+			if b.consumer != "" && len(of.policies) > 0 {
+				consumers[b] = true
+			}
+			if of.Object.GetKind() == meshpolicy.GRPCRouteKind && len(of.policies) > 0 {
+				grpc[b] = max(grpc[b], of.Name()) // always the same one
 			}
 		}
 	}
-	var list []RouteVerdict
+	var list []*Route
 	for _, of := range r.read {
-		if len(of.verdict.Parents) == 0 && !of.isPolicy() && !hasStatus(of.object) {
-			continue
+		of.consumers = consumers
+		if of.Object.GetKind() == meshpolicy.HTTPRouteKind {
+			of.Parents = conflicts(of.Parents, grpc)
 		}
-		v := of.verdict
-		if of.kind == meshpolicy.HTTPRouteKind {
-			v.Parents = conflicts(v.Parents, grpc)
+		if _, status := of.Status(); len(of.Parents) > 0 || len(Conditions(status)) > 0 {
+			list = append(list, of)
 		}
-		list = append(list, RouteVerdict{resources[of.kind], of.object, v, of.resolved, consumers})
 	}
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
-	r.verdicts = list
-	close(r.verdictsChanged)
-	r.verdictsChanged = make(chan struct{})
+	r.shown = list
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// bound are the bindings of all parents.
+func (r *Route) bound() (list []binding) {
+	for _, p := range r.Parents {
+		list = append(list, p.bound...)
+	}
+	return list
 }
 
 // conflicts notes in the parents of an HTTPRoute where a GRPCRoute is in force on all ports (GEP-1294, "Route types").
-func conflicts(parents []ParentVerdict, grpc map[binding]string) []ParentVerdict {
+func conflicts(parents []Parent, grpc map[binding]string) []Parent {
 	parents = slices.Clone(parents)
 	for i := range parents {
 		p := &parents[i]
+		p.Conflict = ""
 		if len(p.bound) > 0 && !slices.ContainsFunc(p.bound, func(b binding) bool { return grpc[b] == "" }) {
 			p.Conflict = fmt.Sprintf("the GRPCRoute %s is for the same Service and port, and counts before HTTPRoutes", grpc[p.bound[0]])
 		}
@@ -192,16 +257,6 @@ func conflicts(parents []ParentVerdict, grpc map[binding]string) []ParentVerdict
 
 // Controller is the name under which the status of routes is written.
 const Controller = "dynxds.io/dynxds-kubernetes"
-
-// hasStatus reports whether a route has a status of this controller.
-func hasStatus(object *unstructured.Unstructured) bool {
-	parents, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "parents")
-	list, _ := parents.([]any)
-	return slices.ContainsFunc(list, func(p any) bool {
-		of, _ := p.(map[string]any)
-		return of["controllerName"] == Controller
-	})
-}
 
 func nameOf(object *unstructured.Unstructured) named {
 	return named{object.GetNamespace(), object.GetName()}
@@ -220,18 +275,18 @@ func isService(parent any) bool {
 }
 
 // readRoute reads an object, whose lines nobody knows.
-func readRoute(kind string, object *unstructured.Unstructured) *route {
-	r := &route{object: object, kind: kind}
+func readRoute(kind string, object *unstructured.Unstructured) *Route {
+	r := &Route{Object: object}
 	if !r.isPolicy() && !mayBeRoute(object) {
 		return r
 	}
 	text, err := json.Marshal(object.Object)
 	if err != nil {
-		r.verdict.Faults = err
+		r.Faults = err
 		return r
 	}
 	var faults, unknown document.Faults
-	for _, doc := range document.ParseOpen(nameOf(object).String(), text, &faults, &unknown) {
+	for _, doc := range document.ParseOpen(r.Name(), text, &faults, &unknown) {
 		if r.isPolicy() {
 			r.written = append(r.written, readPolicy(doc, object.GetNamespace())...)
 		} else {
@@ -241,10 +296,10 @@ func readRoute(kind string, object *unstructured.Unstructured) *route {
 	for i := range faults.List {
 		faults.List[i].Line = 0
 	}
-	r.verdict.Faults, r.verdict.InForce = faults.Err(), inForce(r.written)
+	r.Faults, r.InForce = faults.Err(), inForce(r.written)
 	for _, f := range unknown.List {
 		// Without the file and line, and what else the field may be called.
-		r.verdict.Ignored = append(r.verdict.Ignored, document.Fault{Path: f.Path, Problem: f.Problem}.String())
+		r.Ignored = append(r.Ignored, document.Fault{Path: f.Path, Problem: f.Problem}.String())
 	}
 	return r
 }

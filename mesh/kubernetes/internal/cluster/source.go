@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -26,9 +27,7 @@ type Options struct {
 	Namespaces []string
 	// Domain is the cluster's domain, "cluster.local" if it is empty.
 	Domain string
-	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait. It may be nil.
-	AccessChanged func()
-	Log           *slog.Logger
+	Log    *slog.Logger
 }
 
 // Source follows the objects of a cluster. It is site.Documents; GoneSince and the methods of other files that say so are safe
@@ -45,6 +44,8 @@ type Source struct {
 	// wake has a value if something is marked, or is to be: timer gives it one then.
 	wake  chan struct{}
 	timer *time.Timer
+	// access has a value if Closed may have another answer than before.
+	access chan struct{}
 
 	mu sync.Mutex
 	// marked are the Services that may have changed, and routesMarked says that routes may have.
@@ -84,20 +85,17 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 // newSource makes the informers.
 func newSource(opts Options) *Source {
 	opts.Domain = cmp.Or(opts.Domain, "cluster.local")
-	if opts.AccessChanged == nil {
-		opts.AccessChanged = func() {}
-	}
 	if opts.Namespaces = slices.Compact(slices.Sorted(slices.Values(opts.Namespaces))); len(opts.Namespaces) == 0 {
 		opts.Namespaces = []string{""}
 	}
 	s := &Source{
-		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), marked: map[named]bool{},
+		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), access: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
-	s.timer = time.AfterFunc(moving, s.signal)
+	s.timer = time.AfterFunc(moving, func() { signal(s.wake) })
 	s.watch = newWatching(opts.Log, opts.Clients.answers)
-	s.services = follow(s, "services", required, opts.Namespaces, opts.Clients.services, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
-	s.endpointSlices = follow(s, "endpointslices.discovery.k8s.io", required, opts.Namespaces, opts.Clients.endpointSlices, &discoveryv1.EndpointSlice{},
+	s.services = follow(s, "services", nil, opts.Namespaces, opts.Clients.services, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
+	s.endpointSlices = follow(s, "endpointslices.discovery.k8s.io", nil, opts.Namespaces, opts.Clients.endpointSlices, &discoveryv1.EndpointSlice{},
 		func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
 	for _, informer := range s.endpointSlices {
 		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
@@ -105,16 +103,16 @@ func newSource(opts Options) *Source {
 		}})
 	}
 	s.routes = newRoutes(s)
-	place := func(resource string, need need, changed func(*metav1.PartialObjectMetadata)) objects[*metav1.PartialObjectMetadata] {
+	place := func(resource string, mayLack func(error) bool, changed func(*metav1.PartialObjectMetadata)) objects[*metav1.PartialObjectMetadata] {
 		of := func(string) *cache.ListWatch {
 			return opts.Clients.metadataOf(corev1.SchemeGroupVersion.WithResource(resource))
 		}
-		return follow(s, resource, need, []string{""}, of, &metav1.PartialObjectMetadata{}, changed)
+		return follow(s, resource, mayLack, []string{""}, of, &metav1.PartialObjectMetadata{}, changed)
 	}
-	s.nodes = place("nodes", tolerated, func(*metav1.PartialObjectMetadata) {})
-	s.namespaces = place("namespaces", required, func(of *metav1.PartialObjectMetadata) {
+	s.nodes = place("nodes", apierrors.IsForbidden, func(*metav1.PartialObjectMetadata) {})
+	s.namespaces = place("namespaces", nil, func(of *metav1.PartialObjectMetadata) {
 		if labelOf(of, ClosedLabel) == "true" { // before or after
-			opts.AccessChanged()
+			signal(s.access)
 		}
 	})
 	return s
@@ -135,12 +133,12 @@ func (s *Source) mark(of named) {
 	s.mu.Lock()
 	s.marked[of] = true
 	s.mu.Unlock()
-	s.signal()
+	signal(s.wake)
 }
 
-func (s *Source) signal() {
+func signal(c chan<- struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -242,6 +240,9 @@ func (s *Source) join() *folder.Content {
 
 // Changed has a value when something is marked, or Services are to be looked at again.
 func (s *Source) Changed() <-chan struct{} { return s.wake }
+
+// AccessChanged has a value when Closed may have another answer than before.
+func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 
 // lookAgain sets the timer for the Services that are to be marked again.
 func (s *Source) lookAgain() {

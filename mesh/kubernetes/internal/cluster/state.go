@@ -1,13 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -20,7 +20,7 @@ type ServiceState struct {
 	Services []*meshroute.Service
 	Problems []string
 	// Routes are the routes that name the Service as a parent, and the policies that name it as a destination.
-	Routes []RouteVerdict
+	Routes []*Route
 }
 
 // ServiceState returns what Read has read last of a Service.
@@ -30,37 +30,30 @@ func (s *Source) ServiceState(namespace, name string) ServiceState {
 	if e := s.entries[of]; e != nil {
 		state.Services, state.Problems = e.services, e.problems
 	}
-	verdicts, _ := s.Verdicts()
-	for _, v := range verdicts {
-		if v.names(of) {
-			state.Routes = append(state.Routes, v)
+	routes, _ := s.Routes()
+	for _, r := range routes {
+		if r.names(of) {
+			state.Routes = append(state.Routes, r)
 		}
 	}
-	slices.SortFunc(state.Routes, func(a, b RouteVerdict) int {
+	slices.SortFunc(state.Routes, func(a, b *Route) int {
 		return named{a.Object.GetKind(), a.Name()}.compare(named{b.Object.GetKind(), b.Name()})
 	})
 	return state
 }
 
-// Name is NAMESPACE/NAME of the object.
-func (v RouteVerdict) Name() string { return nameOf(v.Object).String() }
-
 // names reports whether the object names a Service, whether or not it could be read.
-func (v RouteVerdict) names(of named) bool {
+func (r *Route) names(of named) bool {
 	is := func(ref map[string]any) bool {
-		namespace := text(ref["namespace"])
-		if namespace == "" {
-			namespace = v.Object.GetNamespace()
-		}
-		return named{namespace, text(ref["name"])} == of
+		return ref != nil && named{cmp.Or(text(ref["namespace"]), r.Object.GetNamespace()), text(ref["name"])} == of
 	}
-	if v.Object.GetKind() != meshpolicy.DocumentKind {
-		return slices.ContainsFunc(v.Parents, func(p ParentVerdict) bool { return is(p.Ref) })
+	if !r.isPolicy() {
+		return slices.ContainsFunc(r.Parents, func(p Parent) bool { return is(p.Ref) })
 	}
-	to, _, _ := unstructured.NestedSlice(v.Object.Object, "spec", "to")
+	to, _, _ := unstructured.NestedSlice(r.Object.Object, "spec", "to")
 	return slices.ContainsFunc(to, func(t any) bool {
 		entry, _ := t.(map[string]any)
 		ref, _ := entry["targetRef"].(map[string]any)
-		return ref != nil && is(ref)
+		return is(ref)
 	})
 }

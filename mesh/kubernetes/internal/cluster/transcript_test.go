@@ -20,8 +20,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/doctor"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/site"
+	"github.com/dynxds/dynxds/mesh/kubernetes/internal/checkup"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/routestatus"
@@ -32,13 +34,14 @@ import (
 //
 //	KIND NAMESPACE/NAME SPEC     an object with a spec in YAML, of an EndpointSlice its ports and endpoints; "gone" deletes it;
 //	                             of a route: its conditions, those for its next parent behind "|"
-//	STATUS NAMESPACE/NAME        another controller writes into the status of the GRPCRoute
+//	STATUS NAMESPACE/NAME STATUS a controller writes the status of the GRPCRoute
 //	echo NAMESPACE/NAME IP       a Service with the port 8080 and one endpoint
 //	endpoints SERVICE            the endpoints of a service of the mesh
 //	names SERVICE                its other names
 //	rpc TARGET METHOD TAG=VALUE HEADER:VALUE   the outcome of RPCs of a client
 //	messages KIND NAMESPACE/NAME the messages of the conditions of a route
 //	reports                      the errors and warnings
+//	doctor NAMESPACE/NAME        what a doctor says of a Service
 //	changed                      the services that are others than at the last such step, and how many policies are
 //	wait DURATION
 //
@@ -141,6 +144,8 @@ func (tr *transcript) step(words string) string {
 			}
 		}
 		return strings.Join(texts, "; ")
+	case "doctor":
+		return tr.doctor(of)
 	case "changed":
 		return tr.changed()
 	case "wait":
@@ -253,24 +258,37 @@ func (tr *transcript) rpc(target string, words []string) string {
 
 // conditions are those of a route for each of its parents.
 func (tr *transcript) conditions(kind string, of named, text func(map[string]any) string) string {
-	verdicts, _ := tr.source.Verdicts()
-	i := slices.IndexFunc(verdicts, func(v cluster.RouteVerdict) bool {
-		return v.Object.GetKind() == kind && v.Name() == of.namespace+"/"+of.name
+	routes, _ := tr.source.Routes()
+	i := slices.IndexFunc(routes, func(r *cluster.Route) bool {
+		return r.Object.GetKind() == kind && r.Name() == of.namespace+"/"+of.name
 	})
 	if i < 0 {
 		return "no status"
 	}
-	parents := verdicts[i].Parents
-	if kind == "MeshHTTPRoute" {
-		parents = []cluster.ParentVerdict{{}}
-	}
 	var list []string
-	for _, p := range parents {
+	for _, p := range routes[i].Parents {
 		var conditions []string
-		for _, c := range routestatus.ConditionsOf(verdicts[i], p, "") {
+		for _, c := range routestatus.ConditionsOf(routes[i], p, "") {
 			conditions = append(conditions, text(c))
 		}
 		list = append(list, strings.Join(conditions, "; "))
+	}
+	return strings.Join(list, " | ")
+}
+
+// doctor is what is found of a Service, but for what is good.
+func (tr *transcript) doctor(of named) string {
+	v, err := site.ValidateContent(tr.content, "")
+	xdstest.NoError(tr.t, err)
+	r := &doctor.Report{}
+	checkup.Service(r, of.namespace+"/"+of.name, tr.source.ServiceState(of.namespace, of.name), v.Reports)
+	var list []string
+	for _, c := range r.Checks {
+		text := fmt.Sprintf("%s %s %s: %s", c.Result, c.Step, c.Name, c.Text)
+		if c.Fix != "" {
+			text += " (" + c.Fix + ")"
+		}
+		list = append(list, text)
 	}
 	return strings.Join(list, " | ")
 }

@@ -28,39 +28,26 @@ type watching struct {
 	log *slog.Logger
 	// ask asks the API server for something that costs nothing.
 	ask     func(context.Context) error
-	all     []*informer
+	all     []*question
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// changed is closed and replaced when the state of an informer changes.
+	// changed is closed and replaced when there is another answer.
 	mu      sync.Mutex
 	changed chan struct{}
-	// silent is the error of the last question, nil if it was answered.
-	silent error
 	// since is when an outage began, and logged is when it was logged last.
 	since, logged time.Time
 }
 
-// informer is one, with what the API server answered it last.
-type informer struct {
-	cache.SharedIndexInformer
+// question is what the API server is asked for: the objects of an informer, or its version.
+type question struct {
 	resource string
-	need     need
-	// err is that of the last request, and absent says that it was one that the need allows. Guarded by watching.mu.
+	informer cache.SharedIndexInformer // nil for the version
+	// mayLack reports whether an error says that there are no such objects, which is then as if there were none; nil: they are needed.
+	mayLack func(error) bool
+	// err is the last answer, and absent says that it was one that may be. Guarded by watching.mu.
 	err    error
 	absent bool
 }
-
-// need says what becomes of an informer without its resource.
-type need int
-
-const (
-	// required: the control plane does not start.
-	required need = iota
-	// optional: it is empty if the resource does not exist, as its CRD is not installed.
-	optional
-	// tolerated: it is empty if the resource is forbidden.
-	tolerated
-)
 
 // reminder is the interval at which an outage is logged again.
 const reminder = 5 * time.Minute
@@ -73,12 +60,12 @@ func newWatching(log *slog.Logger, ask func(context.Context) error) *watching {
 }
 
 // add adds an informer.
-func (w *watching) add(resource string, need need, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
-	i := &informer{resource: resource, need: need}
+func (w *watching) add(resource string, mayLack func(error) bool, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
+	q := &question{resource: resource, mayLack: mayLack}
 	noting := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := of.ListWithContext(ctx, o)
-			w.note(ctx, i, err)
+			w.note(ctx, q, err, time.Now())
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -86,20 +73,20 @@ func (w *watching) add(resource string, need need, of *cache.ListWatch, example 
 			if o.SendInitialEvents != nil && apierrors.IsInvalid(err) {
 				return events, err // an API server without WatchList, of which the informer lists instead
 			}
-			w.note(ctx, i, err)
+			w.note(ctx, q, err, time.Now())
 			return events, err
 		},
 	}
-	i.SharedIndexInformer = cache.NewSharedIndexInformer(noting, example, 0, cache.Indexers{})
-	_ = i.SetTransform(slim)
+	q.informer = cache.NewSharedIndexInformer(noting, example, 0, cache.Indexers{})
+	_ = q.informer.SetTransform(slim)
 	// note has all errors; client-go's own handler would log them again.
-	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+	_ = q.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if !errors.Is(err, io.EOF) {
-			w.note(ctx, i, err)
+			w.note(ctx, q, err, time.Now())
 		}
 	})
-	w.all = append(w.all, i)
-	return i
+	w.all = append(w.all, q)
+	return q.informer
 }
 
 // slim drops from objects what takes memory and is of no use.
@@ -118,33 +105,25 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// note notes what a request was answered with.
-func (w *watching) note(ctx context.Context, i *informer, err error) {
+// note notes the answer to a question that was asked at a time, and decides whether there is an outage.
+func (w *watching) note(ctx context.Context, q *question, err error, at time.Time) {
 	if ctx.Err() != nil {
 		return // the process ends
 	}
-	absent := i.need == optional && apierrors.IsNotFound(err) || i.need == tolerated && apierrors.IsForbidden(err)
+	absent := q.mayLack != nil && q.mayLack(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if absent {
-		if !i.absent {
-			w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", i.resource, "error", err)
-		}
-		err = nil
+	if absent && !q.absent {
+		w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", q.resource, "error", err)
 	}
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		err = nil // it does answer: the informer has to list again
+	if absent || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		err = nil // it does answer: an informer may have to list again
 	}
-	i.err, i.absent = err, absent
-	w.judge(i.resource, err, time.Now())
-}
-
-// judge decides whether there is an outage, after a request that was made at a time. The caller holds the lock.
-func (w *watching) judge(resource string, err error, at time.Time) {
+	q.err, q.absent = err, absent
 	close(w.changed)
 	w.changed = make(chan struct{})
 	now := time.Now()
-	failing := w.silent != nil || slices.ContainsFunc(w.all, func(i *informer) bool { return i.err != nil })
+	failing := slices.ContainsFunc(w.all, func(q *question) bool { return q.err != nil })
 	switch {
 	case !failing && !w.since.IsZero():
 		w.log.Info("the API server answers again", "after", now.Sub(w.since).Round(time.Millisecond))
@@ -155,13 +134,13 @@ func (w *watching) judge(resource string, err error, at time.Time) {
 		}
 		if err != nil && now.Sub(w.logged) >= reminder {
 			w.logged = now
-			w.log.Error("the API server does not answer; serving what is known", "since", w.since.Round(time.Millisecond), "resource", resource, "error", err)
+			w.log.Error("the API server does not answer; serving what is known", "since", w.since.Round(time.Millisecond), "resource", q.resource, "error", err)
 		}
 	}
 }
 
-// keepAsking asks the API server, until the context ends.
-func (w *watching) keepAsking(ctx context.Context) {
+// keepAsking asks the API server for its version, until the context ends.
+func (w *watching) keepAsking(ctx context.Context, version *question) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -169,13 +148,7 @@ func (w *watching) keepAsking(ctx context.Context) {
 		asking, cancel := context.WithTimeout(ctx, answerTime)
 		err := w.ask(asking)
 		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		w.mu.Lock()
-		w.silent = err
-		w.judge("version", err, asked)
-		w.mu.Unlock()
+		w.note(ctx, version, err, asked)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -193,22 +166,24 @@ func (w *watching) goneSince() time.Time {
 func (w *watching) start(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
-	for _, i := range w.all {
-		w.running.Go(func() { i.RunWithContext(running) })
+	informers, version := w.all, &question{resource: "version"}
+	w.all = append(informers, version)
+	for _, q := range informers {
+		w.running.Go(func() { q.informer.RunWithContext(running) })
 	}
-	w.running.Go(func() { w.keepAsking(running) })
+	w.running.Go(func() { w.keepAsking(running, version) })
 	tick := time.NewTicker(20 * time.Millisecond) // HasSynced has no event
 	defer tick.Stop()
 	for {
 		w.mu.Lock()
 		changed := w.changed
 		var waiting, forbidden []string
-		for _, i := range w.all {
-			if apierrors.IsForbidden(i.err) || apierrors.IsUnauthorized(i.err) {
-				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", i.resource, i.err))
+		for _, q := range w.all {
+			if apierrors.IsForbidden(q.err) || apierrors.IsUnauthorized(q.err) {
+				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", q.resource, q.err))
 			}
-			if !i.absent && !i.HasSynced() {
-				waiting = append(waiting, i.resource)
+			if q.informer != nil && !q.absent && !q.informer.HasSynced() {
+				waiting = append(waiting, q.resource)
 			}
 		}
 		w.mu.Unlock()
@@ -231,13 +206,10 @@ func (w *watching) start(ctx context.Context) error {
 func (w *watching) lastError(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, i := range w.all {
-		if i.err != nil {
-			return i.err
+	for _, q := range w.all {
+		if q.err != nil {
+			return q.err
 		}
-	}
-	if w.silent != nil {
-		return w.silent
 	}
 	return ctx.Err()
 }

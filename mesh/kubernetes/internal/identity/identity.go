@@ -40,8 +40,8 @@ type Identity struct {
 // ends within it and goodFor, for which a verdict may have been known before.
 const reviewAgain = 5 * time.Minute
 
-// Options are those of New.
-type Options struct {
+// Verifier tells who clients are. It is safe for concurrent use.
+type Verifier struct {
 	Tokens *Tokens
 	// Anonymous admits clients without a token and a certificate: they are who they say.
 	Anonymous bool
@@ -49,20 +49,14 @@ type Options struct {
 	ZoneOf func(node string) string
 }
 
-// Verifier tells who clients are. It is safe for concurrent use.
-type Verifier struct{ opts Options }
-
-// New returns a Verifier.
-func New(opts Options) *Verifier { return &Verifier{opts} }
-
 // Identify is for controlplane.Options.Identify.
-func (v *Verifier) Identify(ctx context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
+func (v Verifier) Identify(ctx context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
 	id, err := v.identity(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	if id == nil {
-		if !v.opts.Anonymous {
+		if !v.Anonymous {
 			return nil, time.Time{}, status.Error(codes.Unauthenticated, "the client presents neither a token nor a certificate with a SPIFFE ID: "+
 				"add call_creds of type jwt_token_file to its bootstrap, with a projected service account token")
 		}
@@ -77,7 +71,7 @@ func (v *Verifier) Identify(ctx context.Context, node *corepb.Node) (*corepb.Nod
 }
 
 // identity returns who a client is by its credentials, nil if it has none.
-func (v *Verifier) identity(ctx context.Context) (*Identity, error) {
+func (v Verifier) identity(ctx context.Context) (*Identity, error) {
 	from, _ := peer.FromContext(ctx)
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		switch values := md.Get("authorization"); len(values) {
@@ -87,7 +81,7 @@ func (v *Verifier) identity(ctx context.Context) (*Identity, error) {
 			if !strings.EqualFold(scheme, "Bearer") {
 				return nil, status.Error(codes.Unauthenticated, "the client's authorization is no bearer token")
 			}
-			return v.opts.Tokens.Review(ctx, from, token)
+			return v.Tokens.Review(ctx, from, token)
 		default:
 			return nil, status.Error(codes.Unauthenticated, "the client presents several tokens")
 		}
@@ -116,7 +110,7 @@ func ofCertificate(p *peer.Peer) *Identity {
 }
 
 // is returns the node of an identity, or PERMISSION_DENIED if the client says that it is another.
-func (v *Verifier) is(id *Identity, node *corepb.Node) (*corepb.Node, error) {
+func (v Verifier) is(id *Identity, node *corepb.Node) (*corepb.Node, error) {
 	tags := map[string]string{
 		meshpolicy.NamespaceTag: id.Namespace, AccountTag: id.Account, meshpolicy.ServiceKey: id.Account + "." + id.Namespace,
 		PodTag: id.Pod, meshpolicy.NodeTag: id.Node, meshpolicy.ZoneTag: v.zoneOf(id.Node),
@@ -145,7 +139,7 @@ func errContradiction(key, claim, known string) error {
 }
 
 // located adds to a node that nobody verified the zone that follows from its claims.
-func (v *Verifier) located(node *corepb.Node) *corepb.Node {
+func (v Verifier) located(node *corepb.Node) *corepb.Node {
 	fields := node.GetMetadata().GetFields()
 	if fields[meshpolicy.ZoneTag].GetStringValue() != "" {
 		return node
@@ -160,11 +154,11 @@ func (v *Verifier) located(node *corepb.Node) *corepb.Node {
 	return withTags(node, map[string]string{meshpolicy.ZoneTag: zone})
 }
 
-func (v *Verifier) zoneOf(node string) string {
-	if node == "" || v.opts.ZoneOf == nil {
+func (v Verifier) zoneOf(node string) string {
+	if node == "" || v.ZoneOf == nil {
 		return ""
 	}
-	return v.opts.ZoneOf(node)
+	return v.ZoneOf(node)
 }
 
 // withTags returns a copy of a node that has these tags, and not those that are empty.

@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 0, beginScr
 
 func beginScript(t testing.TB) (step func(string) string) {
 	r, tokens := &reviewer{answer: good}, map[string]string{}
-	v := New(Options{Tokens: NewTokens(r, "dynxds", 0), ZoneOf: func(node string) string { return map[string]string{"n1": "zone-1"}[node] }})
+	v := Verifier{Tokens: NewTokens(r, "dynxds", 0), ZoneOf: func(node string) string { return map[string]string{"n1": "zone-1"}[node] }}
 	return func(words string) string {
 		fields := strings.Fields(words)
 		switch fields[0] {

@@ -2,7 +2,6 @@ package routestatus
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +18,8 @@ import (
 // Refusals tell of the routes that clients of this replica have rejected (NACK), and accepted since none of; and of what the control
 // plane leaves out. They are safe for concurrent use.
 type Refusals struct {
-	noted  chan struct{}
+	noted chan struct{}
+	// server is nil before the first NACK.
 	server atomic.Pointer[controlplane.Server]
 	// leftOut has why objects, as KIND/NAMESPACE/NAME, are left out of what was published last, or parts of them.
 	leftOut atomic.Pointer[map[string]string]
@@ -43,8 +43,11 @@ func NewRefusals() *Refusals {
 	return r
 }
 
-// OnNACK is for controlplane.Options.
-func (r *Refusals) OnNACK(controlplane.Rejection) { r.note() }
+// OnNACK is for site.Options. The clients are those of the server.
+func (r *Refusals) OnNACK(server *controlplane.Server) {
+	r.server.Store(server)
+	r.note()
+}
 
 // OnLeftOut is for site.Options.
 func (r *Refusals) OnLeftOut(reports []meshroute.Report) {
@@ -70,9 +73,6 @@ func (r *Refusals) note() {
 	default:
 	}
 }
-
-// Follow makes them those of a server's clients.
-func (r *Refusals) Follow(_ context.Context, server *controlplane.Server) { r.server.Store(server) }
 
 // refusing reports whether a client rejects routes.
 func refusing(t controlplane.TypeStatus) bool {
@@ -113,7 +113,7 @@ func (r *Refusals) list() (list []refusal) {
 }
 
 // refused says how many clients refuse a route as it is attached to some services, and why; empty: none does.
-func refused(v cluster.RouteVerdict, services []string, list []refusal) string {
+func refused(of *cluster.Route, services []string, list []refusal) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -124,7 +124,7 @@ func refused(v cluster.RouteVerdict, services []string, list []refusal) string {
 	var reasons []reason
 	clients := map[uint64]bool{}
 	for _, r := range list {
-		if !slices.Contains(services, r.service) || !v.Concerns(r.client, r.service) || clients[r.stream] {
+		if !slices.Contains(services, r.service) || !of.Concerns(r.client, r.service) || clients[r.stream] {
 			continue
 		}
 		clients[r.stream] = true

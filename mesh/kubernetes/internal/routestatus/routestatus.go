@@ -108,10 +108,10 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
-		verdicts, changed := w.Source.Verdicts()
+		routes, changed := w.Source.Routes()
 		refusals := w.Refusals.list()
 		noted, later := w.Refusals.noted, (<-chan time.Time)(nil)
-		if failed := w.look(term, verdicts, refusals); failed || len(refusals) > 0 {
+		if failed := w.look(term, routes, refusals); failed || len(refusals) > 0 {
 			noted, later = nil, time.After(again)
 		}
 		select {
@@ -128,7 +128,7 @@ func (w *writer) run(ctx context.Context) {
 
 // look makes events of what clients refuse, and until the term ends, the status of all routes and events of what is left out. failed says
 // that the API server has refused a status.
-func (w *writer) look(term context.Context, verdicts []cluster.RouteVerdict, refusals []refusal) (failed bool) {
+func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []refusal) (failed bool) {
 	now := map[string]string{}
 	say := func(of runtime.Object, key, reason, text string) {
 		key = reason + " " + key
@@ -137,18 +137,20 @@ func (w *writer) look(term context.Context, verdicts []cluster.RouteVerdict, ref
 		}
 	}
 	leftOut := *w.Refusals.leftOut.Load()
-	for _, v := range verdicts {
-		if text := refused(v, v.Services(), refusals); text != "" {
-			say(v.Object, string(v.Object.GetUID()), "RefusedByClients", text)
+	for _, r := range routes {
+		if text := refused(r, r.Services(), refusals); text != "" {
+			say(r.Object, string(r.Object.GetUID()), "RefusedByClients", text)
 		}
 		if term.Err() != nil {
 			continue
 		}
-		if why := leftOut[v.Object.GetKind()+"/"+v.Name()]; why != "" && v.Faults == nil {
-			v.Faults = errors.New(why)
+		if why := leftOut[r.Object.GetKind()+"/"+r.Name()]; why != "" && r.Faults == nil {
+			faulty := *r
+			faulty.Faults = errors.New(why)
+			r = &faulty
 		}
-		if err := w.write(term, v, refusals); err != nil && term.Err() == nil && !apierrors.IsNotFound(err) {
-			w.Log.Warn("cannot write the status of a route", "route", v.Name(), "error", err)
+		if err := w.write(term, r, refusals); err != nil && term.Err() == nil && !apierrors.IsNotFound(err) {
+			w.Log.Warn("cannot write the status of a route", "route", r.Name(), "error", err)
 			failed = true
 		}
 	}
@@ -164,37 +166,34 @@ func (w *writer) look(term context.Context, verdicts []cluster.RouteVerdict, ref
 }
 
 // write writes the status of one route, unless it is written already.
-func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []refusal) error {
-	field, of := "parents", parents
-	if v.Resource == cluster.MeshHTTPRoutes {
-		field, of = "conditions", conditions
+func (w *writer) write(ctx context.Context, r *cluster.Route, refusals []refusal) error {
+	field, before := r.Status()
+	of := parents
+	if field == "conditions" {
+		before, of = slices.DeleteFunc(slices.Clone(before), ofOthers), conditions
 	}
-	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", field)
-	if v.Resource == cluster.MeshHTTPRoutes {
-		before = slices.DeleteFunc(before, ofOthers)
-	}
-	after := of(v, before, refusals, time.Now())
+	after := of(r, before, refusals, time.Now())
 	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
 		return nil
 	}
 	// A list of parents is one value to server-side apply: it has the entries of other controllers too, so that it is refused if
 	// the object is a newer one. Conditions of a MeshHTTPRoute are one value each.
 	text, err := json.Marshal(map[string]any{
-		"apiVersion": v.Object.GetAPIVersion(), "kind": v.Object.GetKind(),
-		"metadata": map[string]any{"name": v.Object.GetName(), "namespace": v.Object.GetNamespace(), "resourceVersion": v.Object.GetResourceVersion()},
+		"apiVersion": r.Object.GetAPIVersion(), "kind": r.Object.GetKind(),
+		"metadata": map[string]any{"name": r.Object.GetName(), "namespace": r.Object.GetNamespace(), "resourceVersion": r.Object.GetResourceVersion()},
 		"status":   map[string]any{field: after},
 	})
 	if err != nil {
 		return err
 	}
 	force := true
-	_, err = w.Dynamic.Resource(v.Resource).Namespace(v.Object.GetNamespace()).Patch(ctx, v.Object.GetName(), types.ApplyPatchType, text,
+	_, err = w.Dynamic.Resource(r.Resource()).Namespace(r.Object.GetNamespace()).Patch(ctx, r.Object.GetName(), types.ApplyPatchType, text,
 		metav1.PatchOptions{FieldManager: manager, Force: &force}, "status")
 	if apierrors.IsConflict(err) {
 		return nil // the newer object is on its way, and will be looked at
 	}
 	if err == nil {
-		w.report(v.Object, before, after)
+		w.report(r.Object, before, after)
 	}
 	return err
 }
@@ -202,45 +201,36 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []r
 // report makes events of the errors in a status that were not in the one before.
 func (w *writer) report(object *unstructured.Unstructured, before, after []any) {
 	known := map[string]bool{}
-	eachError(before, func(reason, message string) { known[reason+message] = true })
-	eachError(after, func(reason, message string) {
-		if !known[reason+message] {
-			known[reason+message] = true // parents may have the same one
-			w.recorder.Event(object, corev1.EventTypeWarning, reason, message)
-		}
-	})
-}
-
-// eachError calls yield with the errors in a list of conditions, or of parents with conditions.
-func eachError(list []any, yield func(reason, message string)) {
-	for _, item := range list {
-		c, _ := item.(map[string]any)
-		if nested, ok := c["conditions"].([]any); ok && c["controllerName"] == cluster.Controller {
-			eachError(nested, yield)
-		}
-		if c["status"] == "False" || c["type"] == partiallyInvalid {
+	for i, status := range [][]any{before, after} {
+		for _, c := range cluster.Conditions(status) {
 			reason, _ := c["reason"].(string)
 			message, _ := c["message"].(string)
-			yield(reason, message)
+			if c["status"] != "False" && c["type"] != partiallyInvalid || known[reason+message] {
+				continue
+			}
+			known[reason+message] = true // parents may have the same one
+			if i > 0 {
+				w.recorder.Event(object, corev1.EventTypeWarning, reason, message)
+			}
 		}
 	}
 }
 
 // parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
 // its place.
-func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
-	entry := func(p cluster.ParentVerdict, old []any) any {
-		return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
+func parents(r *cluster.Route, before []any, refusals []refusal, now time.Time) []any {
+	entry := func(p cluster.Parent, old []any) any {
+		return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(r, p, old, refusals, now)}
 	}
 	list := []any{} // the API does not take null
-	wanted := slices.Clone(v.Parents)
+	wanted := slices.Clone(r.Parents)
 	for _, other := range before {
 		of, _ := other.(map[string]any)
 		if of["controllerName"] != cluster.Controller {
 			list = append(list, other)
 			continue
 		}
-		i := slices.IndexFunc(wanted, func(p cluster.ParentVerdict) bool { return reflect.DeepEqual(any(p.Ref), of["parentRef"]) })
+		i := slices.IndexFunc(wanted, func(p cluster.Parent) bool { return reflect.DeepEqual(any(p.Ref), of["parentRef"]) })
 		if i < 0 {
 			continue // it is no parent any more
 		}
@@ -264,15 +254,15 @@ func ofOthers(condition any) bool {
 	return true
 }
 
-// conditions returns those of a MeshHTTPRoute, which has no parents.
-func conditions(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
-	return timed(v, cluster.ParentVerdict{}, before, refused(v, v.Services(), refusals), now)
+// conditions returns those of a MeshHTTPRoute.
+func conditions(r *cluster.Route, before []any, refusals []refusal, now time.Time) []any {
+	return timed(r, r.Parents[0], before, refusals, now)
 }
 
 // timed returns conditions with their times. Those that have the status that they had keep theirs.
-func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refused string, now time.Time) (list []any) {
-	for _, c := range ConditionsOf(v, p, refused) {
-		c["observedGeneration"] = v.Object.GetGeneration()
+func timed(r *cluster.Route, p cluster.Parent, old []any, refusals []refusal, now time.Time) (list []any) {
+	for _, c := range ConditionsOf(r, p, refused(r, p.Services(), refusals)) {
+		c["observedGeneration"] = r.Object.GetGeneration()
 		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
 		for _, o := range old {
 			if o, _ := o.(map[string]any); o["type"] == c["type"] && o["status"] == c["status"] {
@@ -293,37 +283,33 @@ const partiallyInvalid = "PartiallyInvalid"
 // Refused is the condition of routes that clients refuse. Others do not have it.
 const Refused = "dynxds.io/RefusedByClients"
 
-// ConditionsOf returns the conditions of a route for one parent, without times; the parent of a MeshHTTPRoute is empty. refused says
-// what clients say against it.
-func ConditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused string) []map[string]any {
+// ConditionsOf returns the conditions of a route for one parent, without times. refused says what clients say against it.
+func ConditionsOf(r *cluster.Route, p cluster.Parent, refused string) []map[string]any {
 	condition := func(kind, status, reason, message string) map[string]any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
 	}
 	accepted := condition("Accepted", "True", "Accepted", "the route is served")
-	if len(v.Ignored) > 0 {
-		accepted["message"] = bounds.Text("the route is served, without fields that have no effect: "+strings.Join(v.Ignored, "; "), maxText)
+	if len(r.Ignored) > 0 {
+		accepted["message"] = bounds.Text("the route is served, without fields that have no effect: "+strings.Join(r.Ignored, "; "), maxText)
 	}
 	switch {
-	case v.Faults != nil && !v.InForce:
-		accepted = condition("Accepted", "False", "UnsupportedValue", v.Faults.Error())
+	case r.Faults != nil && !r.InForce:
+		accepted = condition("Accepted", "False", "UnsupportedValue", r.Faults.Error())
 	case p.Missing != "":
 		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
 	case p.Conflict != "":
 		accepted = condition("Accepted", "False", "Conflicted", p.Conflict)
 	}
 	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
-	switch {
-	case len(v.InvalidKind) > 0:
-		resolved = condition("ResolvedRefs", "False", "InvalidKind", strings.Join(slices.Sorted(slices.Values(v.InvalidKind)), "; "))
-	case len(v.NotPermitted) > 0:
-		resolved = condition("ResolvedRefs", "False", "RefNotPermitted",
-			"no ReferenceGrant lets the route use "+strings.Join(slices.Sorted(slices.Values(v.NotPermitted)), ", "))
-	case len(v.NotFound) > 0:
-		resolved = condition("ResolvedRefs", "False", "BackendNotFound", strings.Join(slices.Sorted(slices.Values(v.NotFound)), "; "))
+	for _, reason := range cluster.UnresolvedReasons {
+		if texts := r.Unresolved[reason]; len(texts) > 0 {
+			resolved = condition("ResolvedRefs", "False", reason, strings.Join(slices.Sorted(slices.Values(texts)), "; "))
+			break
+		}
 	}
 	list := []map[string]any{accepted, resolved}
-	if v.Faults != nil && accepted["status"] == "True" {
-		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with errors fail: "+v.Faults.Error()))
+	if r.Faults != nil && accepted["status"] == "True" {
+		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with errors fail: "+r.Faults.Error()))
 	}
 	if refused != "" {
 		list = append(list, condition(Refused, "True", "Refused", refused))

@@ -13,9 +13,9 @@ import (
 // A status that is written is not written again, also if another controller has a condition in it. The writer has no API server.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
-	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object := &unstructured.Unstructured{Object: map[string]any{"kind": "MeshHTTPRoute"}}
 	object.SetGeneration(2)
-	v := cluster.RouteVerdict{Resource: cluster.MeshHTTPRoutes, Object: object}
+	v := &cluster.Route{Object: object, Parents: make([]cluster.Parent, 1)}
 	list := []any{map[string]any{"type": "example.com/Linted", "status": "False", "reason": "Style", "message": "no"}}
 	list = append(list, conditions(v, nil, nil, time.Now())...)
 	v.Ignored = []string{`spec: unknown field "newer"`}
