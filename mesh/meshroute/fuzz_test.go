@@ -1,7 +1,6 @@
 package meshroute
 
 import (
-	"os"
 	"testing"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
@@ -9,13 +8,7 @@ import (
 )
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"by-matches", "owner", "consumer"} {
-		text, err := os.ReadFile("../internal/meshpolicy/testdata/madr/" + name + ".yaml")
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
+	f.Add([]byte(policytest.Text("    - {matches: {path: {prefix: /v1}}, backendRefs: [{kind: MeshServiceSubset, name: s, weight: 90, tags: {version: v1}}]}\n")))
 	f.Add([]byte(policytest.Text("    - matches: [{methods: [GET, POST], path: {regularExpression: \"/a|b\"}, headers: [{name: a, type: Present}], queryParams: [{name: a, value: \"\"}]}]\n" +
 		"      filters: [{requestRedirect: {scheme: https, path: /a}}, {requestMirror: {backendRef: {kind: MeshService, name: s, tags: {a: b}}}}]\n")))
 	f.Add([]byte(policytest.Text("    - filters: [{urlRewrite: {hostname: a, path: {replacePrefixMatch: /x%}}}, {responseHeader: {set: [{name: a, value: \"%a\"}], remove: [b]}}]\n")))

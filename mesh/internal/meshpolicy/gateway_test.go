@@ -62,38 +62,6 @@ func TestGateway_TheOldestRuleWinsWhole(t *testing.T) {
 	}, originsOf(all, meshpolicy.Client{Service: "client"}))
 }
 
-// GEP-1294, "Multiple routes for a Service": "Requests from a namespace with consumer routes will utilize the (possibly merged) set of
-// routes in the consumer namespace. Requests from other namespaces will utilize the (possibly merged) set of routes in the producer
-// namespace. The merging of routes occurs only within groups of the same type of routes". "Route types": "If multiple routes with
-// different types both bind to the same Service and Port pair, only a single route type should be applied", a GRPCRoute first.
-func TestGateway_Groups(t *testing.T) {
-	t.Parallel()
-	named := func(kind, name, namespace, rules string) *meshpolicy.Policy {
-		text := strings.Replace(route(kind, rules), "{name: p}", "{name: "+name+", namespace: "+namespace+"}", 1)
-		text = strings.Replace(text, "name: s}", "name: s, namespace: default}", 1)
-		return mustParseRoutes(t, text)[0]
-	}
-	filter := "  - {filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]}\n"
-	producer := named("HTTPRoute", "producer", "default", "  - {matches: [{path: {value: /a}}], timeouts: {request: 1s}}\n  - {timeouts: {request: 1s}}\n")
-	consumer := named("HTTPRoute", "consumer", "far", "  - {retry: {attempts: 2}}\n")
-	client := func(namespace string) meshpolicy.Client {
-		return meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}
-	}
-	all := []*meshpolicy.Policy{producer, consumer}
-	policytest.Equal(t, "rules for the consumer", []string{"path Prefix /: backendRefs of HTTPRoute/consumer.far retry of HTTPRoute/consumer.far"}, originsOf(all, client("far")))
-	producers := []string{"path Prefix /a: backendRefs of HTTPRoute/producer timeouts of HTTPRoute/producer", "path Prefix /: backendRefs of HTTPRoute/producer timeouts of HTTPRoute/producer"}
-	policytest.Equal(t, "rules for others", producers, originsOf(all, client("other")))
-	// A GRPCRoute displaces HTTPRoutes of its group, and not those of another.
-	all = append(all, named("GRPCRoute", "grpc", "far", filter))
-	policytest.Equal(t, "rules for the consumer with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
-	policytest.Equal(t, "rules for others beside it", producers, originsOf(all, client("other")))
-	all = append(all, named("GRPCRoute", "grpc", "default", filter))
-	policytest.Equal(t, "rules for others with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc backendRefs of GRPCRoute/grpc"}, originsOf(all, client("other")))
-	// MeshHTTPRoutes are of no group.
-	all = append(all, policytest.New("mesh", meshpolicy.TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("t")})))
-	policytest.Equal(t, "rules with a MeshHTTPRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
-}
-
 // GRPCMethodMatch: an expression is for a whole name, so that anchors at its begin and end make no difference.
 func TestGateway_AnchoredExpressions(t *testing.T) {
 	t.Parallel()
