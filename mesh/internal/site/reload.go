@@ -23,7 +23,7 @@ type reloader struct {
 	documents Documents
 	// place is what the documents are in, dir its name.
 	place, dir string
-	publisher *publish.Publisher
+	publisher  *publish.Publisher
 	// permissive is Options.Permissive, and rejected what clients reject of what was published for that reason.
 	permissive bool
 	rejected   error

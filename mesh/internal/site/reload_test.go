@@ -2,9 +2,7 @@ package site_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -148,38 +146,6 @@ resource:
 	r.logged("a client rejects a response", "node=frontend-v9")
 	conn.Close()
 	r.logged("stream ended", "node=frontend-v9")
-}
-
-// A file is written in place, bit by bit, and looked at after each bit: no RPC fails of a service that is at its end,
-// and what other files say counts meanwhile.
-func TestAFileWrittenInPlaceWithdrawsNothing(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	others := ""
-	for i := range 50 {
-		others += fmt.Sprintf("kind: Service\nname: other-%d\n---\n", i)
-	}
-	r := start(t, "", map[string]string{"all.yaml": others + m.services(), "z.yaml": "kind: Service\nname: z\n"})
-	client := r.dial(plain, "frontend", "v1")
-	client.reaches("v1")
-	file, err := os.OpenFile(filepath.Join(r.dir, "all.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
-	xdstest.NoError(t, err)
-	defer file.Close()
-	text := others + "kind: Service\nname: new\n---\n" + m.services()
-	port := 0
-	for part := range slices.Chunk([]byte(text), len(text)/20) {
-		_, err := file.Write(part)
-		xdstest.NoError(t, err)
-		r.reload()
-		port++
-		r.write("z.yaml", fmt.Sprintf("kind: Service\nname: z\nendpoints: [{address: '10.0.0.1:%d'}]\n", port))
-		client.reaches("v1")
-		r.dial(plain, "batch", "v1").reaches("v1")
-	}
-	r.logged("msg=published", "services=54")
-	if strings.Contains(r.log.String(), "level=ERROR") || strings.Contains(r.log.String(), "level=WARN") {
-		t.Errorf("the log has faults of a half-written file:\n%s", r.log)
-	}
 }
 
 // Files that a ConfigMap or git-sync replaces together, with a look and RPCs after each step: one update for each revision, no

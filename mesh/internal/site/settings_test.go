@@ -143,3 +143,36 @@ func TestLimitsTakeEffectOnRPCs(t *testing.T) {
 		})
 	}
 }
+
+// GEP-1619: the RPCs of a session of the rule stay with an endpoint; those of other rules are not concerned, and a service
+// with sessions of its own has those of the rule there.
+func TestGatewaySessionPersistence(t *testing.T) {
+	t.Parallel()
+	const route = `apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{group: "", kind: Service, name: backend, port: 7070}]
+  rules:
+  - matches: [{headers: [{name: x-rule, value: one}]}]
+    sessionPersistence: {type: Header, header: {name: x-session}}
+    backendRefs: [{name: backend, namespace: default, port: 7070}]
+  - matches: [{headers: [{name: x-rule, value: two}]}]
+    sessionPersistence: {cookie: {name: session}}
+    backendRefs: [{name: backend, namespace: default, port: 7070}]
+`
+	for name, affinity := range map[string]string{"of the rule alone": "", "beside the service's": "sessionAffinity: {header: x-other}"} {
+		eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+			files := newMesh(t).with(affinity)
+			files["route.yaml"] = route
+			frontend := start(t, kind.authority, files).dial(kind, "frontend", "v1")
+			frontend.reaches("v1")
+			frontend.reaches("v2")
+			frontend.session("x-session", "x-session", "x-rule", "one")
+			frontend.session("set-cookie", "cookie", "x-rule", "two")
+			if _, header := frontend.callWith(); (len(header.Get("x-other")) == 1) != (affinity != "") || len(header.Get("x-session")) > 0 {
+				t.Errorf("%s: the response to an RPC of no rule has %v", name, header)
+			}
+		})
+	}
+}
