@@ -38,18 +38,12 @@ type Options struct {
 	Authority string
 	// NoSources leaves out of the resources where their parts were written.
 	NoSources bool
-	// Check returns reports on resources that an update would store, without their places. What is an error clients reject: the update
-	// fails, or if the content is Separate, they do not get it. It may be nil.
-	Check func([]Put) map[*controlplane.Resource]meshroute.Report
+	// Check returns what clients find wrong with a resource that an update would store, empty for nothing. What is an error they reject:
+	// the update fails, or if the content is Separate, they do not get it; warnings count for resources of the folder. It is called by
+	// several goroutines, and may be nil.
+	Check func(*controlplane.Resource) (meshroute.Severity, string)
 	// Permissive publishes also what clients reject.
 	Permissive bool
-}
-
-// Put is a resource that an update stores.
-type Put struct {
-	*controlplane.Resource
-	// Written says that it is one of the folder.
-	Written bool
 }
 
 // Streams are those of the store's server. Each function may be nil.

@@ -18,22 +18,16 @@ import (
 func TestWithheld(t *testing.T) {
 	t.Parallel()
 	store := controlplane.NewStore()
-	refuse := func(r *controlplane.Resource) bool { // an address that ends in .9
+	address := func(r *controlplane.Resource) string {
 		var a endpointpb.ClusterLoadAssignment
-		if r.Any().GetTypeUrl() != meshroute.EndpointsType {
-			return false
-		}
 		xdstest.NoError(t, r.Any().UnmarshalTo(&a))
-		return a.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetAddress() == "10.0.0.9"
+		return a.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetAddress()
 	}
-	publisher := publish.New(store, publish.Options{Check: func(puts []publish.Put) map[*controlplane.Resource]meshroute.Report {
-		refused := map[*controlplane.Resource]meshroute.Report{}
-		for _, p := range puts {
-			if refuse(p.Resource) {
-				refused[p.Resource] = meshroute.Report{Severity: meshroute.Error, Message: "refused"}
-			}
+	publisher := publish.New(store, publish.Options{Check: func(r *controlplane.Resource) (meshroute.Severity, string) {
+		if r.Any().GetTypeUrl() == meshroute.EndpointsType && address(r) == "10.0.0.9" {
+			return meshroute.Error, "refused"
 		}
-		return refused
+		return meshroute.Note, ""
 	}}, publish.Streams{})
 	service := func(name, address string) *meshroute.Service {
 		return &meshroute.Service{Name: name, Source: meshroute.Source{File: name}, Endpoints: []meshroute.Endpoint{{Address: address}}}
@@ -46,11 +40,9 @@ func TestWithheld(t *testing.T) {
 		case r == nil:
 			return "nothing"
 		}
-		var a endpointpb.ClusterLoadAssignment
-		xdstest.NoError(t, r.Any().UnmarshalTo(&a))
-		return a.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetAddress()
+		return address(r)
 	}
-	odd := "odd: error: refused"
+	odd := "odd: error: ClusterLoadAssignment odd: refused"
 	for _, step := range []struct {
 		when      string
 		services  []*meshroute.Service

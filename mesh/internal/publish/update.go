@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -251,15 +253,17 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 	if opts.Check == nil {
 		return nil
 	}
-	puts := make([]Put, 0, len(u.packed))
-	keys := make(map[*controlplane.Resource]key, len(u.packed))
+	verdicts := u.verdicts(opts.Check)
 	for k, r := range u.packed {
-		_, isWritten := u.written[k]
-		puts, keys[r] = append(puts, Put{r, isWritten}), k
-	}
-	for r, report := range opts.Check(puts) {
-		k := keys[r]
-		report.Source = u.source(content, k)
+		v := verdicts[r.Any()]
+		if _, isWritten := u.written[k]; v.message == "" || v.severity == meshroute.Warning && !isWritten {
+			continue
+		}
+		name := typeurl.ShortName(k.typeURL) + " " + r.Name()
+		if !r.Parameters().IsZero() {
+			name += " " + r.Parameters().String()
+		}
+		report := meshroute.Report{Severity: v.severity, Source: u.source(content, k), Message: name + ": " + v.message}
 		u.notes[k] = report
 		if report.Severity == meshroute.Error && content.Separate && !opts.Permissive {
 			u.withhold(k, report)
@@ -269,6 +273,36 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 		return nil
 	}
 	return ErrorsIn(sortedReports(maps.Values(u.notes)))
+}
+
+// verdict is what Options.Check returns.
+type verdict struct {
+	severity meshroute.Severity
+	message  string
+}
+
+// verdicts checks the packed resources on all cores: when a server starts, these are all that there are. Variants may share their bytes.
+func (u *update) verdicts(check func(*controlplane.Resource) (meshroute.Severity, string)) map[*anypb.Any]*verdict {
+	all := make(map[*anypb.Any]*verdict, len(u.packed))
+	work := make(chan *controlplane.Resource, len(u.packed))
+	for _, r := range u.packed {
+		if all[r.Any()] == nil {
+			all[r.Any()] = new(verdict)
+			work <- r
+		}
+	}
+	close(work)
+	var checking sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(work)) {
+		checking.Go(func() {
+			for r := range work {
+				v := all[r.Any()]
+				v.severity, v.message = check(r)
+			}
+		})
+	}
+	checking.Wait()
+	return all
 }
 
 // withhold leaves a resource of the meshes out of the store. Clients keep what they have under its name; if there was nothing,

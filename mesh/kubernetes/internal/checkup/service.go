@@ -45,8 +45,8 @@ func ports(r *doctor.Report, name string, s cluster.ServiceState) bool {
 		return false
 	}
 	r.Add(doctor.OK, "", step, name, "type %s, %s", s.Object.Spec.Type, faults.Count(len(s.Services), "TCP port"))
-	for i, service := range s.Services {
-		p := portOf(s.Object, service)
+	for i, p := range cluster.Ports(s.Object) {
+		service := s.Services[i]
 		text := "no appProtocol"
 		if p.AppProtocol != nil {
 			text = "appProtocol " + *p.AppProtocol
@@ -64,15 +64,6 @@ func ports(r *doctor.Report, name string, s cluster.ServiceState) bool {
 		}
 	}
 	return true
-}
-
-// portOf returns the port that a service of the mesh is for.
-func portOf(s *corev1.Service, service *meshroute.Service) corev1.ServicePort {
-	_, number, _ := strings.Cut(service.Name, ":")
-	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
-		return fmt.Sprint(p.Port) == number && (p.Protocol == corev1.ProtocolTCP || p.Protocol == "")
-	})
-	return s.Spec.Ports[i]
 }
 
 // endpoints examines the EndpointSlices.

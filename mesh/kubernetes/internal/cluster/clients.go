@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,24 +82,28 @@ func (c *Clients) get(ctx context.Context, to any, path ...string) error {
 	return json.Unmarshal(text, to)
 }
 
-func (c *Clients) services(namespace string) *cache.ListWatch {
-	return listWatch(c.Typed.CoreV1().Services(namespace).List, c.Typed.CoreV1().Services(namespace).Watch)
-}
+// The resources that there are Go types for, and those of which only the metadata is read.
+var (
+	services       = corev1.SchemeGroupVersion.WithResource("services")
+	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+	nodes          = corev1.SchemeGroupVersion.WithResource("nodes")
+	namespaces     = corev1.SchemeGroupVersion.WithResource("namespaces")
+)
 
-func (c *Clients) endpointSlices(namespace string) *cache.ListWatch {
-	of := c.Typed.DiscoveryV1().EndpointSlices(namespace)
-	return listWatch(of.List, of.Watch)
-}
-
-// objects lists a resource that this program has no Go types for.
-func (c *Clients) objects(resource schema.GroupVersionResource, namespace string) *cache.ListWatch {
+// of lists and watches a resource in a namespace, or in all.
+func (c *Clients) of(resource schema.GroupVersionResource, namespace string) *cache.ListWatch {
+	switch resource {
+	case services:
+		of := c.Typed.CoreV1().Services(namespace)
+		return listWatch(of.List, of.Watch)
+	case endpointSlices:
+		of := c.Typed.DiscoveryV1().EndpointSlices(namespace)
+		return listWatch(of.List, of.Watch)
+	case nodes, namespaces:
+		of := c.Metadata.Resource(resource)
+		return listWatch(of.List, of.Watch)
+	}
 	of := c.Dynamic.Resource(resource).Namespace(namespace)
-	return listWatch(of.List, of.Watch)
-}
-
-// metadataOf lists the metadata alone of a resource of the cluster.
-func (c *Clients) metadataOf(resource schema.GroupVersionResource) *cache.ListWatch {
-	of := c.Metadata.Resource(resource)
 	return listWatch(of.List, of.Watch)
 }
 

@@ -48,7 +48,7 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 	before := *e
 	*e = entry{ports: map[string]*port{}}
 	if s != nil {
-		for i, p := range ports(s) {
+		for i, p := range Ports(s) {
 			name := serviceName(of, p.Port)
 			old := before.ports[name]
 			if old == nil {

@@ -4,17 +4,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
 
 // objects are those of a resource, with an informer for each namespace that is read. It is safe for concurrent use.
 type objects[T runtime.Object] []cache.SharedIndexInformer
 
-// follow adds the informers of a resource. changed is called with each object that is added, updated or deleted, of updates with the old
+// follow adds the informers of a resource in the namespaces that are read, or in all if it has none. changed is called with each object that is added, updated or deleted, of updates with the old
 // one too: a slice may be given to another Service.
-func follow[T runtime.Object](s *Source, resource string, mayLack func(error) bool, namespaces []string, of func(namespace string) *cache.ListWatch, example T, changed func(T)) (list objects[T]) {
-	for _, namespace := range namespaces {
-		informer := s.watch.add(resource, mayLack, of(namespace), example)
+func follow[T runtime.Object](s *Source, resource schema.GroupVersionResource, mayLack func(error) bool, example T, changed func(T)) (list objects[T]) {
+	in := s.opts.Namespaces
+	if resource == nodes || resource == namespaces {
+		in = []string{""}
+	}
+	for _, namespace := range in {
+		informer := s.watch.add(resource.GroupResource().String(), mayLack, s.opts.Clients.of(resource, namespace), example)
 		// It fails only for an informer that was stopped.
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(object any) { changed(object.(T)) },

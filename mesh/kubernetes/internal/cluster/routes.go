@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
@@ -149,8 +148,7 @@ func (r *Route) Concerns(c meshroute.Client, service string) bool {
 func newRoutes(s *Source) *routes {
 	r := &routes{source: s, objects: map[string]objects[*unstructured.Unstructured]{}, read: map[types.UID]*Route{}, changed: make(chan struct{})}
 	add := func(resource schema.GroupVersionResource) objects[*unstructured.Unstructured] {
-		of := func(namespace string) *cache.ListWatch { return s.opts.Clients.objects(resource, namespace) }
-		return follow(s, resource.GroupResource().String(), apierrors.IsNotFound, s.opts.Namespaces, of, &unstructured.Unstructured{}, func(*unstructured.Unstructured) {
+		return follow(s, resource, apierrors.IsNotFound, &unstructured.Unstructured{}, func(*unstructured.Unstructured) {
 			s.mu.Lock()
 			s.routesMarked = true
 			s.mu.Unlock()

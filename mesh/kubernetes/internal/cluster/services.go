@@ -37,9 +37,9 @@ func serviceName(of named, port int32) string {
 	return of.host() + ":" + strconv.Itoa(int(port))
 }
 
-// ports returns the TCP ports of a Service, the default one first: the first that is for gRPC by its name or protocol, or else the
+// Ports returns the TCP ports of a Service, the default one first: the first that is for gRPC by its name or protocol, or else the
 // first. A port that is added behind others does not change the default, and so clients that name no port.
-func ports(s *corev1.Service) []corev1.ServicePort {
+func Ports(s *corev1.Service) []corev1.ServicePort {
 	var list []corev1.ServicePort
 	for _, p := range s.Spec.Ports {
 		if p.Protocol == corev1.ProtocolTCP || p.Protocol == "" {

@@ -94,23 +94,16 @@ func newSource(opts Options) *Source {
 	}
 	s.timer = time.AfterFunc(moving, func() { signal(s.wake) })
 	s.watch = newWatching(opts.Log, opts.Clients.answers)
-	s.services = follow(s, "services", nil, opts.Namespaces, opts.Clients.services, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
-	s.endpointSlices = follow(s, "endpointslices.discovery.k8s.io", nil, opts.Namespaces, opts.Clients.endpointSlices, &discoveryv1.EndpointSlice{},
-		func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
+	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
+	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
 	for _, informer := range s.endpointSlices {
 		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
 			return []string{sliceService(object.(*discoveryv1.EndpointSlice)).String()}, nil
 		}})
 	}
 	s.routes = newRoutes(s)
-	place := func(resource string, mayLack func(error) bool, changed func(*metav1.PartialObjectMetadata)) objects[*metav1.PartialObjectMetadata] {
-		of := func(string) *cache.ListWatch {
-			return opts.Clients.metadataOf(corev1.SchemeGroupVersion.WithResource(resource))
-		}
-		return follow(s, resource, mayLack, []string{""}, of, &metav1.PartialObjectMetadata{}, changed)
-	}
-	s.nodes = place("nodes", apierrors.IsForbidden, func(*metav1.PartialObjectMetadata) {})
-	s.namespaces = place("namespaces", nil, func(of *metav1.PartialObjectMetadata) {
+	s.nodes = follow(s, nodes, apierrors.IsForbidden, &metav1.PartialObjectMetadata{}, func(*metav1.PartialObjectMetadata) {})
+	s.namespaces = follow(s, namespaces, nil, &metav1.PartialObjectMetadata{}, func(of *metav1.PartialObjectMetadata) {
 		if labelOf(of, ClosedLabel) == "true" { // before or after
 			signal(s.access)
 		}
