@@ -26,13 +26,13 @@ const testTimeout = 30 * time.Second
 // dynamicClient subscribes by locators. It sends only what the test sends.
 type dynamicClient struct {
 	*cmdtest.Stream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
-	t    *testing.T
+	t    testing.TB
 	node *corepb.Node
 }
 
 // served is a server over a site's store.
 type served struct {
-	t       *testing.T
+	t       testing.TB
 	control *controlplane.Server
 	addr    string
 }
@@ -129,7 +129,7 @@ func (s *site) publishing() <-chan publish.Summary {
 // kind of client (TP2, "Matching Ambiguity").
 func TestConstraintsComeBeforeVariants(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "mesh")
+	s := newSite(t, publish.Options{Authority: "mesh"})
 	server := s.serve()
 	s.publisher.SetPatience(testTimeout)
 	s.change("services.yaml", services)
@@ -165,7 +165,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 // counts them; it does not wait for clients that disconnect.
 func TestUpdatesDoNotWaitForever(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "mesh")
+	s := newSite(t, publish.Options{Authority: "mesh"})
 	server := s.serve()
 	s.publisher.SetPatience(100 * time.Millisecond)
 	s.change("services.yaml", services)

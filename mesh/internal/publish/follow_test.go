@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -38,7 +39,7 @@ func TestClientsOfDynxdsTakeConstraints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
-			s := newSite(t, "mesh")
+			s := newSite(t, publish.Options{Authority: "mesh"})
 			server := s.serve()
 			s.publisher.SetPatience(testTimeout)
 			s.change("services.yaml", fmt.Sprintf(`
