@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -56,32 +56,19 @@ func (r *refuser) answer(reason string) {
 // awaitRefused waits until the condition of a GRPCRoute that clients refuse it has all texts; no texts: there is none.
 func (k *kube) awaitRefused(name string, texts ...string) (resourceVersion string) {
 	k.t.Helper()
-	routes := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace)
-	cmdtest.Await(k.t, func() string {
-		object, err := routes.Get(testutils.Context(k.t), name, metav1.GetOptions{})
-		xdstest.NoError(k.t, err)
-		resourceVersion = object.GetResourceVersion()
+	return k.awaitStatus(cluster.GRPCRoutes, name, func(conditions []map[string]any) string {
 		got := ""
-		parents, _, _ := unstructured.NestedSlice(object.Object, "status", "parents")
-		for _, p := range parents {
-			conditions, _ := p.(map[string]any)["conditions"].([]any)
-			for _, c := range conditions {
-				if c := c.(map[string]any); c["type"] == routestatus.Refused {
-					got += fmt.Sprintf("%s %s", c["status"], c["message"])
-				}
+		for _, c := range conditions {
+			if c["type"] == routestatus.Refused {
+				got += fmt.Sprintf("%s %s", c["status"], c["message"])
 			}
 		}
-		if len(parents) == 0 || (got == "") != (len(texts) == 0) {
+		lacks := func(text string) bool { return !strings.Contains(got, text) }
+		if len(conditions) == 0 || (got == "") != (len(texts) == 0) || slices.ContainsFunc(texts, lacks) {
 			return fmt.Sprintf("clients are said to refuse %s: %q, want %q", name, got, texts)
-		}
-		for _, text := range texts {
-			if !strings.Contains(got, text) {
-				return fmt.Sprintf("clients are said to refuse %s: %q, want %q", name, got, texts)
-			}
 		}
 		return ""
 	})
-	return resourceVersion
 }
 
 // awaitEvent waits for an event of a route, and returns how many events of this reason there are, and how often they were counted.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -29,17 +28,10 @@ func toService(name, rules string) string {
 // awaitPolicy waits until the status of a MeshHTTPRoute has conditions with these texts: TYPE=STATUS/REASON MESSAGE.
 func (k *kube) awaitPolicy(name string, want ...string) {
 	k.t.Helper()
-	policies := k.dynamic().Resource(cluster.MeshHTTPRoutes).Namespace(k.namespace)
-	cmdtest.Await(k.t, func() string {
-		object, err := policies.Get(testutils.Context(k.t), name, metav1.GetOptions{})
-		xdstest.NoError(k.t, err)
-		conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	k.awaitStatus(cluster.MeshHTTPRoutes, name, func(conditions []map[string]any) string {
 		var got strings.Builder
 		for _, c := range conditions {
-			c := c.(map[string]any)
-			if c["observedGeneration"] == object.GetGeneration() {
-				fmt.Fprintf(&got, "%s=%s/%s %s\n", c["type"], c["status"], c["reason"], c["message"])
-			}
+			fmt.Fprintf(&got, "%s=%s/%s %s\n", c["type"], c["status"], c["reason"], c["message"])
 		}
 		for _, text := range want {
 			if !strings.Contains(got.String(), text) {

@@ -153,31 +153,36 @@ func (k *kube) awaitConditions(name string, want ...string) {
 
 func (k *kube) awaitConditionsOf(resource schema.GroupVersionResource, name string, want ...string) {
 	k.t.Helper()
-	routes := k.dynamic().Resource(resource).Namespace(k.namespace)
-	cmdtest.Await(k.t, func() string {
-		object, err := routes.Get(testutils.Context(k.t), name, metav1.GetOptions{})
-		xdstest.NoError(k.t, err)
+	k.awaitStatus(resource, name, func(conditions []map[string]any) string {
 		var got []string
-		parents, _, _ := unstructured.NestedSlice(object.Object, "status", "parents")
-		for _, p := range parents {
-			p := p.(map[string]any)
-			if p["controllerName"] != cluster.Controller {
-				continue
-			}
-			conditions, _ := p["conditions"].([]any)
-			for _, c := range conditions {
-				c := c.(map[string]any)
-				if c["observedGeneration"] != object.GetGeneration() {
-					return fmt.Sprintf("the status is that of generation %v, and not %d", c["observedGeneration"], object.GetGeneration())
-				}
-				got = append(got, fmt.Sprintf("%s=%s/%s", c["type"], c["status"], c["reason"]))
-			}
+		for _, c := range conditions {
+			got = append(got, fmt.Sprintf("%s=%s/%s", c["type"], c["status"], c["reason"]))
 		}
 		if !slices.Equal(got, want) {
 			return fmt.Sprintf("the conditions of %s are %v, want %v", name, got, want)
 		}
 		return ""
 	})
+}
+
+// awaitStatus waits until the status of a route is that of its generation, and nothing is wrong with our conditions in it.
+func (k *kube) awaitStatus(resource schema.GroupVersionResource, name string, fault func(conditions []map[string]any) string) (resourceVersion string) {
+	k.t.Helper()
+	routes := k.dynamic().Resource(resource).Namespace(k.namespace)
+	cmdtest.Await(k.t, func() string {
+		object, err := routes.Get(testutils.Context(k.t), name, metav1.GetOptions{})
+		xdstest.NoError(k.t, err)
+		resourceVersion = object.GetResourceVersion()
+		_, status := (&cluster.Route{Object: object}).Status()
+		conditions := cluster.Conditions(status)
+		for _, c := range conditions {
+			if c["observedGeneration"] != object.GetGeneration() {
+				return fmt.Sprintf("the status is that of generation %v, and not %d", c["observedGeneration"], object.GetGeneration())
+			}
+		}
+		return fault(conditions)
+	})
+	return resourceVersion
 }
 
 // Status says what a route amounts to, beside what others say, and is not written again without need.
