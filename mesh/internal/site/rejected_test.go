@@ -10,7 +10,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/testutils"
@@ -133,104 +132,4 @@ func TestAStartWithWhatClientsReject(t *testing.T) {
 
 	files["raw.yaml"] = ""
 	start(t, "", files).dial(plain, "frontend", "v1").reaches("v1")
-}
-
-// With --permissive all is published, and every place says what clients reject, also after updates of other parts.
-func TestPermissive(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	r := start(t, "", map[string]string{"services.yaml": m.services(), "raw.yaml": rejectedCluster}, permissive, withPages)
-	r.logged("level=ERROR", "msg=report", "raw.yaml:1", "Cluster c: clients reject it: eds_cluster_config")
-	want := func(when string, version uint64, faults int) {
-		t.Helper()
-		state := r.configuration().Configuration
-		if state.Published.Version != version || state.Faults != faults || state.Valid() != (faults == 0) || !state.Permissive ||
-			faults > 0 && !strings.Contains(state.First, "raw.yaml:1: Cluster c: ") {
-			t.Errorf("%s the state is %+v, want version %d with %d faults", when, state, version, faults)
-		}
-	}
-	want("at the start", 1, 1)
-	r.write("other.yaml", "kind: Service\nname: other\n")
-	r.reload()
-	r.logged("msg=published", "version=2")
-	r.reload() // A look is over when the next one begins.
-	r.reload()
-	if n := r.log.Count("Cluster c: clients reject it"); n != 1 {
-		t.Errorf("the log says %d times what clients reject, want once", n)
-	}
-	admin, _ := r.pages()
-	// An answer of the pages is as old as a second.
-	cmdtest.Await(t, func() string {
-		if state := r.configuration().Configuration; state.Published.Version == 2 {
-			return ""
-		}
-		return "no answer of version 2"
-	})
-	want("after another update", 2, 1)
-	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "SERVING\nthe folder has 1 error since ") || !strings.Contains(health, "; published nevertheless (--permissive): ") {
-		t.Errorf("/healthz is %q", health)
-	}
-	r.dial(plain, "frontend", "v1").reaches("v1")
-	r.remove("raw.yaml")
-	cmdtest.Await(t, func() string {
-		r.reload()
-		if state := r.configuration().Configuration; state.Published.Version == 3 {
-			return ""
-		}
-		return "no answer of version 3"
-	})
-	want("without the resource", 3, 0)
-}
-
-// A change that withdraws much is no fault: the state says what waits.
-func TestTheStateOfAWithdrawal(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	r := start(t, "", map[string]string{"services.yaml": m.services()}, withPages, func(o *site.Options) { o.WithdrawalDelay = 1e15 })
-	r.write("services.yaml", "kind: Service\nname: lonely\n")
-	cmdtest.Await(t, func() string {
-		r.reload()
-		state := r.configuration().Configuration
-		if state.Waiting == "" {
-			return "the withdrawal does not wait"
-		}
-		if !state.Valid() || state.Published.Services != 3 || !strings.Contains(state.Waiting, "withdraws 2 services (backend, shadow)") {
-			t.Errorf("the state is %+v", state)
-		}
-		return ""
-	})
-}
-
-// A policy that names a service that does not exist is published, as the service may come later. The state has the error,
-// and the warnings about what is published, also after an update of other parts.
-func TestTheStateHasReports(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	lost := strings.NewReplacer("VERSION", "v2", "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost").Replace(consumer)
-	server := "kind: Resource\nresource: {\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener, name: server, address: {socket_address: {address: 10.0.0.1, port_value: 80}}}\n"
-	r := start(t, "", map[string]string{"services.yaml": m.services(), "consumer.yaml": lost, "server.yaml": server}, withPages)
-	check := func(version uint64) {
-		t.Helper()
-		var state *planestate.State
-		cmdtest.Await(t, func() string { // an answer of the pages is as old as a second
-			if state = r.configuration().Configuration; state.Published.Version == version {
-				return ""
-			}
-			return fmt.Sprint("no answer of version ", version)
-		})
-		p := state.Published
-		if !state.Valid() || p.Errors == 0 || p.Warnings != 1 || len(p.Reports) != p.Errors+1 ||
-			!strings.Contains(p.Reports[0], "error: ") || !strings.Contains(p.Reports[0], "lost") ||
-			!strings.Contains(p.Reports[p.Errors], "server.yaml:1: warning: Listener server: it has no api_listener") {
-			t.Errorf("version %d: the state is %+v, %+v, want an error that names the service, and a warning about the Listener", version, state, p)
-		}
-	}
-	check(1)
-	r.write("other.yaml", "kind: Service\nname: other\n")
-	r.reload()
-	check(2)
-	admin, _ := r.pages()
-	if health := cmdtest.Get(t, admin+"healthz"); !strings.Contains(health, "in what is published; some clients get errors") {
-		t.Errorf("/healthz is %q", health)
-	}
 }

@@ -12,57 +12,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A folder that has become faulty, or lost all its documents, as when a mount fails: clients keep their
-// resources, and those that connect get them. That is logged once, however often the folder is read, and
-// repaired documents are published.
-func TestAFaultyFolderIsLoggedOnce(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		spoil func(*running)
-		want  []string
-	}{
-		{"a file that cannot be read", func(r *running) { r.write("other.yaml", "kind: Nonsense") }, []string{"other.yaml", "unknown value"}},
-		{"a folder that cannot be built", func(r *running) {
-			r.write("other.yaml", "kind: Resource\nresource: {\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: backend}\n")
-		}, []string{"other.yaml", "a service has this resource already"}},
-		{"files deleted", func(r *running) { r.remove("services.yaml") }, []string{"lost all its documents"}},
-		{"files emptied", func(r *running) { r.write("services.yaml", "# nothing\n") }, []string{"lost all its documents"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			r := start(t, "", map[string]string{"services.yaml": m.services()})
-			client := r.dial(plain, "frontend", "v1")
-			client.reaches("v1")
-			test.spoil(r)
-			for range 3 {
-				r.reload()
-			}
-			r.logged(append(test.want, "level=ERROR", "the folder has errors; clients keep the last good state", r.dir)...)
-			// A look is over when the next one begins.
-			r.reload()
-			if n := r.log.Count("the folder has errors"); n != 1 {
-				t.Errorf("the log has %d lines of the faulty folder, want 1", n)
-			}
-			client.reaches("v1")
-			r.dial(plain, "batch", "v1").reaches("v1")
-
-			r.write("other.yaml", "")
-			r.write("services.yaml", m.services()+"---\nkind: Service\nname: third\n")
-			r.reload()
-			r.logged("the folder is valid again")
-			r.logged("published", "version=2", "services=3", "removed=0")
-		})
-	}
-}
-
-// An empty folder may be the wrong one.
-func TestAnEmptyFolderIsWarnedOf(t *testing.T) {
-	t.Parallel()
-	start(t, "", nil).logged("level=WARN", "the folder has no .yaml, .yml or .json file")
-}
-
 // A policy sends requests to a missing service: the RPCs of its clients fail with the names of
 // the policy and the service, until the service is added.
 func TestAMissingServiceReachesRPCs(t *testing.T) {
@@ -196,4 +145,8 @@ func TestAWrongTarget(t *testing.T) {
 		unavailable(t, err, "does not exist")
 		unavailable(t, err, `there is no service "back"; did you mean "backend"?`)
 	})
+}
+
+func named(name string) string {
+	return fmt.Sprintf("kind: Service\nname: %s\nendpoints: [{address: '10.0.0.1:80'}]\n", name)
 }

@@ -1,0 +1,179 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// What a control plane makes of documents, one change after the other. The steps are:
+//
+//	options permissive separate withdrawal=DURATION   at first
+//	have WORD...       there are these documents, and the log says this when they are read: "a" is a service, "a0" one without endpoints,
+//	                   "policy:p" a policy for a, "Listener:l" a resource, and "a/2" another version of a
+//	file NAME TEXT     there is another file, or is not, if the text is "gone"
+//	read               they are read again, and are as before
+//	wait DURATION      what is withheld may be due
+//	published          the words that are published
+//	state              what the status page and health say
+func TestScripts(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 0, beginScript) }
+
+// memory are documents in memory.
+type memory struct {
+	files    map[string]*folder.File
+	separate bool
+	changed  chan struct{}
+	content  *folder.Content
+	err      error
+}
+
+func (m *memory) set(name, text string) *folder.File {
+	m.files[name] = folder.Parse("/mesh/"+name, []byte(text))
+	return m.files[name]
+}
+
+// change makes Read return something else.
+func (m *memory) change() {
+	var files []*folder.File
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		files = append(files, m.files[name])
+	}
+	if m.content, m.err = folder.Join("/mesh", files); m.err == nil {
+		m.content.Separate = m.separate
+	}
+}
+
+func (m *memory) Read(context.Context) (*folder.Content, error) { return m.content, m.err }
+func (m *memory) Changed() <-chan struct{}                      { return m.changed }
+func (m *memory) GoneSince() time.Time                          { return time.Time{} }
+func (m *memory) Close()                                        {}
+
+// textOf returns the document of a word.
+func textOf(word string) string {
+	name, version, _ := strings.Cut(word, "/")
+	kind, named, isOther := strings.Cut(name, ":")
+	switch {
+	case kind == "policy":
+		return fmt.Sprintf("{kind: MeshHTTPRoute, name: %s, spec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{matches: [{path: {exact: /p.S/M%s}}], filters: []}]}]}}", named, version)
+	case isOther:
+		return fmt.Sprintf(`{kind: Resource, resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: %s, api_listener: {api_listener: {
+			"@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: "%s", rds: {route_config_name: a, config_source: {ads: {}}},
+			http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}}}`, named, version)
+	case strings.HasSuffix(name, "0"):
+		return "{kind: Service, name: " + strings.TrimSuffix(name, "0") + "}"
+	}
+	return fmt.Sprintf("{kind: Service, name: %s, endpoints: [{address: '10.0.0.1:80', weight: %s}]}", name, max(version, "1"))
+}
+
+func beginScript(t testing.TB) (step func(string) string) {
+	documents, words := &memory{files: map[string]*folder.File{}, changed: make(chan struct{}, 1)}, map[string]*folder.File{}
+	opts := Options{Documents: documents, Place: "folder", Dir: "/mesh", WithdrawalDelay: 10 * time.Second}
+	log := &xdstest.Log{}
+	opts.Serve.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "took" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	var p *plane
+	var published atomic.Pointer[folder.Content] // withheld documents are published at a time of the reloader's own
+	opts.OnLeftOut = func([]meshroute.Report) { published.Store(p.reload.published) }
+	start := func() {
+		p = newPlane(opts)
+		p.reload.onFirst = func() {}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { p.reload.run(ctx, nil) })
+		t.Cleanup(func() {
+			stop()
+			running.Wait()
+			services{p.ads, p.loads}.Close()
+		})
+	}
+	said := 0
+	logged := func() string {
+		synctest.Wait()
+		text := log.String()[said:]
+		said += len(text)
+		return strings.ReplaceAll(strings.TrimSpace(text), "\n", " | ")
+	}
+	return func(line string) string {
+		command, rest, _ := strings.Cut(line, " ")
+		if p == nil && command != "options" {
+			start()
+		}
+		switch command {
+		case "options":
+			for _, word := range strings.Fields(rest) {
+				switch name, value, _ := strings.Cut(word, "="); name {
+				case "permissive":
+					opts.Permissive = true
+				case "separate":
+					documents.separate = true
+				case "withdrawal":
+					opts.WithdrawalDelay, _ = time.ParseDuration(value)
+				}
+			}
+			return ""
+		case "have":
+			maps.DeleteFunc(documents.files, func(name string, _ *folder.File) bool { return words[name] != nil })
+			for _, word := range strings.Fields(rest) {
+				if words[word] == nil {
+					words[word] = documents.set(word, textOf(word))
+				}
+				documents.files[word] = words[word]
+			}
+			documents.change()
+		case "file":
+			name, text, _ := strings.Cut(rest, " ")
+			if documents.set(name, text); text == "gone" {
+				delete(documents.files, name)
+			}
+			documents.change()
+		case "wait":
+			after, err := time.ParseDuration(rest)
+			xdstest.NoError(t, err)
+			time.Sleep(after)
+			return logged()
+		case "published":
+			var list []string
+			for word, file := range words {
+				of, err := folder.Join("", []*folder.File{file})
+				xdstest.NoError(t, err)
+				if c := published.Load(); c != nil && areSame(of, &folder.Content{
+					Services: both(of.Services, c.Services), Policies: both(of.Policies, c.Policies), Resources: both(of.Resources, c.Resources),
+				}) {
+					list = append(list, word)
+				}
+			}
+			return strings.Join(slices.Sorted(slices.Values(list)), " ")
+		case "state":
+			s := p.reload.state.State()
+			text := strings.Join(s.Text(true), "; ")
+			if s.Published != nil {
+				text += fmt.Sprintf(" [version %d, %d services, reports %q]", s.Published.Version, s.Published.Services, s.Published.Reports)
+			}
+			return strings.TrimSpace(text)
+		}
+		documents.changed <- struct{}{}
+		return logged()
+	}
+}
+
+// both returns the documents of a list that another has, too.
+func both[T comparable](list, other []T) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(of T) bool { return !slices.Contains(other, of) })
+}
