@@ -93,7 +93,7 @@ resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name:
 	source, _, err := site.Source(site.View{Dir: dir}, "")
 	xdstest.NoError(t, err)
 	for target, want := range map[string]string{
-		"backend": "backend", "xds:///backend": "backend", "xds:backend": "backend", "xds://any/backend": "backend", "by.hand": "by.hand",
+		"backend": "backend", "xds:///backend": "backend", "xds:backend": "backend", "xds://any/backend": "backend", "by.hand": "by.hand", "xds:///by.hand": "by.hand",
 	} {
 		if got, err := source.ListenerName(target); err != nil || got != want {
 			t.Errorf("the Listener of %s is %q, error %v, want %q", target, got, err, want)

@@ -82,12 +82,7 @@ type Parent struct {
 }
 
 // Services are those that the route is for by this parent.
-func (p Parent) Services() (names []string) {
-	for _, b := range p.bound {
-		names = append(names, b.service)
-	}
-	return names
-}
+func (p Parent) Services() []string { return servicesOf(p.bound) }
 
 // binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
 type binding struct{ service, consumer string }
@@ -126,9 +121,11 @@ func Conditions(status []any) (list []map[string]any) {
 }
 
 // Services are those that the route is for.
-func (r *Route) Services() (names []string) {
-	for _, p := range r.Parents {
-		names = append(names, p.Services()...)
+func (r *Route) Services() []string { return servicesOf(r.bound()) }
+
+func servicesOf(bound []binding) (names []string) {
+	for _, b := range bound {
+		names = append(names, b.service)
 	}
 	return names
 }
