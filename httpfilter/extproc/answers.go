@@ -9,6 +9,8 @@ import (
 	procpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // handle handles a message. An error says what is wrong with it.
@@ -141,7 +143,7 @@ func (p *processor) receive(d direction, before kind, r *procpb.CommonResponse) 
 	f.ended = b.GetEndOfStream()
 	i := item{end: b.GetEndOfStream()}
 	if !(i.end && b.GetEndOfStreamWithoutMessage()) && !(b.GetDrainComplete() && len(b.GetBody()) == 0) {
-		i.body = &body{b.GetBody()}
+		i.body = (*grpcbridge.Encoded)(&b.Body)
 	}
 	if i.body != nil || i.end {
 		f.queue = append(f.queue, i)

@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // The types of the filter's configurations.
@@ -212,7 +213,7 @@ type interceptor struct {
 }
 
 func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-	if i.sends.bodies != [directions]bool{} && codecOf(rpc.Options).CodecV2 == nil {
+	if i.sends.bodies != [directions]bool{} && grpcbridge.RawCodecOf(rpc.Options).CodecV2 == nil {
 		return nil, status.Error(codes.Internal, "ext_proc: no codec is registered for the content-subtype of the RPC")
 	}
 	s := newStream(ctx, i, rpc)

@@ -17,11 +17,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -127,18 +129,18 @@ func TestCodecs(t *testing.T) {
 		"test":  {grpc.CallContentSubtype("test")},
 		"named": {grpc.CallContentSubtype("named")},
 	} {
-		c := codecOf(options)
+		c := grpcbridge.RawCodecOf(options)
 		xdstest.Equal(t, "content-subtype", want, c.Name())
 		if want == "" {
 			continue
 		}
 		in, out := "m", ""
-		b, err := c.serialize(&in)
+		b, err := c.Encode(&in)
 		xdstest.NoError(t, err)
-		xdstest.NoError(t, c.deserialize(b, &out))
+		xdstest.NoError(t, c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &out))
 		xdstest.Equal(t, "message", in, out)
 	}
-	if _, err := codecOf(nil).serialize(&struct{}{}); err == nil {
+	if _, err := grpcbridge.RawCodecOf(nil).Encode(&struct{}{}); err == nil {
 		t.Error("something else is a message")
 	}
 	unknown := &httpfilter.RPC{Options: []grpc.CallOption{grpc.CallContentSubtype("unknown")}}

@@ -1,5 +1,7 @@
 package extproc
 
+import "github.com/dynxds/dynxds/internal/grpcbridge"
+
 // direction of messages.
 type direction int
 
@@ -43,15 +45,15 @@ type flow struct {
 
 // item is a message for the backend or the application, or the end of the requests.
 type item struct {
-	*body // nil: only the end
-	end   bool
+	body *grpcbridge.Encoded // nil: only the end
+	end  bool
 	// own says that the processor has not seen it.
 	own bool
 }
 
 func (f *flow) size() (n int64) {
 	if i := f.queue[0]; i.body != nil && !i.own {
-		n = int64(len(i.data))
+		n = int64(len(*i.body))
 	}
 	return n
 }

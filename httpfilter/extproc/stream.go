@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -17,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/attributes"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
@@ -26,7 +28,7 @@ type stream struct {
 	rpc     *httpfilter.RPC
 	cluster string
 	began   time.Time
-	codec   codec
+	codec   grpcbridge.RawCodec
 
 	started  chan struct{}
 	backend  grpc.ClientStream // after started
@@ -52,7 +54,7 @@ func newStream(ctx context.Context, i *interceptor, rpc *httpfilter.RPC) *stream
 		s.processor.attributes[d] = attributesOf(ctx, rpc, names)
 	}
 	if i.sends.bodies != [directions]bool{} {
-		s.codec = codecOf(rpc.Options)
+		s.codec = grpcbridge.RawCodecOf(rpc.Options)
 		rpc.AddOptions(grpc.ForceCodecV2(s.codec))
 	}
 	if s.processes(requests) {
@@ -143,11 +145,11 @@ func (s *stream) sendMessage(m any) error {
 	if !s.sends.bodies[requests] {
 		return s.sendBackend(m)
 	}
-	b, err := s.codec.serialize(m)
+	b, err := s.codec.Encode(m)
 	if err != nil {
 		return status.Errorf(codes.Internal, "ext_proc: the message cannot be serialized: %v", err)
 	}
-	shown := &procpb.HttpBody{Body: b.data, EndOfStream: s.oneRequest()}
+	shown := &procpb.HttpBody{Body: b, EndOfStream: s.oneRequest()}
 	if s.observe {
 		s.send(requests, bodyRequest(requests, shown))
 		return s.sendBackend(b)
@@ -230,7 +232,7 @@ func (s *stream) runRequests(next httpfilter.Next) {
 		var err error
 		if i.body != nil {
 			sent++
-			err = s.backend.SendMsg(i.body)
+			err = s.backend.SendMsg(*i.body)
 		}
 		switch {
 		case s.oneRequest() && (sent > 1 || i.end && sent == 0):
@@ -396,11 +398,11 @@ func (s *stream) receive(m any) error {
 	if !s.sends.bodies[responses] {
 		return s.receiveBackend(m)
 	}
-	b := new(body)
+	b := new(grpcbridge.Encoded)
 	if err := s.receiveBackend(b); err != nil {
 		return err
 	}
-	s.send(responses, bodyRequest(responses, &procpb.HttpBody{Body: b.data}))
+	s.send(responses, bodyRequest(responses, &procpb.HttpBody{Body: *b}))
 	err := s.deserialize(b, m)
 	for ended := err == nil || s.oneResponse(); !ended; {
 		ended = s.receiveBackend(b) != nil // trailers must not be read before
@@ -408,8 +410,8 @@ func (s *stream) receive(m any) error {
 	return err
 }
 
-func (s *stream) deserialize(b *body, m any) error {
-	err := s.codec.deserialize(b, m)
+func (s *stream) deserialize(b *grpcbridge.Encoded, m any) error {
+	err := s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(*b)}, m)
 	if err != nil {
 		err = status.Errorf(codes.Internal, "ext_proc: the message cannot be read: %v", err)
 		s.abort(err)
@@ -424,7 +426,7 @@ func (s *stream) receiveProcessed(m any) error {
 	for !s.concluded && (len(f.queue) == 0 || s.phase == failed) {
 		s.changed.Wait()
 	}
-	var got *body
+	var got *grpcbridge.Encoded
 	if s.phase != failed && len(f.queue) > 0 {
 		got = f.queue[0].body
 	}
@@ -456,9 +458,9 @@ func (s *stream) receiveProcessed(m any) error {
 func (s *stream) runResponses() {
 	f := &s.flows[responses]
 	for {
-		b := new(body)
+		b := new(grpcbridge.Encoded)
 		err := s.receiveBackend(b)
-		if err == nil && !s.process(responses, &procpb.HttpBody{Body: b.data}) {
+		if err == nil && !s.process(responses, &procpb.HttpBody{Body: *b}) {
 			s.mu.Lock()
 			if s.wait(func() bool { return s.passes(responses) && len(f.queue) == 0 }) {
 				f.queue = append(f.queue, item{body: b, own: true})

@@ -1,6 +1,7 @@
 package grpcbridge
 
 import (
+	"errors"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -58,6 +59,62 @@ func ContentSubtype(opts []grpc.CallOption) string {
 		subtype = codec
 	}
 	return strings.ToLower(subtype)
+}
+
+// Encoded is a message as it goes on the wire, before compression.
+type Encoded []byte
+
+// RawCodec is the codec of an RPC that sends Encoded messages as they are, and receives what is decoded later. It leaves other
+// messages to the codec that the RPC would have.
+type RawCodec struct {
+	encoding.CodecV2 // nil: the RPC has none
+	subtype          string
+}
+
+// RawCodecOf returns the codec for an RPC with the given options.
+func RawCodecOf(opts []grpc.CallOption) RawCodec {
+	return RawCodec{CodecOf(opts), ContentSubtype(opts)}
+}
+
+// Name implements encoding.CodecV2. gRPC makes the content-type of the name.
+func (c RawCodec) Name() string { return c.subtype }
+
+// Marshal implements encoding.CodecV2. It takes an Encoded, too.
+func (c RawCodec) Marshal(m any) (mem.BufferSlice, error) {
+	if e, ok := m.(Encoded); ok {
+		return mem.BufferSlice{mem.SliceBuffer(e)}, nil
+	}
+	return c.CodecV2.Marshal(m)
+}
+
+// Unmarshal implements encoding.CodecV2. It takes an *Encoded, nil for a message that is discarded, and a *mem.BufferSlice, which
+// gets the message without a copy and has to be freed.
+func (c RawCodec) Unmarshal(data mem.BufferSlice, m any) error {
+	switch m := m.(type) {
+	case *Encoded:
+		if m != nil {
+			*m = data.Materialize()
+		}
+		return nil
+	case *mem.BufferSlice:
+		data.Ref()
+		*m = data
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, m)
+}
+
+// Encode encodes a message before SendMsg returns, after which the application may change it.
+func (c RawCodec) Encode(m any) (Encoded, error) {
+	if _, prepared := m.(*grpc.PreparedMsg); prepared || c.CodecV2 == nil {
+		return nil, errors.New("it is prepared, or the RPC has no codec")
+	}
+	data, err := c.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	defer data.Free()
+	return data.Materialize(), nil
 }
 
 // codecV1 adapts an encoding.Codec or a grpc.Codec to encoding.CodecV2. It has no name.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -56,8 +55,8 @@ type mirror struct {
 	// ended and closed end the registrations with the contexts of the RPC and of the channel.
 	ended, closed func() bool
 
-	queue   chan encoded // messages to send
-	backlog atomic.Int64 // bytes in queue
+	queue   chan grpcbridge.Encoded // messages to send
+	backlog atomic.Int64            // bytes in queue
 
 	mu       sync.Mutex
 	complete bool // queue is closed
@@ -75,7 +74,7 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 	if len(all) == 0 {
 		return s
 	}
-	return &mirroringStream{ClientStream: s, codec: grpcbridge.CodecOf(r.options()), mirrors: all}
+	return &mirroringStream{ClientStream: s, codec: grpcbridge.RawCodecOf(r.options()), mirrors: all}
 }
 
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
@@ -110,9 +109,9 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	}
 	c.decision.Context, c.decision.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
 	c.decision.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
-	c.queue = make(chan encoded, maxBacklog)
+	c.queue = make(chan grpcbridge.Encoded, maxBacklog)
 	if r.rpc.StreamDesc == nil {
-		c.queue = make(chan encoded, 1)
+		c.queue = make(chan grpcbridge.Encoded, 1)
 	}
 	if over := r.call.optional.over; over.Err() != nil { // A filter sends the RPC once more.
 		c.ended = func() bool { return false }
@@ -127,7 +126,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	opts := callOptions(r.options()).withoutReports(nil)
-	opts = append(opts, resending(opts, grpcbridge.CodecOf(opts)))
+	opts = append(opts, grpc.ForceCodecV2(grpcbridge.RawCodecOf(opts)))
 	authority := r.authority()
 	switch {
 	case m.Authority != "":
@@ -180,17 +179,17 @@ func (c *mirror) end() {
 
 type mirroringStream struct {
 	grpc.ClientStream
-	codec   encoding.CodecV2
+	codec   grpcbridge.RawCodec
 	mirrors []*mirror
 }
 
 func (s *mirroringStream) SendMsg(m any) error {
-	message, ok := encode(s.codec, m)
+	message, unencoded := s.codec.Encode(m)
 	err := s.ClientStream.SendMsg(m)
 	for _, c := range s.mirrors {
 		switch {
 		case err != nil: // The RPC itself did not send it either.
-		case ok:
+		case unencoded == nil:
 			c.send(message)
 		default:
 			c.giveUp()
@@ -207,7 +206,7 @@ func (s *mirroringStream) CloseSend() error {
 }
 
 // send queues a message, or drops the mirror if the queue is full.
-func (c *mirror) send(m encoded) {
+func (c *mirror) send(m grpcbridge.Encoded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.complete {
@@ -249,13 +248,13 @@ func (c *mirror) run() {
 	}
 	if u, ok := s.(*unary); ok {
 		if c.sendAll(s); u.message != nil {
-			_ = s.RecvMsg(ignored{})
+			_ = s.RecvMsg((*grpcbridge.Encoded)(nil))
 		}
 		return
 	}
 	var receiver sync.WaitGroup
 	receiver.Go(func() {
-		for s.RecvMsg(ignored{}) == nil && c.call.rpc.StreamDesc.ServerStreams {
+		for s.RecvMsg((*grpcbridge.Encoded)(nil)) == nil && c.call.rpc.StreamDesc.ServerStreams {
 		}
 	})
 	defer receiver.Wait()

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -46,8 +46,8 @@ type replay struct {
 	winner    *attempt      // the attempt that is the RPC; nil: not decided
 	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
 
-	buffer []encoded // messages sent, a unary one for the second attempt; nil once the RPC is decided
-	codec  encoding.CodecV2
+	buffer []grpcbridge.Encoded // messages sent, a unary one for the second attempt; nil once the RPC is decided
+	codec  grpcbridge.RawCodec
 	left   int // bytes that the buffer has room for
 }
 

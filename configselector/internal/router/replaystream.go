@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -20,8 +21,8 @@ func (p *replay) open(a *attempt) {
 		a.unary.hedged = true
 		a.unary.made.Add(1)
 	}
-	if p.codec != nil && (a.number > 0 || p.hedges && p.unary()) {
-		opts = append(opts, resending(opts, p.codec))
+	if p.codec.CodecV2 != nil && (a.number > 0 || p.hedges && p.unary()) {
+		opts = append(opts, grpc.ForceCodecV2(p.codec))
 	}
 	a.open(opts)
 }
@@ -116,8 +117,8 @@ func (p *replay) fits() bool { return !p.unary() || len(p.buffer) > 0 || p.put(p
 // encoded, or there is no room.
 func (p *replay) put(m any) bool {
 	p.setCodec()
-	e, ok := encode(p.codec, m)
-	if p.left -= len(e) + frameHeader; !ok || p.left < 0 {
+	e, err := p.codec.Encode(m)
+	if p.left -= len(e) + frameHeader; err != nil || p.left < 0 {
 		return false
 	}
 	p.buffer = append(p.buffer, e)
@@ -127,7 +128,7 @@ func (p *replay) put(m any) bool {
 // setCodec looks up the codec of the messages when it is needed first, which for most unary RPCs is never.
 func (p *replay) setCodec() {
 	if !p.coded {
-		p.coded, p.codec, p.left = true, grpcbridge.CodecOf(p.opts), bufferSize(p.opts)
+		p.coded, p.codec, p.left = true, grpcbridge.RawCodecOf(p.opts), bufferSize(p.opts)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -33,7 +34,7 @@ type unary struct {
 	header  metadata.MD
 	trailer metadata.MD
 	peer    peer.Peer
-	reply   received // if the RPC is hedged
+	reply   mem.BufferSlice // if the RPC is hedged
 }
 
 func (u *unary) Context() context.Context {
@@ -69,11 +70,11 @@ func (u *unary) RecvMsg(reply any) error {
 		}
 		return u.send(reply)
 	}
-	if err := u.send(&u.reply); err != nil || u.reply.data == nil {
+	if err := u.send(&u.reply); err != nil || u.reply == nil {
 		return err
 	}
-	defer u.reply.data.Free()
-	if err := grpcbridge.CodecOf(u.opts).Unmarshal(u.reply.data, reply); err != nil {
+	defer u.reply.Free()
+	if err := grpcbridge.CodecOf(u.opts).Unmarshal(u.reply, reply); err != nil {
 		return status.Errorf(codes.Internal, "dynxds: the response message cannot be decoded: %v", err)
 	}
 	return nil
