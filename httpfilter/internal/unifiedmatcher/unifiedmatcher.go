@@ -5,9 +5,6 @@ package unifiedmatcher
 
 import (
 	"context"
-	"strings"
-
-	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -36,82 +33,53 @@ type onMatch[A any] struct {
 
 // Match returns the action for an RPC with the outgoing context ctx. ok is false if the tree has none for it.
 func (t *Tree[A]) Match(ctx context.Context, rpc *httpfilter.RPC) (action A, ok bool) {
-	return t.match(&call{ctx: ctx, rpc: rpc})
+	seen := matching.RPC{Method: rpc.Method, Authority: rpc.Authority, Context: ctx}
+	h := seen.Headers()
+	return t.match(ctx, rpc, &h)
 }
 
-// call is the RPC at hand. It stays on the stack.
-type call struct {
-	ctx      context.Context
-	rpc      *httpfilter.RPC
-	asked    bool        // metadata have been read
-	metadata metadata.MD // a copy
-}
-
-// header returns the value of a header as routes see it (gRFC A28), several values joined with ",".
-func (c *call) header(name string) (value string, present bool) {
-	switch name {
-	case ":path":
-		return c.rpc.Method, true
-	case ":method":
-		return "POST", true
-	case ":authority", "host":
-		return c.rpc.Authority, c.rpc.Authority != ""
-	case "content-type":
-		return "application/grpc", true
-	}
-	if strings.HasSuffix(name, "-bin") {
-		return "", false
-	}
-	if !c.asked {
-		c.metadata, _ = metadata.FromOutgoingContext(c.ctx)
-		c.asked = true
-	}
-	values := c.metadata[name]
-	return strings.Join(values, ","), len(values) > 0
-}
-
-// match looks for an action. A tree below that has none is as if it had not been reached.
-func (t *Tree[A]) match(c *call) (action A, ok bool) {
+// match looks for an action. Headers are as routes see them (gRFC A28). A tree below that has none is as if it had not been reached.
+func (t *Tree[A]) match(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) (action A, ok bool) {
 	for i := range t.rules {
-		if t.rules[i].predicate.holds(c) {
-			if action, ok = t.rules[i].then.match(c); ok {
+		if t.rules[i].predicate.holds(ctx, rpc, h) {
+			if action, ok = t.rules[i].then.match(ctx, rpc, h); ok {
 				return action, true
 			}
 		}
 	}
 	if t.header != "" {
-		if action, ok = t.lookUp(c); ok {
+		if action, ok = t.lookUp(ctx, rpc, h); ok {
 			return action, true
 		}
 	}
-	return t.otherwise.match(c)
+	return t.otherwise.match(ctx, rpc, h)
 }
 
-func (t *Tree[A]) lookUp(c *call) (action A, ok bool) {
-	value, present := c.header(t.header)
+func (t *Tree[A]) lookUp(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) (action A, ok bool) {
+	value, present := h.Get(t.header)
 	if !present {
 		return action, false
 	}
-	if action, ok = t.exact[value].match(c); ok {
+	if action, ok = t.exact[value].match(ctx, rpc, h); ok {
 		return action, true
 	}
 	for _, n := range t.lengths {
 		if n > len(value) {
 			continue
 		}
-		if action, ok = t.prefixes[value[:n]].match(c); ok {
+		if action, ok = t.prefixes[value[:n]].match(ctx, rpc, h); ok {
 			return action, true
 		}
 	}
 	return action, false
 }
 
-func (o *onMatch[A]) match(c *call) (action A, ok bool) {
+func (o *onMatch[A]) match(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) (action A, ok bool) {
 	switch {
 	case o == nil:
 		return action, false
 	case o.tree != nil:
-		return o.tree.match(c)
+		return o.tree.match(ctx, rpc, h)
 	default:
 		return o.action, true
 	}
@@ -139,17 +107,17 @@ const (
 // Predicate is a condition on an RPC with the outgoing context ctx. It is called concurrently.
 type Predicate func(ctx context.Context, rpc *httpfilter.RPC) bool
 
-func (p *predicate) holds(c *call) bool {
+func (p *predicate) holds(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) bool {
 	switch p.kind {
 	case onHeader:
-		value, present := c.header(p.header)
+		value, present := h.Get(p.header)
 		return present && p.value.Matches(value)
 	case onCustom:
-		return p.custom(c.ctx, c.rpc)
+		return p.custom(ctx, rpc)
 	}
 	// allOf ends with the first operand that does not hold, the others with the first that does.
 	for i := range p.operands {
-		if p.operands[i].holds(c) != (p.kind == allOf) {
+		if p.operands[i].holds(ctx, rpc, h) != (p.kind == allOf) {
 			return p.kind == anyOf
 		}
 	}
