@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -18,33 +18,33 @@ import (
 type chains struct {
 	ch        *Channel
 	entries   []httpfilter.Instance
-	instances []*instance
+	instances []*filterchain.Instance
 	// built has the interceptors of each entry, by the override.
 	built []map[any]interceptor
-	known map[string]*router.Chain // by the numbers of their interceptors
+	known map[string]*filterchain.Chain // by the numbers of their interceptors
 }
 
 // interceptor is built of an entry and one override. number identifies it among those of
 // the entry.
 type interceptor struct {
 	number   uint64
-	instance *instance
+	instance *filterchain.Instance
 	impl     httpfilter.Interceptor // nil: left out
 	err      error
 }
 
-func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance) *chains {
+func newChains(ch *Channel, entries []httpfilter.Instance, instances []*filterchain.Instance) *chains {
 	return &chains{
 		ch:        ch,
 		entries:   entries,
 		instances: instances,
 		built:     make([]map[any]interceptor, len(entries)),
-		known:     make(map[string]*router.Chain),
+		known:     make(map[string]*filterchain.Chain),
 	}
 }
 
 // build returns the chain under overrides, the most specific ones first.
-func (c *chains) build(levels ...xdsresource.FilterOverrides) *router.Chain {
+func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain {
 	var key []byte
 	all := make([]interceptor, 0, len(c.entries))
 	for i := range c.entries {
@@ -63,17 +63,13 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *router.Chain {
 	return chain
 }
 
-func assemble(all []interceptor) *router.Chain {
-	c := new(router.Chain)
+func assemble(all []interceptor) *filterchain.Chain {
+	c := new(filterchain.Chain)
 	for _, one := range all {
-		switch {
-		case one.err != nil && c.Err == nil:
+		if c.Err == nil {
 			c.Err = one.err
-		case one.impl != nil:
-			c.Interceptors = append(c.Interceptors, one.impl)
-			c.Names = append(c.Names, one.instance.name)
-			c.Instances = append(c.Instances, one.instance)
 		}
+		c.Add(one.instance, one.impl)
 	}
 	return c
 }
@@ -92,7 +88,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	}
 	one := interceptor{number: uint64(len(c.built[i])), instance: c.instances[i]}
 	if _, out := key.(disabled); !out {
-		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
+		one.impl, one.err = c.instances[i].ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {
 			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %s cannot be configured: %s",
 				bounds.Quote(c.entries[i].Name), bounds.Text(one.err.Error(), bounds.ErrorText))
@@ -107,7 +103,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
 	if other != nil {
-		c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], xdsresource.FilterType(other))
+		c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], filterchain.TypeOf(other))
 	}
 	switch {
 	case o.Disabled, level < 0 && c.entries[i].Disabled:

@@ -2,7 +2,6 @@ package configselector
 
 import (
 	"context"
-	"runtime"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/rpctrace"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Channel is what the successive Selectors of one channel share: the instances of filters,
@@ -24,7 +23,7 @@ type Channel struct {
 	mismatched mismatched
 
 	mu        sync.Mutex
-	instances map[string]*instance // of the latest Selector, by name
+	instances map[string]*filterchain.Instance // of the latest Selector, by name
 }
 
 // NewChannel returns the Channel of cc, which identifies its Decisions. It has to be closed.
@@ -53,45 +52,24 @@ func (ch *Channel) Forget() {
 	ch.instances = nil
 }
 
-// instance is the instance of a filter, under one name, on the channel. The Channel refers to it, and the chains of Selectors and
-// RPCs do, and the filter does not. So the garbage collector finds out when the last of them is gone, and no RPC has to be
-// counted.
-type instance struct {
-	name, typeURL string
-	impl          httpfilter.ClientInstance
-}
-
-// closer is a ClientInstance that has something to release.
-type closer interface{ Close() }
-
 // use returns the instances for a filter chain, in order; nil for entries that are no
 // client filters. An entry with the name and type of an old one shares its instance.
-func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
+func (ch *Channel) use(chain []httpfilter.Instance) []*filterchain.Instance {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	used := make([]*instance, len(chain))
-	next := make(map[string]*instance, len(chain))
+	used := make([]*filterchain.Instance, len(chain))
+	next := make(map[string]*filterchain.Instance, len(chain))
 	for i, entry := range chain {
 		filter, ok := entry.Filter.(httpfilter.ClientFilter)
 		if !ok {
 			continue
 		}
 		in := ch.instances[entry.Name]
-		if in == nil || in.typeURL != xdsresource.FilterType(filter) {
-			in = newInstance(ch, entry.Name, filter)
+		if in == nil || in.Type != filterchain.TypeOf(filter) {
+			in = filterchain.NewInstance(filter, httpfilter.ClientInstanceInfo{Name: entry.Name, Target: ch.rpcs.Target(), Metrics: ch.rpcs.Metrics})
 		}
 		used[i], next[entry.Name] = in, in
 	}
 	ch.instances = next
 	return used
-}
-
-func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
-	in := &instance{name: name, typeURL: xdsresource.FilterType(filter)}
-	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target(), Metrics: ch.rpcs.Metrics})
-	if c, ok := in.impl.(closer); ok {
-		// Close may take its time, and other cleanups of the process wait.
-		runtime.AddCleanup(in, func(c closer) { go c.Close() }, c)
-	}
-	return in
 }

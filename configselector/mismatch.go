@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/filterchain"
 )
 
 var logger = boundlog.Component("dynxds")
@@ -21,8 +22,8 @@ type mismatched struct {
 type mismatch struct{ name, want, got string }
 
 // log reports whether it has logged the mismatch.
-func (m *mismatched) log(target string, in *instance, got string) bool {
-	key := mismatch{in.name, in.typeURL, got}
+func (m *mismatched) log(target string, in *filterchain.Instance, got string) bool {
+	key := mismatch{in.Name, in.Type, got}
 	m.mu.Lock()
 	_, known := m.logged[key]
 	if known || len(m.logged) >= maxMismatches {
@@ -35,6 +36,6 @@ func (m *mismatched) log(target string, in *instance, got string) bool {
 	m.logged[key] = struct{}{}
 	m.mu.Unlock()
 	logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
-		target, in.name, got, in.typeURL)
+		target, in.Name, got, in.Type)
 	return true
 }

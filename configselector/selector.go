@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -50,8 +51,8 @@ type Selector struct {
 
 	// base is the chain of routes without overrides. special has those of the other
 	// routes, one per cluster.
-	base    *router.Chain
-	special map[*xdsresource.Route][]*router.Chain
+	base    *filterchain.Chain
+	special map[*xdsresource.Route][]*filterchain.Chain
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
@@ -71,7 +72,7 @@ func (s *Selector) buildChains() {
 	vh := s.routes.VirtualHost
 	chains := newChains(s.ch, s.listener.Filters, s.ch.use(s.listener.Filters))
 	s.base = chains.build(vh.Overrides)
-	if len(s.base.Interceptors) == 0 && s.base.Err == nil && len(s.listener.Filters) <= 1 {
+	if s.base.Passes() && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
 	}
 	for _, route := range vh.Routes {
@@ -80,10 +81,10 @@ func (s *Selector) buildChains() {
 			continue
 		}
 		if s.special == nil {
-			s.special = make(map[*xdsresource.Route][]*router.Chain)
+			s.special = make(map[*xdsresource.Route][]*filterchain.Chain)
 		}
 		if len(clusters) == 0 {
-			s.special[route] = []*router.Chain{chains.build(route.Overrides, vh.Overrides)}
+			s.special[route] = []*filterchain.Chain{chains.build(route.Overrides, vh.Overrides)}
 			continue
 		}
 		for i := range clusters {
@@ -223,7 +224,7 @@ func match(routes *router.Routes, rpc *router.RPC) error {
 }
 
 // chain returns the filters for an RPC that is routed.
-func (s *Selector) chain(rpc *router.RPC) *router.Chain {
+func (s *Selector) chain(rpc *router.RPC) *filterchain.Chain {
 	if len(s.special) > 0 {
 		if c, ok := s.special[rpc.Route]; ok {
 			return c[rpc.Index]

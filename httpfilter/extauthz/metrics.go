@@ -7,7 +7,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/filtertrace"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -57,5 +57,5 @@ func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, o outcome, d
 	if c.Metrics != nil {
 		found()[o].Record(c.Metrics, 1, c.Target, rpc.Cluster)
 	}
-	filtertrace.Decided(ctx, c.Name, decision, why)
+	filterchain.Decided(ctx, c.Name, decision, why)
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
-	"github.com/dynxds/dynxds/internal/filtertrace"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
@@ -305,7 +305,7 @@ func (p *processor) decides(decision string, why error) bool {
 			why = nil
 		}
 		p.mu.Unlock()
-		filtertrace.Decided(p.app, p.Name, decision, why)
+		filterchain.Decided(p.app, p.Name, decision, why)
 		p.mu.Lock()
 	}
 	return p.phase == live // what was sent or received meanwhile may have aborted the RPC

@@ -11,9 +11,7 @@ package localratelimit
 
 import (
 	"context"
-	"sync"
 	"time"
-	"weak"
 
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -28,6 +26,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/refpool"
 )
 
 // typeURL is the type of the filter's configuration and of its overrides.
@@ -101,13 +100,12 @@ func parseBucket(at *faults.Path, b *typepb.TokenBucket, found *faults.Faults) l
 }
 
 func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return &instance{buckets: make(map[bucketKey]weak.Pointer[bucket])}
+	return new(instance)
 }
 
 // instance has the buckets that interceptors still use.
 type instance struct {
-	mu      sync.Mutex
-	buckets map[bucketKey]weak.Pointer[bucket]
+	buckets refpool.Weak[bucketKey, bucket]
 }
 
 type bucketKey struct {
@@ -128,19 +126,7 @@ func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter
 
 // bucket returns the bucket for a key, the one that is in use if there is one.
 func (in *instance) bucket(key bucketKey) *bucket {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for old, b := range in.buckets {
-		if b.Value() == nil {
-			delete(in.buckets, old)
-		}
-	}
-	if b := in.buckets[key].Value(); b != nil {
-		return b
-	}
-	b := newBucket(key.limits)
-	in.buckets[key] = weak.Make(b)
-	return b
+	return in.buckets.Get(key, func() *bucket { return newBucket(key.limits) })
 }
 
 type interceptor struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/filterchain"
 )
 
 const filterConfigTypeURL = "type.googleapis.com/envoy.config.route.v3.FilterConfig"
@@ -44,21 +45,13 @@ func OverrideOf(in *httpfilter.Instance, levels []FilterOverrides) (level int, o
 		o, ok := overrides[in.Name]
 		switch {
 		case !ok:
-		case o.Disabled, o.Filter == nil, o.Config == nil, FilterType(o.Filter) == FilterType(in.Filter):
+		case o.Disabled, o.Filter == nil, o.Config == nil, filterchain.TypeOf(o.Filter) == filterchain.TypeOf(in.Filter):
 			return level, o, other
 		case other == nil:
 			other = o.Filter
 		}
 	}
 	return -1, FilterOverride{}, other
-}
-
-// FilterType identifies a type of filter by a type URL, as filters need not be comparable.
-func FilterType(f httpfilter.Filter) string {
-	if urls := f.TypeURLs(); len(urls) > 0 {
-		return urls[0]
-	}
-	return ""
 }
 
 // knownOverride is an override with what is ignored of it.

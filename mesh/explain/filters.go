@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -112,7 +113,7 @@ func ofServers(f httpfilter.Filter) string {
 
 // typeName returns the name of the message that configures a filter.
 func typeName(f httpfilter.Filter) string {
-	url := xdsresource.FilterType(f)
+	url := filterchain.TypeOf(f)
 	return url[strings.LastIndexByte(url, '/')+1:]
 }
 

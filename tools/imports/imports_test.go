@@ -18,7 +18,7 @@ var floors = []string{
 	"proto",
 	"internal", // what knows no client: values, names, limits, documents
 	"dnsconfig xdsclient/dynparam xdsclient/internal/diskcache httpfilter resolver/internal/lookup",
-	"internal/dynwire internal/channels internal/decision internal/filtertrace",
+	"internal/dynwire internal/channels internal/decision internal/filterchain",
 	"xdsclient/bootstrap",
 	"xdsclient internal/kubepod internal/grpcbridge",
 	"internal/xdsresource internal/rpcmetrics",

@@ -15,9 +15,8 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/filtertrace"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/outcomes"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -153,15 +152,11 @@ func (c *call) Hash() (uint64, bool) {
 }
 
 // start sends the RPC down the chain.
-func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, error) {
+func (c *call) start(ctx context.Context, chain *filterchain.Chain) (grpc.ClientStream, error) {
 	if chain.Err != nil {
 		return nil, chain.Err
 	}
-	interceptors := chain.Interceptors
-	if t := c.trace(); t != nil && rpctrace.SeesFilters(t) {
-		interceptors = filtertrace.Of(interceptors, chain.Names, t)
-	}
-	top, err := httpfilter.NewNext(c, interceptors...).NewStream(ctx, &c.rpc)
+	top, err := httpfilter.NewNext(c, chain.Interceptors(c.trace())...).NewStream(ctx, &c.rpc)
 	switch {
 	case err != nil:
 		return nil, statusOf(err)
@@ -174,7 +169,7 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 // unary carries out a unary RPC. The router gives the last filter a stream on which nothing
 // has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
-func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
+func (c *call) unary(ctx context.Context, chain *filterchain.Chain, req, reply any) error {
 	opts := callOptions(c.rpc.Options)
 	top, err := c.start(ctx, chain)
 	if err != nil {
@@ -238,7 +233,7 @@ type appStream struct {
 	grpc.ClientStream // of the first filter; nil: the filters have not returned it yet
 	call              *call
 	streamer          grpc.Streamer
-	chain             *Chain
+	chain             *filterchain.Chain
 	opts              callOptions // of the application
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context

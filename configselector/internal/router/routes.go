@@ -21,8 +21,8 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -164,17 +164,6 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 	return nil
 }
 
-// A Chain is the filters that an RPC goes through before the router. The RPC refers to it as long as it runs, so
-// that Instances stay.
-type Chain struct {
-	Interceptors []httpfilter.Interceptor
-	Names        []string // of the filters, as HttpFilter.name has them
-	// Err is the error of RPCs if a filter could not be configured.
-	Err error
-	// Instances are what is closed once no Chain refers to it.
-	Instances []any
-}
-
 // An RPC is a request of the application and, once it is routed, its destination.
 type RPC struct {
 	Method  string
@@ -190,7 +179,7 @@ type RPC struct {
 	Index    int                          // of Weighted among the route's clusters
 	Cluster  string
 
-	Chain *Chain
+	Chain *filterchain.Chain
 }
 
 // End is called once, when the RPC has ended, unless it is a plain stream: whoever counts RPCs is told.
@@ -205,7 +194,7 @@ func ended(counted outcomes.RPC, t *rpctrace.Trace, err error) {
 // plain RPC to its trace.
 func (rpc *RPC) Plain() bool {
 	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
-	return rpc.Trace == nil && len(c.Interceptors) == 0 && c.Err == nil && !rpc.Headers.special &&
+	return rpc.Trace == nil && c.Passes() && !rpc.Headers.special &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }

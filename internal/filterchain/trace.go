@@ -1,7 +1,4 @@
-// Package filtertrace reports the start and the end of HTTP filters, and what they decide, to the trace of an RPC.
-//
-// The router uses it, the composite filter for those inside it, and filters that decide what becomes of RPCs.
-package filtertrace
+package filterchain
 
 import (
 	"context"
@@ -13,15 +10,6 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
-
-// Of returns the interceptors of filters with these names, each of which reports to t.
-func Of(interceptors []httpfilter.Interceptor, names []string, t *rpctrace.Trace) []httpfilter.Interceptor {
-	traced := make([]httpfilter.Interceptor, len(interceptors))
-	for i, next := range interceptors {
-		traced[i] = tracedFilter{Interceptor: next, name: names[i], trace: t}
-	}
-	return traced
-}
 
 // Decided reports what the filter with a name decided on the RPC of ctx, and why, to the trace of the RPC if it has one.
 func Decided(ctx context.Context, name, decision string, why error) {
