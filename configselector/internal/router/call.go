@@ -15,7 +15,6 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -30,74 +29,44 @@ import (
 // Without a retry policy a unary RPC costs one allocation, however many filters it meets: the call, which has the
 // first request. A streaming RPC has an appStream besides. If the route has a retry policy, a replay makes the attempts.
 type call struct {
+	app       RPC // as the application makes it
 	routes    *Routes
-	route     *xdsresource.Route
-	weighted  *xdsresource.WeightedCluster // as drawn; nil if the route forwards nothing
-	origin    context.Context              // as the application gave it
-	invoker   grpc.UnaryInvoker            // unary RPCs
-	streaming *appStream                   // streaming RPCs
-	optional  *optional                    // nil: nothing
-	counted   outcomes.RPC
-	rpc       httpfilter.RPC // for the first filter
+	invoker   grpc.UnaryInvoker // unary RPCs
+	streaming *appStream        // streaming RPCs
+	rpc       httpfilter.RPC    // for the first filter
+	over      *ending           // when the RPC has ended; nil unless the route has mirrors
 
 	first request // that the last filter makes of rpc
 	taken bool    // first is in use
 }
 
-// optional has the fields that only few calls need.
-type optional struct {
-	headers Headers // if they are special
-	cluster string  // that was drawn, if a header of the RPC names the cluster
-	// over ends when the RPC has ended, by end. Both are nil unless the route has mirrors.
-	over context.Context
-	end  context.CancelFunc
+// ending is a context that ends by end.
+type ending struct {
+	context.Context
+	end context.CancelFunc
 }
 
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
 // unary RPC.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	c := new(call)
-	byHeader := rpc.Weighted != nil && rpc.Weighted.Header != ""
-	if rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0 {
-		c.optional = new(optional)
-	}
-	c.routes, c.route, c.weighted, c.origin, c.counted = r, rpc.Route, rpc.Weighted, rpc.Origin, rpc.Counted
+	c.app, c.routes = *rpc, r
 	own := &c.rpc
 	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	c.first.extra.Trace = rpc.Trace
-	if c.optional != nil {
-		c.optional.headers, c.optional.cluster = rpc.Headers, rpc.Cluster
-		if len(rpc.Route.Mirrors) > 0 {
-			c.optional.over, c.optional.end = context.WithCancel(context.Background())
-		}
+	if len(rpc.Route.Mirrors) > 0 {
+		c.over = new(ending)
+		c.over.Context, c.over.end = context.WithCancel(context.Background())
 	}
 	return c
 }
 
-// method returns the method that the application called.
-func (c *call) method() string { return c.first.decision.Method }
-
-func (c *call) headers() Headers {
-	if c.optional != nil {
-		return c.optional.headers
-	}
-	return Headers{authority: c.routes.Channel.Authority}
-}
-
-// cluster returns the cluster that was drawn.
-func (c *call) cluster() string {
-	if c.weighted.Header != "" {
-		return c.optional.cluster
-	}
-	return c.weighted.Name
-}
-
 // endMirrors has the mirrors of the RPC, which has ended, end soon.
 func (c *call) endMirrors() {
-	if c.optional != nil && c.optional.end != nil {
-		c.optional.end()
+	if c.over != nil {
+		c.over.end()
 	}
 }
 
@@ -117,16 +86,16 @@ func (c *call) open(d *decision.Decision, opts []grpc.CallOption) (grpc.ClientSt
 // destination returns the route's entry for the cluster that the RPC goes to, or the one
 // that was drawn if a filter sends the RPC to a cluster that is not of the route.
 func (c *call) destination(cluster string) *xdsresource.WeightedCluster {
-	if cluster != c.cluster() {
+	if cluster != c.app.Cluster {
 		if other := c.entry(cluster); other != nil {
 			return other
 		}
 	}
-	return c.weighted
+	return c.app.Weighted
 }
 
 func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
-	clusters := ClustersOf(c.route)
+	clusters := ClustersOf(c.app.Route)
 	for i := range clusters {
 		if clusters[i].Name == cluster {
 			return &clusters[i]
@@ -140,23 +109,22 @@ func (c *call) RouteHas(cluster string) bool { return cluster != "" && c.entry(c
 
 // Origin implements decision.RPC.
 func (c *call) Origin() (ctx context.Context, authority, contentType string) {
-	h := c.headers()
-	return c.origin, h.authority, h.contentType
+	return c.app.Origin, c.app.Headers.authority, c.app.Headers.contentType
 }
 
 // Hash implements decision.RPC. Hash policies see the RPC as the application made it.
 func (c *call) Hash() (uint64, bool) {
-	h := c.headers()
-	x := c.routes.Matchable(c.origin, c.method(), &h)
-	return c.route.Hash(&x, c.routes.Channel.id)
+	x := c.routes.Matchable(c.app.Origin, c.app.Method, &c.app.Headers)
+	return c.app.Route.Hash(&x, c.routes.Channel.id)
 }
 
 // start sends the RPC down the chain.
-func (c *call) start(ctx context.Context, chain *filterchain.Chain) (grpc.ClientStream, error) {
+func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
+	chain := c.app.Chain
 	if chain.Err != nil {
 		return nil, chain.Err
 	}
-	top, err := httpfilter.NewNext(c, chain.Interceptors(c.trace())...).NewStream(ctx, &c.rpc)
+	top, err := httpfilter.NewNext(c, chain.Interceptors(c.app.Trace)...).NewStream(ctx, &c.rpc)
 	switch {
 	case err != nil:
 		return nil, statusOf(err)
@@ -169,9 +137,9 @@ func (c *call) start(ctx context.Context, chain *filterchain.Chain) (grpc.Client
 // unary carries out a unary RPC. The router gives the last filter a stream on which nothing
 // has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
-func (c *call) unary(ctx context.Context, chain *filterchain.Chain, req, reply any) error {
+func (c *call) unary(ctx context.Context, req, reply any) error {
 	opts := callOptions(c.rpc.Options)
-	top, err := c.start(ctx, chain)
+	top, err := c.start(ctx)
 	if err != nil {
 		opts.finished(err)
 		return err
@@ -181,7 +149,7 @@ func (c *call) unary(ctx context.Context, chain *filterchain.Chain, req, reply a
 		return c.first.invoke(req, reply)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
-	opts.report(top, c.origin)
+	opts.report(top, c.app.Origin)
 	opts.finished(err)
 	return err
 }
@@ -193,35 +161,34 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 	} else {
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
-	c.streaming.opts = c.rpc.Options
-	c.rpc.Options = c.streaming.opts.withoutReports(nil)
+	c.rpc.Options = callOptions(c.app.Options).withoutReports(nil)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
-			c.end(err)
+			c.ended(err)
 		}
 	}))
 	err = outcomes.ErrPanic // unless the chain returns
 	defer func() {
 		if err != nil {
-			c.end(err)
+			c.ended(err)
 		}
 	}()
-	top, err := c.start(ctx, c.streaming.chain)
+	top, err := c.start(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s := c.streaming
 	s.ClientStream = top
-	s.stop = context.AfterFunc(ctx, func() { c.end(status.FromContextError(ctx.Err()).Err()) })
+	s.stop = context.AfterFunc(ctx, func() { c.ended(status.FromContextError(ctx.Err()).Err()) })
 	return s, nil
 }
 
-// end is called when a streaming RPC has ended, maybe more than once.
-func (c *call) end(err error) {
+// ended is called when a streaming RPC has ended, maybe more than once.
+func (c *call) ended(err error) {
 	c.streaming.ended.Do(func() {
-		ended(c.counted, c.trace(), err) // before the application hears of the end
-		c.streaming.opts.finished(err)
+		c.app.End(err) // before the application hears of the end
+		callOptions(c.app.Options).finished(err)
 		c.endMirrors()
 		c.streaming.cancel()
 	})
@@ -233,8 +200,6 @@ type appStream struct {
 	grpc.ClientStream // of the first filter; nil: the filters have not returned it yet
 	call              *call
 	streamer          grpc.Streamer
-	chain             *filterchain.Chain
-	opts              callOptions // of the application
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context
 	ended             sync.Once
@@ -266,7 +231,7 @@ func (s *appStream) RecvMsg(m any) error {
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	s.opts.report(s.ClientStream, s.call.origin)
+	callOptions(s.call.app.Options).report(s.ClientStream, s.call.app.Origin)
 	s.end(err)
 	return err
 }
@@ -276,7 +241,7 @@ func (s *appStream) end(err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	s.call.end(err)
+	s.call.ended(err)
 }
 
 // statusOf makes the error of a filter a status error.

@@ -65,8 +65,8 @@ type mirror struct {
 // mirrored begins the mirrors of the RPC, and returns a stream that sends the messages of s to them as well.
 func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 	var all []*mirror
-	for i := range r.call.route.Mirrors {
-		if m := r.newMirror(&r.call.route.Mirrors[i]); m != nil {
+	for i := range r.call.app.Route.Mirrors {
+		if m := r.newMirror(&r.call.app.Route.Mirrors[i]); m != nil {
 			all = append(all, m)
 			go m.run()
 		}
@@ -80,7 +80,7 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	routes := r.call.routes
 	ch := routes.Channel
-	h := Headers{authority: r.authority(), contentType: r.call.headers().contentType}
+	h := Headers{authority: r.authority(), contentType: r.call.app.Headers.contentType}
 	x := routes.Matchable(r.decision.Context, r.extra.WireMethod, &h)
 	if !m.Draw(&x) {
 		return nil
@@ -113,7 +113,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if r.rpc.StreamDesc == nil {
 		c.queue = make(chan grpcbridge.Encoded, 1)
 	}
-	if over := r.call.optional.over; over.Err() != nil { // A filter sends the RPC once more.
+	if over := r.call.over; over.Err() != nil { // A filter sends the RPC once more.
 		c.ended = func() bool { return false }
 		c.endLater()
 	} else {

@@ -14,8 +14,8 @@ import (
 // metadata.
 type Headers struct {
 	authority   string
-	chosen      bool   // the application chose the authority
 	contentType string // empty: "application/grpc"
+	chosen      bool   // the application chose the authority
 	special     bool   // the headers differ from those of the channel's other RPCs
 }
 

@@ -169,7 +169,7 @@ func (p *replay) RecvMsg(m any) error {
 			p.answered(a)
 		}
 		if err != nil || !p.request.call.desc().ServerStreams {
-			p.asked.report(a, p.request.call.origin)
+			p.asked.report(a, p.request.call.app.Origin)
 		}
 		return err
 	}

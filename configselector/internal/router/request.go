@@ -45,7 +45,7 @@ func (r *request) options() []grpc.CallOption {
 
 // Send implements httpfilter.End: it is the router, the end of every chain.
 func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
-	if c.weighted == nil {
+	if c.app.Weighted == nil {
 		return c.reply(ctx, rpc), nil
 	}
 	r := &c.first
@@ -65,7 +65,7 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 		return nil, err
 	}
 	s = r.mirrored(s)
-	if h := c.route.HeadersFor(to); h != nil && len(h.Response) > 0 {
+	if h := c.app.Route.HeadersFor(to); h != nil && len(h.Response) > 0 {
 		s = editResponse(s, h.Response)
 	}
 	return s, nil
@@ -102,12 +102,12 @@ func editResponse(s grpc.ClientStream, edits xdsresource.HeaderEdits) grpc.Clien
 // reply ends an RPC that the route answers itself.
 func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream {
 	x := c.matchable(ctx, rpc)
-	location, err := answer(c.route, &x)
+	location, err := answer(c.app.Route, &x)
 	trailer := metadata.MD{}
 	if location != "" {
 		trailer.Set("location", location)
 	}
-	if h := c.route.HeadersFor(nil); h != nil {
+	if h := c.app.Route.HeadersFor(nil); h != nil {
 		h.Response.Apply(trailer)
 	}
 	return httpfilter.EndedStream(ctx, err, trailer)
@@ -128,7 +128,7 @@ func answer(route *xdsresource.Route, x *matching.RPC) (location string, err err
 
 // matchable returns the RPC as the filters left it.
 func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC {
-	h := c.headers()
+	h := c.app.Headers
 	if !h.chosen {
 		h.authority = rpc.Authority
 	}
@@ -137,8 +137,8 @@ func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC 
 
 // prepare fills in r, with the rewrites and header edits of the route.
 func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to *xdsresource.WeightedCluster) error {
-	route := c.route
-	pinned := rpc.Cluster != c.cluster()
+	route := c.app.Route
+	pinned := rpc.Cluster != c.app.Cluster
 	if pinned && !c.routes.Has(rpc.Cluster) {
 		return c.routes.Failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %s, which no route of the virtual host mentions", bounds.Quote(rpc.Cluster)))
 	}
@@ -152,8 +152,8 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	r.call, r.rpc = c, rpc
 	c.rewriteAuthority(r, ctx, to)
 	if d := &r.decision; r != &c.first {
-		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.method()
-		r.extra.Trace = c.trace()
+		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.app.Method
+		r.extra.Trace = c.app.Trace
 	}
 	r.decision.Context, r.decision.Cluster, r.decision.Extra = ctx, rpc.Cluster, &r.extra
 	r.extra.RPC = c
@@ -170,15 +170,15 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 // server's certificate, so a rewrite cannot bypass TLS.
 func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
 	own := c.routes.Channel.Authority
-	if c.optional != nil && c.optional.headers.chosen {
-		r.extra.Authority = c.optional.headers.authority
+	if c.app.Headers.chosen {
+		r.extra.Authority = c.app.Headers.authority
 		return
 	}
 	authority := r.rpc.Authority
-	rewrite := c.route.Rewrite
+	rewrite := c.app.Route.Rewrite
 	if rewrite != nil || to.Authority != "" {
 		x := c.matchable(ctx, r.rpc)
-		authority = cmp.Or(c.route.RewriteAuthority(&x, to), authority)
+		authority = cmp.Or(c.app.Route.RewriteAuthority(&x, to), authority)
 	}
 	if authority != own {
 		r.extra.Authority = authority

@@ -31,7 +31,7 @@ const defaultBufferSize = 256 << 10
 // limitsTries reports whether the attempts of the RPC have timeouts of their own. If the
 // application has disabled retries, the retry policy is not used (gRFC A44).
 func (c *call) limitsTries() bool {
-	policy := c.route.Retry
+	policy := c.app.Route.Retry
 	return policy != nil && policy.LimitsTries() && c.routes.Channel.maxAttempts > 1
 }
 
@@ -48,7 +48,7 @@ type retrier struct {
 }
 
 func (r *request) newRetrier() retrier {
-	policy := r.call.route.Retry
+	policy := r.call.app.Route.Retry
 	if policy == nil {
 		return retrier{}
 	}

@@ -62,7 +62,7 @@ func (p *replay) recordRetries() {
 		return
 	}
 	c, hedges := p.request.call, p.hedges
-	c.counted.Resent(sent, hedges)
+	c.app.Counted.Resent(sent, hedges)
 	recorder := c.routes.Channel.Metrics
 	if recorder == nil {
 		return
@@ -70,7 +70,7 @@ func (p *replay) recordRetries() {
 	// As in the other metrics of RPCs, only methods of generated code are named (gRFC A66).
 	method := "other"
 	if slices.ContainsFunc(c.rpc.Options, isStaticMethod) {
-		method = strings.TrimPrefix(c.method(), "/")
+		method = strings.TrimPrefix(c.app.Method, "/")
 	}
 	count := retriesHandle()
 	if hedges {

@@ -183,11 +183,9 @@ type RPC struct {
 }
 
 // End is called once, when the RPC has ended, unless it is a plain stream: whoever counts RPCs is told.
-func (rpc *RPC) End(err error) { ended(rpc.Counted, rpc.Trace, err) }
-
-func ended(counted outcomes.RPC, t *rpctrace.Trace, err error) {
-	counted.End(err)
-	rpctrace.Ended(t, err)
+func (rpc *RPC) End(err error) {
+	rpc.Counted.End(err)
+	rpctrace.Ended(rpc.Trace, err)
 }
 
 // Plain reports whether nothing happens to the RPC on its way to gRPC. Nothing would report a
@@ -204,12 +202,12 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil)
 	c.invoker = invoker
-	return c.unary(ctx, rpc.Chain, req, reply)
+	return c.unary(ctx, req, reply)
 }
 
 // Stream starts a streaming RPC, which timeout bounds if it is above 0.
 func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc)
-	c.streaming = &appStream{call: c, streamer: streamer, chain: rpc.Chain}
+	c.streaming = &appStream{call: c, streamer: streamer}
 	return c.stream(rpc.Origin, timeout)
 }

@@ -17,9 +17,6 @@ func (r *Routes) Traced(rpc *RPC, err error) {
 	rpc.Trace.Routed(route)
 }
 
-// trace returns the hooks for the RPC, or nil.
-func (c *call) trace() *rpctrace.Trace { return c.first.extra.Trace }
-
 // attemptEnded is called when the n-th attempt of an RPC has ended.
 func attemptEnded(d *decision.Decision, n int, err error) {
 	if t := d.Trace(); t != nil {
