@@ -160,14 +160,11 @@ type levelBuilder struct {
 	byName map[string]int
 }
 
+// pendingEdit is an edit so far. A value that overwrites is the first of Present or Absent; the last such value counts.
 type pendingEdit struct {
-	name    string
-	removed bool
-	// ifPresent and ifAbsent are the values that overwrite; the last one counts.
-	ifPresent, ifAbsent *string
-	// appended are the values to append if the header is present, and alsoIfAbsent
-	// those to append if it is not.
-	appended, alsoIfAbsent []string
+	HeaderEdit
+	removed   bool
+	addsFirst bool // the first of Absent overwrites; Replace says so of Present
 }
 
 func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
@@ -221,15 +218,23 @@ func (b *levelBuilder) addOne(at *faults.Path, pb *corepb.HeaderValueOption) {
 func (e *pendingEdit) add(action corepb.HeaderValueOption_HeaderAppendAction, value string) {
 	switch action {
 	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-		e.appended = append(e.appended, value)
-		e.alsoIfAbsent = append(e.alsoIfAbsent, value)
+		e.Present, e.Absent = append(e.Present, value), append(e.Absent, value)
 	case corepb.HeaderValueOption_ADD_IF_ABSENT:
-		e.alsoIfAbsent = append(e.alsoIfAbsent, value)
+		e.Absent = append(e.Absent, value)
 	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
-		e.ifPresent, e.ifAbsent = &value, &value
+		overwrite(&e.Present, &e.Replace, value)
+		overwrite(&e.Absent, &e.addsFirst, value)
 	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS:
-		e.ifPresent = &value
+		overwrite(&e.Present, &e.Replace, value)
 	}
+}
+
+// overwrite makes value the first of the values, in place of the one that is, if any.
+func overwrite(values *[]string, first *bool, value string) {
+	if *first {
+		*values = (*values)[1:]
+	}
+	*values, *first = slices.Insert(*values, 0, value), true
 }
 
 // name returns the name of a header in lower case. It reports false if the
@@ -251,34 +256,18 @@ func (b *levelBuilder) edit(name string) *pendingEdit {
 		}
 		i = len(b.edits)
 		b.byName[name] = i
-		b.edits = append(b.edits, pendingEdit{name: b.intern(name)})
+		b.edits = append(b.edits, pendingEdit{HeaderEdit: HeaderEdit{Name: b.intern(name)}})
 	}
 	return &b.edits[i]
 }
 
 func (b *levelBuilder) level() HeaderLevel {
 	level := make(HeaderLevel, len(b.edits))
-	for i := range b.edits {
-		level[i] = b.edits[i].compile()
+	for i, e := range b.edits {
+		if e.removed {
+			e.Replace, e.Present = true, e.Absent
+		}
+		level[i] = e.HeaderEdit
 	}
 	return level
-}
-
-func (e *pendingEdit) compile() HeaderEdit {
-	c := HeaderEdit{
-		Name:    e.name,
-		Replace: e.removed || e.ifPresent != nil,
-		Present: e.appended,
-		Absent:  e.alsoIfAbsent,
-	}
-	if e.ifAbsent != nil {
-		c.Absent = slices.Concat([]string{*e.ifAbsent}, c.Absent)
-	}
-	if e.ifPresent != nil {
-		c.Present = slices.Concat([]string{*e.ifPresent}, c.Present)
-	}
-	if e.removed {
-		c.Present = c.Absent
-	}
-	return c
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/peercert"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -127,8 +128,7 @@ func isPlaintext(s *corepb.TransportSocket) bool {
 	if s.GetTypedConfig() == nil {
 		return s.GetName() == rawBufferName
 	}
-	url := s.GetTypedConfig().GetTypeUrl()
-	return url[strings.LastIndexByte(url, '/')+1:] == rawBufferType
+	return typeurl.Name(s.GetTypedConfig().GetTypeUrl()) == rawBufferType
 }
 
 func isHTTPConnect(s *corepb.TransportSocket) bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -113,8 +114,7 @@ func ofServers(f httpfilter.Filter) string {
 
 // typeName returns the name of the message that configures a filter.
 func typeName(f httpfilter.Filter) string {
-	url := filterchain.TypeOf(f)
-	return url[strings.LastIndexByte(url, '/')+1:]
+	return typeurl.Name(filterchain.TypeOf(f))
 }
 
 // headers describes the edits of headers. here has those that are written at the route's own place.
