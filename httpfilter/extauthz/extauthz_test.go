@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,7 +16,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	authpb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,12 +23,13 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -151,106 +153,70 @@ func checkStatus(t *testing.T, err error, code codes.Code, text string) {
 	}
 }
 
-// gRFC A92, "Handling the ext_authz Response" and "Header Mutations".
-func TestAnswers(t *testing.T) {
+// option is what cases write for a HeaderValueOption.
+var option = regexp.MustCompile(`\$(\w+)\(([^,)]*),([^)]*)\)`)
+
+// TestCases has RPCs with the metadata k, a and b-bin, by the config of the filter and the answer of the service, with $ACTION(name,value) for a
+// HeaderValueOption: how each ends, what is sent on and comes back, what the service is asked, and how explanations tell of it.
+func TestCases(t *testing.T) {
 	t.Parallel()
-	const denied = `status { code: 7 message: "not today" } denied_response { `
-	const deniedText = "ext_authz: the service denies it: PermissionDenied: not today"
-	option := func(key, value, action string) string {
-		return fmt.Sprintf(`{ header { key: %q raw_value: %q } append_action: %s } `, key, value, action)
-	}
-	k := metadata.MD{"k": {"v"}}
-	for _, test := range []struct {
-		name, fields, answer  string
-		sent, header, trailer metadata.MD
-		code                  codes.Code
-		text                  string
-	}{
-		{name: "allowed", answer: `ok_response {}`, sent: k, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "allowed without ok_response", sent: k, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "request headers", answer: `ok_response { headers ` + option("k", "w", "APPEND_IF_EXISTS_OR_ADD") + `headers ` + option("n", "1", "ADD_IF_ABSENT") +
-			`headers ` + option("n", "2", "ADD_IF_ABSENT") + `headers ` + option("b-bin", "AP8=", "OVERWRITE_IF_EXISTS_OR_ADD") + `headers ` + option("o", "1", "OVERWRITE_IF_EXISTS") + ` }`,
-			sent: metadata.MD{"k": {"v", "w"}, "n": {"1"}, "b-bin": {"\x00\xff"}}, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "a value in value, and none", answer: `ok_response { headers { header { key: "n" value: "1" } } headers { header { key: "e" } } }`,
-			sent: metadata.MD{"k": {"v"}, "n": {"1"}, "e": {""}}, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "headers_to_remove", answer: `ok_response { headers_to_remove: "k" headers_to_remove: "absent" }`, sent: metadata.MD{}, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "response headers", answer: `ok_response { response_headers_to_add ` + option("k", "w", "OVERWRITE_IF_EXISTS_OR_ADD") + ` }`,
-			sent: k, header: metadata.MD{"k": {"w"}}, trailer: metadata.MD{"t": {"v"}}},
-		{name: "denied", answer: denied + `}`, code: codes.PermissionDenied, text: deniedText},
-		{name: "denied without denied_response", answer: `status { code: 5 message: "x" }`, code: codes.PermissionDenied, text: "NotFound: x"},
-		{name: "denied with ok_response", answer: `status { code: 7 } ok_response {}`, code: codes.PermissionDenied},
-		{name: "denied with status and headers", answer: denied + `status { code: Unauthorized } body: "ignored" headers ` + option("www-authenticate", "Bearer", "APPEND_IF_EXISTS_OR_ADD") +
-			`headers ` + option("none", "1", "OVERWRITE_IF_EXISTS") + ` }`, code: codes.Unauthenticated, text: deniedText, trailer: metadata.MD{"www-authenticate": {"Bearer"}}},
-		{name: "denied with 200", answer: denied + `status { code: OK } }`, code: codes.Unknown},
-
-		// "If any of these fields fails validation, the ext_authz filter will treat the ext_authz request as having failed."
-		{name: "an invalid request header", answer: `ok_response { headers ` + option("K", "v", "ADD_IF_ABSENT") + ` }`, code: codes.PermissionDenied, text: `header "K": the name is not in lower case`},
-		{name: "an invalid removal", answer: `ok_response { headers_to_remove: "host" }`, code: codes.PermissionDenied, text: `header "host"`},
-		{name: "an invalid response header", answer: `ok_response { response_headers_to_add ` + option("grpc-status", "0", "ADD_IF_ABSENT") + ` }`, code: codes.PermissionDenied, text: `header "grpc-status"`},
-		{name: "an unknown action", answer: `ok_response { headers ` + option("n", "v", "9") + ` }`, code: codes.PermissionDenied, text: "append_action 9 is not known"},
-		{name: "an invalid header of a denial", answer: denied + `headers ` + option("a b", "v", "ADD_IF_ABSENT") + ` }`, code: codes.PermissionDenied, text: `header "a b"`},
-		{name: "an invalid header, failure_mode_allow", fields: `failure_mode_allow: true`, answer: `ok_response { headers ` + option("n", "1", "ADD_IF_ABSENT") + ` headers_to_remove: ":path" }`,
-			sent: k, header: k, trailer: metadata.MD{"t": {"v"}}},
-
-		// decoder_header_mutation_rules
-		{name: "disallowed", fields: `decoder_header_mutation_rules { disallow_expression { regex: "k" } }`,
-			answer: `ok_response { headers ` + option("k", "w", "ADD_IF_ABSENT") + `headers ` + option("n", "1", "ADD_IF_ABSENT") + ` headers_to_remove: "k" response_headers_to_add ` + option("k", "w", "ADD_IF_ABSENT") + `}`,
-			sent:   metadata.MD{"k": {"v"}, "n": {"1"}}, header: k, trailer: metadata.MD{"t": {"v"}}},
-		{name: "disallow_all of a denial", fields: `decoder_header_mutation_rules { disallow_all { value: true } }`, answer: denied + `headers ` + option("n", "1", "ADD_IF_ABSENT") + ` }`,
-			code: codes.PermissionDenied, text: deniedText},
-		// A102: "If true, the data plane RPC will be failed."
-		{name: "disallow_is_error", fields: `failure_mode_allow: true decoder_header_mutation_rules { disallow_all { value: true } disallow_is_error { value: true } }`,
-			answer: `ok_response { headers_to_remove: "k" }`, code: codes.Internal, text: `header "k": the mutation rules disallow it, with disallow_is_error`},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			a := start(t, test.answer, nil)
-			r := send(metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v"), interceptorOf(t, a.addr, test.fields))
-			checkStatus(t, r.err, test.code, test.text)
-			xdstest.Equal(t, "metadata of the RPC", test.sent, r.sent)
-			xdstest.Equal(t, "response headers", test.header, r.header)
-			xdstest.Equal(t, "trailers", test.trailer, r.trailer, cmpopts.EquateEmpty())
-		})
-	}
-}
-
-// gRFC A92, "Constructing the ext_authz Request"; A102, "Header Representation": -bin headers are in base64.
-func TestRequest(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ name, fields, headers string }{
-		{"all headers", ``, `headers { key: "a" raw_value: "1" } headers { key: "a" raw_value: "2" } headers { key: "b" raw_value: "3" } headers { key: "c-bin" raw_value: "AP8=" }`},
-		{"empty lists", `allowed_headers {} disallowed_headers {}`, `headers { key: "a" raw_value: "1" } headers { key: "a" raw_value: "2" } headers { key: "b" raw_value: "3" } headers { key: "c-bin" raw_value: "AP8=" }`},
-		{"allowed_headers", `allowed_headers { patterns { exact: "B" ignore_case: true } patterns { prefix: "c-" } }`, `headers { key: "b" raw_value: "3" } headers { key: "c-bin" raw_value: "AP8=" }`},
-		{"disallowed_headers", `disallowed_headers { patterns { exact: "a" } }`, `headers { key: "b" raw_value: "3" } headers { key: "c-bin" raw_value: "AP8=" }`},
-		{"both", `allowed_headers { patterns { safe_regex { regex: "[ab]" } } } disallowed_headers { patterns { contains: "a" } }`, `headers { key: "b" raw_value: "3" }`},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			var got *authpb.CheckRequest
-			var md metadata.MD
-			a := startOver(t, nil, func(ctx context.Context, request *authpb.CheckRequest) (*authpb.CheckResponse, error) {
-				got = request
-				md, _ = metadata.FromIncomingContext(ctx)
-				return &authpb.CheckResponse{}, nil
-			})
-			// The call to the service does not carry the RPC's metadata.
-			i := interceptorOf(t, a.addr, test.fields+` include_peer_certificate: true grpc_service { initial_metadata { key: "initial" value: "1" } }`)
-			before := time.Now()
-			r := send(metadata.AppendToOutgoingContext(testutils.Context(t), "a", "1", "A", "2", "b", "3", "c-bin", "\x00\xff"), i)
-			xdstest.NoError(t, r.err)
-			if at := got.GetAttributes().GetRequest().GetTime().AsTime(); at.Before(before) || at.After(time.Now()) {
+	var answer string
+	var asked *authpb.CheckRequest
+	var call metadata.MD
+	a := startOver(t, nil, func(ctx context.Context, request *authpb.CheckRequest) (*authpb.CheckResponse, error) {
+		asked = request
+		call, _ = metadata.FromIncomingContext(ctx)
+		return xdsmsg.With(new(authpb.CheckResponse), "%s", answer), nil
+	})
+	golden.Cases(t, "testdata/cases.txt", func(section, input string) string {
+		asked, answer = nil, ""
+		fields, _, _ := strings.Cut(strings.TrimPrefix(input, "config"), "\nanswer ")
+		if _, text, ok := strings.Cut(input, "answer "); ok {
+			answer = option.ReplaceAllString(text, `{ header { key: "$2" raw_value: "$3" } append_action: $1 }`)
+		}
+		i, before := interceptorOf(t, a.addr, fields), time.Now()
+		r := send(metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v", "a", "1", "A", "2", "b-bin", "\x00\xff"), i)
+		out := fmt.Sprintf("%v %s", status.Code(r.err), status.Convert(r.err).Message())
+		for _, md := range []struct {
+			name string
+			md   metadata.MD
+		}{{"sent", r.sent}, {"header", r.header}, {"trailer", r.trailer}} {
+			if md.md != nil {
+				out += "\n" + md.name + show(md.md)
+			}
+		}
+		if request := asked.GetAttributes().GetRequest(); request != nil {
+			if at := request.GetTime().AsTime(); at.Before(before) || at.After(time.Now()) {
 				t.Errorf("time is %v", at)
 			}
-			xdstest.Equal(t, "request", xdsmsg.With(new(authpb.CheckRequest), `attributes { request { http {
-				method: "POST" path: "/s/m" size: -1 protocol: "HTTP/2" header_map { %s } } } }`, test.headers), got,
-				protocmp.Transform(), protocmp.IgnoreFields(new(authpb.AttributeContext_Request), "time"),
-				protocmp.SortRepeated(func(a, b *corepb.HeaderValue) bool {
-					return a.GetKey()+string(a.GetRawValue()) < b.GetKey()+string(b.GetRawValue())
-				}))
-			xdstest.Equal(t, "metadata of the call", "1 ", strings.Join(md["initial"], ",")+" "+strings.Join(md["a"], ","))
-		})
-	}
+			headers := metadata.MD{}
+			for _, h := range request.GetHttp().GetHeaderMap().GetHeaders() {
+				headers.Append(h.GetKey(), string(h.GetRawValue())+h.GetValue())
+			}
+			request.Time, request.Http.HeaderMap = nil, nil
+			rest, err := protojson.Marshal(asked)
+			xdstest.NoError(t, err)
+			if strings.Contains(section, "Constructing") {
+				out += fmt.Sprintf("\nasked %s%s, with %q and %q", strings.ReplaceAll(string(rest), " ", ""), show(headers), call["initial"], call["k"])
+			}
+		} else {
+			out += "\nnot asked"
+		}
+		if percent, code := i.(*interceptor).Ends(t.Context(), nil); percent > 0 {
+			out += fmt.Sprintf("\nexplained: ends %v%% with %v", percent, code)
+		}
+		return strings.ReplaceAll(out, " \n", "\n")
+	})
 }
 
-// gRFC A92, "Filter Behavior": filter_enabled, deny_at_disable and status_on_error.
+func show(md metadata.MD) (text string) {
+	for _, name := range slices.Sorted(maps.Keys(md)) {
+		text += fmt.Sprintf(" %s=%+q", name, md[name])
+	}
+	return text
+}
+
+// gRFC A92, "Filter Behavior": filter_enabled.
 func TestShareOfRPCs(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -258,28 +224,14 @@ func TestShareOfRPCs(t *testing.T) {
 		asked.Add(1)
 		return &authpb.CheckResponse{}, nil
 	})
-	const deny = `deny_at_disable { default_value { value: true } } `
-	const none, some = `filter_enabled { default_value {} } `, `filter_enabled { default_value { numerator: 50 } } `
-	xdstest.NoError(t, send(testutils.Context(t), interceptorOf(t, a.addr, none)).err)
-	i := interceptorOf(t, a.addr, none+deny)
-	checkStatus(t, send(testutils.Context(t), i).err, codes.PermissionDenied, "ext_authz: the filter is disabled for this RPC, and deny_at_disable is set")
-	i = interceptorOf(t, a.addr, none+deny+`status_on_error { code: ServiceUnavailable } failure_mode_allow: true`)
-	checkStatus(t, send(testutils.Context(t), i).err, codes.Unavailable, "deny_at_disable")
-	i = interceptorOf(t, a.addr, `filter_enabled { default_value { numerator: 200 } } `+deny)
-	xdstest.NoError(t, send(testutils.Context(t), i).err)
-	xdstest.Equal(t, "RPCs asked about", 1, asked.Load())
-	// Explanations tell of the RPCs that end without being asked about.
-	for fields, want := range map[string]float64{none: 0, none + deny: 100, some + deny: 50, deny: 0} {
-		percent, code := interceptorOf(t, a.addr, fields).(*interceptor).Ends(t.Context(), nil)
-		xdstest.Equal(t, "percent that "+fields+" ends", want, percent)
-		xdstest.Equal(t, "its code", map[bool]codes.Code{true: codes.PermissionDenied}[want > 0], code)
-	}
-
-	i = interceptorOf(t, a.addr, some)
+	const some = `filter_enabled { default_value { numerator: 50 } } `
+	percent, code := interceptorOf(t, a.addr, some+`deny_at_disable { default_value { value: true } }`).(*interceptor).Ends(t.Context(), nil)
+	xdstest.Equal(t, "explanation of RPCs that end", "50 PermissionDenied", fmt.Sprint(percent, " ", code))
+	i := interceptorOf(t, a.addr, some)
 	for range 400 {
 		xdstest.NoError(t, send(testutils.Context(t), i).err)
 	}
-	xdstest.CheckShares(t, "RPCs", []int{int(asked.Load()) - 1, 401 - int(asked.Load())}, 1, 1)
+	xdstest.CheckShares(t, "RPCs", []int{int(asked.Load()), 400 - int(asked.Load())}, 1, 1)
 }
 
 // gRFC A92, "Filter Behavior": what becomes of RPCs while the service does not decide.
