@@ -2,11 +2,9 @@ package configselector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -73,79 +71,39 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 	}
 }
 
-// configurable is a filter that reports configuration and override.
-type configurable struct {
-	mu    sync.Mutex
-	built []string
-}
-
-func (c *configurable) entry(name string, config string, disabled bool) httpfilter.Instance {
-	return httpfilter.Instance{Name: name, Config: config, Disabled: disabled, Filter: &testFilter{
-		typeURL: "type.googleapis.com/test.Configurable",
+// merging is a filter that appends its name, configuration and override to the header "via". built, unless nil, is called when one is merged.
+func merging(name string, built func(merged string)) httpfilter.Instance {
+	return httpfilter.Instance{Name: name, Config: strings.ToUpper(name), Filter: &testFilter{
+		typeURL: "type.googleapis.com/test.Merging",
 		build: func(name string) httpfilter.ClientInstance {
 			return instanceFunc(func(config, override httpfilter.Config) (httpfilter.Interceptor, error) {
 				text := fmt.Sprintf("%s:%v:%v", name, config, override)
-				c.mu.Lock()
-				c.built = append(c.built, text)
-				c.mu.Unlock()
-				if override == "broken" {
-					return nil, errors.New("cannot be merged")
+				if built != nil {
+					built(text)
 				}
 				return httpfilter.InterceptorFunc(func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-					return next.NewStream(metadata.AppendToOutgoingContext(ctx, "config", text), rpc)
+					return next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", text), rpc)
 				}), nil
 			})
 		},
 	}}
 }
 
+// override is for a merging filter: "disabled", "enabled", for one of another type, or a configuration.
 func override(value string) xdsresource.FilterOverride {
-	return xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Configurable"}, Config: value}
-}
-
-// TestTheMostSpecificOverrideIsUsed: gRFC A39, "Filter Config Overrides".
-func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
-	t.Parallel()
-	type overrides = xdsresource.FilterOverrides
-	disabled := xdsresource.FilterOverride{Disabled: true}
-	otherType := xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Other"}, Config: "other"}
-	for _, test := range []struct {
-		name               string
-		vh, route, cluster overrides
-		want               []string
-	}{
-		{name: "none", want: []string{"a:A:<nil>", "b:B:<nil>"}},
-		{name: "virtual host", vh: overrides{"a": override("vh")}, want: []string{"a:A:vh", "b:B:<nil>"}},
-		{name: "route before virtual host", vh: overrides{"a": override("vh")}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:<nil>"}},
-		{name: "cluster weight before route", route: overrides{"a": override("route")}, cluster: overrides{"a": override("cluster")}, want: []string{"a:A:cluster", "b:B:<nil>"}},
-		{name: "each instance its own", vh: overrides{"b": override("vh")}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:vh"}},
-		{name: "a name that no instance has", route: overrides{"c": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>"}},
-		{name: "another type of filter", route: overrides{"a": otherType}, want: []string{"a:A:<nil>", "b:B:<nil>"}},
-		{name: "disabled", route: overrides{"a": disabled}, want: []string{"b:B:<nil>"}},
-		{name: "disabled and enabled again", vh: overrides{"a": disabled}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:<nil>"}},
-		{name: "disabled at the top and enabled", route: overrides{"off": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:route"}},
-		{name: "enabled with the top's configuration", route: overrides{"off": {}}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:<nil>"}},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			var c configurable
-			route := toC()
-			route.Overrides = test.route
-			route.Action.(*xdsresource.Forward).Clusters[0].Overrides = test.cluster
-			w := newWorld(t, worldConfig{
-				vh:       xdsresource.VirtualHost{Overrides: test.vh},
-				routes:   []*xdsresource.Route{route},
-				listener: chainOf(c.entry("a", "A", false), c.entry("b", "B", false), c.entry("off", "OFF", true)),
-			})
-			given := mustUnary(t, t.Context(), w.s, "/s/m")
-			md, _ := metadata.FromOutgoingContext(given)
-			xdstest.Equal(t, "filters", test.want, md["config"])
-		})
+	switch value {
+	case "disabled":
+		return xdsresource.FilterOverride{Disabled: true}
+	case "enabled":
+		return xdsresource.FilterOverride{}
+	case "other":
+		return xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Other"}, Config: value}
 	}
+	return xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Merging"}, Config: value}
 }
 
 func TestAMergedConfigurationIsMadeOncePerDistinctCombination(t *testing.T) {
 	t.Parallel()
-	var c configurable
 	var routes []*xdsresource.Route
 	for i := range 100 {
 		route := toC()
@@ -154,12 +112,11 @@ func TestAMergedConfigurationIsMadeOncePerDistinctCombination(t *testing.T) {
 		}
 		routes = append(routes, route)
 	}
-	w := newWorld(t, worldConfig{routes: routes, listener: chainOf(c.entry("a", "A", false))})
+	var built []string
+	w := newWorld(t, worldConfig{routes: routes, listener: chainOf(merging("a", func(merged string) { built = append(built, merged) }))})
 	for range 10 {
-		if _, err := unary(t.Context(), w.s, "/s/m"); err != nil {
-			t.Fatal(err)
-		}
+		mustUnary(t, t.Context(), w.s, "/s/m")
 	}
-	slices.Sort(c.built)
-	xdstest.Equal(t, "built", []string{"a:A:<nil>", "a:A:x"}, c.built)
+	slices.Sort(built)
+	xdstest.Equal(t, "built", []string{"a:A:<nil>", "a:A:x"}, built)
 }

@@ -52,6 +52,12 @@ func (s *script) read(line string) {
 		for _, word := range rest {
 			s.filters = append(s.filters, s.filter(word))
 		}
+	case "override":
+		overrides := xdsresource.FilterOverrides{}
+		s.each(rest[1:], func(name, value string) { overrides[name] = override(value) })
+		*map[string]*xdsresource.FilterOverrides{
+			"host": &s.config.vh.Overrides, "route": &s.route.Overrides, "cluster": &s.route.Action.(*xdsresource.Forward).Clusters[0].Overrides,
+		}[rest[0]] = overrides
 	case "mirror":
 		s.route.Mirrors = append(s.route.Mirrors, xdsresource.Mirror{Headers: edits("mirror", true, fmt.Sprint(len(s.route.Mirrors)))})
 		s.each(rest, s.setMirror)
@@ -328,8 +334,13 @@ func (s *script) filter(word string) httpfilter.Instance {
 		other, err := next.NewStream(ctx, rpc)
 		xdstest.NoError(s.t, errors.Join(err, httpfilter.Exchange(other, bytesOf("other"), bytesOf(""))))
 	}
-	if verb == "broken" {
+	switch verb {
+	case "broken":
 		return brokenFilter(name)
+	case "merges", "off":
+		in := merging(name, nil)
+		in.Disabled = verb == "off"
+		return in
 	}
 	return filterOf(name, func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 		extra := rpc.Clone()
