@@ -2,7 +2,6 @@ package extauthz
 
 import (
 	"context"
-	"sync"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
@@ -23,39 +22,25 @@ const (
 )
 
 // metrics count the RPCs by outcome (gRFC A92, "Client-Side Metrics").
-var metrics = [outcomes]estats.MetricDescriptor{
+var metrics = [outcomes]*grpcbridge.Metric{
 	allowed:  metric("allowed_rpcs", "Number of RPCs that were allowed by the ext_authz server."),
 	denied:   metric("denied_rpcs", "Number of RPCs that were denied by the ext_authz server."),
 	disabled: metric("filter_disabled_rpcs", "Number of RPCs for which the filter was disabled."),
 	failed:   metric("failed_rpcs", "Number of RPCs for which the ext_authz call-out failed."),
 }
 
-const targetLabel, clusterLabel = "grpc.target", "grpc.lb.backend_service"
-
-func metric(name, description string) estats.MetricDescriptor {
-	return estats.MetricDescriptor{
+func metric(name, description string) *grpcbridge.Metric {
+	return grpcbridge.NewMetric(estats.MetricDescriptor{
 		Type: estats.MetricTypeIntCount, Name: "grpc.client_ext_authz." + name, Unit: "{RPC}", Description: description,
-		Labels: []string{targetLabel}, OptionalLabels: []string{clusterLabel},
-	}
+		Labels: []string{"grpc.target"}, OptionalLabels: []string{"grpc.lb.backend_service"},
+	})
 }
-
-func init() { grpcbridge.RegisterMetrics(metrics[:]...) }
-
-// found has the metrics as they are registered.
-var found = sync.OnceValue(func() (all [outcomes]*grpcbridge.Counter) {
-	for o, d := range metrics {
-		all[o] = grpcbridge.FindCounter(d.Name, targetLabel, clusterLabel)
-	}
-	return all
-})
 
 // counters are the metrics of a channel.
 type counters struct{ httpfilter.ClientInstanceInfo }
 
 // decided counts an RPC, and tells its trace what was decided and why.
 func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, o outcome, decision string, why error) {
-	if c.Metrics != nil {
-		found()[o].Record(c.Metrics, 1, c.Target, rpc.Cluster)
-	}
+	metrics[o].Record(c.Metrics, 1, c.Target, rpc.Cluster)
 	filterchain.Decided(ctx, c.Name, decision, why)
 }

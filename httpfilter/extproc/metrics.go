@@ -1,7 +1,6 @@
 package extproc
 
 import (
-	"sync"
 	"time"
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -22,40 +21,26 @@ const (
 )
 
 // metrics are the times in the filter (gRFC A93, "Client-Side Metrics").
-var metrics = [moments]estats.MetricDescriptor{
+var metrics = [moments]*grpcbridge.Metric{
 	clientHeaders:   metric("client_headers_duration", "the client's headers", "those headers"),
 	clientHalfClose: metric("client_half_close_duration", "the client's half-close", "that half-close"),
 	serverHeaders:   metric("server_headers_duration", "the server's headers", "those headers"),
 	serverTrailers:  metric("server_trailers_duration", "the server's trailers", "those trailers"),
 }
 
-const targetLabel, clusterLabel = "grpc.target", "grpc.lb.backend_service"
-
-func metric(name, sees, allows string) estats.MetricDescriptor {
-	return estats.MetricDescriptor{
+func metric(name, sees, allows string) *grpcbridge.Metric {
+	return grpcbridge.NewMetric(estats.MetricDescriptor{
 		Type: estats.MetricTypeFloatHisto, Name: "grpc.client_ext_proc." + name, Unit: "s",
 		Description: "Time between when the ext_proc filter sees " + sees + " and when it allows " + allows + " to continue on to the next filter.",
-		Labels:      []string{targetLabel}, OptionalLabels: []string{clusterLabel},
+		Labels:      []string{"grpc.target"}, OptionalLabels: []string{"grpc.lb.backend_service"},
 		Bounds: grpcbridge.LatencyBounds(),
-	}
+	})
 }
-
-func init() { grpcbridge.RegisterMetrics(metrics[:]...) }
-
-// found has the metrics as they are registered.
-var found = sync.OnceValue(func() (all [moments]*grpcbridge.Histogram) {
-	for m, d := range metrics {
-		all[m] = grpcbridge.FindHistogram(d.Name, targetLabel, clusterLabel)
-	}
-	return all
-})
 
 // durations are the metrics of a channel.
 type durations struct{ httpfilter.ClientInstanceInfo }
 
 // since records the time since the filter saw the event.
 func (d durations) since(m moment, seen time.Time, cluster string) {
-	if d.Metrics != nil {
-		found()[m].Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
-	}
+	metrics[m].Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
 }

@@ -2,6 +2,7 @@ package grpcbridge
 
 import (
 	"slices"
+	"sync"
 	_ "unsafe" // for go:linkname
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -67,51 +68,33 @@ func LatencyBounds() []float64 {
 	}
 }
 
-// Counter records an integer counter of gRPC's registry, whichever package has registered it. A
-// nil Counter records nothing.
-type Counter struct {
-	handle *estats.Int64CountHandle
-	labels chosen
+// Metric is a counter or histogram of gRPC's registry, whichever package has registered it.
+type Metric struct {
+	find func() (*estats.MetricDescriptor, chosen)
 }
 
-// FindCounter returns the counter that is registered under a name, for callers that know values of
-// the labels. Those that it does not have are left out: gRPC-Go's own xds has registered some
-// without their optional labels. If it is none of integers, or has other labels, FindCounter
-// returns nil. It is not for init functions.
-func FindCounter(name string, labels ...string) *Counter {
-	d, chosen := find(name, estats.MetricTypeIntCount, labels)
-	if d == nil {
-		return nil
+// NewMetric registers a metric, see RegisterMetrics. What is registered in its place may lack labels, as gRPC-Go's own xds has
+// registered some without the optional ones; if it is of another type, or has other labels, nothing is recorded.
+func NewMetric(d estats.MetricDescriptor) *Metric {
+	RegisterMetrics(d)
+	return &Metric{sync.OnceValues(func() (*estats.MetricDescriptor, chosen) {
+		return find(d.Name, d.Type, slices.Concat(d.Labels, d.OptionalLabels))
+	})}
+}
+
+// Record records a value, with those of the labels, the optional ones last. Nothing is recorded if r is nil. It is not for init functions.
+func (m *Metric) Record(r estats.MetricsRecorder, value float64, labels ...string) {
+	if r == nil {
+		return
 	}
-	return &Counter{(*estats.Int64CountHandle)(d), chosen}
-}
-
-// Record adds n, with the values of the labels of FindCounter.
-func (c *Counter) Record(r estats.MetricsRecorder, n int64, values ...string) {
-	if c != nil {
-		c.handle.Record(r, n, c.labels.of(values)...)
-	}
-}
-
-// Histogram is like Counter for a histogram of floating-point numbers.
-type Histogram struct {
-	handle *estats.Float64HistoHandle
-	labels chosen
-}
-
-// FindHistogram is like FindCounter.
-func FindHistogram(name string, labels ...string) *Histogram {
-	d, chosen := find(name, estats.MetricTypeFloatHisto, labels)
-	if d == nil {
-		return nil
-	}
-	return &Histogram{(*estats.Float64HistoHandle)(d), chosen}
-}
-
-// Record adds a value, with the values of the labels of FindHistogram.
-func (h *Histogram) Record(r estats.MetricsRecorder, value float64, values ...string) {
-	if h != nil {
-		h.handle.Record(r, value, h.labels.of(values)...)
+	switch d, chosen := m.find(); {
+	case d == nil:
+	case d.Type == estats.MetricTypeIntCount:
+		(*estats.Int64CountHandle)(d).Record(r, int64(value), chosen.of(labels)...)
+	case d.Type == estats.MetricTypeIntHisto:
+		(*estats.Int64HistoHandle)(d).Record(r, int64(value), chosen.of(labels)...)
+	case d.Type == estats.MetricTypeFloatHisto:
+		(*estats.Float64HistoHandle)(d).Record(r, value, chosen.of(labels)...)
 	}
 }
 

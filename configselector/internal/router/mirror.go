@@ -28,7 +28,8 @@ const (
 	mirrorGrace = 15 * time.Second
 )
 
-var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
+var mirrorsDropped = grpcbridge.NewMetric(estats.MetricDescriptor{
+	Type:        estats.MetricTypeIntCount,
 	Name:        "dynxds.mirror.dropped",
 	Description: "Mirrors of RPCs (request_mirror_policies) that were not sent or not completed: too many in flight, a backend that does not keep up, or an unknown cluster.",
 	Unit:        "{copy}",
@@ -37,11 +38,7 @@ var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 })
 
 // dropMirror counts a mirror that is not sent or not completed, so that the RPC itself does not suffer.
-func (ch *Channel) dropMirror() {
-	if ch.Metrics != nil {
-		mirrorsDropped.Record(ch.Metrics, 1, ch.Target())
-	}
-}
+func (ch *Channel) dropMirror() { mirrorsDropped.Record(ch.Metrics, 1, ch.Target()) }
 
 // mirror is a copy of an RPC to another cluster, whose end nobody waits for (request_mirror_policies). Its goroutine ends with
 // the RPC's deadline, or, if it has none, mirrorGrace after the RPC, or with the channel.

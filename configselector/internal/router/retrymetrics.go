@@ -3,7 +3,6 @@ package router
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	estats "google.golang.org/grpc/experimental/stats"
@@ -16,35 +15,20 @@ import (
 var (
 	retryLabels = []string{"grpc.method", "grpc.target"}
 
-	retriesMetric = estats.MetricDescriptor{
+	retriesMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
 		Type: estats.MetricTypeIntHisto, Name: "grpc.client.call.retries", Unit: "{retry}", Labels: retryLabels,
 		Description: "Number of retries during the client call. If there were none, nothing is recorded.",
 		Bounds:      []float64{1, 2, 3, 4, 5},
-	}
-	hedgesMetric = estats.MetricDescriptor{
+	})
+	hedgesMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
 		Type: estats.MetricTypeIntHisto, Name: "grpc.client.call.hedges", Unit: "{hedge}", Labels: retryLabels,
 		Description: "Number of hedges during the client call. If there were none, nothing is recorded.",
 		Bounds:      []float64{1, 2, 3, 4, 5},
-	}
-	retryDelayMetric = estats.MetricDescriptor{
+	})
+	retryDelayMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
 		Type: estats.MetricTypeFloatHisto, Name: "grpc.client.call.retry_delay", Unit: "s", Labels: retryLabels,
 		Description: "Total time without an attempt during the client call, if it was retried.",
 		Bounds:      grpcbridge.LatencyBounds(),
-	}
-)
-
-func init() { grpcbridge.RegisterMetrics(retriesMetric, hedgesMetric, retryDelayMetric) }
-
-// The metrics are looked up when they are first recorded, since a future gRPC may register them itself, and differently.
-var (
-	retriesHandle = sync.OnceValue(func() *estats.Int64HistoHandle {
-		return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(retriesMetric))
-	})
-	hedgesHandle = sync.OnceValue(func() *estats.Int64HistoHandle {
-		return (*estats.Int64HistoHandle)(grpcbridge.FindMetric(hedgesMetric))
-	})
-	delayHandle = sync.OnceValue(func() *estats.Float64HistoHandle {
-		return (*estats.Float64HistoHandle)(grpcbridge.FindMetric(retryDelayMetric))
 	})
 )
 
@@ -72,15 +56,13 @@ func (p *replay) recordRetries() {
 	if slices.ContainsFunc(c.rpc.Options, isStaticMethod) {
 		method = strings.TrimPrefix(c.app.Method, "/")
 	}
-	count := retriesHandle()
+	count := retriesMetric
 	if hedges {
-		count = hedgesHandle()
+		count = hedgesMetric
 	}
-	if count != nil {
-		count.Record(recorder, int64(sent), method, c.routes.Channel.Target())
-	}
-	if delay := delayHandle(); delay != nil && (!hedges || p.retry.waited > 0) {
-		delay.Record(recorder, p.retry.waited.Seconds(), method, c.routes.Channel.Target())
+	count.Record(recorder, float64(sent), method, c.routes.Channel.Target())
+	if !hedges || p.retry.waited > 0 {
+		retryDelayMetric.Record(recorder, p.retry.waited.Seconds(), method, c.routes.Channel.Target())
 	}
 }
 
