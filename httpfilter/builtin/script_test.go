@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,8 +60,8 @@ func (s *script) step(line string) string {
 		return ""
 	case "sides":
 		return sides(httpfilter.Get(typeurl.Prefix + "envoy.extensions." + text))
-	case "bytes": // that are no message
-		return s.read("config", &anypb.Any{TypeUrl: text, Value: []byte{0xff}})
+	case "bytes", "bytes-override": // that are no message
+		return s.read(map[string]string{"bytes": "config", "bytes-override": "override"}[verb], &anypb.Any{TypeUrl: text, Value: []byte{0xff}})
 	case "struct", "struct-override":
 		return s.readStruct(map[string]string{"struct": "config", "struct-override": "override"}[verb], text)
 	case "backend":
@@ -69,10 +70,19 @@ func (s *script) step(line string) string {
 	case "rpc":
 		return s.rpc(text)
 	}
+	text = repeated.ReplaceAllStringFunc(text, func(use string) string {
+		m := repeated.FindStringSubmatch(use)
+		n, err := strconv.Atoi(m[1])
+		xdstest.NoError(s, err)
+		return strings.Repeat(m[2]+" ", n)
+	})
 	pb := s.message.New().Interface()
 	xdstest.NoError(s, prototext.Unmarshal([]byte(text), pb))
 	return s.read(verb, xdsmsg.Any(pb))
 }
+
+// repeated is a field that is there many times: "1001×(field)".
+var repeated = regexp.MustCompile(`(\d+)×\(([^()]*)\)`)
 
 func (s *script) url() string { return typeurl.Prefix + string(s.message.Descriptor().FullName()) }
 

@@ -230,31 +230,13 @@ func TestMetadataServer(t *testing.T) {
 	}
 }
 
-// gRFC A83, "xDS HTTP Filter Configuration".
+// gRFC A83, "xDS HTTP Filter Configuration". What is not valid is in httpfilter/builtin/testdata/configurations.txt.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
-	size := func(n uint64) *gcppb.GcpAuthnFilterConfig {
-		return &gcppb.GcpAuthnFilterConfig{CacheConfig: &gcppb.TokenCacheConfig{CacheSize: wrapperspb.UInt64(n)}}
-	}
-	for _, test := range []struct {
-		pb   *gcppb.GcpAuthnFilterConfig
-		want httpfilter.Config
-	}{
-		{new(gcppb.GcpAuthnFilterConfig), cacheSize(10)},
-		{&gcppb.GcpAuthnFilterConfig{CacheConfig: new(gcppb.TokenCacheConfig)}, cacheSize(10)},
-		{size(1), cacheSize(1)},
-		{size(math.MaxUint64), cacheSize(bounds.TokenAudiences)},
-		{size(0), nil},
-	} {
-		for _, parse := range []func() (httpfilter.Config, error){
-			func() (httpfilter.Config, error) { return filter{}.ParseConfig(xdsmsg.Any(test.pb)) },
-			func() (httpfilter.Config, error) { return filter{}.ParseOverride(xdsmsg.Any(test.pb)) },
-		} {
-			got, err := parse()
-			if got != test.want || (err == nil) != (test.want != nil) {
-				t.Errorf("%v: %v, %v, want %v", test.pb, got, err, test.want)
-			}
-		}
+	for size, want := range map[*wrapperspb.UInt64Value]cacheSize{nil: 10, wrapperspb.UInt64(1): 1, wrapperspb.UInt64(math.MaxUint64): bounds.TokenAudiences} {
+		got, err := filter{}.ParseConfig(xdsmsg.Any(&gcppb.GcpAuthnFilterConfig{CacheConfig: &gcppb.TokenCacheConfig{CacheSize: size}}))
+		xdstest.NoError(t, err)
+		xdstest.Equal(t, fmt.Sprint("cache of ", size), httpfilter.Config(want), got)
 	}
 }
 

@@ -113,13 +113,3 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 	}
 	runtime.KeepAlive(first)
 }
-
-func TestDisabledFilterIsLeftOut(t *testing.T) {
-	t.Parallel()
-	pb := valid()
-	pb.FilterEnabled = nil
-	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(parsed(t, pb), nil)
-	if i != nil || err != nil {
-		t.Errorf("%v, %v", i, err)
-	}
-}

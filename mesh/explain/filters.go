@@ -14,7 +14,6 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/dialect"
-	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -114,7 +113,7 @@ func ofServers(f httpfilter.Filter) string {
 
 // typeName returns the name of the message that configures a filter.
 func typeName(f httpfilter.Filter) string {
-	return typeurl.Name(filterchain.TypeOf(f))
+	return typeurl.Name(f.TypeURLs()[0])
 }
 
 // headers describes the edits of headers. here has those that are written at the route's own place.
