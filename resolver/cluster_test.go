@@ -1,7 +1,6 @@
 package resolver
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -138,18 +137,4 @@ func TestReresolutionIsUpToTheCluster(t *testing.T) {
 			t.Error("the name of another cluster was looked up again")
 		}
 	})
-}
-
-func TestLookUpsEndWithTheGraph(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "a")
-	f.answer("Cluster a", inlined("a", logicalDNS, "end.fake:80"))
-	cc := names.watcher(t, "end.fake:80")
-	f.see()
-	f.graph.close()
-	if lookup.Watched("end.fake:80") {
-		t.Error("the name is still looked up")
-	}
-	cc.ReportError(errors.New("too late"))
-	f.expectNothing()
 }

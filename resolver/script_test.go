@@ -74,9 +74,14 @@ func (s *script) run(words []string) string {
 	case words[0] == "inspect":
 		return strings.ReplaceAll(s.inspect(words[1:]), s.domain, "")
 	}
-	name, args := words[1], words[2:]
 	before := s.watchers()
+	name, args := "", words[1:]
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
 	switch words[0] {
+	case "close":
+		s.graph.close()
 	case "dns":
 		s.answerDNS(name, args)
 	case "ambient":

@@ -3,7 +3,6 @@ package resolver
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -21,57 +20,6 @@ func (f *fixture) give(clusters ...string) {
 	for _, c := range clusters {
 		f.answer("Cluster "+c, inlined(c, static, c))
 	}
-}
-
-// chainOf gives aggregate clusters from a1 to an, each of which has the next one
-// under it, and a cluster with endpoints at the end.
-func (f *fixture) chainOf(n int) {
-	f.t.Helper()
-	for i := 1; i < n; i++ {
-		f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)))
-	}
-}
-
-// gRFC A37: "The tree of aggregate clusters has a depth limit of 16."
-func TestDepthOfAggregates(t *testing.T) {
-	t.Parallel()
-	xdstest.Parallel(t, "16", func(t *testing.T) {
-		f := routed(t, "a1")
-		f.chainOf(16)
-		f.give("a16")
-		f.expect("R: a1=[a16=a16]")
-	})
-	xdstest.Parallel(t, "17", func(t *testing.T) {
-		f := routed(t, "a1", "ok")
-		f.give("ok")
-		f.chainOf(17)
-		want := `a1=!aggregate cluster "a1" has more than 16 clusters below each other: "a1" → "a2" → "a3"`
-		if got := f.describe(); !strings.Contains(got, want) || !strings.Contains(got, `→ "a17" (node id "node-1"); have "a16" name`) || !strings.Contains(got, " ok=ok") {
-			t.Errorf("the graph is %s, want %s", got, want)
-		}
-		if len(f.watches["Cluster a17"]) > 0 {
-			t.Error("the cluster that is too deep is watched")
-		}
-		f.see()
-		f.give("a16")
-		f.expect("R: a1=[a16=a16] ok=ok")
-	})
-	xdstest.Parallel(t, "17 by way of a cluster that was visited less deep", func(t *testing.T) {
-		f := routed(t, "a1")
-		f.answer("Cluster a1", aggregate("b1", "a2"))
-		f.answer("Cluster b1", aggregate("b2"))
-		f.answer("Cluster b2", aggregate("b3"))
-		f.give("b3")
-		for i := 2; i < 14; i++ {
-			f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)))
-		}
-		f.answer("Cluster a14", aggregate("b2")) // the 14th, and two more
-		f.expect("R: a1=[b3=b3]")
-		f.answer("Cluster a14", aggregate("b1"))
-		if got := f.describe(); !strings.Contains(got, `"a14" → "b1" (node id`) {
-			t.Errorf("the graph is %s", got)
-		}
-	})
 }
 
 // 2^15 paths lead through such a graph.
