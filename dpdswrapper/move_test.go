@@ -98,15 +98,3 @@ func TestNoGoroutinePerWatch(t *testing.T) {
 		t.Errorf("there were %d goroutines before the watches, and %d after", before, after)
 	}
 }
-
-// Constraints that change again and again before a server has answered: a watch has one watch below, with the newest ones.
-func TestReplacedConstraintsLeaveNoWatches(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, authorities)
-	f.Watch(xdsresource.ClusterType, clusterA, new(above))
-	f.WatchCollection(xdsresource.ClusterType, clustersOfA, new(crowd))
-	for i := range 100 {
-		f.dpds("for-a", only(clusterType, "v", fmt.Sprint(i)))
-	}
-	xdstest.Equal(t, "watches", "[DPDS for-a Cluster "+clusterA+" {v=99} Cluster "+clustersOfA+" {v=99}]", fmt.Sprint(f.live))
-}
