@@ -1,7 +1,6 @@
 package dnsconfig
 
 import (
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -227,31 +226,6 @@ func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestHostOfAnEndpoint(t *testing.T) {
-	t.Parallel()
-	for endpoint, want := range map[string]string{
-		"a.test": "a.test", "a.test:80": "a.test", "a.test.:80": "a.test.", ":80": "", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "1.2.3.4": "1.2.3.4",
-	} {
-		xdstest.Equal(t, fmt.Sprintf("host of %q", endpoint), want, hostOf(endpoint))
-	}
-}
-
-func TestAuthorityIsTheDNSServer(t *testing.T) {
-	t.Parallel()
-	for authority, want := range map[string]string{
-		"dns.test": "dns.test:53", "dns.test:5353": "dns.test:5353", "127.0.0.1": "127.0.0.1:53", "[::1]:5353": "[::1]:5353", "[::1]": "[::1]:53", ":5353": "localhost:5353",
-	} {
-		if got, err := serverAddress(authority); got != want || err != nil {
-			t.Errorf("%q: %q, %v; want %q", authority, got, err, want)
-		}
-	}
-	for _, authority := range []string{"dns.test:", "a:b:c"} {
-		if got, err := serverAddress(authority); err == nil {
-			t.Errorf("%q: %q, want an error", authority, got)
-		}
 	}
 }
 

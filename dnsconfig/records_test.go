@@ -62,6 +62,14 @@ func (s *scene) step(line string) string {
 			return err.Error()
 		}
 		return strconv.Quote(value)
+	case "host":
+		return strconv.Quote(hostOf(quoted(s.t, text)[0]))
+	case "server":
+		server, err := serverAddress(text)
+		if err != nil {
+			return err.Error()
+		}
+		return server
 	case "answer":
 		s.mu.Lock()
 		s.answer = text
