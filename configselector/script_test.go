@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -84,6 +85,7 @@ type script struct {
 	skipped  bool // the case is not for this kind
 	config   worldConfig
 	route    *xdsresource.Route
+	next     *xdsresource.Route // of the next version, by which the picker routes the RPC again; nil: there is none
 	policy   xdsresource.RetryPolicy
 	filters  []httpfilter.Instance
 	answers  []answer
@@ -170,6 +172,9 @@ func (s *script) pick(ctx context.Context) error {
 			s.host = append(s.host, a.Hosts)
 		}
 	})
+	if s.next != nil && n == 1 {
+		s.again(d)
+	}
 	if s.bound != nil {
 		host := "the first host"
 		if a.Retry {
@@ -196,6 +201,16 @@ func (s *script) pick(ctx context.Context) error {
 		d.Sent("endpoint")
 	}
 	return status.Error(why.code, "no endpoint")
+}
+
+// again routes the RPC again.
+func (s *script) again(d *decision.Decision) {
+	l := chainOf()
+	next := s.w.ch.NewSelector(configselector.Config{
+		Version: 2, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Name: "host", Routes: []*xdsresource.Route{s.next}}, RouteConfigName: "routes",
+	})
+	cluster, err := next.Reselect(d)
+	s.notes = append(s.notes, strings.TrimSuffix(fmt.Sprintf("routed again to %q, %v: %s", cluster, status.Code(err), status.Convert(err).Message()), ": "))
 }
 
 // run makes the RPC, and returns what becomes of it.

@@ -48,6 +48,11 @@ func (s *script) read(line string) {
 		s.each(rest, s.setPolicy)
 	case "route":
 		s.each(rest, s.setRoute)
+	case "next":
+		own := s.route
+		s.route = toC()
+		s.each(rest, s.setRoute)
+		s.route, s.next = own, s.route
 	case "filters":
 		for _, word := range rest {
 			s.filters = append(s.filters, s.filter(word))
@@ -162,6 +167,10 @@ func (s *script) setRoute(key, value string) {
 		if path != "" {
 			s.route.Action = &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Path: "/" + path}
 		}
+	case "cluster":
+		to().Name = value
+	case "path":
+		s.route.Match.Path, s.route.Match.PathKind = value, matching.PathExact
 	case "listener-timeout":
 		s.listener = s.duration(value)
 	case "unroutable":

@@ -6,10 +6,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -95,42 +93,6 @@ func TestTheDecisionTravelsAsTheContext(t *testing.T) {
 		}
 		if md, _ := metadata.FromOutgoingContext(given); md.Get("k")[0] != "v" {
 			t.Error("the application's metadata is lost")
-		}
-	}
-}
-
-func TestReselectRoutesAnOlderDecisionAgain(t *testing.T) {
-	t.Parallel()
-	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
-	after := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/S", "new"))
-	given := mustUnary(t, t.Context(), before, "/S/M")
-	if cluster, err := after.Reselect(decision.FromContext(given)); err != nil || cluster != "new" {
-		t.Errorf("Reselect: %q, %v, want %q", cluster, err, "new")
-	}
-	given = mustUnary(t, t.Context(), before, "/other/M")
-	if _, err := after.Reselect(decision.FromContext(given)); status.Code(err) != codes.Unavailable {
-		t.Errorf("Reselect of an RPC that no longer has a route: %v, want UNAVAILABLE", err)
-	}
-}
-
-// An RPC that waits for a cluster ends if its route now answers by itself.
-func TestReselectOfAnRPCThatItsRouteAnswers(t *testing.T) {
-	t.Parallel()
-	given := mustUnary(t, t.Context(), newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old")), "/S/M")
-	for _, test := range []struct {
-		route string
-		code  codes.Code
-		text  string
-	}{
-		{`match{prefix:"/"} direct_response{status:403 body{inline_string:"not today"}}`, codes.PermissionDenied, "not today"},
-		{`match{prefix:"/"} redirect{host_redirect:"elsewhere"}`, codes.Unknown, "redirected (301) to http://elsewhere/S/M"},
-	} {
-		route := new(routepb.Route)
-		xdstest.NoError(t, prototext.Unmarshal([]byte(test.route), route))
-		after := newSelector(t, &xdsresource.Listener{}, route)
-		cluster, err := after.Reselect(decision.FromContext(given))
-		if s := status.Convert(err); s.Code() != test.code || s.Message() != test.text {
-			t.Errorf("%s: cluster %q, %v; want %v: %s", test.route, cluster, err, test.code, test.text)
 		}
 	}
 }

@@ -13,10 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -141,17 +139,4 @@ func TestTraceOfFurtherRPCs(t *testing.T) {
 		want = append(want, "attempt 1 to c: OK")
 	}
 	log.expect(t, append(want, "hedge ended: passed on true, OK", "attempt 1 to c: OK")...)
-}
-
-// An RPC that is routed again by a picker is reported again.
-func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
-	t.Parallel()
-	var log traceLog
-	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
-	after := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "new"))
-	d := decision.FromContext(mustUnary(t, rpctrace.With(t.Context(), log.trace()), before, "/s/m"))
-	if cluster, err := after.Reselect(d); err != nil || cluster != "new" {
-		t.Errorf("Reselect: %q, %v", cluster, err)
-	}
-	log.expect(t, `routed /s/m routes/host/ to "old": OK`, "attempt 1 to old: OK", `routed /s/m routes/host/ to "new": OK`)
 }
