@@ -104,7 +104,7 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
 	defer func() { rpc.End(err) }()
 	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
@@ -119,12 +119,12 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 	if rpc.Plain() {
 		return invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
 	}
-	return s.routes.Unary(ctx, &rpc, req, reply, invoker)
+	return s.routes.Unary(ctx, &rpc, req, reply, invoker, opts)
 }
 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
 	if err := s.begin(&rpc); err != nil {
 		rpc.End(err)
 		grpcbridge.Finish(opts, err)
@@ -132,7 +132,7 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	}
 	timeout := s.maxStreamDuration(rpc.Route)
 	if !rpc.Plain() {
-		return s.routes.Stream(&rpc, desc, streamer, timeout)
+		return s.routes.Stream(&rpc, desc, streamer, opts, timeout)
 	}
 	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
 	var counted func(error)

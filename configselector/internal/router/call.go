@@ -48,11 +48,11 @@ type ending struct {
 
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
 // unary RPC.
-func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
+func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
 	c := new(call)
 	c.app, c.routes = *rpc, r
 	own := &c.rpc
-	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
+	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, opts
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	c.first.extra.Trace = rpc.Trace
@@ -161,7 +161,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 	} else {
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
-	c.rpc.Options = callOptions(c.app.Options).withoutReports(nil)
+	c.rpc.Options = c.streaming.opts.withoutReports(nil)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
@@ -188,7 +188,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 func (c *call) ended(err error) {
 	c.streaming.ended.Do(func() {
 		c.app.End(err) // before the application hears of the end
-		callOptions(c.app.Options).finished(err)
+		c.streaming.opts.finished(err)
 		c.endMirrors()
 		c.streaming.cancel()
 	})
@@ -200,6 +200,7 @@ type appStream struct {
 	grpc.ClientStream // of the first filter; nil: the filters have not returned it yet
 	call              *call
 	streamer          grpc.Streamer
+	opts              callOptions // of the application
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context
 	ended             sync.Once
@@ -231,7 +232,7 @@ func (s *appStream) RecvMsg(m any) error {
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	callOptions(s.call.app.Options).report(s.ClientStream, s.call.app.Origin)
+	s.opts.report(s.ClientStream, s.call.app.Origin)
 	s.end(err)
 	return err
 }

@@ -168,7 +168,6 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 type RPC struct {
 	Method  string
 	Headers Headers
-	Options []grpc.CallOption
 	Origin  context.Context // as the application gave it
 	Trace   *rpctrace.Trace // nil: the RPC is not traced
 	Counted outcomes.RPC    // the zero value: it is not counted
@@ -198,16 +197,16 @@ func (rpc *RPC) Plain() bool {
 }
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
-func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	defer runtime.KeepAlive(rpc.Chain)
-	c := r.newCall(rpc, nil)
+	c := r.newCall(rpc, nil, opts)
 	c.invoker = invoker
 	return c.unary(ctx, req, reply)
 }
 
 // Stream starts a streaming RPC, which timeout bounds if it is above 0.
-func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration) (grpc.ClientStream, error) {
-	c := r.newCall(rpc, desc)
-	c.streaming = &appStream{call: c, streamer: streamer}
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, opts []grpc.CallOption, timeout time.Duration) (grpc.ClientStream, error) {
+	c := r.newCall(rpc, desc, opts)
+	c.streaming = &appStream{call: c, streamer: streamer, opts: opts}
 	return c.stream(rpc.Origin, timeout)
 }
