@@ -78,14 +78,9 @@ func (g *graph) inspect() inspect.Config {
 	if g.next == nil {
 		return c
 	}
-	c.Waits = len(g.next.waits)
-	for name := range g.next.waits {
-		if len(c.WaitsFor) == inspect.MaxWaits {
-			break
-		}
-		c.WaitsFor = append(c.WaitsFor, name)
-	}
-	slices.Sort(c.WaitsFor)
+	c.WaitsFor = slices.Sorted(maps.Keys(g.next.waits))
+	c.Waits = len(c.WaitsFor)
+	c.WaitsFor = c.WaitsFor[:min(c.Waits, inspect.MaxWaits)]
 	return c
 }
 

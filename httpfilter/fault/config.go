@@ -36,11 +36,9 @@ type abort struct {
 	header bool // the RPC's metadata sets the code
 }
 
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
+func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.ParseConfig(a) }
 
-func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
-
-func parse(a *anypb.Any) (httpfilter.Config, error) {
+func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 	pb := new(faultpb.HTTPFault)
 	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
 		return nil, err

@@ -57,11 +57,9 @@ func (filter) TypeURLs() []string { return []string{typeURL} }
 
 func (filter) IsTerminal() bool { return false }
 
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
+func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.ParseConfig(a) }
 
-func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
-
-func parse(a *anypb.Any) (httpfilter.Config, error) {
+func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 	pb := new(limitpb.LocalRateLimit)
 	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
 		return nil, err
