@@ -109,15 +109,6 @@ func (s *testServer) set(t testing.TB, messages ...proto.Message) uint64 {
 	return s.update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
 }
 
-func (s *testServer) delete(t testing.TB, typeURL string, names ...string) {
-	t.Helper()
-	s.update(t, func(tx *controlplane.Tx) {
-		for _, name := range names {
-			tx.Delete(typeURL, name)
-		}
-	})
-}
-
 // rawClient is a stream that sends only what the test sends.
 type rawClient[Req, Resp any] struct {
 	t      testing.TB
