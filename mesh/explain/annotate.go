@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,20 +16,24 @@ const ConnectionsUnknown = "connection state unknown"
 // them, or in its words if another process was asked. Aggregate clusters come last, as what becomes of their RPCs depends on their members.
 func (e *explainer) annotate() {
 	said := make(map[string]*livestate.Cluster) // by name
-	states := make(map[string]*inspect.Cluster) // those that a channel of this process has; a member of an aggregate cluster is as it is there
 	if e.source.State != nil {
 		for _, c := range e.source.State.Clusters {
-			if !SameTarget(c.Target, e.request.Target) {
-				continue
+			if SameTarget(c.Target, e.request.Target) {
+				said[c.Name] = c
 			}
-			if said[c.Name] = c; c.Live == nil {
-				continue
-			}
-			states[c.Name] = cmp.Or(states[c.Name], c.Live)
-			for i := range c.Live.Members {
-				m := &c.Live.Members[i].Cluster
-				states[m.Name] = m
-			}
+		}
+	}
+	// Those that a channel of this process has. A member of an aggregate cluster is as it is there, if RPCs go to that.
+	states := make(map[string]*inspect.Cluster)
+	for _, c := range e.out.Clusters {
+		s := said[c.Name]
+		if s == nil || s.Live == nil || states[c.Name] != nil {
+			continue
+		}
+		states[c.Name] = s.Live
+		for i := range s.Live.Members {
+			m := &s.Live.Members[i].Cluster
+			states[m.Name] = m
 		}
 	}
 	var aggregates []*Cluster
