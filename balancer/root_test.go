@@ -129,8 +129,6 @@ type underlying struct {
 	state *balancer.ClusterState
 }
 
-func under(name string, addrs ...string) underlying { return underlying{name, serving(addrs...)} }
-
 func reselect(cluster string, err error) func(*balancer.State) {
 	return func(s *balancer.State) {
 		s.Reselect = func(*decision.Decision) (string, error) { return cluster, err }

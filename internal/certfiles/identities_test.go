@@ -11,9 +11,8 @@ import (
 )
 
 // What the process presents is known until its provider is closed: of each file the certificate that it has now, or had when it was
-// last usable.
+// last usable. The test is not parallel, as it asks all providers of the process, also those whose time is of a bubble.
 func TestIdentities(t *testing.T) {
-	t.Parallel()
 	ca, now := testca.New(t), time.Now()
 	from := now.Add(-time.Hour).Truncate(time.Second)
 	valid := func(until time.Duration) *x509.Certificate {

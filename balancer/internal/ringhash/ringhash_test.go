@@ -74,15 +74,6 @@ func (f *fixture) expect(when string, ctx context.Context, want string) {
 	synctest.Wait()
 }
 
-func (f *fixture) expectState(when string, want connectivity.State, open ...string) {
-	f.T.Helper()
-	for i := range open {
-		open[i] += ":1"
-	}
-	f.ExpectOpen(when, open...)
-	f.ExpectState(when, want)
-}
-
 // gRFC A76: the hash of a header in place of the route's.
 func TestRequestHashHeader(t *testing.T) {
 	t.Parallel()
