@@ -42,6 +42,7 @@ type Pool struct {
 	mu sync.Mutex
 	// calls to gRPC are made when mu is unlocked. reports to policies are for the goroutine of post, and stay in order.
 	calls, reports []func()
+	posted         bool // deliver is to run
 	closed         bool
 	// lingering has the connections that linger, and ages the same ones, the oldest first.
 	lingering map[key][]*link
@@ -59,26 +60,26 @@ func (p *Pool) afterLocked(call func()) { p.calls = append(p.calls, call) }
 
 // unlock unlocks mu, and makes the calls that were noted meanwhile.
 func (p *Pool) unlock() {
-	calls, report := p.calls, len(p.reports) > 0
-	p.calls = nil
+	calls, post := p.calls, len(p.reports) > 0 && !p.posted
+	p.calls, p.posted = nil, p.posted || post
 	p.mu.Unlock()
 	for _, call := range calls {
 		call()
 	}
-	if report {
+	if post {
 		p.post(p.deliver)
 	}
 }
 
-// deliver passes reports on, in order.
+// deliver passes one report on: the tree publishes what has come of it before the next, as a policy over thousands of endpoints takes a
+// millisecond and more for each.
 func (p *Pool) deliver() {
 	p.mu.Lock()
-	reports := p.reports
-	p.reports = nil
+	report := p.reports[0]
+	p.reports[0] = nil
+	p.reports, p.posted = p.reports[1:], false
 	p.unlock()
-	for _, report := range reports {
-		report()
-	}
+	report()
 }
 
 // key is what connections must have in common for one to be used in place of another. It

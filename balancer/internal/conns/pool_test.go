@@ -189,3 +189,26 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 		xdstest.Equal(t, "after Close and the last RPC", 0, len(cc.Open()))
 	})
 }
+
+// Each report is a job of its own, after which the tree may publish a picker: a policy over 15,000 endpoints takes milliseconds for each,
+// and RPCs must not wait until all have reported.
+func TestReportsAreSingleJobs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		jobs, reports := make(chan func(), 10), 0
+		pool := conns.NewPool(lbtest.NewClientConn(lbtest.NewNetwork()), func(job func()) { jobs <- job }, time.Minute)
+		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
+		for _, address := range []string{"a:1", "b:1"} {
+			c, err := registry.Open(new(conns.User), []resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) { reports++ })
+			xdstest.NoError(t, err)
+			c.Connect()
+		}
+		synctest.Wait()
+		for done := 1; len(jobs) > 0; done++ {
+			(<-jobs)()
+			xdstest.Equal(t, "reports", done, reports)
+		}
+		xdstest.Equal(t, "reports of two connections", 4, reports)
+		pool.Close()
+	})
+}
