@@ -61,7 +61,7 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 // NewBuilder returns a resolver builder of the scheme "xds" with a bootstrap in memory, in the
 // JSON format of gRFC A27. It is for grpc.WithResolvers, for a channel whose bootstrap is not
 // that of the environment. Channels with equal bootstraps share their connections to
-// management servers, whatever the source. The error lists all faults of the bootstrap, each
+// management servers, whatever the source. The error lists everything that is wrong with the bootstrap, each
 // with its key.
 //
 // It relies on the same hook as the blank import, see DialOptions.
@@ -105,7 +105,7 @@ func KubernetesBootstrap() ([]byte, error) {
 // bootstrap. The zero ByType removes them.
 //
 // WithBootstrap restricts the call to channels with that bootstrap, for which its keys take
-// precedence. The error lists the faults of the bootstrap; it is nil without one.
+// precedence. The error lists what is wrong with the bootstrap; it is nil without one.
 func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
 	return resolver.SetConstraints(constraints, apply(opts).bootstrap)
 }
@@ -183,7 +183,7 @@ func apply(opts []Option) (o options) {
 	return o
 }
 
-// WithBootstrap sets a bootstrap in memory, in place of that of the environment. The faults of
+// WithBootstrap sets a bootstrap in memory, in place of that of the environment. The errors of
 // one fail the channel's RPCs, like those of a file; NewBuilder returns them at once. An empty
 // one, nil or not, is faulty.
 func WithBootstrap(json []byte) Option {

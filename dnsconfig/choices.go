@@ -60,7 +60,7 @@ type Client struct {
 // an error.
 //
 // validate, if not nil, checks whether a JSON object is a valid gRPC service config. It is
-// called for each choice without another fault.
+// called for each choice without another error.
 func Parse(value string, validate func(serviceConfig string) error) (*List, error) {
 	if len(value) > maxSize {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that DNS can carry", attribute, len(value), maxSize)
@@ -115,7 +115,7 @@ const (
 
 var fields = []string{fieldLanguage, fieldPercentage, fieldHostname, fieldServiceConfig}
 
-// parseChoice returns a choice, or an error with its faults.
+// parseChoice returns a choice, or an error that lists what is wrong with it.
 func parseChoice(entry json.RawMessage, validate func(string) error) (*Choice, error) {
 	if i := slices.IndexFunc(entry, func(b byte) bool { return b >= utf8.RuneSelf }); i >= 0 {
 		return nil, fmt.Errorf("byte %d of the choice is %#02x; TXT records hold ASCII only: write characters beyond it as \\u escapes", i, entry[i])

@@ -182,7 +182,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 	}
 }
 
-// answerTXT is a fault: these records.
+// answerTXT is an error: these records.
 func answerTXT(records ...string) dnsserver.Handler {
 	return func(w dns.ResponseWriter, query *dns.Msg) {
 		answer := new(dns.Msg).SetReply(query)

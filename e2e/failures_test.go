@@ -194,7 +194,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 		name string
 		// around are the resources beside the EDS cluster "c" and its endpoints.
 		around []proto.Message
-		// bad has faults, which texts describe, and good is the same resource without.
+		// bad has errors, which texts describe, and good is the same resource without.
 		bad, good proto.Message
 		texts     []string
 	}{

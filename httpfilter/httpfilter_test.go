@@ -147,7 +147,7 @@ func TestTypedStruct(t *testing.T) {
 	}
 }
 
-// However many faults a TypedStruct has, the error stays readable.
+// However much is wrong with a TypedStruct, the error stays readable.
 func TestManyFaultsOfATypedStruct(t *testing.T) {
 	t.Parallel()
 	const url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"

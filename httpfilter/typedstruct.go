@@ -85,7 +85,7 @@ func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
 }
 
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
-// protojson itself reports only the first fault, by its position in the JSON text that
+// protojson itself reports only the first error, by its position in the JSON text that
 // was made of the Struct.
 type structFaults struct{ faults.Faults }
 

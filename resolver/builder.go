@@ -49,7 +49,7 @@ func Register() {
 // grpc.WithResolvers. Channels with equal bootstraps share their connections to management
 // servers, also with those configured by the environment. The built-in HTTP filters are
 // registered, with or without the blank import of the module's root package. The error
-// lists all faults of the bootstrap.
+// lists all errors of the bootstrap.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
 	if err != nil {
@@ -60,7 +60,7 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 }
 
 // Builders returns the builders of both schemes, for a bootstrap in memory or, if it is nil,
-// that of the environment: see Register. Build returns the faults of a bootstrap in memory.
+// that of the environment: see Register. Build returns the errors of a bootstrap in memory.
 func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	config := bootstrap.FromEnv
 	if bootstrapJSON != nil {
@@ -87,7 +87,7 @@ func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
 	return nil
 }
 
-// inMemory names a bootstrap in memory in its faults.
+// inMemory names a bootstrap in memory in its errors.
 const inMemory = "in-memory bootstrap"
 
 // builder implements grpcbridge.Builder.
@@ -107,7 +107,7 @@ func (b *builder) Scheme() string { return b.scheme }
 func (*builder) BridgedToDynxds() {}
 
 // Build implements resolver.Builder. It starts to watch the target's Listener and returns. A
-// fault of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
+// error of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
 // of the environment may be fixed while the channel is open. Without a bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	return b.build(target, cc, opts, dpdswrapper.Acquire)

@@ -19,7 +19,7 @@ type ambient struct {
 	fault error            // any other error, such as that of a NACKed version
 }
 
-// with adds an error. That a server is unreachable does not replace an older fault; a fault
+// with adds an error. That a server is unreachable does not replace an older error; an error
 // means that the server is reachable.
 func (a *ambient) with(err error) *ambient {
 	var e *xdsclient.Error

@@ -261,7 +261,7 @@ func (u *update) forgetUnwatched(s *subscription) bool {
 	return true
 }
 
-// blameError notes a fault of an error that the server sent in place of a resource.
+// blameError notes what is wrong with an error that the server sent in place of a resource.
 func (u *update) blameError(where string, err error) {
 	u.total++
 	u.invalid++

@@ -117,12 +117,12 @@ func (u *update) received(s *subscription, it *item) {
 	}
 }
 
-// where names the resource of a fault.
+// where names the resource of an error.
 func (u *update) where(it *item) string {
 	return fmt.Sprintf("%s %q", u.types.typ.Name, faults.Shorten(string(it.Name), bounds.ErrorText))
 }
 
-// blame notes a fault of a resource.
+// blame notes an error of a resource.
 func (u *update) blame(it *item, where string, err error) {
 	u.faults.add(where, err)
 	if !it.invalid { // one that goes by several names counts once

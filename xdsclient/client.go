@@ -60,7 +60,7 @@ type Watcher interface {
 	// err is not nil, with the reason why there is no value to use. It replaces the result
 	// of all earlier calls. err is an *Error.
 	ResourceChanged(value any, err error, done func())
-	// AmbientError is called for a fault that leaves the last value in use. err is an *Error.
+	// AmbientError is called for an error that leaves the last value in use. err is an *Error.
 	AmbientError(err error, done func())
 }
 

@@ -19,7 +19,7 @@ type CollectionWatcher interface {
 	// Collections"). Otherwise err is an *Error and says why nothing is known of the
 	// collection; earlier reports of members are void.
 	CollectionChanged(err error, done func())
-	// AmbientError reports a fault that leaves what was reported in use: of the
+	// AmbientError reports an error that leaves what was reported in use: of the
 	// member or, for the zero Member, of the collection as a whole. err is an *Error.
 	AmbientError(m Member, err error, done func())
 }

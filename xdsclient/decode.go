@@ -19,7 +19,7 @@ type resourceDecoder struct {
 	panics int
 }
 
-// decode decodes a resource, unless it has a fault, and returns how many it decoded.
+// decode decodes a resource, unless it has an error, and returns how many it decoded.
 func (d *resourceDecoder) decode(it *item) (decoded int) {
 	it.examined = true
 	if it.Err != nil {

@@ -140,7 +140,7 @@ type ResourceDump struct {
 // Failure is the last answer of a server for a resource if it is an error. That a
 // server cannot be reached is not one: see ServerDump.Err.
 type Failure struct {
-	// Version is that of the response with the fault: the version that was
+	// Version is that of the response with the error: the version that was
 	// rejected, or the one in which the resource was missing. It is empty if
 	// there was no response.
 	Version string

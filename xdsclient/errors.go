@@ -20,7 +20,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// ErrorKind says what kind of fault an Error reports, as logs name it.
+// ErrorKind says what an Error reports, as logs name it.
 type ErrorKind string
 
 const (
@@ -30,7 +30,7 @@ const (
 	// server sent others, and not this one in time (gRFC A57, "Handling Resources That Do Not Exist").
 	KindDoesNotExist ErrorKind = "does not exist"
 	// KindInvalid: the resource that the server sent does not validate and was
-	// NACKed (gRFC A46). Error.Err lists the faults.
+	// NACKed (gRFC A46). Error.Err lists the errors.
 	KindInvalid ErrorKind = "invalid"
 	// KindServer: the server reported an error for the resource other than that
 	// it does not exist (xRFC TP3). Error.Code is the code it gave.
@@ -102,7 +102,7 @@ type Error struct {
 
 	// status is what the server sent (xRFC TP3), serialized, or nil.
 	status []byte
-	// stamp is that of the response with the fault, or of the moment.
+	// stamp is that of the response with the error, or of the moment.
 	stamp stamp
 	// state is that of the resource, and withdraws says that its last version is no longer to be used.
 	state     CacheState
@@ -163,7 +163,7 @@ func (e *Error) wayOut() string {
 // streamTaken is the way out where a server ends streams without an error right after they were opened.
 const streamTaken = "another xDS client of this pod may have taken the server's only stream, as Istio's agent has one: have the clients share a stream by a relay (docs/tasks/relay.md)"
 
-// Time is when the server said what the error is about, or when the fault was found.
+// Time is when the server said what the error is about, or when the error was found.
 func (e *Error) Time() time.Time { return e.stamp.time() }
 
 // Status is the error as a server says it in place of a resource (xRFC TP3): what the management

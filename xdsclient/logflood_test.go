@@ -21,7 +21,7 @@ type noWatcher struct{}
 func (noWatcher) ResourceChanged(_ any, _ error, done func()) { done() }
 func (noWatcher) AmbientError(_ error, done func())           { done() }
 
-// A server that sends errors, faults and removals as fast as it can, each with other long texts, makes few and short
+// A server that sends errors, invalid resources and removals as fast as it can, each with other long texts, makes few and short
 // lines, at all levels together; its NACKs are short too, and so are the errors that the client keeps.
 func TestLogOfAHostileServer(t *testing.T) {
 	if os.Getenv(floodEnv) == "" {

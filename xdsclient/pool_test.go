@@ -151,7 +151,7 @@ func TestErrorText(t *testing.T) {
 			t.Errorf("%v hides its reason", tc.kind)
 		}
 	}
-	// A fault may be elsewhere than in the control plane, and says where.
+	// An error may be elsewhere than in the control plane, and says where.
 	for _, tc := range []struct{ suggestion, want string }{
 		{"", `a: wrong; b: missing; add it to the bootstrap (management server s, node id "n"); correct it in the control plane`},
 		{"import it", `a: wrong; import it; b: missing; add it to the bootstrap (management server s, node id "n")`},

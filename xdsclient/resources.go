@@ -15,7 +15,7 @@ type item struct {
 	// parameters are in the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	// examined says that the resource was decoded, or has a fault without that; payload is the decoder's.
+	// examined says that the resource was decoded, or has an error without that; payload is the decoder's.
 	examined bool
 	payload  *payload
 	// invalid says that the resource was counted among the invalid ones.

@@ -182,7 +182,7 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	return accepted, u.ch.delivery.finished, nil
 }
 
-// faultList collects the faults of a response.
+// faultList collects the errors of a response.
 type faultList struct {
 	omitted int
 	b       strings.Builder

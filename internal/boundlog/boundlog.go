@@ -150,7 +150,7 @@ func (a arg) Format(f fmt.State, verb rune) {
 	}
 }
 
-// lineBreaks are those of errors that consist of several faults.
+// lineBreaks are those of errors that list several.
 var lineBreaks = regexp.MustCompile(`\n[ \t]*`)
 
 func oneLine(text string) string {

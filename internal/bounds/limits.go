@@ -32,12 +32,12 @@ const (
 	// ErrorText is the limit of a text of a peer in an error of the client: an error of a
 	// resource, a detail of a NACK, a name, a method, a body.
 	ErrorText = 1 << 10
-	// FaultText is the limit of the faults of one resource or document, in an error and in a NACK.
+	// FaultText is the limit of the errors of one resource or document, in an error and in a NACK.
 	FaultText = 8 << 10
 	// RPCText is the limit of a message with which the client ends an RPC. It has several names, each of
-	// ErrorText, and the faults of resources.
+	// ErrorText, and the errors of resources.
 	RPCText = 8 << 10
-	// NACKText is the limit of the reason of a NACK, with the faults of all its resources.
+	// NACKText is the limit of the reason of a NACK, with the errors of all its resources.
 	NACKText = 32 << 10
 	// KeptNACK is the limit of what a server keeps of the error of a client's last NACK.
 	KeptNACK = 4 << 10
@@ -59,7 +59,7 @@ var (
 	// HostLines are for the lines of serve and relay that clients of one host cause, and AllHostLines for those of all.
 	HostLines    = Rate{Burst: 20, PerSecond: 1}
 	AllHostLines = Rate{Burst: 200, PerSecond: 20}
-	// OtherLines are for each message of the lines of serve and relay that others cause, such as faults of a folder.
+	// OtherLines are for each message of the lines of serve and relay that others cause, such as errors of a folder.
 	OtherLines = Rate{Burst: 500, PerSecond: 20}
 )
 

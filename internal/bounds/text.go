@@ -30,7 +30,7 @@ func Quote(name string) string {
 
 // Error returns an error with text of a peer whose text has about limit bytes at most, for errors that are
 // kept. One that is longer is replaced by an error without a chain, so that nothing of it stays in memory. Line
-// breaks stay, as they separate faults.
+// breaks stay, as they separate errors.
 func Error(err error, limit int) error {
 	text := err.Error()
 	if len(text) <= limit {

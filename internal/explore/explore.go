@@ -1,5 +1,5 @@
 // Package explore follows all paths of events of a deterministic system within a bound, for tests of
-// protocols: breadth-first, so that the first fault is one of the shortest paths, and each state once.
+// protocols: breadth-first, so that the first error is one of the shortest paths, and each state once.
 // It knows neither the system nor its events.
 package explore
 

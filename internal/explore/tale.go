@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Tale is the first fault of a trial, and what the trial tells of its path. Trials embed it.
+// Tale is the first error of a trial, and what the trial tells of its path. Trials embed it.
 type Tale struct {
 	fault string
 	lines []string
@@ -15,7 +15,7 @@ type Tale struct {
 // Fault implements Trial.
 func (t *Tale) Fault() string { return t.fault }
 
-// Fail notes a fault, unless there is one.
+// Fail notes an error, unless there is one.
 func (t *Tale) Fail(format string, args ...any) {
 	if t.fault == "" {
 		t.fault = fmt.Sprintf(format, args...)

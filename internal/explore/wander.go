@@ -7,7 +7,7 @@ import (
 )
 
 // Wander follows so many random paths of so many events, or, if limit is not 0, as many as it can in this time. It returns the
-// first fault, with a path from which no event can be left out. weights returns for a path how likely the next event is one of several. Where
+// first error, with a path from which no event can be left out. weights returns for a path how likely the next event is one of several. Where
 // Run is exhaustive within small bounds, Wander finds what takes many events.
 func Wander[E comparable](begin func() Trial[E], r *rand.Rand, paths, events int, weights func(*rand.Rand) func(E) float64, limit time.Duration) (result Result[E]) {
 	started := processTime()
@@ -56,7 +56,7 @@ func draw[E any](list []E, r *rand.Rand, weight func(E) float64) (e E, ok bool) 
 	return e, false
 }
 
-// shorten leaves out events as long as there is a fault.
+// shorten leaves out events as long as there is an error.
 func shorten[E comparable](begin func() Trial[E], path []E, fault string) ([]E, string) {
 	for size := max(1, len(path)/2); size > 0; {
 		shorter := false

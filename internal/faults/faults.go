@@ -4,7 +4,7 @@
 // Readers of configuration use it: of YAML and JSON that people write
 // (internal/document, internal/jsondoc) and of resources that servers send
 // (internal/xdsresource). Each adds a [Fault] for whatever it cannot use, goes on
-// reading, and returns [Faults.Err] in the end, so that one attempt finds all faults.
+// reading, and returns [Faults.Err] in the end, so that one attempt finds all errors.
 // A [Path] names the place. The package knows nothing of what is read.
 package faults
 
@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// MaxListed bounds the faults in a list: a document of many megabytes may be wrong
+	// MaxListed bounds the errors in a list: a document of many megabytes may be wrong
 	// in a million places, and no reader gets past the first hundred.
 	MaxListed = 100
-	// MaxProblem bounds the Problem of a fault that Addf adds, in bytes.
+	// MaxProblem bounds the Problem of an error that Addf adds, in bytes.
 	MaxProblem = 1000
 )
 
@@ -41,7 +41,7 @@ type Fault struct {
 	Suggestion string
 }
 
-// String returns what is known of the fault on one line, in the form
+// String returns what is known of the error on one line, in the form
 // "file:line: path: problem; suggestion". Names of files are arbitrary, and have no control of it.
 func (f Fault) String() string {
 	var b strings.Builder
@@ -64,19 +64,19 @@ func (f Fault) String() string {
 	return Printable(b.String(), "")
 }
 
-// Faults is a list of faults, and the error that consists of them. Several readers may
+// Faults is a list of errors, and the error that consists of them. Several readers may
 // add to one list, one at a time. The zero value has none.
 type Faults struct {
 	// Source is what was read, such as "xDS bootstrap of GRPC_XDS_BOOTSTRAP". Error
 	// starts with it, unless it is empty.
 	Source string
-	// List has the first MaxListed faults.
+	// List has the first MaxListed errors.
 	List []Fault
-	// Omitted counts the faults beyond those.
+	// Omitted counts the errors beyond those.
 	Omitted int
 }
 
-// Add adds a fault, or only counts it if the list is full.
+// Add adds an error, or only counts it if the list is full.
 func (f *Faults) Add(fault Fault) {
 	if f.Full() {
 		f.Omitted++
@@ -85,7 +85,7 @@ func (f *Faults) Add(fault Fault) {
 	f.List = append(f.List, fault)
 }
 
-// Addf adds a fault at a path. If the list is full, nothing is formatted.
+// Addf adds an error at a path. If the list is full, nothing is formatted.
 func (f *Faults) Addf(at *Path, format string, args ...any) {
 	if f.Full() {
 		f.Omitted++
@@ -94,7 +94,7 @@ func (f *Faults) Addf(at *Path, format string, args ...any) {
 	f.Add(Fault{Path: at.String(), Problem: Shorten(fmt.Sprintf(format, args...), MaxProblem)})
 }
 
-// AddAll adds the faults of another list.
+// AddAll adds the errors of another list.
 func (f *Faults) AddAll(other *Faults) {
 	for _, fault := range other.List {
 		f.Add(fault)
@@ -102,20 +102,20 @@ func (f *Faults) AddAll(other *Faults) {
 	f.Omitted += other.Omitted
 }
 
-// Full reports whether further faults are only counted.
+// Full reports whether further errors are only counted.
 func (f *Faults) Full() bool { return len(f.List) >= MaxListed }
 
-// Total returns the number of faults, listed or not. A reader that has to know whether a
-// part has faults compares Total before and after, since a full list does not grow.
+// Total returns the number of errors, listed or not. A reader that has to know whether a
+// part has errors compares Total before and after, since a full list does not grow.
 func (f *Faults) Total() int { return len(f.List) + f.Omitted }
 
-// Suggested reports whether every fault says what to do about it.
+// Suggested reports whether every error says what to do about it.
 func (f *Faults) Suggested() bool {
 	return f.Omitted == 0 && !slices.ContainsFunc(f.List, func(fault Fault) bool { return fault.Suggestion == "" })
 }
 
 // Err returns f as an error, its list ordered by file and line, or nil if there are no
-// faults. f may be nil.
+// errors. f may be nil.
 func (f *Faults) Err() error {
 	if f == nil || f.Total() == 0 {
 		return nil
@@ -126,7 +126,7 @@ func (f *Faults) Err() error {
 	return f
 }
 
-// Error returns the faults, a line each; with a Source, below a line that names it and
+// Error returns the errors, a line each; with a Source, below a line that names it and
 // counts them, or behind it if there is only one.
 func (f *Faults) Error() string {
 	switch {
@@ -140,7 +140,7 @@ func (f *Faults) Error() string {
 	}
 }
 
-// Join returns the faults as text with a separator between them, without the Source.
+// Join returns the errors as text with a separator between them, without the Source.
 func (f *Faults) Join(separator string) string {
 	parts := make([]string, 0, len(f.List)+1)
 	for _, fault := range f.List {

@@ -6,7 +6,7 @@ import (
 )
 
 // Path is a place in a document or message. It is a chain of steps that is written out
-// only if there is a fault, since most places have none. The nil *Path is the whole.
+// only if there is an error, since most places have none. The nil *Path is the whole.
 // A Path is never changed, and is safe for concurrent use.
 type Path struct {
 	parent *Path

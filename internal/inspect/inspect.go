@@ -131,7 +131,7 @@ type Resource struct {
 	// the management server has not answered yet.
 	Known bool `json:"known"`
 	// Error is why there is none. Ambient is what is wrong although the last valid version
-	// stays in use, such as the fault of a newer version or the loss of the server (gRFC A88).
+	// stays in use, such as the error of a newer version or the loss of the server (gRFC A88).
 	Error   string `json:"error,omitempty"`
 	Ambient string `json:"ambient,omitempty"`
 }

@@ -2,10 +2,10 @@
 // with it in one run, with paths and suggestions.
 //
 // [Parse] returns a [Value], which the caller walks according to its schema: [Value.Object] names
-// the fields, [Value.Text] expects a string, and so on. A mismatch is added to the faults, and the
+// the fields, [Value.Text] expects a string, and so on. A mismatch is added to the errors, and the
 // walk goes on. As the formats of gRPC and protobuf want it, unknown fields are ignored, and an
-// explicit null is the same as no field; a key that occurs twice is a fault. The text may
-// contain secrets, so faults show none of its values.
+// explicit null is the same as no field; a key that occurs twice is an error. The text may
+// contain secrets, so errors show none of its values.
 //
 // The package is not a decoder into Go structs: those lose paths, and stop at the first
 // mismatch. It has no place on the path of RPCs or updates, and knows nothing of what the
@@ -23,7 +23,7 @@ import (
 )
 
 // Value is a place in a document and what was found there. The zero Value is absent: methods
-// treat it as empty, and report no fault unless they say that the value is required.
+// treat it as empty, and report no error unless they say that the value is required.
 type Value struct {
 	raw  json.RawMessage // valid JSON without spaces around it; empty if the value is absent
 	path string
@@ -37,7 +37,7 @@ type document struct {
 }
 
 // Parse returns the value of a JSON text, or an error that says at which line and column the text
-// is not JSON. It may be nested 10,000 levels deep; the caller bounds its size. Faults of the
+// is not JSON. It may be nested 10,000 levels deep; the caller bounds its size. Errors of the
 // values are added to found. The value keeps the text.
 func Parse(text []byte, found *faults.Faults) (Value, error) {
 	err := json.Unmarshal(text, new(json.RawMessage))
@@ -59,7 +59,7 @@ func position(text []byte, err *json.SyntaxError) (line, column int) {
 	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }
 
-// Kind is the kind of a value, worded for faults.
+// Kind is the kind of a value, worded for errors.
 type Kind string
 
 // The kinds of values.
@@ -116,14 +116,14 @@ func (v Value) Raw() json.RawMessage { return v.raw }
 // for the whole document.
 func (v Value) Path() string { return v.path }
 
-// Fault reports a fault of this value. suggestion may be empty.
+// Fault reports an error of this value. suggestion may be empty.
 func (v Value) Fault(suggestion, problem string, args ...any) {
 	if v.from != nil {
 		v.from.faults.Add(faults.Fault{Path: v.path, Problem: fmt.Sprintf(problem, args...), Suggestion: suggestion})
 	}
 }
 
-// AddFaults reports the faults of a part that was read by itself. Their paths start at v,
+// AddFaults reports the errors of a part that was read by itself. Their paths start at v,
 // and are completed.
 func (v Value) AddFaults(of *faults.Faults) {
 	if v.from == nil {
@@ -135,7 +135,7 @@ func (v Value) AddFaults(of *faults.Faults) {
 	v.from.faults.Omitted += of.Omitted
 }
 
-// Expected reports that the value is not what was expected. If it is absent, the fault suggests
+// Expected reports that the value is not what was expected. If it is absent, the error suggests
 // a key that was ignored and looks like it.
 func (v Value) Expected(what string) {
 	suggestion := ""
@@ -156,7 +156,7 @@ func (v Value) Text() string {
 	return text
 }
 
-// RequiredText reads a string that must be there. what describes it in the fault.
+// RequiredText reads a string that must be there. what describes it in the error.
 func (v Value) RequiredText(what string) (text string, ok bool) {
 	if !v.IsText() {
 		v.Expected(what)

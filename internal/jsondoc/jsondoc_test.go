@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
-// faultsOf returns the faults that f finds in a document, one per line.
+// faultsOf returns the errors that f finds in a document, one per line.
 func faultsOf(t *testing.T, text string, f func(jsondoc.Value)) []string {
 	t.Helper()
 	var found faults.Faults
@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 }
 
 // Every reading method is applied to values of every kind: either there is a result, or a
-// fault that names the kind.
+// error that names the kind.
 func TestValuesOfEveryKind(t *testing.T) {
 	t.Parallel()
 	const text = `{"null": null, "string": "s", "empty": "", "list": [1], "none": [], "map": {"k": 1}, "yes": true, "no": false, "number": 17,
@@ -59,7 +59,7 @@ func TestValuesOfEveryKind(t *testing.T) {
 	type way struct {
 		name string
 		read func(jsondoc.Value) any
-		// good are the results. A value without one yields a fault with this text and
+		// good are the results. A value without one yields an error with this text and
 		// the kind that was found.
 		good  map[string]any
 		fault string
@@ -164,7 +164,7 @@ func TestPathsAndTwins(t *testing.T) {
 	}
 }
 
-// Raw returns a value as it is written; faults of a part get the path of the whole.
+// Raw returns a value as it is written; errors of a part get the path of the whole.
 func TestRawAndFaultsOfAPart(t *testing.T) {
 	t.Parallel()
 	const text = "{ \"a\" : { \"k\": \"v\\u00e9\" } , \"b\":[ 1.50,\"\xff\",null , true] }"

@@ -73,7 +73,7 @@ func (o Object) Field(name string) Value {
 }
 
 // ProtoField returns a field of a message in proto JSON form, in which a name of several
-// words has two spellings. It is a fault if both are there.
+// words has two spellings. It is an error if both are there.
 func (o Object) ProtoField(snake, camel string) Value {
 	inSnake, inCamel := o.Field(snake), o.Field(camel)
 	if inCamel.Absent() {
@@ -128,7 +128,7 @@ func (v Value) Items() []Value {
 	return v.Elements("a list")
 }
 
-// Elements reads a list that must be there. what describes it in the fault.
+// Elements reads a list that must be there. what describes it in the error.
 func (v Value) Elements(what string) []Value {
 	if !v.IsList() {
 		v.Expected(what)

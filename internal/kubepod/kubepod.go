@@ -82,7 +82,7 @@ func readable(path string) error {
 	return err
 }
 
-// Bootstrap returns the bootstrap of a Pod that is complete, indented. The error has every fault of what is in it.
+// Bootstrap returns the bootstrap of a Pod that is complete, indented. The error lists everything that is wrong in it.
 func (p *Pod) Bootstrap() ([]byte, error) {
 	text := fmt.Appendf(nil, `{
 		"xds_servers": [{

@@ -72,7 +72,7 @@ type gathering struct {
 	// rpcs is what became of all RPCs, and faults counts the problems with resources.
 	rpcs   outcomes.Minute
 	faults int
-	// covered are the resources whose faults are told as those of a channel or cluster.
+	// covered are the resources whose errors are told as those of a channel or cluster.
 	covered map[resourceKey]bool
 	// told has the causes of clusters' problems, by severity and text, and the index of the problem. unrouted has the
 	// targets whose RPCs without a cluster are a problem.

@@ -106,7 +106,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 	g.Problems = append(g.Problems, p)
 }
 
-// resourceProblems tells the faults of resources that are not told as those of a channel or cluster.
+// resourceProblems tells the errors of resources that are not told as those of a channel or cluster.
 func (g *gathering) resourceProblems() {
 	for _, d := range g.source.Clients {
 		for i := range d.Resources {

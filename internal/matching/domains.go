@@ -88,7 +88,7 @@ func (w *wildcards) sort() {
 	slices.Reverse(w.lengths)
 }
 
-// DomainFault describes the fault of a domain, or returns "".
+// DomainFault describes the error of a domain, or returns "".
 func DomainFault(domain string) string {
 	if domain == "" {
 		return "must not be empty"

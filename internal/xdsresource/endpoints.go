@@ -309,7 +309,7 @@ func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb
 	return e
 }
 
-// address returns an address that no endpoint has yet, or "" after a fault.
+// address returns an address that no endpoint has yet, or "" after an error.
 func (d *endpointDecoder) address(at *faults.Path, pos position, pb *corepb.Address) string {
 	address := d.socketAddress(at, pb)
 	if address == "" {
@@ -323,7 +323,7 @@ func (d *endpointDecoder) address(at *faults.Path, pos position, pb *corepb.Addr
 	return address
 }
 
-// socketAddress returns "host:port", or "" after a fault.
+// socketAddress returns "host:port", or "" after an error.
 func (d *endpointDecoder) socketAddress(at *faults.Path, pb *corepb.Address) string {
 	socket := pb.GetSocketAddress()
 	if socket == nil {

@@ -12,10 +12,10 @@ import (
 // from the resource, as in "virtual_hosts[2].routes[0].match".
 type Faults struct{ faults.Faults }
 
-// Error returns all faults on one line, since it becomes part of a NACK.
+// Error returns all errors on one line, since it becomes part of a NACK.
 func (f *Faults) Error() string { return f.Join("; ") }
 
-// report collects the faults of one resource, and what is ignored of it.
+// report collects the errors of one resource, and what is ignored of it.
 type report struct {
 	faults Faults
 	// ignored is what is left out of the value.
@@ -48,7 +48,7 @@ func (r *report) leaveOut(p *faults.Path, severity xdsclient.Severity, format st
 	r.ignored.add(p, severity, reason, reason)
 }
 
-// atMost notes a fault if a list has more entries than a limit, and reports whether it has not. Each RPC
+// atMost notes an error if a list has more entries than a limit, and reports whether it has not. Each RPC
 // goes through such a list.
 func (r *report) atMost(p *faults.Path, n, limit int) bool {
 	if n > limit {
@@ -57,10 +57,10 @@ func (r *report) atMost(p *faults.Path, n, limit int) bool {
 	return n <= limit
 }
 
-// failed reports whether the resource has a fault.
+// failed reports whether the resource has an error.
 func (r *report) failed() bool { return r.faults.Total() > 0 }
 
-// err returns the faults as an error, or nil if there are none.
+// err returns the errors as an error, or nil if there are none.
 func (r *report) err() error {
 	if !r.failed() {
 		return nil

@@ -128,7 +128,7 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, s *S
 
 // forward decodes the destination of a RouteAction; headers are those of its
 // route. It returns nil if the route is ignored (gRFC A28: its cluster_specifier is not
-// set or not supported), and after a fault.
+// set or not supported), and after an error.
 func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers *HeaderMutations) *Forward {
 	switch specifier := pb.GetClusterSpecifier().(type) {
 	case *routepb.RouteAction_Cluster:

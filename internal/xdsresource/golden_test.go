@@ -37,7 +37,7 @@ import (
 //	EDSServiceName: "svc"
 //
 // The first block names a resource, the second sets more fields of the resource. After "----" stands how the value differs
-// from the value of the base, "- " before what only the base has; for a resource that is rejected, its faults, each
+// from the value of the base, "- " before what only the base has; for a resource that is rejected, its errors, each
 // after "! "; and what is ignored, after "~ ", or "~! " for a warning.
 //
 // A header "base NAME TYPE at PATH" is for cases whose fields are set at a place within the resource: the last item of each list

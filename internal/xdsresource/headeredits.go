@@ -94,7 +94,7 @@ type headerFields interface {
 
 // headerMutations decodes the edits of one level and merges them with those of the levels
 // above it, which it returns if pb has none. Edits that gRPC cannot make are ignored rather
-// than faults, since the route is useful without them.
+// than errors, since the route is useful without them.
 func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *HeaderMutations) *HeaderMutations {
 	request := levelBuilder{validator: d.validator}
 	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())

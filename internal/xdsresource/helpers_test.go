@@ -130,7 +130,7 @@ var anyTypes = map[string]string{
 	"WrrLocality":                  "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
 }
 
-// faultText decodes a resource and returns its faults on one line.
+// faultText decodes a resource and returns its errors on one line.
 func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) string {
 	t.Helper()
 	var lines []string
@@ -143,7 +143,7 @@ func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) string
 // fault is one of Faults. Problem ends with the suggestion, if there is one.
 type fault struct{ Path, Problem string }
 
-// decodeFaults decodes a resource and returns its faults.
+// decodeFaults decodes a resource and returns its errors.
 func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) []fault {
 	t.Helper()
 	value, err := rt.Decode(xdsmsg.Any(m), append(options, xdsclient.DecodeOptions{})[0])
@@ -170,7 +170,7 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, opt
 	return list
 }
 
-// checkFaults decodes a resource and compares its faults.
+// checkFaults decodes a resource and compares its errors.
 func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
 	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))

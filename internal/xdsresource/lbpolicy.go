@@ -135,7 +135,7 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 	}
 }
 
-// firstKnownPolicy uses the first entry of a known type. If that entry has a fault, later
+// firstKnownPolicy uses the first entry of a known type. If that entry has an error, later
 // ones are not tried.
 func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalancingPolicy, depth int) {
 	if depth > maxLBPolicyDepth {

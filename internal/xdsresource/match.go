@@ -137,7 +137,7 @@ func (d *matchDecoder) stringMatcher(at *faults.Path, pb *matcherpb.StringMatche
 	}
 }
 
-// stringPart decodes a pattern for a part of a string. An empty one is a fault: it would
+// stringPart decodes a pattern for a part of a string. An empty one is an error: it would
 // match everything, which cannot be intended.
 func (d *matchDecoder) stringPart(at *faults.Path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
 	if value == "" {

@@ -77,7 +77,7 @@ func (d *routeDecoder) filterOverrides(at *faults.Path, configs map[string]*anyp
 	return overrides
 }
 
-// filterOverride decodes one entry. It reports false after a fault, and for an entry that
+// filterOverride decodes one entry. It reports false after an error, and for an entry that
 // is ignored.
 func (d *routeDecoder) filterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
 	key := config.GetTypeUrl() + "\x00" + string(config.GetValue())

@@ -26,7 +26,7 @@ type hostPart struct {
 	routes iter.Seq[[]byte]
 }
 
-// hosts returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
+// hosts returns the virtual hosts of a RouteConfiguration. One that is malformed is an error, and is
 // yielded without its routes.
 func (v *validator) hosts(at *faults.Path, raw []byte) iter.Seq[hostPart] {
 	return func(yield func(hostPart) bool) {
@@ -59,7 +59,7 @@ type localityPart struct {
 	endpoints iter.Seq2[int, *endpointpb.LbEndpoint]
 }
 
-// localities returns the localities of a ClusterLoadAssignment. What is malformed is a fault; a locality is yielded
+// localities returns the localities of a ClusterLoadAssignment. What is malformed is an error; a locality is yielded
 // without its endpoints then, and an endpoint is not.
 func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPart] {
 	return func(yield func(localityPart) bool) {

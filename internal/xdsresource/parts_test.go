@@ -163,7 +163,7 @@ func TestIgnoredFieldsOfRoutesThatAreAlike(t *testing.T) {
 	}
 }
 
-// A field of the number of a part that is no message is unknown, and a part that cannot be read is a fault, also where it is not used.
+// A field of the number of a part that is no message is unknown, and a part that cannot be read is an error, also where it is not used.
 func TestMalformedParts(t *testing.T) {
 	t.Parallel()
 	field := func(number protowire.Number, value ...byte) []byte {

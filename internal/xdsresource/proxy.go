@@ -36,7 +36,7 @@ func (d *endpointDecoder) proxy(at *faults.Path, of interface{ GetMetadata() *co
 	return proxy
 }
 
-// metadataAddress returns "host:port", or "" after a fault. The host has to be an IP address.
+// metadataAddress returns "host:port", or "" after an error. The host has to be an IP address.
 func (d *endpointDecoder) metadataAddress(at *faults.Path, packed *anypb.Any) string {
 	pb := new(corepb.Address)
 	if !d.unmarshal(at, packed, addressTypeURL, pb) {

@@ -27,7 +27,7 @@ func (d *matchDecoder) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matchi
 }
 
 // compile compiles a pattern, each distinct one once. It ignores max_program_size and the
-// choice of engine (gRFC A28). After a fault, the result has no Regexp.
+// choice of engine (gRFC A28). After an error, the result has no Regexp.
 func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
 	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}
@@ -60,7 +60,7 @@ func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whol
 	return re.Regex
 }
 
-// blame returns the text of a fault with the value before it, unless that is empty or
+// blame returns the text of an error with the value before it, unless that is empty or
 // large.
 func blame(value, fault string) string {
 	if value == "" || len(value) > 1<<10 {

@@ -154,7 +154,7 @@ func (d *routeDecoder) mayRewriteAuthority(at *faults.Path) bool {
 const maxSubstitution = 1 << 10
 
 // substitution decodes a RegexMatchAndSubstitute. It returns nil if pb is nil
-// or after a fault.
+// or after an error.
 func (d *matchDecoder) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSubstitute) *Substitution {
 	if pb == nil {
 		return nil

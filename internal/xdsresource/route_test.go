@@ -43,7 +43,7 @@ func decodeRoutes(t testing.TB, routes ...*routepb.Route) *VirtualHost {
 func TestRegexesAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	// Given patterns that are fine one by one; when there are too many of
-	// them; then that is a fault. The same pattern counts once.
+	// them; then that is an error. The same pattern counts once.
 	var distinct, same []*routepb.Route
 	for i := range 40 {
 		const large = "(abcdefghijklmnopqrstuvwxyzabcdefghijklmnop){900}"

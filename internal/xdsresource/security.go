@@ -221,7 +221,7 @@ func (d securityDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *
 }
 
 // identity decodes where the client's certificate comes from. Without tls_certificate_provider_instance any
-// other kind of certificate is a fault, also beside the deprecated instance (gRFC A29, "CDS for Client Side Security").
+// other kind of certificate is an error, also beside the deprecated instance (gRFC A29, "CDS for Client Side Security").
 func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
 	if i := pb.GetTlsCertificateProviderInstance(); i != nil {
 		s.Identity = d.instance(at.Field("tls_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
@@ -303,7 +303,7 @@ func (d securityDecoder) instance(at *faults.Path, name, certificate string) *Ce
 	return c
 }
 
-// instances lists the certificate provider instances of the bootstrap, for faults.
+// instances lists the certificate provider instances of the bootstrap, for errors.
 func (d securityDecoder) instances() string {
 	names := slices.Sorted(maps.Keys(d.bootstrap.CertificateProviders))
 	if len(names) == 0 {

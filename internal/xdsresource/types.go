@@ -17,7 +17,7 @@
 // client acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
 // Each resource type has a decoder, and all of them embed a validator, which collects
-// faults. A resource with faults is rejected with all of them, see [Faults]. Parts that
+// errors. A resource with errors is rejected with all of them, see [Faults]. Parts that
 // gRPC has to ignore are left out and reported, see [xdsclient.Ignored].
 package xdsresource
 

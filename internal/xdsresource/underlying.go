@@ -56,7 +56,7 @@ func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
 	return nil
 }
 
-// An UnderlyingError is a fault in the graph of clusters under an aggregate cluster.
+// An UnderlyingError is an error in the graph of clusters under an aggregate cluster.
 type UnderlyingError struct {
 	// Path leads from the aggregate cluster to the one at fault.
 	Path []string

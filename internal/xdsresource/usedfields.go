@@ -91,7 +91,7 @@ func isUint32(n uint32) func(protoreflect.Value) bool {
 }
 
 // usedFields has the fields that the decoders of this package read, for each
-// message in which they do not read all. Those that only lead to a fault or to
+// message in which they do not read all. Those that only lead to an error or to
 // a failing RPC are read as well.
 var usedFields = map[protoreflect.FullName]fieldNames{
 	//

@@ -19,7 +19,7 @@ import (
 // This file reads the values that resources of several types have.
 
 // unmarshal reads the message in a, which must have the given type, into pb. It reports
-// false after a fault.
+// false after an error.
 func (v *validator) unmarshal(at *faults.Path, a *anypb.Any, typeURL string, pb proto.Message) bool {
 	return v.hasType(at, a, typeURL) && v.read(at, a.GetValue(), pb)
 }
@@ -127,7 +127,7 @@ func (v *validator) perMillion(at *faults.Path, pb *typepb.FractionalPercent) ui
 }
 
 // runtimeFraction reads the share of RPCs that something applies to, in parts per million.
-// It returns nil after a fault.
+// It returns nil after an error.
 func (v *validator) runtimeFraction(at *faults.Path, pb *corepb.RuntimeFractionalPercent) *uint32 {
 	at = at.Field("default_value")
 	if pb.GetDefaultValue() == nil {

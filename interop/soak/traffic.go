@@ -184,7 +184,7 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	}
 }
 
-// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or after its cluster began to ask for
+// verdict returns the error of an RPC. One may fail if its backend broke the connection, or after its cluster began to ask for
 // stricter security: when the connection was kept for the linger, if there are no endpoints yet for such a connection, or if a
 // backend broke that in its handshake.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
@@ -264,7 +264,7 @@ const (
 	// the mesh to be settled, and remembered how many are looked at for the backends that answer.
 	streak     = 10
 	remembered = 300
-	// maxFaults is how many faults of a channel are reported.
+	// maxFaults is how many errors of a channel are reported.
 	maxFaults = 5
 )
 
@@ -296,7 +296,7 @@ func (c *channel) arrived(cfg *config) error {
 	return nil
 }
 
-// faulty returns the faults so far, joined.
+// faulty returns the errors so far, joined.
 func (c *channel) faulty() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

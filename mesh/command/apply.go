@@ -77,7 +77,7 @@ func openStore(opts store.Options) (*store.Store, error) {
 	return store.Open(opts)
 }
 
-// readValid returns what a folder has, and the texts of its files by name. The error has every fault for which replicas
+// readValid returns what a folder has, and the texts of its files by name. The error lists everything for which replicas
 // would not publish it.
 func readValid(cmd *cobra.Command, dir, authority string) (*folder.Content, map[string]string, error) {
 	reader := folder.New(dir)

@@ -34,7 +34,7 @@ func Example() {
 	})
 	fmt.Println(version, err)
 
-	// One fault, and none of the update is applied.
+	// One error, and none of the update is applied.
 	_, err = store.Update(func(tx *controlplane.Tx) {
 		tx.Set(&clusterpb.Cluster{Name: "red"}, &clusterpb.Cluster{})
 	})

@@ -80,7 +80,7 @@ func (i *inspection) receive(wire grpc.ServerStream, m any) error {
 	return err
 }
 
-// inspect sets err, and returns it, if the request exceeds a limit. It leaves faults in the encoding to the decoder.
+// inspect sets err, and returns it, if the request exceeds a limit. It leaves errors in the encoding to the decoder.
 func (i *inspection) inspect(data []byte) error {
 	var names, versions int
 	for len(data) > 0 {

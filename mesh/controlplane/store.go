@@ -50,7 +50,7 @@ func NewStore() *Store {
 
 // Update applies the changes that f collects, all of them or, if any is invalid, none. It returns
 // the store's version, which is new only if a resource or an error was added, removed, or changed
-// its bytes; otherwise nothing is pushed. The error joins all faults.
+// its bytes; otherwise nothing is pushed. The error joins all errors.
 //
 // Streams never see a part of an update, and Update does not wait for them. f must not call Update
 // on the same store.

@@ -28,7 +28,7 @@ func runCommand(t testing.TB, args ...string) (stdout, stderr string, status int
 	return out.String(), errs.String(), status
 }
 
-// validate is 0 without a fault, and 1 with one, which it names by object and field.
+// validate is 0 without an error, and 1 with one, which it names by object and field.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	k, pods := newKube(t), &pods{}

@@ -176,7 +176,7 @@ func newNameIndex(services []*Service, policies *policyIndex) *nameIndex {
 	return x
 }
 
-// faultAt returns a fault of a service or policy.
+// faultAt returns an error of a service or policy.
 func faultAt(at Source, problem string, args ...any) document.Fault {
 	return document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)}
 }
@@ -216,7 +216,7 @@ func (b *builder) compileServices() {
 	}
 }
 
-// service returns the resources of a service, those of the previous build if they are made of the same, or its faults.
+// service returns the resources of a service, those of the previous build if they are made of the same, or its errors.
 func (b *builder) service(s *Service, old *serviceResources) (*serviceResources, []document.Fault) {
 	policies := b.mesh.policies
 	if old != nil && old.service == s && policies == b.previous.policies {

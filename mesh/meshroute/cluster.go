@@ -341,7 +341,7 @@ func isText(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-// check returns the faults of a service.
+// check returns the errors of a service.
 func (s *Service) check() []document.Fault {
 	var faults []document.Fault
 	fault := func(path, problem string, args ...any) {

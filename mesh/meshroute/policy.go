@@ -24,11 +24,11 @@ type Source = meshpolicy.Source
 // of each field.
 type Merged = meshpolicy.Merged
 
-// Faults is the error for invalid input: List has all faults, each with File, Line, Path, Problem and
+// Faults is the error for invalid input: List has all errors, each with File, Line, Path, Problem and
 // Suggestion. Error returns one per line.
 type Faults = document.Faults
 
 // Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
-// too. The error is a *[Faults]; policies without a fault are returned even so. name is the file name
-// in faults and in the Source of the policies.
+// too. The error is a *[Faults]; policies without an error are returned even so. name is the file name
+// in errors and in the Source of the policies.
 func Parse(name string, data []byte) ([]*Policy, error) { return meshpolicy.Parse(name, data) }

@@ -14,7 +14,7 @@ type Service struct {
 	Name string
 	// Aliases are further names under which clients dial the service.
 	Aliases []Alias
-	// Source is for faults and reports.
+	// Source is for errors and reports.
 	Source Source
 	// Endpoints are in the order of the assignment. Addresses are unique.
 	Endpoints []Endpoint

@@ -49,7 +49,7 @@ const maxSNI = 255
 // isOff reports whether there is no TLS. t may be nil.
 func (t *TLS) isOff() bool { return t == nil || t.Mode == TLSOff }
 
-// check returns the faults by the field's name in a document.
+// check returns the errors by the field's name in a document.
 func (t *TLS) check(fault func(path, problem string, args ...any)) {
 	if t.isOff() {
 		return

@@ -24,7 +24,7 @@ import (
 )
 
 // Server is a control plane that stops and restarts at the same address; the store, what was recorded and
-// the faults survive both. It is safe for concurrent use.
+// the errors survive both. It is safe for concurrent use.
 type Server struct {
 	*loopback.Server
 	*xdstest.Tap

@@ -1,5 +1,5 @@
 // Package statuspage shows, in a browser, what the xDS channels of the process do and why:
-// their resources with versions and faults, the graph from Listeners to endpoints, the
+// their resources with versions and errors, the graph from Listeners to endpoints, the
 // fields that are ignored, the last changes, RPC rates, and a form that explains an RPC.
 //
 //	mux.Handle("/debug/xds/", statuspage.Handler())

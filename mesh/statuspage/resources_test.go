@@ -23,7 +23,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A version that is rejected is shown with its faults beside the one that stays in use, on the page and
+// A version that is rejected is shown with its errors beside the one that stays in use, on the page and
 // among the changes.
 func TestRejectedVersion(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")

@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Bounds on texts, in bytes. Names may have 64 KiB, and errors list up to 100 faults.
+// Bounds on texts, in bytes. Names may have 64 KiB, and an error lists up to 100.
 const (
 	maxName  = 300
 	maxError = 4000

@@ -4,8 +4,8 @@
 //	cd tools && go run ./checkrules -C .. [-rule REGEXP]
 //	cd tools && go run ./checkrules -C .. -write [-rule REGEXP]   # searches for the counterexamples, writes the transcripts
 //
-// With -write the exhaustive checker (TestCheck), or that of random paths (TestCheckAtRandom), looks for a fault of the client without the rule, and the path of the
-// fault is written as what the client with the rule does.
+// With -write the exhaustive checker (TestCheck), or that of random paths (TestCheckAtRandom), looks for an error of the client without the rule, and the path of the
+// error is written as what the client with the rule does.
 package main
 
 import (
@@ -77,7 +77,7 @@ func parse(text string) (rules []rule) {
 	return rules
 }
 
-// path is what TestCheck prints of a fault.
+// path is what TestCheck prints of an error.
 var path = regexp.MustCompile(`check_(?:random_)?test.go:\d+: (.*)\n.*path (".*"):`)
 
 // check checks one rule.

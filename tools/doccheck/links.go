@@ -15,7 +15,7 @@ var (
 	anchor  = regexp.MustCompile(`<a (?:id|name)="([^"]+)">`)
 )
 
-// links returns the faults of the links of a file: those to files that are not there, and to sections that these do
+// links returns the errors of the links of a file: those to files that are not there, and to sections that these do
 // not have. Links to other sites are not followed.
 func links(file string) (faults []string, err error) {
 	text, err := os.ReadFile(file)

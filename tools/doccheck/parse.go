@@ -25,7 +25,7 @@ var (
 	marker = regexp.MustCompile(`^<!-- doc: (\S+?),? (.+) -->$`)
 )
 
-// parse returns the steps of a text; blocks that are marked "with" another name are skipped. Its error joins all faults.
+// parse returns the steps of a text; blocks that are marked "with" another name are skipped. Its error joins all errors.
 func parse(text, with string) ([]step, error) {
 	var (
 		steps []step

@@ -30,7 +30,7 @@ func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct)
 
 // parseMetadataConstraints reads a list of keys of the node's metadata, and returns them with
 // their values (TP2, "Migrating From Node Metadata"). A missing key and a value that is not
-// a string are faults, as they would constrain nothing without notice.
+// a string are errors, as they would constrain nothing without notice.
 func parseMetadataConstraints(v jsondoc.Value, metadata *structpb.Struct) map[string]string {
 	if v.Absent() {
 		return nil

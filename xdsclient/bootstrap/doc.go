@@ -17,7 +17,7 @@
 // # Faults
 //
 // Unknown keys are ignored, as gRFC A27 asks. A known key with a value that is not allowed
-// is a fault, and Parse reports all of them together as a *Faults. Values from the
-// configuration of credentials and certificate providers never appear in a fault, as they
+// is an error, and Parse reports all of them together as a *Faults. Values from the
+// configuration of credentials and certificate providers never appear in an error, as they
 // may be secrets.
 package bootstrap

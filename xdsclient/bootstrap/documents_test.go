@@ -169,7 +169,7 @@ func (s section) follow(t *testing.T, c *Config, step string) []string {
 	}
 }
 
-// sayOf prints what a document says beside what the least document does, or its faults.
+// sayOf prints what a document says beside what the least document does, or its errors.
 func sayOf(t *testing.T, c *Config, err error) (lines []string) {
 	t.Helper()
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }

@@ -9,11 +9,11 @@ import (
 
 // Fault is one thing that is wrong with a bootstrap. Its Path is the key path, for
 // example `authorities["a"].xds_servers[0]`, and empty if the document as a whole is at
-// fault. File, Line and Suggestion are empty.
+// error. File, Line and Suggestion are empty.
 type Fault = faults.Fault
 
 // Faults is the error for a bootstrap that was read and is wrong. Its List has the first
-// 100 faults in the order of the table in docs/reference/bootstrap.md, and Omitted counts those
+// 100 errors in the order of the table in docs/reference/bootstrap.md, and Omitted counts those
 // beyond. A CredentialsBuilder may return one as well, with paths relative to its
 // configuration.
 type Faults = faults.Faults

@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzParse checks for any input that Parse does not panic, that its error is a
-// report with at least one fault, and that what it accepts can be used.
+// report with at least one error, and that what it accepts can be used.
 func FuzzParse(f *testing.F) {
 	for _, s := range sectionsOf(f) {
 		f.Add([]byte(s.text()))

@@ -158,7 +158,7 @@ func parseAuthorityTemplate(v jsondoc.Value, authority string) string {
 // parseConstraintsResource reads the name of the resource with the constraints of an
 // authority. A client that cannot get the resource goes on without constraints, and so does
 // one whose servers do not know constraints: it would receive what the constraints exclude.
-// So a name that cannot work, and servers without the feature, are faults.
+// So a name that cannot work, and servers without the feature, are errors.
 func parseConstraintsResource(v jsondoc.Value, of *Authority, authorities map[string]*Authority) string {
 	name := v.Text()
 	if name == "" {

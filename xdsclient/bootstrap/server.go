@@ -58,7 +58,7 @@ func (s *Server) HasFeature(f Feature) bool { return slices.Contains(s.Features,
 
 // serverList is how a list of servers is read.
 type serverList struct {
-	// topLevel: a server whose channel credentials are all unknown is a fault, as A27
+	// topLevel: a server whose channel credentials are all unknown is an error, as A27
 	// requires. In an authority it is unusable, which is no problem of other authorities.
 	topLevel bool
 	// trusted are the URIs of servers that have FeatureTrustedXDSServer whatever the

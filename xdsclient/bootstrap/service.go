@@ -18,7 +18,7 @@ type Service struct {
 	URI string
 	// CredentialsType is the type of the channel credentials in use: the first of the
 	// document's list that this program supports. It is empty if it supports none, which
-	// is a fault of the bootstrap but for the servers of an authority.
+	// is an error of the bootstrap but for the servers of an authority.
 	CredentialsType string
 
 	what     string // what errors call it
@@ -105,7 +105,7 @@ func build[C comparable](s *Service, name string, from func() (C, func(), error)
 }
 
 // parseCredentials reads channel_creds and call_creds, and returns what identifies them. If no type of
-// channel_creds is supported, that is a fault of the document, or the service is unusable.
+// channel_creds is supported, that is an error of the document, or the service is unusable.
 func (s *Service) parseCredentials(o jsondoc.Object, needed bool) []any {
 	channelCreds := o.Field("channel_creds")
 	channel, unsupported := parseChannelCreds(channelCreds)

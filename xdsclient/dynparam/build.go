@@ -43,7 +43,7 @@ func Exclude(key string, all ...Constraint) KeyConstraints {
 }
 
 // New returns the constraints on the keys. The error is a *[Faults] with the paths that the
-// DynamicParameterConstraints message would have. Faults are: a key that occurs twice or has
+// DynamicParameterConstraints message would have. Errors are: a key that occurs twice or has
 // no constraints, a list without ranges, a range whose lower bound is above its upper one,
 // text that is not UTF-8, and more than the limits allow.
 func New(keys ...KeyConstraints) (Constraints, error) {
@@ -102,7 +102,7 @@ func (k KeyConstraints) check(at *path, faults *Faults) {
 	}
 }
 
-// Parts of faults that several readers report.
+// Parts of errors that several readers report.
 const (
 	listOfConstraints = "a list with at least one constraint"
 	listOfRanges      = "a list with at least one range"
@@ -122,7 +122,7 @@ func checkText(s string, at *path, faults *Faults) {
 }
 
 // finish makes Constraints of drafts with different keys, a list that it keeps. at is the path
-// of the message. The result is of use only if there are no faults.
+// of the message. The result is of use only if there are no errors.
 func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
 	if len(drafts) > maxKeys {
 		faults.Addf(at.Field("key_constraints"), "expected at most %d keys, found %d", maxKeys, len(drafts))

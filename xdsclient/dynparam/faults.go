@@ -17,8 +17,8 @@ const (
 )
 
 // Faults is the error for input that cannot be used: all that is wrong with it, each
-// fault with its path, such as `key_constraints["env"].constraints[0]`. Source says what
-// was read, List has at most 100 faults, and Omitted counts those beyond.
+// error with its path, such as `key_constraints["env"].constraints[0]`. Source says what
+// was read, List has at most 100 errors, and Omitted counts those beyond.
 type Faults = faults.Faults
 
 type path = faults.Path

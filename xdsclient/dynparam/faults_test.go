@@ -139,7 +139,7 @@ func TestFromProtoFaults(t *testing.T) {
 	}
 }
 
-// The faults of constraints that a program makes are those of messages.
+// The errors of constraints that a program makes are those of messages.
 func TestNewFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(
@@ -252,7 +252,7 @@ func TestLargestConstraintsAsJSON(t *testing.T) {
 	}
 }
 
-// A report is bounded, and counts the faults that it leaves out.
+// A report is bounded, and counts the errors that it leaves out.
 func TestFaultsAreBounded(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -15,7 +15,7 @@ import (
 // UnmarshalJSON sets the constraints to a DynamicParameterConstraints message in proto
 // JSON form, as the bootstrap file has it: names of fields in either spelling, 64-bit
 // integers in quotes or without, null for what is not set. Unknown fields are ignored; a
-// field or a key that occurs twice is a fault. The error is a *[Faults] with everything
+// field or a key that occurs twice is an error. The error is a *[Faults] with everything
 // that is wrong, or says why the text is not JSON; then the constraints stay as they are.
 // Do not call it on constraints that anyone else uses.
 func (c *Constraints) UnmarshalJSON(data []byte) error {

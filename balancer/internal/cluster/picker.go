@@ -19,13 +19,13 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// picker is the priorities' picker behind the cluster's drops and limit, or that of a cluster without endpoints.
+// picker picks by the picker of the priorities, behind the cluster's drops and limit. A cluster without endpoints has no such gate.
 type picker struct {
 	child balancer.Picker
 	// labels are the telemetry labels of all its RPCs.
 	labels Labels
-	// gate is for RPCs that are about to be sent, and for those that it lets to no endpoint at all. RPCs that wait are
-	// picked for repeatedly, and each must be subject to drops only once. It is nil if no RPC has an endpoint.
+	// gate drops and counts RPCs, when their endpoint is known or if none gets one. An RPC that waits is picked for
+	// repeatedly, and must be subject to drops only once. gate is nil if no RPC has an endpoint.
 	*gate
 }
 
@@ -33,7 +33,7 @@ type picker struct {
 // counters.
 type gate struct {
 	cluster string
-	// endpoints are those of the cluster, for errors.
+	// endpoints are the cluster's, which errors list.
 	endpoints *xdsresource.Endpoints
 	// registry has the endpoints that RPCs of sessions may ask for.
 	registry *conns.Registry
@@ -169,8 +169,8 @@ func (p *picker) pickHost(info balancer.PickInfo, addresses []string) (balancer.
 	return p.child.Pick(info)
 }
 
-// pickOther picks for any other RPC. If that is a retry it picks again while it gets an endpoint that the RPC was sent to
-// before, as often as the retry policy permits, and then takes what it got last.
+// pickOther picks for an RPC without a session. A retry is picked for again while the endpoint is one that the RPC was sent to
+// before, as often as the retry policy permits; the last endpoint is taken then.
 func (p *picker) pickOther(info balancer.PickInfo, a *decision.Attempt) (balancer.PickResult, error) {
 	result, err := p.child.Pick(info)
 	if err != nil || a == nil || !a.Retry || a.Hosts == nil {

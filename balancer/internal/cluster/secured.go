@@ -29,9 +29,9 @@ type Secured struct {
 	// cluster is the last one, and key how its connections are made on the channel.
 	cluster *xdsresource.Cluster
 	key     clustertls.Key
-	// overlap says that the Policy of another key may serve until that of key can.
+	// overlap says that the Policy of the previous key may serve until the Policy of this key can.
 	overlap bool
-	// deadline runs while the Policy of another key serves. nil: it does not.
+	// deadline runs while the Policy of the previous key serves. Otherwise it is nil.
 	deadline *tree.Timer
 }
 

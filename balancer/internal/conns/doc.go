@@ -8,7 +8,7 @@
 // atomic loads, without a lock or a look-up.
 //
 // The package picks no endpoint, but the one that an RPC of a session asks for, and ejects nothing: packages cluster and
-// outlier do. Policies open and close connections (package leaf), but for those that are kept for sessions (gRFC A75).
+// outlier do. Policies open and close connections (package leaf); sessions keep some of these open (gRFC A75).
 //
 // Pools, Registries and Conns may be used from any goroutine. One lock, Pool.mu, guards all of them. Calls to gRPC and to
 // policies are noted while the lock is held, and made by Pool.unlock.

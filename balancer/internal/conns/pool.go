@@ -71,8 +71,8 @@ func (p *Pool) unlock() {
 	}
 }
 
-// deliver passes one report on: the tree publishes what has come of it before the next, as a policy over thousands of endpoints takes a
-// millisecond and more for each.
+// deliver passes one report on. The tree publishes the outcome of a report before the next one, as a policy over thousands of endpoints
+// takes a millisecond and more for each.
 func (p *Pool) deliver() {
 	p.mu.Lock()
 	report := p.reports[0]

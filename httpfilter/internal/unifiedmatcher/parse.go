@@ -175,7 +175,7 @@ func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Pr
 	}
 }
 
-// input returns the header that a tree or a predicate depends on, "" for the attributes of CEL. ok is false after a fault.
+// input returns the header that a tree or a predicate depends on, "" for the attributes of CEL. ok is false after an error.
 func (p *parser[A]) input(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) (header string, ok bool) {
 	at = at.Field("typed_config")
 	config := pb.GetTypedConfig()

@@ -90,7 +90,7 @@ type (
 	}
 )
 
-// JSON returns the bootstrap, indented. The error has every fault of the options.
+// JSON returns the bootstrap, indented. The error lists everything that is wrong with the options.
 func (o *Options) JSON() ([]byte, error) {
 	if err := o.check(); err != nil {
 		return nil, err

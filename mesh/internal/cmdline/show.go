@@ -85,7 +85,7 @@ func PrintReports(out io.Writer, v *site.Validation) {
 type validation struct {
 	Valid   bool     `json:"valid"`
 	Reports []report `json:"reports"`
-	// Omitted is the number of further faults.
+	// Omitted is the number of further errors.
 	Omitted int `json:"omitted,omitempty"`
 }
 

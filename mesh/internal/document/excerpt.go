@@ -18,8 +18,8 @@ const (
 	maxExcerptFile = 4 << 20
 )
 
-// Excerpt returns the line that a fault is in, with a mark under the place, as two lines; nothing if the file cannot be read any more.
-// Without a line in the fault, its path has to be one in the only document of the file.
+// Excerpt returns the line that an error is in, with a mark under the place, as two lines; nothing if the file cannot be read any more.
+// Without a line in the error, its path has to be one in the only document of the file.
 //
 //	12 | nme: shop
 //	   | ^
@@ -55,7 +55,7 @@ func Excerpt(f Fault) []string {
 	}
 }
 
-// columnIn returns the column of what a fault is about in its line: a name that the problem quotes, the field that its path ends in,
+// columnIn returns the column of what an error is about in its line: a name that the problem quotes, the field that its path ends in,
 // or else the first character.
 func columnIn(line string, f Fault) int {
 	if _, quoted, found := strings.Cut(f.Problem, `"`); found {

@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// The mark is under what a fault is about: the name that it quotes, the last field of its path, or the beginning of the line.
+// The mark is under what an error is about: the name that it quotes, the last field of its path, or the beginning of the line.
 func TestExcerpt(t *testing.T) {
 	t.Parallel()
 	const yaml = "kind: Service\nnme: shop\n- {a: [1, {b: x}]}\n\tc: 1\n"

@@ -7,9 +7,9 @@ import (
 )
 
 // AtColumn returns the part of v at a column of its JSON: a value, or the name of a field,
-// which has the path of its object, as in faults of unknown fields. Columns count characters
+// which has the path of its object, as in errors of unknown fields. Columns count characters
 // of what JSON returns, from 1; if one is outside, v is returned. Readers of that JSON use it
-// to report their faults.
+// to report their errors.
 func (v Value) AtColumn(column int) Value {
 	begin := 2 // after the bracket
 	for key, value := range pairs(v.node) {

@@ -19,13 +19,13 @@ const (
 )
 
 // Parse returns the documents of a file that are not empty. A document that is not YAML is
-// reported in faults, and the others are still returned. A document that starts with "{" is
+// reported in errors, and the others are still returned. A document that starts with "{" is
 // read as JSON if it is valid JSON. Faults show the name as that of the file.
 func Parse(name string, data []byte, faults *Faults) []Value {
 	return ParseOpen(name, data, faults, faults)
 }
 
-// ParseOpen is Parse for documents that may have fields that their readers do not know yet: these are not in faults, but in
+// ParseOpen is Parse for documents that may have fields that their readers do not know yet: these are not in errors, but in
 // unknown.
 func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
 	file := &source{name: name, faults: faults, unknown: unknown}
@@ -186,7 +186,7 @@ func (s *source) checkOnce(root *yaml.Node) bool {
 	return true
 }
 
-// check reports faults for the features of YAML that the package does not accept, and
+// check reports errors for the features of YAML that the package does not accept, and
 // whether there are none.
 func (s *source) check(n *yaml.Node, depth int) bool {
 	switch {

@@ -19,7 +19,7 @@ func (v Value) Text() string {
 	return text
 }
 
-// RequiredText reads a string that must be there. what describes it in the fault.
+// RequiredText reads a string that must be there. what describes it in the error.
 func (v Value) RequiredText(what string) (text string, ok bool) {
 	v.expect(Shape{Kind: KindText})
 	if !v.IsText() {
@@ -54,7 +54,7 @@ func (v Value) OneOf(choices ...string) string {
 }
 
 // Fits reports whether a string matches a pattern and has at most a number of bytes, which may be 0 for no limit. A reader that calls
-// it has to add the fault, as it knows the words.
+// it has to add the error, as it knows the words.
 func (v Value) Fits(pattern *regexp.Regexp, longest int) bool {
 	v.expect(Shape{Kind: KindText, Pattern: pattern.String(), MaxLength: longest})
 	return v.IsText() && pattern.MatchString(v.node.Value) && (longest == 0 || len(v.node.Value) <= longest)

@@ -36,7 +36,7 @@ type Shape struct {
 }
 
 // ShapeOf has a reader read an example, a single document, and returns what it expects. The example has to have every field that is
-// wanted in the Shape, and no fault.
+// wanted in the Shape, and no error.
 func ShapeOf(name string, example []byte, read func(Value, *Faults)) (*Shape, error) {
 	var faults Faults
 	documents := Parse(name, example, &faults)

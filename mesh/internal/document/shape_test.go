@@ -67,7 +67,7 @@ tags:
 	}
 }
 
-// An example with a fault, or that is not one document, has no shape.
+// An example with an error, or that is not one document, has no shape.
 func TestShapeOfFaultyExample(t *testing.T) {
 	t.Parallel()
 	for example, want := range map[string]string{"a: 1\n": "f.yaml:1: a: expected a string", "a: x\n---\na: y\n": "2 documents", "a: [": "not YAML"} {

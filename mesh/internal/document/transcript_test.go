@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// TestTranscripts reads documents. The cases in testdata/transcripts are followed by their faults, or by the values that are read.
+// TestTranscripts reads documents. The cases in testdata/transcripts are followed by their errors, or by the values that are read.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	golden.Cases(t, "testdata/transcripts/*.txt", func(section, input string) string {
@@ -20,7 +20,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// faultsOf returns the faults of a file, one a line.
+// faultsOf returns the errors of a file, one a line.
 func faultsOf(file, text string) string {
 	var faults document.Faults
 	for _, document := range document.Parse(file, []byte(text), &faults) {

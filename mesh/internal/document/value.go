@@ -18,10 +18,10 @@ type (
 )
 
 // Value is a place in a document and what was found there. The zero Value is absent:
-// methods treat it as empty, and report no fault unless they say that the value is
+// methods treat it as empty, and report no error unless they say that the value is
 // required.
 //
-// The methods here describe a value and report faults of it. Those of scalar.go read a
+// The methods here describe a value and report errors of it. Those of scalar.go read a
 // string, a number or a boolean, those of walk.go an object or a list, and those of
 // json.go return JSON for readers with a schema of their own.
 type Value struct {
@@ -30,7 +30,7 @@ type Value struct {
 	file *source
 }
 
-// Kind is the kind of a value, worded for faults.
+// Kind is the kind of a value, worded for errors.
 type Kind string
 
 // The kinds of values.
@@ -95,14 +95,14 @@ func (v Value) Position() Fault {
 	return at
 }
 
-// Fault reports a fault of this value. suggestion may be empty.
+// Fault reports an error of this value. suggestion may be empty.
 func (v Value) Fault(suggestion, problem string, args ...any) {
 	if v.file != nil {
 		v.file.fault(v.Position().Line, v.path, fmt.Sprintf(problem, args...), suggestion)
 	}
 }
 
-// Try calls read, and returns the first fault that it reports, without file and line, or "" if there is none.
+// Try calls read, and returns the first error that it reports, without file and line, or "" if there is none.
 func (v Value) Try(read func()) (problem string) {
 	if v.file == nil {
 		read()

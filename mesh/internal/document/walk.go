@@ -18,7 +18,7 @@ type Object struct {
 	open bool
 }
 
-// Object reads an object. The result has the known fields; any other field is a fault. If known is
+// Object reads an object. The result has the known fields; any other field is an error. If known is
 // empty, all fields are known. A known field that is null is absent, as in Kubernetes; where the names are the
 // user's, a null stays for the reader to report.
 func (v Value) Object(known ...string) Object {
@@ -103,7 +103,7 @@ func (v Value) Items() []Value {
 	return v.Elements("a list")
 }
 
-// Elements reads a list that must be there. what describes it in the fault.
+// Elements reads a list that must be there. what describes it in the error.
 func (v Value) Elements(what string) []Value {
 	v.expect(Shape{Kind: KindList})
 	if !v.IsList() {

@@ -2,7 +2,7 @@ package folder
 
 import "testing"
 
-// Whatever is in a file, reading it ends in content, or in faults that name the file.
+// Whatever is in a file, reading it ends in content, or in errors that name the file.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"kind: [", "{}", "---\n---\n", "kind: Service\nname: a\n---\nkind: Service\nname: a\n",

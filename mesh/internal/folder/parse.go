@@ -33,7 +33,7 @@ func ShapeOf(name string, example []byte) (*document.Shape, error) {
 	})
 }
 
-// read adds one document to the file's content, or its faults.
+// read adds one document to the file's content, or its errors.
 func (f *File) read(doc document.Value) {
 	if !doc.IsObject() {
 		doc.Expected("an object")

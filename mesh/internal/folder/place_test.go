@@ -43,7 +43,7 @@ var swaps = map[string]func(testing.TB, string, map[string]string, func()){
 	"git-sync":    foldertest.Sync,
 }
 
-// A look between any two steps of a swap finds a whole revision, and no fault.
+// A look between any two steps of a swap finds a whole revision, and no error.
 func TestASwapCountsAsAWhole(t *testing.T) {
 	t.Parallel()
 	for name, swap := range swaps {

@@ -145,7 +145,7 @@ func readAddress(v document.Value) string {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
 }
 
-// hostOf returns the one form of a host, or "" if it is none, which is a fault.
+// hostOf returns the one form of a host, or "" if it is none, which is an error.
 func hostOf(v document.Value, host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.String()

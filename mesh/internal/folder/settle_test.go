@@ -36,7 +36,7 @@ func namesIn(c *folder.Content) string {
 	return strings.Join(list, " ")
 }
 
-// settle waits until every change counts. A fault that counts then is for the next read to return.
+// settle waits until every change counts. An error that counts then is for the next read to return.
 func settle(t *testing.T, r *folder.Reader) {
 	t.Helper()
 	if _, ok := r.Again(); !ok {
@@ -127,7 +127,7 @@ func TestRenamedFilesCountAtOnce(t *testing.T) {
 	xdstest.Equal(t, "services", "two", names(t, r))
 }
 
-// A link that leads nowhere is a fault, which says where it leads; a link that is replaced is none.
+// A link that leads nowhere is an error, which says where it leads; a link that is replaced is none.
 func TestADanglingLinkIsAFault(t *testing.T) {
 	t.Parallel()
 	d := newDir(t, "a.yaml", "kind: Service\nname: a\n", "target", "kind: Service\nname: b\n")

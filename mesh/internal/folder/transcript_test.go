@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 )
 
-// TestTranscripts reads documents. The cases in testdata/transcripts are followed by faults, or by what services say of their Clusters,
+// TestTranscripts reads documents. The cases in testdata/transcripts are followed by errors, or by what services say of their Clusters,
 // routes and TLS. In sections "… of a Service" the input is behind the first two lines of one.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()

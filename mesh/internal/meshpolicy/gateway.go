@@ -42,8 +42,8 @@ type ServiceNaming func(name, namespace, port string) string
 // inFolder is that of folders, whose services have no ports.
 func inFolder(name, namespace, _ string) string { return KubernetesName(name, namespace) }
 
-// ParseRouteObject is ParseRoute with other names of services, for a cluster, where an object stays that has faults: a rule with a
-// fault fails its requests, and so does a backend that is no Service, whose name ends with UnknownKind. The other rules and backends
+// ParseRouteObject is ParseRoute with other names of services, for a cluster, where an object stays that has errors: a rule with a
+// error fails its requests, and so does a backend that is no Service, whose name ends with UnknownKind. The other rules and backends
 // are used.
 func ParseRouteObject(doc document.Value, kind string, naming ServiceNaming) []*Policy {
 	r := routeReader{kind: kind, serviceName: naming}
@@ -345,7 +345,7 @@ func readGRPCMethod(v document.Value) PathMatch {
 }
 
 // readNameRegex reads an expression for the whole name of a service or method, without the anchors that it would not match with
-// inside of one for a path. ok is false if there is a fault.
+// inside of one for a path. ok is false if there is an error.
 func readNameRegex(v document.Value) (pattern string, ok bool) {
 	if pattern = v.Text(); !checkRegex(v, pattern) {
 		return "", false

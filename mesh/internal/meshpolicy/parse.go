@@ -15,8 +15,8 @@ const DocumentKind = "MeshHTTPRoute"
 const APIVersion = "dynxds.io/v1alpha1"
 
 // Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
-// too. The error is a *[document.Faults]; policies without a fault are returned even so. name is the
-// file name in faults and in the Source of the policies.
+// too. The error is a *[document.Faults]; policies without an error are returned even so. name is the
+// file name in errors and in the Source of the policies.
 func Parse(name string, data []byte) ([]*Policy, error) {
 	var faults document.Faults
 	var policies []*Policy
@@ -39,8 +39,8 @@ func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 	return p
 }
 
-// ParseObject is ParseDocument with other names of services, for a cluster, where an object stays that has faults: a rule with a
-// fault fails its requests, and the other rules are used. It returns nil if nobody can say for which requests the policy is.
+// ParseObject is ParseDocument with other names of services, for a cluster, where an object stays that has errors: a rule with a
+// error fails its requests, and the other rules are used. It returns nil if nobody can say for which requests the policy is.
 func ParseObject(doc document.Value, naming ServiceNaming) *Policy {
 	var p Policy
 	var to []document.Value
@@ -73,7 +73,7 @@ func (n ServiceNaming) readHead(doc document.Value) (p Policy, to []document.Val
 	return p, spec.Require("to").NonEmpty("a list with at least one destination")
 }
 
-// readDestinations reads the destinations that have rules. One that is there twice has the rules of both, though it is a fault.
+// readDestinations reads the destinations that have rules. One that is there twice has the rules of both, though it is an error.
 func (n ServiceNaming) readDestinations(items []document.Value) (list []To) {
 	at := make(map[string]int)
 	for i, item := range items {

@@ -11,7 +11,7 @@ import (
 // maxProblem bounds what the errors of RPCs say of a rule that is not supported, in bytes.
 const maxProblem = 300
 
-// guarded reads a rule. One that has a fault fails the requests that it is for, as far as its matches can be read: "the filter MUST
+// guarded reads a rule. One that has an error fails the requests that it is for, as far as its matches can be read: "the filter MUST
 // NOT be skipped" (HTTPRouteFilter.type). ok is false if nobody can say which requests these are.
 func guarded(v document.Value, read func(document.Value) (Rule, bool)) (r Rule, ok bool) {
 	if problem := v.Try(func() { r, ok = read(v) }); problem != "" {
@@ -21,7 +21,7 @@ func guarded(v document.Value, read func(document.Value) (Rule, bool)) (r Rule, 
 	return r, ok
 }
 
-// readSound reads the items of a list, and returns those without a fault. ok is false if all have faults.
+// readSound reads the items of a list, and returns those without an error. ok is false if all have errors.
 func readSound[T any](items []document.Value, read func(document.Value) T) (all []T, ok bool) {
 	for _, item := range items {
 		var one T

@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
-// TestTranscripts reads policies. The cases in testdata/transcripts are followed by what comes of them: faults, and the policies with their
+// TestTranscripts reads policies. The cases in testdata/transcripts are followed by what comes of them: errors, and the policies with their
 // notes, and with their rules as they are explained. Behind the name of a section is "documents", or "MeshHTTPRoute", "GRPCRoute" or "HTTPRoute",
 // of which the input is the rules for the service s. Lines "for TAG=VALUE,... to SERVICE" are clients whose rules are explained, in place of one
 // without tags; the tag service is the client's service. "a×254" is 254 times a.

@@ -19,7 +19,7 @@ type State struct {
 	// Place is where the documents are: "folder" or "store". Name is the folder's path or the store's address.
 	Place string `json:"place"`
 	Name  string `json:"name"`
-	// FaultySince is when the newest documents became faulty; nil if they are valid. Faults is the number of their faults,
+	// FaultySince is when the newest documents became faulty; nil if they are valid. Faults is the number of their errors,
 	// and First the first one, "file:line: what is wrong; what to do".
 	FaultySince *time.Time `json:"faulty_since,omitempty"`
 	Faults      int        `json:"faults,omitempty"`
@@ -53,7 +53,7 @@ type Published struct {
 	Documents int `json:"documents"`
 	Services  int `json:"services"`
 	Policies  int `json:"policies"`
-	// Errors counts faults for which some clients get errors in place of resources, or routes whose RPCs fail, such as
+	// Errors counts problems for which some clients get errors in place of resources, or routes whose RPCs fail, such as
 	// references to services that do not exist (yet). Warnings counts what has no effect, or not on all clients.
 	Errors   int `json:"errors,omitempty"`
 	Warnings int `json:"warnings,omitempty"`
@@ -69,7 +69,7 @@ const (
 	MaxReports = 20
 )
 
-// Valid reports whether the newest documents have no fault.
+// Valid reports whether the newest documents have no error.
 func (s *State) Valid() bool { return s.FaultySince == nil }
 
 // Beside returns the Reports beside the first error, which is the detail of a Problem, and counts those that are left out.

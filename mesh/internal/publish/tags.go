@@ -62,7 +62,7 @@ func (t tags) equal(o tags) bool {
 	return slices.Equal(t.mesh, o.mesh) && maps.EqualFunc(t.written, o.written, slices.Equal)
 }
 
-// check reports too many tags, as a fault of the folder as a whole.
+// check reports too many tags, as an error of the folder as a whole.
 func (t tags) check() error {
 	all := slices.Clone(t.mesh)
 	for _, keys := range t.written {

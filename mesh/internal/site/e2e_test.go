@@ -288,7 +288,7 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 }
 
 // A changed policy takes effect without a failed RPC; a faulty folder changes nothing, and the
-// log has the line of the fault.
+// log has the line of the error.
 func TestHotReload(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {

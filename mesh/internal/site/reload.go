@@ -155,7 +155,7 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 	}
 }
 
-// refuse logs each new fault of documents that are not published.
+// refuse logs each new error of documents that are not published.
 func (r *reloader) refuse(err error) {
 	refused := "the " + r.place + " has errors; clients keep the last good state"
 	if r.published == nil {

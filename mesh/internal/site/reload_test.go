@@ -98,7 +98,7 @@ resource:
 }
 
 // Files that a ConfigMap or git-sync replaces together, with a look and RPCs after each step: one update for each revision, no
-// faults, and no RPC fails, though the service moves from one file to another.
+// errors, and no RPC fails, though the service moves from one file to another.
 func TestSwappedFilesArePublishedTogether(t *testing.T) {
 	t.Parallel()
 	for name, swap := range map[string]func(testing.TB, string, map[string]string, func()){

@@ -79,7 +79,7 @@ type Options struct {
 }
 
 // Run runs a control plane until the context ends, and then drains. It fails if the folder has errors at the start; later
-// faults do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
+// errors do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
 // the store is valid, and says why.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Poll < 0 {

@@ -51,7 +51,7 @@ func (v *Validation) Err() error {
 }
 
 // Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every
-// fault for which Run would fail.
+// error for which Run would fail.
 func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
 	content, err := folder.New(dir).Settled(ctx)
 	if err != nil {

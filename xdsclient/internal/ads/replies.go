@@ -7,7 +7,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// Reply answers a response: a NACK if it has a fault, else an ACK.
+// Reply answers a response: a NACK if it has an error, else an ACK.
 type Reply struct{ Nonce, Fault string }
 
 // size is roughly the size of a reply in memory, in bytes.

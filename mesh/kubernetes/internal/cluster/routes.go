@@ -42,7 +42,7 @@ type routes struct {
 // Route is a MeshHTTPRoute or a route of the Gateway API as it was read last, and what it amounts to. It does not change.
 type Route struct {
 	Object *unstructured.Unstructured
-	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no fault: requests for those
+	// Faults are what is wrong with the route, or nil. InForce says that at least one of its rules has no error: requests for those
 	// that have one fail.
 	Faults  error
 	InForce bool
@@ -299,7 +299,7 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 	return r
 }
 
-// inForce reports whether a rule is used that has no fault.
+// inForce reports whether a rule is used that has no error.
 func inForce(written []*meshroute.Policy) bool {
 	return slices.ContainsFunc(written, func(p *meshroute.Policy) bool {
 		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {

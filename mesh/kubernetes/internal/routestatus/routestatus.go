@@ -1,5 +1,5 @@
 // Package routestatus writes into the status of GRPCRoutes, HTTPRoutes and MeshHTTPRoutes what they amount to, and what clients say of
-// them: one replica at a time, the one that holds a Lease. It also makes events of their faults.
+// them: one replica at a time, the one that holds a Lease. It also makes events of their errors.
 package routestatus
 
 import (
@@ -277,7 +277,7 @@ func timed(r *cluster.Route, p cluster.Parent, old []any, refusals []refusal, no
 // maxText bounds the bytes of a message; the API allows 32 KiB.
 const maxText = 1024
 
-// partiallyInvalid is the condition of routes of which some rules have faults. Others do not have it.
+// partiallyInvalid is the condition of routes of which some rules have errors. Others do not have it.
 const partiallyInvalid = "PartiallyInvalid"
 
 // Refused is the condition of routes that clients refuse. Others do not have it.

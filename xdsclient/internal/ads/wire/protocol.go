@@ -27,7 +27,7 @@ type Protocol interface {
 	// Encode makes the message for a request.
 	Encode(r *Request) ([]byte, error)
 	// Decode reads the envelope of a response. The response refers to the bytes of the
-	// message. An error means that the server does not speak the protocol; faults of
+	// message. An error means that the server does not speak the protocol; errors of
 	// single resources are found when they are iterated.
 	Decode(message []byte) (*Response, error)
 }
