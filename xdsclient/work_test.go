@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -60,6 +61,7 @@ func TestStartIsNotDelayed(t *testing.T) {
 				t.Cleanup(x.c.Watch(x.types.clusters, fmt.Sprint(i), all))
 			}
 		})
+		synctest.Wait()
 		x.events()
 		start := time.Now()
 		for i := range responses {
