@@ -122,8 +122,8 @@ type DecodeOptions struct {
 	// name. nil: such names are not checked.
 	Bootstrap *bootstrap.Config
 	// Last is the value that Decode last made of the resource, or of any variant of it, from that server, and LastBytes
-	// the bytes that it was made of. A decoder may build on Last, so that a small change to a large resource costs little.
-	// If it returns the same pointer, since only what it ignores has changed, watchers are not called. nil: there is none.
+	// the bytes that it was made of. A decoder may build on Last, so that a small change to a large resource costs little. nil:
+	// there is none.
 	Last      any
 	LastBytes []byte
 }

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"bytes"
-	"reflect"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -51,13 +50,12 @@ func decodesAs(a, b *bootstrap.Server) bool {
 	})
 }
 
-// same reports whether two versions mean the same. Each may be nil. A decoder that returns the value of
-// other bytes says that they do.
+// same reports whether two versions mean the same. Each may be nil.
 func (p *payload) same(q *payload) bool {
 	if p == nil || q == nil {
 		return p == q
 	}
-	return p.is(q.raw, q.server) || reflect.ValueOf(p.value).Kind() == reflect.Pointer && p.value == q.value && p.validFrom(q.server)
+	return p.is(q.raw, q.server)
 }
 
 // resource returns the resource without its envelope.

@@ -55,7 +55,7 @@ func (d *transcriptDecoder) set(f func()) {
 	f()
 }
 
-// decoded returns what is in use of a cluster: the last version, if only the part in parentheses differs.
+// decoded notes what a cluster was decoded after.
 func (d *transcriptDecoder) decoded(c *clusterv3.Cluster, o DecodeOptions) (any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,14 +63,11 @@ func (d *transcriptDecoder) decoded(c *clusterv3.Cluster, o DecodeOptions) (any,
 	text := last.GetAltStatName()
 	d.lasts = append(d.lasts, fmt.Sprintf("%s after %s", c.GetName(), cmp.Or(text, "nothing")))
 	was := new(clusterv3.Cluster)
-	if err := proto.Unmarshal(o.LastBytes, was); err != nil || withoutNote(was.GetAltStatName()) != withoutNote(text) {
+	if err := proto.Unmarshal(o.LastBytes, was); err != nil || was.GetAltStatName() != text {
 		return nil, fmt.Errorf("the bytes of the last version are of %v, error %v, want %q", was, err, text)
 	}
 	if d.spoiled {
 		return nil, errors.New("spoiled")
-	}
-	if now := c.GetAltStatName(); last != nil && strings.Contains(now, "(") && withoutNote(now) == withoutNote(text) {
-		return last, nil
 	}
 	return c, nil
 }
@@ -82,11 +79,6 @@ func (d *transcriptDecoder) take() (lasts []string) {
 	lasts, d.lasts = d.lasts, nil
 	slices.Sort(lasts)
 	return lasts
-}
-
-func withoutNote(text string) string {
-	text, _, _ = strings.Cut(text, "(")
-	return text
 }
 
 // ignoredBy returns the fields that the text of a cluster lists behind a colon.

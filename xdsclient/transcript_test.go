@@ -31,7 +31,7 @@ import (
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
 // them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta. {?} cannot be read.
 // [Cluster]{name:"a"}, [Endpoints]{}, [Resource]{} and type_url:"x" are resources in text, without spaces. {{x*100}} is x 100 times.
-// a=x(y) has the text x and a part y in which nothing is news, and a=x:p,!q the ignored fields p and q, of which q matters.
+// a=x:p,!q has the text x and the ignored fields p and q, of which q matters.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d"
 //	watch a=one:* b=all:b  watches as a resource what is the name of a collection, and the reverse

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
-	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -48,9 +47,6 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 // decoderOf returns ResourceType.Decode for a type.
 func decoderOf(typeURL string) func(*anypb.Any, xdsclient.DecodeOptions) (any, error) {
 	return func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-		if o.Last != nil && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, o.LastBytes, resource.GetValue()) {
-			return o.Last, nil // At most other places (package provenance) differ, which no value has.
-		}
 		v := newValidator(o)
 		var value any
 		if v.hasType(nil, resource, typeURL) {
