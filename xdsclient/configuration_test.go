@@ -24,6 +24,11 @@ func TestRefusedWatches(t *testing.T) {
 				t.Errorf("got %s, want %q in it", text, reason)
 			}
 		}
+		x.types.clusters.TypeURL = "\xff"
+		x.run("watch c -> closed; c: unreachable; e:e: unreachable")
+		if text := x.ask("text c"); !strings.Contains(text[0], "cannot make a request") {
+			t.Errorf("got %s, want that the request cannot be made", text)
+		}
 	}}).run(t)
 }
 
