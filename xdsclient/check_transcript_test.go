@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,29 +16,6 @@ import (
 )
 
 var checkPathText = flag.String("check.path", "", "a path that TestCheck printed: TestCheckPath writes it as a transcript of what the client does now")
-
-// rulesDir has a transcript for each rule of the protocol, which a client without the rule does not keep to. The
-// first line says how the client speaks, and the next ones what happens without the rule.
-const rulesDir = "testdata/rules"
-
-// TestRules follows the transcripts of tools/checkrules.
-func TestRules(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(rulesDir, "*.txt"))
-	xdstest.NoError(t, err)
-	if len(files) == 0 {
-		t.Fatal("there are no transcripts of rules")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			xdstest.NoError(t, err)
-			over, steps, _ := strings.Cut(string(text), "\n")
-			way := &checkWay{}
-			way.speak(over)
-			bubble(t, func(t *testing.T) { newDirectTranscript(t, way).run(steps) })
-		})
-	}
-}
 
 // TestCheckPath prints the path of -check.path.
 func TestCheckPath(t *testing.T) {
@@ -68,28 +43,30 @@ func TestCheckPath(t *testing.T) {
 	}
 }
 
-// over is the line of a transcript that says how a client speaks, and speak reads it.
-func (way *checkWay) over() string {
-	text := "# over SotW"
+// attributes are what a transcript says of how a client without a connection speaks; see transcriptTest.way.
+func (way *checkWay) attributes() (lines []string) {
+	lines = []string{"@ over SotW", "@ direct"}
 	if way.delta {
-		text = "# over delta"
+		lines[0] = "@ over delta"
 	}
-	if way.locators {
-		text += " with locators"
+	if features := way.features(); features != nil {
+		lines = append(lines, "@ servers "+strings.Join(features, " "))
 	}
 	if !way.delta && !way.full {
-		text += ", with changes only"
+		lines = append(lines, "@ changes")
 	}
-	if way.keeps {
-		text += ", without fail_on_data_errors"
-	}
-	return text
+	return lines
 }
 
-func (way *checkWay) speak(over string) {
-	way.delta, way.locators = strings.Contains(over, "delta"), strings.Contains(over, "locators")
-	way.full, way.keeps = !strings.Contains(over, "changes only"), strings.Contains(over, "without fail_on_data_errors")
-	way.faulty = true
+// features are those of the server, but for delta.
+func (way *checkWay) features() (list []string) {
+	if !way.keeps {
+		list = append(list, "fail_on_data_errors")
+	}
+	if way.locators {
+		list = append(list, "dynamic_parameter_constraints")
+	}
+	return list
 }
 
 // pathText is what -check.path reads.
@@ -133,7 +110,7 @@ func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
 		x.Settle()
 	}
 	x.End()
-	lines := []string{env.way.over()}
+	lines := env.way.attributes()
 	if x.Fault() != "" {
 		lines = append(lines, "# "+x.Fault())
 	}

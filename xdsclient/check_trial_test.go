@@ -32,13 +32,7 @@ type checkEnv struct {
 var checkSeed = maphash.MakeSeed()
 
 func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
-	var features []string
-	if !way.keeps {
-		features = append(features, "fail_on_data_errors")
-	}
-	if way.locators {
-		features = append(features, "dynamic_parameter_constraints")
-	}
+	features := way.features()
 	if way.delta {
 		features = append(features, "delta")
 	}

@@ -1,5 +1,5 @@
 // Command checkrules switches off one rule of the xDS client's protocol at a time (rules.txt), and reports whether the
-// client then fails the transcript that is named after the rule (xdsclient/testdata/rules).
+// client then fails the transcript that is named after the rule (xdsclient/testdata/transcripts/rules.txt).
 //
 //	cd tools && go run ./checkrules -C .. [-rule REGEXP]
 //	cd tools && go run ./checkrules -C .. -write [-rule REGEXP]   # searches for the counterexamples, writes the transcripts
@@ -115,34 +115,46 @@ func (r *rule) check(dir string, write bool) error {
 		if err != nil {
 			return fmt.Errorf("with the rule the path is faulty, too: %s\n%s", text, out)
 		}
-		if err := os.WriteFile(r.transcript(dir), []byte(transcriptIn(out, found[1])), 0o644); err != nil {
+		if err := r.write(filepath.Join(tests, "testdata/transcripts/rules.txt"), transcriptIn(out, found[1])); err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(r.transcript(dir)); err != nil {
-		return err
-	}
-	out, err := command(tests, program, "-test.run", "^TestRules$/^"+strings.ReplaceAll(r.name, " ", "_")+"$")
+	out, err := command(tests, program, "-test.run", "^TestTranscripts$/^rules$/^"+strings.ReplaceAll(r.name, " ", "_")+"$")
 	if err == nil || !strings.Contains(out, "--- FAIL") {
 		return fmt.Errorf("the client keeps to the transcript without the rule:\n%s", out)
 	}
 	return nil
 }
 
-func (r *rule) transcript(dir string) string {
-	return filepath.Join(dir, "xdsclient/testdata/rules", r.name+".txt")
+// write puts the rule's transcript in the place of the one that the file has, or at its end.
+func (r *rule) write(file, transcript string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	head := "\n== " + r.name + "\n"
+	before, after, _ := strings.Cut(string(text), head)
+	if at := strings.Index(after, "\n== "); at >= 0 {
+		transcript += after[at:]
+	}
+	return os.WriteFile(file, []byte(before+head+transcript), 0o644)
 }
 
 // transcriptIn returns the transcript that a test printed, and what goes wrong without the rule.
 func transcriptIn(out, fault string) string {
 	var lines []string
+	steps := false
 	for line := range strings.Lines(out) {
 		switch {
-		case strings.HasPrefix(line, "# over"):
-			lines = []string{line, "# Without the rule: " + fault + ".\n"}
+		case strings.HasPrefix(line, "@ "):
+			lines = append(lines, line)
+		case len(lines) == 0: // it has not begun
 		case strings.HasPrefix(line, "---"):
 			return strings.Join(lines, "")
-		case len(lines) > 0:
+		case !steps:
+			steps = true
+			lines = append(lines, "# Without the rule: "+fault+".\n", line)
+		default:
 			lines = append(lines, line)
 		}
 	}
