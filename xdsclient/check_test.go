@@ -244,7 +244,7 @@ func (x *trial) next() (list []checkAction) {
 // puts appends the changes of what there is.
 func (x *trial) puts(list []checkAction) []checkAction {
 	for i := range x.way.things {
-		if x.way.moves && (i == x.selected || x.world[i] == checkAbsent) {
+		if x.way.moves && (i == x.selected || x.world[i] == checkAbsent) || x.way.lower && i > x.index {
 			continue
 		}
 		to := []checkContent{checkX}

@@ -43,7 +43,10 @@ func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
 	env.types.clusters.FullStateInSotW = way.full
 	options := []testutils.BootstrapOption{testutils.ServerFeatures(features...), testutils.Authority("auth", "", nil)}
 	if way.fallback {
-		options = append(options, testutils.FurtherServer("passthrough:///fallback", features...))
+		options = append(options, testutils.FurtherServer(uri(1), features...))
+	}
+	if way.lower {
+		options = append(options, authorityWith("auth", [][]string{nil, features}, 1))
 	}
 	env.config = parseBootstrap(t, "passthrough:///nowhere", options...)
 	return env
@@ -429,8 +432,7 @@ func (x *trial) Settle() (responses int) {
 		x.sleep(defaultResourceTimeout + time.Second)
 		x.talk()
 		x.at(0)
-		for n := 0; n < 2 && x.compare(false) && len(x.answers()) > 0; n++ { // or a later full state
-			x.send(&x.answers()[0])
+		for n := 0; n < 2 && x.compare(false) && x.sayAgain(); n++ { // or a later full state
 			x.talk()
 			x.sleep(defaultResourceTimeout + time.Second)
 			x.talk()
@@ -441,6 +443,18 @@ func (x *trial) Settle() (responses int) {
 		x.Fail("in the end a watch has what is not there")
 	}
 	return responses
+}
+
+// sayAgain has each server that is asked for something send what it has, and reports whether one is.
+func (x *trial) sayAgain() (sent bool) {
+	for side := range x.sides {
+		if list := x.at(side).answers(); len(list) > 0 {
+			x.send(&list[0])
+			sent = true
+		}
+	}
+	x.at(0)
+	return sent
 }
 
 // follows reports whether it is the second server, and the client follows it: the first one answers, and has said nothing of use.
@@ -507,6 +521,9 @@ func (x *trial) compare(fail bool) (more bool) {
 		}
 	}
 	for l, w := range x.watches {
+		if x.way.lower && w != nil {
+			x.at(l)
+		}
 		switch {
 		case w == nil:
 		case x.way.locators_[l].collection:
@@ -517,6 +534,7 @@ func (x *trial) compare(fail bool) (more bool) {
 			check(l, w.value, x.world.of(x.way, l), w.failed)
 		}
 	}
+	x.at(0)
 	return more
 }
 

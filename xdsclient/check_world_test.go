@@ -35,8 +35,8 @@ type checkWay struct {
 	moves bool
 	// fallback says that there is a second server, with other content (gRFC A71).
 	fallback bool
-	// authorities says that each name is of an authority of its own.
-	authorities bool
+	// authorities says that each name is of an authority of its own, and lower that the second one of these has only the second server.
+	authorities, lower bool
 	// endsTwice says that streams may end twice.
 	endsTwice bool
 	// wide says that there are so many states with streams that end that only "make check" visits them.
@@ -287,6 +287,12 @@ func checkScopes(way *checkWay) []checkScope {
 		return []checkScope{{moves: 2, world: 1, breaks: 1, flight: 3, held: "x", start: "0"}}
 	case raceDetector:
 		return []checkScope{{user: 1, world: 1, flight: 2, held: "xx", start: "01"}}
+	case way.lower:
+		return []checkScope{
+			{user: 2, breaks: 2, flight: 1, held: "x", start: "1"},
+			{user: 1, world: 1, breaks: 1, flight: 1, held: "x", start: "1"},
+			{world: 1, breaks: 2, flight: 1, held: "x", start: "01"},
+		}
 	case way.fallback && way.wide:
 		return []checkScope{{user: 1, breaks: 2, flight: 1, held: "xx", start: "0"}}
 	case way.fallback:
@@ -346,6 +352,8 @@ func checkWays() []*checkWay {
 		{name: "delta fallback", fallback: true, delta: true, watches: names, items: names},
 		{name: "SotW authorities", authorities: true, fallback: true, full: true, watches: authorities, items: authorities},
 		{name: "delta authorities", authorities: true, fallback: true, delta: true, watches: authorities, items: authorities},
+		{name: "SotW lower", lower: true, authorities: true, fallback: true, full: true, watches: authorities, items: authorities},
+		{name: "delta lower", lower: true, authorities: true, fallback: true, delta: true, watches: authorities, items: authorities},
 		{name: "SotW lapses", lapses: true, full: true, watches: names, items: names},
 		{name: "delta lapses", lapses: true, delta: true, watches: names, items: names},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},

@@ -32,6 +32,19 @@ func (f fleet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return f[addr[0]-'0'].dial(ctx, addr)
 }
 
+// authorityWith is an authority with some of the servers, which have the given features.
+func authorityWith(name string, features [][]string, servers ...int) testutils.BootstrapOption {
+	var list []map[string]any
+	for _, i := range servers {
+		s := map[string]any{"server_uri": uri(i), "channel_creds": []any{map[string]any{"type": "insecure"}}}
+		if len(features[i]) > 0 {
+			s["server_features"] = features[i]
+		}
+		list = append(list, s)
+	}
+	return testutils.Authority(name, "", map[string]any{"xds_servers": list})
+}
+
 // client makes a client of the fleet.
 func (f fleet) client(opts ...testutils.BootstrapOption) *XDSClient {
 	f[0].t.Helper()
