@@ -9,7 +9,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // TestTranscripts follows the transcripts of testdata/transcripts. A file has tests and beginnings, each of which ends at the next one
@@ -23,7 +22,7 @@ import (
 //	@ disk                   transcriptTest.disk
 //	@ servers x y | none     transcriptTest.servers: two, of which the second has no features
 //	@ enveloped              transcriptTest.enveloped; likewise changes, direct and alone
-//	@ authority x low        an authority of the bootstrap, with its server
+//	@ authority x low last   an authority of the bootstrap, with its servers; they speak what "@ over" before it says
 //	@ after started
 //	send 1 a=x -> ack 1 a; a = x
 func TestTranscripts(t *testing.T) {
@@ -105,8 +104,15 @@ func (x *transcriptTest) set(name, value string) bool {
 	case "direct":
 		x.direct = true
 	case "authority":
-		authority, server, _ := strings.Cut(value, " ")
-		x.authorities = append(x.authorities, testutils.Authority(authority, uri(slices.Index(transcriptServers, server)), nil))
+		words, features := strings.Fields(value), make([][]string, len(transcriptServers))
+		var servers []int
+		for _, word := range words[1:] {
+			i := slices.Index(transcriptServers, word)
+			if servers = append(servers, i); x.over == "delta" {
+				features[i] = []string{"delta"}
+			}
+		}
+		x.authorities = append(x.authorities, authorityWith(words[0], features, servers...))
 	default:
 		return false
 	}
