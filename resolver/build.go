@@ -1,8 +1,12 @@
 package resolver
 
 import (
+	"errors"
+
 	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // snapshot returns what the answers so far mean for RPCs: the last snapshot if that is the same, else a new
@@ -19,46 +23,41 @@ func (g *graph) snapshot() *snapshot {
 	return g.last
 }
 
-// build computes the states of the clusters in use from the answers, of which it only looks at what has changed
-// since the last build. A working configuration is replaced only by one that works:
-//
-//   - new routes wait for the clusters that they add (see route), beside the old routes, which follow their
-//     clusters meanwhile. Only the first routes do not wait; the RPCs to their clusters wait one by one in
-//     the balancer;
-//   - a cluster waits for its endpoints, and an aggregate cluster for the clusters under it: see
-//     clusterNode.build, stays and member.update;
-//   - a cluster that the control plane has deleted along with its last route serves until the new routes do.
-//
-// Nothing of that holds for connections that are less secure than the latest version of their Cluster asks for:
-// see getsStricter.
+// build computes the table of the clusters in use from the table before and from what the answers say, of which it only
+// looks at what has changed since the last build. New routes wait for the clusters that they add (see route), beside the
+// old routes, which follow their clusters meanwhile. Only the first routes do not wait; the RPCs to their clusters wait one
+// by one in the balancer. What is in use of a cluster waits likewise, for what replaces it: see keep.
 func (g *graph) build() {
 	if g.closed {
 		return // Nothing may be watched again.
 	}
 	table, dirty := g.table.Edit(), g.dirty
 	g.dirty = nil
-	for _, n := range dirty {
-		if g.clusters[n.name] != n {
+	for _, c := range dirty {
+		changed, rewalk := c.changed, c.rewalk
+		c.changed, c.rewalk = nil, false
+		_, inUse := table.Get(c.name)
+		if g.clusters[c.name] != c || !inUse && !g.inNewest(c) {
 			continue
 		}
-		n.build()
-		if g.next != nil && g.answered(n.state) {
-			delete(g.next.waits, n.name)
+		if rewalk {
+			c.walkUnder()
 		}
-		published, inUse := table.Get(n.name)
-		switch {
-		case !inUse && (g.current == nil || g.subscribed[n.name] == 0):
-		case g.outgoing(n) && published.Err == nil && n.state.Err != nil && !g.underSecured(n.name, published):
-			g.dirty = append(g.dirty, n) // The clusters under it may get stricter.
-		default:
-			table.Set(n.name, n.state)
+		before := c.built
+		c.built = g.resolve(c, before, changed)
+		g.unswept = g.unswept || before != nil && before.Underlying != nil && !sameList(before, c.built)
+		if inUse || g.current != nil && g.subscribed[c.name] > 0 {
+			table.Set(c.name, c.built)
+		}
+		if g.next != nil && g.next.waits[c.name] && g.answered(c.built) {
+			delete(g.next.waits, c.name)
 		}
 	}
 	if g.next != nil && (len(g.next.waits) == 0 || g.current == nil && !g.patient) {
 		g.current, g.next = g.next, nil
-		for name, n := range g.clusters {
-			if g.needs(n, g.current) {
-				table.Set(name, n.state)
+		for name, c := range g.clusters {
+			if g.inNewest(c) {
+				table.Set(name, c.built)
 			} else {
 				table.Delete(name)
 			}
@@ -71,32 +70,121 @@ func (g *graph) build() {
 	}
 }
 
-// sweep ends the watches that nothing depends on any more, and tells each member what depends on it. What is
+// sweep ends the watches that nothing depends on any more, and tells each cluster what depends on it. What is
 // new has begun before, so that no subscription ends and begins again. A control plane may change routes again and again
 // without answering for their clusters: those of routes that were replaced while they waited go, too.
 func (g *graph) sweep() {
 	g.unswept = false
-	for _, m := range g.members {
-		clear(m.users)
-		m.users = m.users[:0]
+	for _, c := range g.clusters {
+		clear(c.users)
+		c.users = c.users[:0]
 	}
-	for name, n := range g.clusters {
-		if _, inUse := g.table.Get(name); !inUse && !g.needs(n, g.latest()) {
-			delete(g.clusters, name)
+	for _, c := range g.clusters {
+		if !g.isRouted(c) {
+			c.walk, c.built = nil, nil
 			continue
 		}
-		n.eachMember(func(m *member) {
-			if last := len(m.users) - 1; last < 0 || m.users[last] != n {
-				m.users = append(m.users, n)
+		c.eachNeeded(func(needed *cluster) {
+			if last := len(needed.users) - 1; last < 0 || needed.users[last] != c {
+				needed.users = append(needed.users, c)
 			}
 		})
 	}
-	for name, m := range g.members {
-		if len(m.users) == 0 {
-			m.stop()
-			delete(g.members, name)
+	for name, c := range g.clusters {
+		if len(c.users) == 0 {
+			c.stop()
+			delete(g.clusters, name)
 		}
 	}
+}
+
+// eachNeeded calls f with the clusters that one that is routed to depends on, with some of them several times: those that
+// the newest walk has found, and those that are in use.
+func (c *cluster) eachNeeded(f func(*cluster)) {
+	f(c)
+	if c.walk != nil {
+		for _, visited := range c.walk.visited {
+			f(visited)
+		}
+	}
+	if c.built != nil && c.built.Underlying != nil {
+		for _, name := range c.built.Underlying.Names {
+			f(c.graph.clusters[name])
+		}
+	}
+}
+
+// resolve returns the state of a cluster that RPCs are routed to, by what is in use, nil for nothing, by what the answers
+// say, and by the clusters that have changed.
+func (g *graph) resolve(c *cluster, before *balancer.ClusterState, changed []string) *balancer.ClusterState {
+	if before != nil && before.Err != nil {
+		before = nil
+	}
+	now, outgoing := c.state, g.outgoing(c)
+	if c.walk != nil {
+		now = g.fill(c.walk.state, before, changed, outgoing)
+	}
+	s := g.keep(before, now, outgoing)
+	if s == before {
+		return g.fill(before, before, changed, outgoing)
+	}
+	return s
+}
+
+// fill returns an aggregate cluster with the states of the clusters in its list, and any other as it is. A change of endpoints
+// costs the same however many clusters there are: only another list than that of before is a reason to look at all of them.
+func (g *graph) fill(s, before *balancer.ClusterState, changed []string, outgoing bool) *balancer.ClusterState {
+	if s == nil || s.Underlying == nil {
+		return s
+	}
+	var old pmap.Map[*balancer.ClusterState]
+	if before != nil && before.Underlying != nil {
+		old = before.Underlying.States
+	}
+	names, states, same := s.Underlying.Names, pmap.Map[*balancer.ClusterState]{}.Edit(), sameList(before, s)
+	if same {
+		names, states = changed, old.Edit()
+	}
+	for _, name := range names {
+		if was, listed := old.Get(name); listed || !same {
+			states.Set(name, g.keep(was, g.clusters[name].state, outgoing))
+		}
+	}
+	u := &balancer.Underlying{Names: s.Underlying.Names, States: states.Map()}
+	if same && u.States.Same(old) {
+		return before
+	}
+	return &balancer.ClusterState{Cluster: s.Cluster, Notes: s.Notes, Underlying: u}
+}
+
+// sameList reports whether two states have the same list of clusters under an aggregate one. a may be nil.
+func sameList(a, b *balancer.ClusterState) bool {
+	return a != nil && a.Underlying != nil && b.Underlying != nil && a.Underlying.SameNames(b.Underlying)
+}
+
+// keep returns the state that follows one in use, nil for none, when the answers say now. What works stays in use until what
+// replaces it is settled: the old endpoints with the new version of the Cluster if connections are made in the same way,
+// else both. But connections that are less secure than the newest version of the Cluster asks for must not serve any more,
+// even if there are no others yet.
+func (g *graph) keep(before, now *balancer.ClusterState, outgoing bool) *balancer.ClusterState {
+	switch {
+	case before == nil || sameList(before, now) || g.settled(now, outgoing) || !g.answered(before) || g.getsStricter(before.Cluster, now.Cluster):
+		return now
+	case before.Endpoints == nil || now.Cluster == nil || now.Cluster == before.Cluster || under(now) != nil || !g.sameConnections(before.Cluster, now.Cluster):
+		return before
+	default:
+		s := *now
+		s.Endpoints, s.Err = before.Endpoints, nil
+		return &s
+	}
+}
+
+// settled reports whether a state replaces any other. An error does not if the server is unreachable or silent, which has not
+// said that there is nothing, or if the cluster is outgoing: a control plane deletes it along with its last route.
+func (g *graph) settled(s *balancer.ClusterState, outgoing bool) bool {
+	var e *xdsclient.Error
+	silent := errors.As(s.Err, &e) && e.Kind == xdsclient.KindTimeout
+	return g.answered(s) && (s.Err == nil || !outgoing && !silent)
 }
 
 // isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
@@ -117,35 +205,14 @@ func (g *graph) answered(s *balancer.ClusterState) bool {
 	return true
 }
 
-// stays reports whether a state of a cluster stays in use while a new one is not known, unless its security is too weak.
-func (g *graph) stays(before, now *balancer.ClusterState) bool {
-	return g.answered(before) && !g.isKnown(now) && !g.getsStricter(before.Cluster, now.Cluster)
-}
-
 // getsStricter reports whether connections that were made for a version of a Cluster may be less secure
-// than the next version asks for, on a channel that obeys it. They must not serve any more then, even if
-// there are no others yet. Either version may be nil.
+// than the next version asks for, on a channel that obeys it. Either version may be nil.
 func (g *graph) getsStricter(before, now *xdsresource.Cluster) bool {
 	return g.usesXDS && before != nil && now != nil && !now.Security.SatisfiedBy(before.Security)
 }
 
 // sameConnections reports whether the connections of two versions of a Cluster are made in the
-// same way: with the same security, and with or without proxies. before may be nil.
+// same way: with the same security, and with or without proxies.
 func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
-	return before == nil || before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
-}
-
-// underSecured reports whether a published state of a cluster sends RPCs over connections that are less secure
-// than the latest version of the cluster, or of the one under it that serves, asks for.
-func (g *graph) underSecured(name string, published *balancer.ClusterState) bool {
-	if published.Underlying == nil {
-		m := g.members[name]
-		return m != nil && g.getsStricter(published.Cluster, m.state.Cluster)
-	}
-	for under, s := range published.Underlying.States.All {
-		if g.underSecured(under, s) {
-			return true
-		}
-	}
-	return false
+	return before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
 }

@@ -4,50 +4,131 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/balancer"
-	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// clusterNode is one cluster that RPCs are routed to, with the clusters under it if it is an aggregate
-// one. Guarded by the graph's lock.
-type clusterNode struct {
-	graph      *graph
-	name       string
-	generation uint64 // of the latest config that routes to the cluster
+// cluster is one Cluster that the channel watches, with its endpoints. Guarded by the graph's lock.
+type cluster struct {
+	graph *graph
+	name  string
+	cds   watch[*xdsresource.Cluster]
+	// eds or dns provides the endpoints, unless the Cluster has them itself or is an aggregate one. They call
+	// update. eds can be read without the lock.
+	eds atomic.Pointer[endpointsWatch]
+	dns *dnsEndpoints
+	// state is what the answers say, whatever RPCs are sent to meanwhile: empty until the Cluster is known, and
+	// without Endpoints and Err until the endpoints are.
+	state *balancer.ClusterState
 
-	self    *member   // of the cluster itself
-	changed []*member // since the last build
-	relist  bool      // so have the clusters under it
-	// list has the clusters in state.Underlying, if there are any. next, if not nil,
-	// replaces it when all of its clusters have answered.
-	list, next *underList
+	// users are the clusters that RPCs are routed to and that depend on this one, as of the last sweep.
+	users []*cluster
 
-	state *balancer.ClusterState // for the balancer
+	// Of a cluster that RPCs are routed to, or will be:
+	generation uint64                 // of the latest config that routes to it
+	changed    []string               // the clusters it depends on that have changed since the last build
+	rewalk     bool                   // so have the clusters under them
+	walk       *walk                  // nil if it is not an aggregate one
+	built      *balancer.ClusterState // what RPCs to it get, as of the last build; nil before the first
 }
 
-// underList has the clusters under an aggregate cluster, as a walk has found them.
-type underList struct {
-	names   []string           // of those with endpoints, in order of preference
-	members map[string]*member // of all that the walk visited, aggregate clusters too
+type endpointsWatch = watch[*xdsresource.Endpoints]
+
+// walk is a walk through the clusters under an aggregate cluster.
+type walk struct {
+	visited []*cluster // aggregate ones too
+	// state has an error, or the clusters with endpoints in order of preference, without their states.
+	state *balancer.ClusterState
 }
 
-func newClusterNode(g *graph, name string) *clusterNode {
-	n := &clusterNode{graph: g, name: name, self: g.member(name)}
-	n.state = n.self.state
-	n.memberChanged(n.self, true)
-	return n
-}
-
-// memberChanged records that a member has a new state. The list is made again by the next build, once for
-// all of a thousand aggregate clusters that come one by one.
-func (n *clusterNode) memberChanged(m *member, relist bool) {
-	n.relist = n.relist || relist
-	n.changed = append(n.changed, m)
-	if len(n.changed) == 1 {
-		n.graph.dirty = append(n.graph.dirty, n)
+// cluster returns the cluster of the given name. It starts to watch a new one, which ends with the next sweep unless
+// RPCs need it.
+func (g *graph) cluster(name string) *cluster {
+	c := g.clusters[name]
+	if c == nil {
+		c = &cluster{graph: g, name: name, state: new(balancer.ClusterState)}
+		c.cds = watch[*xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: c.onCluster}
+		g.clusters[name], g.unswept = c, true
+		if plugin := g.plugin(name); plugin != nil {
+			c.usePlugin(plugin)
+		} else {
+			c.cds.start()
+		}
 	}
+	return c
+}
+
+func (c *cluster) stop() {
+	c.cds.stop()
+	c.follow(nil)
+}
+
+func (c *cluster) onCluster() {
+	c.follow(c.cds.last)
+	c.update()
+}
+
+// follow makes the endpoints those of a version of the Cluster, nil for none. What has to end does so after what it needs
+// instead has started, so that what both need stays subscribed.
+func (c *cluster) follow(value *xdsresource.Cluster) {
+	var eds *endpointsWatch
+	var dns *dnsEndpoints
+	switch {
+	case value == nil:
+	case value.Kind == xdsresource.ClusterEDS:
+		if eds = c.eds.Load(); eds == nil || eds.name != value.EDSServiceName {
+			eds = newWatch[*xdsresource.Endpoints](c.graph, xdsresource.EndpointsType, value.EDSServiceName, c.update)
+			eds.start()
+		}
+	case value.Kind.DNS():
+		if dns = c.dns; dns == nil {
+			dns = &dnsEndpoints{owner: c}
+		}
+		dns.follow(value)
+	}
+	if before := c.eds.Swap(eds); before != nil && before != eds {
+		before.stop()
+	}
+	if c.dns != nil && c.dns != dns {
+		c.dns.stop()
+	}
+	c.dns = dns
+}
+
+// update computes the state from the answers.
+func (c *cluster) update() {
+	s := balancer.ClusterState{Cluster: c.cds.last, Err: c.cds.lastErr, Notes: (*notes)(c)}
+	if eds := c.eds.Load(); eds != nil {
+		s.Endpoints, s.Err = eds.last, eds.lastErr
+	} else if c.dns != nil {
+		s.Endpoints, s.Err, s.ResolveNow = c.dns.endpoints, c.dns.err, c.dns.resolveNow
+	} else if s.Cluster != nil && s.Cluster.Kind == xdsresource.ClusterStatic {
+		s.Endpoints = s.Cluster.Inline
+	}
+	c.setState(s)
+}
+
+func (c *cluster) setState(s balancer.ClusterState) {
+	before := c.state
+	if s.Cluster == before.Cluster && s.Endpoints == before.Endpoints && sameError(s.Err, before.Err) {
+		return
+	}
+	c.state = &s
+	// The requests for the clusters under it leave at once.
+	for _, name := range under(&s) {
+		c.graph.cluster(name)
+	}
+	rewalk := !slices.Equal(under(before), under(&s))
+	for _, user := range c.users {
+		user.affected(c, rewalk || user == c)
+	}
+	c.graph.changed()
+}
+
+func sameError(a, b error) bool {
+	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
 // under returns the clusters under an aggregate cluster, else nil.
@@ -58,104 +139,34 @@ func under(s *balancer.ClusterState) []string {
 	return s.Cluster.Underlying
 }
 
-// build computes the state from the members that have changed. The first list of clusters does not
-// wait, as its first cluster may do without the last one. A change of endpoints costs the same however many
-// members there are: only another list is a reason to look at all of them.
-func (n *clusterNode) build() {
-	changed, relist := n.changed, n.relist
-	n.changed, n.relist = nil, false
-	root := n.self.state
-	switch {
-	case under(root) == nil:
-		if n.state.Err != nil || !n.graph.stays(n.state, root) {
-			n.setLists(nil, nil)
-			n.state = root
-			return
-		}
-		n.setLists(n.list, nil)
-	case relist:
-		next, err := n.walk()
-		if err != nil {
-			n.setLists(next, nil)
-			n.state = &balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes,
-				Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}
-			return
-		}
-		n.setLists(n.list, next)
+// affected records that RPCs are routed to c and that by, on which it depends, has changed. The next build computes c
+// again, and walks once for all of a thousand aggregate clusters that come one by one.
+func (c *cluster) affected(by *cluster, rewalk bool) {
+	c.rewalk = c.rewalk || rewalk
+	c.changed = append(c.changed, by.name)
+	if len(c.changed) == 1 {
+		c.graph.dirty = append(c.graph.dirty, c)
 	}
-	if n.next != nil && (n.state.Err != nil || !n.graph.answered(n.state) || n.answers(n.next)) {
-		n.use(n.next)
+}
+
+// walkUnder lists the clusters under c, and starts to watch those that are missing.
+func (c *cluster) walkUnder() {
+	c.graph.unswept = c.graph.unswept || c.walk != nil
+	c.walk = nil
+	if under(c.state) == nil {
 		return
 	}
-	n.refresh(changed)
-}
-
-// answers reports whether all clusters of a list have answered.
-func (n *clusterNode) answers(l *underList) bool {
-	return !slices.ContainsFunc(l.names, func(name string) bool { return !n.graph.isKnown(l.members[name].state) })
-}
-
-// use makes l the list in use.
-func (n *clusterNode) use(l *underList) {
-	n.setLists(l, nil)
-	states := pmap.Map[*balancer.ClusterState]{}.Edit()
-	for _, name := range l.names {
-		states.Set(name, l.members[name].state)
-	}
-	n.state = &balancer.ClusterState{
-		Cluster:    n.self.state.Cluster,
-		Notes:      (*aggregateNotes)(n.self),
-		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
-	}
-}
-
-// refresh updates the clusters of the list in use.
-func (n *clusterNode) refresh(changed []*member) {
-	before := n.state.Underlying
-	if before == nil {
-		return
-	}
-	states := before.States.Edit()
-	for _, m := range changed {
-		if s, ok := states.Get(m.name); ok && !n.graph.stays(s, m.state) {
-			states.Set(m.name, m.state)
-		}
-	}
-	if now := states.Map(); !now.Same(before.States) {
-		s := *n.state
-		s.Underlying = &balancer.Underlying{Names: before.Names, States: now}
-		n.state = &s
-	}
-}
-
-// setLists sets the list in use and the next one.
-func (n *clusterNode) setLists(list, next *underList) {
-	n.graph.unswept = n.graph.unswept || list != n.list || next != n.next
-	n.list, n.next = list, next
-}
-
-// walk lists the clusters under n, and starts to watch those that are missing. After an error it returns those
-// that it has visited.
-func (n *clusterNode) walk() (*underList, *xdsresource.UnderlyingError) {
-	l := &underList{members: make(map[string]*member)}
+	c.graph.unswept = true
+	c.walk = &walk{state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
 	w := xdsresource.UnderlyingWalk{Under: func(name string) []string {
-		m := n.graph.member(name)
-		l.members[name] = m
-		return under(m.state)
+		visited := c.graph.cluster(name)
+		c.walk.visited = append(c.walk.visited, visited)
+		return under(visited.state)
 	}}
-	err := w.Visit(n.name)
-	l.names = w.Leaves
-	return l, err
-}
-
-// eachMember calls f with the members that the cluster depends on, with some of them twice.
-func (n *clusterNode) eachMember(f func(*member)) {
-	f(n.self)
-	for _, l := range []*underList{n.list, n.next} {
-		if l != nil {
-			for _, m := range l.members {
-				f(m)
-			}
-		}
+	if err := w.Visit(c.name); err != nil {
+		c.walk.state.Notes = c.state.Notes
+		c.walk.state.Err = errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", c.graph.client.Bootstrap().Node.GetId())))
+	} else {
+		c.walk.state.Underlying = &balancer.Underlying{Names: w.Leaves}
 	}
 }

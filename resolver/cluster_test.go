@@ -78,8 +78,8 @@ func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes atomic.Int32
 		c := inlined("a", strictDNS)
-		m := &member{graph: &graph{changed: func() { changes.Add(1) }}, state: &balancer.ClusterState{Cluster: c}}
-		d := &dnsEndpoints{member: m, cluster: c, names: map[string]*dnsName{}}
+		m := &cluster{graph: &graph{changed: func() { changes.Add(1) }}, cds: watch[*xdsresource.Cluster]{last: c}, state: new(balancer.ClusterState)}
+		d := &dnsEndpoints{owner: m, cluster: c, names: map[string]*dnsName{}}
 		m.dns = d
 		for i := range 2 * fewNames {
 			name := fmt.Sprintf("late%d.fake:80", i)

@@ -16,7 +16,7 @@ import (
 
 // dnsEndpoints are those of a cluster with names that DNS resolves. Guarded by the graph's lock.
 type dnsEndpoints struct {
-	member  *member
+	owner   *cluster
 	cluster *xdsresource.Cluster
 	names   map[string]*dnsName
 	stopped bool
@@ -63,10 +63,10 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) {
 func (d *dnsEndpoints) start(name string) *dnsName {
 	n := &dnsName{}
 	limits := lookup.Limits{Least: grpcbridge.MinResolutionInterval(), Refresh: d.cluster.RefreshRate}
-	turns := sharesTurns{d.member.graph.client, d.cluster.Name}
+	turns := sharesTurns{d.owner.graph.client, d.cluster.Name}
 	n.watch, n.result = lookup.Start(name, turns, limits, func(r lookup.Result) {
-		d.member.graph.mu.Lock()
-		defer d.member.graph.mu.Unlock()
+		d.owner.graph.mu.Lock()
+		defer d.owner.graph.mu.Unlock()
 		// A result may arrive while the watch is being stopped.
 		if !d.stopped && d.names[name] == n {
 			d.answered(n, r)
@@ -105,8 +105,8 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 	case d.timer == nil:
 		var t *time.Timer
 		t = time.AfterFunc(wait, func() {
-			d.member.graph.mu.Lock()
-			defer d.member.graph.mu.Unlock()
+			d.owner.graph.mu.Lock()
+			defer d.owner.graph.mu.Unlock()
 			if d.timer == t {
 				d.publish()
 			}
@@ -117,7 +117,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 
 func (d *dnsEndpoints) publish() {
 	d.resolve()
-	d.member.resolved()
+	d.owner.update()
 }
 
 // fewNames is the number of names up to which answers are not batched.
@@ -179,8 +179,8 @@ func (d *dnsEndpoints) failure() error {
 // together, it does so at most once per interval; those that keep failing call it again.
 func (d *dnsEndpoints) resolveNow() {
 	const interval = 100 * time.Millisecond
-	d.member.graph.mu.Lock()
-	defer d.member.graph.mu.Unlock()
+	d.owner.graph.mu.Lock()
+	defer d.owner.graph.mu.Unlock()
 	if len(d.names) > fewNames && time.Since(d.asked) < interval {
 		return
 	}

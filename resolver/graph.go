@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,12 +37,11 @@ type graph struct {
 	rds     atomic.Pointer[routesWatch]
 	nextRDS *routesWatch
 
-	members  map[string]*member      // every Cluster that is watched
-	clusters map[string]*clusterNode // those that current and next route to, and subscribed ones
+	clusters map[string]*cluster // all that are watched
 	// subscribed counts the subscriptions of each name. They outlive the configurations.
 	subscribed map[string]int
-	dirty      []*clusterNode // what build has to compute again
-	unswept    bool           // members or clusters may be needed no longer
+	dirty      []*cluster // what build has to compute again
+	unswept    bool       // clusters may be needed no longer
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
@@ -79,12 +79,11 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		client:     client,
 		authority:  authority,
 		changed:    changed,
-		members:    make(map[string]*member),
-		clusters:   make(map[string]*clusterNode),
+		clusters:   make(map[string]*cluster),
 		subscribed: make(map[string]int),
 		last:       new(snapshot),
 	}
-	g.lds = newWatch(g, xdsresource.ListenerType, listener, g.onListener)
+	g.lds = newWatch[*xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)
 	return g
 }
 
@@ -100,8 +99,8 @@ func (g *graph) close() {
 	g.closed = true
 	g.lds.stop()
 	g.useRoutes(nil, nil)
-	for _, m := range g.members {
-		m.stop()
+	for _, c := range g.clusters {
+		c.stop()
 	}
 }
 
@@ -109,50 +108,6 @@ func (g *graph) setPatient(patient bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.patient = patient
-}
-
-func (g *graph) onListener(l *xdsresource.Listener, err error) {
-	if err != nil {
-		g.useRoutes(nil, nil)
-		g.withdraw(err)
-		return
-	}
-	g.accepted = true
-	switch name, rds := l.RouteConfigName, g.rds.Load(); {
-	case l.RouteConfig != nil:
-		g.useRoutes(nil, nil)
-	case rds != nil && rds.name == name:
-		g.useRoutes(rds, nil)
-	case g.nextRDS == nil || g.nextRDS.name != name:
-		next := newWatch[*xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, nil)
-		next.changed = func(_ *xdsresource.RouteConfiguration, err error) { g.onRoutes(next, err) }
-		g.useRoutes(rds, next)
-		next.start()
-	}
-	g.configure()
-}
-
-// useRoutes makes the watches rds and nextRDS, each of which may be nil, and ends others.
-func (g *graph) useRoutes(rds, next *routesWatch) {
-	for _, w := range []*routesWatch{g.rds.Swap(rds), g.nextRDS} {
-		if w != nil && w != rds && w != next {
-			w.stop()
-		}
-	}
-	g.nextRDS = next
-}
-
-// onRoutes handles the answer of a RouteConfiguration. The one that a newer Listener names takes over with its
-// first answer. Until then, routes in use stay after an error that does not say that it is missing.
-func (g *graph) onRoutes(w *routesWatch, err error) {
-	if w == g.nextRDS {
-		if err != nil && g.current != nil && !doesNotExist(err) {
-			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, w.name, err)
-			return
-		}
-		g.useRoutes(w, nil)
-	}
-	g.configure()
 }
 
 func doesNotExist(err error) bool {
@@ -176,30 +131,65 @@ func (g *graph) latest() *config {
 	return g.current
 }
 
-// configure prepares the configuration that the Listener and the routes ask for.
+// configure prepares the configuration that the Listener and the routes ask for. A RouteConfiguration that a newer Listener
+// names takes over with its first answer. Until then, or if that is an error that does not say that it is missing, the routes
+// in use apply, and changes of them too, but with the old Listener.
 func (g *graph) configure() {
-	listener := g.lds.last
-	if inline := listener.RouteConfig; inline != nil {
-		g.route(listener, inline)
+	l, err := g.lds.last, g.lds.lastErr
+	if err != nil {
+		g.useRoutes(nil, nil)
+		g.withdraw(err)
 		return
 	}
-	rds := g.rds.Load()
-	if rds == nil || rds.phase != watchAnswered {
+	g.accepted = true
+	if l.RouteConfig != nil {
+		g.useRoutes(nil, nil)
+		g.route(l, l.RouteConfig)
 		return
 	}
-	rc, ok := rds.value()
-	switch latest := g.latest(); {
-	case g.nextRDS != nil:
-		// The Listener names another RouteConfiguration. Until that answers, changes of
-		// the old one apply, but with the old Listener.
-		if ok && latest != nil {
-			g.route(latest.listener, rc)
-		}
-	case ok:
-		g.route(listener, rc)
+	inUse := g.rds.Load()
+	newest := g.routes(l.RouteConfigName)
+	switch {
+	case newest != inUse && newest.phase != watchAnswered:
+		g.useRoutes(inUse, newest)
+	case newest != inUse && newest.lastErr != nil && g.current != nil && !doesNotExist(newest.lastErr):
+		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
+		g.useRoutes(inUse, newest)
 	default:
-		g.withdraw(rds.lastErr)
+		inUse = newest
+		g.useRoutes(newest, nil)
 	}
+	switch latest := g.latest(); {
+	case inUse == nil || inUse.phase != watchAnswered:
+	case inUse == newest && inUse.lastErr != nil:
+		g.withdraw(inUse.lastErr)
+	case inUse == newest:
+		g.route(l, inUse.last)
+	case inUse.lastErr == nil && latest != nil:
+		g.route(latest.listener, inUse.last)
+	}
+}
+
+// routes returns the watch of a RouteConfiguration, which it starts if it is new.
+func (g *graph) routes(name string) *routesWatch {
+	for _, w := range []*routesWatch{g.rds.Load(), g.nextRDS} {
+		if w != nil && w.name == name {
+			return w
+		}
+	}
+	w := newWatch[*xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, g.configure)
+	w.start()
+	return w
+}
+
+// useRoutes makes the watches rds and nextRDS, each of which may be nil, and ends others.
+func (g *graph) useRoutes(rds, next *routesWatch) {
+	for _, w := range []*routesWatch{g.rds.Swap(rds), g.nextRDS} {
+		if w != nil && w != rds && w != next {
+			w.stop()
+		}
+	}
+	g.nextRDS = next
 }
 
 // route makes a configuration the next one, which waits for the clusters that it adds. It does not wait for
@@ -231,16 +221,22 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 	g.unswept = true
 	g.generation++
 	next.generation, next.waits = g.generation, make(map[string]bool)
+	before := g.next
 	g.next = next
 	for _, name := range vh.Clusters() {
-		n := g.node(name)
-		n.generation = g.generation
-		if _, inUse := g.table.Get(name); !inUse && !g.answered(n.state) {
+		c := g.cluster(name)
+		outgoing := before != nil && c.generation != before.generation
+		c.generation = g.generation
+		if _, inUse := g.table.Get(name); !inUse {
 			next.waits[name] = true
+			c.affected(c, true)
+		} else if outgoing {
+			c.eachNeeded(func(needed *cluster) { c.affected(needed, false) })
 		}
 	}
 	for name := range g.subscribed {
-		g.node(name)
+		c := g.cluster(name)
+		c.affected(c, true)
 	}
 }
 
@@ -266,27 +262,26 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
 	g.table = pmap.Map[*balancer.ClusterState]{}
-	clear(g.clusters)
 	g.unswept = true
 	g.changed()
 }
 
+// isRouted reports whether RPCs are routed to a cluster, or will be.
+func (g *graph) isRouted(c *cluster) bool {
+	_, inUse := g.table.Get(c.name)
+	return inUse || g.inNewest(c)
+}
+
+// inNewest reports whether the newest configuration has a cluster.
+func (g *graph) inNewest(c *cluster) bool {
+	latest := g.latest()
+	return latest != nil && (c.generation == latest.generation || g.subscribed[c.name] > 0)
+}
+
 // outgoing reports whether a cluster is in use only until next replaces current.
-func (g *graph) outgoing(n *clusterNode) bool {
-	return g.next != nil && !g.needs(n, g.next)
-}
+func (g *graph) outgoing(c *cluster) bool { return g.next != nil && !g.inNewest(c) }
 
-// needs reports whether a configuration, which is current or next, has a cluster.
-func (g *graph) needs(n *clusterNode, c *config) bool {
-	return n.generation == c.generation || g.subscribed[n.name] > 0
-}
-
-// node returns the node of a cluster, which begins to watch it if it is new.
-func (g *graph) node(name string) *clusterNode {
-	n := g.clusters[name]
-	if n == nil {
-		n = newClusterNode(g, name)
-		g.clusters[name] = n
-	}
-	return n
+// routesTo reports whether a configuration, nil for none, routes RPCs to a cluster.
+func (c *config) routesTo(name string) bool {
+	return c != nil && slices.Contains(c.virtualHost.Clusters(), name)
 }

@@ -27,7 +27,7 @@ func (x *xdsSource) Config() inspect.Config {
 // ClusterNames implements inspect.Source.
 func (x *xdsSource) ClusterNames() []string {
 	x.graph.mu.Lock()
-	names := slices.Collect(maps.Keys(x.graph.clusters))
+	names := x.graph.routed()
 	x.graph.mu.Unlock()
 	slices.Sort(names)
 	return names
@@ -59,11 +59,21 @@ func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
 	return c
 }
 
+// routed returns the names of the clusters that RPCs are routed to, or will be. The graph is locked.
+func (g *graph) routed() (names []string) {
+	for name, c := range g.clusters {
+		if g.isRouted(c) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (g *graph) inspect() inspect.Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := inspect.Config{
-		Clusters: len(g.clusters),
+		Clusters: len(g.routed()),
 		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds.Load()), NextRoutes: inspectRoutes(g.nextRDS),
 	}
 	if listener, ok := g.lds.value(); ok {
@@ -88,35 +98,38 @@ func (g *graph) inspect() inspect.Config {
 func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.Resource, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.clusters[name]
-	if n == nil {
+	c := g.clusters[name]
+	if c == nil || !g.isRouted(c) {
 		return nil, nil, false
 	}
-	resources := n.self.inspect()
-	others := make(map[string]*member)
-	n.eachMember(func(m *member) { others[m.name] = m })
+	state, resources := c.built, c.inspect()
+	if state == nil {
+		state = c.state
+	}
+	others := make(map[string]*cluster)
+	c.eachNeeded(func(other *cluster) { others[other.name] = other })
 	delete(others, name)
 	for _, other := range slices.Sorted(maps.Keys(others)) {
 		if len(resources) >= inspect.MaxResources {
-			return n.state, resources[:inspect.MaxResources], true
+			return state, resources[:inspect.MaxResources], true
 		}
 		resources = append(resources, others[other].inspect()...)
 	}
-	return n.state, resources, true
+	return state, resources, true
 }
 
-// inspect returns the resources of a member. The graph is locked.
-func (m *member) inspect() []inspect.Resource {
-	if m.isPlugin() {
+// inspect returns the resources of a cluster. The graph is locked.
+func (c *cluster) inspect() []inspect.Resource {
+	if c.isPlugin() {
 		return nil
 	}
-	all := []inspect.Resource{m.cds.inspect()}
-	if eds := m.eds.Load(); eds != nil {
+	all := []inspect.Resource{c.cds.inspect()}
+	if eds := c.eds.Load(); eds != nil {
 		all = append(all, eds.inspect())
 	}
-	if m.dns != nil {
-		for _, name := range slices.Sorted(maps.Keys(m.dns.names)) {
-			all = append(all, m.dns.names[name].inspect(name))
+	if c.dns != nil {
+		for _, name := range slices.Sorted(maps.Keys(c.dns.names)) {
+			all = append(all, c.dns.names[name].inspect(name))
 		}
 	}
 	return all

@@ -35,10 +35,10 @@ func (a *ambient) with(err error) *ambient {
 	}
 }
 
-// notes describes the ambient errors of the resources that lead to a member, for the
+// notes describes the ambient errors of the resources that lead to a cluster, for the
 // errors of RPCs that find no endpoint there (gRFC A88, resolution_note). Its methods take
 // no lock.
-type notes member
+type notes cluster
 
 // maxFaultText bounds the error of one resource.
 const maxFaultText = 1 << 10

@@ -15,22 +15,22 @@ func (g *graph) plugin(name string) *xdsresource.Cluster {
 	return nil
 }
 
-// usePlugin makes c the Cluster of a member. Its endpoints are known: it has none.
-func (m *member) usePlugin(c *xdsresource.Cluster) {
-	m.setState(balancer.ClusterState{Cluster: c, Endpoints: new(xdsresource.Endpoints), Notes: (*notes)(m)})
+// usePlugin makes value the Cluster of c. Its endpoints are known: it has none.
+func (c *cluster) usePlugin(value *xdsresource.Cluster) {
+	c.setState(balancer.ClusterState{Cluster: value, Endpoints: new(xdsresource.Endpoints), Notes: (*notes)(c)})
 }
 
-// isPlugin reports whether the routes have made the member, and not a Cluster.
-func (m *member) isPlugin() bool {
-	return m.state.Cluster != nil && m.state.Cluster.Kind == xdsresource.ClusterPlugin
+// isPlugin reports whether the routes have made the cluster, and not a resource.
+func (c *cluster) isPlugin() bool {
+	return c.state.Cluster != nil && c.state.Cluster.Kind == xdsresource.ClusterPlugin
 }
 
 // updatePlugins applies the configs of the plugins that are in use already.
 func (g *graph) updatePlugins(rc *xdsresource.RouteConfiguration) {
-	for name, c := range rc.Plugins {
-		m := g.members[name]
-		if m != nil && m.isPlugin() && (m.state.Cluster.LBPolicy != c.LBPolicy || m.state.Cluster.LBConfig != c.LBConfig) {
-			m.usePlugin(c)
+	for name, value := range rc.Plugins {
+		c := g.clusters[name]
+		if c != nil && c.isPlugin() && (c.state.Cluster.LBPolicy != value.LBPolicy || c.state.Cluster.LBConfig != value.LBConfig) {
+			c.usePlugin(value)
 		}
 	}
 }
@@ -41,8 +41,8 @@ func (g *graph) Subscribe(name string) (release func()) {
 	defer g.mu.Unlock()
 	g.subscribed[name]++
 	if !g.closed && g.latest() != nil {
-		// It may be there for next alone.
-		g.dirty = append(g.dirty, g.node(name))
+		c := g.cluster(name)
+		c.affected(c, true)
 		g.changed()
 	}
 	return sync.OnceFunc(func() { g.unsubscribe(name) })
@@ -55,11 +55,7 @@ func (g *graph) unsubscribe(name string) {
 		return
 	}
 	delete(g.subscribed, name)
-	n := g.clusters[name]
-	if g.closed || n == nil {
-		return
-	}
-	if routed := g.current != nil && n.generation == g.current.generation || g.next != nil && n.generation == g.next.generation; routed {
+	if c := g.clusters[name]; g.closed || c == nil || g.current.routesTo(name) || g.next.routesTo(name) {
 		return
 	}
 	g.unswept = true

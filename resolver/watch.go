@@ -13,7 +13,7 @@ type watch[T any] struct {
 	graph   *graph
 	typ     *xdsclient.ResourceType
 	name    string
-	changed func(value T, err error)
+	changed func()
 
 	phase   watchPhase
 	cancel  func()
@@ -30,7 +30,7 @@ const (
 	watchStopped
 )
 
-func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed func(T, error)) *watch[T] {
+func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed func()) *watch[T] {
 	return &watch[T]{graph: g, typ: typ, name: name, changed: changed}
 }
 
@@ -59,7 +59,7 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	w.phase = watchAnswered
 	w.last, _ = value.(T)
 	w.lastErr = err
-	w.changed(w.last, err)
+	w.changed()
 }
 
 // AmbientError implements xdsclient.Watcher.
