@@ -25,6 +25,7 @@ type script struct {
 	*fixture
 	domain string   // of the names of DNS, of which nothing is known in other cases
 	names  []string // of DNS, in the case
+	last   any      // answer of a watch
 	// releases end the subscriptions of a cluster.
 	releases map[string][]func()
 }
@@ -37,7 +38,7 @@ func TestScript(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/graph.txt", 30, func(t *testing.T) func([]string) string {
 		s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1)), releases: map[string][]func(){}}
-		t.Cleanup(s.graph.close)
+		t.Cleanup(func() { s.graph.close() })
 		return s.run
 	})
 }
@@ -82,6 +83,9 @@ func (s *script) run(words []string) string {
 	switch words[0] {
 	case "close":
 		s.graph.close()
+	case "listener":
+		s.graph.close()
+		s.listen(name)
 	case "dns":
 		s.answerDNS(name, args)
 	case "ambient":
@@ -91,8 +95,13 @@ func (s *script) run(words []string) string {
 	case "release":
 		s.releases[name][0]()
 		s.releases[name] = s.releases[name][1:]
+	case "late":
+		s.tell(s.ended[keys[name]+" "+args[0]], s.resource(name, args[0], args[1:]))
+	case "again":
+		s.answer(keys[name]+" "+args[0], s.last)
 	default:
-		s.answer(keys[words[0]]+" "+name, s.resource(words[0], name, args))
+		s.last = s.resource(words[0], name, args)
+		s.answer(keys[words[0]]+" "+name, s.last)
 	}
 	var parts []string
 	if s.see() {

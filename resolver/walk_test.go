@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -34,29 +33,6 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	f.give("l15", "r15")
 	f.expect("R: l0=[l15=l15 r15=r15]")
 	xdstest.Equal(t, "visited clusters", 31, len(f.graph.clusters["l0"].walk.visited))
-}
-
-func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B", "C"))
-	f.give("B", "C")
-	before, _ := f.graph.snapshot().clusters.Get("A")
-	f.answer("Cluster C", inlined("C", static, "C2"))
-	after, _ := f.graph.snapshot().clusters.Get("A")
-	stateOf := func(s *balancer.ClusterState, name string) *balancer.ClusterState {
-		u, _ := s.Underlying.States.Get(name)
-		return u
-	}
-	if &before.Underlying.Names[0] != &after.Underlying.Names[0] {
-		t.Error("the list was rebuilt, though the clusters in it are the same")
-	}
-	if stateOf(before, "B") != stateOf(after, "B") {
-		t.Error("the state of a cluster was rebuilt, though nothing of it changed")
-	}
-	if stateOf(before, "C") == stateOf(after, "C") {
-		t.Error("the state of the changed cluster is the same")
-	}
 }
 
 // An answer for one cluster under an aggregate one costs the same, however many others there
