@@ -111,30 +111,3 @@ func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
 		expect("by the next timer", 3)
 	})
 }
-
-// gRFC A37, "Priority Policy Reresolution Handling": a cluster has only its own names
-// resolved again.
-func TestReresolutionIsUpToTheCluster(t *testing.T) {
-	t.Parallel()
-	f := routed(t, "a", "b", "c")
-	f.answer("Cluster a", inlined("a", strictDNS, "again1.fake:80", "again2.fake:80"))
-	f.answer("Cluster b", inlined("b", logicalDNS, "again3.fake:80"))
-	f.answer("Cluster c", inlined("c", static, "1"))
-	for _, name := range []string{"again1.fake:80", "again2.fake:80", "again3.fake:80"} {
-		names.answer(t, name, "10.0.0.1:80")
-	}
-	clusters := f.graph.snapshot().clusters
-	if c, _ := clusters.Get("c"); c.ResolveNow != nil {
-		t.Error("a static cluster can be resolved again")
-	}
-	a, _ := clusters.Get("a")
-	a.ResolveNow()
-	names.Await(t, "both names to be looked up again", func() bool {
-		return names.asked["again1.fake:80"] > 0 && names.asked["again2.fake:80"] > 0
-	})
-	names.Change(func() {
-		if names.asked["again3.fake:80"] > 0 {
-			t.Error("the name of another cluster was looked up again")
-		}
-	})
-}

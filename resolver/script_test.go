@@ -72,6 +72,8 @@ func (s *script) run(words []string) string {
 	case words[0] == "obeys":
 		s.graph.usesXDS = true
 		return ""
+	case words[0] == "resolve":
+		return s.resolveAgain(words[1])
 	case words[0] == "inspect":
 		return strings.ReplaceAll(s.inspect(words[1:]), s.domain, "")
 	}
@@ -192,6 +194,23 @@ func (s *script) answerDNS(name string, addresses []string) {
 	default:
 		names.answer(t, name+s.domain, addresses...)
 	}
+}
+
+// resolveAgain returns the names that are looked up again for a cluster.
+func (s *script) resolveAgain(cluster string) string {
+	c, _ := s.graph.snapshot().clusters.Get(cluster)
+	if c.ResolveNow == nil {
+		return "nothing"
+	}
+	var before map[string]int
+	names.Change(func() { before = maps.Clone(names.asked) })
+	c.ResolveNow()
+	var asked []string
+	names.Await(s.t.(*testing.T), "the names to be looked up again", func() bool {
+		asked = slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return names.asked[name+s.domain] == before[name+s.domain] })
+		return len(asked) >= len(c.Cluster.DNSNames())
+	})
+	return strings.Join(asked, " ")
 }
 
 // ofDNS is a cluster whose endpoints are names of DNS.
