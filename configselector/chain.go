@@ -1,6 +1,7 @@
 package configselector
 
 import (
+	"cmp"
 	"encoding/binary"
 	"reflect"
 
@@ -8,10 +9,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
+
+var logger = boundlog.Component("dynxds")
 
 // chains builds the filter chains of one virtual host, with overrides applied (gRFC A39,
 // "Filter Config Overrides"). Routes with equal overrides share a chain.
@@ -57,21 +61,14 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain
 	}
 	chain, ok := c.known[string(key)]
 	if !ok {
-		chain = assemble(all)
+		chain = new(filterchain.Chain)
+		for _, one := range all {
+			chain.Err = cmp.Or(chain.Err, one.err)
+			chain.Add(one.instance, one.impl)
+		}
 		c.known[string(key)] = chain
 	}
 	return chain
-}
-
-func assemble(all []interceptor) *filterchain.Chain {
-	c := new(filterchain.Chain)
-	for _, one := range all {
-		if c.Err == nil {
-			c.Err = one.err
-		}
-		c.Add(one.instance, one.impl)
-	}
-	return c
 }
 
 // The keys of entries that are disabled, and of those without an override.
@@ -103,7 +100,10 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
 	if other != nil {
-		c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], filterchain.TypeOf(other))
+		if m := (mismatch{c.instances[i].Name, c.instances[i].Type, filterchain.TypeOf(other)}); c.ch.isNew(m) {
+			logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
+				c.ch.Target(), m.name, m.got, m.want)
+		}
 	}
 	switch {
 	case o.Disabled, level < 0 && c.entries[i].Disabled:

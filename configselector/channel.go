@@ -19,22 +19,36 @@ type Channel struct {
 	// Observe, if it is set before there is a Selector, is called when an RPC begins.
 	Observe func() rpctrace.Observer
 
-	rpcs       *router.Channel
-	mismatched mismatched
+	*router.Channel
 
-	mu        sync.Mutex
-	instances map[string]*filterchain.Instance // of the latest Selector, by name
+	mu         sync.Mutex
+	instances  map[string]*filterchain.Instance // of the latest Selector, by name
+	mismatches map[mismatch]bool                // that are logged
 }
+
+// mismatch is an override for another type of filter than the one with its name.
+type mismatch struct{ name, want, got string }
+
+// maxMismatches bounds what a channel logs, as the control plane chooses the names.
+const maxMismatches = 100
 
 // NewChannel returns the Channel of cc, which identifies its Decisions. It has to be closed.
 // authority is the ":authority" of RPCs that set no other. secure reports whether the
 // channel's credentials check the authority, as TLS does. metrics may be nil.
 func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
-	return &Channel{rpcs: router.NewChannel(cc, authority, secure, metrics)}
+	return &Channel{Channel: router.NewChannel(cc, authority, secure, metrics), mismatches: map[mismatch]bool{}}
 }
 
-// Close ends what outlives the RPCs: their mirrors.
-func (ch *Channel) Close() { ch.rpcs.Close() }
+// isNew reports whether a mismatch is to be logged: each once.
+func (ch *Channel) isNew(m mismatch) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.mismatches[m] || len(ch.mismatches) >= maxMismatches {
+		return false
+	}
+	ch.mismatches[m] = true
+	return true
+}
 
 // trace returns the hooks for an RPC of the application that begins, or nil.
 func (ch *Channel) trace(ctx context.Context) *rpctrace.Trace {
@@ -66,7 +80,7 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*filterchain.Instance {
 		}
 		in := ch.instances[entry.Name]
 		if in == nil || in.Type != filterchain.TypeOf(filter) {
-			in = filterchain.NewInstance(filter, httpfilter.ClientInstanceInfo{Name: entry.Name, Target: ch.rpcs.Target(), Metrics: ch.rpcs.Metrics})
+			in = filterchain.NewInstance(filter, httpfilter.ClientInstanceInfo{Name: entry.Name, Target: ch.Target(), Metrics: ch.Metrics})
 		}
 		used[i], next[entry.Name] = in, in
 	}

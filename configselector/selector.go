@@ -60,7 +60,7 @@ var _ grpcbridge.Runner = (*Selector)(nil)
 // NewSelector returns a Selector.
 func (ch *Channel) NewSelector(c Config) *Selector {
 	s := &Selector{
-		routes:   router.NewRoutes(ch.rpcs, c.Version, c.VirtualHost, c.RouteConfigName),
+		routes:   router.NewRoutes(ch.Channel, c.Version, c.VirtualHost, c.RouteConfigName),
 		listener: c.Listener, ch: ch,
 	}
 	s.Reselect = reselect(ch, s.routes)
@@ -104,7 +104,7 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := router.RPC{Method: method, Headers: s.ch.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
 	defer func() { rpc.End(err) }()
 	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
@@ -124,7 +124,7 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := router.RPC{Method: method, Headers: s.ch.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
 	if err := s.begin(&rpc); err != nil {
 		rpc.End(err)
 		grpcbridge.Finish(opts, err)
@@ -163,7 +163,7 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 // not, so it does not refer to the Selector, whose chains keep the instances of filters open.
 func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (string, error) {
 	return func(old *decision.Decision) (cluster string, err error) {
-		rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(ch.rpcs.Authority, ""), Origin: old.Context}
+		rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(ch.Authority, ""), Origin: old.Context}
 		var override *httpfilter.HostOverride
 		if extra := old.Extra; extra != nil {
 			override = extra.HostOverride
@@ -234,7 +234,7 @@ func (s *Selector) chain(rpc *router.RPC) *filterchain.Chain {
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {
-	return &decision.Decision{Context: ctx, Channel: s.ch.rpcs.ClientConn, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
+	return &decision.Decision{Context: ctx, Channel: s.ch.ClientConn, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
 }
 
 // maxStreamDuration bounds the duration of the route's RPCs; 0 means no bound (gRFC A31).

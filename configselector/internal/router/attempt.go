@@ -3,43 +3,63 @@ package router
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
-// attempt is one attempt of an RPC: a request as gRPC gets it, as a stream.
+// attempt is an RPC as gRPC gets it, as a stream: a request, one of the times that it is sent, or its mirror.
 type attempt struct {
-	grpc.ClientStream
-	call     *call
-	number   int      // 0 is the first
-	earlier  *attempt // nil: none
-	decision *decision.Decision
-	timer    *tryTimer      // or nil
-	count    func()         // counts the attempt in the metrics of the trace's observer; of an attempt after the first
-	unary    unary          // the stream of a unary RPC
-	finished sync.WaitGroup // until the attempt has ended, with err
-	err      error
-	once     sync.Once
-	unopened bool // gRPC has no stream
+	grpc.ClientStream // a unary if the RPC is unary
+	request           *request
+	number            int      // 0 is the first
+	earlier           *attempt // nil: none
+	decision          *decision.Decision
+	timer             *tryTimer      // or nil
+	count             func()         // counts the attempt in the metrics of the trace's observer; of an attempt after the first
+	finished          sync.WaitGroup // until the attempt has ended, with err
+	err               error
+	once              sync.Once
+	unopened          bool // gRPC has no stream
 
 	// replay.mu guards these.
 	begun bool
 	over  bool // it has failed
+
+	// These are used if the RPC is unary, see there.
+	hedged  bool
+	sent    atomic.Bool // gRPC has got the RPC
+	opts    []grpc.CallOption
+	message any
+	made    sync.WaitGroup // until the RPC has ended, if it is hedged
+	header  metadata.MD
+	trailer metadata.MD
+	peer    peer.Peer
+	reply   mem.BufferSlice // if the RPC is hedged
 }
 
-// open hands the attempt to gRPC.
+// of makes a an attempt of r, which finish ends.
+func (a *attempt) of(r *request, d *decision.Decision) {
+	a.request, a.decision = r, d
+	a.finished.Add(1)
+}
+
+// open hands the attempt to gRPC, or prepares that if it is unary.
 func (a *attempt) open(opts []grpc.CallOption) {
-	if a.call.rpc.StreamDesc == nil {
-		a.unary.call, a.unary.decision, a.unary.opts, a.unary.attempt = a.call, a.decision, opts, a
-		a.ClientStream = &a.unary
+	c := a.request.call
+	if c.unary() {
+		a.opts, a.ClientStream = opts, (*unary)(a)
 		return
 	}
 	var err error
-	if a.ClientStream, err = a.call.open(a.decision, append(opts, grpc.OnFinish(a.finish))); err != nil {
+	if a.ClientStream, err = c.open(a.decision, append(opts, grpc.OnFinish(a.finish))); err != nil {
 		a.finish(err)
 		a.unopened = true
 		a.ClientStream = httpfilter.EndedStream(a.decision, a.err, nil)
@@ -54,6 +74,13 @@ func (a *attempt) finish(err error) {
 		attemptEnded(a.decision, a.number+1, a.err)
 		a.finished.Done()
 	})
+}
+
+// attemptEnded is called when the n-th attempt of an RPC has ended.
+func attemptEnded(d *decision.Decision, n int, err error) {
+	if t := d.Trace(); t != nil {
+		t.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: d.Cluster, Err: err})
+	}
 }
 
 // Header reports response headers to the timer.
@@ -81,7 +108,7 @@ func (a *attempt) RecvMsg(m any) error {
 // requestSent is called when all messages of the request of a stream have been sent. The timeouts begin, and requestSent
 // reports whether they begin now.
 func (a *attempt) requestSent() bool {
-	if a.call.rpc.StreamDesc == nil || !a.timer.start() {
+	if a.request.call.unary() || !a.timer.start() {
 		return false
 	}
 	if a.timer.policy.PerTryTimeout > 0 && a.timer.late == nil {

@@ -123,7 +123,7 @@ func TestAMirrorThatHasEnded(t *testing.T) {
 	ch := NewChannel(nil, "", false, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	over, end := context.WithCancel(t.Context())
-	m := &mirror{ch: ch, decision: &decision.Decision{Context: ctx}, cancel: cancel, queue: make(chan grpcbridge.Encoded), grace: time.AfterFunc(time.Hour, cancel)}
+	m := &mirror{ch: ch, attempt: attempt{decision: &decision.Decision{Context: ctx}}, cancel: cancel, queue: make(chan grpcbridge.Encoded), grace: time.AfterFunc(time.Hour, cancel)}
 	m.ended, m.closed = context.AfterFunc(over, m.originalEnded), context.AfterFunc(ch.open, cancel)
 	ch.mirrors.Add(1)
 	m.end()

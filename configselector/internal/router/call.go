@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -70,17 +70,16 @@ func (c *call) endMirrors() {
 	}
 }
 
-// unaryDesc describes a unary RPC, which has no StreamDesc, as a stream.
-var unaryDesc = new(grpc.StreamDesc)
+func (c *call) unary() bool { return c.rpc.StreamDesc == nil }
 
-func (c *call) desc() *grpc.StreamDesc { return cmp.Or(c.rpc.StreamDesc, unaryDesc) }
-
-// open hands a request, an attempt or a mirror of the RPC to gRPC.
+// open opens a stream of gRPC for the RPC.
 func (c *call) open(d *decision.Decision, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	if c.rpc.StreamDesc == nil {
-		return &unary{call: c, decision: d, opts: opts}, nil
-	}
 	return c.streaming.streamer(d, c.rpc.StreamDesc, c.routes.Channel.ClientConn, d.WireMethod(), opts...)
+}
+
+// invoke has gRPC make a unary RPC.
+func (c *call) invoke(d *decision.Decision, message, reply any, opts []grpc.CallOption) error {
+	return c.invoker(d, d.WireMethod(), message, reply, c.routes.Channel.ClientConn, opts...)
 }
 
 // destination returns the route's entry for the cluster that the RPC goes to, or the one
@@ -134,23 +133,25 @@ func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
 	return top, nil
 }
 
-// unary carries out a unary RPC. The router gives the last filter a stream on which nothing
+// exchange carries out a unary RPC. The router gives the last filter a stream on which nothing
 // has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
-func (c *call) unary(ctx context.Context, req, reply any) error {
+func (c *call) exchange(ctx context.Context, req, reply any) error {
 	opts := callOptions(c.rpc.Options)
 	top, err := c.start(ctx)
 	if err != nil {
-		opts.finished(err)
+		grpcbridge.Finish(opts, err)
 		return err
 	}
 	defer c.endMirrors()
 	if top == grpc.ClientStream(&c.first) {
-		return c.first.invoke(req, reply)
+		err = c.invoke(&c.first.decision, req, reply, c.first.options())
+		attemptEnded(&c.first.decision, 1, err)
+		return err
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
 	opts.report(top, c.app.Origin)
-	opts.finished(err)
+	grpcbridge.Finish(opts, err)
 	return err
 }
 
@@ -188,7 +189,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 func (c *call) ended(err error) {
 	c.streaming.ended.Do(func() {
 		c.app.End(err) // before the application hears of the end
-		c.streaming.opts.finished(err)
+		grpcbridge.Finish(c.streaming.opts, err)
 		c.endMirrors()
 		c.streaming.cancel()
 	})

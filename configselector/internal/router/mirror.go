@@ -43,12 +43,10 @@ func (ch *Channel) dropMirror() { mirrorsDropped.Record(ch.Metrics, 1, ch.Target
 // mirror is a copy of an RPC to another cluster, whose end nobody waits for (request_mirror_policies). Its goroutine ends with
 // the RPC's deadline, or, if it has none, mirrorGrace after the RPC, or with the channel.
 type mirror struct {
-	ch       *Channel
-	call     *call
-	decision *decision.Decision
-	opts     []grpc.CallOption
-	cancel   context.CancelFunc
-	grace    *time.Timer // ends a mirror without a deadline; nil: there is one
+	ch      *Channel
+	attempt attempt
+	cancel  context.CancelFunc
+	grace   *time.Timer // ends a mirror without a deadline; nil: there is one
 	// ended and closed end the registrations with the contexts of the RPC and of the channel.
 	ended, closed func() bool
 
@@ -95,7 +93,9 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		ch.dropMirror()
 		return nil
 	}
-	c := &mirror{ch: ch, call: r.call, opts: r.mirrorOptions(m), decision: r.decision.Copy()}
+	c, d := &mirror{ch: ch}, r.decision.Copy()
+	c.attempt.of(r, d)
+	c.attempt.opts = r.mirrorOptions(m)
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	if deadline, ok := r.decision.Deadline(); ok {
@@ -104,10 +104,10 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		ctx, c.cancel = context.WithCancel(ctx)
 		c.grace = time.AfterFunc(math.MaxInt64, c.cancel)
 	}
-	c.decision.Context, c.decision.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
-	c.decision.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
+	d.Context, d.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
+	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.queue = make(chan grpcbridge.Encoded, maxBacklog)
-	if r.rpc.StreamDesc == nil {
+	if r.call.unary() {
 		c.queue = make(chan grpcbridge.Encoded, 1)
 	}
 	if over := r.call.over; over.Err() != nil { // A filter sends the RPC once more.
@@ -221,7 +221,7 @@ func (c *mirror) send(m grpcbridge.Encoded) {
 
 // giveUp ends a mirror that would be incomplete.
 func (c *mirror) giveUp() {
-	if c.decision.Err() == nil {
+	if c.attempt.decision.Err() == nil {
 		c.ch.dropMirror()
 	}
 	c.cancel()
@@ -239,38 +239,38 @@ func (c *mirror) closeSend() {
 // run sends the messages in the queue, and discards the responses.
 func (c *mirror) run() {
 	defer c.end()
-	s, err := c.call.open(c.decision, c.opts)
-	if err != nil {
+	a := &c.attempt
+	if a.open(a.opts); a.unopened {
 		return
 	}
-	if u, ok := s.(*unary); ok {
-		if c.sendAll(s); u.message != nil {
-			_ = s.RecvMsg((*grpcbridge.Encoded)(nil))
+	if a.request.call.unary() {
+		if c.sendAll(); a.message != nil {
+			_ = a.RecvMsg((*grpcbridge.Encoded)(nil))
 		}
 		return
 	}
 	var receiver sync.WaitGroup
 	receiver.Go(func() {
-		for s.RecvMsg((*grpcbridge.Encoded)(nil)) == nil && c.call.rpc.StreamDesc.ServerStreams {
+		for a.RecvMsg((*grpcbridge.Encoded)(nil)) == nil && a.request.rpc.StreamDesc.ServerStreams {
 		}
 	})
 	defer receiver.Wait()
-	c.sendAll(s)
+	c.sendAll()
 }
 
-func (c *mirror) sendAll(s grpc.ClientStream) {
+func (c *mirror) sendAll() {
 	for {
 		select {
 		case m, ok := <-c.queue:
 			if !ok {
-				_ = s.CloseSend()
+				_ = c.attempt.CloseSend()
 				return
 			}
 			c.backlog.Add(-int64(len(m)))
-			if s.SendMsg(m) != nil {
+			if c.attempt.SendMsg(m) != nil {
 				return // The stream has ended, which the receiver finds.
 			}
-		case <-c.decision.Done():
+		case <-c.attempt.decision.Done():
 			return
 		}
 	}

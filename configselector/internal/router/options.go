@@ -16,7 +16,6 @@ type Headers struct {
 	authority   string
 	contentType string // empty: "application/grpc"
 	chosen      bool   // the application chose the authority
-	special     bool   // the headers differ from those of the channel's other RPCs
 }
 
 // Headers returns the headers that gRPC will send because of the call options of an RPC.
@@ -26,15 +25,12 @@ func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 		switch o := o.(type) {
 		case grpc.AuthorityOverrideCallOption:
 			if o.Authority != "" {
-				h.authority, h.chosen, h.special = o.Authority, true, true
+				h.authority, h.chosen = o.Authority, true
 			}
 		case grpc.ContentSubtypeCallOption, grpc.ForceCodecCallOption, grpc.ForceCodecV2CallOption:
-			h.special = true
-		}
-	}
-	if h.special {
-		if subtype := grpcbridge.ContentSubtype(opts); subtype != "" {
-			h.contentType = "application/grpc+" + subtype
+			if subtype := grpcbridge.ContentSubtype(opts); subtype != "" {
+				h.contentType = "application/grpc+" + subtype
+			}
 		}
 	}
 	return h
@@ -96,6 +92,3 @@ func (o callOptions) report(s grpc.ClientStream, origin context.Context) {
 		}
 	}
 }
-
-// finished calls the callbacks for the end of the RPC.
-func (o callOptions) finished(err error) { grpcbridge.Finish(o, err) }

@@ -55,12 +55,11 @@ type replay struct {
 func newReplay(r *request, retry retrier) (*replay, error) {
 	p := &replay{request: r, retry: retry, hedges: retry.hedges()}
 	p.changed.L = &p.mu
-	if p.opts = r.rpc.Options; p.unary() {
-		p.opts = callOptions(p.opts).withoutReports(p.room[:0])
+	if r.call.unary() {
+		p.opts = r.unreported(p.room[:0])
 	} else {
-		p.opts = slices.Clip(p.opts)
+		p.opts = append(slices.Clip(r.rpc.Options), r.rpc.AddedOptions()...)
 	}
-	p.opts = append(p.opts, r.rpc.AddedOptions()...)
 	if p.hedges {
 		p.decided = make(chan struct{})
 		p.asked = p.opts
@@ -81,15 +80,12 @@ func newReplay(r *request, retry retrier) (*replay, error) {
 	return p, nil
 }
 
-func (p *replay) unary() bool { return p.request.rpc.StreamDesc == nil }
-
 // add prepares an attempt. It has a context of its own if the picker needs to know it, or a timer may end it.
 func (p *replay) add(a *attempt) {
 	r := p.request
-	p.latest, a.call, a.decision = a, r.call, &r.decision
-	a.finished.Add(1)
-	limited := r.call.limitsTries()
-	if a.number == 0 && !limited && p.retry.hosts == nil {
+	p.latest = a
+	a.of(r, &r.decision)
+	if a.number == 0 && !p.retry.limited && p.retry.hosts == nil {
 		return
 	}
 	d, ctx := r.decision.ForAttempt()
@@ -97,13 +93,13 @@ func (p *replay) add(a *attempt) {
 	if ctx.Retry = a.number > 0; ctx.Retry {
 		ctx.Context = metadata.AppendToOutgoingContext(ctx.Context, previousAttempts, strconv.Itoa(a.number))
 	}
-	if !limited {
+	if !p.retry.limited {
 		return
 	}
 	t := &tryTimer{policy: p.retry.policy, number: a.number + 1}
 	t.ctx, t.cancel = context.WithCancelCause(ctx.Context)
 	a.timer, ctx.Context = t, t.ctx
-	if p.unary() {
+	if r.call.unary() {
 		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
 		ctx.Picked = func() { t.start() }
 	}
@@ -183,7 +179,9 @@ func (p *replay) launch(cause error) *attempt {
 		p.changed.Broadcast()
 	}()
 	p.setCodec()
-	p.request.retried(&p.retry, cause)
+	if t := p.request.extra.Trace; t != nil {
+		t.Retried(rpctrace.Retry{Attempt: p.retry.made + 1, Delay: p.retry.delay, Err: cause})
+	}
 	begin, idle := time.Now(), !p.runs()
 	p.mu.Unlock()
 	err := p.retry.wait(&p.request.decision, p.decided)
@@ -229,7 +227,7 @@ func (p *replay) end() *attempt {
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
-	a := &attempt{call: p.request.call, decision: &p.request.decision, over: true, unopened: true, err: err}
+	a := &attempt{request: p.request, decision: &p.request.decision, over: true, unopened: true, err: err}
 	a.ClientStream = httpfilter.EndedStream(p.failed.Context(), err, p.failed.Trailer())
 	a.once.Do(func() {}) // It has ended.
 	return a

@@ -18,10 +18,10 @@ func (p *replay) open(a *attempt) {
 		opts = slices.Clip(opts) // The first attempt uses the room behind them.
 	}
 	if p.hedges {
-		a.unary.hedged = true
-		a.unary.made.Add(1)
+		a.hedged = true
+		a.made.Add(1)
 	}
-	if p.codec.CodecV2 != nil && (a.number > 0 || p.hedges && p.unary()) {
+	if p.codec.CodecV2 != nil && (a.number > 0 || p.hedges && p.request.call.unary()) {
 		opts = append(opts, grpc.ForceCodecV2(p.codec))
 	}
 	a.open(opts)
@@ -103,7 +103,7 @@ func (p *replay) keep(m any) (a *attempt, decided bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, decided = p.currentLocked()
-	if decided || p.unary() || p.put(m) {
+	if decided || p.request.call.unary() || p.put(m) {
 		return a, decided
 	}
 	p.decideLocked(a)
@@ -111,7 +111,9 @@ func (p *replay) keep(m any) (a *attempt, decided bool) {
 }
 
 // fits reports whether the RPC can be sent again. What does not fit of a stream has decided it.
-func (p *replay) fits() bool { return !p.unary() || len(p.buffer) > 0 || p.put(p.first.unary.message) }
+func (p *replay) fits() bool {
+	return !p.request.call.unary() || len(p.buffer) > 0 || p.put(p.first.message)
+}
 
 // put adds a message to the buffer (gRFC A6, "Memory Management (Buffering)"). It reports false if the message cannot be
 // encoded, or there is no room.
@@ -135,7 +137,7 @@ func (p *replay) setCodec() {
 func (p *replay) SendMsg(m any) error {
 	a, decided := p.keep(m)
 	err := a.SendMsg(m)
-	if err == nil && a.timer != nil && !p.request.call.desc().ClientStreams {
+	if err == nil && a.timer != nil && !p.request.call.unary() && !p.request.rpc.StreamDesc.ClientStreams {
 		p.sendEnded(false)
 	}
 	if err != io.EOF || decided {
@@ -168,7 +170,7 @@ func (p *replay) RecvMsg(m any) error {
 			}
 			p.answered(a)
 		}
-		if err != nil || !p.request.call.desc().ServerStreams {
+		if err != nil || p.request.call.unary() || !p.request.rpc.StreamDesc.ServerStreams {
 			p.asked.report(a, p.request.call.app.Origin)
 		}
 		return err
@@ -178,7 +180,7 @@ func (p *replay) RecvMsg(m any) error {
 // Header decides the RPC, as in gRPC. A unary RPC has no headers until RecvMsg has made it.
 func (p *replay) Header() (metadata.MD, error) {
 	a, decided := p.current()
-	if p.unary() && !decided {
+	if p.request.call.unary() && !decided {
 		return nil, nil
 	}
 	return p.followed(a).Header()
@@ -192,7 +194,7 @@ func (p *replay) Trailer() metadata.MD {
 // Context decides the RPC, as in gRPC, unless it is unary.
 func (p *replay) Context() context.Context {
 	a, decided := p.current()
-	if p.unary() && !decided {
+	if p.request.call.unary() && !decided {
 		return p.request.decision.Context
 	}
 	return p.answered(a).Context()

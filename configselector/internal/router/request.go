@@ -25,7 +25,7 @@ type request struct {
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
-	unary    *unary // the stream of a unary RPC whose response filters see; see begun
+	attempt  *attempt // of a unary RPC whose response filters see; see begun
 }
 
 // authority returns the ":authority", unless the picker replaces it.
@@ -41,6 +41,11 @@ func (r *request) options() []grpc.CallOption {
 		return r.rpc.Options
 	}
 	return slices.Concat(r.rpc.Options, added)
+}
+
+// unreported appends to room the options of a unary RPC, without those that report the end.
+func (r *request) unreported(room []grpc.CallOption) []grpc.CallOption {
+	return append(callOptions(r.rpc.Options).withoutReports(room), r.rpc.AddedOptions()...)
 }
 
 // Send implements httpfilter.End: it is the router, the end of every chain.
@@ -75,15 +80,15 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 func (r *request) stream() (grpc.ClientStream, error) {
 	retry := r.newRetrier()
 	switch {
-	case retry.resends(r.call):
+	case retry.resends():
 		return newReplay(r, retry)
-	case r.rpc.StreamDesc == nil:
+	case r.call.unary():
 		return r, nil
 	case r.extra.Trace == nil:
 		return r.call.open(&r.decision, r.options())
 	}
-	a := &attempt{call: r.call, decision: &r.decision}
-	a.finished.Add(1)
+	a := new(attempt)
+	a.of(r, &r.decision)
 	if a.open(slices.Clip(r.options())); a.unopened {
 		return nil, a.err
 	}

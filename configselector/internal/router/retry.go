@@ -28,31 +28,26 @@ const (
 // grpc.MaxRetryRPCBufferSize is set.
 const defaultBufferSize = 256 << 10
 
-// limitsTries reports whether the attempts of the RPC have timeouts of their own. If the
-// application has disabled retries, the retry policy is not used (gRFC A44).
-func (c *call) limitsTries() bool {
-	policy := c.app.Route.Retry
-	return policy != nil && policy.LimitsTries() && c.routes.Channel.maxAttempts > 1
-}
-
 // retrier decides whether and when one RPC is retried (gRFC A6). It does not know when
 // an RPC is committed.
 type retrier struct {
-	policy *xdsresource.RetryPolicy // nil: never
-	max    int                      // attempts, the first one included
-	made   int                      // retries
-	steps  int                      // retries since the last pushback
-	delay  time.Duration            // before the next attempt
-	waited time.Duration            // for them, so far
-	hosts  *decision.Hosts          // to which attempts were sent; nil: not needed
+	policy  *xdsresource.RetryPolicy // nil: never
+	limited bool                     // the attempts have timeouts of their own
+	max     int                      // attempts, the first one included
+	made    int                      // retries
+	steps   int                      // retries since the last pushback
+	delay   time.Duration            // before the next attempt
+	waited  time.Duration            // for them, so far
+	hosts   *decision.Hosts          // to which attempts were sent; nil: not needed
 }
 
 func (r *request) newRetrier() retrier {
-	policy := r.call.app.Route.Retry
+	policy, most := r.call.app.Route.Retry, r.call.routes.Channel.maxAttempts
 	if policy == nil {
 		return retrier{}
 	}
-	retry := retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
+	// If the application has disabled retries, the policy is not used (gRFC A44).
+	retry := retrier{policy: policy, limited: policy.LimitsTries() && most > 1, max: min(policy.MaxAttempts, most)}
 	if len(policy.RequestHeaders) > 0 {
 		x := r.call.matchable(r.decision.Context, r.rpc)
 		if headers := x.Headers(); !matching.MatchesAny(policy.RequestHeaders, &headers) {
@@ -74,7 +69,7 @@ func (r *request) newRetrier() retrier {
 const hedgePicks = 3
 
 // resends reports whether the RPC has several attempts, or attempts with limits of their own.
-func (r *retrier) resends(c *call) bool { return r.max > 1 || c.limitsTries() }
+func (r *retrier) resends() bool { return r.max > 1 || r.limited }
 
 // hedges reports whether attempts are sent beside others.
 func (r *retrier) hedges() bool { return r.max > 1 && r.policy.Hedges }

@@ -191,9 +191,21 @@ func (rpc *RPC) End(err error) {
 // plain RPC to its trace.
 func (rpc *RPC) Plain() bool {
 	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
-	return rpc.Trace == nil && c.Passes() && !rpc.Headers.special &&
+	return rpc.Trace == nil && c.Passes() && !rpc.Headers.chosen && rpc.Headers.contentType == "" &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
+}
+
+// Traced reports to the RPC's trace where it was routed. err is the status that it ends with.
+func (r *Routes) Traced(rpc *RPC, err error) {
+	route := rpctrace.Route{
+		Method: rpc.Method, RouteConfig: r.RouteConfigName, VirtualHost: r.VirtualHost.Name,
+		Cluster: rpc.Cluster, Err: err,
+	}
+	if rpc.Route != nil {
+		route.Name, route.Match = rpc.Route.Name, rpc.Route.Match.Paths()
+	}
+	rpc.Trace.Routed(route)
 }
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
@@ -201,7 +213,7 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil, opts)
 	c.invoker = invoker
-	return c.unary(ctx, req, reply)
+	return c.exchange(ctx, req, reply)
 }
 
 // Stream starts a streaming RPC, which timeout bounds if it is above 0.

@@ -3,39 +3,20 @@ package router
 import (
 	"context"
 	"io"
-	"slices"
-	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// unary is a unary RPC, as gRPC gets it, as a stream of one message, so that filters, retries and mirrors only deal with
-// streams. SendMsg keeps the message, and RecvMsg makes the RPC. It is not safe for concurrent use, unless it is hedged.
-type unary struct {
-	call     *call
-	decision *decision.Decision
-	opts     []grpc.CallOption
-	attempt  *attempt // nil: the RPC has no other
-	// hedged: the RPC is made by the first of Header and RecvMsg, and its reply decoded by RecvMsg.
-	hedged bool
-	sent   atomic.Bool // gRPC has got the RPC
-
-	message any
-	made    sync.WaitGroup // until it has ended, if it is hedged
-	header  metadata.MD
-	trailer metadata.MD
-	peer    peer.Peer
-	reply   mem.BufferSlice // if the RPC is hedged
-}
+// unary is an attempt of a unary RPC as a stream of one message, so that filters, retries and mirrors only deal with
+// streams. SendMsg keeps the message, and RecvMsg makes the RPC. It is not safe for concurrent use, unless it is hedged: then
+// the first of Header and RecvMsg makes the RPC, and RecvMsg decodes the reply.
+type unary attempt
 
 func (u *unary) Context() context.Context {
 	if u.peer.Addr == nil {
@@ -84,30 +65,26 @@ func (u *unary) RecvMsg(reply any) error {
 func (u *unary) send(reply any) error {
 	if u.sent.Swap(true) {
 		u.made.Wait()
-		return u.attempt.err
+		return u.err
 	}
 	opts := append(u.opts, grpc.Header(&u.header), grpc.Trailer(&u.trailer), grpc.Peer(&u.peer))
-	err := u.call.invoker(u.decision, u.decision.WireMethod(), u.message, reply, u.call.routes.Channel.ClientConn, opts...)
-	if u.attempt == nil {
-		attemptEnded(u.decision, 1, err)
-		return err
-	}
-	u.attempt.finish(err)
+	(*attempt)(u).finish(u.request.call.invoke(u.decision, u.message, reply, opts))
 	if u.hedged {
 		u.made.Done()
 	}
-	return u.attempt.err
+	return u.err
 }
 
-// A unary request is a stream too: the application's own RPC as long as no filter looks at the response (see call.unary), and
-// otherwise the one that begun returns.
+// A unary request is a stream too: the application's own RPC as long as no filter looks at the response (see call.exchange), and
+// otherwise the attempt that begun returns.
 
-func (r *request) begun() *unary {
-	if r.unary == nil {
-		opts := slices.Concat(callOptions(r.rpc.Options).withoutReports(nil), r.rpc.AddedOptions())
-		r.unary = &unary{call: r.call, decision: &r.decision, opts: opts}
+func (r *request) begun() grpc.ClientStream {
+	if r.attempt == nil {
+		r.attempt = new(attempt)
+		r.attempt.of(r, &r.decision)
+		r.attempt.open(r.unreported(nil))
 	}
-	return r.unary
+	return r.attempt.ClientStream
 }
 
 func (r *request) Context() context.Context     { return r.begun().Context() }
@@ -116,10 +93,3 @@ func (r *request) Trailer() metadata.MD         { return r.begun().Trailer() }
 func (r *request) CloseSend() error             { return nil }
 func (r *request) SendMsg(m any) error          { return r.begun().SendMsg(m) }
 func (r *request) RecvMsg(m any) error          { return r.begun().RecvMsg(m) }
-
-// invoke makes the RPC, as gRPC reports it to the application.
-func (r *request) invoke(message, reply any) error {
-	err := r.call.invoker(&r.decision, r.extra.WireMethod, message, reply, r.call.routes.Channel.ClientConn, r.options()...)
-	attemptEnded(&r.decision, 1, err)
-	return err
-}
