@@ -8,13 +8,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -24,51 +20,6 @@ func marking(name string) httpfilter.Instance {
 	return filterOf(name, func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 		return next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", name), rpc)
 	})
-}
-
-func TestAFilterChoosesTheCluster(t *testing.T) {
-	t.Parallel()
-	other := toC()
-	other.Match.Path, other.Match.PathKind = "/other", matching.PathExact
-	other.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
-	listener := chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		rpc.Cluster = "d"
-		return next.NewStream(ctx, rpc)
-	}))
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{other, toC()}, listener: listener})
-	d := decision.FromContext(mustUnary(t, t.Context(), w.s, "/s/m"))
-	xdstest.Equal(t, "cluster of the Decision", "d", d.Cluster)
-	// Another version keeps the cluster, though its route names "c".
-	if got, err := w.s.Reselect(d); got != "d" || err != nil {
-		t.Errorf("Reselect: %q, %v", got, err)
-	}
-	without := newWorld(t, worldConfig{})
-	if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
-		t.Errorf("Reselect without the cluster: %v", err)
-	}
-}
-
-// tenant is the key of a value that one filter hands down to others.
-type tenant struct{}
-
-func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
-	t.Parallel()
-	seen := ""
-	w := newWorld(t, worldConfig{
-		listener: chainOf(
-			filterOf("sets", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-				return next.NewStream(context.WithValue(ctx, tenant{}, "acme"), rpc)
-			}),
-			filterOf("reads", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-				seen, _ = ctx.Value(tenant{}).(string)
-				return next.NewStream(ctx, rpc)
-			})),
-	})
-	given := mustUnary(t, t.Context(), w.s, "/s/m")
-	picked, ok := given.Value(tenant{}).(string)
-	if seen != "acme" || picked != "acme" || !ok {
-		t.Errorf("the filter sees %q, the picker %q", seen, picked)
-	}
 }
 
 // merging is a filter that appends its name, configuration and override to the header "via". built, unless nil, is called when one is merged.

@@ -2,7 +2,6 @@ package configselector_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -65,27 +63,5 @@ func TestAResponseThatCannotBeDecoded(t *testing.T) {
 		if status.Code(err) != codes.Internal {
 			t.Errorf("%s: %v", test.name, err)
 		}
-	}
-}
-
-// TestRequestsOfAnySizeAreSentAgain: a message of no bytes is one too, and a large response is read from memory that gRPC uses again.
-func TestRequestsOfAnySizeAreSentAgain(t *testing.T) {
-	t.Parallel()
-	for name, route := range map[string]*xdsresource.Route{"retried": retried(xdsresource.RetryPolicy{}), "hedged": hedged(3)} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, k kind) {
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: func(n int, s grpc.ServerStream) error {
-					if n%3 < 2 {
-						return status.Error(codes.Unavailable, "try again")
-					}
-					return echo(s)
-				}})
-				for _, request := range []string{"", strings.Repeat("x", 10000)} {
-					r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{request})
-					xdstest.NoError(t, r.err)
-					xdstest.Equal(t, "replies", []string{request}, r.replies)
-				}
-			})
-		})
 	}
 }

@@ -92,6 +92,7 @@ type script struct {
 	picks    []string
 	mirrored string   // what servers do with mirrors
 	app      []string // what the application does; nil: it sends the request, and reads
+	requests []string // of app, if that is nil
 	opts     []grpc.CallOption
 	metadata []string
 	peer     *peer.Peer    // of the RPC that the application serves
@@ -125,7 +126,7 @@ type script struct {
 }
 
 func newScript(t *testing.T, k kind) *script {
-	s := &script{t: t, kind: k, route: toC(), answers: []answer{{}}, name: "r", policy: xdsresource.RetryPolicy{
+	s := &script{t: t, kind: k, route: toC(), answers: []answer{{}}, requests: []string{"one ", "two ", "three"}, name: "r", policy: xdsresource.RetryPolicy{
 		MaxAttempts: 3, Codes: xdsresource.NewCodeSet(codes.Unavailable, codes.Internal), BaseBackoff: ms, MaxBackoff: ms,
 	}}
 	s.config.vh = traceHost
@@ -139,8 +140,11 @@ var reasons = map[string]struct {
 }{
 	"none": {code: codes.Unavailable}, "exhausted": {code: codes.ResourceExhausted}, "unreachable": {rpctrace.Unreachable, codes.Unavailable},
 	"lost": {rpctrace.Unreachable, codes.Unavailable}, "dropped": {rpctrace.Dropped, codes.Unavailable}, "refused": {rpctrace.MaxRetries, codes.Unavailable},
-	"unknown": {code: codes.NotFound},
+	"unknown": {code: codes.NotFound}, "refused-below": {code: codes.Unavailable},
 }
+
+// errBelow is that of an interceptor of the application below those of dynxds, of which gRPC does not know.
+var errBelow = status.Error(codes.Unavailable, "refused")
 
 // pick does what the picker does for an RPC or a mirror.
 func (s *script) pick(ctx context.Context) error {
@@ -148,7 +152,7 @@ func (s *script) pick(ctx context.Context) error {
 	if d.Channel != s.w.cc || d.Version != 1 || d.Method != "/s/m" {
 		s.t.Errorf("a Decision is %+v", d)
 	}
-	if d.Cluster != "c" {
+	if md, _ := metadata.FromOutgoingContext(ctx); md["mirror"] != nil {
 		// The picker of another version sends a mirror to the same cluster, and a mirror has no trace.
 		if again, err := s.w.s.Reselect(d); again != d.Cluster || err != nil || d.Trace() != nil {
 			s.t.Errorf("the mirror to %s is routed again to %q, %v, and has trace %v", d.Cluster, again, err, d.Trace())
@@ -175,9 +179,12 @@ func (s *script) pick(ctx context.Context) error {
 	if s.next != nil && n == 1 {
 		s.again(d)
 	}
+	if s.route.Rewrite != nil && s.route.Rewrite.AutoHost {
+		s.note("the picker sets the authority %q", d.AuthorityFor("endpoint"))
+	}
 	if s.bound != nil {
 		host := "the first host"
-		if a.Retry {
+		if a != nil && a.Retry {
 			host = "another host"
 		}
 		d.SetHost(&host)
@@ -197,6 +204,9 @@ func (s *script) pick(ctx context.Context) error {
 		s.t.Error("the picker does not know that it picks for a retry")
 	}
 	d.Fail(why.fail)
+	if pick == "refused-below" {
+		return errBelow
+	}
 	if pick == "lost" {
 		d.Sent("endpoint")
 	}
@@ -210,7 +220,11 @@ func (s *script) again(d *decision.Decision) {
 		Version: 2, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Name: "host", Routes: []*xdsresource.Route{s.next}}, RouteConfigName: "routes",
 	})
 	cluster, err := next.Reselect(d)
-	s.notes = append(s.notes, strings.TrimSuffix(fmt.Sprintf("routed again to %q, %v: %s", cluster, status.Code(err), status.Convert(err).Message()), ": "))
+	s.note("%s", strings.TrimSuffix(fmt.Sprintf("routed again to %q, %v: %s", cluster, status.Code(err), status.Convert(err).Message()), ": "))
+}
+
+func (s *script) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
 // run makes the RPC, and returns what becomes of it.
@@ -283,7 +297,7 @@ func (s *script) run() string {
 		out += " no peer"
 	}
 	if s.bound != nil {
-		out += " at " + s.bound.Host()
+		out += fmt.Sprintf(" at %s of %s", s.bound.Host(), s.bound.Cluster())
 	}
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()
@@ -413,9 +427,9 @@ func (s *script) Ended(error)         { s.locked(func() { s.observed++ }) }
 // request returns all messages of the request, joined.
 func (s *script) request() (all string) {
 	if s.app == nil {
-		all = "one "
+		all = s.requests[0]
 		if s.kind.desc != nil && s.kind.desc.ClientStreams {
-			all += "two three"
+			all = strings.Join(s.requests, "")
 		}
 	}
 	for _, word := range s.app {
@@ -438,7 +452,7 @@ func (s *script) message(word string) string {
 // makeRPC makes the RPC as the application does. It uses one message again and again.
 func (s *script) makeRPC(ctx context.Context, cancel func(), opts []grpc.CallOption) *result {
 	if s.app == nil {
-		return s.w.makeRPC(ctx, s.kind, "/s/m", []string{"one ", "two ", "three"}, opts...)
+		return s.w.makeRPC(ctx, s.kind, "/s/m", s.requests, opts...)
 	}
 	stream, r := s.w.open(ctx, s.kind, "/s/m", opts, "")
 	m := bytesOf("")
@@ -451,7 +465,7 @@ func (s *script) makeRPC(ctx context.Context, cancel func(), opts []grpc.CallOpt
 		case "send":
 			m.Value = append(m.Value[:0], s.message(value)...)
 			if err := stream.SendMsg(m); err != nil {
-				s.notes = append(s.notes, fmt.Sprintf("%v: cannot send: %v", time.Since(s.begin).Round(50*ms), err))
+				s.note("%v: cannot send: %v", time.Since(s.begin).Round(50*ms), err)
 			}
 			synctest.Wait()
 		case "prepared":
@@ -459,7 +473,7 @@ func (s *script) makeRPC(ctx context.Context, cancel func(), opts []grpc.CallOpt
 			r.err = errors.Join(p.Encode(stream, bytesOf(value)), stream.SendMsg(&p))
 		case "header":
 			md, err := stream.Header()
-			s.notes = append(s.notes, fmt.Sprintf("%v: header of %v, %v", time.Since(s.begin).Round(50*ms), md["attempt"], err))
+			s.note("%v: header of %v, %v", time.Since(s.begin).Round(50*ms), md["attempt"], err)
 		case "sleep":
 			time.Sleep(s.duration(value))
 			synctest.Wait()

@@ -30,6 +30,9 @@ func (s *script) handle(_ int, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	line := method + " at " + md[":authority"][0]
+	if len(line) > 100 {
+		line = fmt.Sprint(len(line), " bytes")
+	}
 	for _, name := range []string{"via", "k", "q", "content-type"} {
 		if md[name] != nil && md[name][0] != "application/grpc" {
 			line += fmt.Sprintf(", %s: %s", name, strings.Join(md[name], " "))

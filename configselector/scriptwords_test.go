@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -182,6 +183,16 @@ func (s *script) setRoute(key, value string) {
 		s.config.routes = []*xdsresource.Route{s.route, toC()}
 	case "cluster-request":
 		to().Headers = &xdsresource.HeaderMutations{Request: edits(value, false, "cluster")}
+	case "also": // takes nearly all RPCs
+		f := s.route.Action.(*xdsresource.Forward)
+		f.Clusters = append(f.Clusters, xdsresource.WeightedCluster{Name: value, Weight: 1<<32 - 2})
+	case "match":
+		name, value, _ := strings.Cut(value, "=")
+		s.route.Match.Further = &matching.Conditions{Headers: []matching.Header{{Name: name, String: matching.NewString(matching.StringExact, value, false)}}}
+	case "removes":
+		headers().Request = edits(value, true)
+	case "auto-host":
+		rewrite().AutoHost = true
 	case "cluster-authority":
 		to().Authority = value
 	default:
@@ -251,7 +262,11 @@ func (s *script) setRPC(key, value string) {
 	case "codec":
 		s.opts = append(s.opts, codecs[value])
 	case "authority":
-		s.opts = append(s.opts, grpc.CallAuthority(value))
+		s.opts = append(s.opts, grpc.CallAuthority(s.message(value)))
+	case "request":
+		s.requests = []string{s.message(value)}
+	case "channel":
+		s.config.authority = s.message(value)
 	case "metadata":
 		name, value, _ := strings.Cut(value, ":")
 		s.metadata = append(s.metadata, name, value)
@@ -374,6 +389,9 @@ func (s *script) filter(word string) httpfilter.Instance {
 		case "binds":
 			s.bound = new(httpfilter.HostOverride)
 			rpc.HostOverride = s.bound
+			if next.RouteHas(value) {
+				rpc.Cluster = value
+			}
 		case "asks":
 			s.asks = true
 			rpc.AddOptions(grpc.Header(&s.asked.header), grpc.Trailer(&s.asked.trailer), grpc.OnFinish(func(err error) {
@@ -386,6 +404,12 @@ func (s *script) filter(word string) httpfilter.Instance {
 		case "first": // another RPC, a clone
 			extra.Method = value
 			send(ctx, next, extra)
+		case "many": // clones at once
+			var all sync.WaitGroup
+			for range s.number(value) {
+				all.Go(func() { send(ctx, next, rpc.Clone()) })
+			}
+			all.Wait()
 		case "late":
 			time.AfterFunc(s.duration(value), func() { send(context.WithoutCancel(ctx), next, extra) })
 		}
@@ -394,6 +418,20 @@ func (s *script) filter(word string) httpfilter.Instance {
 			return nil, err
 		}
 		switch verb {
+		case "uses":
+			for what := range strings.SplitSeq(value, ",") {
+				switch what {
+				case "sends":
+					s.note("sends: %v", stream.SendMsg(bytesOf("")))
+				case "receives":
+					s.note("receives: %v", stream.RecvMsg(bytesOf("")))
+				case "looks":
+					header, err := stream.Header()
+					_, known := peer.FromContext(stream.Context())
+					s.note("header %v, trailer %v, peer %v, %v", header["attempt"], stream.Trailer()["attempt"], known, err)
+				}
+			}
+			return nil, failures["status"]
 		case "wraps":
 			stream = struct{ grpc.ClientStream }{stream}
 		case "deaf":

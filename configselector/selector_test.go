@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -15,8 +14,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/configselector"
-	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -75,24 +72,4 @@ func mustUnary(t testing.TB, ctx context.Context, s *configselector.Selector, me
 	given, err := unary(ctx, s, method, opts...)
 	xdstest.NoError(t, err)
 	return given
-}
-
-func TestTheDecisionTravelsAsTheContext(t *testing.T) {
-	t.Parallel()
-	s := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/a", "alpha"), xdsmsg.PrefixRoute("/", "beta"))
-	type key struct{}
-	ctx := metadata.AppendToOutgoingContext(context.WithValue(t.Context(), key{}, "mine"), "k", "v")
-	for method, cluster := range map[string]string{"/a.S/M": "alpha", "/b.S/M": "beta"} {
-		given := mustUnary(t, ctx, s, method)
-		d := decision.FromContext(given)
-		if d == nil || d.Cluster != cluster || d.Method != method || d.Version != 7 {
-			t.Errorf("%s: Decision %+v, want cluster %q of version 7", method, d, cluster)
-		}
-		if given.Value(key{}) != "mine" {
-			t.Error("the application's context values are lost")
-		}
-		if md, _ := metadata.FromOutgoingContext(given); md.Get("k")[0] != "v" {
-			t.Error("the application's metadata is lost")
-		}
-	}
 }
