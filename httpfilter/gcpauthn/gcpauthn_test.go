@@ -60,8 +60,9 @@ func (f *fake) ask(ctx context.Context, _ string) (string, error) {
 // TestScript has what becomes of RPCs. The file in testdata says what the steps are.
 func TestScript(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 0, func(t testing.TB) func(string) string {
-		s := &script{TB: t, size: defaultCacheSize}
-		s.in = &instance{name: "f", tokens: newCache(t.Context(), s.server.ask)}
+		s := &script{TB: t, size: defaultCacheSize, in: filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{Name: "f"}).(*instance)}
+		s.in.tokens.ask = s.server.ask
+		t.Cleanup(s.in.Close)
 		return s.step
 	})
 }
