@@ -9,57 +9,10 @@ import (
 	"time"
 
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
-	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func named(keys ...string) *load.Metrics {
-	m := &load.Metrics{Named: make(map[string]struct{})}
-	for _, k := range keys {
-		m.Named[k] = struct{}{}
-	}
-	return m
-}
-
-// gRFC A64, "Aggregation": the worked example. gRFC A85: what is propagated.
-func TestBackendMetrics(t *testing.T) {
-	t.Parallel()
-	reports := []*orcapb.OrcaLoadReport{
-		{CpuUtilization: 0.25, MemUtilization: 0.5, ApplicationUtilization: 2, NamedMetrics: map[string]float64{"key1": 1, "key2": 2}},
-		{CpuUtilization: 0.75, NamedMetrics: map[string]float64{"key2": 3, "key3": 4}},
-		{},
-	}
-	for _, tc := range []struct {
-		name  string
-		which *load.Metrics
-		want  load.LocalityReport
-	}{
-		{"none", nil, load.LocalityReport{}},
-		{"all of named_metrics", &load.Metrics{AllNamed: true}, load.LocalityReport{Named: map[string]load.Metric{
-			"key1": {Count: 1, Sum: 1}, "key2": {Count: 2, Sum: 5}, "key3": {Count: 1, Sum: 4},
-		}}},
-		{"some of named_metrics", named("key2", "other"), load.LocalityReport{Named: map[string]load.Metric{"key2": {Count: 2, Sum: 5}}}},
-		{"cpu_utilization", &load.Metrics{CPU: true}, load.LocalityReport{CPU: load.Metric{Count: 3, Sum: 1}}},
-		{"mem_utilization", &load.Metrics{Memory: true}, load.LocalityReport{Memory: load.Metric{Count: 3, Sum: 0.5}}},
-		{"application_utilization", &load.Metrics{Application: true}, load.LocalityReport{Application: load.Metric{Count: 3, Sum: 2}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *load.Store) {
-				l := in(s.Use(blue, tc.which))
-				for _, r := range reports {
-					l.Start()
-					l.End(end(r))
-				}
-				l.Start()
-				l.End(end(nil)) // a backend that sends no metrics
-				tc.want.ID, tc.want.Counts = east, load.Counts{Issued: 4, Succeeded: 4}
-				want(t, "the report", takeAfter(s, time.Second), report(blue, &tc.want))
-			})
-		})
-	}
-}
 
 // A single backend must not make the sums of a locality, or of a management server, meaningless.
 func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
@@ -73,21 +26,6 @@ func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
 		want := load.Metric{Count: 4, Sum: 2} // 1 is lost beside the largest number, which is taken back
 		xdstest.Equal(t, "cpu_utilization", want, got.CPU)
 		xdstest.Equal(t, "the named metric", want, got.Named["key"])
-	})
-}
-
-// gRFC A64, "LRS Load Report": a report has the metrics since the last one.
-func TestMetricsStartAnewWithEachReport(t *testing.T) {
-	bubble(t, func(t *testing.T, s *load.Store) {
-		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
-		for turn, name := range []string{"a", "a", "a", "b", "b", "b"} {
-			l.Start()
-			l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{name: float64(turn)}}))
-			got := takeAfter(s, time.Second)[0].Localities[0].Named
-			if diff := gocmp.Diff(map[string]load.Metric{name: {Count: 1, Sum: float64(turn)}}, got); diff != "" {
-				t.Errorf("turn %d (-want +got):\n%s", turn, diff)
-			}
-		}
 	})
 }
 
