@@ -54,7 +54,9 @@ type Registry struct {
 
 	config Config
 	round  uint64 // counts the updates
-	closed bool
+	// count is the number of Records, and met that of those with an address of the last update.
+	count, met int
+	closed     bool
 	// sweeper runs while a connection is kept for sessions; otherwise it is nil.
 	sweeper *time.Timer
 }
@@ -140,8 +142,16 @@ func (r *Registry) recordLocked(address string) *Record {
 		rec.endpoint.Store(new(xdsresource.Endpoint))
 		rec.load.Store(r.config.Loads.Elsewhere())
 		r.records.Store(address, rec)
+		r.count++
 	}
 	return rec
+}
+
+// forgetLocked removes a Record, unless it has been removed.
+func (r *Registry) forgetLocked(rec *Record) {
+	if r.records.CompareAndDelete(rec.Address, rec) {
+		r.count--
+	}
 }
 
 // Update replaces the configuration. It allocates only for what differs from the one
@@ -162,6 +172,7 @@ func (r *Registry) Update(c Config) {
 		r.recheckLocked()
 	}
 	r.round++
+	r.met = 0
 	for i := range c.Localities {
 		for j := range c.Localities[i].Endpoints {
 			e := &c.Localities[i].Endpoints[j]
@@ -175,9 +186,14 @@ func (r *Registry) Update(c Config) {
 			}
 		}
 	}
+	left := r.count - r.met
 	for rec := range r.all {
+		if left == 0 {
+			break
+		}
 		if rec.round != r.round {
 			r.unsetLocked(rec)
+			left--
 		}
 	}
 	r.Pool.unlock()
@@ -196,18 +212,25 @@ func (r *Registry) recheckLocked() {
 // setLocked sets what the configuration has for an address.
 func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, in *xdsresource.Locality, health *Health, loads *load.Locality) {
 	rec := r.recordLocked(address)
-	rec.round = r.round
+	if rec.round != r.round {
+		rec.round = r.round
+		r.met++
+	}
 	rec.locality.Store(in)
 	before := rec.endpoint.Swap(e)
 	if rec.addresses.Load() == nil || before.Address != e.Address || !slices.Equal(before.Additional, e.Additional) {
 		rec.addresses.Store(joinAddresses(e, &rec.Address))
 	}
-	rec.allowed.Store(r.config.Sessions.Statuses.Has(e.Health))
+	if allowed := r.config.Sessions.Statuses.Has(e.Health); rec.allowed.Load() != allowed {
+		rec.allowed.Store(allowed)
+	}
 	if before.Proxy != e.Proxy || !rec.allowed.Load() {
 		rec.releaseKeptLocked()
 	}
 	rec.setHealthLocked(health)
-	rec.load.Store(loads)
+	if rec.load.Load() != loads {
+		rec.load.Store(loads)
+	}
 }
 
 // unsetLocked is for a Record that the configuration does not need any more. Its connections, if any, are
@@ -222,12 +245,17 @@ func (r *Registry) unsetLocked(rec *Record) {
 		rec.load.Store(loads.Elsewhere())
 	}
 	if len(rec.conns) == 0 {
-		r.records.Delete(rec.Address)
+		r.forgetLocked(rec)
 	}
 }
 
 func (rec *Record) setHealthLocked(h *Health) {
-	if before := rec.health.Swap(h); before.Ejected() != h.Ejected() {
+	before := rec.health.Load()
+	if before == h {
+		return
+	}
+	rec.health.Store(h)
+	if before.Ejected() != h.Ejected() {
 		rec.reportHealthLocked()
 	}
 }
@@ -246,7 +274,7 @@ func (r *Registry) removeLocked(c *Conn) {
 	rec := c.record
 	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
 	if len(rec.conns) == 0 && rec.round != r.round {
-		r.records.Delete(c.address)
+		r.forgetLocked(rec)
 	}
 	rec.refresh()
 }
