@@ -3,20 +3,26 @@ package balancer_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing/synctest"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // ask is step for RPCs and questions.
@@ -37,6 +43,22 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		return s.several(4, func() string { return s.session(name, strings.Split(rest, ",")) })
 	case "fails", "hold-for":
 		return s.several(s.number(words[0]), func() string { return s.rpc(name, sessionOf(words[1]), false, hold, words[1]) })
+	case "ends":
+		s.endings(name, words[0], words[1:]...)
+		return s.ejected(name)
+	case "calls":
+		i := 0
+		for _, word := range words {
+			n, counts := s.repeated(word)
+			succeeded, failed, _ := strings.Cut(counts, "/")
+			for range n {
+				s.endings(name, strconv.Itoa(i), succeeded+"xOK", failed+"xINTERNAL")
+				i++
+			}
+		}
+		return ""
+	case "ejected":
+		return s.ejected(name)
 	case "auto-host":
 		return s.rpc(name, &decision.Extra{AutoHost: true, Authority: rest}, false, false)
 	case "trace":
@@ -136,6 +158,74 @@ func (s *script) reportLoads() string {
 		all = append(all, text)
 	}
 	return strings.Join(all, "; ")
+}
+
+// repeated splits NxTEXT.
+func (s *script) repeated(text string) (int, string) {
+	if n, rest, ok := strings.Cut(text, "x"); ok {
+		return s.number(n), rest
+	}
+	return 1, text
+}
+
+// endings has RPCs to an endpoint, which sessions may use, end one after the other: with a status of the server's; "lost:" before it says that there was
+// no answer; "again" that gRPC picks again, and "unsent" that the client could not send it.
+func (s *script) endings(name, endpoint string, endings ...string) {
+	s.T.Helper()
+	var all []grpcbalancer.DoneInfo
+	for _, ending := range endings {
+		n, ending := s.repeated(ending)
+		ending, lost := strings.CutPrefix(ending, "lost:")
+		info := grpcbalancer.DoneInfo{BytesReceived: !lost}
+		var code codes.Code
+		switch ending {
+		case "again":
+			info.BytesReceived = false
+		case "unsent":
+			info = grpcbalancer.DoneInfo{Err: errors.New("marshal")}
+		default:
+			xdstest.NoError(s.T, code.UnmarshalJSON([]byte(strconv.Quote(ending))))
+			info.Err = status.Error(code, "no")
+		}
+		all = append(all, slices.Repeat([]grpcbalancer.DoneInfo{info}, n)...)
+	}
+	others := s.held
+	s.held = nil
+	for range all { // All begin before the first ends, which may have the endpoint ejected.
+		if to := s.rpc(name, sessionOf(endpoint), false, true); to != endpoint {
+			s.T.Fatalf("an RPC for %s: %s", endpoint, to)
+		}
+	}
+	for i, info := range all {
+		s.held[i](info)
+	}
+	s.held = others
+}
+
+// ejected lists the endpoints that are ejected, and what was counted.
+func (s *script) ejected(name string) string {
+	synctest.Wait()
+	d, _ := s.live.Cluster(context.Background(), name)
+	var list, counts []string
+	for _, p := range d.Priorities {
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				if e.Ejection != nil {
+					list = append(list, short(strings.Join(e.Addresses, "+")))
+				}
+			}
+		}
+	}
+	if s.CC.Meter != nil {
+		const prefix = "grpc.lb.outlier_detection."
+		for text, n := range s.CC.Meter.Counts(prefix) {
+			words := strings.Fields(strings.ReplaceAll(text, prefix, ""))
+			words = slices.DeleteFunc(words, func(word string) bool { return strings.HasPrefix(word, "grpc.") })
+			counts = append(counts, fmt.Sprint(strings.Join(words, " "), " ", n))
+		}
+		slices.Sort(counts)
+	}
+	return strings.TrimSpace(fmt.Sprint(list, " ", strings.Join(counts, "; ")))
 }
 
 // uses are the priorities of a cluster, or the clusters under it. Those in use are marked with a star.

@@ -66,32 +66,41 @@ func (s *script) set(of *scripted, setting string) {
 	}
 }
 
-// outliers returns settings of outlier detection: volume, the RPCs in an interval of which half must not fail; row, the failures in a row that
-// eject at once; interval, max-time and max-percent. An ejection lasts 30 s.
+// outliers returns settings of outlier detection: interval, base, max-time and jitter, which are times, and max-percent; "success", the factor of the
+// deviation, and "failure", the threshold, each with hosts, volume and enforced behind it; 5xx, gateway and local, which are numbers of failures in
+// a row. By default, an interval is 10 s long, and an ejection of half of the endpoints at most 30 s.
 func (s *script) outliers(settings string) *xdsresource.OutlierDetection {
 	o := &xdsresource.OutlierDetection{
 		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
 	}
+	of := map[string]any{"interval": &o.Interval, "base": &o.BaseEjectionTime, "max-time": &o.MaxEjectionTime,
+		"jitter": &o.MaxEjectionTimeJitter, "max-percent": &o.MaxEjectionPercent}
 	for _, setting := range strings.Split(settings, ",") {
 		key, value, _ := strings.Cut(setting, ":")
-		duration := func() time.Duration {
-			d, err := time.ParseDuration(value)
-			xdstest.NoError(s.T, err)
-			return d
-		}
+		inARow := &xdsresource.ConsecutiveEjection{EnforcementPercentage: 100}
 		switch key {
-		case "volume":
-			o.FailurePercentage = &xdsresource.FailurePercentageEjection{
-				Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: uint32(s.number(value)),
-			}
-		case "row":
-			o.Consecutive5xx = &xdsresource.ConsecutiveEjection{Failures: uint32(s.number(value)), EnforcementPercentage: 100}
-		case "interval":
-			o.Interval = duration()
-		case "max-time":
-			o.MaxEjectionTime = duration()
-		case "max-percent":
-			o.MaxEjectionPercent = uint32(s.number(value))
+		case "success":
+			c := &xdsresource.SuccessRateEjection{EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 100}
+			o.SuccessRate = c
+			of[key], of["hosts"], of["volume"], of["enforced"] = &c.StdevFactor, &c.MinimumHosts, &c.RequestVolume, &c.EnforcementPercentage
+		case "failure":
+			c := &xdsresource.FailurePercentageEjection{EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 50}
+			o.FailurePercentage = c
+			of[key], of["hosts"], of["volume"], of["enforced"] = &c.Threshold, &c.MinimumHosts, &c.RequestVolume, &c.EnforcementPercentage
+		case "5xx":
+			o.Consecutive5xx, of[key] = inARow, &inARow.Failures
+		case "gateway":
+			o.ConsecutiveGatewayFailure, of[key] = inARow, &inARow.Failures
+		case "local":
+			o.SplitLocalOriginErrors, o.ConsecutiveLocalOriginFailure, of[key] = true, inARow, &inARow.Failures
+		}
+		switch field := of[key].(type) {
+		case *uint32:
+			*field = uint32(s.number(value))
+		case *time.Duration:
+			var err error
+			*field, err = time.ParseDuration(value)
+			xdstest.NoError(s.T, err)
 		default:
 			s.T.Fatalf("unknown setting %q of outlier detection", key)
 		}

@@ -69,6 +69,9 @@ import (
 //	for a,b                    some of a session that asks for a or else b, picked for again whenever there is a new picker
 //	hold-for N a               N of a session that asks for a, and do not end
 //	fails N a                  N of a session that asks for a, and fail
+//	ends a 4xINTERNAL OK       RPCs of sessions to a end, see endings; then as "ejected"
+//	calls 9x100/0 50/50        RPCs of sessions to the endpoints 0, 1 ... succeed and fail, so many to each
+//	ejected                    the endpoints that are ejected, and, with "record", what was counted of it until now
 //	auto-host AUTHORITY        one whose route has auto_host_rewrite, and perhaps an authority of its own
 //	trace                      what the trace of an RPC has of its pick
 //	labels                     the telemetry labels of an RPC, by the calls that set them; "labels a": of one of a session that asks for a
