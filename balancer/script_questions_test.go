@@ -3,6 +3,7 @@ package balancer_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -123,6 +124,10 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 			after += " (switching)"
 		}
 		return after
+	case "localities":
+		text, err := json.Marshal(d.Priorities)
+		xdstest.NoError(s.T, err)
+		return strings.ReplaceAll(string(text), `:1"`, `"`)
 	case "traffic":
 		t := d.Traffic
 		after := fmt.Sprintf("picked %d, in flight %d, refused %d, limit %d", t.Picked, t.InFlight, t.Refused, t.Limit)

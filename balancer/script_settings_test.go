@@ -135,6 +135,7 @@ func (s *script) endpoints(of *scripted, words []string) {
 			item, health, _ := strings.Cut(item, "!")
 			item, proxy, behind := strings.Cut(item, "@")
 			item, hostname, _ := strings.Cut(item, "~")
+			item, version, hasVersion := strings.Cut(item, "^")
 			item, weight := s.weighted(item)
 			var addrs []string
 			for _, name := range strings.Split(item, "+") {
@@ -143,6 +144,9 @@ func (s *script) endpoints(of *scripted, words []string) {
 			one := xdsresource.Endpoint{Address: addrs[0], Additional: addrs[1:], Weight: weight, Hostname: hostname}
 			if health != "" {
 				one.Health = statusOf(health)
+			}
+			if hasVersion {
+				one.Metadata = versioned(s.T, version)
 			}
 			if behind {
 				one.Proxy = proxy + ":1"

@@ -36,7 +36,7 @@ import (
 //	cluster KEY=VALUE ...      settings of the Cluster, see set; they take effect with the next endpoints
 //	drops CATEGORY=SHARE ...   shares in a million that are dropped; they take effect with the next endpoints
 //	note TEXT                  what is wrong with resources in use; it takes effect with the next endpoints
-//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy,f~hostname;
+//	endpoints LOCALITY ...     the endpoints, each locality as zone/priority*weight=a,b*weight,c!STATUS,d+further+address,e@proxy,f~hostname,g^version;
 //	                           zone may be region:zone:subzone
 //	aggregate NAME ...         the cluster is an aggregate one over others, which are no clusters of the channel from then on
 //	plugin NAME ...            the cluster is that of a plugin, which sends its RPCs to the first of the clusters NAME; "deaf-plugin": what these
@@ -51,7 +51,7 @@ import (
 //	credentials xds            the channel leaves security to the control plane, or with "other" not; connections linger for a second, and
 //	                           those that are secured, as "old", have it behind their names: "a/old"
 //	secure NAME                the cluster asks for a security, see securities, and has the endpoint a
-//	network a REACH            what happens to connections to a: up, refused, silent or mute
+//	network a REACH            what happens to connections to a: up, refused, silent, mute or full
 //	answer a HEALTH ...        the server a answers its health check, or that fails with a code
 //	wait DURATION
 //	exit-idle
@@ -82,6 +82,7 @@ import (
 //	watches a                  the services that open health checks of a ask for, and the number of all
 //	why                        what diagnostics say of the cluster
 //	uses                       what they say of its priorities, or of the clusters under it
+//	localities                 what they say of its endpoints
 //	traffic                    the counts of its RPCs
 //	made a                     how many connections to a there have been
 //	providers                  how many certificate providers are closed
@@ -220,7 +221,7 @@ func (s *script) step(step string) (after string) {
 		delete(s.clusters, name)
 		xdstest.NoError(s.T, s.update(states{name: nil}, s.defaults))
 	case "network":
-		reach := []string{lbtest.Up: "up", lbtest.Refused: "refused", lbtest.Silent: "silent", lbtest.Mute: "mute"}
+		reach := []string{lbtest.Up: "up", lbtest.Refused: "refused", lbtest.Silent: "silent", lbtest.Mute: "mute", lbtest.Full: "full"}
 		s.Network.Set(long(words[0]), lbtest.Reach(slices.Index(reach, words[1])))
 	case "answer":
 		for _, word := range words[1:] {

@@ -13,14 +13,3 @@ func (r *Registry) Len() (n int) {
 
 // Sweep has the sweeper run now.
 func (r *Registry) Sweep() { r.sweep() }
-
-// Session returns the Record of an address, nil if sessions do not know it.
-func (r *Registry) Session(address string) *Record {
-	if rec := r.record(address); rec != nil && rec.configured() {
-		return rec
-	}
-	return nil
-}
-
-// Conn returns the best connection for sessions, nil if there is none.
-func (rec *Record) Conn() *Conn { return rec.conn.Load() }

@@ -17,12 +17,13 @@ const Backoff = time.Second
 // Reach is what happens to connections to an address.
 type Reach int
 
-// Connections are established at once, refused, hang, or end before the server has spoken.
+// Connections are established at once, refused, hang, end before the server has spoken, or hang while existing ones go on.
 const (
 	Up Reach = iota
 	Refused
 	Silent
 	Mute
+	Full
 )
 
 // Network decides which addresses can be reached, at first all.
@@ -35,8 +36,8 @@ type Network struct {
 // NewNetwork returns a Network.
 func NewNetwork() *Network { return &Network{reach: make(map[string]Reach)} }
 
-// Set changes what happens to connections to addr. Unless it is Up, existing ones break; those
-// that hang proceed if it is not Silent.
+// Set changes what happens to connections to addr. Unless it is Up or Full, existing ones break; those
+// that hang proceed if it is not Silent or Full.
 func (n *Network) Set(addr string, r Reach) {
 	n.mu.Lock()
 	n.reach[addr] = r
@@ -63,6 +64,7 @@ func (n *Network) join(cc *ClientConn) {
 
 func (sc *SubConn) networkChanged(r Reach) {
 	switch {
+	case r == Full:
 	case sc.state == connectivity.Ready && r != Up:
 		sc.report(connectivity.Idle, nil)
 	case sc.state == connectivity.Connecting && r != Silent:
