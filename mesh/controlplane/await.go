@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // Await waits until ok has returned true for each present stream, or until the context ends, and
@@ -23,9 +22,9 @@ func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left in
 		w.left[st] = struct{}{}
 	}
 	present := slices.Collect(maps.Keys(w.left))
-	s.waits.add(w)
+	s.waits.Store(w, nil)
 	s.mu.Unlock()
-	defer s.waits.remove(w)
+	defer s.waits.Delete(w)
 
 	for _, st := range present {
 		w.check(st)
@@ -74,44 +73,10 @@ func (w *waiting) drop(st *stream) {
 	}
 }
 
-// waits are the calls of Await in progress.
-type waits struct {
-	// list is replaced as a whole, so that readers need no lock; nil is empty.
-	list atomic.Pointer[[]*waiting]
-	// mu guards its replacement.
-	mu sync.Mutex
-}
-
-func (w *waits) all() []*waiting {
-	if list := w.list.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
-
-func (w *waits) add(one *waiting) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	list := append(slices.Clone(w.all()), one)
-	w.list.Store(&list)
-}
-
-func (w *waits) remove(one *waiting) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(w.all()), func(other *waiting) bool { return other == one })
-	w.list.Store(&list)
-}
-
-// check is called after each request of a stream, and drop when it has ended.
-func (w *waits) check(st *stream) {
-	for _, one := range w.all() {
-		one.check(st)
-	}
-}
-
-func (w *waits) drop(st *stream) {
-	for _, one := range w.all() {
-		one.drop(st)
-	}
+// eachWait calls f with the calls of Await in progress.
+func (s *stream) eachWait(f func(*waiting)) {
+	s.waits.Range(func(w, _ any) bool {
+		f(w.(*waiting))
+		return true
+	})
 }

@@ -17,7 +17,7 @@ func newCheckEncoder() *explore.Encoder {
 		},
 		Skipped: skippedFields(
 			"Time", "origin", "lastOverview", "NACK", "pace", "streamUsage", "peerUsage", "replies",
-			"Mutex", "RWMutex", "waits", "listings", "Timer", "nonces.prefix",
+			"Mutex", "RWMutex", "listings", "Timer", "nonces.prefix",
 			"stream.opts", "stream.ctx", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"selection.namesVersion", "selection.inOrder", "selection.byName", "selection.listed",
 			"retention.timer", "retention.bytes", "retained.due",

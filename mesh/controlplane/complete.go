@@ -102,32 +102,19 @@ func hasName(resources []*Resource, name string) bool {
 	return ok
 }
 
-// namedAsk is an ask with the client's spelling of its name.
-type namedAsk struct {
-	name string
-	ask  *ask
-}
-
 // asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
 // sender calls it, with Store.mu held for reading.
 func (s *selection) asksInOrder() []*ask {
 	if s.inOrder == nil {
-		named := make([]namedAsk, 0, s.names.len())
-		for a := range s.asks() {
-			named = append(named, namedAsk{s.locator(a).name, a})
-		}
-		s.inOrder = s.sorted(named)
+		s.inOrder = s.sorted(slices.AppendSeq(make([]*ask, 0, s.names.len()), s.asks()))
 	}
 	return s.inOrder
 }
 
-func (s *selection) sorted(named []namedAsk) []*ask {
-	named = slices.DeleteFunc(named, func(n namedAsk) bool { return s.isWildcard(s.topicOf(n.ask)) })
-	slices.SortFunc(named, func(a, b namedAsk) int { return cmp.Compare(a.name, b.name) })
-	asks := make([]*ask, len(named))
-	for i, n := range named {
-		asks[i] = n.ask
-	}
+// sorted puts asks in order. It needs no lock: it looks at what does not change of them.
+func (s *selection) sorted(asks []*ask) []*ask {
+	asks = slices.DeleteFunc(asks, func(a *ask) bool { return s.isWildcard(s.topicOf(a)) })
+	slices.SortFunc(asks, func(a, b *ask) int { return cmp.Compare(a.spelling, b.spelling) })
 	return asks
 }
 
@@ -135,8 +122,8 @@ func (s *selection) sorted(named []namedAsk) []*ask {
 func (p *sotw) sortNames() {
 	for _, sub := range p.unsorted() {
 		for done := false; !done; {
-			version, named := p.namesOf(sub)
-			asks := sub.sorted(named)
+			version, asks := p.asksOf(sub)
+			asks = sub.sorted(asks)
 			p.store.mu.RLock()
 			if done = version == sub.namesVersion; done {
 				sub.inOrder = asks
@@ -160,17 +147,17 @@ func (p *sotw) unsorted() (subs []*subscription) {
 	return subs
 }
 
-// namesOf returns the names of a subscription, and their version.
-func (p *sotw) namesOf(sub *subscription) (version uint64, named []namedAsk) {
+// asksOf returns the asks of a subscription, and the version of its names.
+func (p *sotw) asksOf(sub *subscription) (version uint64, asks []*ask) {
 	p.usage.peer.enter()
 	defer p.usage.peer.leave()
 	for {
 		p.store.mu.RLock()
 		version = sub.namesVersion
 		p.store.mu.RUnlock()
-		named = named[:0]
-		if sub.eachAsk(p.usage.peer, func(a *ask) { named = append(named, namedAsk{sub.locator(a).name, a}) }) {
-			return version, named
+		asks = asks[:0]
+		if sub.eachAsk(p.usage.peer, func(a *ask) { asks = append(asks, a) }) {
+			return version, asks
 		}
 	}
 }

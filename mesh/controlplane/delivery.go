@@ -83,44 +83,34 @@ func (d *delivery) sent(version, nonce string, alone bool) {
 	d.unanswered = append(d.unanswered, d.sentResponse)
 }
 
-// verdict is a client's ACK or NACK of a response; ReplyNone is neither.
-type verdict struct {
-	reply Reply
-	// changed is that of the response, and nack is set for a NACK.
-	changed time.Time
-	nack    *NACK
-}
-
 // stale reports whether a request's nonce is that of an older response. An empty nonce is not
 // stale: the client may have sent the request before any response reached it.
 func (d *delivery) stale(nonce string) bool {
 	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
 }
 
-// answered records and returns the ACK or NACK of a request. A nonce that is unknown or was answered before is ignored.
+// answered records and returns the ACK or NACK of a request, with the sentResponse.changed of the response. ReplyNone is neither: a nonce
+// that is unknown or was answered before is ignored.
 //
 // A request without an error is an ACK if accepts is set. Over SotW the version says so, which distinguishes an ACK from a change
 // of the subscription that the client sent with the version that it had before. That may be the version of the response too, as
 // several responses can have one version; so a rejected response stays rejected.
-func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool) verdict {
+func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool) (got Reply, changed time.Time) {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if i < 0 || detail == nil && !accepts {
-		return verdict{}
+		return ReplyNone, time.Time{}
 	}
 	answered := d.unanswered[i]
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
-	got := verdict{reply: ReplyACK, changed: answered.changed}
-	d.refusing = detail != nil
-	if detail != nil {
-		d.nack = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
-		got = verdict{reply: ReplyNACK, nack: d.nack}
+	if d.refusing = detail != nil; d.refusing {
+		got, d.nack = ReplyNACK, &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
 	} else {
-		d.ackedVersion = answered.version
+		got, d.ackedVersion = ReplyACK, answered.version
 	}
 	if nonce == d.nonce {
-		d.reply = got.reply
+		d.reply = got
 	}
-	return got
+	return got, answered.changed
 }
 
 // shortStatus returns a client's error, of which no more than the beginning stays in memory.

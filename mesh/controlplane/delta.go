@@ -19,9 +19,9 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 		return err
 	}
 	p.mu.Lock()
-	got := sub.delivery.answered(req.GetResponseNonce(), req.GetErrorDetail(), true)
+	got, changed := sub.delivery.answered(req.GetResponseNonce(), req.GetErrorDetail(), true)
 	p.mu.Unlock()
-	p.report(sub, got, req.GetErrorDetail())
+	p.report(sub, got, changed, req.GetErrorDetail())
 	silent := len(req.GetResourceNamesSubscribe())+len(req.GetResourceLocatorsSubscribe())+
 		len(req.GetResourceNamesUnsubscribe())+len(req.GetResourceLocatorsUnsubscribe()) == 0
 	if silent && sub.interest != interestUnknown {

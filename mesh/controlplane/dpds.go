@@ -53,7 +53,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 			return nil, status.FromContextError(ctx.Err()).Err()
 		case <-st.failing:
 			return nil, st.failure
-		case <-s.stop:
+		case <-s.closing.Done():
 			return nil, errClosed
 		}
 	}

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"net"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
@@ -21,15 +22,16 @@ type Rejection struct {
 	NACK NACK
 }
 
-// report calls Options.OnACK or OnNACK for an answer. detail is the client's error.
-func (s *stream) report(sub *subscription, got verdict, detail *statuspb.Status) {
-	if got.reply == ReplyACK && s.opts.OnACK != nil {
-		s.opts.OnACK(sub.typeURL, got.changed)
+// report calls Options.OnACK or OnNACK for what delivery.answered returned. detail is the client's error. Only the reader, which alone changes
+// delivery.nack, calls it.
+func (s *stream) report(sub *subscription, got Reply, changed time.Time, detail *statuspb.Status) {
+	if got == ReplyACK && s.opts.OnACK != nil {
+		s.opts.OnACK(sub.typeURL, changed)
 	}
-	if got.reply != ReplyNACK || s.opts.OnNACK == nil {
+	if got != ReplyNACK || s.opts.OnNACK == nil {
 		return
 	}
-	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *got.nack}
+	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *sub.delivery.nack}
 	r.NACK.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
 	if s.peer != nil {
 		r.Peer = s.peer.Addr

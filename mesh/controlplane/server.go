@@ -26,15 +26,16 @@ type Server struct {
 	store *Store
 	opts  Options
 
-	// stop ends every stream when it is closed.
-	stop chan struct{}
+	// closing ends every stream when it is done, which is decided under mu.
+	closing context.Context
+	close   context.CancelFunc
 	// running counts the goroutines of all streams.
 	running sync.WaitGroup
-	waits   waits
-	quotas  *quotas
+	// waits are the calls of Await in progress, as keys of type *waiting.
+	waits  sync.Map
+	quotas *quotas
 
 	mu      sync.Mutex
-	closed  bool
 	lastID  uint64
 	streams map[uint64]*stream
 }
@@ -42,13 +43,9 @@ type Server struct {
 // NewServer returns a server over store. Several servers may share one.
 func NewServer(store *Store, opts Options) *Server {
 	opts = opts.withDefaults()
-	return &Server{
-		store:   store,
-		opts:    opts,
-		stop:    make(chan struct{}),
-		quotas:  newQuotas(opts.MaxStreams, opts.OnRefused),
-		streams: map[uint64]*stream{},
-	}
+	s := &Server{store: store, opts: opts, quotas: newQuotas(opts.MaxStreams, opts.OnRefused), streams: map[uint64]*stream{}}
+	s.closing, s.close = context.WithCancel(context.Background())
+	return s
 }
 
 // Register adds envoy.service.discovery.v3.AggregatedDiscoveryService, with both
@@ -74,10 +71,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // streams. Close is idempotent.
 func (s *Server) Close() {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.stop)
-	}
+	s.close()
 	s.mu.Unlock()
 	s.running.Wait()
 }
@@ -103,7 +97,7 @@ func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRe
 		return err
 	}
 	defer s.end(st)
-	return exchange(st, &sotw{stream: st}, wire, &s.running, s.stop)
+	return exchange(st, &sotw{stream: st}, wire, &s.running, s.closing.Done())
 }
 
 // serveDelta is serveSotW for delta.
@@ -116,7 +110,7 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 		return err
 	}
 	defer s.end(st)
-	return exchange(st, &delta{st}, wire, &s.running, s.stop)
+	return exchange(st, &delta{st}, wire, &s.running, s.closing.Done())
 }
 
 // begin adds a stream, unless the server is closed or its peers have too many.
@@ -128,7 +122,7 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closing.Err() != nil {
 		usage.close()
 		return nil, errClosed
 	}
@@ -147,6 +141,6 @@ func (s *Server) end(st *stream) {
 	st.end().release(st)
 	st.recheck.end()
 	st.usage.close()
-	s.waits.drop(st)
+	st.eachWait(func(w *waiting) { w.drop(st) })
 	s.running.Done()
 }

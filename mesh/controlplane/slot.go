@@ -46,6 +46,14 @@ func (s *slot) choose(c dynparam.Constraints) (chosen *entry, ambiguous bool) {
 	return s.entries[choice.Index], choice.Rival >= 0
 }
 
+// clone returns a copy that apply does not change.
+func (s *slot) clone() *slot {
+	if s == nil {
+		return nil
+	}
+	return &slot{slices.Clone(s.entries), slices.Clone(s.parameters)}
+}
+
 // apply carries out the changes of a draft.
 func (s *slot) apply(changes []variantChange) {
 	for _, c := range changes {

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -75,16 +76,17 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 	p.mu.Lock()
 	d := &sub.delivery
 	stale := d.stale(req.GetResponseNonce())
-	var got verdict
+	var got Reply
+	var changed time.Time
 	if !stale {
-		got = d.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == d.version)
+		got, changed = d.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == d.version)
 		if !again {
 			sub.settling++
 		}
 	}
 	p.mu.Unlock()
 	p.numbering.Unlock()
-	p.report(sub, got, req.GetErrorDetail())
+	p.report(sub, got, changed, req.GetErrorDetail())
 	return !stale
 }
 

@@ -37,8 +37,8 @@ type stream struct {
 	onlyType string
 	// grant is what Options.Access gives the client. Only the reader uses it.
 	grant access.Grant
-	// waits are notified of each request that was processed.
-	waits *waits
+	// waits are those of the server, which are notified of each request that was processed.
+	waits *sync.Map
 	// nonces is used only by push, which runs once at a time.
 	nonces nonces
 	// wake holds a token while something may be due.
@@ -346,7 +346,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.ServerStream, v protocolHand
 			return err
 		}
 		s.last.changes.Add(1)
-		s.waits.check(s)
+		s.eachWait(func(w *waiting) { w.check(s) })
 	}
 }
 

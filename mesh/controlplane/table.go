@@ -63,7 +63,11 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	if len(changes) == 0 {
 		return false
 	}
-	collections := t.lookAtCollections(key, s)
+	collections := t.collectionAsks(key)
+	var before *slot
+	if len(collections) > 0 {
+		before = s.clone()
+	}
 	if s == nil {
 		s = new(slot)
 		t.slots[key] = s
@@ -78,8 +82,8 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	for _, a := range t.asks.m[key] {
 		a.notify(s, changes)
 	}
-	for _, c := range collections {
-		c.notifyOf(key, s, changes)
+	for _, a := range collections {
+		a.notifyOf(key, before, s, changes)
 	}
 	return true
 }
@@ -112,30 +116,6 @@ func (a *ask) notify(s *slot, changes []variantChange) {
 	}
 }
 
-// collectionAsk is an ask for a collection of a name.
-type collectionAsk struct {
-	*ask
-	// plain is set if a client subscribes by names; old is its entry of the name.
-	plain bool
-	old   *entry
-}
-
-// lookAtCollections returns the asks for the collections of a name, before it changes.
-func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
-	var asks []collectionAsk
-	for _, a := range t.collectionAsks(key) {
-		c := collectionAsk{ask: a}
-		for sub := range a.subscriptions() {
-			c.plain = c.plain || sub.addressing == byNames
-		}
-		if c.plain {
-			c.old, _ = s.choose(a.constraints)
-		}
-		asks = append(asks, c)
-	}
-	return asks
-}
-
 // collectionAsks returns the asks for the collection that a name is a member of: its glob or, for an old-style name, the wildcard.
 func (t *table) collectionAsks(key nameKey) []*ask {
 	if key.isGlob() || key.collection == "" && !hasWildcard(t.typeURL) {
@@ -144,22 +124,22 @@ func (t *table) collectionAsks(key nameKey) []*ask {
 	return t.asks.m[key.glob()]
 }
 
-// notifyOf notifies the subscriptions to the collection of changes of a member.
-func (c *collectionAsk) notifyOf(key nameKey, s *slot, changes []variantChange) {
-	if c.refused != nil {
+// notifyOf notifies the subscriptions to the collection of changes of a member, which was before, and now is s.
+func (a *ask) notifyOf(key nameKey, before, s *slot, changes []variantChange) {
+	if a.refused != nil {
 		return
 	}
-	var now *entry
-	if c.plain {
-		now = c.table.choose(s, c.constraints)
-	}
-	for sub := range c.subscriptions() {
-		if c.name.isGlob() && sub.mode != pushDifference {
+	choices := sync.OnceValues(func() (was, now *entry) {
+		was, _ = before.choose(a.constraints)
+		return was, a.table.choose(s, a.constraints)
+	})
+	for sub := range a.subscriptions() {
+		if a.name.isGlob() && sub.mode != pushDifference {
 			continue
 		}
 		if sub.addressing == byNames {
-			if now != c.old {
-				sub.changed(topic{name: key}, now != nil, c.old)
+			if was, now := choices(); now != was {
+				sub.changed(topic{name: key}, now != nil, was)
 			}
 			continue
 		}
@@ -168,7 +148,7 @@ func (c *collectionAsk) notifyOf(key nameKey, s *slot, changes []variantChange) 
 			sub.endRetainedOf(key)
 		}
 		for _, change := range changes {
-			if !change.touches(c.constraints) {
+			if !change.touches(a.constraints) {
 				continue
 			}
 			deleted := change.old
