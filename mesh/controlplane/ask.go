@@ -25,18 +25,16 @@ type ask struct {
 	// constraints are those that apply, and sent those of the client's locator alone.
 	constraints, sent dynparam.Constraints
 	refused           *refusal
-	// choice is the entry for the subscriptions to a name, nil if there is none.
+	// choice is the entry for the subscriptions to a name, nil if there is none; or if a source answers them.
 	choice *entry
 	// subs are the subscriptions.
 	subs numbers
 	// payer is the peer of one of the subscriptions.
 	payer *peerUsage
-	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
+	// demand is what the type's source answers; nil if there is no source, or clients do not share its answer.
 	demand *Demand
-	// unshared is set if the type's source answers each subscription by itself. own are the demands of single subscriptions: of these,
-	// and for a computed choice.
-	unshared bool
-	own      map[*subscription]*Demand
+	// own are the demands of single subscriptions: of all, if the source answers each by itself, and for a computed choice.
+	own map[*subscription]*Demand
 }
 
 // isAside reports whether the key is another one than that of the topic.

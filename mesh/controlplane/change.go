@@ -123,14 +123,14 @@ func (sub *subscription) deleteNamed(set map[topic]locator, to *[]topic) {
 
 // nextSotWInterest follows "How the client specifies what resources to return" in Envoy's
 // description of the protocol.
-func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
-	if !hasWildcard(s.typeURL) {
+func (sub *subscription) nextSotWInterest(wanted map[topic]locator) interest {
+	if !hasWildcard(sub.typeURL) {
 		return interestNamed
 	}
 	if asksForWildcard(wanted) {
 		return interestWildcard
 	}
-	if s.addressing == byNames && len(wanted) == 0 && (s.interest == interestUnknown || s.interest == interestLegacyWildcard) {
+	if sub.addressing == byNames && len(wanted) == 0 && (sub.interest == interestUnknown || sub.interest == interestLegacyWildcard) {
 		return interestLegacyWildcard
 	}
 	return interestNamed
@@ -165,34 +165,34 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 
 // nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
 // unsubscribes from "*".
-func (s *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
+func (sub *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
-	case !hasWildcard(s.typeURL):
+	case !hasWildcard(sub.typeURL):
 		return interestNamed
-	case s.addressing == byLocators:
-		return s.nextLocatorInterest(asked, dropped)
+	case sub.addressing == byLocators:
+		return sub.nextLocatorInterest(asked, dropped)
 	case asksForWildcard(asked):
 		return interestWildcard
 	case asksForWildcard(dropped):
 		return interestNamed
-	case s.interest == interestUnknown && len(asked) > 0:
+	case sub.interest == interestUnknown && len(asked) > 0:
 		return interestNamed
-	case s.interest == interestUnknown && len(dropped) == 0:
+	case sub.interest == interestUnknown && len(dropped) == 0:
 		return interestLegacyWildcard
 	default:
-		return s.interest
+		return sub.interest
 	}
 }
 
 // nextLocatorInterest is for locators, several of which may be the wildcard.
-func (s *subscription) nextLocatorInterest(asked, dropped map[topic]locator) interest {
+func (sub *subscription) nextLocatorInterest(asked, dropped map[topic]locator) interest {
 	if asksForWildcard(asked) {
 		return interestWildcard
 	}
-	s.stream.store.mu.RLock()
-	defer s.stream.store.mu.RUnlock()
-	for a := range s.asksFor(wildcardKey) {
-		if !isIn(dropped, s.topicOf(a)) {
+	sub.stream.store.mu.RLock()
+	defer sub.stream.store.mu.RUnlock()
+	for a := range sub.asksFor(wildcardKey) {
+		if !isIn(dropped, sub.topicOf(a)) {
 			return interestWildcard
 		}
 	}
@@ -201,7 +201,7 @@ func (s *subscription) nextLocatorInterest(asked, dropped map[topic]locator) int
 
 // relevantVersions returns the versions of a reconnecting client's resources that it subscribes to
 // in the same request.
-func (s *selection) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
+func (sub *subscription) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
 	asked := make(map[nameKey]bool, len(change.added))
 	for tp := range change.added {
 		asked[tp.name] = true

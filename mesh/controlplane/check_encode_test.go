@@ -19,7 +19,7 @@ func newCheckEncoder() *explore.Encoder {
 			"Time", "origin", "lastOverview", "NACK", "pace", "streamUsage", "peerUsage", "replies",
 			"Mutex", "RWMutex", "listings", "Timer", "nonces.prefix",
 			"stream.opts", "stream.ctx", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
-			"selection.namesVersion", "selection.inOrder", "selection.byName", "selection.listed",
+			"subscription.namesVersion", "subscription.inOrder", "subscription.byName", "subscription.listed",
 			"retention.timer", "retention.bytes", "retained.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed", "items.queues", "item.at",
 			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "demands.sources", "Demand.Node",

@@ -104,16 +104,16 @@ func hasName(resources []*Resource, name string) bool {
 
 // asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
 // sender calls it, with Store.mu held for reading.
-func (s *selection) asksInOrder() []*ask {
-	if s.inOrder == nil {
-		s.inOrder = s.sorted(slices.AppendSeq(make([]*ask, 0, s.names.len()), s.asks()))
+func (sub *subscription) asksInOrder() []*ask {
+	if sub.inOrder == nil {
+		sub.inOrder = sub.sorted(slices.AppendSeq(make([]*ask, 0, sub.names.len()), sub.asks()))
 	}
-	return s.inOrder
+	return sub.inOrder
 }
 
 // sorted puts asks in order. It needs no lock: it looks at what does not change of them.
-func (s *selection) sorted(asks []*ask) []*ask {
-	asks = slices.DeleteFunc(asks, func(a *ask) bool { return s.isWildcard(s.topicOf(a)) })
+func (sub *subscription) sorted(asks []*ask) []*ask {
+	asks = slices.DeleteFunc(asks, func(a *ask) bool { return sub.isWildcard(sub.topicOf(a)) })
 	slices.SortFunc(asks, func(a, b *ask) int { return cmp.Compare(a.spelling, b.spelling) })
 	return asks
 }

@@ -259,35 +259,6 @@ func (w *composer) isEmpty(glob topic) bool {
 	return true
 }
 
-// reach is the best of the subscriptions through which a client may get a topic.
-type reach int
-
-const (
-	// reachNone: there is none.
-	reachNone reach = iota
-	// reachClosed: collections that are closed, which make the topic due when they open.
-	reachClosed
-	reachCollection
-	reachName
-)
-
-// reachOf returns the reach of a topic with its ask, nil if it is not subscribed by name. is is its present or last entry.
-func (w *composer) reachOf(tp topic, a *ask, is *entry) reach {
-	inError := tp.name.collection != "" && w.sub.table.slots[tp.name.glob()] != nil
-	switch {
-	case a != nil:
-		return reachName
-	case inError: // its members are not sent as members
-		return reachNone
-	case w.sub.inCollection(tp, is, true):
-		return reachCollection
-	case w.sub.inCollection(tp, is, false):
-		return reachClosed
-	default:
-		return reachNone
-	}
-}
-
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
@@ -304,23 +275,24 @@ func (w *composer) compose(tp topic, again bool) {
 		}
 		return
 	}
-	reach := w.reachOf(tp, a, cmp.Or(now, old))
-	switch reach {
-	case reachNone:
+	is := cmp.Or(now, old)
+	inError := tp.name.collection != "" && sub.table.slots[tp.name.glob()] != nil // its members are not sent as members
+	switch {
+	case a != nil:
+		w.removeReplaced(tp, old, now)
+	case !inError && sub.inCollection(tp, is, true):
+		if now != nil && now.err != nil && tp.name.collection == "" {
+			now = nil // TP3 has no errors for wildcard subscriptions
+		}
+	case !inError && sub.inCollection(tp, is, false): // it is closed, and makes the topic due when it opens
+		return
+	default:
 		if again {
 			w.composeRemoval(tp, old, false) // the client has just unsubscribed
 		}
 		return
-	case reachClosed:
-		return
-	case reachCollection:
-		if now != nil && now.err != nil && tp.name.collection == "" {
-			now = nil // TP3 has no errors for wildcard subscriptions
-		}
-	case reachName:
-		w.removeReplaced(tp, old, now)
 	}
-	named := reach == reachName
+	named := a != nil
 	switch {
 	case now == nil && sub.mode != pushDifference:
 		if sub.stream.reportsAbsence && old != absence {

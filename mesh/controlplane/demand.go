@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"time"
@@ -226,23 +227,15 @@ func (a *ask) demanded(sub *subscription) {
 	case t.source == nil:
 		return
 	}
-	if len(a.own) == 0 && a.demand == nil {
-		// TP2, "Non-Cacheability of DPDS".
-		a.unshared = a.unshared || t.typeURL == dynparam.MapTypeURL
-	}
-	d := a.demand
-	if a.unshared {
-		d = a.own[sub]
-	}
-	if d == nil {
+	d := cmp.Or(a.own[sub], a.demand)
+	switch {
+	case d == nil && (len(a.own) > 0 || t.typeURL == dynparam.MapTypeURL): // TP2, "Non-Cacheability of DPDS"
 		d = newDemand(a)
-		d.First = sub.stream.id
-		if a.unshared {
-			d.only(sub)
-		} else {
-			a.demand, a.choice = d, awaited
-		}
-	} else if !a.unshared && d.First != sub.stream.id && d.exhausted() {
+		d.only(sub)
+	case d == nil:
+		d = newDemand(a)
+		d.First, a.demand = sub.stream.id, d
+	case d.sub == nil && d.First != sub.stream.id && d.exhausted():
 		other := newDemand(a)
 		other.First, other.answer = sub.stream.id, d.answer
 		a.demand = other
@@ -278,10 +271,7 @@ func (d *Demand) only(sub *subscription) {
 // The caller holds Store.mu.
 func (d *Demand) split() {
 	a := d.ask
-	a.unshared, a.demand = true, nil
-	if !a.isCollection() {
-		a.choice = nil
-	}
+	a.demand = nil
 	d.update()
 	for sub := range a.subscriptions() {
 		sub.stream.mu.Lock()
@@ -293,14 +283,10 @@ func (d *Demand) split() {
 	}
 }
 
-// entryOf returns the entry for one of the subscriptions of an ask for a name or a glob: the choice
-// or, if clients do not share it, the subscription's own answer.
+// entryOf returns the entry for one of the subscriptions of an ask: what a source has answered, or the choice.
 func (a *ask) entryOf(sub *subscription) *entry {
-	if d := a.own[sub]; d != nil {
+	if d := cmp.Or(a.own[sub], a.demand); d != nil {
 		return d.answer
-	}
-	if a.unshared {
-		return awaited
 	}
 	return a.choice
 }
@@ -323,7 +309,6 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 		d.notify(d.sub, old)
 		return true
 	}
-	d.ask.choice = e
 	for sub := range d.ask.subscriptions() {
 		d.notify(sub, old)
 	}

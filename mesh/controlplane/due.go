@@ -90,6 +90,6 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
 // that this covers.
-func (s *selection) besideWildcard(tp topic, had *entry) bool {
-	return s.interest.wildcard() && tp.name.collection != "" && had.asResource() != nil
+func (sub *subscription) besideWildcard(tp topic, had *entry) bool {
+	return sub.interest.wildcard() && tp.name.collection != "" && had.asResource() != nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// item is what a stream owes its client for a topic. Most topics have none: the client has what selection.names marks (delta), or
+// item is what a stream owes its client for a topic. Most topics have none: the client has what subscription.names marks (delta), or
 // what the store has (SotW), and nothing is due.
 type item struct {
 	// has is what the client was last sent, or claims to have; nil if that is marked, or not recorded. See lastSent.

@@ -32,13 +32,13 @@ func addressingOf(locators []*discoverypb.ResourceLocator) addressing {
 
 // checkAddressing returns INVALID_ARGUMENT for locators of a client that began by names. They would never be
 // answered. TP2 specifies only that names after locators are ignored.
-func (s *selection) checkAddressing(locators []*discoverypb.ResourceLocator) error {
-	if s.addressing == byLocators || len(locators) == 0 {
+func (sub *subscription) checkAddressing(locators []*discoverypb.ResourceLocator) error {
+	if sub.addressing == byLocators || len(locators) == 0 {
 		return nil
 	}
 	return status.Errorf(codes.InvalidArgument,
 		"a resource locator of %q after a first request without locators for %s: that decides for the stream (xRFC TP2), so send locators from the first request of a type on, or open another stream",
-		locators[0].GetName(), s.typeURL)
+		locators[0].GetName(), sub.typeURL)
 }
 
 // topic is the unit of changes: its state is sent once, and again when it changes.

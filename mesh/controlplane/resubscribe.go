@@ -102,7 +102,7 @@ func (r *resubscription) leave(tp topic) {
 func (r *resubscription) join(tp topic, l locator) error {
 	sub := r.sub
 	key := sub.keyFor(tp, &l)
-	if a := sub.table.ask(tp.name, key); a == nil || a.unshared {
+	if a := sub.table.ask(tp.name, key); a == nil || len(a.own) > 0 {
 		if err := sub.stream.usage.mayName(nameWeight(l.name, key)); err != nil {
 			return err
 		}

@@ -3,12 +3,10 @@ package controlplane
 import (
 	"hash/maphash"
 	"iter"
-	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // hasWildcard reports whether clients may subscribe to all resources of the type at once (Envoy, xDS
@@ -61,62 +59,34 @@ func modeOf(p Protocol, typeURL string) pushMode {
 	}
 }
 
-// selection is what a stream subscribes to of one type. Store.mu guards it.
-type selection struct {
-	typeURL    string
-	mode       pushMode
-	addressing addressing
-
-	// table is that of the type.
-	table *table
-	// names are the asks that the client's names, or locators, have joined. The wildcard of a
-	// client that subscribes by names is not among them.
-	names askedSet
-	// namesVersion counts the changes of names.
-	namesVersion uint64
-	// inOrder caches asksInOrder, or is nil. The stream's sender sets it with Store.mu held for reading; it
-	// is cleared with Store.mu held for writing.
-	inOrder []*ask
-	// byName caches grouped, or is nil. It is set with Store.mu held for reading, and cleared as inOrder is.
-	byName atomic.Pointer[map[nameKey][]*ask]
-	// aside is how many of the asks have another key than that of their topic.
-	aside int
-	// listed is the hash of the names of the last SotW request. Only the reader uses it.
-	listed   uint64
-	interest interest
-
-	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
-	implicit dynparam.Constraints
-}
-
 // changeNames changes names. The caller holds Store.mu.
-func (s *selection) changeNames(removed, added []uint32) {
-	s.names, s.inOrder = s.names.change(removed, added), nil
-	s.byName.Store(nil)
-	s.namesVersion++
+func (sub *subscription) changeNames(removed, added []uint32) {
+	sub.names, sub.inOrder = sub.names.change(removed, added), nil
+	sub.byName.Store(nil)
+	sub.namesVersion++
 }
 
 // dropNames removes all names. The caller holds Store.mu.
-func (s *selection) dropNames() {
-	s.names, s.inOrder = askedSet{}, nil
-	s.byName.Store(nil)
-	s.namesVersion++
+func (sub *subscription) dropNames() {
+	sub.names, sub.inOrder = askedSet{}, nil
+	sub.byName.Store(nil)
+	sub.namesVersion++
 }
 
 // askOf returns the ask of a topic that is subscribed by name, nil for any other topic.
-func (s *selection) askOf(tp topic) *ask {
-	if s.names.len() == 0 {
+func (sub *subscription) askOf(tp topic) *ask {
+	if sub.names.len() == 0 {
 		return nil
 	}
-	if s.addressing == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+	if sub.addressing == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
 		return nil
 	}
-	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
+	if a := sub.table.ask(tp.name, sub.askKey(tp)); a != nil && sub.names.has(a.number) {
 		return a
 	}
-	if s.aside > 0 {
-		for a := range s.asksFor(tp.name) {
-			if s.topicOf(a) == tp {
+	if sub.aside > 0 {
+		for a := range sub.asksFor(tp.name) {
+			if sub.topicOf(a) == tp {
 				return a
 			}
 		}
@@ -125,13 +95,13 @@ func (s *selection) askOf(tp topic) *ask {
 }
 
 // named reports whether the topic itself is subscribed.
-func (s *selection) named(tp topic) bool { return s.askOf(tp) != nil }
+func (sub *subscription) named(tp topic) bool { return sub.askOf(tp) != nil }
 
 // asks returns the asks that are subscribed by name.
-func (s *selection) asks() iter.Seq[*ask] {
+func (sub *subscription) asks() iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		for _, number := range s.names.all() {
-			if !yield(s.table.index.asks.get(number)) {
+		for _, number := range sub.names.all() {
+			if !yield(sub.table.index.asks.get(number)) {
 				return
 			}
 		}
@@ -139,14 +109,14 @@ func (s *selection) asks() iter.Seq[*ask] {
 }
 
 // asksFor returns those for one name. For a client that subscribes by names there is at most one.
-func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
+func (sub *subscription) asksFor(key nameKey) iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		if s.names.len() == 0 {
+		if sub.names.len() == 0 {
 			return
 		}
-		all := s.table.asks.m[key]
+		all := sub.table.asks.m[key]
 		if len(all) > crowd {
-			for _, a := range s.grouped()[key] {
+			for _, a := range sub.grouped()[key] {
 				if !yield(a) {
 					return
 				}
@@ -154,7 +124,7 @@ func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 			return
 		}
 		for _, a := range all {
-			if s.names.has(a.number) && !yield(a) {
+			if sub.names.has(a.number) && !yield(a) {
 				return
 			}
 		}
@@ -163,40 +133,40 @@ func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 
 // grouped returns the asks by name, and keeps them until the names change: the asks of other clients, and those for
 // other names, may be many.
-func (s *selection) grouped() map[nameKey][]*ask {
-	if p := s.byName.Load(); p != nil {
+func (sub *subscription) grouped() map[nameKey][]*ask {
+	if p := sub.byName.Load(); p != nil {
 		return *p
 	}
 	byName := map[nameKey][]*ask{}
-	for a := range s.asks() {
+	for a := range sub.asks() {
 		if a != nil { // it was not left in this turn
 			byName[a.name] = append(byName[a.name], a)
 		}
 	}
-	s.byName.Store(&byName)
+	sub.byName.Store(&byName)
 	return byName
 }
 
 // count returns the number of asks for a name.
-func (s *selection) count(key nameKey) (n int) {
-	for range s.asksFor(key) {
+func (sub *subscription) count(key nameKey) (n int) {
+	for range sub.asksFor(key) {
 		n++
 	}
 	return n
 }
 
 // locator returns the client's locator of an ask.
-func (s *selection) locator(a *ask) locator {
+func (sub *subscription) locator(a *ask) locator {
 	l := locator{name: a.spelling, refused: a.refused}
-	if s.addressing == byLocators {
+	if sub.addressing == byLocators {
 		l.constraints = a.sent
 	}
 	return l
 }
 
 // isWildcard reports whether a topic that is subscribed by name is the wildcard.
-func (s *selection) isWildcard(tp topic) bool {
-	return tp.name == wildcardKey && hasWildcard(s.typeURL)
+func (sub *subscription) isWildcard(tp topic) bool {
+	return tp.name == wildcardKey && hasWildcard(sub.typeURL)
 }
 
 // hashSeed makes hashes that clients cannot foresee.
@@ -214,25 +184,25 @@ func hashOf(names []string) uint64 {
 }
 
 // topicOf returns the topic of an ask for a name.
-func (s *selection) topicOf(a *ask) topic {
-	if s.addressing == byNames {
+func (sub *subscription) topicOf(a *ask) topic {
+	if sub.addressing == byNames {
 		return topic{name: a.name}
 	}
 	return topic{a.name, a.which}
 }
 
 // askKey returns the key of the ask of a topic that is subscribed by name, unless it is aside.
-func (s *selection) askKey(tp topic) string {
-	if s.addressing == byNames {
-		return s.implicit.Key()
+func (sub *subscription) askKey(tp topic) string {
+	if sub.addressing == byNames {
+		return sub.implicit.Key()
 	}
-	return boundKey(tp.which[len(markConstraints):], s.implicit)
+	return boundKey(tp.which[len(markConstraints):], sub.implicit)
 }
 
 // keyFor returns the key of the ask that a locator joins. It is aside if the resource is denied, or its name is not in canonical form: all
 // clients with one spelling share an ask.
-func (s *selection) keyFor(tp topic, l *locator) string {
-	key := s.askKey(tp)
+func (sub *subscription) keyFor(tp topic, l *locator) string {
+	key := sub.askKey(tp)
 	if l.isDenied() {
 		key = l.askKey()
 	}
@@ -244,31 +214,31 @@ func (s *selection) keyFor(tp topic, l *locator) string {
 
 // withConstraints returns a locator with the constraints that apply. The caller holds
 // Store.mu.
-func (s *selection) withConstraints(l locator) locator {
-	if s.addressing == byNames {
-		l.constraints = s.implicit
+func (sub *subscription) withConstraints(l locator) locator {
+	if sub.addressing == byNames {
+		l.constraints = sub.implicit
 	} else {
-		l.bound = s.implicit
+		l.bound = sub.implicit
 	}
 	return l
 }
 
 // spelling returns the name as the client spells it, or as the entry does if the client did not
 // subscribe to it by name.
-func (s *selection) spelling(tp topic, e *entry) string {
-	if a := s.askOf(tp); a != nil {
-		return s.locator(a).name
+func (sub *subscription) spelling(tp topic, e *entry) string {
+	if a := sub.askOf(tp); a != nil {
+		return sub.locator(a).name
 	}
 	return e.name()
 }
 
 // resourceName returns the name of a topic for the client.
-func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
-	if a := s.askOf(tp); a != nil {
-		l := s.locator(a)
-		return l.resourceName(s.addressing)
+func (sub *subscription) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
+	if a := sub.askOf(tp); a != nil {
+		l := sub.locator(a)
+		return l.resourceName(sub.addressing)
 	}
-	if s.addressing == byNames {
+	if sub.addressing == byNames {
 		return &discoverypb.ResourceName{Name: e.name()}
 	}
 	return variantName(e.name(), e.parameters())

@@ -10,11 +10,8 @@ import (
 // that was reported as an error, computed resources, and resources with errors beside them. Delta: everything that the client
 // knows. The topic of a glob has the collection's error, or absence if there is none.
 //
-// A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in selection.names,
+// A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in subscription.names,
 // and items have the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
-
-// marks reports whether what is known is marked.
-func (sub *subscription) marks() bool { return sub.mode == pushDifference }
 
 // marked is what marks stand for.
 func (sub *subscription) marked(a *ask) *entry { return cmp.Or(a.entryOf(sub), absence) }
@@ -38,8 +35,8 @@ func (sub *subscription) setSent(tp topic, e *entry) { sub.setSentOf(tp, sub.ask
 
 // setSentOf is setSent for a topic with its ask, nil if it is not subscribed by name.
 func (sub *subscription) setSentOf(tp topic, a *ask, e *entry) {
-	recorded := sub.marks() || e.resource == nil || sub.typeURL == dynparam.MapTypeURL || sub.mode == pushChanged && e.beside != nil
-	if sub.marks() && a != nil {
+	recorded := sub.mode == pushDifference || e.resource == nil || sub.typeURL == dynparam.MapTypeURL || sub.mode == pushChanged && e.beside != nil
+	if sub.mode == pushDifference && a != nil {
 		known := sub.marked(a) == e
 		sub.names.setKnown(a.number, known)
 		recorded = !known
@@ -85,7 +82,7 @@ func (sub *subscription) allSent(yield func(topic, *entry) bool) {
 			return
 		}
 	}
-	if !sub.marks() {
+	if sub.mode != pushDifference {
 		return
 	}
 	for a := range sub.asks() {

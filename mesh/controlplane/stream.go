@@ -204,7 +204,7 @@ func (s *stream) subscription(typeURL string, locators []*discoverypb.ResourceLo
 	if err := s.usage.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: modeOf(s.protocol, typeURL), addressing: addressingOf(locators)}}
+	sub = &subscription{stream: s, typeURL: typeURL, mode: modeOf(s.protocol, typeURL), addressing: addressingOf(locators)}
 	return sub, s.store.begin(sub)
 }
 

@@ -1,16 +1,46 @@
 package controlplane
 
+import (
+	"sync/atomic"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
 // subscription is the state of one type on one stream: what is subscribed, what is due, and what
 // was sent.
 //
 // Requests change the selection, which makes topics due; so do updates of the store. The stream's
 // sender makes responses from what is due and what the client knows.
 type subscription struct {
-	selection
 	stream *stream
 
+	// What is selected: guarded by Store.mu.
+
+	typeURL    string
+	mode       pushMode
+	addressing addressing
+
+	// table is that of the type.
+	table *table
+	// names are the asks that the client's names, or locators, have joined. The wildcard of a
+	// client that subscribes by names is not among them.
+	names askedSet
+	// namesVersion counts the changes of names.
+	namesVersion uint64
+	// inOrder caches asksInOrder, or is nil. The stream's sender sets it with Store.mu held for reading; it
+	// is cleared with Store.mu held for writing.
+	inOrder []*ask
+	// byName caches grouped, or is nil. It is set with Store.mu held for reading, and cleared as inOrder is.
+	byName atomic.Pointer[map[nameKey][]*ask]
+	// aside is how many of the asks have another key than that of their topic.
+	aside int
+	// listed is the hash of the names of the last SotW request. Only the reader uses it.
+	listed   uint64
+	interest interest
+
+	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
+	implicit dynparam.Constraints
 	// number is that in the index of the table, 0 while no ask is joined; joined counts the asks.
-	// Store.mu guards both.
 	number uint32
 	joined int
 
