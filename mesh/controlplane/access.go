@@ -37,19 +37,6 @@ type Access = access.Rules
 // client to which only such rules could apply ends with PERMISSION_DENIED.
 func ParseAccess(data []byte) (Access, error) { return access.Parse(data) }
 
-// grant returns what a client may have, the node that it is, and until when.
-func grant(ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error), rules Access, node *corepb.Node) (
-	g access.Grant, is *corepb.Node, until time.Time, err error,
-) {
-	if identify != nil {
-		if node, until, err = identify(ctx, node); err != nil {
-			return access.Grant{}, nil, until, status.Convert(err).Err()
-		}
-	}
-	g, is, err = rules.Grant(ctx, node)
-	return g, is, until, err
-}
-
 // recheck calls Options.Identify again for a stream whenever what it said holds no longer, until it fails or the recheck ends. The
 // zero value is one that has nothing to do.
 type recheck struct {
@@ -62,7 +49,14 @@ type recheck struct {
 func (r *recheck) begin(
 	ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error), rules Access, node *corepb.Node, fail func(error),
 ) (access.Grant, *corepb.Node, error) {
-	g, is, until, err := grant(ctx, identify, rules, node)
+	is, until := node, time.Time{}
+	if identify != nil {
+		var err error
+		if is, until, err = identify(ctx, node); err != nil {
+			return access.Grant{}, nil, status.Convert(err).Err()
+		}
+	}
+	g, is, err := rules.Grant(ctx, is)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || until.IsZero() || r.ended {

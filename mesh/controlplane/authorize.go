@@ -82,9 +82,7 @@ func (s *Server) RefreshAuthorization() {
 	if s.opts.Authorize == nil {
 		return
 	}
-	s.mu.Lock()
-	streams := slices.Collect(maps.Values(s.streams))
-	s.mu.Unlock()
+	streams := s.present()
 	next := make(chan *stream)
 	var asking sync.WaitGroup
 	for range min(refreshing, len(streams)) {

@@ -1,7 +1,5 @@
 package controlplane
 
-import "slices"
-
 // A claim is what a delta client says in its first request that it has from an earlier stream: a name and a version. It is recorded as
 // sent, and compared as what was sent on this stream is.
 
@@ -81,19 +79,6 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	return nil
 }
 
-// deferClaim keeps a claim until the source has answered the collections.
-func (sub *subscription) deferClaim(name, version string) error {
-	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
-		return err
-	}
-	if sub.deferred == nil {
-		sub.deferred = map[string]string{}
-	}
-	sub.claims++
-	sub.deferred[name] = version
-	return nil
-}
-
 // keepClaim records a claim, unless there are too many.
 func (sub *subscription) keepClaim(tp topic, name, version string) error {
 	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
@@ -113,38 +98,40 @@ func (sub *subscription) compareClaims() {
 	}
 }
 
-// acceptDeferred accepts the claims that waited for the members of the collections. Only the stream's sender calls it.
-func (p *delta) acceptDeferred() error {
-	p.usage.peer.enter()
-	defer p.usage.peer.leave()
-	turn := p.store.recording(p.stream, p.usage.peer)
-	turn.lock()
-	defer turn.unlock()
-	for _, sub := range slices.Clone(p.dueSubs) {
-		if !sub.acceptsDeferred() {
-			continue
-		}
-		sub.reviewClaims = false
-		for name, version := range sub.deferred {
-			if !turn.next() || p.released || sub.settling > 0 {
-				sub.reviewClaims = true
-				return nil
-			}
-			if sub.awaitsCollection(keyOf(name)) {
-				continue
-			}
-			delete(sub.deferred, name)
-			sub.claims--
-			sub.stream.usage.give(ofVersions, 1)
-			if err := sub.acceptClaim(name, version); err != nil {
-				return err
-			}
-		}
+// deferClaim keeps a claim until the source has answered the collections.
+func (sub *subscription) deferClaim(name, version string) error {
+	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
+		return err
 	}
+	sub.claims++
+	if sub.deferred == nil {
+		sub.deferred = map[string]string{}
+	}
+	sub.deferred[name] = version
 	return nil
 }
 
-// acceptsDeferred reports whether there may be claims that wait for nothing any more. The caller holds stream.mu.
-func (sub *subscription) acceptsDeferred() bool {
-	return len(sub.deferred) > 0 && sub.reviewClaims && sub.settling == 0
+// acceptDeferred accepts claims that waited for the members of collections, if any may wait no more, and reports whether it has accepted as
+// many as at a time. The caller holds Store.mu for reading, and stream.mu.
+func (sub *subscription) acceptDeferred() (rest bool) {
+	if !sub.reviewClaims {
+		return false
+	}
+	left := sub.stream.store.pace.due
+	for name, version := range sub.deferred {
+		if sub.awaitsCollection(keyOf(name)) {
+			continue
+		}
+		if left--; left < 0 {
+			return true
+		}
+		delete(sub.deferred, name)
+		sub.claims--
+		sub.stream.usage.give(ofVersions, 1)
+		if err := sub.acceptClaim(name, version); err != nil {
+			sub.stream.failWith(err)
+		}
+	}
+	sub.reviewClaims = false
+	return false
 }

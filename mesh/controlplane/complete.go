@@ -33,15 +33,19 @@ func (w *composer) list(all, renewed bool) {
 
 // subscribed returns all existing resources of what is subscribed, of a type with a wildcard.
 func (sub *subscription) subscribed() []*Resource {
-	t := sub.table
-	if sub.addressing == byNames && sub.interest.wildcard() {
-		return withNamed(t.listing(byNames, sub.implicit), sub)
-	}
-	found := make([]*Resource, 0, sub.names.len())
+	t, covered := sub.table, sub.addressing == byNames && sub.interest.wildcard()
+	var found []*Resource
 	for _, a := range sub.asksInOrder() {
-		if r := a.entryOf(sub).asResource(); r != nil {
+		if r := a.entryOf(sub).asResource(); r != nil && !(covered && a.name.collection == "") {
 			found = append(found, r)
 		}
+	}
+	if covered {
+		all := t.listing(byNames, sub.implicit)
+		if len(found) == 0 {
+			return all // which is shared
+		}
+		return inOrder(slices.Concat(all, found))
 	}
 	if sub.addressing == byLocators {
 		for a := range sub.asksFor(wildcardKey) {
@@ -51,21 +55,6 @@ func (sub *subscription) subscribed() []*Resource {
 		}
 	}
 	return inOrder(found)
-}
-
-// withNamed adds to the resources of a wildcard those that it does not cover and that the client
-// subscribes to by name. found is not changed.
-func withNamed(found []*Resource, sub *subscription) []*Resource {
-	var named []*Resource
-	for _, a := range sub.asksInOrder() {
-		if r := a.entryOf(sub).asResource(); r != nil && a.name.collection != "" {
-			named = append(named, r)
-		}
-	}
-	if len(named) == 0 {
-		return found
-	}
-	return inOrder(slices.Concat(found, named))
 }
 
 // withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or

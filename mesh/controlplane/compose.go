@@ -37,7 +37,7 @@ func (sub *subscription) compose() batch {
 	w := &composer{sub: sub, batch: batch{sub: sub}}
 	d := &sub.items
 	switch {
-	case sub.acceptsDeferred(): // the collection was answered meanwhile
+	case sub.acceptDeferred():
 		sub.stream.markDue(sub)
 		return w.batch
 	case sub.withholds(): // due when its source answers

@@ -39,9 +39,6 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
 	var all []batch
 	var version string
-	if err := p.acceptDeferred(); err != nil {
-		return err
-	}
 	p.withStore(func() { all, version = p.collect(), formatVersion(p.store.version) })
 	for i := range all {
 		for n := &all[i]; !n.empty(); {

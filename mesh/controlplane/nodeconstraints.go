@@ -18,10 +18,7 @@ func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 	if s.opts.NodeConstraints == nil {
 		return
 	}
-	s.mu.Lock()
-	streams := slices.Collect(maps.Values(s.streams))
-	s.mu.Unlock()
-	for _, st := range streams {
+	for _, st := range s.present() {
 		// A stream asks for its constraints after it was greeted, and so gets the new ones.
 		if node, greeted := st.greeting(); greeted && (affected == nil || affected(node)) {
 			st.constrain()

@@ -169,11 +169,15 @@ func (s *stream) end() *Store {
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil {
-		return
+	s.failWith(err)
+}
+
+// failWith is fail with mu held.
+func (s *stream) failWith(err error) {
+	if s.failure == nil {
+		s.failure = err
+		close(s.failing)
 	}
-	s.failure = err
-	close(s.failing)
 }
 
 // failed returns the error of fail, or nil.
