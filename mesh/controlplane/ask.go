@@ -37,11 +37,6 @@ type ask struct {
 	own map[*subscription]*Demand
 }
 
-// isAside reports whether the key is another one than that of the topic.
-func (a *ask) isAside() bool {
-	return a.refused != nil && a.refused.denied || strings.HasPrefix(a.key, markSpelling)
-}
-
 // choose makes the choice among all variants.
 func (a *ask) choose(s *slot) {
 	if a.refused != nil {

@@ -92,7 +92,7 @@ func hasName(resources []*Resource, name string) bool {
 }
 
 // asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
-// sender calls it, with Store.mu held for reading.
+// sender calls it, with Store.mu held for reading; see sortNames.
 func (sub *subscription) asksInOrder() []*ask {
 	if sub.inOrder == nil {
 		sub.inOrder = sub.sorted(slices.AppendSeq(make([]*ask, 0, sub.names.len()), sub.asks()))
@@ -107,46 +107,15 @@ func (sub *subscription) sorted(asks []*ask) []*ask {
 	return asks
 }
 
-// sortNames prepares asksInOrder without a lock, where the client has many names. Only the stream's sender calls it.
-func (p *sotw) sortNames() {
-	for _, sub := range p.unsorted() {
-		for done := false; !done; {
-			version, asks := p.asksOf(sub)
-			asks = sub.sorted(asks)
-			p.store.mu.RLock()
-			if done = version == sub.namesVersion; done {
-				sub.inOrder = asks
-			}
-			p.store.mu.RUnlock()
-		}
+// sortNames prepares asksInOrder of a client with many names, without Store.mu. The sender does not look at the subscription until the
+// change is complete.
+func (r *resubscription) sortNames() {
+	sub, all := r.sub, make([]*ask, 0, r.sub.names.len())
+	if sub.mode != pushAll || cap(all) <= r.pace.due || !sub.eachAsk(sub.stream.yielding(), func(a *ask) { all = append(all, a) }) {
+		return
 	}
-}
-
-// unsorted returns the due subscriptions to complete types with names that are not sorted, and many.
-func (p *sotw) unsorted() (subs []*subscription) {
-	p.store.mu.RLock()
-	defer p.store.mu.RUnlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, sub := range p.dueSubs {
-		if sub.mode == pushAll && sub.settling == 0 && sub.inOrder == nil && sub.names.len() > p.store.pace.due {
-			subs = append(subs, sub)
-		}
-	}
-	return subs
-}
-
-// asksOf returns the asks of a subscription, and the version of its names.
-func (p *sotw) asksOf(sub *subscription) (version uint64, asks []*ask) {
-	p.usage.peer.enter()
-	defer p.usage.peer.leave()
-	for {
-		p.store.mu.RLock()
-		version = sub.namesVersion
-		p.store.mu.RUnlock()
-		asks = asks[:0]
-		if sub.eachAsk(p.usage.peer, func(a *ask) { asks = append(asks, a) }) {
-			return version, asks
-		}
-	}
+	all = sub.sorted(all)
+	sub.stream.store.mu.RLock()
+	defer sub.stream.store.mu.RUnlock()
+	sub.inOrder = all
 }

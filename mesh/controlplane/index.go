@@ -101,9 +101,6 @@ func (a *ask) addSub(sub *subscription) {
 	}
 	if a.subs.insert(sub.number) {
 		sub.joined++
-		if a.isAside() {
-			sub.aside++
-		}
 	}
 	if a.payer == nil {
 		payNames(&a.payer, sub.stream.usage.peer, a.weight())
@@ -115,9 +112,6 @@ func (a *ask) weight() int64 { return nameWeight(a.spelling, a.key) }
 func (a *ask) removeSub(sub *subscription) {
 	if sub.number == 0 || !a.subs.remove(sub.number) {
 		return
-	}
-	if a.isAside() {
-		sub.aside--
 	}
 	if a.payer == sub.stream.usage.peer {
 		payNames(&a.payer, a.nextPayer(), a.weight())

@@ -59,7 +59,10 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 			return
 		default:
 			st.usage.peer.enter()
-			s.resubscription(sub).constrain(now)
+			if r := s.resubscription(sub); r.constrain(now) {
+				r.sortNames()
+				r.settle(-1)
+			}
 			st.usage.peer.leave()
 		}
 	}
@@ -91,33 +94,32 @@ func (s *stream) bind(sub *subscription, asked map[topic]locator) {
 	}
 }
 
-// constrain moves a subscription to other constraints. Between two turns some names have moved, and others not.
-func (r *resubscription) constrain(now dynparam.Constraints) {
+// constrain moves a subscription to other constraints, and reports whether the stream goes on. Between two turns some names have moved, and
+// others not.
+func (r *resubscription) constrain(now dynparam.Constraints) bool {
 	var asks []*ask
 	r.sub.eachAsk(r.sub.stream.yielding(), func(a *ask) { asks = append(asks, a) })
 	r.lock()
 	defer r.unlock()
 	if !r.goesOn() {
-		return
+		return false
 	}
 	sub := r.sub
 	former := sub.implicit
 	sub.implicit = now
-	sub.aside++ // what has not moved is
 	r.settle(1)
 	r.moveWildcard(former)
 	for _, a := range asks {
 		if !r.next() {
-			return
+			return false
 		}
 		r.moveAsk(a)
 	}
 	r.note()
-	sub.aside--
 	sub.stream.mu.Lock()
 	sub.endRetainedIf(func(_ topic, old *entry) bool { return sub.table.source != nil || !now.Match(old.parameters()) })
 	sub.stream.mu.Unlock()
-	r.settle(-1)
+	return true
 }
 
 // moveWildcard makes the wildcard due if it has other resources, or its source is to say so.

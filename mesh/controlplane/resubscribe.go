@@ -39,6 +39,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	if goesOn, err = r.makeDue(before); !goesOn || err != nil {
 		return err
 	}
+	r.sortNames()
 	r.settle(-1)
 	return nil
 }

@@ -84,11 +84,9 @@ func (sub *subscription) askOf(tp topic) *ask {
 	if a := sub.table.ask(tp.name, sub.askKey(tp)); a != nil && sub.names.has(a.number) {
 		return a
 	}
-	if sub.aside > 0 {
-		for a := range sub.asksFor(tp.name) {
-			if sub.topicOf(a) == tp {
-				return a
-			}
+	for a := range sub.asksFor(tp.name) { // its key is another one
+		if sub.topicOf(a) == tp {
+			return a
 		}
 	}
 	return nil
@@ -191,7 +189,7 @@ func (sub *subscription) topicOf(a *ask) topic {
 	return topic{a.name, a.which}
 }
 
-// askKey returns the key of the ask of a topic that is subscribed by name, unless it is aside.
+// askKey returns the key of the ask of a topic that is subscribed by name, but for those of keyFor that are others.
 func (sub *subscription) askKey(tp topic) string {
 	if sub.addressing == byNames {
 		return sub.implicit.Key()
@@ -199,7 +197,7 @@ func (sub *subscription) askKey(tp topic) string {
 	return boundKey(tp.which[len(markConstraints):], sub.implicit)
 }
 
-// keyFor returns the key of the ask that a locator joins. It is aside if the resource is denied, or its name is not in canonical form: all
+// keyFor returns the key of the ask that a locator joins. It is not that of askKey if the resource is denied, or its name is not in canonical form: all
 // clients with one spelling share an ask.
 func (sub *subscription) keyFor(tp topic, l *locator) string {
 	key := sub.askKey(tp)

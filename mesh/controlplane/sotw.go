@@ -93,7 +93,6 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 // push sends everything that is due, from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []batch
-	p.sortNames()
 	p.withStore(func() { batches = p.number() })
 	return p.sendAll(batches, send)
 }

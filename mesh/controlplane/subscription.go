@@ -27,13 +27,11 @@ type subscription struct {
 	names askedSet
 	// namesVersion counts the changes of names.
 	namesVersion uint64
-	// inOrder caches asksInOrder, or is nil. The stream's sender sets it with Store.mu held for reading; it
-	// is cleared with Store.mu held for writing.
+	// inOrder caches asksInOrder, or is nil. It is set with Store.mu held for reading, by the stream's sender or while that does not look,
+	// and is cleared with Store.mu held for writing.
 	inOrder []*ask
 	// byName caches grouped, or is nil. It is set with Store.mu held for reading, and cleared as inOrder is.
 	byName atomic.Pointer[map[nameKey][]*ask]
-	// aside is how many of the asks have another key than that of their topic.
-	aside int
 	// listed is the hash of the names of the last SotW request. Only the reader uses it.
 	listed   uint64
 	interest interest
