@@ -1,12 +1,12 @@
 package controlplane
 
-// makeDue records what the change makes due. It reports whether the stream goes on.
-func (r *resubscription) makeDue(before interest) (bool, error) {
+// makeDue records what the change makes due.
+func (r *resubscription) makeDue(before interest) error {
 	r.turns = r.sub.stream.store.recording(r.sub.stream, r.sub.stream.yielding())
 	r.lock()
 	defer r.unlock()
 	if r.sub.stream.released {
-		return false, nil
+		return errClosed
 	}
 	sub := r.sub
 	sub.reviewClaims = true
@@ -15,20 +15,20 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 			sub.restore(tp)
 		}
 	}
-	if goesOn, err := r.compareRemoved(before); !goesOn || err != nil {
-		return goesOn, err
+	if err := r.compareRemoved(before); err != nil {
+		return err
 	}
-	return r.dueAgain(before), nil
+	return r.dueAgain(before)
 }
 
 // compareRemoved forgets what was removed, makes due what a delta client may take for something that it still has, and records what it
 // claims to have. The caller holds stream.mu.
-func (r *resubscription) compareRemoved(before interest) (bool, error) {
+func (r *resubscription) compareRemoved(before interest) error {
 	sub, change := r.sub, r.change
 	forget := before.wildcard() && !sub.interest.wildcard()
 	for tp, l := range change.removed {
 		if !r.next() {
-			return false, nil
+			return errClosed
 		}
 		had := sub.items.get(tp).has
 		sub.forgetSent(tp)
@@ -39,36 +39,38 @@ func (r *resubscription) compareRemoved(before interest) (bool, error) {
 		}
 	}
 	if sub.mode != pushDifference {
-		return true, nil
+		return nil
 	}
-	if forget && !r.forgetUnwanted() {
-		return false, nil
+	if forget {
+		if err := r.forgetUnwanted(); err != nil {
+			return err
+		}
 	}
 	for name, version := range change.known {
 		if !r.next() {
-			return false, nil
+			return errClosed
 		}
 		if err := sub.acceptClaim(name, version); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // dueAgain makes due what the client has subscribed to. It may know it from before; over delta, only the first request lists what
 // it has. The caller holds stream.mu.
-func (r *resubscription) dueAgain(before interest) bool {
+func (r *resubscription) dueAgain(before interest) error {
 	sub, change := r.sub, r.change
 	again := sub.mode != pushDifference || before != interestUnknown
 	for tp := range change.added {
 		if !r.next() {
-			return false
+			return errClosed
 		}
 		sub.dueNamed(tp, again)
 	}
 	for _, tp := range change.repeated {
 		if !r.next() {
-			return false
+			return errClosed
 		}
 		sub.dueNamed(tp, true)
 	}
@@ -87,7 +89,7 @@ func (r *resubscription) dueAgain(before interest) bool {
 		sub.items.allAgain = sub.items.allAgain || change.askedForAll && again
 		sub.compareClaims()
 	}
-	return true
+	return nil
 }
 
 // dueNamed makes a topic that is subscribed by name due. Over delta the wildcard is due as a whole.
@@ -102,7 +104,7 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 
 // forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
 // removal of what that does not cover is due, as the client cannot know.
-func (r *resubscription) forgetUnwanted() bool {
+func (r *resubscription) forgetUnwanted() error {
 	sub := r.sub
 	if !sub.interest.wildcard() {
 		sub.items.all, sub.items.allAgain = false, false
@@ -110,7 +112,7 @@ func (r *resubscription) forgetUnwanted() bool {
 	dropsDue := sub.addressing == byNames && !sub.interest.wildcard()
 	for tp := range sub.items.of.m {
 		if !r.next() {
-			return false
+			return errClosed
 		}
 		e := sub.items.get(tp).has
 		switch {
@@ -124,5 +126,5 @@ func (r *resubscription) forgetUnwanted() bool {
 			}
 		}
 	}
-	return true
+	return nil
 }

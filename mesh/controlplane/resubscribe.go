@@ -27,16 +27,16 @@ func (s *Store) resubscription(sub *subscription) *resubscription {
 }
 
 // resubscribe changes a subscription, and records what that makes due. It returns RESOURCE_EXHAUSTED if the
-// client's peer subscribes to too many names, and the stream is to end with it. Only the stream's reader calls it.
+// client's peer subscribes to too many names, and the stream is to end with it; and errClosed if the stream has ended. Only the stream's
+// reader calls it.
 func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error {
 	r := s.resubscription(sub)
 	r.change = &change
 	before := sub.interest
-	goesOn, err := r.choose()
-	if !goesOn || err != nil {
+	if err := r.choose(); err != nil {
 		return err
 	}
-	if goesOn, err = r.makeDue(before); !goesOn || err != nil {
+	if err := r.makeDue(before); err != nil {
 		return err
 	}
 	r.sortNames()
@@ -44,34 +44,34 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	return nil
 }
 
-// choose changes what the client has selected. It reports whether the stream goes on.
-func (r *resubscription) choose() (bool, error) {
+// choose changes what the client has selected.
+func (r *resubscription) choose() error {
 	r.lock()
 	defer r.unlock()
 	if !r.goesOn() {
-		return false, nil
+		return errClosed
 	}
 	r.settle(1)
 	for tp := range r.change.removed {
 		if !r.next() {
-			return false, nil
+			return errClosed
 		}
 		r.leave(tp)
 	}
 	r.note()
 	for tp, l := range r.change.added {
 		if !r.next() {
-			return false, nil
+			return errClosed
 		}
 		if err := r.join(tp, l); err != nil {
 			r.note()
-			return false, err
+			return err
 		}
 	}
 	r.note()
 	r.sub.interest = r.change.interest
 	r.sub.table.setWildcard(r.sub, r.change.interest.wildcard())
-	return true, nil
+	return nil
 }
 
 // goesOn reports whether the stream does.
