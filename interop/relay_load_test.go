@@ -5,6 +5,7 @@ package interop_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -43,9 +44,10 @@ type relayLoad struct {
 	ended   sync.WaitGroup
 	streams []grpc.ClientStream
 
-	// pending counts the resources that clients have yet to receive. arrived gets a value at 0.
+	// pending counts the resources that clients have yet to receive. arrived gets a value at 0. broken gets an error if a stream ends.
 	pending atomic.Int64
 	arrived chan struct{}
+	broken  chan error
 	changes uint32
 }
 
@@ -57,9 +59,16 @@ func (s relaySize) String() string {
 	return fmt.Sprintf("clients=%d/each=%d/of=%d", s.clients, s.each, s.of)
 }
 
-// streamsPerConnection is how many clients share a connection. To gRPC each is a stream, whichever
-// connection it is on.
-const streamsPerConnection = 100
+const (
+	// streamsPerConnection is how many clients share a connection. To gRPC each is a stream, whichever
+	// connection it is on.
+	streamsPerConnection = 100
+	// connectionsPerAddress is how many connections come from one address, which may have half of what the relay holds for all,
+	// 16,000,000 subscriptions.
+	connectionsPerAddress = 25
+	// wave is how many clients subscribe to the rest at a time: the relay keeps 512 MiB of responses that are not read.
+	wave = 500
+)
 
 // sources are what is measured, each of which returns its address and how to change a resource.
 var sources = map[string]func(testing.TB, relaySize) (string, func(*endpointpb.ClusterLoadAssignment)){
@@ -119,7 +128,7 @@ func startRelayLoad(tb testing.TB, source string, size relaySize) (*relayLoad, s
 }
 
 func newRelayLoad(tb testing.TB, size relaySize, set func(*endpointpb.ClusterLoadAssignment)) *relayLoad {
-	return &relayLoad{tb: tb, size: size, set: set, arrived: make(chan struct{}, 1)}
+	return &relayLoad{tb: tb, size: size, set: set, arrived: make(chan struct{}, 1), broken: make(chan error, size.clients)}
 }
 
 func (relaySize) name(i int) string { return fmt.Sprintf("outbound|8080||service-%05d", i) }
@@ -146,8 +155,10 @@ func (l *relayLoad) open(addr string) {
 	})
 	for i := range l.size.clients {
 		if i%streamsPerConnection == 0 {
-			conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithDefaultCallOptions(grpc.ForceCodecV2(countingCodec{})))
+			from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+len(conns)/connectionsPerAddress))}}
+			conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithDefaultCallOptions(grpc.ForceCodecV2(countingCodec{})),
+				grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
 			xdstest.NoError(l.tb, err)
 			conns = append(conns, conn)
 		}
@@ -166,6 +177,8 @@ func (l *relayLoad) await() {
 	l.tb.Helper()
 	select {
 	case <-l.arrived:
+	case err := <-l.broken:
+		l.tb.Fatalf("%d resources have not arrived, and a stream has ended: %v", l.pending.Load(), err)
 	case <-time.After(10 * time.Minute):
 		l.tb.Fatalf("%d resources have not arrived", l.pending.Load())
 	}
@@ -193,6 +206,7 @@ func (l *relayLoad) receive(stream grpc.ClientStream) {
 	for {
 		var r counted
 		if err := stream.RecvMsg(&r); err != nil {
+			l.broken <- err
 			return
 		}
 		var ack []byte
@@ -236,15 +250,18 @@ func (l *relayLoad) beginAll(between func()) {
 func (l *relayLoad) widen() {
 	l.tb.Helper()
 	step := (l.size.of - 1) / (l.size.each - 1)
-	l.expect((l.size.clients - 1) * (l.size.each - 1))
 	names := make([]string, l.size.each-1)
-	for i := 1; i < l.size.clients; i++ {
-		for j := range names {
-			names[j] = l.size.name(1 + (i+j*step)%(l.size.of-1))
+	for first := 1; first < l.size.clients; first += wave {
+		last := min(first+wave, l.size.clients)
+		l.expect((last - first) * len(names))
+		for i := first; i < last; i++ {
+			for j := range names {
+				names[j] = l.size.name(1 + (i+j*step)%(l.size.of-1))
+			}
+			l.subscribe(i, names)
 		}
-		l.subscribe(i, names)
+		l.await()
 	}
-	l.await()
 }
 
 // change changes the resource that all have, and returns when the last client has it.
