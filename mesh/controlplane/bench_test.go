@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -17,10 +16,6 @@ func benchSotW(store *Store) *sotw {
 	p := newTestSotW(store)
 	p.opts.WrapResources, p.reportsAbsence = false, false
 	return p
-}
-
-func benchDelta(store *Store, maxSize int) *delta {
-	return &delta{newTestStream(store, ProtocolDelta, Options{MaxResponseSize: maxSize})}
 }
 
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The
@@ -141,71 +136,4 @@ func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-// benchClients makes delta streams that subscribed to the name with constraints.
-func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *discoverypb.ResourceLocator) []*delta {
-	b.Helper()
-	var clients []*delta
-	for i := range streams {
-		p := benchDelta(store, defaultMaxResponseSize)
-		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: typeurl.Endpoints, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{locator(i)},
-		})
-		pushed(b, p)
-		clients = append(clients, p)
-	}
-	return clients
-}
-
-func benchVariant(tx *Tx, name, key, value string, n int) {
-	tx.SetNamed(name, map[string]string{key: value}, &anypb.Any{TypeUrl: typeurl.Endpoints, Value: fmt.Append(nil, "endpoints ", n)})
-}
-
-// One variant of two changes, and 1,000 streams with equal constraints have it:
-// one choice, 1,000 responses of one encoded resource. A variant that no stream
-// has costs one comparison for all of them together.
-func BenchmarkStore_OneVariantTo1000Streams(b *testing.B) {
-	const streams = 1_000
-	store := NewStore()
-	update(b, store, func(tx *Tx) {
-		benchVariant(tx, "e", "env", "prod", 0)
-		benchVariant(tx, "e", "env", "test", 0)
-	})
-	clients := benchClients(b, store, streams, func(int) *discoverypb.ResourceLocator { return fuzzLocator("e", "env", "prod") })
-	n := 0
-	change := func(b *testing.B, env string) {
-		n++
-		update(b, store, func(tx *Tx) { benchVariant(tx, "e", "env", env, n) })
-	}
-	b.Run("a variant that they have", func(b *testing.B) {
-		b.ReportAllocs()
-		sent := 0
-		for b.Loop() {
-			change(b, "prod")
-			sent = 0
-			for _, p := range clients {
-				if err := p.push(func(resp *discoverypb.DeltaDiscoveryResponse) error {
-					sent += len(resp.GetResources())
-					return nil
-				}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-		if sent != streams {
-			b.Fatalf("%d resources were sent to %d streams", sent, streams)
-		}
-	})
-	b.Run("another variant", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			change(b, "test")
-		}
-		for _, p := range clients {
-			if len(p.dueSubs) > 0 {
-				b.Fatal("a stream is due that has another variant")
-			}
-		}
-	})
 }

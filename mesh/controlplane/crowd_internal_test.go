@@ -81,24 +81,3 @@ func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 		t.Errorf("%d tables are left", len(store.tables))
 	}
 }
-
-// A client subscribes to one name with many constraints, and ends.
-func BenchmarkManyLocatorsOfOneName(b *testing.B) {
-	for _, n := range []int{10_000, 40_000} {
-		b.Run(fmt.Sprint("locators=", n), func(b *testing.B) {
-			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
-			for i := range n {
-				req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, shardLocator("n", i))
-			}
-			for b.Loop() {
-				store := NewStore()
-				p := &delta{newTestStream(store, ProtocolDelta, Options{})}
-				if err := p.handleRequest(req); err != nil {
-					b.Fatal(err)
-				}
-				store.release(p.stream)
-			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "us/locator")
-		})
-	}
-}
