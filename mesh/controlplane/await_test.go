@@ -87,26 +87,18 @@ func TestAwait(t *testing.T) {
 	wantLeft(t, left, 0)
 }
 
-func TestAwaitNothing(t *testing.T) {
+// Await returns at once where there is nothing to wait for, and the number of streams left when its context ends.
+func TestAwaitReturns(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	wantLeft(t, await(t, s, t.Context(), subscribed("a")), 0)
-	c := s.open(t)
-	c.subscribe(rds, "a")
-	c.fence()
-	wantLeft(t, await(t, s, t.Context(), subscribed("a")), 0)
-}
-
-// When its context ends, Await returns the number of streams left.
-func TestAwaitEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	for range 2 {
-		s.open(t).fence()
-	}
+	wantLeft(t, await(t, s, t.Context(), subscribed("b")), 0)
 	done := s.open(t)
 	done.subscribe(rds, "b")
 	done.fence()
+	wantLeft(t, await(t, s, t.Context(), subscribed("b")), 0)
+	for range 2 {
+		s.open(t).fence()
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	left := await(t, s, ctx, subscribed("b"))
 	cancel()

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,8 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // Clusters, localities, categories and metrics share one bound on memory. What is known is still counted
@@ -46,6 +49,61 @@ func TestLoadReportsHaveOneBoundOnMemory(t *testing.T) {
 	}
 	if first := l.Snapshot()[0]; first.Dropped["0"] != 2 || len(first.Localities) != 1 || first.Localities[0].Issued != 2 || first.Localities[0].Metrics["0"].Sum != 2 {
 		t.Errorf("the first cluster has %+v, want two of each", first)
+	}
+}
+
+// loadOf is a report of a cluster in one zone.
+func loadOf(cluster, zone string, issued, succeeded, failed, inProgress uint64, cpu ...float64) []*endpointpb.ClusterStats {
+	at := &endpointpb.UpstreamLocalityStats{
+		Locality: &corepb.Locality{Zone: zone}, TotalIssuedRequests: issued, TotalSuccessfulRequests: succeeded,
+		TotalErrorRequests: failed, TotalRequestsInProgress: inProgress,
+	}
+	for _, value := range cpu {
+		at.CpuUtilization = &endpointpb.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: 1, TotalMetricValue: value}
+	}
+	return []*endpointpb.ClusterStats{{ClusterName: cluster, UpstreamLocalityStats: []*endpointpb.UpstreamLocalityStats{at}}}
+}
+
+// Counts of all clients are added up; RPCs on their way are those of the clients that are there. A value that is no number does not spoil
+// a sum. Calls of Await hear of a sum that has changed, and not of reports of nothing or of as many RPCs in progress as before.
+func TestLoadReportsAddUp(t *testing.T) {
+	t.Parallel()
+	l := NewLoadReports(LoadOptions{})
+	a, b := l.begin(), l.begin()
+	add := func(st *loadStream, stats []*endpointpb.ClusterStats, isNews bool) {
+		t.Helper()
+		before := l.changed
+		if st.add(stats); (l.changed != before) != isNews {
+			t.Errorf("there is news: %t, want %t", !isNews, isNews)
+		}
+	}
+	dropping := loadOf("blue", "east", 5, 3, 1, 1)
+	dropping[0].TotalDroppedRequests, dropping[0].DroppedRequests = 7, []*endpointpb.ClusterStats_DroppedRequests{{Category: "lb", DroppedCount: 4}}
+	add(a, append(dropping, loadOf("green", "west", 1, 1, 0, 0)...), true)
+	add(b, loadOf("blue", "east", 10, 2, 0, 8), true)
+	add(b, nil, false)
+	add(b, loadOf("blue", "east", 0, 0, 0, 8), false)
+	for _, cpu := range []float64{2, math.NaN(), math.Inf(1), math.Inf(-1), 0.5} {
+		add(b, loadOf("blue", "east", 0, 1, 0, 6, cpu), true)
+	}
+	want := []ClusterLoad{
+		{
+			Cluster: "blue", TotalDropped: 7, Dropped: map[string]uint64{"lb": 4}, Localities: []LocalityLoad{{
+				Zone: "east", Issued: 15, Succeeded: 10, Failed: 1, InProgress: 7, Metrics: map[string]MetricLoad{"cpu_utilization": {RPCs: 2, Sum: 2.5}},
+			}},
+		},
+		{Cluster: "green", Localities: []LocalityLoad{{Zone: "west", Issued: 1, Succeeded: 1}}},
+	}
+	if diff := cmp.Diff(want, l.Snapshot(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the loads (-want +got):\n%s", diff)
+	}
+	b.end()
+	want[0].Localities[0].InProgress = 1
+	if diff := cmp.Diff(want, l.Snapshot(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the loads when a client has left (-want +got):\n%s", diff)
+	}
+	if open, opened := l.Streams(); open != 1 || opened != 2 {
+		t.Errorf("%d streams of %d, want 1 of 2", open, opened)
 	}
 }
 
