@@ -1,10 +1,7 @@
 package command
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -38,49 +35,6 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), runAsCommand+"=1", "GRPC_GO_LOG_SEVERITY_LEVEL=")
 	return cmd
-}
-
-// The demo ends by itself with exit status 0 and no log. Output to a pipe has no escape sequences.
-func TestDemoForAPipe(t *testing.T) {
-	t.Parallel()
-	out, err := command(t, "demo").CombinedOutput()
-	if err != nil {
-		t.Fatalf("dynxds demo: %v\n%s", err, out)
-	}
-	if bytes.ContainsRune(out, '\x1b') {
-		t.Errorf("the output has escapes: %q", out)
-	}
-	for _, want := range []string{"Step 1 of 5: split 90/10\n", "Step 5 of 5: ", "\nObserved: ", "\n5 of 5 steps observed, in "} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the output lacks %q:\n%s", want, out)
-		}
-	}
-}
-
-func TestDemoInterrupted(t *testing.T) {
-	t.Parallel()
-	cmd := command(t, "demo")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	xdstest.NoError(t, err)
-	xdstest.NoError(t, cmd.Start())
-	last := ""
-	for lines := bufio.NewScanner(stdout); lines.Scan(); last = lines.Text() {
-		if strings.Contains(lines.Text(), "Step 1 of 5: ") {
-			xdstest.NoError(t, cmd.Process.Signal(os.Interrupt))
-		}
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("exit: %v, want status 1", err)
-	}
-	if want := "step 1 of 5 (split 90/10) was cut short: interrupt"; !strings.Contains(stderr.String(), want) {
-		t.Errorf("standard error is %q, want %q", stderr.String(), want)
-	}
-	if !strings.Contains(last, ", 0 failed ") {
-		t.Errorf("the last line is %q, want the summary", last)
-	}
 }
 
 // Each command says in its help what its exit status means.

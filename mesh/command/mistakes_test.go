@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -8,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,9 +38,10 @@ type mistake struct {
 	// files have their paths in front; commands are lines of a shell, without quotes.
 	files    [][2]string
 	commands []string
-	// causes and fixes are parts of what the commands print. not says why that does not lead to the fix, if it does not.
-	causes, fixes []string
-	not           string
+	// causes and fixes are parts of what the commands print; those in once are not repeated. not says why that does not lead to the fix,
+	// if it does not.
+	causes, fixes, once []string
+	not                 string
 }
 
 const (
@@ -149,15 +153,20 @@ func runMistakes(t *testing.T, script string) []*mistake {
 				for _, line := range m.commands {
 					printed += w.run(w.expand(line))
 				}
-				for _, text := range append(m.causes, m.fixes...) {
+				for _, text := range slices.Concat(m.causes, m.fixes, m.once) {
 					if !strings.Contains(printed, w.expand(text)) {
 						return fmt.Sprintf("%s\nprint nothing with %q:\n%s", strings.Join(m.commands, "\n"), text, printed)
+					}
+				}
+				for _, text := range m.once {
+					if n := strings.Count(printed, w.expand(text)); n != 1 {
+						t.Errorf("%q is printed %d times, want it once", text, n)
 					}
 				}
 				t.Logf("%s\n%s", strings.Join(m.commands, "\n"), printed)
 				return ""
 			})
-			if m.not == "" && len(m.causes) == 0 {
+			if m.not == "" && len(m.causes)+len(m.once) == 0 {
 				t.Error("the script names no cause")
 			}
 		})
@@ -189,6 +198,8 @@ func readMistakes(t *testing.T, script string) (all []*mistake) {
 			m.causes = append(m.causes, rest)
 		case kind == "fix:":
 			m.fixes = append(m.fixes, rest)
+		case kind == "once:":
+			m.once = append(m.once, rest)
 		case kind == "not:":
 			m.not = rest
 		case kind != "":
@@ -219,9 +230,11 @@ func (w *mistaken) expand(text string) string {
 	})
 }
 
-// run runs a line as a process of its own, and returns all that it prints, and its exit status.
+// run runs a line as a process of its own, and returns all that it prints, and its exit status. Behind "^C" stands the text of a line at
+// which it is interrupted.
 func (w *mistaken) run(line string) (printed string) {
 	w.t.Helper()
+	line, until, interrupt := strings.Cut(line, " ^C ")
 	words := arguments(line)
 	environment := []string{"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="}
 	for strings.Contains(words[0], "=") {
@@ -230,29 +243,40 @@ func (w *mistaken) run(line string) (printed string) {
 	cmd := command(w.t, words[1:]...)
 	switch words[0] {
 	case "dynxds":
+	case "get":
+		return cmdtest.Get(w.t, words[1])
 	case "program":
 		environment = append(environment, runAsProgram+"=1")
 	default:
 		w.t.Fatalf("%q is no command of the script", words[0])
 	}
 	cmd.Dir, cmd.Env = w.dir, append(cmd.Env, environment...)
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		w.t.Fatal(err)
+	out, err := cmd.StdoutPipe()
+	xdstest.NoError(w.t, err)
+	cmd.Stderr = cmd.Stdout
+	xdstest.NoError(w.t, cmd.Start())
+	for text := bufio.NewReader(out); err == nil; {
+		line, err = text.ReadString('\n')
+		if printed += line; interrupt && strings.Contains(line, until) {
+			interrupt = false
+			xdstest.NoError(w.t, cmd.Process.Signal(os.Interrupt))
+		}
 	}
-	return fmt.Sprintf("%sexit status %d\n", out, cmd.ProcessState.ExitCode())
+	_ = cmd.Wait() // the exit status is printed
+	return fmt.Sprintf("%sexit status %d\n", printed, cmd.ProcessState.ExitCode())
 }
 
-// makeCerts returns a folder with the authority ca.pem, a certificate of it for localhost, cert.pem with key.pem, one that has
-// expired, and the key of another one.
+// makeCerts returns a folder with the authority ca.pem, a certificate of it for localhost and spiffe://mesh/backend, cert.pem with
+// key.pem, one that has expired, the key of another one, and another authority.
 func makeCerts(t *testing.T) (dir string) {
 	t.Helper()
 	ca, dir := testca.New(t), t.TempDir()
-	cert, key := ca.Leaf()
+	cert, key := ca.Sign(&x509.Certificate{DNSNames: []string{"localhost"}, URIs: []*url.URL{{Scheme: "spiffe", Host: "mesh", Path: "/backend"}}})
 	expired, expiredKey := ca.Sign(testca.Expired())
 	_, otherKey := ca.Leaf()
 	for name, text := range map[string][]byte{
 		"ca.pem": ca.PEM(), "cert.pem": cert, "key.pem": key, "expired.pem": expired, "expired-key.pem": expiredKey, "other-key.pem": otherKey,
+		"other-ca.pem": testca.New(t).PEM(),
 	} {
 		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}

@@ -88,6 +88,20 @@ func (p *process) address() string {
 	return net.JoinHostPort("localhost", port)
 }
 
+// pages returns the address of the pages of a flag, as the log says it.
+func (p *process) pages(flag string) string {
+	p.t.Helper()
+	var page struct {
+		URL  string
+		Open bool
+	}
+	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`"flag":"`+flag+`"`)), &page))
+	if !strings.HasPrefix(page.URL, "http://127.0.0.1:") || page.Open {
+		p.t.Errorf("the pages of %s are at %s, open to others: %v, want loopback", flag, page.URL, page.Open)
+	}
+	return page.URL
+}
+
 func (p *process) signal(s os.Signal) {
 	p.t.Helper()
 	xdstest.NoError(p.t, p.cmd.Process.Signal(s))

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authzpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -25,6 +27,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/meshtest"
@@ -76,15 +79,23 @@ var worlds = map[string]func(*mistaken) string{
 	},
 	"sick": func(w *mistaken) string { return withHealth(w.t, grpc_health_v1.HealthCheckResponse_NOT_SERVING) },
 	"well": func(w *mistaken) string { return withHealth(w.t, grpc_health_v1.HealthCheckResponse_SERVING) },
-	"secure": func(w *mistaken) string {
-		pair, err := tls.LoadX509KeyPair(w.certs()+"/cert.pem", w.certs()+"/key.pem")
-		xdstest.NoError(w.t, err)
-		return testutils.StartBackend(w.t, "b", grpc.Creds(credentials.NewServerTLSFromCert(&pair))).Addr()
+	// With TLS, and with mTLS.
+	"secure": func(w *mistaken) string { return testutils.StartBackend(w.t, "b", w.tls(tls.NoClientCert)).Addr() },
+	"mutual": func(w *mistaken) string {
+		return testutils.StartBackend(w.t, "b", w.tls(tls.RequireAndVerifyClientCert)).Addr()
 	},
+	// Processes that are not of dynxds, of which the last one changes.
+	"other-secure":     func(w *mistaken) string { return new(another).serve(w.t, w.tls(tls.NoClientCert)) },
+	"other-mutual":     func(w *mistaken) string { return new(another).serve(w.t, w.tls(tls.RequireAndVerifyClientCert)) },
+	"changing":         func(w *mistaken) string { return (&another{changes: true}).serve(w.t) },
 	"serve":            func(w *mistaken) string { return w.serve() },
 	"serve-permissive": func(w *mistaken) string { return w.serve("--permissive") },
 	"serve-tls": func(w *mistaken) string {
 		return w.serve("--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem")
+	},
+	"serve-authority": func(w *mistaken) string { return w.serve("--authority", "mesh") },
+	"serve-mutual": func(w *mistaken) string {
+		return w.serve("--authority", "mesh", "--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem", "--client-ca", w.certs()+"/ca.pem")
 	},
 	"relay":           func(w *mistaken) string { return w.relay() },
 	"relay-of-one":    func(w *mistaken) string { return w.relay("--max-streams", "1") },
@@ -99,6 +110,16 @@ var worlds = map[string]func(*mistaken) string{
 		const id = "hanging"
 		stream := cmdtest.SotW(w.t, cmdtest.Dial(w.t, w.values["{serve}"]))
 		stream.Exchange(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: id}, TypeUrl: typeurl.Listener, ResourceNames: []string{"shop"}})
+		return id
+	},
+	// One that rejects what it gets.
+	"picky": func(w *mistaken) string {
+		const id = "picky"
+		stream := cmdtest.SotW(w.t, cmdtest.Dial(w.t, w.values["{serve}"]))
+		request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: id}, TypeUrl: typeurl.Listener, ResourceNames: []string{"shop"}}
+		request.ResponseNonce = stream.Exchange(request).GetNonce()
+		request.ErrorDetail = &statuspb.Status{Message: "no \x1b[31mtaste\u202e"}
+		stream.Send(request)
 		return id
 	},
 	// A program that serves CSDS, and makes RPCs to "shop", or with the arguments in the file args.
@@ -159,6 +180,15 @@ func (w *mistaken) plane(resources ...proto.Message) (address string) {
 	control := meshtest.StartServer(w.t)
 	control.Set(w.t, resources...)
 	return control.Addr()
+}
+
+// tls has the certificate of {certs}.
+func (w *mistaken) tls(auth tls.ClientAuthType) grpc.ServerOption {
+	pair, err := tls.LoadX509KeyPair(w.certs()+"/cert.pem", w.certs()+"/key.pem")
+	xdstest.NoError(w.t, err)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: auth, ClientCAs: x509.NewCertPool()}
+	config.ClientCAs.AppendCertsFromPEM([]byte(golden.Read(w.t, w.certs()+"/ca.pem")))
+	return grpc.Creds(credentials.NewTLS(config))
 }
 
 func listen(t *testing.T) net.Listener {
