@@ -2,13 +2,15 @@ package statuspage
 
 import (
 	"crypto/rand"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/meshtest"
@@ -82,68 +84,26 @@ func TestMethodsForWhy(t *testing.T) {
 	}
 }
 
+// The verdict on a control plane, by the state of its documents and the standings of its clients, which are two lines of JSON in
+// testdata/planes.txt, and what is wrong with the documents.
 func TestPlaneVerdict(t *testing.T) {
-	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	published := &planestate.Published{Services: 2, Policies: 1, At: since}
-	valid := &planestate.State{Place: "folder", Name: "mesh", Published: published}
-	faulty := &planestate.State{Place: "folder", Name: "mesh", Published: published, FaultySince: &since, Faults: 3}
-	permissive := *faulty
-	permissive.Permissive = true
-	for _, tc := range []struct {
-		name string
-		of   *planestate.State
-		to   clients.Standings
-		want livestate.Health
-		text string
-	}{
-		{"healthy", valid, clients.Standings{Clients: 30, InSync: 29, Behind: 1}, livestate.Healthy,
-			"Healthy: 30 clients · folder mesh valid · 29 in sync, 1 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"nothing published", &planestate.State{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 1}, clients.Standings{}, livestate.Failing,
-			"Failing: nothing is published yet · folder mesh with 1 error"},
-		{"refused", valid, clients.Standings{Clients: 30, InSync: 28, Refusing: 2}, livestate.Failing,
-			"Failing: 2 of 30 clients refuse their configuration · folder mesh valid · 28 in sync, 0 behind, 2 refusing · 2 services, 1 policy · published"},
-		{"faulty", faulty, clients.Standings{Clients: 1, InSync: 1}, livestate.Degraded,
-			"Degraded: the folder has 3 errors; clients keep what was published last · folder mesh with 3 errors · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"permissive", &permissive, clients.Standings{}, livestate.Degraded, "Degraded: the folder has 3 errors; published nevertheless (--permissive) · folder mesh with 3 errors · 2 services, 1 policy · published"},
-		{"the store is gone", &planestate.State{Place: "store", Name: "etcd", Published: published, GoneSince: &since}, clients.Standings{}, livestate.Degraded,
-			"Degraded: the store has not answered; clients keep what was published last · store etcd valid · 2 services, 1 policy · published"},
-		{"a withdrawal waits", &planestate.State{Place: "folder", Name: "mesh", Published: published, Waiting: "it withdraws much"}, clients.Standings{}, livestate.Degraded,
-			"Degraded: a large withdrawal of services waits · folder mesh valid · 2 services, 1 policy · published"},
-		{"errors for some clients", &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1, Reports: []string{"a.yaml:1: error"}}}, clients.Standings{Clients: 1, InSync: 1},
-			livestate.Degraded, "Degraded: 1 error in what is published; some clients get errors in place of resources, or their RPCs fail · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"warnings", &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Warnings: 3}}, clients.Standings{Clients: 1, InSync: 1},
-			livestate.Healthy, "Healthy: 1 client · folder mesh valid, 3 warnings · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
-		{"late", nil, clients.Standings{Clients: 3, InSync: 1, Behind: 2, Late: 1}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
-		{"nobody", nil, clients.Standings{}, livestate.Unknown, "Unknown: no client is connected"},
-		{"ready", valid, clients.Standings{}, livestate.Healthy, "Healthy: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
-	} {
-		v := judgePlane(tc.of, tc.to)
+	golden.Cases(t, "testdata/planes.txt", func(_, input string) string {
+		var state *planestate.State
+		var standings clients.Standings
+		documents, of, _ := strings.Cut(input, "\n")
+		xdstest.NoError(t, json.Unmarshal([]byte(documents), &state))
+		xdstest.NoError(t, json.Unmarshal([]byte(of), &standings))
+		v := judgePlane(state, standings)
 		var parts []string
 		for _, p := range v.Parts {
 			parts = append(parts, p.Text)
 		}
-		if text := strings.Join(parts, " · "); v.State != tc.want || text != tc.text {
-			t.Errorf("%s: %s\n %s, want %s\n %s", tc.name, v.State, text, tc.want, tc.text)
+		printed := fmt.Sprintln(string(v.State)+":", strings.Join(parts, " · "))
+		if state != nil {
+			for _, p := range configurationProblems(state) {
+				printed += fmt.Sprintln(string(p.Severity)+" "+p.Kind+", "+p.Subject+":", p.Text)
+			}
 		}
-	}
-}
-
-// A page of a control plane says what its documents are.
-func TestConfigurationOfAControlPlane(t *testing.T) {
-	plane := meshtest.StartServer(t)
-	since := time.Now()
-	state := Configuration{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 2, First: "mesh/a.yaml:12: no service x"}
-	h := quick(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
-		return state
-	}))
-	o := section[overview](t, h, "overview")
-	if o.Verdict != nil || o.Plane.State != livestate.Failing || len(o.Problems) != 1 || o.Problems[0].Severity != livestate.Failing ||
-		o.Problems[0].Text != "the folder has 2 errors; nothing is published yet: mesh/a.yaml:12: no service x" || o.Plane.Configuration.Faults != 2 {
-		t.Errorf("overview %+v", o)
-	}
-	state = Configuration{Place: "folder", Name: "mesh", Published: &planestate.Published{At: since, Errors: 2, Reports: []string{"mesh/a.yaml:12: no service y"}}}
-	o = section[overview](t, h, "overview")
-	if o.Plane.State != livestate.Degraded || len(o.Problems) != 1 || !strings.HasPrefix(o.Problems[0].Text, "2 errors in what is published; ") || !strings.HasSuffix(o.Problems[0].Text, ": mesh/a.yaml:12: no service y") {
-		t.Errorf("with faults in what is published: overview %+v", o)
-	}
+		return printed
+	})
 }

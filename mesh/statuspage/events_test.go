@@ -139,7 +139,7 @@ func TestEventsFollowChanges(t *testing.T) {
 func TestEventsOnlyOfChanges(t *testing.T) {
 	h := quick()
 	h.heartbeat = 50 * time.Millisecond
-	f := follow(t, serve(t, h, nil).URL+"/events?show=overview&show=channels")
+	f := follow(t, serve(t, h, nil).URL+"/events?show=overview&show=channels&show=overview")
 	seen := map[string]int{}
 	for seen[":"] < 3 {
 		event, _ := f.next()

@@ -34,21 +34,10 @@ func TestExplain(t *testing.T) {
 		}
 	}
 
-	for query, want := range map[string]string{
-		"":                                      "",
-		"target=xds:///nobody&method=/a.B/C":    "nobody",
-		"target=xds:///service&method=nonsense": "nonsense",
-		"target=xds:///service&method=/a.B/C&header=x":                                    "NAME: VALUE",
-		"target=xds:///service&method=/a.B/C" + strings.Repeat("&header=x:1", 101):        "more than 100",
-		"target=xds:///service&method=/a.B/C&header=%3Cscript%3E%3A1":                     "script",
-		"target=xds:///service&method=" + url.QueryEscape("/a.B/<img src=x onerror=1>\n"): "",
-	} {
-		w := get(t, h, "/explain?"+query)
-		if w.Code != http.StatusBadRequest && w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%q: %d %s, want %q", query, w.Code, w.Body, want)
-		}
-		if kind := w.Header().Get("Content-Type"); kind != "application/json" && kind != "text/plain; charset=utf-8" {
-			t.Errorf("%q: Content-Type %q", query, kind)
+	for target, want := range map[string]string{"nobody": "nobody", "service": ""} {
+		w := get(t, h, "/explain?target=xds:///"+target+"&method="+url.QueryEscape("/a.B/<img src=x onerror=1>\n"))
+		if kind := w.Header().Get("Content-Type"); !strings.Contains(w.Body.String(), want) || kind != "application/json" && kind != "text/plain; charset=utf-8" {
+			t.Errorf("%s: %s %s, want %q", target, kind, w.Body, want)
 		}
 	}
 }
@@ -71,10 +60,8 @@ func TestExplainOneOfSeveralChannels(t *testing.T) {
 		}
 	}
 	xdstest.Equal(t, "outcomes", []string{`outcome      route 0 → cluster "first", priority 0, 1 endpoint`, `outcome      route 0 → cluster "second", priority 0, 1 endpoint`}, outcomes)
-	for channel, want := range map[string]string{"999999": `the target "xds:///service" and the number 999999`, "x": `channel: "x" is not a number`} {
-		if w := get(t, h, "/explain?target=xds:///service&method=/a.B/C&channel="+channel); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("channel %s: %d %s, want %q", channel, w.Code, w.Body, want)
-		}
+	if w := get(t, h, "/explain?target=xds:///service&method=/a.B/C&channel=999999"); !strings.Contains(w.Body.String(), `the target "xds:///service" and the number 999999`) {
+		t.Errorf("channel 999999: %d %s", w.Code, w.Body)
 	}
 }
 
