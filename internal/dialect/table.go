@@ -62,15 +62,19 @@ var universalFilters = map[string]bool{
 // IsUniversal reports whether every gRPC client with xDS has the filter with this type of configuration.
 func IsUniversal(filter string) bool { return universalFilters[filter] }
 
-// policies are the load-balancing policies that not every client has, by the names of their messages.
+// policies are the load-balancing policies that not every client has, by the names of their messages, or those of dynxds for a
+// TypedStruct (gRFC A52).
 var policies = map[string]*Feature{
 	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest":         LeastRequest,
 	"envoy.extensions.load_balancing_policies.maglev.v3.Maglev":                      Maglev,
 	"envoy.extensions.load_balancing_policies.random.v3.Random":                      Random,
 	"envoy.extensions.load_balancing_policies.random_subsetting.v3.RandomSubsetting": Subsets,
+	"dynxds_maglev":     Maglev,
+	"dynxds_random":     Random,
+	"dynxds_slow_start": SlowStart,
 }
 
-// Policy returns the feature that the load-balancing policy with a message of this name is, nil for one that every
+// Policy returns the feature that the load-balancing policy with this name is, nil for one that every
 // client has or that is not known.
 func Policy(message string) *Feature { return policies[message] }
 

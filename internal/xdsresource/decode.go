@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -15,6 +16,9 @@ import (
 // types embed it: listenerDecoder, routeDecoder, clusterDecoder and endpointDecoder.
 type validator struct {
 	report
+	// client is whose decoder this is, called name in texts. It is that of dynxds, but for explanations.
+	client dialect.Implementation
+	name   string
 	// trusted says that the server may set the authority of RPCs (gRFC A81).
 	trusted bool
 	// loads counts load for the server that sent the resource.
@@ -47,16 +51,26 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 // decoderOf returns ResourceType.Decode for a type.
 func decoderOf(typeURL string) func(*anypb.Any, xdsclient.DecodeOptions) (any, error) {
 	return func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-		v := newValidator(o)
-		var value any
-		if v.hasType(nil, resource, typeURL) {
-			value = v.resource(typeURL, resource.GetValue())
-		}
-		if err := v.err(); err != nil {
-			return nil, err
-		}
-		return value, nil
+		return newValidator(o).decode(typeURL, resource)
 	}
+}
+
+func (v *validator) decode(typeURL string, resource *anypb.Any) (value any, err error) {
+	if v.hasType(nil, resource, typeURL) {
+		value = v.resource(typeURL, resource.GetValue())
+	}
+	if err := v.err(); err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// DecodeClusterAs decodes a Cluster as the client of another implementation does, called name in texts: without the load balancing policies
+// and the slow start that it does not have.
+func DecodeClusterAs(client dialect.Implementation, name string, resource *anypb.Any) (any, error) {
+	v := newValidator(xdsclient.DecodeOptions{})
+	v.client, v.name = client, name
+	return v.decode(typeurl.Cluster, resource)
 }
 
 // resource decodes a resource. What it returns after an error is of no use.

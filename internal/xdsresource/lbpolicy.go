@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
@@ -155,6 +156,9 @@ func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalan
 // knownPolicy converts one entry to the name of a policy and its configuration
 // (gRFC A52, "xDS LB Policy Registry"). It is false if the type is not known.
 func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
+	if !d.has(typeurl.Name(config.GetTypeUrl())) {
+		return false
+	}
 	switch config.GetTypeUrl() {
 	case roundRobinTypeURL:
 		if pb := new(roundrobinpb.RoundRobin); d.unmarshal(at, config, roundRobinTypeURL, pb) {
@@ -209,11 +213,17 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 	return true
 }
 
+// has reports whether the client has a policy, as far as clients differ.
+func (d policyDecoder) has(name string) bool {
+	f := dialect.Policy(name)
+	return f == nil || f.On(d.client) == dialect.Obeys
+}
+
 // customPolicy uses the policy that a TypedStruct names, with its configuration unchanged.
 // It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if !isOurs(name) && (balancer.Get(name) == nil || isInternal(name)) {
+	if !d.has(name) || !isOurs(name) && (balancer.Get(name) == nil || isInternal(name)) {
 		return false
 	}
 	before := d.faults.Total()

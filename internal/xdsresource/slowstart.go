@@ -9,6 +9,7 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -75,6 +76,10 @@ func (d policyDecoder) slowStart(at *faults.Path, pb slowStartConfig, choices ui
 		return true
 	}
 	if window == 0 {
+		return false
+	}
+	if why := dialect.SlowStart.About(d.client, d.name); why != "" {
+		d.ignore(at, "%s", why)
 		return false
 	}
 	config := map[string]any{"windowNanos": int64(window)}

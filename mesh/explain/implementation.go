@@ -102,3 +102,19 @@ func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
 	}
 	return faults
 }
+
+// rejectsPolicy reports whether the client rejects a Cluster for its lb_policy. Of clients that prefer
+// load_balancing_policy, only gRPC-Go looks at both.
+func (s implementation) rejectsPolicy(c *clusterpb.Cluster) bool {
+	if c.GetLoadBalancingPolicy() != nil && s.Implementation != dialect.GRPCGo {
+		return false
+	}
+	switch c.GetLbPolicy() {
+	case clusterpb.Cluster_RANDOM, clusterpb.Cluster_MAGLEV:
+		return dialect.OtherPolicies.On(s.Implementation) == dialect.Rejects
+	case clusterpb.Cluster_LEAST_REQUEST:
+		return dialect.LeastRequest.On(s.Implementation) != dialect.Obeys
+	default:
+		return false
+	}
+}

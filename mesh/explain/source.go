@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -93,19 +94,16 @@ func (e *explainer) decode(r *Resource) *decoded {
 	}
 	d, typ := &decoded{value: r.value}, types[r.TypeURL]
 	e.decoded[r] = d
+	if as := e.implementation; r.TypeURL == typeurl.Cluster && as.Implementation != dialect.Dynxds {
+		if value, err := xdsresource.DecodeClusterAs(as.Implementation, as.name, r.Raw); err == nil {
+			d.value = value
+		} else {
+			d.rejected = as.name + " has no policy of load_balancing_policy that it could use"
+		}
+	}
 	if d.value == nil {
 		if d.value, d.err = typ.Decode(r.Raw, xdsclient.DecodeOptions{}); d.err != nil {
 			return d
-		}
-	}
-	if r.TypeURL == typeurl.Cluster {
-		var raw *anypb.Any
-		if raw, d.ignored = e.implementation.cluster(r.Raw); raw != r.Raw {
-			if value, err := typ.Decode(raw, xdsclient.DecodeOptions{}); err == nil {
-				d.value = value
-			} else {
-				d.rejected = e.implementation.name + " has no policy of load_balancing_policy that it could use"
-			}
 		}
 	}
 	for _, i := range typ.Ignored(d.value) {
