@@ -19,7 +19,7 @@ var versions = regexp.MustCompile(`version "[0-9a-f]{16}"`)
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/commands.txt"
-	other := new(another).serve(t)
+	other, certs := another.serve(t), makeCerts(t)
 	printed, dir, document := "", "", ""
 	for line := range strings.Lines(golden.Read(t, file)) {
 		switch kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " "); {
@@ -32,7 +32,7 @@ func TestCommands(t *testing.T) {
 			cmdtest.Write(t, dir, document, "")
 		case kind == "$":
 			document = ""
-			line += runLine(t.Context(), rest, [][2]string{{"{dir}", dir}, {"{example}", exampleMesh}, {"{other}", other}})
+			line += runLine(t.Context(), rest, [][2]string{{"{dir}", dir}, {"{example}", exampleMesh}, {"{other}", other}, {"{certs}", certs}})
 		case document != "":
 			cmdtest.Write(t, dir, document, golden.Read(t, dir+"/"+document)+line)
 		}

@@ -11,11 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // exampleMesh is the folder that examples/mesh/README.md serves.
@@ -134,21 +131,6 @@ func TestServe(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
 	p.drain()
-}
-
-// With --grace 0, what is in flight is cut off at once: here, a watch of the health service.
-func TestServeWithoutGrace(t *testing.T) {
-	t.Parallel()
-	p := startServe(t, exampleMesh, "--grace", "0s")
-	watch, err := healthpb.NewHealthClient(cmdtest.Dial(t, p.address())).Watch(testutils.Context(t), &healthpb.HealthCheckRequest{})
-	xdstest.NoError(t, err)
-	_, err = watch.Recv()
-	xdstest.NoError(t, err)
-	p.signal(syscall.SIGTERM)
-	p.logged("closing the remaining streams", `"after":1}`)
-	for p.log.Scan() {
-	}
-	xdstest.NoError(t, p.cmd.Wait())
 }
 
 // What render prints is a folder from which it prints the same.

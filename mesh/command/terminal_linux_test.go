@@ -99,7 +99,7 @@ func drawnAgain(t *testing.T, screen *os.File, want string) {
 // With --watch an answer takes the place of the one before on a terminal.
 func TestWatchOnATerminal(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, "status", new(another).serve(t), "--watch=20ms")
+	cmd := command(t, "status", another.serve(t), "--watch=20ms")
 	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1", "CI=")
 	screen := startOnTerminal(t, cmd)
 	drawnAgain(t, screen, "\x1b[5A\x1b[Jclient \"other\"\r\n")

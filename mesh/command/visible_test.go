@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"encoding/json"
 	"path/filepath"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -112,20 +110,6 @@ resource:
 	}
 }
 
-// fixedStatus is a Client Status Discovery Service with one client, or with an error.
-type fixedStatus struct {
-	statuspb.UnimplementedClientStatusDiscoveryServiceServer
-	answer *statuspb.ClientConfig
-	fault  string
-}
-
-func (f fixedStatus) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
-	if f.fault != "" {
-		return nil, status.Error(codes.Internal, f.fault)
-	}
-	return &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{f.answer}}, nil
-}
-
 // What another process says of itself reaches a terminal only in a visible form.
 func TestHostileStatus(t *testing.T) {
 	t.Parallel()
@@ -138,15 +122,13 @@ func TestHostileStatus(t *testing.T) {
 			ErrorState: &adminpb.UpdateFailureState{Details: text, VersionInfo: text},
 		}
 	}
-	address := cmdtest.Serve(t, func(s *grpc.Server) {
-		statuspb.RegisterClientStatusDiscoveryServiceServer(s, fixedStatus{answer: &statuspb.ClientConfig{
-			Node: &corepb.Node{Id: text, Cluster: text, UserAgentName: text}, ClientScope: text,
-			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
-				entry(typeurl.Listener, "backend", listener), entry(typeurl.RouteConfiguration, "routes"+text, route),
-				entry(typeurl.Cluster, "cluster"+text, nil), entry("type.googleapis.com/"+text, text, nil), entry(typeurl.Listener, text, nil),
-			},
-		}})
-	})
+	config := &statuspb.ClientConfig{
+		Node: &corepb.Node{Id: text, Cluster: text, UserAgentName: text}, ClientScope: text,
+		GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
+			entry(typeurl.Listener, "backend", listener), entry(typeurl.RouteConfiguration, "routes"+text, route),
+			entry(typeurl.Cluster, "cluster"+text, nil), entry("type.googleapis.com/"+text, text, nil), entry(typeurl.Listener, text, nil),
+		}}
+	address := csdsFunc(func() (*statuspb.ClientConfig, error) { return config, nil }).serve(t)
 	runNasty(t, "status", address)
 	runNasty(t, "explain", address, "xds:///backend", "/s/m")
 	runNasty(t, "explain", address, "xds:///nobody", "/s/m")
@@ -154,9 +136,7 @@ func TestHostileStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(runNasty(t, "explain", "-o", "json", address, "xds:///backend", "/s/m")), &explained); err != nil {
 		t.Error(err)
 	}
-	refusing := cmdtest.Serve(t, func(s *grpc.Server) {
-		statuspb.RegisterClientStatusDiscoveryServiceServer(s, fixedStatus{fault: text})
-	})
+	refusing := csdsFunc(func() (*statuspb.ClientConfig, error) { return nil, status.Error(codes.Internal, text) }).serve(t)
 	runNasty(t, "status", refusing)
 	runNasty(t, "explain", refusing, "xds:///backend", "/s/m")
 }

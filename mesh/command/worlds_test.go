@@ -85,9 +85,9 @@ var worlds = map[string]func(*mistaken) string{
 		return testutils.StartBackend(w.t, "b", w.tls(tls.RequireAndVerifyClientCert)).Addr()
 	},
 	// Processes that are not of dynxds, of which the last one changes.
-	"other-secure":     func(w *mistaken) string { return new(another).serve(w.t, w.tls(tls.NoClientCert)) },
-	"other-mutual":     func(w *mistaken) string { return new(another).serve(w.t, w.tls(tls.RequireAndVerifyClientCert)) },
-	"changing":         func(w *mistaken) string { return (&another{changes: true}).serve(w.t) },
+	"other-secure":     func(w *mistaken) string { return another.serve(w.t, w.tls(tls.NoClientCert)) },
+	"other-mutual":     func(w *mistaken) string { return another.serve(w.t, w.tls(tls.RequireAndVerifyClientCert)) },
+	"changing":         func(w *mistaken) string { return changing().serve(w.t) },
 	"serve":            func(w *mistaken) string { return w.serve() },
 	"serve-permissive": func(w *mistaken) string { return w.serve("--permissive") },
 	"serve-tls": func(w *mistaken) string {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,24 +83,6 @@ func (r *running) dial(creds credentials.TransportCredentials) *grpc.ClientConn 
 func (r *running) health(conn *grpc.ClientConn, service string) (healthpb.HealthCheckResponse_ServingStatus, error) {
 	answer, err := healthpb.NewHealthClient(conn).Check(testutils.Context(r.t), &healthpb.HealthCheckRequest{Service: service})
 	return answer.GetStatus(), err
-}
-
-func TestHealthFollowsReadiness(t *testing.T) {
-	t.Parallel()
-	r := start(t, serve.Options{})
-	conn := r.dial(insecure.NewCredentials())
-	for _, ready := range []bool{false, true, false} {
-		r.SetReady(ready)
-		want := healthpb.HealthCheckResponse_NOT_SERVING
-		if ready {
-			want = healthpb.HealthCheckResponse_SERVING
-		}
-		for _, service := range []string{"", serve.ADSService} {
-			if got, err := r.health(conn, service); err != nil || got != want {
-				t.Errorf("ready %v: health of %q is %v, %v, want %v", ready, service, got, err, want)
-			}
-		}
-	}
 }
 
 // A server that has nothing to serve yet does not tell clients that nothing exists.
@@ -267,41 +248,6 @@ func mixed(trusts, certifies *testca.CA) *tls.Config {
 	return config
 }
 
-// The error names the faulty options.
-func TestFaultyOptions(t *testing.T) {
-	t.Parallel()
-	ca := testca.New(t)
-	files := testca.NewFiles(t)
-	files.Issue(ca)
-	taken, err := net.Listen("tcp", "localhost:0")
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { taken.Close() })
-	for _, test := range []struct {
-		name string
-		opts serve.Options
-		want []string
-	}{
-		{"a certificate without its key", serve.Options{Cert: files.Cert}, []string{"--tls-cert needs --tls-key"}},
-		{"a key without its certificate", serve.Options{Key: files.Key}, []string{"--tls-key needs --tls-cert"}},
-		{"several", serve.Options{ClientCA: files.CA, Key: files.Key}, []string{"--client-ca needs --tls-cert", "--tls-key needs --tls-cert"}},
-		{"no such certificate", serve.Options{Cert: "nowhere.pem", Key: files.Key}, []string{"nowhere.pem", "no such file"}},
-		{"a key in the place of the CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: files.Key}, []string{"--client-ca " + files.Key, "no PEM certificate"}},
-		{"no such CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: "nowhere.pem"}, []string{"--client-ca", "nowhere.pem"}},
-		{"an address that is taken", serve.Options{Listen: taken.Addr().String()}, []string{"--listen " + taken.Addr().String(), "use another port"}},
-		{"no such address", serve.Options{Listen: "localhost:no-port"}, []string{"--listen localhost:no-port"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), test.opts)
-			if err == nil {
-				s.Close()
-				t.Fatal("New succeeded")
-			}
-			cmdtest.ErrorHas(t, "New", err, test.want...)
-		})
-	}
-}
-
 // What a client has before its first request is limited: the size of its headers, the bytes of messages that have arrived in part
 // (package admission), and its connections. Others are served.
 func TestLimitsOfClientsBeforeTheirFirstRequest(t *testing.T) {
@@ -414,17 +360,4 @@ func TestWithoutReflectionAndChannelz(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Unimplemented {
 		t.Errorf("reflection: %v", err)
 	}
-}
-
-// Rules are refused where no certificate is verified.
-func TestAccessNeedsClientCA(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "access.json")
-	xdstest.NoError(t, os.WriteFile(file, []byte(`[{"san": "spiffe://a/b", "names": [""]}]`), 0o600))
-	opts := serve.Options{AccessFile: file}
-	_, err := opts.Access()
-	cmdtest.ErrorHas(t, "Access", err, "without --client-ca no certificate is verified")
-	opts.ClientCA = "ca.pem"
-	_, err = opts.Access()
-	xdstest.NoError(t, err)
 }
