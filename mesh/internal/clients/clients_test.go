@@ -31,12 +31,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // replica serves the pages of a replica with the given streams.
 func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
+	return Source{ID: id}.serve(t, streams...)
+}
+
+func (s Source) serve(t *testing.T, streams ...controlplane.ClientStatus) Replica {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.Handle("/clients", Handler(Source{ID: id, Streams: func() []controlplane.ClientStatus { return streams }}))
-	server := httptest.NewServer(mux)
+	s.Streams = func() []controlplane.ClientStatus { return streams }
+	server := httptest.NewServer(Handler(s))
 	t.Cleanup(server.Close)
-	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
+	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: s.ID}
 }
 
 // gone is a replica that does not answer.
@@ -140,13 +143,7 @@ func TestTop(t *testing.T) {
 	}
 	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, Reply: controlplane.ReplyAwaited, SentAt: time.Now().Add(-time.Minute)})
 	serve := func(loads []controlplane.RecentLoad, state planestate.State, streams ...controlplane.ClientStatus) Replica {
-		server := httptest.NewServer(Handler(Source{
-			Streams:       func() []controlplane.ClientStatus { return streams },
-			Loads:         func() []controlplane.RecentLoad { return loads },
-			Configuration: func() planestate.State { return state },
-		}))
-		t.Cleanup(server.Close)
-		return Replica{Admin: strings.TrimPrefix(server.URL, "http://")}
+		return Source{Loads: func() []controlplane.RecentLoad { return loads }, Configuration: func() planestate.State { return state }}.serve(t, streams...)
 	}
 	valid := planestate.State{Place: "folder", Published: &planestate.Published{}}
 	waits := planestate.State{Place: "folder", Published: &planestate.Published{}, Waiting: "it withdraws much"}
@@ -323,14 +320,9 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		"the store has not answered since 2026-07-01T10:00:00Z; nothing is published yet": {Place: "store", GoneSince: &since},
 	}
 	for want, state := range states {
-		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler(Source{ID: "a", Streams: func() []controlplane.ClientStatus { return nil }, Configuration: func() planestate.State { return state }}))
-		server := httptest.NewServer(mux)
-		t.Cleanup(server.Close)
-		admin := strings.TrimPrefix(server.URL, "http://")
-		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
-		want = "Configuration:\n  " + admin + ": " + strings.ReplaceAll(want, "REPLICA", admin) + "\n\n0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing\n"
-		if got := fleet.Lines().String(); got != want {
+		replica := Source{Configuration: func() planestate.State { return state }}.serve(t)
+		want = "Configuration:\n  " + replica.Admin + ": " + strings.ReplaceAll(want, "REPLICA", replica.Admin) + "\n\n0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing\n"
+		if got := Ask(t.Context(), []Replica{replica}, false, time.Minute).Lines().String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 	}
@@ -339,16 +331,10 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 // Relays that do not reach their control plane say so, and since when.
 func TestPrintOfARelayAlone(t *testing.T) {
 	t.Parallel()
-	serve := func(text string) (admin string) {
-		mux := http.NewServeMux()
-		mux.Handle("/clients", Handler(Source{ID: "r", Streams: func() []controlplane.ClientStatus { return nil }, Upstream: func() string { return text }}))
-		server := httptest.NewServer(mux)
-		t.Cleanup(server.Close)
-		return strings.TrimPrefix(server.URL, "http://")
-	}
+	serve := func(text string) Replica { return Source{Upstream: func() string { return text }}.serve(t) }
 	alone, other := serve("the control plane is unreachable since 2026-07-01T10:00:00Z\x1b[31m"), serve("")
-	fleet := Ask(t.Context(), []Replica{{Admin: alone}, {Admin: other}}, false, time.Minute)
-	want := "Relays without their control plane:\n  " + alone + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 in sync, 0 behind, 0 refusing\n"
+	fleet := Ask(t.Context(), []Replica{alone, other}, false, time.Minute)
+	want := "Relays without their control plane:\n  " + alone.Admin + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 in sync, 0 behind, 0 refusing\n"
 	if got := fleet.Lines().String(); got != want {
 		t.Errorf("got\n%q, want\n%q", got, want)
 	}
