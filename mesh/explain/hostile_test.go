@@ -149,3 +149,9 @@ func leaves(n int) []string {
 	}
 	return names
 }
+
+func some(percent uint32, cluster string) *routepb.Route {
+	r := xdsmsg.PrefixRoute("/", cluster)
+	r.Match.RuntimeFraction = fraction(percent)
+	return r
+}
