@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -51,9 +52,9 @@ func (o object) needs(t *testing.T, where string, keys map[string]any) {
 // The units of the panels, by the ids that Grafana gives them.
 var units = []string{"short", "percentunit", "reqps", "s", "bytes", "Bps"}
 
-// The dashboard is as Grafana's schema of dashboards (kinds/dashboard of its sources) wants it, and works with whatever data
-// source is chosen.
-func TestDashboardIsWellFormed(t *testing.T) {
+// The dashboard is as Grafana's schema of dashboards (kinds/dashboard of its sources) wants it, works with whatever data
+// source is chosen, and shows metrics that exist.
+func TestDashboard(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(deploy + "grafana/dynxds.json")
 	xdstest.NoError(t, err)
@@ -75,8 +76,10 @@ func TestDashboardIsWellFormed(t *testing.T) {
 			fromVariable(t, name, v)
 		}
 	}
+	all := exported(t)
 	used := func(where string, o object) {
 		t.Helper()
+		checkExpression(t, where, strings.ReplaceAll(fmt.Sprint(o["expr"]), "$__rate_interval", "1m"), all)
 		for _, name := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(fmt.Sprint(o["expr"]), -1) {
 			if !slices.Contains(variables, name[1]) {
 				t.Errorf("%s: there is no variable %s", where, name[1])
@@ -88,14 +91,14 @@ func TestDashboardIsWellFormed(t *testing.T) {
 		fromVariable(t, "an annotation", a)
 		used("an annotation", a)
 	}
-	titles, taken := make(map[string]bool), make(map[[2]int]string)
+	titles, ids, taken := make(map[string]bool), make(map[any]bool), make(map[[2]int]string)
 	for _, p := range d.list("panels") {
 		p.needs(t, "a panel", map[string]any{"id": 0.0, "type": "", "title": "", "gridPos": map[string]any{}})
 		title, _ := p["title"].(string)
-		if title == "" || titles[title] {
-			t.Errorf("panel %v has the title %q, which is empty, or another panel's", p["id"], title)
+		if title == "" || titles[title] || ids[p["id"]] {
+			t.Errorf("panel %v has the title %q, which is empty, or another panel has its title or its id", p["id"], title)
 		}
-		titles[title] = true
+		titles[title], ids[p["id"]] = true, true
 		occupy(t, title, p.at("gridPos"), taken)
 		if p["type"] == "row" {
 			p.needs(t, title, map[string]any{"collapsed": true, "panels": []any{}})
@@ -108,6 +111,9 @@ func TestDashboardIsWellFormed(t *testing.T) {
 		if unit, _ := config.at("defaults")["unit"].(string); !slices.Contains(units, unit) {
 			t.Errorf("%s has the unit %q, want one of %v", title, unit, units)
 		}
+		if len(p.list("targets")) == 0 {
+			t.Errorf("the panel %q shows nothing", title)
+		}
 		refs := make(map[any]bool)
 		for _, query := range p.list("targets") {
 			query.needs(t, title, map[string]any{"refId": "", "expr": "", "legendFormat": ""})
@@ -119,8 +125,8 @@ func TestDashboardIsWellFormed(t *testing.T) {
 			refs[query["refId"]] = true
 		}
 	}
-	if len(titles) < 30 {
-		t.Errorf("%d panels are read", len(titles))
+	if len(titles) < 30 || len(d.at("annotations").list("list")) == 0 {
+		t.Error("the dashboard was not read")
 	}
 }
 

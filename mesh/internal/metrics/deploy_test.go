@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
@@ -112,41 +111,6 @@ func checkExpression(t *testing.T, where, expr string, all map[string][]string) 
 		if !slices.Contains(known, label) {
 			t.Errorf("%s: no metric has the label %s: %s", where, label, expr)
 		}
-	}
-}
-
-// What the dashboard shows exists.
-func TestDashboard(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(deploy + "grafana/dynxds.json")
-	xdstest.NoError(t, err)
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Title   string
-			Type    string
-			Targets []struct{ RefID, Expr string }
-		}
-		Annotations struct{ List []struct{ Name, Expr string } }
-	}
-	xdstest.NoError(t, json.Unmarshal(text, &dashboard))
-	all, ids := exported(t), make(map[int]bool)
-	for _, p := range dashboard.Panels {
-		if ids[p.ID] {
-			t.Errorf("two panels have the id %d", p.ID)
-		}
-		if ids[p.ID] = true; p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("the panel %q shows nothing", p.Title)
-		}
-		for _, target := range p.Targets {
-			checkExpression(t, p.Title, strings.ReplaceAll(target.Expr, "$__rate_interval", "1m"), all)
-		}
-	}
-	for _, a := range dashboard.Annotations.List {
-		checkExpression(t, a.Name, a.Expr, all)
-	}
-	if len(dashboard.Panels) < 30 || len(dashboard.Annotations.List) == 0 {
-		t.Error("the dashboard was not read")
 	}
 }
 
