@@ -28,7 +28,7 @@ func startMesh(node string) (bootstrap []byte, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := server.Store().Update(func(tx *testutils.Tx) {
+	if err := server.TryUpdate(func(tx *testutils.Tx) {
 		tx.Set(
 			xdsmsg.DefaultListener("echo.example.com", "routes"),
 			xdsmsg.RouteConfig("routes", "echo.example.com", xdsmsg.PrefixRoute("", "echo")),

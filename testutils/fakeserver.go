@@ -2,7 +2,6 @@ package testutils
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -11,69 +10,25 @@ import (
 	"github.com/dynxds/dynxds/internal/loopback"
 )
 
-// FakeServer is an xDS server on a real loopback port, over a Store: ADS, SotW and delta, for any type of
+// FakeServer is an xDS server on a real loopback port: ADS, SotW and delta, for any type of
 // resource, with variants (xRFC TP2), errors in place of resources (xRFC TP3), glob collections (xRFC TP1)
-// and DPDS. A test stops and restarts it at the same address; the store survives both. It is safe for
+// and DPDS. A test stops and restarts it at the same address; the resources survive both. It is safe for
 // concurrent use.
 //
 // It is for small tests: after each request and update it computes from scratch what each client is to know,
 // and sends what the client was not told. Removals are sent at once, those of Clusters and their endpoints
-// after all other changes of an update. Versions of responses count the updates of the store.
+// after all other changes of an update. Versions of responses count the updates.
 type FakeServer struct {
 	service *service
 	server  *loopback.Server
-	opts    fakeServerOptions
+	opts    []grpc.ServerOption
 }
 
-type fakeServerOptions struct {
-	grpc     []grpc.ServerOption
-	store    *Store
-	notFound bool
-	link     *Link
-}
-
-// FakeServerOption configures a FakeServer.
-type FakeServerOption func(*fakeServerOptions)
-
-// GRPCOptions passes options, such as credentials, to the gRPC server.
-func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
-	return func(o *fakeServerOptions) { o.grpc = append(o.grpc, opts...) }
-}
-
-// OverStore makes the server serve the given store, which it may share with other servers.
-func OverStore(store *Store) FakeServerOption {
-	return func(o *fakeServerOptions) { o.store = store }
-}
-
-// OverLink puts a link between the server and its clients. Servers may share one.
-func OverLink(link *Link) FakeServerOption {
-	return func(o *fakeServerOptions) { o.link = link }
-}
-
-// NotFoundErrors makes SotW streams report names that do not exist by errors NOT_FOUND (xRFC TP3). Without
-// it a client learns from a response of all Listeners or Clusters that one is not there, and waits for other
-// types in vain. Delta streams report them in any case.
-func NotFoundErrors() FakeServerOption {
-	return func(o *fakeServerOptions) { o.notFound = true }
-}
-
-// NewFakeServer starts a FakeServer. The caller must Close it.
-func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
-	f := new(FakeServer)
-	for _, opt := range opts {
-		opt(&f.opts)
-	}
-	if f.opts.store == nil {
-		f.opts.store = NewStore()
-	}
-	f.service = newService(f.opts.store)
-	f.service.notFound = f.opts.notFound
-	var wrap func(net.Listener) net.Listener
-	if f.opts.link != nil {
-		wrap = f.opts.link.Listener
-	}
+// NewFakeServer starts a FakeServer with options, such as credentials, for the gRPC server. The caller must Close it.
+func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
+	f := &FakeServer{service: newService(newStore()), opts: opts}
 	var err error
-	if f.server, err = loopback.StartServer(f.run, wrap); err != nil {
+	if f.server, err = loopback.StartServer(f.run, nil); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
 	}
 	return f, nil
@@ -81,13 +36,13 @@ func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 
 // run returns what is served from a start until a stop.
 func (f *FakeServer) run() loopback.Run {
-	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts.grpc...)...)
+	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts...)...)
 	f.service.register(server)
 	return loopback.Run{GRPC: server, EndStreams: f.service.endStreams}
 }
 
 // StartFakeServer starts a FakeServer that is closed when the test ends.
-func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
+func StartFakeServer(t testing.TB, opts ...grpc.ServerOption) *FakeServer {
 	t.Helper()
 	f, err := NewFakeServer(opts...)
 	if err != nil {
@@ -101,13 +56,14 @@ func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
 // same across restarts.
 func (f *FakeServer) Addr() string { return f.server.Addr() }
 
-// Store returns the server's store.
-func (f *FakeServer) Store() *Store { return f.opts.store }
+// TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
+// none or all of them. change must not use the server.
+func (f *FakeServer) TryUpdate(change func(*Tx)) error { return f.service.store.update(change) }
 
-// Update is Store().Update. It fails the test on an error.
+// Update is TryUpdate. It fails the test on an error.
 func (f *FakeServer) Update(t testing.TB, change func(*Tx)) {
 	t.Helper()
-	if err := f.opts.store.Update(change); err != nil {
+	if err := f.TryUpdate(change); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,7 +97,7 @@ func (f *FakeServer) Stop() { f.server.Stop() }
 // GracefulStop ends every stream with UNAVAILABLE, sends GOAWAY and stops listening.
 func (f *FakeServer) GracefulStop() { f.server.GracefulStop() }
 
-// Restart listens on the same address again, with the same store. It stops the server first if it is
+// Restart listens on the same address again, with the same resources. It stops the server first if it is
 // running.
 func (f *FakeServer) Restart() error {
 	if err := f.server.Restart(); err != nil {
@@ -151,9 +107,4 @@ func (f *FakeServer) Restart() error {
 }
 
 // Close stops the server and releases its port.
-func (f *FakeServer) Close() {
-	f.server.Close()
-	if f.opts.link != nil {
-		f.opts.link.Wait()
-	}
-}
+func (f *FakeServer) Close() { f.server.Close() }

@@ -15,18 +15,17 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A client that reconnects, to another server with the same resources, is sent what it does not have.
+// A client that reconnects is sent what it does not have.
 func TestFakeServer_InitialVersions(t *testing.T) {
 	t.Parallel()
 	s := testutils.StartFakeServer(t)
-	other := testutils.StartFakeServer(t, testutils.OverStore(s.Store()))
 	set(t, s, cds, "a", "one")
 	versionOf := func(text string) string { // those of resources are the same in every server
 		third := testutils.StartFakeServer(t)
 		set(t, third, cds, "a", text)
 		return firstVersion(t, third, "a")
 	}
-	p := openPeer(t, other, adsService, true)
+	p := openPeer(t, s, adsService, true)
 	p.versions = map[string]string{"a": versionOf("one"), "b": "any", "c": versionOf("another")}
 	set(t, s, cds, "c", "three")
 	p.subscribe(cds, "a", "b", "c")
@@ -93,10 +92,10 @@ func TestFakeServer_ClientsAndTheirAnswers(t *testing.T) {
 	})
 }
 
-func TestStore_UpdateIsAllOrNothing(t *testing.T) {
+func TestFakeServer_UpdateIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	s := testutils.NewStore()
-	err := s.Update(func(tx *testutils.Tx) {
+	s := testutils.StartFakeServer(t)
+	err := s.TryUpdate(func(tx *testutils.Tx) {
 		tx.Set(&clusterpb.Cluster{Name: "good"}, &endpointpb.ClusterLoadAssignment{ClusterName: "good"})
 		tx.Set(&clusterpb.Cluster{}, durationpb.New(1))
 		tx.Set(&clusterpb.Cluster{Name: "\xff"})
@@ -107,8 +106,7 @@ func TestStore_UpdateIsAllOrNothing(t *testing.T) {
 			t.Errorf("error %v does not have %q", err, want)
 		}
 	}
-	server := testutils.StartFakeServer(t, testutils.OverStore(s))
-	p := openPeer(t, server, adsService, false)
+	p := openPeer(t, s, adsService, false)
 	p.subscribe(cds)
 	p.expect("nothing was set", cds)
 }

@@ -1,11 +1,8 @@
 package testutils
 
 import (
-	"fmt"
 	"maps"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -88,21 +85,13 @@ func (ts *typeState) hasMembers(wanted facts, collection topic) bool {
 	return false
 }
 
-// sotw returns the response with the news, nil if there is nothing to say. notFound makes it report
-// subscriptions without a resource.
-func (ts *typeState) sotw(n news, notFound bool) *discoverypb.DiscoveryResponse {
+// sotw returns the response with the news, nil if there is nothing to say.
+func (ts *typeState) sotw(n news) *discoverypb.DiscoveryResponse {
 	resources := n.resources
 	if ts.complete {
 		resources = n.all
 	}
 	resp := &discoverypb.DiscoveryResponse{TypeUrl: ts.typeURL, ResourceErrors: ts.errors(n.errors)}
-	if notFound {
-		for _, it := range n.absent {
-			text := fmt.Sprintf("there is no %s %q", typeurl.ShortName(ts.typeURL), it.name)
-			it.fact = fact{variant: &variant{err: status.New(codes.NotFound, text)}}
-			resp.ResourceErrors = append(resp.ResourceErrors, ts.errors([]item{it})...)
-		}
-	}
 	for _, r := range ts.resources(resources) {
 		// Only a wrapped resource has parameters (TP2, "API Changes") and cache control.
 		if ts.byLocators || ts.typeURL == dynparam.MapTypeURL {

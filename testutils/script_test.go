@@ -33,14 +33,10 @@ type side struct {
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 0, func(tb testing.TB) func(string) string {
 		t := tb.(*testing.T)
-		var opts []testutils.FakeServerOption
-		if strings.Contains(t.Name(), "NotFoundErrors") {
-			opts = append(opts, testutils.NotFoundErrors())
-		}
 		sides := map[string]*side{}
 		for protocol, other := range map[string]string{"SotW": "(delta)", "delta": "(SotW)"} {
 			if !strings.Contains(t.Name(), other) {
-				sides[protocol] = &side{testutils.StartFakeServer(t, opts...), map[string]*peer{}}
+				sides[protocol] = &side{testutils.StartFakeServer(t), map[string]*peer{}}
 			}
 		}
 		return func(line string) string {

@@ -17,9 +17,7 @@ var errStopped = status.Error(codes.Unavailable, "the server stops")
 
 // service is ADS and DPDS over a store.
 type service struct {
-	store *Store
-	// notFound makes SotW streams report subscriptions without a resource.
-	notFound bool
+	store *store
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
 
@@ -32,7 +30,7 @@ type service struct {
 	stopped bool
 }
 
-func newService(store *Store) *service {
+func newService(store *store) *service {
 	return &service{store: store, changed: make(chan struct{}), stop: make(chan struct{})}
 }
 

@@ -20,9 +20,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Store has the resources that FakeServers serve, by type, name and dynamic parameters (xRFC TP2).
-// Several servers may share one. It is safe for concurrent use.
-type Store struct {
+// store has the resources of a FakeServer, by type, name and dynamic parameters (xRFC TP2). It is safe for concurrent use.
+type store struct {
 	mu sync.Mutex
 	// version counts the updates.
 	version uint64
@@ -50,9 +49,9 @@ type variant struct {
 	doNotCache bool
 }
 
-// NewStore returns an empty store.
-func NewStore() *Store {
-	return &Store{
+// newStore returns an empty store.
+func newStore() *store {
+	return &store{
 		types:  map[string]map[string]variants{},
 		dpds:   map[string]func(*corepb.Node) (dynparam.ByType, error){},
 		wakers: map[chan struct{}]struct{}{},
@@ -61,13 +60,12 @@ func NewStore() *Store {
 
 // Tx collects the changes of one update. It is valid only within the function that gets it.
 type Tx struct {
-	changes []func(*Store)
+	changes []func(*store)
 	faults  []error
 }
 
-// Update makes the changes that f collects, all of them or, if any is invalid, none. Clients see either
-// none or all of them. f must not use the store.
-func (s *Store) Update(f func(tx *Tx)) error {
+// update makes the changes that f collects, all of them or, if any is invalid, none.
+func (s *store) update(f func(tx *Tx)) error {
 	tx := new(Tx)
 	f(tx)
 	if len(tx.faults) > 0 {
@@ -141,17 +139,17 @@ func (tx *Tx) setError(typeURL, name, key string, v *variant) {
 
 // SetDPDS sets a resource of constraints, which the client's node decides (TP2, "Server-Specified
 // Constraints"). of is called after every update and request, so that an empty Update is enough if its
-// results change. An error is sent in place of the resource. of must be quick and not use the store; its
+// results change. An error is sent in place of the resource. of must be quick and not use the server; its
 // node is nil if the client sent none.
 func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, error)) {
-	tx.changes = append(tx.changes, func(s *Store) { s.dpds[xdsname.Canonical(name)] = of })
+	tx.changes = append(tx.changes, func(s *store) { s.dpds[xdsname.Canonical(name)] = of })
 }
 
 // Delete removes a resource with all its variants, or the error in its place.
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.change(typeURL, name, func(all variants) { clear(all) })
 	if typeURL == dynparam.MapTypeURL {
-		tx.changes = append(tx.changes, func(s *Store) { delete(s.dpds, xdsname.Canonical(name)) })
+		tx.changes = append(tx.changes, func(s *store) { delete(s.dpds, xdsname.Canonical(name)) })
 	}
 }
 
@@ -174,7 +172,7 @@ func (tx *Tx) change(typeURL, name string, how func(variants)) {
 		return
 	}
 	name = xdsname.Canonical(name)
-	tx.changes = append(tx.changes, func(s *Store) {
+	tx.changes = append(tx.changes, func(s *store) {
 		if s.types[typeURL] == nil {
 			s.types[typeURL] = map[string]variants{}
 		}
@@ -215,7 +213,7 @@ func nameOf(m proto.Message) string {
 
 // under returns what there is under a name in canonical form, for a client with this node. The caller
 // holds s.mu.
-func (s *Store) under(typeURL, name string, node *corepb.Node) variants {
+func (s *store) under(typeURL, name string, node *corepb.Node) variants {
 	of := s.dpds[name]
 	if typeURL != dynparam.MapTypeURL || of == nil {
 		return s.types[typeURL][name]

@@ -25,9 +25,8 @@ import (
 // stream is one stream of a client. After each request, and each update of the store, it computes from
 // scratch what the client is to know, and sends what the client was not told.
 type stream struct {
-	store    *Store
-	delta    bool
-	notFound bool // service.notFound
+	store *store
+	delta bool
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
 	// due has a token when something may be due.
@@ -41,7 +40,7 @@ type stream struct {
 
 func newStream(s *service, delta bool, onlyType string) *stream {
 	return &stream{
-		store: s.store, notFound: s.notFound, delta: delta, onlyType: onlyType,
+		store: s.store, delta: delta, onlyType: onlyType,
 		due: make(chan struct{}, 1), types: map[string]*typeState{},
 	}
 }
@@ -226,7 +225,7 @@ func (ts *typeState) resume(versions map[string]string) {
 // sotwResponses returns what is due.
 func (st *stream) sotwResponses() (all []*discoverypb.DiscoveryResponse) {
 	st.compose(func(ts *typeState, n news, version string) (said bool) {
-		resp := ts.sotw(n, st.notFound)
+		resp := ts.sotw(n)
 		if resp == nil {
 			return false
 		}

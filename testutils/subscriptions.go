@@ -123,7 +123,7 @@ func hasWildcard(typeURL string) bool {
 }
 
 // wanted computes what the client is to know. The caller holds the store's mu.
-func (ts *typeState) wanted(s *Store, node *corepb.Node) facts {
+func (ts *typeState) wanted(s *store, node *corepb.Node) facts {
 	w := facts{}
 	for tp, sub := range ts.subscribed {
 		if !isCollection(tp.name) {

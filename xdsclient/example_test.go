@@ -53,7 +53,7 @@ func Example() {
 	}
 	defer server.Close()
 	publish := func(description string) {
-		if err := server.Store().Update(func(tx *testutils.Tx) {
+		if err := server.TryUpdate(func(tx *testutils.Tx) {
 			tx.Set(&clusterpb.Cluster{Name: "blue", AltStatName: description})
 		}); err != nil {
 			log.Fatal(err)

@@ -21,9 +21,8 @@ type Server struct {
 }
 
 // StartServer starts a Server that is closed when the test ends.
-func StartServer(t testing.TB, opts ...testutils.FakeServerOption) *Server {
+func StartServer(t testing.TB) *Server {
 	t.Helper()
 	tap := NewTap()
-	between := testutils.GRPCOptions(grpc.ChainStreamInterceptor(tap.Intercept))
-	return &Server{testutils.StartFakeServer(t, append([]testutils.FakeServerOption{between}, opts...)...), tap}
+	return &Server{testutils.StartFakeServer(t, grpc.ChainStreamInterceptor(tap.Intercept)), tap}
 }
