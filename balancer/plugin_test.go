@@ -126,7 +126,7 @@ func (s subscriptions) Subscribe(name string) func() {
 	}
 }
 
-// source is a Subscriber, which has to be comparable.
+// source is a subscriber, which has to be comparable.
 type source struct{ subscriptions }
 
 func newSource() *source { return &source{subscriptions{}} }

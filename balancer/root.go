@@ -66,7 +66,7 @@ type root struct {
 	// targets has the clusters that plugins have named.
 	targets map[string]*target
 	// subscriber is that of state.
-	subscriber Subscriber
+	subscriber subscriber
 	// refused is why there is no state yet.
 	refused error
 	// pickerOutdated is set while the channel's picker is out of date.

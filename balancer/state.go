@@ -29,7 +29,7 @@ type State struct {
 	// ask for. It is the same in all States of a channel.
 	NoHealthChecks bool
 	// Subscriber gets Clusters more clusters, those that a plugin names.
-	Subscriber Subscriber
+	Subscriber subscriber
 	// Live, if not nil, leads diagnostics to the balancer that has the State.
 	Live *inspect.Live
 	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail
@@ -37,8 +37,8 @@ type State struct {
 	Err error
 }
 
-// Subscriber adds clusters to the States of a channel.
-type Subscriber interface {
+// subscriber adds clusters to the States of a channel.
+type subscriber interface {
 	// Subscribe keeps a cluster in the States that follow until release is called. An unknown one is in State.Clusters with
 	// an Err. Both may be called while a State is applied.
 	Subscribe(cluster string) (release func())

@@ -79,7 +79,7 @@ func (r *root) follow(name string, user *targetPolicy) {
 	user.report(r.targetState(name))
 }
 
-// subscribe has the Subscriber, if there is one, add a cluster to the States.
+// subscribe has the subscriber, if there is one, add a cluster to the States.
 func (r *root) subscribe(name string) (release func()) {
 	if r.subscriber == nil {
 		return func() {}
@@ -98,9 +98,9 @@ func (r *root) unfollow(name string, user *targetPolicy) {
 	}
 }
 
-// resubscribe makes s the Subscriber, which another source of configurations brings along. nil ends what a closed plugin has not
+// resubscribe makes s the subscriber, which another source of configurations brings along. nil ends what a closed plugin has not
 // ended on a closed loop.
-func (r *root) resubscribe(s Subscriber) {
+func (r *root) resubscribe(s subscriber) {
 	if s == r.subscriber {
 		return
 	}

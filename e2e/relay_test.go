@@ -48,9 +48,7 @@ func startRelay(t testing.TB, server *meshtest.Server, features []string, awayDe
 		// No subscription outlives those of the clients.
 		Linger:    -1,
 		AwayDelay: awayDelay,
-		Client: []xdsclient.Option{
-			xdsclient.WithBackoff(backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}),
-		},
+		Client:    xdsclient.Options{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}},
 	})
 	xdstest.NoError(t, err)
 	s := grpc.NewServer()

@@ -145,7 +145,7 @@ func TestWildcardOverACacheOfGoControlPlane(t *testing.T) {
 	s := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For, RemovalDelay: -1}))
 	config, err := bootstrap.Parse("test", s.Bootstrap("node", testutils.ServerFeatures("delta")))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(config)
+	client, err := xdsclient.New(config, xdsclient.Options{})
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
 	all := &members{names: make(map[string]bool), changed: make(chan struct{}, 1)}

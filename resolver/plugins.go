@@ -35,7 +35,7 @@ func (g *graph) updatePlugins(rc *xdsresource.RouteConfiguration) {
 	}
 }
 
-// Subscribe implements balancer.Subscriber.
+// Subscribe is that of balancer.State.Subscriber.
 func (g *graph) Subscribe(name string) (release func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

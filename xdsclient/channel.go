@@ -57,8 +57,8 @@ func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) 
 
 		authorities: make(map[*authority]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff, Work: &share.work})
-	ch.expiry.timeout = c.options.resourceTimeout
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.Backoff, Work: &share.work})
+	ch.expiry.timeout = c.options.ResourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
 	}

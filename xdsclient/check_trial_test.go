@@ -130,7 +130,7 @@ func (env *checkEnv) newBareTrial() *trial {
 			x.world[i] = checkX
 		}
 	}
-	c, err := New(env.config)
+	c, err := New(env.config, Options{})
 	xdstest.NoError(env.t, err)
 	c.seed = checkSeed
 	synctest.Wait()

@@ -120,7 +120,7 @@ func (s *subscription) knownMember(member Member, it *item, server *bootstrap.Se
 // enter adds a member that nothing is known of yet. The server decides how many there
 // are, so there is a limit.
 func (s *subscription) enter(member Member) (*subscription, error) {
-	if limit := s.resource.client().options.maxMembers; s.members.size >= limit {
+	if limit := s.resource.client().maxMembers; s.members.size >= limit {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
 	m := s.addMember(member)

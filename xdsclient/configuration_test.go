@@ -36,19 +36,19 @@ func TestNewRefusesWrongOptions(t *testing.T) {
 	t.Parallel()
 	cfg := parseBootstrap(t, "dns:///localhost:1")
 	for name, tc := range map[string]struct {
-		opts []Option
+		opts Options
 		want []string
 	}{
-		"backoff":  {[]Option{WithBackoff(backoff.Config{})}, []string{"WithBackoff"}},
-		"timeout":  {[]Option{WithResourceTimeout(-1)}, []string{"WithResourceTimeout"}},
-		"all told": {[]Option{WithBackoff(backoff.Config{}), WithResourceTimeout(0)}, []string{"WithBackoff", "WithResourceTimeout"}},
+		"backoff":  {Options{Backoff: backoff.Config{MaxDelay: 1}}, []string{"Backoff"}},
+		"timeout":  {Options{ResourceTimeout: -1}, []string{"ResourceTimeout"}},
+		"all told": {Options{Backoff: backoff.Config{MaxDelay: 1}, ResourceTimeout: -1}, []string{"Backoff", "ResourceTimeout"}},
 	} {
-		_, err := New(cfg, tc.opts...)
+		_, err := New(cfg, tc.opts)
 		if err == nil || slices.ContainsFunc(tc.want, func(s string) bool { return !strings.Contains(err.Error(), s) }) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, tc.want)
 		}
 	}
-	if _, err := New(nil); err == nil {
+	if _, err := New(nil, Options{}); err == nil {
 		t.Error("New took no bootstrap")
 	}
 }
@@ -70,9 +70,9 @@ func TestCredentialsThatCannotBeMade(t *testing.T) {
 // A server that is back after a long time is noticed within 36 s.
 func TestDefaultBackoff(t *testing.T) {
 	t.Parallel()
-	o, err := newOptions(nil)
-	xdstest.NoError(t, err)
-	if wait := retries.After(100, o.backoff); wait < 24*time.Second || wait > 36*time.Second {
+	var o Options
+	xdstest.NoError(t, o.complete())
+	if wait := retries.After(100, o.Backoff); wait < 24*time.Second || wait > 36*time.Second {
 		t.Errorf("after 100 failures the client waits %v, want 30 s ± 20 %%", wait)
 	}
 }

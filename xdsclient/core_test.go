@@ -11,6 +11,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // core is a client with one channel that has no server: a test hands the
@@ -28,7 +30,7 @@ func newCore(t testing.TB, features ...string) *core {
 
 func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	t.Helper()
-	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...), WithResourceTimeout(time.Hour)) // a push may take long under load
+	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...), Options{ResourceTimeout: time.Hour}) // a push may take long under load
 	xdstest.NoError(t, err)
 	server := c.config.Servers[0]
 	ch := newManagementServer(c, server, "")
@@ -53,9 +55,21 @@ func (k *core) clusters(types *testTypes, version string, first, last int, text 
 	}
 	var words []string
 	for i := first; i < last; i++ {
-		words = append(words, fmt.Sprint("cluster-", i, mark, text(i)))
+		name, env := k.locator(i)
+		if env != "" {
+			name += "{env=" + env + "}"
+		}
+		words = append(words, name+mark+text(i))
 	}
 	return k.response(types, types.clusters, version, words...)
+}
+
+// locator is that of one of many clusters: with locators, of one of two variants of a name.
+func (k *core) locator(i int) (name, env string) {
+	if k.channel.server.HasFeature(bootstrap.FeatureDynamicParameterConstraints) {
+		return fmt.Sprint("cluster-", i/2), []string{"prod", "test"}[i%2]
+	}
+	return fmt.Sprint("cluster-", i), ""
 }
 
 // content is that of one of many clusters.
@@ -124,7 +138,12 @@ func (n *counter) AmbientError(_ error, done func()) {
 func (k *core) watchClusters(types *testTypes, n int) *counter {
 	heard := &counter{}
 	for i := range n {
-		k.c.Watch(types.clusters, fmt.Sprint("cluster-", i), heard)
+		name, env := k.locator(i)
+		var constraints dynparam.Constraints
+		if env != "" {
+			constraints = choose("env=" + env)
+		}
+		k.c.WatchLocator(types.clusters, name, constraints, heard)
 	}
 	return heard
 }
@@ -132,14 +151,15 @@ func (k *core) watchClusters(types *testTypes, n int) *counter {
 // A push of 10,000 unchanged resources decodes none, calls no watcher and is ACKed.
 func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 	const n = 10_000
-	for _, features := range [][]string{nil, {"delta"}} {
+	const variants = "dynamic_parameter_constraints"
+	for _, features := range [][]string{nil, {"delta"}, {variants}, {variants, "delta"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
 			types := newTestTypes()
 			k := newCore(t, features...)
 			heard := k.watchClusters(types, n)
 			k.answer()
 			message, changed := k.clusters(types, "1", 0, n, content), k.clusters(types, "2", 0, n, but(77, "changed"))
-			if features != nil {
+			if slices.Contains(features, "delta") {
 				changed = k.clusters(types, "2", 77, 78, but(77, "changed"))
 			}
 			push := func() {
@@ -162,7 +182,7 @@ func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 				t.Errorf("watchers were called %d times for %d values", heard.values, n)
 			}
 			// Work that does not depend on the resources is all that is allocated.
-			if got := testing.AllocsPerRun(5, push); got > 100 {
+			if got := testing.AllocsPerRun(5, push); got > 200 {
 				t.Errorf("a push of %d unchanged resources allocates %v times", n, got)
 			}
 			k.push(changed)

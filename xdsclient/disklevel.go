@@ -80,7 +80,7 @@ func (l *diskLevel) await() {
 	if l.state == diskUnasked {
 		l.state = diskAwaiting
 		c := l.writer.client
-		timer := time.AfterFunc(c.options.resourceTimeout, l.endWait)
+		timer := time.AfterFunc(c.options.ResourceTimeout, l.endWait)
 		context.AfterFunc(c.ctx, func() { timer.Stop() })
 	}
 }
@@ -137,7 +137,7 @@ func (c *XDSClient) restoreAll() {
 				continue
 			}
 			if s := a.active().subscriptionTo(r); s != nil && s.State.Pending() {
-				s.expire(c.options.resourceTimeout)
+				s.expire(c.options.ResourceTimeout)
 			}
 		}
 	}
@@ -303,7 +303,7 @@ func (k *diskWriter) restoreNext() bool {
 	r.tellNoAnswer()
 	if r.payload == nil && r.err == nil {
 		if s := r.authority.active().subscriptionTo(r); s != nil && s.State == ads.Silent { // its timer has fired meanwhile
-			s.expire(c.options.resourceTimeout)
+			s.expire(c.options.ResourceTimeout)
 		}
 	}
 	return true

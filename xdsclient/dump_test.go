@@ -52,7 +52,7 @@ func TestClientsAreInOrder(t *testing.T) {
 	t.Parallel()
 	var made []*XDSClient
 	for range 3 {
-		c, err := New(parseBootstrap(t, "passthrough:///nowhere"))
+		c, err := New(parseBootstrap(t, "passthrough:///nowhere"), Options{})
 		xdstest.NoError(t, err)
 		defer c.Close()
 		made = append(made, c)

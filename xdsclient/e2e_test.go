@@ -18,7 +18,7 @@ var quick = backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Ji
 
 func quickClient(t *testing.T, server *xdstest.Server, features ...string) *XDSClient {
 	t.Helper()
-	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), WithBackoff(quick))
+	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), Options{Backoff: quick})
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -38,7 +38,7 @@ func (e *ear) untilCluster(text string) {
 func twoServers(t *testing.T) (c *XDSClient, high, low *xdstest.Server) {
 	t.Helper()
 	high, low = xdstest.StartServer(t), xdstest.StartServer(t)
-	c, err := New(parseBootstrap(t, high.Addr(), testutils.FurtherServer(low.Addr())), WithBackoff(quick))
+	c, err := New(parseBootstrap(t, high.Addr(), testutils.FurtherServer(low.Addr())), Options{Backoff: quick})
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c, high, low

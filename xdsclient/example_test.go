@@ -68,7 +68,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client, err := xdsclient.New(config)
+	client, err := xdsclient.New(config, xdsclient.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption
 	for i := 1; i < len(f); i++ {
 		servers = append(servers, testutils.FurtherServer(uri(i), features[i]...))
 	}
-	c, err := New(parseBootstrap(t, uri(0), append(servers, opts...)...), WithDialOptions(grpc.WithContextDialer(f.dial)), WithBackoff(steady))
+	c, err := New(parseBootstrap(t, uri(0), append(servers, opts...)...), Options{Dial: []grpc.DialOption{grpc.WithContextDialer(f.dial)}, Backoff: steady})
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c

@@ -15,7 +15,9 @@ var errTest = errors.New("test")
 // A program may set another limit than the client's.
 func TestMessageSizeLimit(t *testing.T) {
 	(&transcriptTest{over: "SotW", then: func(x *transcript) {
-		c, err := New(x.c.config, WithDialOptions(grpc.WithContextDialer(fleet{x.servers[0].script}.dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000))))
+		c, err := New(x.c.config, Options{Dial: []grpc.DialOption{
+			grpc.WithContextDialer(fleet{x.servers[0].script}.dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000)),
+		}})
 		xdstest.NoError(t, err)
 		defer c.Close()
 		y := x.beside(c, c)

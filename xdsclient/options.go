@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -17,34 +18,18 @@ const (
 	defaultMaxMembers = 1 << 20
 )
 
-// Option changes a client that New makes.
-type Option func(*options)
-
-type options struct {
-	backoff         backoff.Config
-	resourceTimeout time.Duration
-	maxMembers      int
-	dial            []grpc.DialOption
-}
-
-// WithBackoff sets how long the client waits between two attempts to open a
-// stream, and between two attempts to connect. The default is gRPC's, with a lower limit: 1 s,
-// growing by 1.6 to 30 s, each ±20 %.
-func WithBackoff(b backoff.Config) Option { return func(o *options) { o.backoff = b } }
-
-// WithResourceTimeout sets how long a server has to send a resource that was
-// asked for. The default is 15 s. A server with the feature
-// resource_timer_is_transient_error has twice as long (gRFC A88).
-func WithResourceTimeout(d time.Duration) Option {
-	return func(o *options) { o.resourceTimeout = d }
-}
-
-// WithDialOptions adds options for the connections to the management servers,
-// for example a dialer. They come after, and so win over, the client's own. A response may have
-// 64 MiB; grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(n)) changes that. A larger one ends
-// the stream.
-func WithDialOptions(opts ...grpc.DialOption) Option {
-	return func(o *options) { o.dial = append(o.dial, opts...) }
+// Options configure a client that New makes. The zero value has the defaults.
+type Options struct {
+	// Backoff is how long the client waits between two attempts to open a stream, and between two attempts to connect. The
+	// default is gRPC's, with a lower limit: 1 s, growing by 1.6 to 30 s, each ±20 %.
+	Backoff backoff.Config
+	// ResourceTimeout is how long a server has to send a resource that was asked for. The default is 15 s. A server with the
+	// feature resource_timer_is_transient_error has twice as long (gRFC A88).
+	ResourceTimeout time.Duration
+	// Dial are for the connections to the management servers, for example a dialer. They come after, and so win over, the client's
+	// own. A response may have 64 MiB; grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(n)) changes that. A larger
+	// one ends the stream.
+	Dial []grpc.DialOption
 }
 
 // defaultBackoff is gRPC's, but for its limit of 120 s: a control plane that is back is to be noticed sooner.
@@ -53,21 +38,17 @@ var defaultBackoff = backoff.Config{
 	MaxDelay: 30 * time.Second,
 }
 
-func newOptions(opts []Option) (options, error) {
-	o := options{
-		backoff:         defaultBackoff,
-		resourceTimeout: defaultResourceTimeout,
-		maxMembers:      defaultMaxMembers,
-	}
-	for _, opt := range opts {
-		opt(&o)
-	}
+// complete puts in the defaults, and reports what is wrong.
+func (o *Options) complete() error {
 	var faults []error
-	if b := o.backoff; b.BaseDelay <= 0 || b.MaxDelay < b.BaseDelay || b.Multiplier < 1 || b.Jitter < 0 || b.Jitter >= 1 {
-		faults = append(faults, fmt.Errorf("WithBackoff(%+v): expected 0 < BaseDelay <= MaxDelay, Multiplier >= 1, 0 <= Jitter < 1", b))
+	if b := o.Backoff; b == (backoff.Config{}) {
+		o.Backoff = defaultBackoff
+	} else if b.BaseDelay <= 0 || b.MaxDelay < b.BaseDelay || b.Multiplier < 1 || b.Jitter < 0 || b.Jitter >= 1 {
+		faults = append(faults, fmt.Errorf("Backoff %+v: expected 0 < BaseDelay <= MaxDelay, Multiplier >= 1, 0 <= Jitter < 1", b))
 	}
-	if o.resourceTimeout <= 0 {
-		faults = append(faults, fmt.Errorf("WithResourceTimeout(%v): expected a positive duration", o.resourceTimeout))
+	if o.ResourceTimeout < 0 {
+		faults = append(faults, fmt.Errorf("ResourceTimeout %v: expected a positive duration", o.ResourceTimeout))
 	}
-	return o, errors.Join(faults...)
+	o.ResourceTimeout = cmp.Or(o.ResourceTimeout, defaultResourceTimeout)
+	return errors.Join(faults...)
 }

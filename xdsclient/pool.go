@@ -24,7 +24,7 @@ func Acquire(cfg *bootstrap.Config) (c *XDSClient, release func(), err error) {
 		return nil, nil, errors.New("xdsclient: a client needs a bootstrap")
 	}
 	return pool.Acquire(cfg.Fingerprint(), func() (*XDSClient, func(), error) {
-		c, err := New(cfg)
+		c, err := New(cfg, Options{})
 		if err != nil {
 			return nil, nil, err
 		}

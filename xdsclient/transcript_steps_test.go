@@ -119,7 +119,7 @@ func (x *transcript) do(c LocatorClient, step string) {
 	case "members":
 		limit, err := strconv.Atoi(rest)
 		xdstest.NoError(x.t, err)
-		x.c.options.maxMembers = limit
+		x.c.maxMembers = limit
 	case "stall":
 		left, err := strconv.Atoi(rest)
 		xdstest.NoError(x.t, err)

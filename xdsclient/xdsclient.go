@@ -25,7 +25,8 @@ import (
 type XDSClient struct {
 	watches
 	config     *bootstrap.Config
-	options    options
+	options    Options
+	maxMembers int
 	seed       maphash.Seed
 	dispatcher *dispatcher
 	// ctx ends when the client is closed, and running has the goroutines.
@@ -64,17 +65,17 @@ var (
 
 // New makes a client that is not shared with other callers. The caller closes it.
 // An error names the option that has a wrong value.
-func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
+func New(cfg *bootstrap.Config, opts Options) (*XDSClient, error) {
 	if cfg == nil {
 		return nil, errors.New("xdsclient: a client needs a bootstrap")
 	}
-	o, err := newOptions(opts)
-	if err != nil {
+	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("xdsclient: %w", err)
 	}
 	c := &XDSClient{
 		config:      cfg,
-		options:     o,
+		options:     opts,
+		maxMembers:  defaultMaxMembers,
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[channelKey]*managementServer),
@@ -205,9 +206,9 @@ type serverShare struct {
 func (c *XDSClient) shareOf(server *bootstrap.Server) *serverShare {
 	s := c.shares[server.Key()]
 	if s == nil {
-		conn := transport.NewConn(server, c.options.backoff, c.options.dial)
+		conn := transport.NewConn(server, c.options.Backoff, c.options.Dial)
 		s = &serverShare{conn: conn, loads: lrs.NewStore(c.ctx, lrs.Config{
-			Server: server, Node: c.config.Node, Conn: conn, Backoff: c.options.backoff, Go: c.start,
+			Server: server, Node: c.config.Node, Conn: conn, Backoff: c.options.Backoff, Go: c.start,
 		})}
 		c.shares[server.Key()] = s
 	}

@@ -49,7 +49,7 @@ func (m *mesh) startRelay(t testing.TB, v through) *loopback.Server {
 	cfg, err := bootstrap.Parse("relay", testutils.Bootstrap("relay", "", servers, testutils.Authority(string(lanedNames), "", nil)))
 	xdstest.NoError(t, err)
 	server, err := loopback.StartServer(func() loopback.Run {
-		relayed, err := relay.New(relay.Options{Bootstrap: cfg, Client: []xdsclient.Option{xdsclient.WithBackoff(quick)}})
+		relayed, err := relay.New(relay.Options{Bootstrap: cfg, Client: xdsclient.Options{Backoff: quick}})
 		xdstest.NoError(t, err)
 		server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.Creds(m.certificates.server()))
 		relayed.Register(server)

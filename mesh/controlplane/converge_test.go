@@ -201,7 +201,7 @@ func (c *convergence) client(t *testing.T, rng *rand.Rand, features ...string) *
 	cfg, err := bootstrap.Parse("test", c.server.Bootstrap("n",
 		testutils.ServerFeatures(append(features, "fail_on_data_errors")...), testutils.Authority("a", "", nil)))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(cfg, xdsclient.WithBackoff(backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}))
+	client, err := xdsclient.New(cfg, xdsclient.Options{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}})
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
 	return &watchingClient{

@@ -44,7 +44,7 @@ func TestClientsOfReplicas(t *testing.T) {
 	for name, r := range map[string]*replica{"of the first": first, "of the second": second} {
 		cfg, err := bootstrap.Parse("test", testutils.Bootstrap(name, r.address))
 		xdstest.NoError(t, err)
-		client, err := xdsclient.New(cfg)
+		client, err := xdsclient.New(cfg, xdsclient.Options{})
 		xdstest.NoError(t, err)
 		t.Cleanup(client.Close)
 		client.Watch(xdsresource.ListenerType, "a", silent{})

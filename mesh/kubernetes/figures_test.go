@@ -147,7 +147,7 @@ func (f *measured) watch(t testing.TB, n int, service string) counting {
 	t.Helper()
 	config, err := bootstrap.Parse("test", testutils.Bootstrap(fmt.Sprintf("client-%d", n), f.server))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(config)
+	client, err := xdsclient.New(config, xdsclient.Options{})
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
 	watcher := counting{t, make(chan int, 1000)}

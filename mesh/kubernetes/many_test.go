@@ -79,7 +79,7 @@ func TestManyEndpoints(t *testing.T) {
 
 	config, err := bootstrap.Parse("test", testutils.Bootstrap("client", server))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(config)
+	client, err := xdsclient.New(config, xdsclient.Options{})
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
 	watcher := counting{t, make(chan int, 100)}

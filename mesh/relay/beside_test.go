@@ -28,7 +28,7 @@ func TestStatusOfAClientBehindARelay(t *testing.T) {
 		second, err := relay.New(relay.Options{Bootstrap: of("second", r.addr), AwayDelay: -1})
 		xdstest.NoError(t, err)
 		for _, addr := range []string{r.addr, r.serve(second)} {
-			client, err := xdsclient.New(of("client", addr))
+			client, err := xdsclient.New(of("client", addr), xdsclient.Options{})
 			xdstest.NoError(t, err)
 			heard := make(events, 10)
 			client.Watch(xdsresource.RouteConfigurationType, "routes", heard)

@@ -95,9 +95,9 @@ func newTrial(way *checkWay) *trial {
 	x.relay, err = relay.New(relay.Options{
 		Bootstrap: way.bootstrap,
 		Linger:    way.linger,
-		Client: []xdsclient.Option{
-			xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}),
-			xdsclient.WithDialOptions(grpc.WithStreamInterceptor(x.openUpstream)),
+		Client: xdsclient.Options{
+			Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+			Dial:    []grpc.DialOption{grpc.WithStreamInterceptor(x.openUpstream)},
 		},
 	})
 	if err != nil {

@@ -62,10 +62,8 @@ func (r *rig) start(change func(*relay.Options), features ...string) (*relay.Rel
 	xdstest.NoError(r.t, err)
 	opts := relay.Options{
 		Bootstrap: cfg,
-		Client: []xdsclient.Option{
-			xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}),
-		},
-		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Client:    xdsclient.Options{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}},
+		Log:       slog.New(slog.NewTextHandler(&r.log, nil)),
 	}
 	if change != nil {
 		change(&opts)

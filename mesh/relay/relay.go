@@ -86,7 +86,7 @@ type Options struct {
 	// sends to the first management server of the cluster's authority, under its own node.
 	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
-	Client []xdsclient.Option
+	Client xdsclient.Options
 	// Log gets a line when upstream becomes unreachable and reachable again. nil: nothing.
 	Log *slog.Logger
 }
@@ -135,7 +135,7 @@ func New(opts Options) (*Relay, error) {
 		}
 	}
 	// The client that reports loads also shows that the options of all are valid.
-	reporter, err := xdsclient.New(uncached(opts.Bootstrap), opts.Client...)
+	reporter, err := xdsclient.New(uncached(opts.Bootstrap), opts.Client)
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}

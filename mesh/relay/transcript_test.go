@@ -101,9 +101,9 @@ func newPlayer(t testing.TB, upstream string) *player {
 	xdstest.NoError(t, err)
 	p.opts = relay.Options{
 		Bootstrap: cfg, Log: slog.New(slog.NewTextHandler(&p.log, nil)), Server: controlplane.Options{WrapResources: true, OnNACK: p.rejected},
-		Client: []xdsclient.Option{
-			xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}),
-			xdsclient.WithDialOptions(grpc.WithStreamInterceptor(p.openUpstream)),
+		Client: xdsclient.Options{
+			Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+			Dial:    []grpc.DialOption{grpc.WithStreamInterceptor(p.openUpstream)},
 		},
 	}
 	return p

@@ -22,7 +22,7 @@ func (r *Relay) newUpstream(by string, cfg *bootstrap.Config) (*upstream, error)
 	if err := r.upstreams.Take(by); err != nil {
 		return nil, errTooMany(err)
 	}
-	client, err := xdsclient.New(cfg, r.opts.Client...)
+	client, err := xdsclient.New(cfg, r.opts.Client)
 	if err != nil {
 		r.upstreams.Give(by)
 		return nil, err

@@ -100,7 +100,7 @@ func start(t *testing.T) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.
 	server := xdstest.StartServer(t)
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name()))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(config, xdsclient.WithResourceTimeout(time.Hour))
+	client, err := xdsclient.New(config, xdsclient.Options{ResourceTimeout: time.Hour})
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
 	return serve(t), server, client

@@ -24,8 +24,8 @@ import (
 // BuildCredentials may be called from any goroutine.
 type BuildCredentials func() (bundle credentials.Bundle, release func(), err error)
 
-// BuildCallCredentials is BuildCredentials for call credentials.
-type BuildCallCredentials func() (creds credentials.PerRPCCredentials, release func(), err error)
+// buildCallCredentials is BuildCredentials for call credentials.
+type buildCallCredentials = func() (creds credentials.PerRPCCredentials, release func(), err error)
 
 // CredentialsBuilder is a type of channel credentials. Implementations are safe for
 // concurrent use.
@@ -46,12 +46,12 @@ type CredentialsBuilder interface {
 // CredentialsBuilder for call_creds.
 type CallCredentialsBuilder interface {
 	Type() string
-	ParseConfig(config json.RawMessage) (BuildCallCredentials, error)
+	ParseConfig(config json.RawMessage) (buildCallCredentials, error)
 }
 
 var (
 	channelTypes = newRegistry[BuildCredentials](insecureBuilder{}, tlsBuilder{})
-	callTypes    = newRegistry[BuildCallCredentials](jwtBuilder{})
+	callTypes    = newRegistry[buildCallCredentials](jwtBuilder{})
 )
 
 // RegisterCredentials makes a type of channel credentials known to Parse. It is meant for
@@ -177,11 +177,11 @@ func support(types []string) string {
 }
 
 // parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
-func parseCallCreds(v jsondoc.Value) []creds[BuildCallCredentials] {
+func parseCallCreds(v jsondoc.Value) []creds[buildCallCredentials] {
 	if v.Absent() {
 		return nil
 	}
-	var all []creds[BuildCallCredentials]
+	var all []creds[buildCallCredentials]
 	for _, element := range v.Elements("a list of call credentials") {
 		if c, ok := callTypes.parseEntry(element); ok && c.builder != nil {
 			c.parseConfig()
@@ -234,7 +234,7 @@ type jwtBuilder struct{}
 
 func (jwtBuilder) Type() string { return "jwt_token_file" }
 
-func (jwtBuilder) ParseConfig(config json.RawMessage) (BuildCallCredentials, error) {
+func (jwtBuilder) ParseConfig(config json.RawMessage) (buildCallCredentials, error) {
 	found := new(Faults)
 	v, err := jsondoc.Parse(config, found)
 	if err != nil {

@@ -84,7 +84,7 @@ func init() { RegisterCallCredentials(fakeCallBuilder{&callReleases}) }
 
 func (fakeCallBuilder) Type() string { return "test-header" }
 
-func (b fakeCallBuilder) ParseConfig(config json.RawMessage) (BuildCallCredentials, error) {
+func (b fakeCallBuilder) ParseConfig(config json.RawMessage) (buildCallCredentials, error) {
 	return func() (credentials.PerRPCCredentials, func(), error) {
 		return &tokenBundle{config: string(config)}, func() { b.released.Add(1) }, nil
 	}, nil

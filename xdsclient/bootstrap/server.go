@@ -32,9 +32,9 @@ const (
 	// FeatureTrustedXDSServer: the server may set fields that affect security, such as the
 	// authority header (gRFC A81).
 	FeatureTrustedXDSServer Feature = "trusted_xds_server"
-	// FeatureIgnoreResourceDeletion: a deleted resource stays in use (gRFC A53; deprecated
+	// featureIgnoreResourceDeletion: a deleted resource stays in use (gRFC A53; deprecated
 	// by A88).
-	FeatureIgnoreResourceDeletion Feature = "ignore_resource_deletion"
+	featureIgnoreResourceDeletion Feature = "ignore_resource_deletion"
 )
 
 var knownFeatures = []Feature{
@@ -43,7 +43,7 @@ var knownFeatures = []Feature{
 	FeatureFailOnDataErrors,
 	FeatureResourceTimerIsTransientError,
 	FeatureTrustedXDSServer,
-	FeatureIgnoreResourceDeletion,
+	featureIgnoreResourceDeletion,
 }
 
 // Server is one management server. It is immutable.

@@ -23,7 +23,7 @@ type Service struct {
 
 	what     string // what errors call it
 	channel  BuildCredentials
-	call     []creds[BuildCallCredentials]
+	call     []creds[buildCallCredentials]
 	unusable error // why DialOptions fails, if that is known already
 	key      string
 	// warn warns, once, that the service is reached in plaintext where the document prefers other

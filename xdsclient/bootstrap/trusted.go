@@ -94,7 +94,7 @@ func (c *Config) trustedService(target string, pb *corev3.GrpcService_GoogleGrpc
 		if err != nil {
 			return nil, fmt.Errorf("call_credentials_plugin[%d]: %w", i, err)
 		}
-		s.call = append(s.call, creds[BuildCallCredentials]{name: "access_token", build: func() (credentials.PerRPCCredentials, func(), error) {
+		s.call = append(s.call, creds[buildCallCredentials]{name: "access_token", build: func() (credentials.PerRPCCredentials, func(), error) {
 			return accessToken(token.GetToken()), nil, nil
 		}})
 		identity = append(identity, plugin.GetTypeUrl(), plugin.GetValue())

@@ -113,7 +113,7 @@ func serve(store *controlplane.Store) (xds *xdsclient.XDSClient, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	xds, err = xdsclient.New(config)
+	xds, err = xdsclient.New(config, xdsclient.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func TestRun(t *testing.T) {
 		}
 		cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", uri))
 		xdstest.NoError(t, err)
-		client, err := xdsclient.New(cfg)
+		client, err := xdsclient.New(cfg, xdsclient.Options{})
 		xdstest.NoError(t, err)
 		got := make(watcher, 10)
 		client.Watch(xdsresource.ClusterType, "c", got)
@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 	plane.Stop()
 	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", address.String()))
 	xdstest.NoError(t, err)
-	client, err := xdsclient.New(cfg)
+	client, err := xdsclient.New(cfg, xdsclient.Options{})
 	xdstest.NoError(t, err)
 	failed := make(failures, 1)
 	client.Watch(xdsresource.ClusterType, "c", failed)
