@@ -10,35 +10,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Of variants, too, a push of unchanged resources decodes none, and
-// allocates no more for more of them.
-func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
-	for _, delta := range []bool{false, true} {
-		const n = 10_000
-		features, types := []string{"dynamic_parameter_constraints"}, newTestTypes()
-		if delta {
-			features = append(features, "delta")
-		}
-		k, heard := newCore(t, features...), &counter{}
-		var words []string
-		for i := range n / 2 {
-			name := fmt.Sprint("cluster-", i)
-			for _, env := range []string{"prod", "test"} {
-				k.c.WatchLocator(types.clusters, name, choose("env="+env), heard)
-				words = append(words, fmt.Sprintf("%s{env=%s}@%[2]s=%s%[2]s", name, env, content(i)))
-			}
-		}
-		k.answer()
-		message := k.response(types, types.clusters, "1", words...)
-		k.push(message)
-		k.answer()
-		allocs := testing.AllocsPerRun(5, func() { k.push(message); k.answer() })
-		if allocs > 200 || types.decoded.Load() != n || heard.values != n || heard.errors != 0 {
-			t.Errorf("delta %v: %v allocations; %d resources were decoded, and %+v told, want at most 200, %d and %d", delta, allocs, types.decoded.Load(), heard, n, n)
-		}
-	}
-}
-
 // In whichever order offers come, the choice is the same, and its rival is one that it does not beat.
 func TestOrderOfOffers(t *testing.T) {
 	t.Parallel()
