@@ -1,7 +1,6 @@
 package clustertls
 
 import (
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -52,10 +51,11 @@ func TestConnectionsOfAnOutdatedBundleEnd(t *testing.T) {
 	in := instances{"roots": rootsOf(ca).instance("roots")}
 	secure := &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)}
 	for name, c := range map[string]*xdsresource.Cluster{"TLS": secure, "plaintext": {}} {
-		s := serve(t, withNames(ca, "a"))
+		config := withNames(ca, "a")
 		if c.Security == nil {
-			s = serveEcho(t)
+			config = plaintext
 		}
+		s := serve(t, config)
 		pool := NewPool(true, insecure.NewCredentials(), nil)
 		// connect returns a connection of a Bundle that a SubConn holds.
 		connect := func(t *testing.T) (b *Bundle, conn net.Conn, release, held func()) {
@@ -105,29 +105,4 @@ func TestConnectionsOfAnOutdatedBundleEnd(t *testing.T) {
 			conn.Close()
 		})
 	}
-}
-
-// serveEcho is serve for plaintext.
-func serveEcho(t *testing.T) *server {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	s := &server{addr: l.Addr().String()}
-	s.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.wg.Go(func() {
-				defer conn.Close()
-				io.Copy(conn, conn)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		s.wg.Wait()
-	})
-	return s
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,9 @@ func TestServerNameIndication(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
 	in := instances{"roots": rootsOf(ca).instance("roots")}
+	byName := &x509.Certificate{DNSNames: []string{"*.example.com", "127.0.0.1"}}
+	byAddress := &x509.Certificate{IPAddresses: []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP("::1")}}
+	const wrong = "is not for the server name"
 	for _, tc := range []struct {
 		name           string
 		sni            string
@@ -36,7 +40,8 @@ func TestServerNameIndication(t *testing.T) {
 		hostname       string
 		sans           []string
 		sends          string
-		fails          bool // the certificate is for *.example.com
+		cert           *x509.Certificate // nil: for *.example.com
+		fails          string            // the reason; empty: it does not
 	}{
 		{name: "no name"},
 		{name: "sni", sni: "x.example.org", sends: "x.example.org"},
@@ -50,20 +55,44 @@ func TestServerNameIndication(t *testing.T) {
 		{name: "no IPv6 address to validate, but SANs", auto: true, hostname: "[::1]", validate: true, sans: []string{"c.example.com"}},
 		{name: "the name is not validated", sni: "x.example.org", sends: "x.example.org", sans: []string{"a.example.com"}},
 		{name: "the name is validated", sni: "a.example.com", validate: true, sends: "a.example.com", sans: []string{"replaced"}},
-		{name: "the name is validated, and wrong", sni: "x.example.org", validate: true, sends: "x.example.org", fails: true},
+		{name: "the name is validated, and wrong", sni: "x.example.org", validate: true, sends: "x.example.org", fails: wrong},
 		{name: "the host name is validated", auto: true, hostname: "b.example.com:1", validate: true, sends: "b.example.com"},
-		{name: "the host name is validated, and wrong", auto: true, hostname: "example.com", validate: true, sends: "example.com", fails: true},
+		{name: "the host name is validated, and wrong", auto: true, hostname: "example.com", validate: true, sends: "example.com", fails: wrong},
 		{name: "no name to validate, but SANs", auto: true, validate: true, sans: []string{"c.example.com"}},
-		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: true},
+		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: "certificate check failure"},
+		// auto_sni_san_validation never stands for no validation: an IP address, which is not sent as a server
+		// name, has to be in the certificate unless SAN matchers say who is accepted, and without a name and
+		// matchers nobody is.
+		{name: "sni is an IP address", sni: "127.0.0.1", validate: true, cert: byAddress},
+		{name: "sni is an IP address, the certificate is for names", sni: "127.0.0.1", validate: true, cert: byName, fails: wrong},
+		{name: "sni is an IPv6 address", sni: "::1", validate: true, cert: byAddress},
+		{name: "sni is another IP address", sni: "127.0.0.2", validate: true, cert: byAddress, fails: wrong},
+		{name: "the host name is an IP address", auto: true, hostname: "127.0.0.1", validate: true, cert: byAddress},
+		{name: "the host name is an IP address with a port", auto: true, hostname: "127.0.0.1:443", validate: true, cert: byAddress},
+		{name: "the host name is an IPv6 address with a port", auto: true, hostname: "[::1]:443", validate: true, cert: byAddress},
+		{name: "the host name is an IP address, the certificate is for names", auto: true, hostname: "127.0.0.1:443", validate: true, cert: byName, fails: wrong},
+		{name: "a host name that is an address takes precedence", sni: "127.0.0.1", auto: true, hostname: "127.0.0.2", validate: true, cert: byAddress, fails: wrong},
+		{name: "matchers replace an address that is not sent", sni: "127.0.0.2", sans: []string{"a.example.com"}, validate: true, cert: byName},
+		{name: "matchers that do not match", sni: "127.0.0.1", sans: []string{"a.example.org"}, validate: true, cert: byAddress, fails: "certificate check failure"},
+		{name: "neither a name nor matchers", validate: true, cert: byName, fails: "neither a server name nor a SAN matcher"},
+		{name: "no host name and no matchers", auto: true, validate: true, cert: byName, fails: "neither a server name nor a SAN matcher"},
+		{name: "a host name that is only a port", auto: true, hostname: ":443", validate: true, cert: byName, fails: "neither a server name nor a SAN matcher"},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
 			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
-			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
+			config := withNames(ca, "*.example.com")
+			if tc.cert != nil {
+				template := *tc.cert
+				config.Certificates[0] = ca.Pair(&template)
+			}
+			b, s := bundle(t, pb, in), serve(t, config)
 			cc := s.channel(t, b, tc.hostname)
-			xdstest.Equal(t, "server name", tc.sends, <-s.hello)
-			if tc.fails {
-				failure(t, cc)
+			if tc.fails == "" || tc.sends != "" {
+				xdstest.Equal(t, "server name", tc.sends, <-s.hello)
+			}
+			if tc.fails != "" {
+				check(t, failure(t, cc), tc.fails)
 			} else {
 				<-s.peers
 			}

@@ -109,6 +109,9 @@ func bundle(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *Bundle {
 	return b
 }
 
+// plaintext is the config of a server without TLS.
+var plaintext = new(tls.Config)
+
 // server accepts TLS connections and keeps each open until its client closes it.
 type server struct {
 	addr  string
@@ -122,7 +125,7 @@ func serve(t *testing.T, config *tls.Config) *server {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	s := &server{addr: l.Addr().String(), hello: make(chan string, 100), peers: make(chan []*x509.Certificate, 100)}
-	if config != nil {
+	if config != nil && config != plaintext {
 		config = config.Clone()
 		if config.NextProtos == nil {
 			config.NextProtos = []string{"h2"}
@@ -153,6 +156,10 @@ func (s *server) serveConn(conn net.Conn, config *tls.Config) {
 	if config == nil {
 		conn.Write([]byte("SSH-2.0: this server does not speak TLS\n"))
 		io.Copy(io.Discard, conn)
+		return
+	}
+	if config == plaintext {
+		io.Copy(conn, conn)
 		return
 	}
 	secured := tls.Server(conn, config)
