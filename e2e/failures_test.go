@@ -177,7 +177,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 			})
 			t.Run("close", func(t *testing.T) {
 				done := startCall(context.Background(), cc, k)
-				m.MustWait(testutils.Context(t), t, xdstest.OfType(xdsmsg.ListenerType))
+				m.MustWait(testutils.Context(t), t, xdstest.Subscribing(xdsmsg.ListenerType))
 				cc.Close()
 				checkStatus(t, <-done, codes.Canceled, "closing")
 			})

@@ -25,7 +25,6 @@ type Faults struct {
 // switches are the settings of Faults.
 type switches struct {
 	refuse          error
-	dropStale       bool
 	onRequest       func(Request) error
 	onResponse      func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
 	onDeltaResponse func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
@@ -70,11 +69,6 @@ func (f *Faults) current() switches {
 // RefuseStreams ends every new ADS stream with err before reading from it. nil, the default, accepts
 // streams. Present streams are not affected.
 func (f *Faults) RefuseStreams(err error) { f.set(func(s *switches) { s.refuse = err }) }
-
-// DropStaleRequests makes the server ignore NACKs, and delta requests whose nonce is not that of the last
-// response for the type, as Istio does, including their subscriptions. They are recorded.
-// DropStaleRequests(false), the default, ends that.
-func (f *Faults) DropStaleRequests(on bool) { f.set(func(s *switches) { s.dropStale = on }) }
 
 // BreakStreams ends every present ADS stream with err, stalled ones included. A nil err ends them with
 // OK, as a server may.

@@ -21,7 +21,7 @@ func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	if err != nil || first.TypeURL != all[0].TypeURL {
 		t.Errorf("the first that is left is %s, Wait found %s, %v", all[0].TypeURL, first.TypeURL, err)
 	}
-	last, err := r.Wait(context.Background(), OfType(fmt.Sprint(total-1)))
+	last, err := r.Wait(context.Background(), Subscribing(fmt.Sprint(total-1)))
 	if err != nil || last.TypeURL != all[len(all)-1].TypeURL {
 		t.Errorf("Wait found %s, %v", last.TypeURL, err)
 	}

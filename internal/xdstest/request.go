@@ -72,11 +72,6 @@ func (r Request) String() string { return fmt.Sprintf("stream %d: %v", r.Stream,
 // Match is a predicate on requests.
 type Match func(Request) bool
 
-// OfType matches the requests of a type.
-func OfType(typeURL string) Match {
-	return func(r Request) bool { return r.TypeURL == typeURL }
-}
-
 // ForNames matches the SotW requests of a type for exactly these names, in any
 // order.
 func ForNames(typeURL string, names ...string) Match {

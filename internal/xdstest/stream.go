@@ -1,8 +1,6 @@
 package xdstest
 
 import (
-	"sync"
-
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -18,10 +16,6 @@ type stream struct {
 	id       uint64
 	// broken receives the error that ends the stream.
 	broken chan error
-
-	mu sync.Mutex
-	// nonces are the last nonces of the server, by type.
-	nonces map[string]string
 }
 
 func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerStream) *stream {
@@ -31,7 +25,6 @@ func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerSt
 		recorder:     recorder,
 		id:           id,
 		broken:       make(chan error, 1),
-		nonces:       map[string]string{},
 	}
 }
 
@@ -43,20 +36,8 @@ func (s *stream) breakWith(err error) {
 	}
 }
 
-// RecvMsg is called by the server to read a request.
+// RecvMsg is called by the server to read a request, which is recorded.
 func (s *stream) RecvMsg(m any) error {
-	for {
-		if err := s.receive(m); err != nil {
-			return err
-		}
-		if !s.dropped(m) {
-			return nil
-		}
-	}
-}
-
-// receive reads the next request and records it.
-func (s *stream) receive(m any) error {
 	if err := s.faults.reads.pass(s.Context()); err != nil {
 		return err
 	}
@@ -91,18 +72,6 @@ func concrete(m any) any {
 	return m
 }
 
-// dropped reports whether Faults.DropStaleRequests hides a request from the server.
-func (s *stream) dropped(m any) bool {
-	req, ok := concrete(m).(*discoverypb.DeltaDiscoveryRequest)
-	if !ok || !s.faults.current().dropStale {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	nonce := req.GetResponseNonce()
-	return nonce != "" && (nonce != s.nonces[req.GetTypeUrl()] || req.GetErrorDetail() != nil)
-}
-
 // SendMsg is called by the server to send a response.
 func (s *stream) SendMsg(m any) error {
 	if err := s.faults.sends.pass(s.Context()); err != nil {
@@ -124,16 +93,10 @@ func (s *stream) SendMsg(m any) error {
 type response interface {
 	proto.Message
 	comparable
-	GetTypeUrl() string
-	GetNonce() string
 }
 
-// edit records the nonce of a response, and passes a copy through the hook, if there is one. It returns
-// nil if the hook does.
+// edit passes a copy of a response through the hook, if there is one. It returns nil if the hook does.
 func edit[Resp response](s *stream, resp Resp, hook func(uint64, Resp) Resp) any {
-	s.mu.Lock()
-	s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
-	s.mu.Unlock()
 	if hook == nil {
 		return resp
 	}
