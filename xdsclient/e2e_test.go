@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,14 +16,6 @@ import (
 
 // quick is a backoff for tests in real time.
 var quick = backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 100 * time.Millisecond}
-
-func quickClient(t *testing.T, server *xdstest.Server, features ...string) *XDSClient {
-	t.Helper()
-	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), Options{Backoff: quick})
-	xdstest.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
 
 // untilCluster waits for a cluster with the text, whatever comes before.
 func (e *ear) untilCluster(text string) {
@@ -45,7 +38,8 @@ func twoServers(t *testing.T) (c *XDSClient, high, low *xdstest.Server) {
 }
 
 // Two servers that break, stall, refuse and restart at random never make a watcher
-// miss the final state: that of the preferred server. Several targets watch the same names.
+// miss the final state: that of the preferred server. Several targets watch the same names, channels come and go, and
+// metrics and dumps are read.
 func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 	t.Parallel()
 	const watches, names, targets, rounds = 60, 20, 3, 120
@@ -56,6 +50,23 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 	stops := make([]func(), watches)
 	for i := range ears {
 		ears[i], stops[i] = listen(t, c.ForTarget(fmt.Sprint(i%targets)), types.clusters, fmt.Sprint("c", i%names))
+	}
+	m, over := newMeter(), make(chan struct{})
+	var readers sync.WaitGroup
+	for i := range targets {
+		readers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					detach := c.Attach(fmt.Sprint(i), m)
+					m.read(t)
+					c.Dump()
+					detach()
+				}
+			}
+		})
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range rounds {
@@ -82,6 +93,8 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 			server.Set(t, cluster(name, fmt.Sprint("round ", round)), badCluster(fmt.Sprint("c", (i+1)%names), "x"))
 		}
 	}
+	close(over)
+	readers.Wait()
 	for _, server := range servers {
 		server.RefuseStreams(nil)
 		for i := range names {
