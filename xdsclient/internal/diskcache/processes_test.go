@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,25 +39,6 @@ func TestFileThatCannotBeReplaced(t *testing.T) {
 	}
 	write(t, dir, now.Add(1), secured)
 	xdstest.Equal(t, "the records", []Record{secured}, load(t, dir, now.Add(1)))
-}
-
-// What belongs to another user is not used.
-func TestOwners(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root gives files away")
-	}
-	const nobody = 65534
-	dir := t.TempDir()
-	write(t, dir, now, resource("a", now))
-	for of, want := range map[string]string{only(t, dir): "lets others read or write it", dir: "chown 0 " + dir} {
-		xdstest.NoError(t, os.Chown(of, nobody, nobody))
-		got, err := New(dir, fingerprint, time.Hour).Load(now)
-		if err == nil || !strings.Contains(err.Error(), want) || len(got.Records) > 0 {
-			t.Errorf("%s is of another user: got %v, %v", of, got, err)
-		}
-		xdstest.NoError(t, os.Chown(of, 0, 0))
-	}
 }
 
 // Files that nobody writes any more go, and nothing else.
