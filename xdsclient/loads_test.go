@@ -26,36 +26,31 @@ import (
 )
 
 // loadScript is a client that reports load, and its server. testdata/loads.txt has what it does, a step a line, and what the
-// server has seen by then, with the time since the beginning. "== name" begins with a new client.
+// server has seen by then, with the time since the beginning. "== name" begins with a new client. The steps are these, and those of a
+// transcript, for streams of both kinds.
 //
 //	use blue, release blue    a channel begins or ceases to count the RPCs to a cluster
 //	rpcs blue 3               3 RPCs to it succeed
 //	start blue, end blue      an RPC begins, or succeeds
 //	order 10s [blue ...]      the server asks for reports of these clusters, or of all; - is none, ? no interval
 //	orders 9 10ms 1s 2s       it does so 9 times, with these intervals in turn, and 10 ms after each
-//	break                     the server ends the stream with UNAVAILABLE
-//	refuse, accept            it refuses streams, and no longer
-//	down, up                  it cannot be reached, and can be
-//	watch a, stop             a watch begins and ends, over ADS
-//	wait 10s                  time passes
+//	break                     the server ends the stream of load reports with UNAVAILABLE
 //	close                     the client is being closed
 //	dialled                   how often the client has connected to the server
 type loadScript struct {
 	loadv3.UnimplementedLoadReportingServiceServer
-	t      *testing.T
+	*transcript
 	server *script
-	c      *XDSClient
 	// uses are those that are not released, and localities the one of each cluster that all RPCs go to.
 	uses       map[string][]*load.Cluster
 	localities map[string]*load.Locality
-	stop       func() // the watch
 
 	mu     sync.Mutex
 	stream *loadStream
-	events []string
+	seen   []string
 	// closed is the event that the client has been closed, which has no order among the others.
 	closed string
-	// reported, if not nil, gets the reports in place of events.
+	// reported, if not nil, gets the reports in place of seen.
 	reported func(*loadv3.LoadStatsRequest)
 }
 
@@ -67,11 +62,11 @@ type loadStream struct {
 
 // newLoadScript starts a server and a client. The caller is in a bubble.
 func newLoadScript(t *testing.T) *loadScript {
-	x := &loadScript{t: t, server: newScript(t), uses: make(map[string][]*load.Cluster), localities: make(map[string]*load.Locality), stop: func() {}}
+	x := &loadScript{transcript: newTranscript(t, []string{"SotW"}, nil), uses: make(map[string][]*load.Cluster), localities: make(map[string]*load.Locality)}
+	x.server = x.servers[0].script
 	x.server.stop()
 	x.server.loads = x
 	x.server.start()
-	x.c = fleet{x.server}.client()
 	return x
 }
 
@@ -112,7 +107,7 @@ func (x *loadScript) StreamLoadStats(wire loadv3.LoadReportingService_StreamLoad
 func (x *loadScript) note(event string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.events = append(x.events, fmt.Sprintf("%v %s", time.Since(x.server.started), event))
+	x.seen = append(x.seen, fmt.Sprintf("%v %s", time.Since(x.server.started), event))
 }
 
 // request notes a request.
@@ -152,8 +147,8 @@ func (x *loadScript) request(r *loadv3.LoadStatsRequest) {
 	x.note("report: " + strings.Join(texts, "; "))
 }
 
-// do does a step, and returns what the server has seen until nothing more happens.
-func (x *loadScript) do(step string) (events []string) {
+// step does a step, and returns what the server has seen until nothing more happens.
+func (x *loadScript) step(step string) (seen []string) {
 	x.t.Helper()
 	words := strings.Fields(step)
 	switch words[0] {
@@ -185,20 +180,6 @@ func (x *loadScript) do(step string) (events []string) {
 		}
 	case "break":
 		x.stream.end <- statusOf(x.t, "Unavailable off for lunch")
-	case "refuse":
-		x.server.setRefuse(statusOf(x.t, "Unimplemented no LRS here"))
-	case "accept":
-		x.server.setRefuse(nil)
-	case "down":
-		x.server.stop()
-	case "up":
-		x.server.start()
-	case "watch":
-		_, x.stop = listen(x.t, x.c, newTestTypes().clusters, words[1])
-	case "stop":
-		x.stop()
-	case "wait":
-		pass(x.duration(words[1]))
 	case "close":
 		go func() {
 			x.c.Close()
@@ -208,19 +189,18 @@ func (x *loadScript) do(step string) (events []string) {
 		}()
 	case "dialled":
 		x.server.mu.Lock()
-		x.events = append(x.events, strconv.Itoa(x.server.dialled))
+		x.seen = append(x.seen, strconv.Itoa(x.server.dialled))
 		x.server.mu.Unlock()
 	default:
-		x.t.Fatalf("unknown step %q", step)
+		x.do(x.target, step)
 	}
-	x.server.open()
 	synctest.Wait()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if events, x.events = x.events, nil; x.closed != "" {
-		events, x.closed = append(events, x.closed), ""
+	if seen, x.seen = x.seen, nil; x.closed != "" {
+		seen, x.closed = append(seen, x.closed), ""
 	}
-	return events
+	return seen
 }
 
 // use has the load of a cluster counted for the server.
@@ -269,7 +249,7 @@ func TestLoads(t *testing.T) {
 				tb.Error("ADS streams announce a feature of LRS")
 			}
 		})
-		return func(step string) string { return strings.Join(x.do(step), " | ") }
+		return func(step string) string { return strings.Join(x.step(step), " | ") }
 	})
 }
 
@@ -291,9 +271,9 @@ func TestLargeReportIsSeveralMessages(t *testing.T) {
 			x.use(name)
 			x.localities[name].Start()
 		}
-		x.do("wait 0s")
-		x.do("order 10s")
-		x.do("wait 11s")
+		x.step("wait 0s")
+		x.step("order 10s")
+		x.step("wait 11s")
 		xdstest.Equal(t, "clusters reported", n, len(seen))
 		for name, times := range seen {
 			if times != 1 {
@@ -310,7 +290,7 @@ func TestLargeReportIsSeveralMessages(t *testing.T) {
 func TestFloodOfOrders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		x := newLoadScript(t)
-		x.do("use blue")
+		x.step("use blue")
 		start := time.Now()
 		for range 10_000 {
 			x.order("1h", "blue", strings.Repeat("x", 200))
@@ -318,10 +298,10 @@ func TestFloodOfOrders(t *testing.T) {
 		if took := time.Since(start); took < 10*time.Second {
 			t.Errorf("10,000 orders were read within %v, want them to be slowed down", took)
 		}
-		x.do("order 10s")
-		x.do("wait 1m")
-		x.do("rpcs blue 1")
-		if got := x.do("wait 10s"); len(got) != 1 || !strings.HasSuffix(got[0], "report: blue in 10s: 1 begun, 1 succeeded, 0 in progress") {
+		x.step("order 10s")
+		x.step("wait 1m")
+		x.step("rpcs blue 1")
+		if got := x.step("wait 10s"); len(got) != 1 || !strings.HasSuffix(got[0], "report: blue in 10s: 1 begun, 1 succeeded, 0 in progress") {
 			t.Errorf("after the flood the server got %q, want one report", got)
 		}
 	})
