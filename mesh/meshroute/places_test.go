@@ -131,8 +131,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 
 // decidedFor merges the policies for one client, and returns the places of the parts of each route.
 func decidedFor(in Input, c Client, s *Service) []map[string][]Source {
-	merged := policytest.Merge(in.Policies, c, s.Name)
-	_, made := routeTable{naming{in.Authority}, s.Name, func(string) bool { return true }, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	_, made := tableOf(in, s.Name, c).configuration(policytest.Merge(in.Policies, c, s.Name))
 	var all []map[string][]Source
 	for _, route := range made {
 		parts := make(map[string][]Source)

@@ -17,14 +17,7 @@ import (
 
 // routeTable translates merged rules to routes.
 type routeTable struct {
-	naming  naming
-	service string
-	// known reports whether there is a service of that name.
-	known func(service string) bool
-	// settings are those of the service for all of its routes, or nil, and sessions is the name of its
-	// filter for sessions.
-	settings *routepb.RouteAction
-	sessions string
+	*compiler
 	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }

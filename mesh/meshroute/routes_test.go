@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
@@ -137,23 +136,6 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
 		redirect := routes[1].Action.(*xdsresource.Redirect)
 		if got := redirect.Location(&routes[1].Match, &matching.RPC{Method: "/r/s", Authority: "old:80"}); got != "https://example.com:1/x/s" || redirect.HTTPStatus != 308 {
 			t.Errorf("redirected with %d to %s", redirect.HTTPStatus, got)
-		}
-	}
-}
-
-// Requests of a route's rule without backends fail, unless a filter of a more specific policy redirects them.
-func TestRoutes_WithoutBackends(t *testing.T) {
-	t.Parallel()
-	matches := policytest.On(policytest.Prefix("/p.S"))
-	redirect := meshpolicy.Filter{Type: meshpolicy.RequestRedirect, Redirect: &meshpolicy.Redirect{Hostname: "h", StatusCode: 302}}
-	m := mustBuild(t, Input{Services: services("s"), Policies: []*Policy{
-		meshpolicy.New(meshpolicy.Policy{Kind: meshpolicy.GRPCRouteKind, Name: "route", To: []meshpolicy.To{policytest.To("s", meshpolicy.Rule{Matches: matches, NoBackends: true})}}),
-		policytest.New("above", TargetRef{Name: "frontend"}, policytest.To("s", meshpolicy.Rule{Matches: matches, Filters: []meshpolicy.Filter{redirect}})),
-	}}, nil)
-	for _, c := range []Client{{}, frontend} {
-		first := m.Routes(c, "s").Message.(*routepb.RouteConfiguration).GetVirtualHosts()[0].GetRoutes()[0]
-		if status := first.GetDirectResponse().GetStatus(); (status == 503) != (c.Service == "") || (first.GetRedirect() != nil) != (c.Service != "") {
-			t.Errorf("%v gets %v", c, first)
 		}
 	}
 }

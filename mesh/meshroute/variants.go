@@ -147,10 +147,7 @@ type outcome struct {
 
 // outcome returns what clients of a kind get, and what each route is made of.
 func (c *compiler) outcome(k *kind) (*outcome, []meshpolicy.Route) {
-	table := routeTable{
-		naming: c.naming, service: c.service, known: c.known, settings: c.settings, sessions: c.sessions, grpc: k.implies(grpcRoutes),
-	}
-	routes, made := table.configuration(meshpolicy.MergeParts(k.parts))
+	routes, made := routeTable{c, k.implies(grpcRoutes)}.configuration(meshpolicy.MergeParts(k.parts))
 	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
 	if err != nil {
 		// Only text that is not UTF-8 could fail, and Parse accepts none.

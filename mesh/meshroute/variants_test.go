@@ -63,13 +63,18 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 	return variants[choice.Index]
 }
 
-// bruteForce merges the policies that select a client for it alone, and returns what it gets.
-func bruteForce(in Input, c Client, name string) string {
+// tableOf translates rules for one client.
+func tableOf(in Input, name string, c Client) routeTable {
 	known := func(n string) bool {
 		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
 	}
-	merged := policytest.Merge(in.Policies, c, name)
-	routes, _ := routeTable{naming{in.Authority}, name, known, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	of := &compiler{naming: naming{in.Authority}, known: known, routeInput: routeInput{service: name, sessions: sessionFilter}}
+	return routeTable{of, c.Tag(meshpolicy.RoutesKey) != ""}
+}
+
+// bruteForce merges the policies that select a client for it alone, and returns what it gets.
+func bruteForce(in Input, c Client, name string) string {
+	routes, _ := tableOf(in, name, c).configuration(policytest.Merge(in.Policies, c, name))
 	return describe(&Resource{Message: routes})
 }
 
