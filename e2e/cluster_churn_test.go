@@ -149,37 +149,6 @@ func atPriority1(backends ...*testutils.Backend) xdsmsg.Locality {
 	return l
 }
 
-// No RPC fails while the priority in use is removed, which closes it at once (gRFC A115), and added again:
-// neither one in flight, nor a stream that is open, nor one that waits for the next priority to connect.
-func TestServingPriorityIsRemovedUnderLoad(t *testing.T) {
-	everyWay(t)
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")
-		both := xdsmsg.Endpoints("cluster", xdsmsg.In("a", first.Addr()), atPriority1(second))
-		secondOnly := endpointsOf("cluster", second)
-		m.serve(service, "cluster", first)
-		cc := m.dialServing(both)
-		l := loadOn(t, cc, first)
-		open, err := openStream(testutils.Context(t), cc)
-		xdstest.NoError(t, err)
-		for range 3 {
-			m.set(secondOnly)
-			l.await(t, second)
-			m.set(both)
-			l.await(t, first)
-		}
-		for range 20 { // faster than the client connects
-			m.set(secondOnly)
-			m.set(both)
-		}
-		m.set(secondOnly)
-		l.await(t, second)
-		l.Stop(t)
-		end(t, open)
-	})
-}
-
 // A cluster is deleted around the time when routes move away from it. The client, which
 // applies deletions at once (gRFC A88), is not sent the deletion while its routes name the
 // cluster. No RPC fails.

@@ -8,14 +8,10 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	dnspb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
-	"github.com/miekg/dns"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -150,70 +146,6 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 		l.await(t, b)
 		l.Stop(t)
 	})
-}
-
-// LOGICAL_DNS keeps its connection as long as that is good, and looks its name up
-// again when it ends (gRFC A37).
-func TestLogicalDNSFollowsDNS(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "DNS changes, and no resource")
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	name, target := inZone(t, a)
-	forwardFrom2(t, a, b)
-	cc := m.dialServing(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
-	mustReach(t, cc, unary, a)
-	zone.SetA(name, "127.0.0.2")
-	mustReach(t, cc, unary, a) // The connection is good.
-	a.Stop()
-	untilReached(t, cc, b)
-	mustReach(t, cc, unary, b)
-}
-
-// A name that DNS cannot resolve fails the RPCs to its cluster, and no others. Once it is resolved, they
-// succeed. If it later has no address, a STRICT_DNS cluster loses its endpoints, and a LOGICAL_DNS cluster
-// keeps its one, as in Envoy. A failure of DNS takes nothing away.
-func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "DNS changes, and no resource")
-	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
-		xdstest.Parallel(t, kind.String(), func(t *testing.T) {
-			m := newMesh(t)
-			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
-			name, target := inZone(t, backend)
-			zone.SetA(name) // no address
-			c := xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target))
-			if kind == strictDNS {
-				with(c, `dns_refresh_rate { seconds: 1 }`)
-			}
-			cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")), clusterOf("other", other), c)
-			mustReach(t, cc, bidiStreaming, other)
-			mustFail(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
-			zone.SetA(name, "127.0.0.1")
-			mustReach(t, cc, unary, backend)
-			asked := zone.Queries(name, dns.TypeA, "")
-			zone.Fault(name, dnsserver.Code(dns.RcodeRefused))
-			zone.SetA(name)
-			if kind == strictDNS {
-				zone.Wait(testutils.Context(t), t, name, dns.TypeA, asked+2)
-				mustReach(t, cc, unary, backend)
-				zone.Fault(name, nil)
-				untilFailed(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
-				mustReach(t, cc, bidiStreaming, other)
-				zone.SetA(name, "127.0.0.1")
-				untilReached(t, cc, backend)
-				return
-			}
-			zone.Fault(name, nil)
-			mustReach(t, cc, unary, backend)
-			backend.Stop()
-			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
-				t.Errorf("an RPC to a stopped backend ended with %v", err)
-			}
-			xdstest.NoError(t, backend.Restart())
-			mustReach(t, cc, unary, backend) // at the last known address
-		})
-	}
 }
 
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.

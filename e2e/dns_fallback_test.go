@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	grpcdns "google.golang.org/grpc/resolver/dns"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -228,67 +227,4 @@ func tunnel(w http.ResponseWriter, addr string) {
 	})
 	_, _ = io.Copy(to, from)
 	to.Close()
-}
-
-// A channel that leaves its security to the control plane uses DNS only if the bootstrap says so explicitly.
-func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
-	noBootstrap(t)
-	backend := testutils.StartBackend(t, "dns")
-	_, target := inZone(t, backend)
-	mustFail(t, dial(t, "xds:///"+target, xdsCreds(t)), "GRPC_XDS_BOOTSTRAP", "credentials/xds", "DNS")
-	if n := backend.Count(); n != 0 {
-		t.Errorf("%d RPCs went by DNS", n)
-	}
-}
-
-// Errors of a channel that DNS resolves say so, and why it does. Errors from a server are unchanged.
-func TestErrorsOfAChannelOnDNSSayWhy(t *testing.T) {
-	noBootstrap(t)
-	backend := testutils.StartBackend(t, "b1")
-	_, target := inZone(t, backend)
-	cc := dial(t, "xds:///"+target)
-	mustReach(t, cc, unary, backend)
-	awaitState(t, cc, connectivity.Ready) // RPCs may be a moment ahead of it.
-	backend.Fail(status.Error(codes.Unavailable, "not now"))
-	for _, k := range kinds {
-		_, err := call(testutils.Context(t), cc, k)
-		if err == nil || strings.Contains(err.Error(), "DNS") {
-			t.Errorf("%s RPC: %v; want the error of the server", k, err)
-		}
-	}
-	backend.Fail(nil)
-
-	stopped := testutils.StartBackend(t, "b2")
-	_, target = inZone(t, stopped)
-	stopped.Stop()
-	cc = dial(t, "xds:///"+target)
-	for _, k := range kinds {
-		_, err := call(testutils.Context(t), cc, k)
-		checkStatus(t, err, codes.Unavailable, "connection refused", "DNS", target, "GRPC_XDS_BOOTSTRAP")
-		ctx, cancel := context.WithTimeout(testutils.Context(t), 50*time.Millisecond)
-		_, err = call(ctx, cc, k, grpc.WaitForReady(true))
-		cancel()
-		checkStatus(t, err, codes.DeadlineExceeded, "DNS", target, "GRPC_XDS_BOOTSTRAP")
-	}
-}
-
-// RPCs do not go around the mesh because its control plane does not answer for a Listener. They fail until it does.
-func TestSilentControlPlaneIsNoReasonForDNS(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m := newMesh(t)
-	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
-	_, target := inZone(t, byDNS)
-	m.serve(target, "cluster", mesh)
-	end := m.StallSends()
-	cc := m.dial("xds:///" + target)
-	mustFail(t, cc, "Listener", target, "did not send it within 15s")
-	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeUndecided {
-		t.Errorf("mode %v, %q", got.Mode, got.Reason)
-	}
-	end()
-	untilReached(t, cc, mesh)
-	if n := byDNS.Count(); n > 0 {
-		t.Errorf("%d RPCs went by DNS", n)
-	}
 }

@@ -2,8 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,67 +10,17 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 var empty = new(testgrpc.Empty)
 
-func TestErrorOfAnInvalidBootstrap(t *testing.T) {
-	const faulty = `{"xds_servers": [{"server_uri": "", "channel_creds": [{"type": "carrier-pigeon"}]}], "node": {"id": 7}}`
-	faults := []string{"xds_servers[0].server_uri", "xds_servers[0].channel_creds", "carrier-pigeon", "node.id"}
-	t.Run("file", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		xdstest.NoError(t, os.WriteFile(file, []byte(faulty), 0o600))
-		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
-		mustFail(t, dial(t, "xds:///"+service), append(faults, file, "xds:///"+service)...)
-	})
-	t.Run("missing file", func(t *testing.T) {
-		t.Setenv("GRPC_XDS_BOOTSTRAP", "/nonexistent/bootstrap.json")
-		mustFail(t, dial(t, "xds:///"+service), "/nonexistent/bootstrap.json", "GRPC_XDS_BOOTSTRAP")
-	})
-	t.Run("none, and DNS does not know the target either", func(t *testing.T) {
-		noBootstrap(t)
-		mustFail(t, dial(t, "xds:///"+service), "DNS has no address", "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
-	})
-	t.Run("DialOptions", func(t *testing.T) {
-		mustFail(t, dial(t, "xds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap([]byte(faulty)))...), faults...)
-	})
-	t.Run("NewBuilder", func(t *testing.T) {
-		if _, err := resolver.NewBuilder([]byte(faulty)); err == nil {
-			t.Error("NewBuilder accepts an invalid bootstrap")
-		}
-	})
-	t.Run("unknown authority in the target", func(t *testing.T) {
-		m := newMesh(t)
-		mustFail(t, m.dial("xds://nowhere/"+service), `"nowhere"`, "authorities")
-	})
-}
-
 func TestErrorOfADisabledServiceConfig(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	mustFail(t, m.dial("xds:///"+service, grpc.WithDisableServiceConfig()), "grpc.WithDisableServiceConfig")
-}
-
-func TestErrorOfAnUnreachableServer(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.Stop()
-	cc := m.dial("xds:///" + service)
-	mustFail(t, cc, m.Addr(), `"`+service+`"`, "connection refused", "node id", t.Name())
-
-	// An RPC that waits for ready gets through when the server comes up.
-	backend := testutils.StartBackend(t, "b1")
-	m.serve(service, "cluster", backend)
-	done := startCall(testutils.Context(t), cc, unary)
-	m.restart()
-	if err := <-done; err != nil {
-		t.Errorf("wait-for-ready RPC: %v", err)
-	}
 }
 
 func TestErrorOfAnInvalidResource(t *testing.T) {
@@ -135,23 +83,6 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			})
 		}
 	})
-}
-
-func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
-	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), toCluster("cluster")))
-	cc := m.dialServing(clusterOf("doomed", backend), clusterOf("cluster", backend))
-	ctx := testutils.Context(t)
-	xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
-	m.Delete(t, xdsmsg.ClusterType, "doomed")
-	var err error
-	for err == nil {
-		err = cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
-	}
-	checkStatus(t, err, codes.Unavailable, `"doomed"`)
-	mustReach(t, cc, unary, backend)
 }
 
 // An RPC that waits for the first configuration, which the control plane does not send, ends with its context

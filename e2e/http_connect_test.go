@@ -5,7 +5,6 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -44,49 +43,6 @@ func withProxy(resources []proto.Message, proxy string) []proto.Message {
 func checkTunnels(t *testing.T, proxy *xdstest.Proxy, want map[string]int) {
 	t.Helper()
 	xdstest.Equal(t, "tunnels", want, proxy.Tunnels())
-}
-
-// A86-xds-http-connect.md, "Proposal": with and without TLS inside, on channels that leave security
-// to the control plane and on others, which ignore what is inside.
-func TestHTTPConnectEndToEnd(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the resources stay the same")
-	for _, tc := range []struct {
-		name    string
-		context *tlspb.UpstreamTlsContext
-		mutual  bool // false: the backend is in plaintext unless there is a context
-		opts    []grpc.DialOption
-		secure  bool
-		dns     bool // The endpoint is found in DNS. CONNECT has its IP address.
-	}{
-		{name: "plaintext"},
-		{name: "LOGICAL_DNS", dns: true},
-		{name: "mTLS", context: xdsmsg.UpstreamTLS("default", "default", "a"), mutual: true, secure: true},
-		{name: "a channel that did not opt in, with TLS inside", context: xdsmsg.UpstreamTLS("", "default", "a"), opts: []grpc.DialOption{dialInsecure}},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m, proxy, seen := newSecureMesh(t), xdstest.StartProxy(t), new(connections)
-			backend := testutils.StartBackend(t, "plain", grpc.StatsHandler(seen))
-			if tc.secure {
-				backend = secureBackend(t, "secure", m.ca, tc.mutual, forNames("a"), grpc.StatsHandler(seen))
-			}
-			resources := asking("c", tc.context, backend)
-			if tc.dns {
-				_, target := inZone(t, backend)
-				resources = []proto.Message{xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target))}
-			}
-			m.set(chain(service, toCluster("c")), withProxy(resources, proxy.Addr()))
-			cc := m.dial(tc.opts...)
-			mustReachByEachKind(t, cc, backend)
-			if secure := peerOf(t, cc) != nil; secure != tc.secure {
-				t.Errorf("TLS: %t, want %t", secure, tc.secure)
-			}
-			checkTunnels(t, proxy, map[string]int{backend.Addr(): 1})
-			if n := seen.n.Load(); n != 1 {
-				t.Errorf("the backend has %d connections, want that of the proxy alone", n)
-			}
-		})
-	}
 }
 
 // A change of the proxy, or of the transport socket around or inside it, makes a new connection,

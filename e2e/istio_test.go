@@ -14,7 +14,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -25,7 +24,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // istioResource is a resource as Istio writes it, with other text in place of some: pairs of old and new.
@@ -216,30 +214,5 @@ func TestIstioBootstrap(t *testing.T) {
 				}
 			})
 		})
-	}
-
-	putIstioCerts(t, dir, testca.New(t))
-	config, err := bootstrap.Parse("istio", fmt.Appendf(nil, istioBootstrap, "unix://"+socket, dir))
-	xdstest.NoError(t, err)
-	provider, err := config.CertificateProviders["default"].Buildable.Build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})
-	xdstest.NoError(t, err)
-	defer provider.Close()
-	if material, err := provider.KeyMaterial(t.Context()); err != nil || len(material.Certs) != 1 || material.Roots == nil {
-		t.Errorf("the certificate provider has %+v and error %v, want an identity and roots", material, err)
-	}
-	if got := config.ServerListenerTemplate; got != "xds.istio.io/grpc/lds/inbound/%s" {
-		t.Errorf("server_listener_resource_name_template is %q", got)
-	}
-
-	node := m.Requests()[0].Node
-	for key, want := range map[string]string{
-		node.GetId(): "sidecar~10.244.0.12~echo-7c9d.default~default.svc.cluster.local",
-		node.GetMetadata().GetFields()["GENERATOR"].GetStringValue():                                                     "grpc",
-		node.GetMetadata().GetFields()["PROXY_CONFIG"].GetStructValue().GetFields()["discoveryAddress"].GetStringValue(): "istiod.istio-system.svc:15012",
-		node.GetLocality().GetZone(): "eu-west-1",
-	} {
-		if key != want {
-			t.Errorf("the node has %q, want %q", key, want)
-		}
 	}
 }

@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/orca"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/channels"
@@ -58,49 +54,6 @@ func TestEveryLBPolicyServes(t *testing.T) {
 			reachAll(t, cc, a, b) // one may have been connecting
 		})
 	}
-}
-
-// ejectFailing is a cluster with outlier detection that ejects an endpoint all of whose RPCs fail, from the
-// first one on.
-func ejectFailing(name string, interval, ejection time.Duration, maxPercent int) *clusterpb.Cluster {
-	return with(xdsmsg.EDSCluster(name, ""), `outlier_detection {
-		interval { nanos: %d } base_ejection_time { seconds: %d nanos: %d } max_ejection_time { seconds: %[2]d nanos: %[3]d }
-		max_ejection_percent { value: %[4]d } enforcing_success_rate { value: 0 } enforcing_failure_percentage { value: 100 }
-		failure_percentage_minimum_hosts { value: 1 } failure_percentage_request_volume { value: 1 }
-	}`, interval, ejection/time.Second, ejection%time.Second, maxPercent)
-}
-
-// gRFC A50 over real connections: a backend that fails every RPC is ejected,
-// and gets RPCs again when it has recovered.
-func TestOutlierIsEjectedAndReturns(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m := newMesh(t)
-	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
-	bad.Fail(status.Error(codes.Internal, "broken"))
-	m.serveCluster(ejectFailing("outliers", 50*time.Millisecond, 500*time.Millisecond, 50), good, bad)
-	cc := m.dial("xds:///" + service)
-	ctx := testutils.Context(t)
-	// until makes RPCs until 20 in a row were answered as wanted.
-	until := func(what string, wanted func(id string, err error) bool) {
-		t.Helper()
-		for row := 0; row < 20; row++ {
-			id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
-			if ctx.Err() != nil {
-				t.Fatalf("never: %s", what)
-			}
-			if !wanted(id, err) {
-				row = -1
-			}
-		}
-	}
-	until("all RPCs succeed", func(_ string, err error) bool { return err == nil })
-	bad.Fail(nil)
-	seen := false
-	until("RPCs to both succeed", func(id string, err error) bool {
-		seen = seen || id == bad.ID()
-		return err == nil && seen
-	})
 }
 
 // wrrPolicy weighs by the metrics of single RPCs, from the first on, and looks at them as often as gRPC

@@ -168,24 +168,3 @@ func orcaBackend(t *testing.T, id string, report func(orca.CallMetricsRecorder))
 			return handler(ctx, req)
 		}))
 }
-
-// gRFC A51, A64, A85: the metrics that backends send at the end of RPCs, as far as the Cluster asks for them.
-func TestLoadReportsCarryBackendMetrics(t *testing.T) {
-	t.Parallel()
-	b := orcaBackend(t, "b", func(r orca.CallMetricsRecorder) {
-		r.SetCPUUtilization(0.5)
-		r.SetMemoryUtilization(0.25)
-		r.SetNamedMetric("queue", 3)
-		r.SetNamedMetric("cache", 1)
-		r.SetRequestCost("db", 100)
-	})
-	const n = 4
-	m := newLoadMesh(t)
-	m.serveReporting(reporting("blue", "cpu_utilization", "named_metrics.queue", "named_metrics.other", "request_cost.db"), xdsmsg.In("z", b.Addr()))
-	if failed := rpcs(t, m.dial("xds:///"+service), n, unary); failed > 0 {
-		t.Fatalf("%d RPCs failed", failed)
-	}
-	m.expect("after the RPCs", loadOf("blue", controlplane.LocalityLoad{Zone: "z", Issued: n, Succeeded: n, Metrics: map[string]controlplane.MetricLoad{
-		"cpu_utilization": {RPCs: n, Sum: 0.5 * n}, "named_metrics.queue": {RPCs: n, Sum: 3 * n},
-	}}))
-}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -123,22 +122,6 @@ func TestRPCsStartFromDisk(t *testing.T) {
 	})
 }
 
-// A Cluster from disk that asks for TLS gets no RPC in plaintext.
-func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
-	t.Parallel()
-	c := newCacheTest(t)
-	backend := testutils.StartBackend(t, "b")
-	c.set(chain(c.service, toCluster("cluster")), askForTLS(clusterOf("cluster", backend)))
-	c.run(backend) // a channel that did not opt in
-	count := backend.Count()
-	c.Stop()
-	_, err := call(testutils.Context(t), c.dial(xdsCreds(t)), unary)
-	checkStatus(t, err, codes.Unavailable, refusal...)
-	if n := backend.Count(); n != count {
-		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
-	}
-}
-
 // A file from before a cluster asked for TLS that is put back, from a backup for example, is not used.
 func TestOlderFileFromBeforeTLS(t *testing.T) {
 	t.Parallel()
@@ -171,33 +154,4 @@ func TestOlderFileFromBeforeTLS(t *testing.T) {
 	if n := backend.Count(); n != count {
 		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
 	}
-}
-
-// A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
-// used last, not with others of before.
-func TestVariantsByDPDSFromDisk(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	directly(t, severalServers)
-	a := newApart(t)
-	direct, proxy := a.serve()
-	c := &cacheTest{a.cache, cacheDir(t), service}
-	for i, backend := range []*testutils.Backend{proxy, direct} {
-		a.useProxy([]string{"true", "false"}[i])
-		cc := a.dial(c.onDisk())
-		untilReached(t, cc, backend)
-		cc.Close()
-		c.awaitFile(func(content []byte) bool {
-			return bytes.Contains(content, []byte(backend.ID())) && bytes.Contains(content, []byte(typeurl.Endpoints))
-		})
-	}
-	c.awaitFile(func(content []byte) bool {
-		if bytes.Contains(content, []byte("DynamicParameterConstraintsMap")) {
-			t.Error("the file has the resource of DPDS")
-		}
-		return true
-	})
-	a.cache.Stop()
-	a.origin.Stop()
-	mustReach(t, a.dial(c.onDisk()), unary, direct)
 }

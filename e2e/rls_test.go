@@ -1,17 +1,12 @@
 package e2e_test
 
 import (
-	"context"
-	"encoding/base64"
-	"slices"
-	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds/balancer/rls"
@@ -32,60 +27,6 @@ func byPlugin(plugin *routepb.ClusterSpecifierPlugin, routes ...*routepb.Route) 
 	all := chain(service, routes...)
 	all[1].(*routepb.RouteConfiguration).ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{plugin}
 	return all
-}
-
-// rls_config.proto, NameMatcher: "the first one with a non-empty value is used"; rls.proto: "The targets will be tried in order until
-// a healthy one is found", and header_data is "to pass along [...] in the X-Google-RLS-Data header". No route names the targets.
-func TestLookupByHeaders(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m, l := newMesh(t), lookup.Start(t)
-	l.Send("a", "ca")
-	l.Send("b", "dead", "cb")
-	a, b, dead := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "dead")
-	dead.Stop()
-	a.SetBehaviour(func(_ context.Context, rpc testutils.RPC) error {
-		if got := rpc.Metadata.Get("x-google-rls-data"); !slices.Equal(got, []string{"data of a"}) {
-			return status.Errorf(codes.Internal, "header data %q", got)
-		}
-		return nil
-	})
-	m.set(byPlugin(l.Plugin(""), toPlugin()), clusterOf("ca", a), clusterOf("cb", b), clusterOf("dead", dead))
-	cc := m.dial("xds:///" + service)
-	eachKind(t, func(t *testing.T, k kind) {
-		ctx := testutils.Context(t)
-		xdstest.Equal(t, "by x-tenant", "a", backendFor(ctx, t, cc, k, "x-tenant", "a", "x-old-tenant", "b"))
-		xdstest.Equal(t, "by x-old-tenant", "b", backendFor(ctx, t, cc, k, "x-old-tenant", "b"))
-	})
-	xdstest.Equal(t, "the keys", []string{"fixed=1 s=grpc.testing.TestService tenant=a", "fixed=1 s=grpc.testing.TestService tenant=b"}, l.Asked())
-}
-
-// gRFC A60, "Include Cluster Name in the Cookie": a session whose cluster is looked up stays with its endpoint, as long as it is
-// looked up to the same cluster.
-func TestSessionsOfLookups(t *testing.T) {
-	t.Parallel()
-	m, l := newMesh(t), lookup.Start(t)
-	l.Send("a", "ca")
-	l.Send("b", "cb")
-	in, other := backends(t, "1", "2", "3"), testutils.StartBackend(t, "other")
-	all := filtered(byCookie(""), toPlugin())
-	all[1].(*routepb.RouteConfiguration).ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{l.Plugin("")}
-	m.set(all, clusterOf("ca", in...), clusterOf("cb", other))
-	cc, s := m.dial("xds:///"+service), new(session)
-	as := func(tenant string) string {
-		return s.call(metadata.AppendToOutgoingContext(testutils.Context(t), "x-tenant", tenant), t, cc, unary)
-	}
-	id := as("a")
-	for range 20 {
-		xdstest.Equal(t, "backend of the session", id, as("a"))
-	}
-	xdstest.Equal(t, "cookies", 1, s.set)
-	value, err := base64.StdEncoding.DecodeString(s.cookie.Value)
-	if err != nil || !strings.HasSuffix(string(value), ";cluster_specifier_plugin:p") {
-		t.Errorf("the cookie is %q (%v)", value, err)
-	}
-	xdstest.Equal(t, "backend of another tenant", "other", as("b"))
-	xdstest.Equal(t, "cookies then", 2, s.set)
 }
 
 // What a Cluster says holds for RPCs that are looked up to it: its TLS, its limit, its counters.

@@ -37,32 +37,6 @@ func (m *mesh) serveRewritten(service, action string, backend *testutils.Backend
 	m.set(chain(service, routeOf(`match { prefix: "" } route { %s }`, action)), xdsmsg.EDSCluster("b", ""), named("b", "rewritten", backend))
 }
 
-// gRFC A81, and Envoy's other ways to rewrite the authority: only if the server is a
-// trusted_xds_server, and never if the application has chosen one.
-func TestAuthorityRewriteEndToEnd(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the resources stay the same")
-	for _, rewrite := range rewritingAuthority {
-		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
-			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
-				m, backend := newMesh(t, features...), testutils.StartBackend(t, "b")
-				m.serveRewritten(service, rewrite.action, backend)
-				cc := m.dial("xds:///" + service)
-				eachKind(t, func(t *testing.T, k kind) {
-					ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "host-to", "rewritten")
-					xdstest.NoError(t, callFor(ctx, cc, k).err)
-					if got := backend.Last().Authority; got != want {
-						t.Errorf("authority %q, want %q", got, want)
-					}
-					if r := callFor(ctx, cc, k, grpc.CallAuthority("mine")); r.err != nil || backend.Last().Authority != "mine" {
-						t.Errorf("grpc.CallAuthority: %v, authority %q", r.err, backend.Last().Authority)
-					}
-				})
-			})
-		}
-	}
-}
-
 // gRFC A81, "xds_cluster_impl LB Policy Changes": a rewritten authority is checked against the server's certificate. An
 // RPC whose authority is not in the certificate fails and does not reach the backend.
 func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {

@@ -104,33 +104,6 @@ func comesBack(m *mesh, l load, from, to *testutils.Backend) {
 	m.RefuseStreams(nil)
 }
 
-// A stream keeps open a connection that an update drops. RPCs that were about to use the connection neither fail
-// nor hang.
-func TestConnectionsAreDroppedUnderLongLivedStreams(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-		m.serve(service, "cluster", a)
-		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, a)
-		ctx := testutils.Context(t)
-		var held []duplex
-		l := startLoad(t, cc)
-		for i := range 20 {
-			s, err := openStream(ctx, cc)
-			xdstest.NoError(t, err)
-			held = append(held, s)
-			backend := []*testutils.Backend{b, a}[i%2]
-			m.set(clusterOf("cluster", backend))
-			l.await(t, backend)
-		}
-		l.Stop(t)
-		for _, s := range held {
-			end(t, s)
-		}
-	})
-}
-
 // changingRoutes is the i-th of a sequence of RouteConfigurations. Each sends all RPCs to a cluster that the one
 // before did not name, with other route features.
 func changingRoutes(i int) *routepb.RouteConfiguration {

@@ -83,13 +83,6 @@ func failTimes(b *testutils.Backend, n int32) *atomic.Int32 {
 	return got
 }
 
-func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
-	t.Helper()
-	for _, k := range kinds {
-		xdstest.Parallel(t, string(k), func(t *testing.T) { test(t, k) })
-	}
-}
-
 // call makes one whole RPC and returns the id of the backend that answered.
 func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -223,15 +216,6 @@ func until(t testing.TB, cc *grpc.ClientConn, want string, ok func(id string, er
 			t.Fatalf("no RPC %s; the last one was answered by %q: %v", want, id, err)
 		}
 	}
-}
-
-// untilReached makes RPCs until the backend answers one. Some fail where another
-// backend has just stopped, or where the first has to connect within its deadline.
-func untilReached(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend) {
-	t.Helper()
-	until(t, cc, "reached "+backend.ID(), func(id string, err error) bool {
-		return err == nil && id == backend.ID()
-	}, grpc.WaitForReady(true))
 }
 
 // reachAll makes RPCs, none of which may fail, until each of the backends has got one.

@@ -68,22 +68,6 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 	})
 }
 
-// gRFC A71: cached resources stay in use, and the secondary is not contacted.
-func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
-	everyWay(t)
-	overLinks(t, func(t *testing.T) {
-		p := newPair(t, "cluster", "cluster")
-		cc := p.dial("xds:///" + service)
-		load := loadOn(t, cc, p.fromHigh)
-		p.high.cutOff(2)
-		load.await(t, p.fromHigh)
-		load.Stop(t)
-		if n := p.low.Attempts(); n != 0 {
-			t.Errorf("%d streams were opened at the secondary", n)
-		}
-	})
-}
-
 // gRFC A71: "mid-config update, such as when the control plane sends an updated
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".

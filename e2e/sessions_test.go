@@ -89,62 +89,6 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 	return backendID(r.header)
 }
 
-// gRFC A55, over all kinds of RPC: a session stays with its endpoint, even while that
-// drains and gets no RPCs without a session.
-func TestSessionsEndToEnd(t *testing.T) {
-	t.Parallel()
-	eachKindInParallel(t, func(t *testing.T, k kind) {
-		m := newMesh(t)
-		ctx := testutils.Context(t)
-		all := backends(t, "a", "b", "c")
-		cc := m.dialServing(stickyCluster("c"), draining("c", all), filtered(byCookie(""), toCluster("c")))
-		// Sessions of the same channel, each with a backend of its own.
-		sessions := map[string]*session{}
-		for len(sessions) < len(all) {
-			s := new(session)
-			sessions[s.call(ctx, t, cc, k)] = s
-			if c := s.cookie; c == nil || c.Name != "affinity" || c.Path != "/" || c.MaxAge != 120 || !c.HttpOnly {
-				t.Fatalf("the first RPC of a session brings the cookie %v", c)
-			}
-		}
-		stay := func(when string) {
-			for id, s := range sessions {
-				for range 5 {
-					if got := s.call(ctx, t, cc, k); got != id {
-						t.Errorf("%s: an RPC of the session with %s goes to %s", when, id, got)
-					}
-				}
-				if s.set != 1 {
-					t.Errorf("%s: the cookie of the session with %s was set %d times", when, id, s.set)
-				}
-			}
-		}
-		stay("all are healthy")
-		m.set(draining("c", all, all[0], all[1]))
-		// Until the update has arrived: round robin does not come to c that often in a row.
-		for inARow := 0; inARow < 5; {
-			inARow++
-			if new(session).call(ctx, t, cc, k) != "c" {
-				inARow = 0
-			}
-			stay("while the update is on its way")
-		}
-		stay("a and b drain")
-		for range 20 {
-			if got := new(session).call(ctx, t, cc, k); got != "c" {
-				t.Errorf("a new session begins with %s, which drains", got)
-			}
-		}
-		// The drained endpoints are removed.
-		m.set(draining("c", all[2:]))
-		for sessions["a"].call(ctx, t, cc, k) != "c" || sessions["b"].call(ctx, t, cc, k) != "c" {
-		}
-		if a := sessions["a"]; a.set != 2 || a.call(ctx, t, cc, k) != "c" || a.set != 2 {
-			t.Errorf("the session that has moved got %d cookies, want one more", a.set)
-		}
-	})
-}
-
 // keepingCookies is the interceptor that docs/tasks/sessions.md proposes.
 func keepingCookies(jar http.CookieJar) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -8,8 +8,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -100,51 +98,6 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 			if r.TypeURL != dynparam.MapTypeURL {
 				t.Errorf("a request to the origin for what the cache has: %v", r)
 			}
-		}
-	})
-}
-
-// TP2, "Server-Specified Constraints": "if the client cannot obtain the configured DPDS
-// resource, it will ignore the failure and request the remaining resources with no
-// additional constraints". When it can be had, RPCs move, and none fails.
-func TestDPDSCannotBeObtained(t *testing.T) {
-	everyWay(t)
-	directly(t, severalServers)
-	overLinks(t, func(t *testing.T) {
-		for _, test := range []struct {
-			name  string
-			given func(origin *mesh)
-			// cured has the server be as it should, but for the resource.
-			cured func(origin *mesh)
-		}{
-			{"its server is unreachable", func(m *mesh) { m.Stop() }, (*mesh).restart},
-			{"its server lacks it", func(m *mesh) {
-				m.Update(m.t, func(tx *controlplane.Tx) {
-					tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, status.New(codes.NotFound, "no such resource"))
-				})
-			}, nil},
-		} {
-			xdstest.Parallel(t, test.name, func(t *testing.T) {
-				a := newApart(t)
-				direct, proxy := a.serve()
-				test.given(a.origin)
-				cc := a.dial()
-				mustReach(t, cc, unary, direct)
-				for _, r := range a.cache.Requests() {
-					for _, l := range r.Locators {
-						if !l.Constraints.IsZero() {
-							t.Errorf("%s was asked for with %v, want no constraints", l.Name, l.Constraints)
-						}
-					}
-				}
-				l := loadOn(t, cc, direct)
-				a.useProxy("true")
-				if test.cured != nil {
-					test.cured(a.origin)
-				}
-				l.await(t, proxy)
-				l.Stop(t)
-			})
 		}
 	})
 }
