@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,12 +47,6 @@ func (r *running) logged(texts ...string) {
 func (r *running) write(name, text string) {
 	r.t.Helper()
 	cmdtest.Write(r.t, r.dir, name, text)
-}
-
-// remove deletes a file of the folder.
-func (r *running) remove(name string) {
-	r.t.Helper()
-	xdstest.NoError(r.t, os.Remove(filepath.Join(r.dir, name)))
 }
 
 // reload makes the control plane look at the folder.
@@ -284,34 +277,6 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 		if rpc.Method != emptyCall || m.v2.Count() != 1 {
 			t.Errorf("frontend's request came by %s, want the path to be rewritten", rpc.Method)
 		}
-	})
-}
-
-// A changed policy takes effect without a failed RPC; a faulty folder changes nothing, and the
-// log has the line of the error.
-func TestHotReload(t *testing.T) {
-	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
-		m := newMesh(t)
-		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "owner.yaml": owner})
-		frontend, batch := r.dial(kind, "frontend", "v2"), r.dial(kind, "batch", "v1")
-		frontend.reaches("v1")
-		batch.reaches("v1")
-
-		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v2", 1))
-		r.reload()
-		frontend.reaches("v2")
-		batch.reaches("v1")
-
-		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1)+"      backendRef: []\n")
-		r.reload()
-		r.logged("the folder has errors", "consumer.yaml", `unknown field \"backendRef\"`)
-		frontend.reaches("v2")
-
-		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1))
-		r.reload()
-		frontend.reaches("v1")
-		r.logged("the folder is valid again")
 	})
 }
 

@@ -8,36 +8,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/site"
 )
 
-const grpcRoute = `
-apiVersion: gateway.networking.k8s.io/v1
-kind: GRPCRoute
-metadata: {name: shadowed}
-spec:
-  parentRefs: [{group: "", kind: Service, name: backend, port: 80}]
-  rules:
-  - matches: [{method: {service: grpc.testing.TestService, method: UnaryCall}}]
-    backendRefs: [{name: shadow, port: 80}]
-`
-
-// A GRPCRoute of the Gateway API sends the RPCs of its method to another service; when it is deleted, they
-// go to the service itself.
-func TestAGRPCRouteTakesEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
-		m := newMesh(t)
-		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "route.yaml": grpcRoute})
-		frontend := r.dial(kind, "frontend", "v1")
-		for range 5 {
-			if backend, _, err := frontend.call(); backend != "shadow" {
-				t.Fatalf("an RPC reaches %q, %v, want shadow", backend, err)
-			}
-		}
-		r.remove("route.yaml")
-		r.reload()
-		frontend.reaches("v1")
-	})
-}
-
 // reportsOn validates a folder with one file, and returns the reports without its path.
 func reportsOn(t *testing.T, text string) []string {
 	t.Helper()

@@ -2,7 +2,6 @@ package site_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -32,48 +30,6 @@ func (c *client) callWith(pairs ...string) (string, metadata.MD) {
 	return strings.Join(header.Get(testutils.BackendIDHeader), ","), header
 }
 
-// With ring hash and Maglev, RPCs with the same header go to the same endpoint.
-func TestPoliciesByHashTakeEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
-		for _, policy := range []string{"RingHash", "Maglev, tableSize: 1021", "RingHash, subsetSize: 2"} {
-			m := newMesh(t)
-			r := start(t, kind.authority, m.with("loadBalancing: {policy: "+policy+", hashOn: [{header: user}]}\ntimeout: 1h\nretry: {on: [unavailable]}"))
-			frontend := r.dial(kind, "frontend", "v1")
-			backends := make(map[string]bool)
-			for user := range 30 {
-				first, _ := frontend.callWith("user", fmt.Sprint(user))
-				for range 2 {
-					if backend, _ := frontend.callWith("user", fmt.Sprint(user)); backend != first {
-						t.Fatalf("%s: RPCs of user %d reach %s and %s", policy, user, first, backend)
-					}
-				}
-				backends[first] = true
-			}
-			if len(backends) != 2 {
-				t.Errorf("%s: RPCs of 30 users reach %v, want both backends", policy, backends)
-			}
-		}
-	})
-}
-
-// RPCs are distributed by the weights of localities, not by the number of endpoints in them.
-func TestLocalityWeightsTakeEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	files := m.with("localities: [{zone: b, weight: 3}]")
-	files["services.yaml"] = strings.Replace(files["services.yaml"], "tags: {version: v2}", "tags: {version: v2}, locality: {zone: b}", 1)
-	frontend := start(t, "", files).dial(plain, "frontend", "v1")
-	frontend.reaches("v1")
-	frontend.reaches("v2")
-	count := make(map[string]int)
-	for range 400 {
-		backend, _ := frontend.callWith()
-		count[backend]++
-	}
-	xdstest.Shares(t, "400 RPCs", map[string]float64{"v1": 1, "v2": 3}, count)
-}
-
 // session makes an RPC with these request headers that begins a session, and more of that session, which
 // have to reach the same backend. The session is in a header of the response, and of later requests.
 func (c *client) session(inResponse, inRequest string, pairs ...string) {
@@ -88,23 +44,6 @@ func (c *client) session(inResponse, inRequest string, pairs ...string) {
 		if backend, _ := c.callWith(append(pairs, inRequest, value)...); backend != first {
 			c.t.Fatalf("an RPC of the session of %s reaches %s", first, backend)
 		}
-	}
-}
-
-// The RPCs of a session stay with an endpoint, by a header or by a cookie.
-func TestSessionAffinityTakesEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ settings, inResponse, inRequest string }{
-		{"sessionAffinity: {header: x-session, statuses: [Healthy, Draining]}", "x-session", "x-session"},
-		{"sessionAffinity: {cookie: {name: session, path: /}}", "set-cookie", "cookie"},
-	} {
-		t.Run(test.inRequest, func(t *testing.T) {
-			t.Parallel()
-			frontend := start(t, "", newMesh(t).with(test.settings)).dial(plain, "frontend", "v1")
-			frontend.reaches("v1")
-			frontend.reaches("v2")
-			frontend.session(test.inResponse, test.inRequest)
-		})
 	}
 }
 
