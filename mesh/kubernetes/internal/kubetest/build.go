@@ -3,7 +3,6 @@ package kubetest
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,7 @@ import (
 // Binaries are the paths of programs.
 type Binaries struct{ apiServer, etcd string }
 
-// sources are the modules that the programs are built from, relative to the folder of this module.
+// sources are the modules that the programs are built from, relative to the folder of the package whose tests need a cluster.
 var sources = map[string]string{"kube-apiserver": "apiserver", "etcd": "../etcdtest", "kubectl": "kubectl"}
 
 // Build builds the programs, unless the user's cache directory has them. What it does that takes long it says to log.
@@ -34,31 +33,9 @@ func Build(log io.Writer) (*Binaries, error) {
 // Kubectl builds kubectl, likewise, and returns its path.
 func Kubectl(log io.Writer) (path string, err error) { return build("kubectl", ".", log) }
 
-// moduleDir is the folder of this module: tests run in the folders of their packages.
-func moduleDir() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, sources["kube-apiserver"], "main.go")); err == nil {
-			return dir, nil
-		}
-		above := filepath.Dir(dir)
-		if above == dir {
-			return "", errors.New("the sources of the API server are not above the working directory")
-		}
-		dir = above
-	}
-}
-
 // build returns the path of a program. Its name has a digest of the versions that it is built from.
 func build(name, pkg string, log io.Writer) (string, error) {
-	home, err := moduleDir()
-	if err != nil {
-		return "", err
-	}
-	module := filepath.Join(home, sources[name])
+	module := sources[name]
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
