@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -142,31 +141,5 @@ func TestInProcessRelayBehindAnAgentOfOneStream(t *testing.T) {
 		if n := r.Node; n != nil && (n.GetId() != "pod" || n.GetUserAgentName() == grpcUserAgent) {
 			t.Errorf("the agent was asked by the node %v, want the pod's", n)
 		}
-	}
-}
-
-// A relay for several processes of a pod has one stream too, whoever they are.
-func TestRelayOfOneGroupHasOneStream(t *testing.T) {
-	t.Parallel()
-	for _, features := range [][]string{nil, {"delta"}} {
-		xdstest.Parallel(t, fmt.Sprint("upstream with ", features), func(t *testing.T) {
-			a := startAgent(t)
-			cfg, err := bootstrap.Parse("the pod's", a.Bootstrap("pod", testutils.ServerFeatures(features...)))
-			xdstest.NoError(t, err)
-			r, err := relay.New(relay.Options{Bootstrap: cfg, OneGroup: true})
-			xdstest.NoError(t, err)
-			addr := serveUntilEnd(t, r.Register, r.Close)
-			_, channels := a.startProcess(t, testutils.Bootstrap("process", addr, testutils.NodeField("locality", map[string]any{}),
-				testutils.TopLevel("server_listener_resource_name_template", serverTemplate)))
-			for name, want := range map[string]string{"dynxds": "blue", "gRPC-Go": "blue", "itself": "unknown"} {
-				answer, err := channels[name].UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}, grpc.WaitForReady(true))
-				if err != nil || answer.GetHostname() != want {
-					t.Errorf("%s: got %v, %v, want an answer of %s", name, answer, err, want)
-				}
-			}
-			if opened, evicted := a.streams(); opened != 1 || evicted != 0 {
-				t.Errorf("%d streams were opened and %d of them evicted, want one", opened, evicted)
-			}
-		})
 	}
 }

@@ -1,14 +1,11 @@
 package interop_test
 
 import (
-	"fmt"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -85,39 +82,6 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Given a server that answers each NACK at once with the same response, when a snapshot is
-// invalid, then the client backs off, RPCs go on, and a valid snapshot takes effect.
-func TestNACKLoopIsSlowedDown(t *testing.T) {
-	for _, mode := range []gocp.Mode{gocp.AnyNames, gocp.ADSMode} {
-		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
-			w := newWorld(t, mode, nil)
-			w.control.AllowRejections()
-			faulty := cluster("blue", "blue")
-			faulty.EdsClusterConfig = nil
-			w.control.Set(t, listener("routes"), routes("routes", "blue"), faulty, w.endpoints("blue", w.blue))
-			waitForNACKs := func(n int) time.Time {
-				w.control.Wait(t, fmt.Sprint(n, " NACKs"), func(requests []gocp.Request) bool {
-					nacks := 0
-					for _, r := range requests {
-						if r.Err != nil {
-							nacks++
-						}
-					}
-					return nacks >= n
-				})
-				return time.Now()
-			}
-			// The waits between these are 0.2, 0.4 and 0.8 s, each ±20 %.
-			if third, sixth := waitForNACKs(3), waitForNACKs(6); sixth.Sub(third) < 500*time.Millisecond {
-				t.Errorf("the sixth NACK came %v after the third", sixth.Sub(third))
-			}
-			w.control.Set(t, listener("routes"), routes("routes", "blue"), cluster("blue", "green"), w.endpoints("green", w.green))
-			w.load.WaitForBackends(t, "green")
-			w.load.Stop(t)
-		})
 	}
 }
 

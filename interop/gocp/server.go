@@ -84,8 +84,6 @@ type Server struct {
 	cache   cachev3.SnapshotCache
 	version int // of the snapshot that was set last
 	streams int64
-	// rejectionsAllowed is true if clients may reject responses.
-	rejectionsAllowed bool
 
 	record   xdstest.State
 	requests []Request // guarded by record
@@ -93,7 +91,7 @@ type Server struct {
 
 // Start starts a Server that has no snapshot yet, so that it leaves every
 // request open. It is stopped when the test ends; the test fails if a client
-// has rejected a response by then, unless AllowRejections was called.
+// has rejected a response by then.
 func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 
 // StartOver is Start for a Server behind a link, if link is not nil.
@@ -114,7 +112,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 			link.Wait()
 		}
 		for _, r := range s.Requests() {
-			if r.Err != nil && !s.rejectionsAllowed {
+			if r.Err != nil {
 				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
 			}
 		}
@@ -203,13 +201,6 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	snapshot, err := cachev3.NewSnapshot(version, byType)
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cache.SetSnapshot(t.Context(), NodeID, snapshot))
-}
-
-// AllowRejections is for tests in which the server sends resources that clients reject.
-func (s *Server) AllowRejections() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rejectionsAllowed = true
 }
 
 // Requests returns what clients have asked for since Start, in order.
