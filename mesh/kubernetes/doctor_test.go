@@ -5,41 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
 )
-
-// doctor names the step of a real cluster at which a Service is not served.
-func TestDoctor(t *testing.T) {
-	t.Parallel()
-	k := newKube(t)
-	ns := k.namespace
-	k.service("greeter", "grpc:8080")
-	k.slice("greeter-1", "greeter", "grpc", 8080, ready("10.1.0.1"), ready("10.1.0.2"))
-	doctor := func(status int, service string, texts ...string) {
-		t.Helper()
-		out, errs, got := k.command("doctor", service)
-		if got != status {
-			t.Errorf("doctor %s: exit status %d, want %d: %s", service, got, status, errs)
-		}
-		for _, text := range texts {
-			if !strings.Contains(out, strings.ReplaceAll(text, "NS", ns)) {
-				t.Errorf("doctor %s prints\n%swant %q", service, out, text)
-			}
-		}
-	}
-	doctor(0, "greeter."+ns, "greeter.NS:8080: 2 ready, 0 terminating, 0 not ready", "checks, none failed")
-	doctor(0, "xds:///greeter."+ns+".svc.cluster.local:8080", "checks, none failed")
-	doctor(1, "welcomer."+ns, "✗ Service", "NS/welcomer: there is none", "kubectl get services -n NS")
-
-	k.object(route("broken", "NS", "greeter", "{name: gone, port: 8080}"))
-	doctor(1, "greeter."+ns, "NS/broken: ResolvedRefs=False, BackendNotFound: there is no Service NS/gone", "→ correct the name", "first: GRPCRoute NS/broken")
-
-	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Name = new(string) })
-	doctor(1, "greeter."+ns, "none of the 2 endpoints has this port", "first: endpoints")
-}
 
 // The permissions are those of the account that is asked about; the token is reviewed.
 func TestDoctorPermissions(t *testing.T) {
