@@ -1,11 +1,8 @@
 package document_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
@@ -46,25 +43,6 @@ func TestBool(t *testing.T) {
 		v := document.Parse("f", []byte("on: "+text), &faults)[0].Peek("on")
 		if got := v.Bool(); got != want || faults.Err() != nil {
 			t.Errorf("%s: got %t, %v; want %t", text, got, faults.Err(), want)
-		}
-	}
-}
-
-// JSON has escapes and tabs that YAML does not.
-func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"name: a/é\nsizes: [1, 2]\ntags: {k: v}\n",
-		"{\n\t\"name\":\t\"a\\/\\u00e9\", \"sizes\": [1, 2], \"tags\": {\"k\": \"v\"}}",
-	} {
-		var faults document.Faults
-		documents := document.Parse("f", []byte(text), &faults)
-		if len(documents) != 1 || faults.Err() != nil {
-			t.Fatalf("%q: %d documents, %v", text, len(documents), faults.Err())
-		}
-		name, sizes, tags := read(documents[0])
-		if diff := cmp.Diff("a/é [1 2] map[k:v]", fmt.Sprint(name, " ", sizes, " ", tags)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// TestTranscripts reads documents. The cases in testdata/transcripts are followed by their errors, or by the values that are read.
+// TestTranscripts reads documents. The cases in testdata/transcripts are followed by their errors; those of the section "converted" by their JSON.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	golden.Cases(t, "testdata/transcripts/*.txt", func(section, input string) string {
+		if section == "converted" {
+			return string(document.Parse("f.yaml", []byte(input), new(document.Faults))[0].JSON())
+		}
 		file := "f.yaml"
 		if strings.HasSuffix(section, "JSON") {
 			file = "f.json"
