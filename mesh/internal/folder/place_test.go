@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/folder/foldertest"
 )
 
 // revisions have the services of each file. Keys are added, removed and renamed, and services move from one to another.
@@ -39,8 +38,8 @@ func texts(revision map[string]string) (files map[string]string, services string
 
 // swaps are what replaces all files that a folder shows, with a look after each step.
 var swaps = map[string]func(testing.TB, string, map[string]string, func()){
-	"a ConfigMap": foldertest.WriteConfigMap,
-	"git-sync":    foldertest.Sync,
+	"a ConfigMap": writeConfigMap,
+	"git-sync":    gitSync,
 }
 
 // A look between any two steps of a swap finds a whole revision, and no error.
@@ -123,7 +122,7 @@ func TestFilesBesideAConfigMap(t *testing.T) {
 	t.Parallel()
 	config := newDir(t, "b.yaml", "kind: Service\nname: beside\n")
 	one, _ := texts(map[string]string{"a.yaml": "a", "b.yaml": "hidden"})
-	foldertest.WriteConfigMap(t, config.path, one, func() {})
+	writeConfigMap(t, config.path, one, func() {})
 	r := folder.New(config.path)
 	xdstest.Equal(t, "services", "a beside", names(t, r))
 }

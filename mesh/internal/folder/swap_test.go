@@ -1,4 +1,4 @@
-package foldertest
+package folder_test
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// WriteConfigMap makes dir show these files and no others, by the steps of the kubelet (AtomicWriter in Kubernetes'
+// writeConfigMap makes dir show these files and no others, by the steps of the kubelet (AtomicWriter in Kubernetes'
 // pkg/volume/util), and calls step after each.
-func WriteConfigMap(t testing.TB, dir string, files map[string]string, step func()) {
+func writeConfigMap(t testing.TB, dir string, files map[string]string, step func()) {
 	t.Helper()
 	xdstest.NoError(t, os.MkdirAll(dir, 0o700))
 	data := filepath.Join(dir, "..data")
@@ -18,8 +18,8 @@ func WriteConfigMap(t testing.TB, dir string, files map[string]string, step func
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	next := write(t, dir, "..2026_", files, step)
-	swap(t, filepath.Base(next), data, step)
+	next := writeRevision(t, dir, "..2026_", files, step)
+	renameLink(t, filepath.Base(next), data, step)
 	for name := range files {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); !os.IsExist(err) {
 			xdstest.NoError(t, err)
@@ -41,24 +41,24 @@ func WriteConfigMap(t testing.TB, dir string, files map[string]string, step func
 	step()
 }
 
-// Sync makes dir, which is a link, show these files and no others, by the steps of git-sync, and calls step after each.
-func Sync(t testing.TB, dir string, files map[string]string, step func()) {
+// gitSync makes dir, which is a link, show these files and no others, by the steps of git-sync, and calls step after each.
+func gitSync(t testing.TB, dir string, files map[string]string, step func()) {
 	t.Helper()
 	root := filepath.Dir(dir)
 	former, err := os.Readlink(dir)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	next := write(t, root, "worktree-", files, step)
-	swap(t, filepath.Base(next), dir, step)
+	next := writeRevision(t, root, "worktree-", files, step)
+	renameLink(t, filepath.Base(next), dir, step)
 	if former != "" {
 		xdstest.NoError(t, os.RemoveAll(filepath.Join(root, former)))
 		step()
 	}
 }
 
-// write writes files into a new folder, and returns its path.
-func write(t testing.TB, dir, prefix string, files map[string]string, step func()) (path string) {
+// writeRevision writes files into a new folder, and returns its path.
+func writeRevision(t testing.TB, dir, prefix string, files map[string]string, step func()) (path string) {
 	t.Helper()
 	path, err := os.MkdirTemp(dir, prefix)
 	xdstest.NoError(t, err)
@@ -70,8 +70,8 @@ func write(t testing.TB, dir, prefix string, files map[string]string, step func(
 	return path
 }
 
-// swap renames a link to a target over another link.
-func swap(t testing.TB, target, link string, step func()) {
+// renameLink renames a link to a target over another link.
+func renameLink(t testing.TB, target, link string, step func()) {
 	t.Helper()
 	xdstest.NoError(t, os.Symlink(target, link+"_tmp"))
 	step()
