@@ -108,74 +108,6 @@ func TestNoServiceConfigIsLookedUp(t *testing.T) {
 	}
 }
 
-func TestAnotherOrderIsNoChange(t *testing.T) {
-	t.Parallel()
-	name := nameOf(t)
-	zone.SetA(name, "10.0.0.1", "10.0.0.2")
-	w := start(t, name+":80", 0)
-	w.expect(t, "at first", "10.0.0.1:80", "10.0.0.2:80")
-	for i := range 3 {
-		zone.SetA(name, "10.0.0.2", "10.0.0.1")
-		seen := zone.Queries(name, dns.TypeA, "")
-		w.ResolveNow()
-		zone.Wait(testutils.Context(t), t, name, dns.TypeA, seen+1)
-		if n := len(w.results); n > 0 {
-			t.Errorf("%d results after look-up %d", n, i)
-		}
-	}
-}
-
-func TestANameIsLookedUpOnceForAll(t *testing.T) {
-	t.Parallel()
-	name := nameOf(t)
-	zone.SetA(name, "10.0.0.1")
-	before := zone.Queries(name, dns.TypeA, "")
-	first := start(t, name+":80", 0)
-	first.expect(t, "the first watcher", "10.0.0.1:80")
-	second := start(t, name+":80", 0)
-	second.expect(t, "the second watcher", "10.0.0.1:80")
-	if n := zone.Queries(name, dns.TypeA, "") - before; n != 1 {
-		t.Errorf("%d queries for two watchers, want 1", n)
-	}
-	first.Stop()
-	first.Stop() // counts once
-	zone.SetA(name, "10.0.0.2")
-	second.ResolveNow()
-	second.expect(t, "the second, without the first", "10.0.0.2:80")
-	if n := len(first.results); n > 0 {
-		t.Errorf("%d results after Stop", n)
-	}
-	second.Stop()
-	t.Run("and again for the next one", func(t *testing.T) {
-		zone.SetA(name, "10.0.0.3")
-		start(t, name+":80", 0).expect(t, "the third watcher", "10.0.0.3:80")
-	})
-}
-
-func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		given string
-		fault dnsserver.Handler
-		want  string
-	}{
-		{"no such name", dnsserver.Code(dns.RcodeNameError), "DNS has no address"},
-		{"a server that fails", dnsserver.Code(dns.RcodeServerFailure), "server misbehaving"},
-	} {
-		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			name := strings.ReplaceAll(nameOf(t), "#", "")
-			zone.SetA(name, "10.0.0.1")
-			zone.Fault(name, tc.fault)
-			w := start(t, name+":80", 0)
-			if r := w.next(t); r.Err == nil || !strings.Contains(r.Err.Error(), tc.want) || r.Addresses != nil {
-				t.Errorf("result %v, want an error with %q", r, tc.want)
-			}
-			zone.Fault(name, nil)
-			w.expect(t, "when DNS has recovered, without being asked", "10.0.0.1:80")
-		})
-	}
-}
-
 // Which answers mean that a name has lost its addresses: those that say so, for both families of
 // addresses. Failures do not, also if Go's resolver, and with it gRPC's, makes an empty answer of them.
 func TestAnswersThatTakeAddressesAway(t *testing.T) {
@@ -235,24 +167,4 @@ func TestAnswersThatTakeAddressesAway(t *testing.T) {
 			w.expect(t, "the next result, none having said that there is no address", "10.0.0.2:80")
 		})
 	}
-}
-
-func TestAnAddressIsNotLookedUp(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{"10.0.0.9:80", "[2001:db8::9]:80"} {
-		w := start(t, address, time.Second)
-		w.expect(t, "an address", address)
-		w.ResolveNow()
-		w.Stop()
-	}
-}
-
-func TestANameIsRefreshed(t *testing.T) {
-	t.Parallel()
-	name := nameOf(t)
-	zone.SetA(name, "10.0.0.1")
-	w := start(t, name+":80", time.Nanosecond) // in truth a second
-	w.expect(t, "at first", "10.0.0.1:80")
-	zone.SetA(name, "10.0.0.2")
-	w.expect(t, "after the refresh", "10.0.0.2:80")
 }

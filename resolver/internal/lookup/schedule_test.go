@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +13,8 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/resolver/internal/lookup"
 )
 
@@ -23,228 +25,254 @@ var fakes = &fakeDNS{Builder: grpcresolver.Get("dns")}
 type fakeDNS struct {
 	grpcresolver.Builder
 
-	mu sync.Mutex
-	// reply answers a look-up; one for which it is nil has no answer.
-	reply func(cc grpcresolver.ClientConn)
-	// begun are the times of the look-ups, open how many of them are not closed.
-	begun []time.Time
-	names []string
-	open  int
-	// hung are those without an answer.
-	hung []grpcresolver.ClientConn
-	// answered is how many of them answerOne has answered.
-	answered int
+	mu    sync.Mutex
+	reply string // the answer to further look-ups: see fakeName.answer
+	// begun are the look-ups since the last step, open those that are not closed, in order.
+	begun, open []*fakeName
+}
+
+// fakeName is one look-up of a name.
+type fakeName struct {
+	name string
+	at   time.Time
+	cc   grpcresolver.ClientConn
 }
 
 func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	if !strings.HasSuffix(target.Endpoint(), ".fake:80") {
+	name, fake := strings.CutSuffix(target.Endpoint(), ".fake:80")
+	if !fake {
 		return d.Builder.Build(target, cc, opts)
 	}
+	n := &fakeName{name, time.Now(), cc}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.begun = append(d.begun, time.Now())
-	d.names = append(d.names, strings.TrimSuffix(target.Endpoint(), ".fake:80"))
-	d.open++
-	if d.reply == nil {
-		d.hung = append(d.hung, cc)
-	} else {
-		go d.reply(cc)
+	d.begun, d.open = append(d.begun, n), append(d.open, n)
+	go n.answer(d.reply)
+	return n, nil
+}
+
+// answer answers with an address, an error, or not at all.
+func (n *fakeName) answer(answer string) {
+	switch answer {
+	case "":
+	case "fails":
+		n.cc.ReportError(errors.New("the server is away"))
+	case "empty":
+		_ = n.cc.UpdateState(grpcresolver.State{})
+	default:
+		var s grpcresolver.State
+		for _, a := range strings.Split(answer, ",") {
+			s.Addresses = append(s.Addresses, grpcresolver.Address{Addr: a})
+		}
+		_ = n.cc.UpdateState(s)
 	}
-	return fakeName{d}, nil
 }
 
-// reset begins a test.
-func (d *fakeDNS) reset(reply func(cc grpcresolver.ClientConn)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.reply, d.begun, d.names, d.hung, d.open, d.answered = reply, nil, nil, nil, 0, 0
-}
+// ResolveNow implements grpcresolver.Resolver.
+func (*fakeName) ResolveNow(grpcresolver.ResolveNowOptions) {}
 
-func (d *fakeDNS) counts() (begun, open int) {
-	synctest.Wait()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.begun), d.open
-}
-
-type fakeName struct{ d *fakeDNS }
-
-func (fakeName) ResolveNow(grpcresolver.ResolveNowOptions) {}
-
-func (n fakeName) Close() {
-	n.d.mu.Lock()
-	defer n.d.mu.Unlock()
-	n.d.open--
-}
-
-func oneAddress(cc grpcresolver.ClientConn) {
-	_ = cc.UpdateState(grpcresolver.State{Addresses: []grpcresolver.Address{{Addr: "10.0.0.1:80"}}})
+// Close implements grpcresolver.Resolver.
+func (n *fakeName) Close() {
+	fakes.mu.Lock()
+	defer fakes.mu.Unlock()
+	fakes.open = slices.DeleteFunc(fakes.open, func(o *fakeName) bool { return o == n })
 }
 
 func ignore(lookup.Result) {}
 
-// answerOne answers the first look-up that has none.
-func (d *fakeDNS) answerOne() {
-	d.answered++
-	oneAddress(d.hung[d.answered-1])
+// script is what testdata/lookups.txt leads.
+type script struct {
+	t       *testing.T
+	began   time.Time
+	ids     []string // of watches, in order
+	watches map[string]*lookup.Watch
+	open    int // as of the last step
+	mu      sync.Mutex
+	results []string
 }
 
-// expectLast checks the name of the last look-up that began.
-func (d *fakeDNS) expectLast(t *testing.T, want string) {
-	t.Helper()
-	synctest.Wait()
-	if got := d.names[len(d.names)-1]; got != want {
-		t.Errorf("the last look-up is of %s, want of %s", got, want)
-	}
-}
-
-func TestANameIsLookedUpNoMoreOftenThanTheLimitsSay(t *testing.T) {
-	for _, tc := range []struct {
-		given  string
-		limits lookup.Limits
-		ask    bool
-		want   []time.Duration // when, in the first minute and a half
-	}{
-		{"no demand", lookup.Limits{Least: 30 * time.Second}, false, []time.Duration{0}},
-		{"constant demand", lookup.Limits{Least: 30 * time.Second}, true, []time.Duration{0, 30 * time.Second, 60 * time.Second}},
-		{"a refresh", lookup.Limits{Least: time.Second, Refresh: 40 * time.Second}, false, []time.Duration{0, 40 * time.Second, 80 * time.Second}},
-		{"a refresh that is too frequent", lookup.Limits{Least: 50 * time.Second, Refresh: time.Second}, false, []time.Duration{0, 50 * time.Second}},
-		{"a refresh, and demand", lookup.Limits{Least: 50 * time.Second, Refresh: 80 * time.Second}, true, []time.Duration{0, 50 * time.Second}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
+// TestScript runs the cases of testdata/lookups.txt, which describes its steps, one after the other: they share the queue of the process.
+func TestScript(t *testing.T) {
+	const file = "testdata/lookups.txt"
+	head, cases, _ := strings.Cut(golden.Read(t, file), "== ")
+	got := head
+	for _, c := range strings.Split(cases, "\n== ") {
+		title, steps, _ := strings.Cut(c, "\n")
+		got += "== " + title + "\n"
+		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fakes.reset(oneAddress)
-				begin := time.Now()
-				w, _ := lookup.Start("limits.fake:80", "", tc.limits, ignore)
-				for range 850 {
-					synctest.Wait()
-					if tc.ask {
-						w.ResolveNow()
-					}
-					time.Sleep(100 * time.Millisecond)
-				}
-				w.Stop()
-				fakes.counts()
-				if len(fakes.begun) != len(tc.want) {
-					t.Fatalf("%d look-ups, want %d", len(fakes.begun), len(tc.want))
-				}
-				for i, at := range fakes.begun {
-					if got := at.Sub(begin); got != tc.want[i] {
-						t.Errorf("look-up %d began after %v, want %v", i, got, tc.want[i])
+				s := newScript(t)
+				for line := range strings.Lines(steps) {
+					step := strings.TrimSpace(strings.Split(line, "->")[0])
+					if step != "" {
+						got += strings.TrimRight(fmt.Sprintf("%-28s -> %s", step, s.run(strings.Fields(step))), " ") + "\n"
 					}
 				}
+				s.run([]string{"replies"})
+				s.run([]string{"stop"})
 			})
 		})
+		got += "\n"
 	}
+	golden.Check(t, file, strings.TrimRight(got, "\n")+"\n")
+}
+
+func newScript(t *testing.T) *script {
+	return &script{t: t, began: time.Now(), watches: map[string]*lookup.Watch{}}
+}
+
+// run makes a step and returns what follows.
+func (s *script) run(words []string) string {
+	s.t.Helper()
+	last := words[len(words)-1]
+	switch words[0] {
+	case "replies":
+		fakes.mu.Lock()
+		fakes.reply = strings.Join(words[1:], "")
+		fakes.mu.Unlock()
+	case "watch":
+		s.watches[words[1]] = s.start(words[1], words[2], words[3], durations(s.t, words[4:]))
+		s.ids = append(s.ids, words[1])
+	case "many", "groups":
+		for i := range number(s.t, last) {
+			name, group := fmt.Sprint(words[1], i), words[1]
+			if words[0] == "groups" {
+				group = name
+			}
+			s.watches[name] = s.start(words[1], name, group, lookup.Limits{Least: time.Hour})
+			s.ids = append(s.ids, name)
+		}
+	case "stop":
+		for _, id := range slices.Backward(s.ids) { // those that wait before those that are looked up
+			if len(words) == 1 || id == last {
+				s.watches[id].Stop()
+			}
+		}
+	case "ask":
+		s.watches[last].ResolveNow()
+	case "asks": // all the time
+		for range durations(s.t, words[2:]).Least / (100 * time.Millisecond) {
+			s.watches[words[1]].ResolveNow()
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+	case "sleep":
+		time.Sleep(durations(s.t, words[1:]).Least)
+	case "answer":
+		for _, n := range s.underWay() {
+			if n.name == words[1] {
+				n.answer(last)
+			}
+		}
+	case "first":
+		for _, n := range s.underWay()[:number(s.t, words[1])] {
+			n.answer(last)
+		}
+	}
+	return s.after()
+}
+
+func (s *script) underWay() []*fakeName {
+	fakes.mu.Lock()
+	defer fakes.mu.Unlock()
+	return slices.Clone(fakes.open)
+}
+
+// start watches a name. id names the watch in results.
+func (s *script) start(id, name, group string, limits lookup.Limits) *lookup.Watch {
+	if !strings.Contains(name, ":") {
+		name += ".fake:80"
+	}
+	add := func(r lookup.Result) {
+		text := id + ": " + strings.Join(r.Addresses, ",")
+		if r.Err != nil {
+			text += "!" + r.Err.Error()
+		}
+		s.mu.Lock()
+		s.results = append(s.results, text)
+		s.mu.Unlock()
+	}
+	w, known := lookup.Start(name, group, limits, add)
+	if known.Answered() {
+		add(known)
+	}
+	return w
+}
+
+func number(t *testing.T, word string) int {
+	t.Helper()
+	n, err := strconv.Atoi(word)
+	xdstest.NoError(t, err)
+	return n
+}
+
+// durations returns the limits that a step has.
+func durations(t *testing.T, words []string) (l lookup.Limits) {
+	t.Helper()
+	for i, d := range []*time.Duration{&l.Least, &l.Refresh} {
+		if i < len(words) {
+			var err error
+			*d, err = time.ParseDuration(words[i])
+			xdstest.NoError(t, err)
+		}
+	}
+	return l
+}
+
+// after returns the look-ups that have begun since the last step, by name or how many, the results, and how many look-ups
+// are under way, if that has changed.
+func (s *script) after() string {
+	synctest.Wait()
+	fakes.mu.Lock()
+	defer fakes.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var parts []string
+	if n := len(fakes.begun); n > 5 {
+		parts = append(parts, fmt.Sprint(n, " look-ups"))
+	} else {
+		for _, b := range fakes.begun {
+			at := b.at.Sub(s.began).String()
+			if strings.Contains(at, ".") {
+				at = "random"
+			}
+			parts = append(parts, b.name+" at "+at)
+		}
+	}
+	if n := len(s.results); n > 5 {
+		s.results = []string{fmt.Sprint(n, " results")}
+	}
+	parts = append(parts, slices.Sorted(slices.Values(s.results))...)
+	if n := len(fakes.open); n != s.open {
+		parts, s.open = append(parts, fmt.Sprint(n, " under way")), n
+	}
+	fakes.begun, s.results = nil, nil
+	return strings.Join(parts, "; ")
 }
 
 func TestIntervalsAfterFailuresGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fakes.reset(func(cc grpcresolver.ClientConn) { cc.ReportError(errors.New("the server is away")) })
-		w, _ := lookup.Start("fails.fake:80", "", lookup.Limits{}, ignore)
+		s := newScript(t)
+		s.run([]string{"replies", "fails"})
+		w := s.start("w", "n", "g", lookup.Limits{})
 		for range 2000 {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			w.ResolveNow() // changes nothing
 		}
 		w.Stop()
-		fakes.counts()
+		begun := fakes.begun
+		s.run([]string{"replies"})
 		want := 1.6
-		for i := 1; i < len(fakes.begun); i++ {
-			got := fakes.begun[i].Sub(fakes.begun[i-1]).Seconds()
+		for i := 1; i < len(begun); i++ {
+			got := begun[i].at.Sub(begun[i-1].at).Seconds()
 			if got < 0.79*want || got > 1.21*want {
 				t.Errorf("look-up %d began %.1f s after the one before, want %.1f s, 20%% more or less", i, got, want)
 			}
 			want = min(120, want*1.6)
 		}
-		if n := len(fakes.begun); n < 18 || n > 30 {
+		if n := len(begun); n < 18 || n > 30 {
 			t.Errorf("%d look-ups in 2,000 s", n)
 		}
-	})
-}
-
-// many starts watches of n names of a group, which nothing answers.
-func many(group string, n int) []*lookup.Watch {
-	watches := make([]*lookup.Watch, n)
-	for i := range watches {
-		watches[i], _ = lookup.Start(fmt.Sprintf("%s%d.fake:80", group, i), group, lookup.Limits{Least: time.Hour}, ignore)
-	}
-	return watches
-}
-
-// stopAll stops watches, the last one first: those that wait before those that are looked up.
-func stopAll(watches []*lookup.Watch) {
-	for _, w := range slices.Backward(watches) {
-		w.Stop()
-	}
-}
-
-// Look-ups are queued, so that a cluster of ten thousand names costs no more goroutines
-// than one of a hundred.
-func TestConcurrentLookUpsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fakes.reset(nil)
-		watches := many("n", 10*bounds.Lookups)
-		if begun, open := fakes.counts(); begun != bounds.Lookups || open != begun {
-			t.Errorf("%d look-ups began, %d are under way, want %d", begun, open, bounds.Lookups)
-		}
-		for _, cc := range fakes.hung[:7] {
-			oneAddress(cc)
-		}
-		if begun, open := fakes.counts(); begun != bounds.Lookups+7 || open != bounds.Lookups {
-			t.Errorf("after 7 answers %d look-ups began, %d are under way, want %d and %d",
-				begun, open, bounds.Lookups+7, bounds.Lookups)
-		}
-		stopAll(watches)
-		if begun, open := fakes.counts(); begun > bounds.Lookups+7 || open != 0 {
-			t.Errorf("after the last Stop %d look-ups began, %d are under way", begun, open)
-		}
-	})
-}
-
-// A group whose names nobody answers does not delay the others.
-func TestAGroupIsLookedUpAtOnceWhileAnotherOneHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fakes.reset(nil)
-		watches := many("dead", 1000)
-		fakes.counts()
-		watches = append(watches, many("b", 3)...)
-		fakes.expectLast(t, "b0")
-		oneAddress(fakes.hung[bounds.Lookups])
-		fakes.expectLast(t, "b1")
-
-		// A name that waits gets the turns of another group that needs it, too.
-		w, _ := lookup.Start("dead999.fake:80", "c", lookup.Limits{Least: time.Hour}, ignore)
-		watches = append(watches, w)
-		fakes.expectLast(t, "dead999")
-
-		// Places that become free go to the group with the fewest look-ups under way.
-		watches = append(watches, many("d", 3)...)
-		fakes.expectLast(t, "d0")
-		for _, open := fakes.counts(); open > bounds.Lookups; _, open = fakes.counts() {
-			fakes.answerOne() // frees no place
-		}
-		for _, want := range []string{"b2", "d1", "d2", "dead100"} {
-			fakes.answerOne()
-			fakes.expectLast(t, want)
-		}
-		stopAll(watches)
-		fakes.counts()
-	})
-}
-
-// However many groups there are, look-ups under way are bounded.
-func TestTheReserveIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fakes.reset(nil)
-		watches := many("dead", 200)
-		for i := range 3 * bounds.LookupsReserve {
-			watches = append(watches, many(fmt.Sprint("g", i, "-"), 1)...)
-		}
-		if begun, open := fakes.counts(); begun != bounds.Lookups+bounds.LookupsReserve || open != begun {
-			t.Errorf("%d look-ups began, %d are under way", begun, open)
-		}
-		stopAll(watches)
-		fakes.counts()
 	})
 }
