@@ -61,6 +61,7 @@ type fakeTransport struct {
 	// log holds what was started and stopped since it was last looked at.
 	log    []string
 	silent bool // no log
+	held   bool // the layer above does not call done
 }
 
 var _ xdsclient.LocatorClient = (*fakeClient)(nil)
@@ -88,6 +89,9 @@ func (w *fakeWatch) String() string {
 	}
 	if !w.constraints.IsZero() {
 		text += " " + w.constraints.String()
+	}
+	if w.client != nil && w.client.target != "" && w.client.target != "target" {
+		text += " for " + w.client.target
 	}
 	return text
 }
@@ -171,12 +175,16 @@ func (c *fakeTransport) find(prefix string) *fakeWatch {
 	return nil
 }
 
-// once checks that done is called once.
+// once checks that done is called once, or notes each call if it is held.
 func (w *fakeWatch) once(call func(done func())) {
 	w.client.t.Helper()
-	n := 0
-	call(func() { n++ })
-	if n != 1 {
+	n, held := 0, w.client.held
+	call(func() {
+		if n++; held {
+			w.client.note("done")
+		}
+	})
+	if n != 1 && !held {
 		w.client.t.Errorf("done was called %d times, want once", n)
 	}
 }
@@ -202,19 +210,20 @@ func (c *fakeTransport) dpds(id string, constraints dynparam.ByType) {
 type record struct {
 	calls []string
 	dones []func()
-	keep  bool   // done is not called
-	after func() // if set, is called at the end of each call
+	held  *bool  // done is not called; nil: false
+	after func() // if set, is called at the end of the next call
 }
 
 func (r *record) add(call string, done func()) {
 	r.calls = append(r.calls, call)
-	if r.keep {
+	if r.held != nil && *r.held {
 		r.dones = append(r.dones, done)
 	} else {
 		done()
 	}
-	if r.after != nil {
-		r.after()
+	if after := r.after; after != nil {
+		r.after = nil
+		after()
 	}
 }
 

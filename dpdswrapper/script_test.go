@@ -1,10 +1,12 @@
 package dpdswrapper_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -64,16 +66,7 @@ var answers = map[string]error{
 // run makes a step and returns what follows: the calls of the client below, and, behind "|", those of the watchers above.
 func (s *script) run(words []string) string {
 	s.t.Helper()
-	switch words[0] {
-	case "bootstrap":
-		return ""
-	case "program":
-		s.wrapper.SetConstraints(constraints(words[1:]))
-	case "dpds":
-		s.answerDPDS(words[1], words[2:])
-	default:
-		s.step(words[0], words[1], words[2], words[3:])
-	}
+	s.act(words)
 	for _, w := range s.live {
 		if key := w.typ.Name + " " + w.name; len(s.below[key]) == 0 || s.below[key][len(s.below[key])-1] != w {
 			s.below[key] = append(s.below[key], w)
@@ -88,6 +81,24 @@ func (s *script) run(words []string) string {
 		w.calls = nil
 	}
 	return strings.NewReplacer("/"+listenerType+"/", "/", "/"+clusterType+"/", "/", "xdstp://", "").Replace(strings.Join(parts, "  "))
+}
+
+// act makes a step.
+func (s *script) act(words []string) {
+	s.t.Helper()
+	switch words[0] {
+	case "bootstrap":
+	case "target":
+		s.Client = s.wrapper.ForTarget(words[1])
+	case "hold":
+		s.held = true
+	case "program":
+		s.wrapper.SetConstraints(constraints(words[1:]))
+	case "dpds":
+		s.answerDPDS(words[1], words[2:])
+	default:
+		s.step(words[0], words[1], words[2], words[3:])
+	}
 }
 
 // constraints of several types, each followed by keys with exact values.
@@ -110,6 +121,14 @@ func constraints(words []string) dynparam.ByType {
 
 func (s *script) answerDPDS(id string, words []string) {
 	s.t.Helper()
+	if words[0] == "late" {
+		for key, all := range s.below {
+			if strings.HasSuffix(key, "/"+id) {
+				all[len(all)-1].change(&xdsresource.DynamicParameterConstraintsMap{}, nil)
+			}
+		}
+		return
+	}
 	w := s.find("DPDS " + id)
 	err, failed := answers[words[0]]
 	switch {
@@ -136,6 +155,7 @@ func (s *script) step(what, typ, short string, args []string) {
 	switch what {
 	case "watch":
 		s.above[key] = new(crowd)
+		s.above[key].held = &s.held
 		if strings.HasSuffix(short, "*") {
 			s.stops[key] = s.WatchCollection(types[typ], long(typ, short), s.above[key])
 		} else {
@@ -143,6 +163,12 @@ func (s *script) step(what, typ, short string, args []string) {
 		}
 	case "stop":
 		s.stops[key]()
+	case "then":
+		s.above[key].after = func() { s.act(args) }
+	case "done":
+		i, err := strconv.Atoi(args[0])
+		xdstest.NoError(s.t, err)
+		s.above[key].dones[i]()
 	case "answer":
 		if err, failed := answers[args[0]]; failed {
 			below.change(nil, err)
