@@ -3,7 +3,6 @@ package dnsconfig
 import (
 	"errors"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -14,37 +13,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-func TestConfigChangesReachTheChannel(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.SetA(name, "127.0.0.1")
-	w.publish(choice("a"))
-	cc, r := w.build(name, fast)
-	cc.await(t, "a", withConfig("a"))
-	w.publish(choice("bad"), choice("b"))
-	resolveUntil(t, cc, r, "b", withConfig("b"))
-	w.publish(choice("c", `"clientHostname":["host-1"]`), choice("b"))
-	resolveUntil(t, cc, r, "c", withConfig("c"))
-}
-
-func TestUnchangedConfigIsNotHandedOverAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.SetA(name, "127.0.0.1")
-	w.publish(choice("a"))
-	results := make(chan *Result, 1000)
-	o := fast
-	o.OnResult = func(r *Result) { results <- r }
-	cc, r := w.build(name, o)
-	cc.await(t, "a", withConfig("a"))
-	for range 3 {
-		<-results
-		r.ResolveNow(resolver.ResolveNowOptions{})
-	}
-	<-results
-	xdstest.Equal(t, "states after 4 equal look-ups", 1, len(cc.seen()))
-}
 
 func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
 	t.Parallel()
@@ -63,22 +31,6 @@ func TestAddressErrorsAreReported(t *testing.T) {
 	w.Fault(name, dnsserver.Code(dns.RcodeServerFailure))
 	cc, _ := w.build(name, fast)
 	cc.Await(t, "an error to be reported", func() bool { return len(cc.errs) > 0 })
-}
-
-func TestTargetsThatCannotBeResolved(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, target := range []resolver.Target{
-		targetOf(w.Addr(), ""), targetOf(w.Addr(), "a.test:"), targetOf(w.Addr(), "a:b:c"), targetOf("dns.test:", "a.test"),
-	} {
-		r, err := NewBuilder(fast).Build(target, new(fakeChannel), resolver.BuildOptions{})
-		if err == nil {
-			r.Close()
-			t.Errorf("%s: no error", target.URL.String())
-		} else if target.URL.Host == "dns.test:" && !strings.Contains(err.Error(), "dns.test:") {
-			t.Errorf("error %v does not name the DNS server", err)
-		}
-	}
 }
 
 // recorder stands for the metrics recorder of a channel.

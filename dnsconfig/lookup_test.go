@@ -1,7 +1,10 @@
 package dnsconfig
 
 import (
+	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,187 +14,183 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// TestNameIsPrefixedWithGrpcConfig: A2, "Encoding in DNS TXT Records".
-func TestNameIsPrefixedWithGrpcConfig(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.publish(choice("a"))
-	w.SetTXT(name, []string{"grpc_config=" + list(choice("wrong"))})
-	w.SetA(name, "127.0.0.1", "127.0.0.2")
-	cc, _ := w.build(name+":8443", fast)
-	s := cc.await(t, "the service config", withConfig("a"))
-	xdstest.Equal(t, "addresses", []string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s))
-	xdstest.Equal(t, "states (the addresses and the service config in one)", 1, len(cc.seen()))
+// place is a world that a case of testdata/lookups.txt leads, with a resolver.
+type place struct {
+	world
+	cc      *fakeChannel
+	r       resolver.Resolver
+	results chan *Result
+	states  int // at the end of resolve
 }
 
-// TestStringsOfARecordAreConcatenatedInOrder: A2, "Encoding in DNS TXT
-// Records", with RFC 4408, 3.1.3: without anything in between.
-func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
+// TestLookUps has what a channel gets from DNS. The first case of the file says what the steps are.
+func TestLookUps(t *testing.T) {
 	t.Parallel()
-	record := `grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"` + strings.Repeat("long ", 200) + `a"}}]`
-	for split, size := range map[string]int{
-		"one byte each":            1,
-		"inside the name":          5,
-		"before the equals sign":   len("grpc_config"),
-		"after the equals sign":    len("grpc_config="),
-		"inside a key":             len(`grpc_config=[{"client`),
-		"inside a number":          len(`grpc_config=[{"clientLanguage":["go"],"percentage":1`),
-		"at the limit of RFC 1035": 255,
-		"at a space":               len(`grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"long `),
-	} {
-		xdstest.Parallel(t, split, func(t *testing.T) {
-			w := newWorld(t)
-			w.SetTXT(configName, dnsserver.Strings(record, size))
-			if got := configOf(w.resolve()); got != strings.Repeat("long ", 200)+"a" {
-				t.Errorf("service config %q", got)
+	golden.Cases(t, "testdata/lookups.txt", func(_, input string) string {
+		p := &place{world: newWorld(t), cc: new(fakeChannel), results: make(chan *Result, 1000)}
+		p.SetA(name, "127.0.0.1")
+		var out []string
+		for line := range strings.Lines(input) {
+			if text := p.step(strings.Fields(line)); text != "" {
+				out = append(out, text)
 			}
-		})
-	}
-	xdstest.Parallel(t, "with empty strings", func(t *testing.T) {
-		w := newWorld(t)
-		w.SetTXT(configName, []string{"", "grpc_", "", "config=", list(choice("a")), ""})
-		xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
+		}
+		if p.r != nil {
+			p.r.Close()
+		}
+		return strings.Join(out, "\n")
 	})
 }
 
-// TestResponsesOver512BytesComeByTCP: A2, "Open issues". EDNS0 lets a few more
-// fit into a UDP packet.
-func TestResponsesOver512BytesComeByTCP(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{600, 1500, 60000} {
-		w := newWorld(t)
-		long := strings.Repeat("x", size)
-		w.publish(choice(long))
-		if got := configOf(w.resolve()); got != long {
-			t.Errorf("%d bytes: service config of %d", size, len(got))
+func (p *place) step(words []string) string {
+	p.t.Helper()
+	args := words[1:]
+	switch words[0] {
+	case "a":
+		p.SetA(args[0], args[1:]...)
+	case "cname":
+		p.SetCNAME(args[0], args[1])
+	case "config":
+		p.SetTXT(args[0], dnsserver.Strings("grpc_config="+choices(args[1:]), 255))
+	case "long": // with strings of so many bytes
+		size, err := strconv.Atoi(args[1])
+		xdstest.NoError(p.t, err)
+		p.SetTXT(args[0], dnsserver.Strings("grpc_config="+choices([]string{long}), size))
+	case "texts":
+		p.SetTXT(args[0], quoted(p.t, strings.Join(args[1:], " ")))
+	case "fault":
+		p.Fault(configName, p.fault(strings.Join(args, " ")))
+	case "resolve":
+		return p.resolve(args, fast)
+	case "impatient":
+		o := fast
+		o.Timeout = 200 * time.Millisecond
+		return p.resolve(args, o)
+	case "records":
+		p.resolve(args, fast)
+		p.r.ResolveNow(resolver.ResolveNowOptions{})
+		p.r.Close()
+		p.r = nil
+		if p.askedForRecords() {
+			return "looked up"
 		}
-		if n := w.Queries(configName, dns.TypeTXT, "tcp"); (n > 0) != (size > 1232) {
-			t.Errorf("%d bytes: %d queries by TCP", size, n)
+		return "not looked up"
+	case "until":
+		resolveUntil(p.t, p.cc, p.r, "service config "+args[0], withConfig(args[0]))
+	case "ask":
+		p.r.ResolveNow(resolver.ResolveNowOptions{})
+		return fmt.Sprintf("%s, %d new states", (<-p.results).Outcome, len(p.cc.seen())-p.states)
+	case "address": // a further state of gRPC's resolver
+		xdstest.NoError(p.t, clientConn{p.r.(*joint)}.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: args[0]}}}))
+		return p.state()
+	}
+	return ""
+}
+
+// long stands for a long name of a service config.
+const long = "long"
+
+// choices are a list of choices for service configs of the given names, some of them for one host: "NAME@HOST".
+func choices(names []string) string {
+	for i, name := range names {
+		name, host, of := strings.Cut(name, "@")
+		switch n, err := strconv.Atoi(name); {
+		case err == nil:
+			names[i] = choice(strings.Repeat("x", n))
+		case of:
+			names[i] = choice(name, fmt.Sprintf(`"clientHostname":[%q]`, host))
+		case name == long:
+			names[i] = choice(strings.Repeat("long ", 200), `"clientLanguage":["go"]`, `"percentage":100`)
+		default:
+			names[i] = choice(name)
 		}
 	}
+	return list(names...)
 }
 
-// TestTruncatedAnswerIsAskedForByTCP: whatever little the truncated answer has.
-func TestTruncatedAnswerIsAskedForByTCP(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.publish(choice("whole"))
-	w.Fault(configName, func(rw dns.ResponseWriter, query *dns.Msg) {
-		answer := w.Answer(query)
-		if rw.LocalAddr().Network() == "udp" {
-			answer.Truncated = true
-			answer.Answer[0].(*dns.TXT).Txt = []string{`grpc_config=[{\"serviceConfig\":{\"name\":\"truncated\"}}]`}
+// resolve starts the resolver for an endpoint, by another DNS server if that is given, and returns the state after the first
+// look-up that has not failed.
+func (p *place) resolve(args []string, o Options) string {
+	p.t.Helper()
+	args = append(args, "", "")
+	if args[1] == "" {
+		args[1] = p.Addr()
+	}
+	o.OnResult = func(r *Result) { p.results <- r }
+	var err error
+	if p.r, err = NewBuilder(o).Build(targetOf(args[1], args[0]), p.cc, resolver.BuildOptions{}); err != nil {
+		p.r = nil
+		return "!" + err.Error()
+	}
+	last := &Result{Outcome: OutcomeFailed}
+	for _, records := p.r.(*joint); records && last.Outcome == OutcomeFailed; {
+		last = <-p.results
+	}
+	p.cc.await(p.t, "what was found", func(s resolver.State) bool { return (s.ServiceConfig != nil) == (last.Choice != nil) })
+	text := p.state()
+	if p.Queries(configName, dns.TypeTXT, "tcp") > 0 {
+		text += ", by TCP"
+	}
+	p.states = len(p.cc.seen())
+	return text
+}
+
+func (p *place) askedForRecords() bool {
+	return slices.ContainsFunc(p.All(), func(q dnsserver.Query) bool { return q.Type == dns.TypeTXT })
+}
+
+// state returns the service config and the addresses of the last state.
+func (p *place) state() string {
+	s := p.cc.seen()[len(p.cc.seen())-1]
+	config := configOf(s)
+	switch {
+	case config == strings.Repeat("long ", 200):
+		config = long
+	case len(config) > 100 && strings.Trim(config, "x") == "":
+		config = strconv.Itoa(len(config))
+	}
+	return strings.TrimSpace(config + " " + strings.Join(addressesOf(s), " "))
+}
+
+// fault is what is wrong with the answers for the records.
+func (p *place) fault(kind string) dnsserver.Handler {
+	reply := func(change func(answer *dns.Msg)) dnsserver.Handler {
+		return func(rw dns.ResponseWriter, query *dns.Msg) {
+			answer := new(dns.Msg).SetRcode(query, dns.RcodeNameError)
+			change(answer)
+			_ = rw.WriteMsg(answer)
 		}
-		_ = rw.WriteMsg(answer)
-	})
-	xdstest.Equal(t, "service config", "whole", configOf(w.resolve()))
-}
-
-// TestPrefixAllowsForACNAMEAtTheName: A2, "Rationale".
-func TestPrefixAllowsForACNAMEAtTheName(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.publish(choice("a"))
-	w.SetCNAME(name, "other.test")
-	w.SetA("other.test", "127.0.0.7")
-	cc, _ := w.build(name, fast)
-	s := cc.await(t, "the service config", withConfig("a"))
-	xdstest.Equal(t, "addresses", []string{"127.0.0.7:443"}, addressesOf(s))
-}
-
-func TestTXTRecordBehindACNAME(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.SetCNAME(configName, "shared.test")
-	w.SetTXT("shared.test", []string{"grpc_config=" + list(choice("shared"))})
-	xdstest.Equal(t, "service config", "shared", configOf(w.resolve()))
-}
-
-func TestNoRecordMeansNoConfig(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	xdstest.Equal(t, "NXDOMAIN: service config", "none", configOf(w.resolve()))
-	w.SetA(configName, "127.0.0.1")
-	xdstest.Equal(t, "no TXT: service config", "none", configOf(w.resolve()))
-	w.publish(choice("a"))
-	cc, r := w.build(name, fast)
-	cc.await(t, "the service config", withConfig("a"))
-	w.SetTXT(configName)
-	resolveUntil(t, cc, r, "no service config", withConfig("none"))
-}
-
-// TestFailuresKeepTheLastGoodConfig: nothing but a good answer changes it.
-func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
-	t.Parallel()
-	wrongID := func(rw dns.ResponseWriter, query *dns.Msg) {
-		answer := new(dns.Msg).SetRcode(query, dns.RcodeNameError)
-		answer.Id++
-		_ = rw.WriteMsg(answer)
 	}
-	otherQuestion := func(rw dns.ResponseWriter, query *dns.Msg) {
-		answer := new(dns.Msg).SetRcode(query, dns.RcodeNameError)
-		answer.Question[0].Name = "elsewhere.test."
-		_ = rw.WriteMsg(answer)
-	}
-	garbage := func(rw dns.ResponseWriter, _ *dns.Msg) { _, _ = rw.Write([]byte("this is no DNS message")) }
-	for fault, h := range map[string]dnsserver.Handler{
-		"SERVFAIL":         dnsserver.Code(dns.RcodeServerFailure),
-		"REFUSED":          dnsserver.Code(dns.RcodeRefused),
-		"silence":          dnsserver.Silence,
-		"wrong id":         wrongID,
-		"another question": otherQuestion,
-		"garbage":          garbage,
-		"not JSON":         answerTXT("grpc_config=?"),
-		"two attributes":   answerTXT("grpc_config=[]", "grpc_config=[]"),
-		"truncated everywhere": func(rw dns.ResponseWriter, q *dns.Msg) {
-			m := new(dns.Msg).SetReply(q)
-			m.Truncated = true
-			_ = rw.WriteMsg(m)
-		},
-	} {
-		xdstest.Parallel(t, fault, func(t *testing.T) {
-			w := newWorld(t)
-			w.publish(choice("a"))
-			w.SetA(name, "127.0.0.1")
-			results := make(chan *Result, 1000)
-			o := fast
-			o.Timeout = 200 * time.Millisecond
-			o.OnResult = func(r *Result) { results <- r }
-			cc, r := w.build(name, o)
-			cc.await(t, "the service config", withConfig("a"))
-			<-results
-
-			w.Fault(configName, h)
-			r.ResolveNow(resolver.ResolveNowOptions{})
-			if got := (<-results).Outcome; got != OutcomeFailed && got != OutcomeFaulty {
-				t.Errorf("outcome %v", got)
+	switch kind {
+	case "SERVFAIL":
+		return dnsserver.Code(dns.RcodeServerFailure)
+	case "REFUSED":
+		return dnsserver.Code(dns.RcodeRefused)
+	case "silence":
+		return dnsserver.Silence
+	case "wrong id":
+		return reply(func(answer *dns.Msg) { answer.Id++ })
+	case "another question":
+		return reply(func(answer *dns.Msg) { answer.Question[0].Name = "elsewhere.test." })
+	case "truncated":
+		return reply(func(answer *dns.Msg) { answer.Rcode, answer.Truncated = dns.RcodeSuccess, true })
+	case "garbage":
+		return func(rw dns.ResponseWriter, _ *dns.Msg) { _, _ = rw.Write([]byte("this is no DNS message")) }
+	case "truncated by UDP": // with another record
+		return func(rw dns.ResponseWriter, query *dns.Msg) {
+			answer := p.Answer(query)
+			if rw.LocalAddr().Network() == "udp" {
+				answer.Truncated = true
+				answer.Answer[0].(*dns.TXT).Txt = []string{`grpc_config=[{\"serviceConfig\":{\"name\":\"truncated\"}}]`}
 			}
-			// A further state, with other addresses, has it still.
-			w.SetA(name, "127.0.0.9")
-			j := r.(*joint)
-			if err := (clientConn{j}).UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "127.0.0.9:443"}}}); err != nil {
-				t.Error(err)
-			}
-			for _, s := range cc.seen() {
-				xdstest.Equal(t, "a state has the service config", "a", configOf(s))
-			}
-		})
-	}
-}
-
-// answerTXT is an error: these records.
-func answerTXT(records ...string) dnsserver.Handler {
-	return func(w dns.ResponseWriter, query *dns.Msg) {
-		answer := new(dns.Msg).SetReply(query)
-		for _, r := range records {
-			answer.Answer = append(answer.Answer, &dns.TXT{
-				Hdr: dns.RR_Header{Name: query.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: []string{r}})
+			_ = rw.WriteMsg(answer)
 		}
-		_ = w.WriteMsg(answer)
 	}
+	return nil
 }
 
 // TestAddressesDoNotWaitForEverForTheConfig: DNS does not answer for the TXT
@@ -208,25 +207,6 @@ func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
 	cc.await(t, "addresses without a service config", withConfig("none"))
 	w.Fault(configName, nil)
 	cc.await(t, "the service config, without being asked", withConfig("a"))
-}
-
-// TestNoLookUpForIPLiteralsAndLocalhost: gRFC A10.
-func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
-	t.Parallel()
-	for _, endpoint := range []string{"127.0.0.1:80", "127.0.0.1", "[::1]:80", "::1", "localhost:80", "LocalHost", "localhost."} {
-		xdstest.Parallel(t, endpoint, func(t *testing.T) {
-			w := newWorld(t)
-			cc, r := w.build(endpoint, fast)
-			cc.await(t, "anything", anything)
-			r.ResolveNow(resolver.ResolveNowOptions{})
-			r.Close()
-			for _, q := range w.All() {
-				if q.Type == dns.TypeTXT {
-					t.Errorf("query %+v", q)
-				}
-			}
-		})
-	}
 }
 
 func TestEnvironmentSwitchesTheLookUpOff(t *testing.T) {
