@@ -135,39 +135,3 @@ func TestMergeOfRandomConstraints(t *testing.T) {
 		}
 	}
 }
-
-// Constraints name a variant if they have one exact value for each key.
-func TestParametersOfConstraints(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		keys []KeyConstraints
-		want string
-	}{
-		{"none", nil, "{}"},
-		{"exact values", []KeyConstraints{Require("b", Value("x")), Require("a", Value("7"))}, "{a=7,b=x}"},
-		{"a range", []KeyConstraints{Require("a", InRanges(Range{7, 7}))}, ""},
-		{"two values", []KeyConstraints{Require("a", Value("1"), Value("2"))}, ""},
-		{"anything but a value", []KeyConstraints{Exclude("a", Value("1"))}, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c := must(New(tt.keys...))
-			p, ok := c.Parameters()
-			if ok != (tt.want != "") || ok && p.String() != tt.want {
-				t.Fatalf("%v has the parameters %v, %v, want %q", c, p, ok, tt.want)
-			}
-			if ok {
-				if p.IsZero() != c.IsZero() {
-					t.Errorf("%v are zero: %t, %v are: %t", c, c.IsZero(), p, p.IsZero())
-				}
-				if !c.Match(p) {
-					t.Errorf("%v does not match %v", c, p)
-				}
-				if again, err := Exact(p.Map()); err != nil || !again.Equal(c) {
-					t.Errorf("Exact of %v is %v, %v, want %v", p, again, err, c)
-				}
-			}
-		})
-	}
-}

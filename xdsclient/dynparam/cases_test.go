@@ -30,6 +30,8 @@ func TestCases(t *testing.T) {
 		switch variants, among := strings.CutPrefix(line, "among "); {
 		case among:
 			got += "  " + choose(t, c, variants) + "\n"
+		case line == "names":
+			got += "  " + named(t, c) + "\n"
 		case strings.HasPrefix(line, "{"):
 			m := new(discoveryv3.DynamicParameterConstraints)
 			xdstest.NoError(t, prototext.Unmarshal([]byte(line[1:len(line)-1]), m))
@@ -45,6 +47,20 @@ func TestCases(t *testing.T) {
 		}
 	}
 	golden.Check(t, file, got)
+}
+
+// named returns the variant that constraints name, which have one exact value for each key.
+func named(t *testing.T, c dynparam.Constraints) string {
+	p, ok := c.Parameters()
+	if !ok {
+		return "no variant"
+	}
+	xdstest.Equal(t, "whether the variant matches", true, c.Match(p))
+	xdstest.Equal(t, "whether it is zero", c.IsZero(), p.IsZero())
+	again, err := dynparam.Exact(p.Map())
+	xdstest.NoError(t, err)
+	xdstest.Equal(t, "whether it makes the constraints", true, again.Equal(c))
+	return p.String()
 }
 
 const word = `"(?:[^"\\]|\\.)*"|[^{},="]*`

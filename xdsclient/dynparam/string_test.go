@@ -10,17 +10,6 @@ import (
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-func TestParametersString(t *testing.T) {
-	t.Parallel()
-	for then, given := range map[string]map[string]string{
-		`{}`:                    nil,
-		`{env=prod,version=v1}`: {"version": "v1", "env": "prod"},
-		`{""="a,b"}`:            {"": "a,b"},
-	} {
-		equal(t, "String", then, must(NewParameters(given)).String())
-	}
-}
-
 // Whatever a peer sends, a log line stays a line.
 func TestStringsAreBounded(t *testing.T) {
 	t.Parallel()
