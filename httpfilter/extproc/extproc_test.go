@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	procpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,42 +24,9 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// gRFC A93, "Override Configuration": what an override sets replaces that of the configuration.
-func TestOverrides(t *testing.T) {
-	t.Parallel()
-	top := xdsmsg.With(new(filterpb.ExternalProcessor), `grpc_service { google_grpc { target_uri: "a" } } processing_mode {}
-		request_attributes: "request.path" response_attributes: "request.path"`)
-	for fields, want := range map[string]string{
-		`disabled: true`: "a false [[request.path] [request.path]]",
-		`overrides { grpc_service { google_grpc { target_uri: "b" } } }`:                         "b false [[request.path] [request.path]]",
-		`overrides { failure_mode_allow { value: true } response_attributes: "request.id" }`:     "a true [[request.path] [request.id]]",
-		`overrides { processing_mode { request_header_mode: SKIP response_header_mode: SKIP } }`: "left out",
-	} {
-		got := func() string {
-			o, err := filter{anyService}.ParseOverride(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtProcPerRoute), "%s", fields)))
-			xdstest.NoError(t, err)
-			c, err := filter{anyService}.ParseConfig(xdsmsg.Any(top))
-			xdstest.NoError(t, err)
-			i, err := instance{}.ClientInterceptor(c, o)
-			xdstest.NoError(t, err)
-			if i == nil {
-				return "left out"
-			}
-			merged := i.(*interceptor)
-			target := "a"
-			if merged.service != c.(*config).service {
-				target = "b"
-			}
-			return fmt.Sprintf("%s %v %v", target, merged.allowFailed, merged.attributes)
-		}()
-		xdstest.Equal(t, fields, want, got)
-	}
-}
 
 // direct is an end that notes the messages that it gets.
 type direct struct {
@@ -232,7 +198,7 @@ func TestMetrics(t *testing.T) {
 	for _, fields := range []string{headersMode, bodiesMode, bodiesMode + `observability_mode: true`} {
 		for _, d := range []*grpc.StreamDesc{nil, bidi} {
 			r := new(recorder)
-			i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, addr, fields)
+			i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, addr, fields, "")
 			xdstest.NoError(t, exchange(testutils.Context(t), b, i, d))
 			slices.Sort(r.got)
 			const labels = "_duration[grpc.target] [grpc.lb.backend_service] [xds:///t c]"

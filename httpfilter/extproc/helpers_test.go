@@ -55,16 +55,18 @@ func anyService(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 
 func interceptorOf(t testing.TB, addr, fields string) httpfilter.Interceptor {
 	t.Helper()
-	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, addr, fields)
+	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, addr, fields, "")
 }
 
-func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fields string) httpfilter.Interceptor {
+func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fields, override string) httpfilter.Interceptor {
 	t.Helper()
 	pb := xdsmsg.With(new(filterpb.ExternalProcessor), `grpc_service { google_grpc { target_uri: "passthrough:///%s" } }`, addr)
 	pb = xdsmsg.With(pb, "%s", fields)
 	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
-	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, nil)
+	o, err := filter{anyService}.ParseOverride(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtProcPerRoute), "%s", override)))
+	xdstest.NoError(t, err)
+	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, o)
 	xdstest.NoError(t, err)
 	return i
 }

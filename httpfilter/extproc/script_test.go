@@ -52,9 +52,11 @@ func (text) Unmarshal(data mem.BufferSlice, m any) error {
 type scene struct {
 	t      *testing.T
 	fields string // of the config
-	rpc    httpfilter.RPC
-	ctx    context.Context
-	cancel context.CancelFunc
+	// override has the fields of that of the route.
+	override string
+	rpc      httpfilter.RPC
+	ctx      context.Context
+	cancel   context.CancelFunc
 	// deadline is that of all steps.
 	deadline context.Context
 	app      grpc.ClientStream
@@ -220,8 +222,11 @@ func (s *scene) start(rest string) string {
 	desc := map[string]*grpc.StreamDesc{"bidi": bidi, "unary": nil, "server": {ServerStreams: true}, "client": {ClientStreams: true}}[kind]
 	conn := dial(s.t, s.backendAddr)
 	s.rpc = httpfilter.RPC{Method: "/s/m", Authority: "host", StreamDesc: desc, Options: []grpc.CallOption{grpc.ForceCodecV2(text{})}}
-	i := interceptorOf(s.t, s.addr, s.fields)
-	app, err := httpfilter.NewNext(backend{conn}, i).NewStream(metadata.NewOutgoingContext(s.ctx, pairs(md)), &s.rpc)
+	var chain []httpfilter.Interceptor
+	if i := interceptorFor(s.t, httpfilter.ClientInstanceInfo{}, s.addr, s.fields, s.override); i != nil {
+		chain = append(chain, i)
+	}
+	app, err := httpfilter.NewNext(backend{conn}, chain...).NewStream(metadata.NewOutgoingContext(s.ctx, pairs(md)), &s.rpc)
 	s.app = app
 	return outcome(err)
 }
@@ -383,6 +388,8 @@ func play(t *testing.T, text string) (printed string) {
 			got := ""
 			if fields, ok := strings.CutPrefix(line, "config "); ok {
 				s.fields += fields + "\n"
+			} else if fields, ok := strings.CutPrefix(line, "override "); ok {
+				s.override = fields
 			} else if step, ok := strings.CutSuffix(line, " &"); ok {
 				s.begin(step)
 			} else if step, ok := strings.CutPrefix(line, "done "); ok {
