@@ -41,17 +41,6 @@ func TestDialOptions(t *testing.T) {
 	xdstest.Equal(t, "no channel", 5, grpcbridge.MaxAttempts(nil))
 }
 
-// ending is a Runner that ends each RPC.
-type ending struct{}
-
-func (ending) Unary(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, []grpc.CallOption) error {
-	return nil
-}
-
-func (ending) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, []grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, nil
-}
-
 // A program may keep its dial options for as long as it runs.
 func TestOptionsKeepNoClosedChannel(t *testing.T) {
 	t.Parallel()
@@ -67,7 +56,7 @@ func TestOptionsKeepNoClosedChannel(t *testing.T) {
 			defer close(served)
 			select {
 			case r := <-b.built:
-				r.Publish(ending{})
+				r.Publish(new(fakeRunner))
 			case <-ctx.Done():
 			}
 		}()

@@ -4,17 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcresolver "google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -111,7 +108,7 @@ func (r *fakeRunner) ran() []string {
 	return r.methods
 }
 
-func dial(t *testing.T, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.ClientConn {
+func dial(t testing.TB, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -138,36 +135,4 @@ func background(ctx context.Context, cc *grpc.ClientConn, streaming bool, opts .
 	done := make(chan error, 1)
 	go func() { done <- call(ctx, cc, streaming, opts...) }()
 	return done
-}
-
-func ended(t *testing.T, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patience):
-		t.Fatal("the RPC did not end")
-		return nil
-	}
-}
-
-func wantStatus(t *testing.T, err error, code codes.Code, texts ...string) {
-	t.Helper()
-	if status.Code(err) != code {
-		t.Errorf("status code %v, want %v: %v", status.Code(err), code, err)
-	}
-	for _, text := range texts {
-		if !strings.Contains(fmt.Sprint(err), text) {
-			t.Errorf("error %q does not mention %q", err, text)
-		}
-	}
-}
-
-// eachKind runs the test for a unary and for a streaming RPC.
-func eachKind(t *testing.T, test func(t *testing.T, streaming bool)) {
-	for _, streaming := range []bool{false, true} {
-		xdstest.Parallel(t, map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
-			test(t, streaming)
-		})
-	}
 }
