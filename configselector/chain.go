@@ -23,13 +23,17 @@ type chains struct {
 	ch        *Channel
 	entries   []httpfilter.Instance
 	instances []*filterchain.Instance
-	// built has the interceptors of each entry, by the override.
-	built []map[any]interceptor
-	known map[string]*filterchain.Chain // by the numbers of their interceptors
+	built     map[builtOf]interceptor
+	known     map[string]*filterchain.Chain // by the numbers of their interceptors
 }
 
-// interceptor is built of an entry and one override. number identifies it among those of
-// the entry.
+// builtOf is what an interceptor is built of: an entry, and the key of an override.
+type builtOf struct {
+	entry    int
+	override any
+}
+
+// interceptor is that of an entry under an override. number identifies it.
 type interceptor struct {
 	number   uint64
 	instance *filterchain.Instance
@@ -38,13 +42,7 @@ type interceptor struct {
 }
 
 func newChains(ch *Channel, entries []httpfilter.Instance, instances []*filterchain.Instance) *chains {
-	return &chains{
-		ch:        ch,
-		entries:   entries,
-		instances: instances,
-		built:     make([]map[any]interceptor, len(entries)),
-		known:     make(map[string]*filterchain.Chain),
-	}
+	return &chains{ch, entries, instances, map[builtOf]interceptor{}, map[string]*filterchain.Chain{}}
 }
 
 // build returns the chain under overrides, the most specific ones first.
@@ -77,13 +75,11 @@ type asConfigured struct{}
 
 func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interceptor {
 	key, override := c.override(i, levels)
-	if one, ok := c.built[i][key]; ok {
+	of := builtOf{i, key}
+	if one, ok := c.built[of]; ok {
 		return one
 	}
-	if c.built[i] == nil {
-		c.built[i] = make(map[any]interceptor)
-	}
-	one := interceptor{number: uint64(len(c.built[i])), instance: c.instances[i]}
+	one := interceptor{number: uint64(len(c.built)), instance: c.instances[i]}
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {
@@ -91,7 +87,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 				bounds.Quote(c.entries[i].Name), bounds.Text(one.err.Error(), bounds.ErrorText))
 		}
 	}
-	c.built[i][key] = one
+	c.built[of] = one
 	return one
 }
 
