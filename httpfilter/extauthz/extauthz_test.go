@@ -132,7 +132,7 @@ type result struct {
 
 func send(ctx context.Context, i httpfilter.Interceptor) (r result) {
 	b := new(backend)
-	s, err := httpfilter.NewNext(b, i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m"})
+	s, err := httpfilter.NewNext(b, i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m", Cluster: "c"})
 	r.sent, r.err = b.sent, err
 	if err == nil {
 		r.header, _ = s.Header()
@@ -174,8 +174,12 @@ func TestCases(t *testing.T) {
 		if _, text, ok := strings.Cut(input, "answer "); ok {
 			answer = option.ReplaceAllString(text, `{ header { key: "$2" raw_value: "$3" } append_action: $1 }`)
 		}
-		i, before := interceptorOf(t, a.addr, fields), time.Now()
-		r := send(metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v", "a", "1", "A", "2", "b-bin", "\x00\xff"), i)
+		counted, decided, before := &recorder{counts: map[string]int64{}}, "", time.Now()
+		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: counted}, a.addr, fields)
+		ctx := rpctrace.With(testutils.Context(t), &rpctrace.Trace{FilterDecided: func(f rpctrace.Filter) {
+			decided += fmt.Sprintf("\n%s decides: %s, %v", f.Name, f.Decision, status.Code(f.Err))
+		}})
+		r := send(metadata.AppendToOutgoingContext(ctx, "k", "v", "a", "1", "A", "2", "b-bin", "\x00\xff"), i)
 		out := fmt.Sprintf("%v %s", status.Code(r.err), status.Convert(r.err).Message())
 		for _, md := range []struct {
 			name string
@@ -201,6 +205,9 @@ func TestCases(t *testing.T) {
 			}
 		} else {
 			out += "\nnot asked"
+		}
+		if strings.Contains(section, "Metrics") {
+			out += fmt.Sprintf("\n%v%s", counted.counts, decided)
 		}
 		if percent, code := i.(*interceptor).Ends(t.Context(), nil); percent > 0 {
 			out += fmt.Sprintf("\nexplained: ends %v%% with %v", percent, code)
@@ -303,35 +310,6 @@ type recorder struct {
 func (r *recorder) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
 	d := h.Descriptor()
 	r.counts[fmt.Sprint(d.Name, slices.Concat(d.Labels, d.OptionalLabels), labels)] += n
-}
-
-// gRFC A92, "Client-Side Metrics". The trace of an RPC has the decision, and why.
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	gone := start(t, "", nil)
-	gone.server.Stop()
-	for _, test := range []struct {
-		addr, fields, metric, decision string
-		why                            codes.Code
-	}{
-		{start(t, "", nil).addr, "", "allowed_rpcs", "allowed", codes.OK},
-		{start(t, "status { code: 7 } denied_response { status { code: Unauthorized } }", nil).addr, "", "denied_rpcs", "denied", codes.Unauthenticated},
-		{gone.addr, `filter_enabled { default_value {} }`, "filter_disabled_rpcs", "disabled", codes.OK},
-		{gone.addr, "", "failed_rpcs", "failed", codes.Unavailable},
-		{gone.addr, `failure_mode_allow: true`, "failed_rpcs", "failed_open", codes.Unavailable},
-	} {
-		r := &recorder{counts: map[string]int64{}}
-		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: r}, test.addr, test.fields)
-		var decisions []string
-		ctx := rpctrace.With(testutils.Context(t), &rpctrace.Trace{FilterDecided: func(f rpctrace.Filter) {
-			decisions = append(decisions, fmt.Sprint(f.Name, " ", f.Decision, " ", status.Code(f.Err)))
-		}})
-		for range 2 {
-			_, _ = httpfilter.NewNext(new(backend), i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m", Cluster: "c"})
-		}
-		xdstest.Equal(t, "metrics", map[string]int64{"grpc.client_ext_authz." + test.metric + "[grpc.target grpc.lb.backend_service] [xds:///t c]": 2}, r.counts)
-		xdstest.Equal(t, "decisions", slices.Repeat([]string{fmt.Sprint("f ", test.decision, " ", test.why)}, 2), decisions)
-	}
 }
 
 // gRFC A92, "ExtAuthz Side Channel": the channel stays over updates while the target and credentials do. It is closed after
