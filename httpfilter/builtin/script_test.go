@@ -47,6 +47,7 @@ type script struct {
 	message          protoreflect.MessageType
 	instance         httpfilter.ClientInstance
 	config, override httpfilter.Config
+	interceptor      httpfilter.Interceptor // of these; nil: not made yet, or none
 	backend          backend
 }
 
@@ -69,6 +70,13 @@ func (s *script) step(line string) string {
 		return ""
 	case "rpc":
 		return s.rpc(text)
+	case "rpcs", "shares":
+		return s.rpcs(verb == "shares", text)
+	case "sleep":
+		d, err := time.ParseDuration(text)
+		xdstest.NoError(s, err)
+		time.Sleep(d) // of the bubble
+		return ""
 	}
 	text = repeated.ReplaceAllStringFunc(text, func(use string) string {
 		m := repeated.FindStringSubmatch(use)
@@ -106,6 +114,7 @@ func (s *script) read(verb string, a *anypb.Any) string {
 	name, _, err := httpfilter.TypedStruct(a)
 	xdstest.NoError(s, err)
 	filter := httpfilter.Get(name)
+	s.interceptor = nil
 	var c httpfilter.Config
 	if verb == "override" {
 		parser, ok := filter.(httpfilter.OverrideParser)
@@ -144,12 +153,35 @@ func (s *script) readStruct(verb, text string) (said string) {
 	return said
 }
 
+// rpcs makes many RPCs, "N METHOD …", and says of how many, or of which share in steps of a quarter, what becomes.
+func (s *script) rpcs(shares bool, text string) string {
+	times, text, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(times)
+	xdstest.NoError(s, err)
+	counts := map[string]int{}
+	for range n {
+		counts[s.rpc(text)]++
+	}
+	var all []string
+	for said, count := range counts {
+		if shares {
+			all = append(all, fmt.Sprintf("%d%%: %s", (count*4+n/2)/n*25, said))
+		} else {
+			all = append(all, fmt.Sprintf("%d: %s", count, said))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " | ")
+}
+
 // rpc makes an RPC, "METHOD NAME=VALUE …" with metadata, and says what becomes of it.
 func (s *script) rpc(text string) string {
-	i, err := s.instance.ClientInterceptor(s.config, s.override)
-	xdstest.NoError(s, err)
-	if i == nil {
-		return "no interceptor"
+	if s.interceptor == nil {
+		i, err := s.instance.ClientInterceptor(s.config, s.override)
+		xdstest.NoError(s, err)
+		if s.interceptor = i; i == nil {
+			return "no interceptor"
+		}
 	}
 	method, text, _ := strings.Cut(text, " ")
 	md := pairs(text)
@@ -164,7 +196,7 @@ func (s *script) rpc(text string) string {
 	}
 	s.backend.rpc, s.backend.sent = nil, nil
 	begin := time.Now()
-	stream, err := httpfilter.NewNext(&s.backend, i).NewStream(metadata.NewOutgoingContext(ctx, md), &httpfilter.RPC{Method: method, Cluster: "a"})
+	stream, err := httpfilter.NewNext(&s.backend, s.interceptor).NewStream(metadata.NewOutgoingContext(ctx, md), &httpfilter.RPC{Method: method, Cluster: "a"})
 	var said []string
 	add := func(what, text string) {
 		if text != "" {

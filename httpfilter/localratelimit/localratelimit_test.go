@@ -1,12 +1,10 @@
 package localratelimit
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,35 +16,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func TestBucket(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket(limits{max: 5, perFill: 2, interval: time.Second})
-		takeAll := func() (n int) {
-			for b.takeToken() {
-				n++
-			}
-			return n
-		}
-		for _, step := range []struct {
-			after time.Duration
-			want  int
-		}{
-			{0, 5},                      // begins full
-			{999 * time.Millisecond, 0}, // filled at fixed times only
-			{time.Millisecond, 2},
-			{500 * time.Millisecond, 0},
-			{500 * time.Millisecond, 2},
-			{2 * time.Second, 4},
-			{time.Hour, 5}, // never more than it holds
-		} {
-			time.Sleep(step.after) // of the bubble
-			xdstest.Equal(t, fmt.Sprintf("tokens after another %v", step.after),
-				step.want, takeAll())
-		}
-	})
-}
 
 func TestABucketGivesNoTokenTwice(t *testing.T) {
 	t.Parallel()
