@@ -10,6 +10,7 @@
 package configselector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -49,10 +50,10 @@ type Selector struct {
 	listener *xdsresource.Listener
 	ch       *Channel
 
-	// base is the chain of routes without overrides. special has those of the other
-	// routes, one per cluster.
+	// base is the chain of routes without overrides. special has those of the other routes, by the
+	// *xdsresource.WeightedCluster, or else by the *xdsresource.Route.
 	base    *filterchain.Chain
-	special map[*xdsresource.Route][]*filterchain.Chain
+	special map[any]*filterchain.Chain
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
@@ -75,20 +76,17 @@ func (s *Selector) buildChains() {
 	if s.base.Passes() && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
 	}
+	s.special = make(map[any]*filterchain.Chain)
 	for _, route := range vh.Routes {
 		clusters := router.ClustersOf(route)
 		if !overrides(route, clusters) {
 			continue
 		}
-		if s.special == nil {
-			s.special = make(map[*xdsresource.Route][]*filterchain.Chain)
-		}
 		if len(clusters) == 0 {
-			s.special[route] = []*filterchain.Chain{chains.build(route.Overrides, vh.Overrides)}
-			continue
+			s.special[route] = chains.build(route.Overrides, vh.Overrides)
 		}
 		for i := range clusters {
-			s.special[route] = append(s.special[route], chains.build(clusters[i].Overrides, route.Overrides, vh.Overrides))
+			s.special[&clusters[i]] = chains.build(clusters[i].Overrides, route.Overrides, vh.Overrides)
 		}
 	}
 }
@@ -104,7 +102,8 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := s.ch.NewRPC(ctx, method, opts)
+	rpc.Trace = s.ch.trace(ctx)
 	defer func() { rpc.End(err) }()
 	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
@@ -124,7 +123,8 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
-	rpc := router.RPC{Method: method, Headers: s.ch.Headers(opts), Origin: ctx, Trace: s.ch.trace(ctx)}
+	rpc := s.ch.NewRPC(ctx, method, opts)
+	rpc.Trace = s.ch.trace(ctx)
 	if err := s.begin(&rpc); err != nil {
 		rpc.End(err)
 		grpcbridge.Finish(opts, err)
@@ -163,7 +163,7 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 // not, so it does not refer to the Selector, whose chains keep the instances of filters open.
 func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (string, error) {
 	return func(old *decision.Decision) (cluster string, err error) {
-		rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(ch.Authority, ""), Origin: old.Context}
+		rpc := ch.NewRPC(old.Context, old.Method, nil)
 		var override *httpfilter.HostOverride
 		if extra := old.Extra; extra != nil {
 			override = extra.HostOverride
@@ -176,8 +176,8 @@ func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (stri
 				}
 				// A session whose endpoint was removed continues on another endpoint.
 			}
-			ctx, authority, contentType := extra.RPC.Origin()
-			rpc.Origin, rpc.Headers, rpc.Trace = ctx, router.HeadersOf(authority, contentType), extra.Trace
+			rpc.Context, rpc.Authority, rpc.ContentType = extra.RPC.Origin()
+			rpc.Trace = extra.Trace
 		}
 		if err := route(routes, &rpc); err != nil {
 			return "", err
@@ -215,22 +215,19 @@ func route(routes *router.Routes, rpc *router.RPC) error {
 }
 
 func match(routes *router.Routes, rpc *router.RPC) error {
-	x := routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
-	route := routes.VirtualHost.Route(x)
+	route := routes.VirtualHost.Route(rpc.RPC)
 	if route == nil {
 		return routes.Failure(rpc.Method, "no route matches")
 	}
-	return routes.Choose(rpc, &x, route)
+	return routes.Choose(rpc, route)
 }
 
 // chain returns the filters for an RPC that is routed.
 func (s *Selector) chain(rpc *router.RPC) *filterchain.Chain {
-	if len(s.special) > 0 {
-		if c, ok := s.special[rpc.Route]; ok {
-			return c[rpc.Index]
-		}
+	if len(s.special) == 0 {
+		return s.base
 	}
-	return s.base
+	return cmp.Or(s.special[rpc.Destination()], s.base)
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {

@@ -52,7 +52,7 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc, opts []grpc.CallOption
 	c := new(call)
 	c.app, c.routes = *rpc, r
 	own := &c.rpc
-	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, opts
+	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Authority, rpc.Cluster, desc, opts
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	c.first.extra.Trace = rpc.Trace
@@ -108,13 +108,12 @@ func (c *call) RouteHas(cluster string) bool { return cluster != "" && c.entry(c
 
 // Origin implements decision.RPC.
 func (c *call) Origin() (ctx context.Context, authority, contentType string) {
-	return c.app.Origin, c.app.Headers.authority, c.app.Headers.contentType
+	return c.app.Context, c.app.Authority, c.app.ContentType
 }
 
 // Hash implements decision.RPC. Hash policies see the RPC as the application made it.
 func (c *call) Hash() (uint64, bool) {
-	x := c.routes.Matchable(c.app.Origin, c.app.Method, &c.app.Headers)
-	return c.app.Route.Hash(&x, c.routes.Channel.id)
+	return c.app.Route.Hash(&c.app.RPC, c.routes.Channel.id)
 }
 
 // start sends the RPC down the chain.
@@ -150,7 +149,7 @@ func (c *call) exchange(ctx context.Context, req, reply any) error {
 		return err
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
-	opts.report(top, c.app.Origin)
+	opts.report(top, c.app.Context)
 	grpcbridge.Finish(opts, err)
 	return err
 }
@@ -233,7 +232,7 @@ func (s *appStream) RecvMsg(m any) error {
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	s.opts.report(s.ClientStream, s.call.app.Origin)
+	s.opts.report(s.ClientStream, s.call.app.Context)
 	s.end(err)
 	return err
 }

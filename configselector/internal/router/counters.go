@@ -14,7 +14,7 @@ type counters struct{ byRoute sync.Map }
 // Count counts an RPC that has been routed, or that fails with err because it cannot be.
 func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 	counters, cluster := &r.counters, rpc.Cluster
-	var key any = rpc.Weighted
+	key := rpc.Destination()
 	switch w := rpc.Weighted; {
 	case w == nil, err != nil: // The cluster may be whatever a header says.
 		key, cluster = rpc.Route, ""

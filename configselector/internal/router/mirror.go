@@ -75,8 +75,8 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	routes := r.call.routes
 	ch := routes.Channel
-	h := Headers{authority: r.authority(), contentType: r.call.app.Headers.contentType}
-	x := routes.Matchable(r.decision.Context, r.extra.WireMethod, &h)
+	x := r.call.app.RPC
+	x.Context, x.Method, x.Authority = r.decision.Context, r.extra.WireMethod, r.authority()
 	if !m.Draw(&x) {
 		return nil
 	}

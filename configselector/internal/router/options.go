@@ -8,37 +8,28 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Headers are the headers of an RPC that come from its call options and not from its
-// metadata.
-type Headers struct {
-	authority   string
-	contentType string // empty: "application/grpc"
-	chosen      bool   // the application chose the authority
-}
-
-// Headers returns the headers that gRPC will send because of the call options of an RPC.
-func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
-	h := Headers{authority: ch.Authority}
+// NewRPC returns an RPC that is not routed yet, with the headers that gRPC will send because of its call options.
+func (ch *Channel) NewRPC(ctx context.Context, method string, opts []grpc.CallOption) RPC {
+	rpc := RPC{RPC: matching.RPC{Method: method, Authority: ch.Authority, Context: ctx}}
+	if ch.Secure {
+		rpc.Scheme = "https"
+	}
 	for _, o := range opts {
 		switch o := o.(type) {
 		case grpc.AuthorityOverrideCallOption:
 			if o.Authority != "" {
-				h.authority, h.chosen = o.Authority, true
+				rpc.Authority, rpc.chosen = o.Authority, true
 			}
 		case grpc.ContentSubtypeCallOption, grpc.ForceCodecCallOption, grpc.ForceCodecV2CallOption:
 			if subtype := grpcbridge.ContentSubtype(opts); subtype != "" {
-				h.contentType = "application/grpc+" + subtype
+				rpc.ContentType = "application/grpc+" + subtype
 			}
 		}
 	}
-	return h
-}
-
-// HeadersOf returns the Headers of an RPC that is routed again.
-func HeadersOf(authority, contentType string) Headers {
-	return Headers{authority: authority, contentType: contentType}
+	return rpc
 }
 
 // callOptions are the options of an RPC, some of which say where its end is to be reported.

@@ -171,7 +171,7 @@ func (p *replay) RecvMsg(m any) error {
 			p.answered(a)
 		}
 		if err != nil || p.request.call.unary() || !p.request.rpc.StreamDesc.ServerStreams {
-			p.asked.report(a, p.request.call.app.Origin)
+			p.asked.report(a, p.request.call.app.Context)
 		}
 		return err
 	}

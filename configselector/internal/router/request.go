@@ -133,11 +133,12 @@ func answer(route *xdsresource.Route, x *matching.RPC) (location string, err err
 
 // matchable returns the RPC as the filters left it.
 func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC {
-	h := c.app.Headers
-	if !h.chosen {
-		h.authority = rpc.Authority
+	x := c.app.RPC
+	x.Context, x.Method = ctx, rpc.Method
+	if !c.app.chosen {
+		x.Authority = rpc.Authority
 	}
-	return c.routes.Matchable(ctx, rpc.Method, &h)
+	return x
 }
 
 // prepare fills in r, with the rewrites and header edits of the route.
@@ -175,8 +176,8 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 // server's certificate, so a rewrite cannot bypass TLS.
 func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
 	own := c.routes.Channel.Authority
-	if c.app.Headers.chosen {
-		r.extra.Authority = c.app.Headers.authority
+	if c.app.chosen {
+		r.extra.Authority = c.app.Authority
 		return
 	}
 	authority := r.rpc.Authority

@@ -105,15 +105,6 @@ func (r *Routes) Failure(method, reason string) error {
 		bounds.Text(method, bounds.ErrorText), bounds.Quote(r.Channel.Target()), bounds.Quote(r.VirtualHost.Name), bounds.Quote(r.RouteConfigName))
 }
 
-// Matchable returns an RPC in the form in which routes match it.
-func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) matching.RPC {
-	rpc := matching.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
-	if r.Channel.Secure {
-		rpc.Scheme = "https"
-	}
-	return rpc
-}
-
 // ClustersOf returns the clusters of a route, none if it forwards nothing.
 func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	if f, ok := route.Action.(*xdsresource.Forward); ok {
@@ -122,43 +113,40 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	return nil
 }
 
-// Choose sets where rpc goes if it takes a route, and chooses one of the route's clusters.
-// x is the RPC as routes match it. The error is the status that the RPC ends with.
-func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) error {
+// Choose sets where rpc goes if it takes a route, and chooses one of the route's clusters. The error is the status that the RPC ends with.
+func (r *Routes) Choose(rpc *RPC, route *xdsresource.Route) error {
 	switch action := route.Action.(type) {
 	case *xdsresource.Forward:
-		return r.forward(rpc, x, route, action)
+		return r.forward(rpc, route, action)
 	case *xdsresource.DirectResponse, *xdsresource.Redirect:
 		rpc.Route = route
 		return nil
 	case *xdsresource.Unroutable:
-		return r.Failure(x.Method, action.Reason)
+		return r.Failure(rpc.Method, action.Reason)
 	default:
-		return r.Failure(x.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
+		return r.Failure(rpc.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
 	}
 }
 
 // Answer returns the status of an RPC that its route answers itself.
 func (r *Routes) Answer(rpc *RPC) error {
-	x := r.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
-	_, err := answer(rpc.Route, &x)
+	_, err := answer(rpc.Route, &rpc.RPC)
 	return err
 }
 
-func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
-	rpc.Route, rpc.Index = route, f.Draw()
-	rpc.Weighted = &f.Clusters[rpc.Index]
-	if n := len(rpc.Headers.authority); rpc.Headers.chosen && n > bounds.Authority {
-		return r.Failure(x.Method, fmt.Sprintf("grpc.CallAuthority of %d bytes, more than %d", n, bounds.Authority))
+func (r *Routes) forward(rpc *RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
+	rpc.Route, rpc.Weighted = route, &f.Clusters[f.Draw()]
+	if n := len(rpc.Authority); rpc.chosen && n > bounds.Authority {
+		return r.Failure(rpc.Method, fmt.Sprintf("grpc.CallAuthority of %d bytes, more than %d", n, bounds.Authority))
 	}
 	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
 		return nil
 	}
-	switch rpc.Cluster = rpc.Weighted.Cluster(x); {
+	switch rpc.Cluster = rpc.Weighted.Cluster(&rpc.RPC); {
 	case rpc.Cluster == "":
-		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %s, which names the cluster", bounds.Quote(rpc.Weighted.Header)))
+		return r.Failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %s, which names the cluster", bounds.Quote(rpc.Weighted.Header)))
 	case !r.Has(rpc.Cluster):
-		return r.Failure(x.Method, fmt.Sprintf("header %s names cluster %s, which no route of the virtual host mentions",
+		return r.Failure(rpc.Method, fmt.Sprintf("header %s names cluster %s, which no route of the virtual host mentions",
 			bounds.Quote(rpc.Weighted.Header), bounds.Quote(rpc.Cluster)))
 	}
 	return nil
@@ -166,19 +154,26 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 
 // An RPC is a request of the application and, once it is routed, its destination.
 type RPC struct {
-	Method  string
-	Headers Headers
-	Origin  context.Context // as the application gave it
+	matching.RPC      // as the application makes it, which is what it is routed by
+	chosen       bool // the application has chosen the authority
+
 	Trace   *rpctrace.Trace // nil: the RPC is not traced
 	Counted outcomes.RPC    // the zero value: it is not counted
 
 	// Choose sets these.
 	Route    *xdsresource.Route
 	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
-	Index    int                          // of Weighted among the route's clusters
 	Cluster  string
 
 	Chain *filterchain.Chain
+}
+
+// Destination identifies where an RPC that is routed goes: its Weighted, or else its Route.
+func (rpc *RPC) Destination() any {
+	if rpc.Weighted == nil {
+		return rpc.Route
+	}
+	return rpc.Weighted
 }
 
 // End is called once, when the RPC has ended, unless it is a plain stream: whoever counts RPCs is told.
@@ -191,7 +186,7 @@ func (rpc *RPC) End(err error) {
 // plain RPC to its trace.
 func (rpc *RPC) Plain() bool {
 	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
-	return rpc.Trace == nil && c.Passes() && !rpc.Headers.chosen && rpc.Headers.contentType == "" &&
+	return rpc.Trace == nil && c.Passes() && !rpc.chosen && rpc.ContentType == "" &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }
@@ -220,5 +215,5 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, opts []grpc.CallOption, timeout time.Duration) (grpc.ClientStream, error) {
 	c := r.newCall(rpc, desc, opts)
 	c.streaming = &appStream{call: c, streamer: streamer, opts: opts}
-	return c.stream(rpc.Origin, timeout)
+	return c.stream(rpc.Context, timeout)
 }
