@@ -21,8 +21,7 @@ func SetLinger(policy grpcbalancer.Balancer, d time.Duration) {
 	r.env.Pool = conns.NewPool(r.cc, r.loop.Post, d)
 }
 
-// UseCredentials gives the channel of a new policy credentials, which leave security to the control plane if xds is set.
-func UseCredentials(policy grpcbalancer.Balancer, pool *clustertls.Pool, xds bool) {
-	r := policy.(*root)
-	r.env.TLS, r.usesXDS = pool, xds
+// UseCredentials gives the channel of a new policy credentials.
+func UseCredentials(policy grpcbalancer.Balancer, pool *clustertls.Pool) {
+	policy.(*root).env.TLS = pool
 }

@@ -39,7 +39,5 @@ func (c *lazyCluster) inspect() inspect.Cluster {
 	if c.policy == nil {
 		return cluster.Describe(c.name, c.config.Load())
 	}
-	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
-	d.Switching = d.Switching || c.policy.Switching()
-	return d
+	return c.policy.Inspect()
 }

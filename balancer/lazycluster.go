@@ -10,7 +10,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
@@ -31,15 +30,10 @@ type lazyCluster struct {
 	config atomic.Pointer[ClusterState]
 
 	// The rest is used on the loop.
-	policy       *policy // nil until an RPC has asked for the cluster, and after close
-	closed       bool    // it is no longer in the State
-	aggregated   bool    // the cluster, when it was last known
+	policy       *cluster.Graceful // nil until an RPC has asked for the cluster, and after close
+	closed       bool              // it is no longer in the State
 	connectivity connectivity.State
 }
-
-// policy serves a cluster with endpoints (false) or an aggregate one (true). When that changes,
-// the old policy serves until the new one can.
-type policy = switchover.Policy[*ClusterState, bool]
 
 func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
 	c := &lazyCluster{root: r, name: name, connectivity: connectivity.Idle}
@@ -113,28 +107,16 @@ func (c *lazyCluster) activate() {
 	if c.policy != nil || c.closed {
 		return
 	}
-	c.policy = c.newPolicy()
+	c.policy = cluster.NewGraceful(c.root.env, c.name, c.build, c.publish)
 	c.apply()
 }
 
-func (c *lazyCluster) newPolicy() *policy {
-	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.mayOverlap, c.build, c.publish)
-}
-
-// mayOverlap has the policy of the other kind serve meanwhile, unless there is no endpoint whose connection could be waited for; and
-// nothing that serves the cluster without security, or with other security, may go on.
-func (c *lazyCluster) mayOverlap(config *ClusterState) bool {
-	return config.Usable() && !(c.root.usesXDS && secured(config))
-}
-
+// build returns the policy of an aggregate cluster, or of a plugin's.
 func (c *lazyCluster) build(config *ClusterState, changed func()) tree.Configured[*ClusterState] {
-	switch {
-	case c.aggregated:
-		return aggregate.New(c.root.env, c.name, changed)
-	case isPlugin(config):
+	if isPlugin(config) {
 		return newPluginPolicy(c.root, c.name, config.Cluster.LBPolicy, changed)
 	}
-	return cluster.NewSecured(c.root.env, c.name, changed)
+	return aggregate.New(c.root.env, c.name, changed)
 }
 
 func (c *lazyCluster) update(config *ClusterState) {
@@ -145,29 +127,8 @@ func (c *lazyCluster) update(config *ClusterState) {
 }
 
 func (c *lazyCluster) apply() {
-	config := c.config.Load()
-	if cluster := config.Cluster; cluster != nil {
-		c.aggregated = cluster.Kind == xdsresource.ClusterAggregate
-	}
-	if config.Err != nil {
-		// An error ends everything that has served the cluster.
-		c.policy.Close()
-		c.policy = c.newPolicy()
-	}
-	c.policy.Update(config)
+	c.policy.Update(c.config.Load())
 	c.publish()
-}
-
-// secured reports whether the cluster or one under it asks for security.
-func secured(s *ClusterState) bool {
-	if s.Underlying != nil {
-		for _, u := range s.Underlying.States.All {
-			if secured(u) {
-				return true
-			}
-		}
-	}
-	return s.Cluster != nil && s.Cluster.Security != nil
 }
 
 // publish passes the policy's state on to picks and to the channel.

@@ -30,13 +30,15 @@ type builder struct{}
 func (builder) Name() string { return policyName }
 
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle), targets: make(map[string]*target), unregister: func() {}}
+	// Some credentials leave security to the control plane.
+	usesXDS := grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)
+	r := &root{cc: cc, targets: make(map[string]*target), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
 		Setup: conns.Setup{
 			Pool:     conns.NewPool(cc, r.loop.Post, linger),
-			TLS:      clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
+			TLS:      clustertls.NewPool(usesXDS, opts.DialCreds, opts.CredsBundle),
 			Recorded: grpcbridge.Records(cc.MetricsRecorder()),
 		},
 	}
@@ -51,11 +53,9 @@ var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
 // linger is how long a connection stays open after its last use, for a policy that connects to the same endpoint (package conns).
 const linger = time.Second
 
-// root is the policy. All but cc, usesXDS, loop and env is used on the loop.
+// root is the policy. All but cc, loop and env is used on the loop.
 type root struct {
 	cc grpcbalancer.ClientConn
-	// usesXDS says that the channel has credentials that leave security to the control plane.
-	usesXDS bool
 
 	loop *tree.Loop
 	env  *tree.Env

@@ -64,7 +64,7 @@ func (s *script) useCredentials(xds bool) {
 	if !xds {
 		pool = clustertls.NewPool(xds, insecure.NewCredentials(), nil)
 	}
-	balancer.UseCredentials(s.policy, pool, xds)
+	balancer.UseCredentials(s.policy, pool)
 	balancer.SetLinger(s.policy, time.Second)
 	if !xds {
 		return

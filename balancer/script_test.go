@@ -210,6 +210,7 @@ func (s *script) step(step string) (after string) {
 		s.publish(c)
 	case "unresolved":
 		of := c.cluster
+		c.over, c.state.Underlying = nil, nil
 		c.state.Cluster, c.state.Endpoints, c.state.Err = &of, nil, nil
 		s.publish(c)
 	case "error":

@@ -72,7 +72,7 @@ func (p *Policy) Update(c *cluster.Config) {
 type entry = priority.Entry[*cluster.Config]
 
 func (p *Policy) build(name string, changed func()) tree.Configured[*cluster.Config] {
-	return cluster.NewSecured(p.env, name, changed)
+	return cluster.NewGraceful(p.env, name, nil, changed)
 }
 
 func (p *Policy) clustersChanged() {

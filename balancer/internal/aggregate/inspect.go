@@ -19,8 +19,8 @@ func (p *Policy) Inspect() inspect.Cluster {
 	for i := range described {
 		m, entry := &d.Members[i], described[i].Entry
 		m.Use = described[i].Use
-		if secured, ok := described[i].Policy.(*cluster.Secured); ok {
-			m.Cluster = secured.Inspect()
+		if policy, ok := described[i].Policy.(*cluster.Graceful); ok {
+			m.Cluster = policy.Inspect()
 			m.Use.Error = failure(&m.Cluster)
 		} else {
 			m.Cluster = cluster.Describe(entry.Name, entry.Config)

@@ -55,13 +55,6 @@ func Configured(name string, c *Config) inspect.Cluster {
 	return d
 }
 
-// Inspect describes the cluster for diagnostics.
-func (s *Secured) Inspect() inspect.Cluster {
-	d := s.policies.Serving().(securedPolicy).Inspect()
-	d.Switching = d.Switching || s.policies.Switching()
-	return d
-}
-
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
 	d := Configured(p.name, p.config)
