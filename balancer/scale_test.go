@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,5 +54,35 @@ func TestCostOfOneChangedEndpoint(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Localities that connect one after the other cost what one costs, times their number. It runs alone, as
+// it counts the bytes that the process allocates.
+func TestCostOfConnectingIsLinearInTheLocalities(t *testing.T) {
+	allocated := func(n int) (bytes uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(t)
+			var localities []string
+			for i := range n {
+				s.Network.Set(fmt.Sprintf("%d:1", i), lbtest.Silent)
+				localities = append(localities, fmt.Sprintf("%d=%d", i, i))
+			}
+			s.step("endpoints " + strings.Join(localities, " "))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for i := range n {
+				s.Network.Set(fmt.Sprintf("%d:1", i), lbtest.Up)
+				synctest.Wait()
+			}
+			runtime.ReadMemStats(&after)
+			bytes = after.TotalAlloc - before.TotalAlloc
+			xdstest.Equal(t, "localities that are picked", n, len(strings.Fields(s.step(fmt.Sprint("rpcs ", 100*n)))))
+		})
+		return bytes
+	}
+	few, many := allocated(50), allocated(500)
+	if many > 20*few { // The square would be 100 times as much.
+		t.Errorf("10 times as many localities cost %d instead of %d bytes", many, few)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -30,12 +31,34 @@ import (
 func (s *script) ask(name, verb, rest string, words []string) string {
 	s.T.Helper()
 	hold := strings.HasPrefix(verb, "hold")
+	next := func(failing ...string) string {
+		s.rpcs++
+		return s.rpc(name, &decision.Extra{RPC: hash(s.rpcs) * 0x9e3779b97f4a7c15}, false, hold, failing...)
+	}
 	switch verb {
 	case "rpcs", "hold":
-		return s.several(s.number(words[0]), func() string {
-			s.rpcs++
-			return s.rpc(name, &decision.Extra{RPC: hash(s.rpcs) * 0x9e3779b97f4a7c15}, false, hold, words[1:]...)
-		})
+		return s.several(s.number(words[0]), func() string { return next(words[1:]...) })
+	case "shares":
+		got, want := make(map[string]int), make(map[string]float64)
+		for range s.number(words[0]) {
+			got[next()]++
+		}
+		if len(words) == 1 {
+			xdstest.Equal(s.T, "RPCs that wait", 0, got["waits"])
+			return ""
+		}
+		for _, word := range words[1:] {
+			to, share, _ := strings.Cut(word, "*")
+			var err error
+			want[to], err = strconv.ParseFloat(share, 64)
+			xdstest.NoError(s.T, err)
+		}
+		xdstest.Shares(s.T, rest, want, got)
+		return ""
+	case "header":
+		s.md = metadata.MD{"user": words}
+		defer func() { s.md = nil }()
+		return next()
 	case "retries", "hold-retries":
 		return s.several(s.number(words[0]), func() string { return s.rpc(name, new(decision.Extra), true, hold) })
 	case "ring":

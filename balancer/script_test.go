@@ -17,6 +17,7 @@ import (
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/experimental/stats/telemetry"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -63,6 +64,8 @@ import (
 // brackets why they fail, and questions:
 //
 //	rpcs N a ...               N of them, one after the other, of which those to a ... fail; of various hashes
+//	shares N a*1 b*0.5         N of them, which go to the endpoints in these proportions, or none of which waits
+//	header x y                 one whose header "user" has the values
 //	retries N                  N RPCs that are retries
 //	hold N                     N RPCs that do not end; "hold-retries N": that are retries
 //	ring a                     one with the hash of a's place on a ring
@@ -107,6 +110,7 @@ type script struct {
 	stores     [2]*load.Store
 	// labels, if not nil, gets the labels of RPCs.
 	labels func(map[string]string)
+	md     metadata.MD // of RPCs
 }
 
 // scripted is a cluster of a script.
@@ -335,6 +339,9 @@ func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, faili
 	ctx := context.Background()
 	if retry {
 		ctx = &decision.Attempt{Context: ctx, Retry: true}
+	}
+	if s.md != nil {
+		ctx = metadata.NewOutgoingContext(ctx, s.md)
 	}
 	if s.labels != nil {
 		ctx = telemetry.NewContextWithLabelCallback(ctx, s.labels)

@@ -1,7 +1,6 @@
 package ringhash
 
 import (
-	"errors"
 	"math/rand/v2"
 	"strings"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/internal/decision"
 )
-
-// errNoHash is for RPCs that did not pass the interceptors.
-var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxds interceptors")
 
 // picker is immutable. The states of the endpoints are not: their changes do not need a new
 // picker.
@@ -37,11 +33,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 		return p.pick(info, hash)
 	}
-	d := decision.FromContext(info.Ctx)
-	if d == nil {
-		return balancer.PickResult{}, errNoHash
-	}
-	return p.pick(info, d.Hash())
+	return p.pick(info, decision.FromContext(info.Ctx).Hash())
 }
 
 func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult, error) {
