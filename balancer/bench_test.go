@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	_ "github.com/dynxds/dynxds/balancer/rls"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
@@ -72,6 +73,9 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 	ctx := testContext(tb)
 	xdstest.NoError(tb, tr.CC.Await(ctx, connectivity.Ready))
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
+	if clusters[big].Cluster.Sessions.Statuses != 0 {
+		d.Extra.HostOverride = &httpfilter.HostOverride{Addresses: []string{"10.0.0.0:8080"}}
+	}
 	// A ring connects the endpoint of the hash when an RPC needs it.
 	for {
 		if err := pickAndEnd(tr.CC.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
@@ -121,6 +125,8 @@ func slowStart(c *xdsresource.Cluster) {
 	c.LBPolicy, c.LBConfig = xdsresource.PolicySlowStart, `{"windowNanos":60000000000}`
 }
 
+func sticky(c *xdsresource.Cluster) { c.Sessions = xdsresource.DefaultSessions }
+
 // A pick through the whole tree allocates nothing, also if it is counted for load reports.
 func TestPickAllocatesNothing(t *testing.T) {
 	store := load.NewStore(nil)
@@ -130,7 +136,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 	}{
 		// What the last one counts is looked at below.
 		{"round robin", func(*xdsresource.Cluster) {}}, {"ring hash", ringHash}, {"Maglev", maglev},
-		{"slow start", slowStart}, {"with load reports", reported(store)},
+		{"slow start", slowStart}, {"for a session", sticky}, {"with load reports", reported(store)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			picker, ctx := readyPicker(t, 1, tc.edit)

@@ -46,6 +46,10 @@ func (s *script) set(of *scripted, setting string) {
 				c.Load.Metrics = &load.Metrics{CPU: true}
 			}
 		}
+	case "subset": // of a priority
+		c.Subsets.OfPriority = uint32(s.number(value))
+	case "subset-of-locality":
+		c.Subsets.OfLocality = uint32(s.number(value))
 	case "limit":
 		c.MaxRequests = uint32(s.number(value))
 	case "security":

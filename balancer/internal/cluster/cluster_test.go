@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -13,27 +14,49 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture runs one cluster over a fake network.
+// fixture runs one cluster over a fake network. Its state is the channel's.
 type fixture struct {
-	*lbtest.Fixture[*cluster.Policy]
+	*lbtest.Bed
+	policy *cluster.Policy
+	closed bool
 }
 
 func newFixture(t testing.TB) *fixture {
-	return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Policy { return cluster.New(env, "backend", changed) })}
+	f := &fixture{Bed: lbtest.NewBed(t)}
+	f.Loop.Do(func() { f.policy = cluster.New(f.Env, "backend", f.publish) })
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *fixture) publish() { f.CC.UpdateState(f.policy.State()) }
+
+func (f *fixture) close() {
+	f.Loop.Do(func() {
+		if !f.closed {
+			f.policy.Close()
+		}
+		f.closed = true
+	})
 }
 
 func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
 
 func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
-func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(&c) }) }
+// update publishes the state after an update, and waits for what follows.
+func (f *fixture) update(c cluster.Config) {
+	f.Loop.Do(func() {
+		f.policy.Update(&c)
+		f.publish()
+	})
+	synctest.Wait()
+}
 
 var backend = lbtest.Cluster("backend")
 
@@ -53,33 +76,27 @@ func serving(localities ...xdsresource.Locality) cluster.Config {
 
 // gRFC A32: RPCs are counted by cluster and EDS service, as long as a Policy uses them.
 func TestCountersAreReleased(t *testing.T) {
-	newFixture := func(t testing.TB) *fixture {
-		return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Policy { return cluster.New(env, t.Name(), changed) })}
-	}
-	counterOf := func(t *testing.T, service string) *traffic.Counter {
-		c := traffic.Use(traffic.Key{Cluster: t.Name(), Service: service})
-		c.Release()
-		return c
-	}
-	lbtest.Subtest(newFixture, func(t *testing.T, f *fixture) {
+	test(t, func(t *testing.T, f *fixture) {
+		counterOf := func(service string) *traffic.Counter {
+			c := traffic.Use(traffic.Key{Cluster: "backend", Service: service})
+			c.Release()
+			return c
+		}
 		seen := make(map[string]*traffic.Counter)
 		for _, service := range []string{"one", "two", "two", ""} {
-			c := serving(at("a", 0, "a:1"))
-			of := *c.Cluster
-			of.EDSServiceName = service
-			c.Cluster = &of
+			c := limited(service, 1)
 			if service == "" {
 				c = cluster.Config{Err: errors.New("withdrawn")}
 			}
 			f.update(c)
 			for name, before := range seen {
-				if kept := counterOf(t, name) == before; kept != (name == service) {
+				if kept := counterOf(name) == before; kept != (name == service) {
 					t.Errorf("service %q: the counter of %q is kept: %v", service, name, kept)
 				}
 			}
-			seen[service] = counterOf(t, service)
+			seen[service] = counterOf(service)
 		}
-	})(t)
+	})
 }
 
 func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {
@@ -96,9 +113,9 @@ func TestSameResourcesCostNothing(t *testing.T) {
 	f := newFixture(t)
 
 	c := serving(at("a", 0, "a:1"))
-	f.Loop.Do(func() { f.Policy.Update(&c) })
+	f.Loop.Do(func() { f.policy.Update(&c) })
 	f.Loop.Do(func() {
 		xdstest.Equal(t, "allocations of an update with the same resources",
-			0, testing.AllocsPerRun(100, func() { f.Policy.Update(&c) }))
+			0, testing.AllocsPerRun(100, func() { f.policy.Update(&c) }))
 	})
 }

@@ -84,7 +84,9 @@ func TestRetriesAvoidPreviousHosts(t *testing.T) {
 		{"none can be had", []string{"a:1", "b:1"}, []int{0, 1}, 3, "a:1 all are lent", 0, 1},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
-			f.update(by(borrowing, "", at("a", 0, tc.addresses...)))
+			c := limited(t.Name(), 1)
+			c.Cluster.LBPolicy, c.Endpoints = borrowing, endpoints(at("a", 0, tc.addresses...))
+			f.update(c)
 			f.CC.Pick(&decision.Decision{Context: context.Background()})
 			synctest.Wait()
 			hosts := &decision.Hosts{Picks: tc.repeat}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/httpfilter"
@@ -48,44 +47,9 @@ func TestEndpointOfASessionGoes(t *testing.T) {
 				t.Errorf("picked for e: %v", err)
 			}
 			gone := sticky(healthy, at("a", 0, "a:1"))
-			f.Policy.Update(&gone)
+			f.policy.Update(&gone)
 		})
 		f.ExpectOpen("e is gone", "a:1")
 		xdstest.Equal(t, "connections to e:1", 0, f.CC.Made("e:1"))
 	})
-}
-
-func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
-	f := newFixture(t)
-
-	config := sticky(healthy, at("a", 0, "a:1", "b:1"))
-	f.Loop.Do(func() {
-		f.Policy.Update(&config)
-		f.CC.UpdateState(f.Policy.State())
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	xdstest.NoError(t, f.CC.Await(ctx, connectivity.Ready))
-	for name, extra := range map[string]*decision.Extra{
-		"without filters": nil,
-		"of no session":   new(decision.Extra),
-		"of a session":    rpcFor("b:1").Extra,
-	} {
-		info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}}
-		pick := func() error {
-			result, err := f.CC.State().Picker.Pick(info)
-			if err == nil {
-				result.Done(balancer.DoneInfo{})
-			}
-			return err
-		}
-		for pick() != nil {
-			if ctx.Err() != nil {
-				t.Fatalf("%s: no pick works", name)
-			}
-		}
-		if n := testing.AllocsPerRun(1000, func() { _ = pick() }); n != 0 {
-			t.Errorf("%s: a pick makes %v allocations", name, n)
-		}
-	}
 }

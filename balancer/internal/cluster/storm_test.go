@@ -227,7 +227,7 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 					}
 				}
 			}
-			f.Close()
+			f.close()
 			f.ExpectOpen("at the end")
 		}))
 	}
