@@ -32,7 +32,7 @@ func (builder) Name() string { return policyName }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	// Some credentials leave security to the control plane.
 	usesXDS := grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)
-	r := &root{cc: cc, targets: make(map[string]*target), unregister: func() {}}
+	r := &root{cc: cc, targets: make(map[string][]*targetPolicy), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
@@ -63,8 +63,8 @@ type root struct {
 	state    *State // nil until the first update
 	clusters pmap.Map[*lazyCluster]
 	tally    tally
-	// targets has the clusters that plugins have named.
-	targets map[string]*target
+	// targets has the clusters that plugins have named, and who sends RPCs to them.
+	targets map[string][]*targetPolicy
 	// subscriber is that of state.
 	subscriber subscriber
 	// refused is why there is no state yet.

@@ -24,18 +24,10 @@ func init() { grpcbalancer.Register(targetBuilder{}) }
 // rootKey is that of the root in the attributes that a TargetPolicy gets.
 type rootKey struct{}
 
-// target is one cluster that plugins have named. It is used on the loop.
-type target struct {
-	users   []*targetPolicy
-	release func()
-}
-
 // tellTarget passes the state of a cluster on to the plugins that have named it.
 func (r *root) tellTarget(name string) {
-	if t := r.targets[name]; t != nil {
-		for _, user := range t.users {
-			user.report(r.targetState(name))
-		}
+	for _, user := range r.targets[name] {
+		user.report(r.targetState(name))
 	}
 }
 
@@ -70,12 +62,8 @@ func (e targetError) Unwrap() error { return e.error }
 
 // follow makes the cluster of the given name known, and its state to the user.
 func (r *root) follow(name string, user *targetPolicy) {
-	t := r.targets[name]
-	if t == nil {
-		t = &target{release: r.subscribe(name)}
-		r.targets[name] = t
-	}
-	t.users = append(t.users, user)
+	user.release = r.subscribe(name)
+	r.targets[name] = append(r.targets[name], user)
 	user.report(r.targetState(name))
 }
 
@@ -88,14 +76,14 @@ func (r *root) subscribe(name string) (release func()) {
 }
 
 func (r *root) unfollow(name string, user *targetPolicy) {
-	t := r.targets[name]
-	if t == nil {
+	i := slices.Index(r.targets[name], user)
+	if i < 0 {
 		return
 	}
-	if t.users = slices.DeleteFunc(t.users, func(u *targetPolicy) bool { return u == user }); len(t.users) == 0 {
+	if r.targets[name] = slices.Delete(r.targets[name], i, i+1); len(r.targets[name]) == 0 {
 		delete(r.targets, name)
-		t.release()
 	}
+	user.release()
 }
 
 // resubscribe makes s the subscriber, which another source of configurations brings along. nil ends what a closed plugin has not
@@ -105,9 +93,11 @@ func (r *root) resubscribe(s subscriber) {
 		return
 	}
 	r.subscriber = s
-	for name, t := range r.targets {
-		t.release()
-		t.release = r.subscribe(name)
+	for name, users := range r.targets {
+		for _, user := range users {
+			user.release()
+			user.release = r.subscribe(name)
+		}
 	}
 }
 
@@ -141,7 +131,9 @@ type targetPolicy struct {
 	// root and cluster are set by the parent's calls, which do not overlap.
 	root    *root
 	cluster string
-	closed  bool // is used on the loop
+	// closed is used on the loop, and release, which ends the subscription to the cluster.
+	closed  bool
+	release func()
 }
 
 // UpdateClientConnState implements balancer.Balancer.

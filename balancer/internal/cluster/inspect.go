@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/locality"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -94,27 +93,13 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	for i := range min(len(all), len(described)) {
 		d := &described[i]
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
-		if d.Policy != nil {
-			all[i].Use.Error = lastError(all[i].Localities, d.Policy)
-		}
 		if child, ok := d.Policy.(*switching); ok {
-			all[i].Switching = child.Switching()
-		}
-		if child := localityPolicy(d.Policy); child != nil {
-			setStates(all[i].Localities, child.States(), p.config.Cluster.AcrossLocalities)
+			serving := child.Serving().(*locality.Policy)
+			all[i].Switching, all[i].Use.Error = child.Switching(), lastError(all[i].Localities, serving.Failure())
+			setStates(all[i].Localities, serving.States(), p.config.Cluster.AcrossLocalities)
 		}
 	}
 	return all
-}
-
-// localityPolicy returns the policy that serves a priority, or nil.
-func localityPolicy(child tree.Configured[locality.Config]) *locality.Policy {
-	s, ok := child.(*switching)
-	if !ok {
-		return nil
-	}
-	serving, _ := s.Serving().(*locality.Policy)
-	return serving
 }
 
 func setStates(localities []inspect.Locality, states map[xdsresource.LocalityID]connectivity.State, across bool) {
@@ -153,13 +138,10 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 	return d
 }
 
-// lastError returns why a priority does not work: the last error of its connections, or the
-// error of its policy.
-func lastError(localities []inspect.Locality, child tree.Configured[locality.Config]) string {
-	if p := localityPolicy(child); p != nil {
-		if err := p.Failure(); err != nil {
-			return err.Error()
-		}
+// lastError returns why a priority does not work: the failure of its policy, or else the last error of its connections.
+func lastError(localities []inspect.Locality, failure error) string {
+	if failure != nil {
+		return failure.Error()
 	}
 	var last, past inspect.Endpoint // the latest errors, of those that are not connected and of others
 	ejected, total := 0, 0

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
@@ -26,10 +27,12 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Policy is one leaf. Its methods are called on the tree's loop, and so is gRPC's policy, one call at a time as by gRPC.
+// Policy is one leaf. Its methods as a tree.Policy are called on the tree's loop, and so is gRPC's policy, one call at a time as by gRPC.
 type Policy struct {
+	balancer.ClientConn
+	env       *tree.Env
 	changed   func()
-	conn      *clientConn
+	user      conns.User
 	name      string
 	kind      Kind
 	parser    balancer.ConfigParser // nil if the policy takes no configuration
@@ -41,6 +44,9 @@ type Policy struct {
 	// attributes are for the policy: what its metrics have as labels, or what a plugin's needs; or nil.
 	attributes *attributes.Attributes
 	policy     balancer.Balancer // nil if it could not be built, or is closed
+	// report waits for the loop, or is nil. A newer report replaces an older one: however often a policy reports, the queue
+	// has one event of the policy at most.
+	report atomic.Pointer[balancer.State]
 }
 
 // Kind is the purpose of a leaf.
@@ -70,8 +76,9 @@ func NewForPlugin(env *tree.Env, name string, a *attributes.Attributes, changed 
 }
 
 func newPolicy(env *tree.Env, name string, kind Kind, a *attributes.Attributes, changed func()) *Policy {
-	p := &Policy{name: name, kind: kind, changed: changed, attributes: a, state: tree.Waiting(connectivity.Connecting)}
-	p.conn = newClientConn(env, p)
+	p := &Policy{
+		ClientConn: env.ClientConn, env: env, name: name, kind: kind, changed: changed, attributes: a, state: tree.Waiting(connectivity.Connecting),
+	}
 	builder := balancer.Get(name)
 	if builder == nil {
 		p.state = tree.Failing(fmt.Errorf("load-balancing policy %s is not registered with gRPC", bounds.Quote(name)), nil)
@@ -79,7 +86,7 @@ func newPolicy(env *tree.Env, name string, kind Kind, a *attributes.Attributes, 
 	}
 	p.parser, _ = builder.(balancer.ConfigParser)
 	p.parse("")
-	p.policy = builder.Build(p.conn, env.Options)
+	p.policy = builder.Build(p, env.Options)
 	return p
 }
 
@@ -129,7 +136,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	// failure of endpoints that were removed. The report is posted nevertheless, as it may be
 	// about a connection that was faster than this, and not all callers read the state after
 	// Update.
-	if report := p.conn.report.Load(); report != nil {
+	if report := p.report.Load(); report != nil {
 		p.state = *report
 	}
 }
@@ -143,18 +150,18 @@ func (p *Policy) updatePolicy() {
 		return
 	}
 	custom := !xdsresource.IsKnownPolicy(p.name)
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, custom), Attributes: p.attributes}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.env.Bundle, custom), Attributes: p.attributes}
 	if custom {
 		state.Addresses = flattened(state.Endpoints)
 	}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}
-	before := p.conn.report.Load()
+	before := p.report.Load()
 	err := p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: p.config})
-	if err != nil && p.conn.report.Load() == before {
+	if err != nil && p.report.Load() == before {
 		// A policy that has reported as well uses what it can.
-		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err), nil))
+		p.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err), nil))
 	}
 }
 
@@ -173,13 +180,13 @@ func (p *Policy) Close() {
 		p.policy = nil
 	}
 	if p.kind != ForPlugin {
-		p.conn.env.Endpoints.CloseUser(&p.conn.user)
+		p.env.Endpoints.CloseUser(&p.user)
 	}
 }
 
 // reported applies the latest report of the policy, on the loop.
 func (p *Policy) reported() {
-	report := p.conn.report.Swap(nil)
+	report := p.report.Swap(nil)
 	if p.policy == nil {
 		return // It is closed.
 	}

@@ -7,26 +7,19 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// consecutive is what ejects endpoints for runs of one kind.
-type consecutive struct {
-	run    conns.Run
-	method method
-	config *xdsresource.ConsecutiveEjection // nil: nothing does
-}
+// byRun are the methods that eject endpoints for runs, by conns.Run.
+var byRun = [...]method{byConsecutive5xx, byConsecutiveGateway, byConsecutiveLocalOrigin}
 
-func consecutives(c *xdsresource.OutlierDetection) [3]consecutive {
-	return [3]consecutive{
-		{conns.Run5xx, byConsecutive5xx, c.Consecutive5xx},
-		{conns.RunGateway, byConsecutiveGateway, c.ConsecutiveGatewayFailure},
-		{conns.RunLocalOrigin, byConsecutiveLocalOrigin, c.ConsecutiveLocalOriginFailure},
-	}
+// ejectionOf returns the configuration for runs of one kind. nil: nothing is ejected for them.
+func ejectionOf(c *xdsresource.OutlierDetection, run conns.Run) *xdsresource.ConsecutiveEjection {
+	return [...]*xdsresource.ConsecutiveEjection{c.Consecutive5xx, c.ConsecutiveGatewayFailure, c.ConsecutiveLocalOriginFailure}[run]
 }
 
 func runLimits(c *xdsresource.OutlierDetection) conns.RunLimits {
 	limits := conns.RunLimits{Split: c.SplitLocalOriginErrors}
-	for _, one := range consecutives(c) {
-		if one.config != nil {
-			limits.Lengths[one.run] = one.config.Failures
+	for run := range limits.Lengths {
+		if e := ejectionOf(c, conns.Run(run)); e != nil {
+			limits.Lengths[run] = e.Failures
 		}
 	}
 	return limits
@@ -40,9 +33,7 @@ func (d *Detector) ranTooLong(e *endpoint, run conns.Run) {
 	if d.config == nil || d.byKey[e.key] != e {
 		return
 	}
-	for _, one := range consecutives(d.config) {
-		if one.run == run && one.config != nil {
-			d.detected(e, time.Now(), one.method, one.config.EnforcementPercentage)
-		}
+	if c := ejectionOf(d.config, run); c != nil {
+		d.detected(e, time.Now(), byRun[run], c.EnforcementPercentage)
 	}
 }
