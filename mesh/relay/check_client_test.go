@@ -2,13 +2,9 @@ package relay_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -111,7 +107,7 @@ func (x *trial) subscribe(wants bool) {
 }
 
 // ask sends a request: the first of the stream, one that changes the subscription, an ACK.
-func (x *trial) ask(first, change bool, ack *response) {
+func (x *trial) ask(first, change bool, ack *discoverypb.DeltaDiscoveryResponse) {
 	if change {
 		x.lists++
 		x.at = x.known
@@ -125,7 +121,7 @@ func (x *trial) ask(first, change bool, ack *response) {
 	if x.way.deltaDown {
 		r := &discoverypb.DeltaDiscoveryRequest{Node: n, TypeUrl: clusterType}
 		if ack != nil {
-			r.ResponseNonce = ack.nonce
+			r.ResponseNonce = ack.GetNonce()
 		}
 		switch {
 		case change && x.wants:
@@ -162,7 +158,7 @@ func (x *trial) askRelay() {
 		last = x.lastSent()
 	}
 	data := x.down.up.deliver()
-	x.Tell("client to relay: %s", requestText(x.way.deltaDown, data))
+	x.Tell("client to relay: %v", requestOf(x.way.deltaDown, data))
 	x.input(atRelay, "client %q", data)
 	r := x.requests[0]
 	x.requests = x.requests[1:]
@@ -178,7 +174,7 @@ func (x *trial) lastSent() string {
 	lane.mu.Lock()
 	defer lane.mu.Unlock()
 	if n := len(lane.sent); n > 0 {
-		return decodeResponse(false, lane.sent[n-1]).nonce
+		return responseOf(false, lane.sent[n-1]).GetNonce()
 	}
 	return x.nonce
 }
@@ -186,21 +182,21 @@ func (x *trial) lastSent() string {
 // tellClient has the client read a response, and acknowledge it.
 func (x *trial) tellClient() {
 	data := x.down.down.take()
-	r := decodeResponse(x.way.deltaDown, data)
+	r := responseOf(x.way.deltaDown, data)
 	x.Tell("relay to client: %v", r)
 	x.input(atClient, "%q", data)
 	current := x.stamps[0] == x.lists
 	x.stamps = x.stamps[1:]
-	x.nonce, x.accepted = r.nonce, r.version
-	x.take(r.content(x.way.deltaDown), r, current)
+	x.nonce, x.accepted = r.GetNonce(), r.GetSystemVersionInfo()
+	x.take(contentOf(x.way.deltaDown, r), r, current)
 	x.ask(false, false, r)
 	x.wait()
 }
 
 // take notes what a response says. Over SotW that is so too while the client does not subscribe: the relay may never
 // read that.
-func (x *trial) take(c content, r *response, current bool) {
-	omits := r.omits(x.way.deltaDown)
+func (x *trial) take(c content, r *discoverypb.DeltaDiscoveryResponse, current bool) {
+	omits := omits(x.way.deltaDown, r)
 	switch {
 	case c == nothingHeard, !x.wants && x.way.deltaDown, x.wants && x.fresh && omits:
 		return
@@ -212,7 +208,7 @@ func (x *trial) take(c content, r *response, current bool) {
 	x.heard = c
 	switch c {
 	case versionX, versionY:
-		x.resource, x.version = c, r.resourceVersion
+		x.resource, x.version = c, r.GetResources()[0].GetVersion()
 	case absent:
 		x.resource = nothingHeard
 	}
@@ -240,27 +236,23 @@ func (x *trial) believe(c content, current bool) {
 	x.Fail("the client is told %v, and the server had only %v since then", c, x.had[from:])
 }
 
-// response is a response of either protocol.
-type response struct {
-	nonce, version  string
-	resource        content
-	resourceVersion string
-	removed         bool
-	err             *statuspb.Status
-}
-
-// content is what a response says of the name.
-func (r *response) content(delta bool) content {
-	switch {
-	case r.err != nil && codes.Code(r.err.GetCode()) == codes.NotFound:
+// contentOf is what a response says of the name.
+func contentOf(delta bool, r *discoverypb.DeltaDiscoveryResponse) content {
+	switch errs := r.GetResourceErrors(); {
+	case len(errs) > 0 && codes.Code(errs[0].GetErrorDetail().GetCode()) == codes.NotFound:
 		return absent
-	case r.err != nil && codes.Code(r.err.GetCode()) == codes.PermissionDenied:
+	case len(errs) > 0 && codes.Code(errs[0].GetErrorDetail().GetCode()) == codes.PermissionDenied:
 		return denied
-	case r.err != nil:
+	case len(errs) > 0:
 		return unavailable
-	case r.resource != nothingHeard:
-		return r.resource
-	case r.removed, !delta: // a SotW response is the full state
+	case len(r.GetResources()) > 0:
+		var c clusterpb.Cluster
+		decode(r.GetResources()[0].GetResource().GetValue(), &c)
+		if c.GetEdsClusterConfig().GetServiceName() == versionX.String() {
+			return versionX
+		}
+		return versionY
+	case len(r.GetRemovedResources()) > 0, !delta: // a SotW response is the full state
 		return absent
 	default:
 		return nothingHeard
@@ -268,76 +260,16 @@ func (r *response) content(delta bool) content {
 }
 
 // omits reports whether a response says by silence only that the resource is absent.
-func (r *response) omits(delta bool) bool {
-	return !delta && r.err == nil && r.resource == nothingHeard
+func omits(delta bool, r *discoverypb.DeltaDiscoveryResponse) bool {
+	return !delta && len(r.GetResourceErrors())+len(r.GetResources()) == 0
 }
 
-func (r *response) String() string {
-	var parts []string
-	if r.resource != nothingHeard {
-		parts = append(parts, fmt.Sprint("c=", r.resource))
-	}
-	if r.removed {
-		parts = append(parts, "removed c")
-	}
-	if r.err != nil {
-		parts = append(parts, fmt.Sprint("error for c: ", codes.Code(r.err.GetCode())))
-	}
-	return fmt.Sprintf("response %s [%s]", r.nonce, strings.Join(parts, ", "))
-}
-
-func decode(data []byte, m any) {
-	if err := decodeInto(encoding.GetCodecV2("proto"), data, m); err != nil {
-		panic(err)
-	}
-}
-
-func decodeResponse(delta bool, data []byte) *response {
-	cluster := func(data []byte) content {
-		var c clusterpb.Cluster
-		decode(data, &c)
-		if c.GetEdsClusterConfig().GetServiceName() == versionX.String() {
-			return versionX
-		}
-		return versionY
-	}
+// requestOf decodes a request of either protocol.
+func requestOf(delta bool, data []byte) proto.Message {
+	var m proto.Message = new(discoverypb.DiscoveryRequest)
 	if delta {
-		var m discoverypb.DeltaDiscoveryResponse
-		decode(data, &m)
-		r := &response{nonce: m.GetNonce(), version: m.GetSystemVersionInfo(), removed: len(m.GetRemovedResources()) > 0}
-		for _, e := range m.GetResourceErrors() {
-			r.err = e.GetErrorDetail()
-		}
-		for _, res := range m.GetResources() {
-			r.resource, r.resourceVersion = cluster(res.GetResource().GetValue()), res.GetVersion()
-		}
-		return r
+		m = new(discoverypb.DeltaDiscoveryRequest)
 	}
-	var m discoverypb.DiscoveryResponse
-	decode(data, &m)
-	r := &response{nonce: m.GetNonce(), version: m.GetVersionInfo()}
-	for _, e := range m.GetResourceErrors() {
-		r.err = e.GetErrorDetail()
-	}
-	for _, res := range m.GetResources() {
-		if res.GetTypeUrl() != clusterType { // wrapped
-			var w discoverypb.Resource
-			decode(res.GetValue(), &w)
-			res = w.GetResource()
-		}
-		r.resource = cluster(res.GetValue())
-	}
-	return r
-}
-
-func requestText(delta bool, data []byte) string {
-	if delta {
-		var m discoverypb.DeltaDiscoveryRequest
-		decode(data, &m)
-		return fmt.Sprintf("subscribe %v, unsubscribe %v, has %v, nonce %q, error %v",
-			m.GetResourceNamesSubscribe(), m.GetResourceNamesUnsubscribe(), m.GetInitialResourceVersions(), m.GetResponseNonce(), m.GetErrorDetail())
-	}
-	var m discoverypb.DiscoveryRequest
-	decode(data, &m)
-	return fmt.Sprintf("names %v, version %q, nonce %q, error %v", m.GetResourceNames(), m.GetVersionInfo(), m.GetResponseNonce(), m.GetErrorDetail())
+	decode(data, m)
+	return m
 }

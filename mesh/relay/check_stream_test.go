@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // services are the streams of a server by their methods, without gRPC under them.
@@ -109,6 +112,32 @@ func (l *lane) deliver() []byte {
 	data := l.take()
 	l.arrived <- data
 	return data
+}
+
+func decode(data []byte, m any) {
+	if err := decodeInto(encoding.GetCodecV2("proto"), data, m); err != nil {
+		panic(err)
+	}
+}
+
+// responseOf decodes a response of either protocol, as one of delta with the same content.
+func responseOf(delta bool, data []byte) *discoverypb.DeltaDiscoveryResponse {
+	resp := new(discoverypb.DeltaDiscoveryResponse)
+	if delta {
+		decode(data, resp)
+		return resp
+	}
+	var all discoverypb.DiscoveryResponse
+	decode(data, &all)
+	resp.TypeUrl, resp.Nonce, resp.SystemVersionInfo, resp.ResourceErrors = all.TypeUrl, all.Nonce, all.VersionInfo, all.ResourceErrors
+	for _, packed := range all.Resources {
+		r := &discoverypb.Resource{Resource: packed}
+		if packed.GetTypeUrl() == typeurl.Wrapper {
+			decode(packed.GetValue(), r)
+		}
+		resp.Resources = append(resp.Resources, r)
+	}
+	return resp
 }
 
 func decodeInto(codec encoding.CodecV2, data []byte, m any) error {

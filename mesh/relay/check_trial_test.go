@@ -225,7 +225,7 @@ func (x *trial) beSilent() {
 // askServer has the server read a request of the relay, and tellRelay has the relay read a response.
 func (x *trial) askServer() {
 	data := x.upstream().up.deliver()
-	x.Tell("relay to server: %s", requestText(x.way.deltaUp, data))
+	x.Tell("relay to server: %v", requestOf(x.way.deltaUp, data))
 	x.input(atServer, "%q", data)
 	x.wait()
 }
@@ -233,7 +233,7 @@ func (x *trial) askServer() {
 func (x *trial) tellRelay() {
 	data := x.upstream().down.deliver()
 	x.known, x.upStamps = x.upStamps[0], x.upStamps[1:]
-	x.Tell("server to relay: %v", decodeResponse(x.way.deltaUp, data))
+	x.Tell("server to relay: %v", responseOf(x.way.deltaUp, data))
 	x.input(atRelay, "server %q", data)
 	x.wait()
 }

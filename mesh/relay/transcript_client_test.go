@@ -40,7 +40,7 @@ type playedClient struct {
 	wants map[string]map[string]*discoverypb.ResourceLocator
 	has   map[string]string
 	// answers are the last responses of SotW, by type.
-	answers map[string]*discoverypb.DiscoveryResponse
+	answers map[string]*discoverypb.DeltaDiscoveryResponse
 	// rejection is the error with which it rejects responses, if it does.
 	rejection *statuspb.Status
 }
@@ -64,7 +64,7 @@ func (c *playedClient) send(short string, words []string) {
 			continue
 		}
 		if version, ok := strings.CutPrefix(text, "version:"); ok {
-			c.answers[typeURL] = &discoverypb.DiscoveryResponse{VersionInfo: version}
+			c.answers[typeURL] = &discoverypb.DeltaDiscoveryResponse{SystemVersionInfo: version}
 			continue
 		}
 		w := word.FindStringSubmatch(text)
@@ -98,7 +98,7 @@ func (c *playedClient) send(short string, words []string) {
 // list sends a SotW request, with an error if the last response is rejected.
 func (c *playedClient) list(typeURL string, rejected *statuspb.Status) {
 	last := c.answers[typeURL]
-	req := &discoverypb.DiscoveryRequest{Node: c.node, TypeUrl: typeURL, VersionInfo: last.GetVersionInfo(), ResponseNonce: last.GetNonce(), ErrorDetail: rejected}
+	req := &discoverypb.DiscoveryRequest{Node: c.node, TypeUrl: typeURL, VersionInfo: last.GetSystemVersionInfo(), ResponseNonce: last.GetNonce(), ErrorDetail: rejected}
 	for _, key := range slices.Sorted(maps.Keys(c.wants[typeURL])) {
 		if l := c.wants[typeURL][key]; strings.Contains(key, "{") {
 			req.ResourceLocators = append(req.ResourceLocators, l)
@@ -119,7 +119,8 @@ func (c *playedClient) request(m proto.Message) {
 func (c *playedClient) sent() (texts []string) {
 	news := map[string]bool{}
 	for c.link.down.pending() > 0 {
-		typeURL, full, resp := c.receive(c.link.down.take())
+		full, resp := c.receive(c.link.down.take())
+		typeURL := resp.GetTypeUrl()
 		seen := map[string]bool{}
 		put := func(name, text string) {
 			key := textOfType(typeURL) + ":" + name
@@ -179,25 +180,16 @@ func (c *playedClient) drop(news map[string]bool, typeURL, name, text string) {
 	})
 }
 
-// receive decodes a response of either protocol, and answers it. full says that it has all resources of the type.
-func (c *playedClient) receive(data []byte) (typeURL string, full bool, resp *discoverypb.DeltaDiscoveryResponse) {
+// receive decodes a response, and answers it. full says that it has all resources of the type.
+func (c *playedClient) receive(data []byte) (full bool, resp *discoverypb.DeltaDiscoveryResponse) {
+	resp = responseOf(c.delta, data)
 	if c.delta {
-		resp = new(discoverypb.DeltaDiscoveryResponse)
-		xdstest.NoError(c.t, proto.Unmarshal(data, resp))
 		c.request(&discoverypb.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce, ErrorDetail: c.rejection})
-		return resp.TypeUrl, false, resp
+		return false, resp
 	}
-	all := new(discoverypb.DiscoveryResponse)
-	xdstest.NoError(c.t, proto.Unmarshal(data, all))
-	resp = &discoverypb.DeltaDiscoveryResponse{ResourceErrors: all.ResourceErrors}
-	for _, packed := range all.Resources {
-		r := new(discoverypb.Resource)
-		xdstest.NoError(c.t, proto.Unmarshal(packed.GetValue(), r))
-		resp.Resources = append(resp.Resources, r)
-	}
-	c.answers[all.TypeUrl] = all
-	c.list(all.TypeUrl, c.rejection)
-	return all.TypeUrl, all.TypeUrl == typeurl.Cluster || all.TypeUrl == typeurl.Listener, resp
+	c.answers[resp.TypeUrl] = resp
+	c.list(resp.TypeUrl, c.rejection)
+	return resp.TypeUrl == typeurl.Cluster || resp.TypeUrl == typeurl.Listener, resp
 }
 
 // shortTypes are the types of transcripts.

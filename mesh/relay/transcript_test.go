@@ -288,7 +288,7 @@ func (p *player) open(words []string) {
 			n.Metadata = node("", key, value).Metadata
 		}
 	}
-	c := &playedClient{t: p.t, delta: words[0] == "delta", node: n, wants: map[string]map[string]*discoverypb.ResourceLocator{}, has: map[string]string{}, answers: map[string]*discoverypb.DiscoveryResponse{}}
+	c := &playedClient{t: p.t, delta: words[0] == "delta", node: n, wants: map[string]map[string]*discoverypb.ResourceLocator{}, has: map[string]string{}, answers: map[string]*discoverypb.DeltaDiscoveryResponse{}}
 	c.ctx, c.stop = context.WithCancel(peer.NewContext(context.Background(), from))
 	method := "StreamAggregatedResources"
 	if c.delta {
