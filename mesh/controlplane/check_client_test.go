@@ -9,10 +9,8 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -410,28 +408,9 @@ func (x *trial) show(v checkValue) string {
 	return x.way.things[v.item()].text + "=" + x.way.text(v.item(), v.content())
 }
 
-// readSotW reads a response.
-func (x *trial) readSotW(m *discoverypb.DiscoveryResponse) *checkResponse {
-	r := &checkResponse{nonce: m.Nonce, version: m.VersionInfo, full: !x.way.routes}
-	for _, packed := range m.Resources {
-		name, parameters := "", map[string]string(nil)
-		if packed.TypeUrl == typeurl.Wrapper {
-			wrapper := new(discoverypb.Resource)
-			if err := proto.Unmarshal(packed.Value, wrapper); err != nil {
-				x.Fail("%v", err)
-			}
-			packed, name, parameters = wrapper.Resource, wrapper.Name, wrapper.DynamicParameters
-		}
-		x.readResource(r, name, parameters, packed)
-	}
-	x.readErrors(r, m.ResourceErrors)
-	r.text = strings.TrimSpace(r.text)
-	return r
-}
-
-// readDelta reads a response.
-func (x *trial) readDelta(m *discoverypb.DeltaDiscoveryResponse) *checkResponse {
-	r := &checkResponse{nonce: m.Nonce, version: m.SystemVersionInfo}
+// readResponse reads a response.
+func (x *trial) readResponse(m *discoverypb.DeltaDiscoveryResponse) *checkResponse {
+	r := &checkResponse{nonce: m.Nonce, version: m.SystemVersionInfo, full: !x.way.delta && !x.way.routes}
 	for _, resource := range m.Resources {
 		x.readResource(r, resource.Name, resource.DynamicParameters, resource.Resource)
 	}

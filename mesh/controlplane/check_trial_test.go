@@ -22,11 +22,9 @@ import (
 type trial struct {
 	way   *checkWay
 	store *Store
-	// st is the stream, with its protocol, if streaming is set.
-	st        *stream
+	// st is the stream if streaming is set.
+	st        testStream
 	streaming bool
-	sotw      *sotw
-	delta     *delta
 	opts      Options
 	node      int
 	world     [maxCheckItems]checkContent
@@ -118,12 +116,7 @@ func (x *trial) open(forgotten bool) {
 	if x.way.delta {
 		protocol = ProtocolDelta
 	}
-	x.st = newStream(context.Background(), 1, protocol, x.store, &x.opts, newTestUsage())
-	if x.way.delta {
-		x.delta = &delta{x.st}
-	} else {
-		x.sotw = &sotw{stream: x.st}
-	}
+	x.st = openTestStream(context.Background(), 1, protocol, x.store, &x.opts, newTestUsage())
 	x.client.begin(x, forgotten)
 }
 
@@ -135,7 +128,7 @@ func (x *trial) breakOff() {
 
 // release ends the stream at the server, where nothing may be left of it.
 func (x *trial) release() {
-	x.st.end().release(x.st)
+	x.st.end().release(x.st.stream)
 	for _, t := range x.store.tables {
 		if len(t.index.subs.of) > 0 || !x.way.source && len(t.asks.m) > 0 {
 			x.Fail("subscriptions are left when the stream has ended")
@@ -145,7 +138,7 @@ func (x *trial) release() {
 
 // End implements explore.Trial.
 func (x *trial) End() {
-	if x.st != nil {
+	if x.st.stream != nil {
 		x.st.dropRetention()
 	}
 }
@@ -162,7 +155,7 @@ func (x *trial) read() {
 		}
 		x.subscribed = x.subscribed&^r.leaves | r.subs
 		x.kept.subscribe(x, r.leaves|r.subs)
-		err = x.delta.handleRequest(r.delta)
+		err = x.st.delta.handleRequest(r.delta)
 	} else {
 		if nonce := r.sotw.ResponseNonce; nonce == "" || x.lastNonce == "" || nonce == x.lastNonce {
 			if r.sotw.ErrorDetail != nil {
@@ -171,7 +164,7 @@ func (x *trial) read() {
 			x.kept.subscribe(x, x.subscribed^r.subs)
 			x.subscribed = r.subs
 		}
-		err = x.sotw.handleRequest(r.sotw)
+		err = x.st.sotw.handleRequest(r.sotw)
 	}
 	if err != nil {
 		x.Fail("the stream ends: %v", err)
@@ -185,18 +178,10 @@ func (x *trial) push() {
 	default:
 	}
 	var responses []*checkResponse
-	var err error
-	if x.way.delta {
-		err = x.delta.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
-			responses = append(responses, x.readDelta(r))
-			return nil
-		})
-	} else {
-		err = x.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
-			responses = append(responses, x.readSotW(r))
-			return nil
-		})
-	}
+	err := x.st.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
+		responses = append(responses, x.readResponse(r))
+		return nil
+	})
 	if err != nil {
 		x.Fail("the stream ends: %v", err)
 	}

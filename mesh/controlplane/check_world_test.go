@@ -118,13 +118,8 @@ func (way *checkWay) prepare(t testing.TB) {
 		way.typeURL = typeurl.RouteConfiguration
 	}
 	for _, text := range way.items {
-		name, values, _ := strings.Cut(strings.TrimSuffix(text, "}"), "{")
-		it := checkItem{text: text, name: fullName(name), values: map[string]string{}, glob: strings.HasSuffix(name, "*")}
-		for pair := range strings.SplitSeq(values, ",") {
-			if key, value, ok := strings.Cut(pair, "="); ok {
-				it.values[key] = value
-			}
-		}
+		name, values, _ := splitWord(text)
+		it := checkItem{text: text, name: name, values: values, glob: strings.HasSuffix(name, "*")}
 		var err error
 		if it.parameters, err = dynparam.NewParameters(it.values); err != nil {
 			t.Fatal(err)
@@ -141,35 +136,17 @@ func (way *checkWay) prepare(t testing.TB) {
 	}
 	for _, text := range way.subs {
 		name, rest, _ := strings.Cut(strings.TrimSuffix(text, "}"), "{")
-		s := checkSub{text: text, name: fullName(name), collection: strings.HasSuffix(name, "*"), constraints: checkConstraints(t, rest)}
+		s := checkSub{text: text, name: fullName(name), collection: strings.HasSuffix(name, "*"), constraints: constraintsOfWord(t, rest)}
 		s.locator = &discoverypb.ResourceLocator{Name: s.name, DynamicParameterConstraints: s.constraints.ToProto()}
 		way.subs_ = append(way.subs_, s)
 	}
 	for _, text := range []string{"env=prod", "env=test"} {
-		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": checkConstraints(t, text)})
+		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": constraintsOfWord(t, text)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		way.nodes = append(way.nodes, byType)
 	}
-}
-
-// checkConstraints reads env=prod or shard=0-5.
-func checkConstraints(t testing.TB, text string) dynparam.Constraints {
-	key, value, ok := strings.Cut(text, "=")
-	if !ok {
-		return dynparam.Constraints{}
-	}
-	of := dynparam.Value(value)
-	var low, high uint64
-	if n, _ := fmt.Sscanf(value, "%d-%d", &low, &high); n == 2 {
-		of = dynparam.InRanges(dynparam.Range{Min: low, Max: high})
-	}
-	c, err := dynparam.New(dynparam.Require(key, of))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 // constraintsOf are those that apply to a subscription.

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -28,10 +27,8 @@ import (
 
 // playedClient is one stream, with the responses that it was sent.
 type playedClient struct {
-	*stream
-	sotw  *sotw
-	delta *delta
-	sent  []playedResponse
+	testStream
+	sent []playedResponse
 	// ended says that the end of the stream was noted.
 	ended bool
 	// accepted are the versions that the client has accepted, by type.
@@ -79,13 +76,7 @@ func (p *player) open(t testing.TB, protocol string) {
 	held, err := p.quotas.open(from, p.setup.limits)
 	xdstest.NoError(t, err)
 	ctx := peer.NewContext(t.Context(), from)
-	if protocol == "SotW" {
-		c.stream = newStream(ctx, id, ProtocolSotW, p.store, &opts, held)
-		c.sotw = &sotw{stream: c.stream}
-	} else {
-		c.stream = newStream(ctx, id, ProtocolDelta, p.store, &opts, held)
-		c.delta = &delta{c.stream}
-	}
+	c.testStream = openTestStream(ctx, id, map[string]Protocol{"SotW": ProtocolSotW, "delta": ProtocolDelta}[protocol], p.store, &opts, held)
 	p.clients = append(p.clients, c)
 }
 
@@ -116,7 +107,7 @@ func (c *playedClient) due(t testing.TB, p *player) (texts []string) {
 	default:
 	}
 	for len(c.wake) > 0 && c.failed() == nil {
-		texts = append(texts, c.push(t, p)...)
+		texts = append(texts, c.sendPart(t, p)...)
 	}
 	if err := c.failed(); err != nil && !c.ended {
 		c.ended = true
@@ -125,30 +116,21 @@ func (c *playedClient) due(t testing.TB, p *player) (texts []string) {
 	return texts
 }
 
-func (c *playedClient) push(t testing.TB, p *player) (texts []string) {
+// sendPart has the client sent one part of what is due.
+func (c *playedClient) sendPart(t testing.TB, p *player) (texts []string) {
 	select {
 	case <-c.wake:
 	default:
 		return nil
 	}
-	read := func(text func() string) error {
+	err := c.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
 		if err := c.failed(); err != nil {
 			return err
 		}
-		texts = append(texts, text())
+		texts = append(texts, c.read(t, p, r))
 		p.reach(t, "response")
 		return nil
-	}
-	var err error
-	if c.sotw != nil {
-		err = c.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
-			return read(func() string { return c.readSotW(t, p, r) })
-		})
-	} else {
-		err = c.delta.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
-			return read(func() string { return c.readDelta(t, p, r) })
-		})
-	}
+	})
 	if c.failed() == nil {
 		xdstest.NoError(t, err)
 	}
@@ -238,15 +220,25 @@ func (c *playedClient) lastOf(typeURL string) (last playedResponse) {
 	return last
 }
 
-// received notes a response, and returns its text.
-func (c *playedClient) received(t testing.TB, p *player, typeURL, nonce, version string, texts []string, errs []*discoverypb.ResourceError) string {
-	if nonce == "" || version == "" || p.nonces[nonce] {
-		t.Errorf("a response of version %q has the nonce %q, empty or as before", version, nonce)
+// read notes a response, and returns its text.
+func (c *playedClient) read(t testing.TB, p *player, r *discoverypb.DeltaDiscoveryResponse) string {
+	if r.GetNonce() == "" || r.GetSystemVersionInfo() == "" || p.nonces[r.GetNonce()] {
+		t.Errorf("a response of version %q has the nonce %q, empty or as before", r.GetSystemVersionInfo(), r.GetNonce())
 	}
-	p.nonces[nonce] = true
-	c.sent = append(c.sent, playedResponse{typeURL, nonce, version})
-	var failed []string
-	for _, e := range errs {
+	p.nonces[r.GetNonce()] = true
+	c.sent = append(c.sent, playedResponse{r.GetTypeUrl(), r.GetNonce(), r.GetSystemVersionInfo()})
+	var texts, failed []string
+	for _, m := range r.GetResources() {
+		c.contents[m.GetVersion()] = textOfResource(m)
+		texts = append(texts, textOfResource(m))
+	}
+	for _, name := range r.GetRemovedResources() {
+		texts = append(texts, "-"+shortName(name))
+	}
+	for _, name := range r.GetRemovedResourceNames() {
+		texts = append(texts, "-"+textOfName(t, name))
+	}
+	for _, e := range r.GetResourceErrors() {
 		text := textOfName(t, e.GetResourceName()) + "!" + codes.Code(e.GetErrorDetail().GetCode()).String()
 		if more, ok := strings.CutPrefix(e.GetErrorDetail().GetMessage(), "no "+e.GetResourceName().GetName()); ok {
 			text += "/explained" + more
@@ -255,48 +247,16 @@ func (c *playedClient) received(t testing.TB, p *player, typeURL, nonce, version
 	}
 	slices.Sort(failed)
 	texts = append(texts, failed...)
-	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(typeURL), strings.Join(texts, " ")), ": ")
-}
-
-// resource notes the version of a resource, and returns its text.
-func (c *playedClient) resource(m *discoverypb.Resource) string {
-	c.contents[m.GetVersion()] = textOfResource(m)
-	return c.contents[m.GetVersion()]
-}
-
-func (c *playedClient) readSotW(t testing.TB, p *player, r *discoverypb.DiscoveryResponse) string {
-	var texts []string
-	for _, packed := range r.GetResources() {
-		if packed.GetTypeUrl() != typeurl.Wrapper {
-			texts = append(texts, string(packed.GetValue()))
-			continue
+	if c.delta != nil {
+		// An absence and its text go together.
+		if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.opts.MaxResponseSize {
+			t.Errorf("a response of %d items has %d bytes", items, proto.Size(r))
 		}
-		m := new(discoverypb.Resource)
-		xdstest.NoError(t, proto.Unmarshal(packed.GetValue(), m))
-		texts = append(texts, c.resource(m))
+		if want := formatVersion(p.store.Version()); r.GetSystemVersionInfo() != want {
+			t.Errorf("system_version_info is %q, want that of the store, %s", r.GetSystemVersionInfo(), want)
+		}
 	}
-	return c.received(t, p, r.GetTypeUrl(), r.GetNonce(), r.GetVersionInfo(), texts, r.GetResourceErrors())
-}
-
-func (c *playedClient) readDelta(t testing.TB, p *player, r *discoverypb.DeltaDiscoveryResponse) string {
-	var texts []string
-	for _, m := range r.GetResources() {
-		texts = append(texts, c.resource(m))
-	}
-	for _, name := range r.GetRemovedResources() {
-		texts = append(texts, "-"+shortName(name))
-	}
-	for _, name := range r.GetRemovedResourceNames() {
-		texts = append(texts, "-"+textOfName(t, name))
-	}
-	// An absence and its text go together.
-	if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.opts.MaxResponseSize {
-		t.Errorf("a response of %d items has %d bytes", items, proto.Size(r))
-	}
-	if want := formatVersion(p.store.Version()); r.GetSystemVersionInfo() != want {
-		t.Errorf("system_version_info is %q, want that of the store, %s", r.GetSystemVersionInfo(), want)
-	}
-	return c.received(t, p, r.GetTypeUrl(), r.GetNonce(), r.GetSystemVersionInfo(), texts, r.GetResourceErrors())
+	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(r.GetTypeUrl()), strings.Join(texts, " ")), ": ")
 }
 
 // statusText is what Server.Clients says of a type.

@@ -383,7 +383,7 @@ func (p *player) answer(t testing.TB, tx *Tx, short, demand string, words []stri
 // push has each client sent one part of what is due.
 func (p *player) push(t testing.TB) {
 	for i, c := range p.clients {
-		for _, text := range c.push(t, p) {
+		for _, text := range c.sendPart(t, p) {
 			p.notes = append(p.notes, p.by(i)+text)
 		}
 	}
