@@ -180,8 +180,9 @@ type request struct {
 	names, unsubscribe []string
 	// has are the initial_resource_versions (delta).
 	has map[string]string
-	// answers is the response that is accepted.
+	// answers is the response that is accepted, or rejected with a message.
 	answers reply
+	rejects string
 }
 
 // reply is a response of either protocol.
@@ -202,6 +203,7 @@ func (s *testServer) open(t testing.TB) *client {
 	send := func(r request) error {
 		return w.stream.Send(&sotwRequest{
 			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names, VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce,
+			ErrorDetail: rejection(r.rejects),
 		})
 	}
 	receive := func() (reply, error) {
@@ -223,7 +225,7 @@ func (s *testServer) openDelta(t testing.TB) *client {
 	send := func(r request) error {
 		return w.stream.Send(&deltaRequest{
 			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe,
-			InitialResourceVersions: r.has, ResponseNonce: r.answers.nonce,
+			InitialResourceVersions: r.has, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejects),
 		})
 	}
 	receive := func() (reply, error) {

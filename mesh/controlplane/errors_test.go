@@ -1,7 +1,6 @@
 package controlplane_test
 
 import (
-	"strings"
 	"testing"
 
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -15,8 +14,6 @@ import (
 )
 
 // "TP3" in these comments is the file TP3-error-propagation; quotes are its.
-
-var denied = status.New(codes.PermissionDenied, "not yours")
 
 // TP3, "Protocol Behavior": the status reaches the client as it is.
 func TestErrors_StatusIsPassedOn(t *testing.T) {
@@ -34,32 +31,5 @@ func TestErrors_StatusIsPassedOn(t *testing.T) {
 		if len(errs) != 1 || errs[0].GetResourceName().GetName() != "r" || !proto.Equal(errs[0].GetErrorDetail(), st.Proto()) {
 			t.Errorf("%s: %v", protocol, errs)
 		}
-	}
-}
-
-func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
-	t.Parallel()
-	s := controlplane.NewStore()
-	_, err := s.Update(func(tx *controlplane.Tx) {
-		tx.SetError(rds, "nil", nil)
-		tx.SetError(rds, "fine", status.New(codes.OK, ""))
-		tx.SetError("", "", denied)
-		tx.SetError(cds, "*", denied)
-		tx.SetError(cds, "\xff", denied)
-		tx.SetError(cds, "text", status.New(codes.Internal, "\xff"))
-	})
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{
-		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
-		`the name "*" is reserved`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not contain %q:\n%v", want, err)
-		}
-	}
-	if s.Version() != 0 {
-		t.Errorf("version %d", s.Version())
 	}
 }

@@ -1,15 +1,12 @@
 package controlplane_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -43,7 +40,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 // Clients that never read, subscribe to far too much, reject everything, lie about nonces and change
 // their minds all the time. Another one is served as ever, and nothing is left of them.
 func TestHostileClientsHarmNobody(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		const limit = 500
 		s := startServer(t, controlplane.Options{MaxSubscriptions: limit})
 		var demands atomic.Int64
@@ -71,15 +68,16 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 
 		// A client that does not read may not learn that the server has ended its stream, and then it
 		// waits in Send.
-		ctx, stop := context.WithCancel(t.Context())
+		var stopped atomic.Bool
 		var hostile sync.WaitGroup
 		loop := func(act func(i int) error) {
 			hostile.Go(func() {
-				for i := 0; ctx.Err() == nil && act(i) == nil; i++ {
+				for i := 0; !stopped.Load() && act(i) == nil; i++ {
 				}
 			})
 		}
-		nonces, flapper, greedy, deaf := s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol)
+		clients := []*client{open(s), open(s), open(s), open(s)}
+		nonces, flapper, greedy, deaf := clients[0].adder(), clients[1].adder(), clients[2].adder(), clients[3].adder()
 		loop(func(i int) error { return nonces("version", fmt.Sprintf("nonce-%d", i), "no") })
 		loop(func(i int) error { return flapper(fmt.Sprintf("flap-%d", i%50), "", "") })
 		loop(func(i int) error { return greedy(fmt.Sprintf("greedy-%d", i), "", "") })
@@ -99,7 +97,10 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 				t.Errorf("client %d subscribes to %d names", c.ID, n)
 			}
 		}
-		stop()
+		stopped.Store(true)
+		for _, c := range clients {
+			c.cancel()
+		}
 		hostile.Wait()
 		s.conn.Close()
 		for ctx := testContext(t); len(s.control.Clients()) > 0 || demands.Load() > 0; {
@@ -110,40 +111,22 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 	})
 }
 
-// rawOpen opens a stream of a client that never reads, and returns a function that adds a name (of a
-// type whose resources are big if its own is) or, with a nonce, rejects.
-func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol controlplane.Protocol) func(name, nonce, rejected string) error {
-	t.Helper()
-	ads := discoverypb.NewAggregatedDiscoveryServiceClient(s.conn)
-	typeOf := func(name string) string {
-		if strings.HasPrefix(name, "big") || name == "version" {
-			return custom
-		}
-		return eds
-	}
-	node := &corepb.Node{Id: "hostile"}
-	if protocol == controlplane.ProtocolSotW {
-		stream, err := ads.StreamAggregatedResources(ctx)
-		xdstest.NoError(t, err)
-		var names []string
-		return func(name, nonce, rejected string) error {
-			req := &sotwRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ErrorDetail: rejection(rejected)}
-			if names = append(names, name); nonce != "" || strings.HasPrefix(name, "flap") {
-				names = []string{name}
-			}
-			req.ResourceNames = names
-			return stream.Send(req)
-		}
-	}
-	stream, err := ads.DeltaAggregatedResources(ctx)
-	xdstest.NoError(t, err)
-	last := ""
+// adder returns a function that adds a name (of a type whose resources are big if its own is) or, with a nonce, rejects.
+func (c *client) adder() func(name, nonce, rejected string) error {
+	var names []string
 	return func(name, nonce, rejected string) error {
-		req := &deltaRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ResourceNamesSubscribe: []string{name}, ErrorDetail: rejection(rejected)}
-		if strings.HasPrefix(name, "flap") && last != name {
-			req.ResourceNamesUnsubscribe = []string{last}
+		r := request{node: "hostile", typeURL: eds, names: []string{name}, answers: reply{nonce: nonce}, rejects: rejected}
+		if strings.HasPrefix(name, "big") || name == "version" {
+			r.typeURL = custom
 		}
-		last = name
-		return stream.Send(req)
+		flaps := strings.HasPrefix(name, "flap")
+		switch {
+		case c.delta && flaps:
+			r.unsubscribe, names = names, r.names
+		case !c.delta && !flaps && nonce == "":
+			names = append(names, name)
+			r.names = names
+		}
+		return c.send(r)
 	}
 }

@@ -7,16 +7,11 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/mesh/meshtest"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -24,7 +19,7 @@ import (
 func TestOptions_Identify(t *testing.T) {
 	t.Parallel()
 	decided := make(chan string, 10)
-	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{
+	s := startServer(t, controlplane.Options{
 		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
 			if node.GetId() == "stranger" {
 				return nil, time.Time{}, status.Error(codes.PermissionDenied, "who are you?")
@@ -35,11 +30,11 @@ func TestOptions_Identify(t *testing.T) {
 			decided <- node.GetId()
 			return dynparam.ByType{}
 		},
-	}))
+	})
 	ask := func(id string) error {
-		stream := openDelta(t, server)
-		xdstest.NoError(t, stream.Send(&deltaRequest{Node: &corepb.Node{Id: id}, TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}}))
-		_, err := stream.Recv()
+		c := s.openDelta(t)
+		c.identify(id, eds, "a")
+		_, err := c.receive()
 		return err
 	}
 	if err := ask("stranger"); status.Code(err) != codes.PermissionDenied {
@@ -68,16 +63,10 @@ func deletedPod(calls *atomic.Int64) func(context.Context, *corepb.Node) (*corep
 func TestOptions_IdentifyAgain(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	server := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{Identify: deletedPod(&calls)}))
-	stream := openDelta(t, server)
-	xdstest.NoError(t, stream.Send(&deltaRequest{Node: &corepb.Node{Id: "n"}, TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}}))
-	for {
-		if _, err := stream.Recv(); err != nil {
-			xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(err))
-			xdstest.Equal(t, "calls", int64(3), calls.Load())
-			return
-		}
-	}
+	c := startServer(t, controlplane.Options{Identify: deletedPod(&calls)}).openDelta(t)
+	c.subscribe(eds, "a")
+	xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(c.end()))
+	xdstest.Equal(t, "calls", int64(3), calls.Load())
 }
 
 // So it is for the streams of load reports.
@@ -88,15 +77,4 @@ func TestLoadStreamsAreIdentifiedAgain(t *testing.T) {
 	_, err := client.stream.Recv()
 	xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(err))
 	xdstest.Equal(t, "calls", int64(3), calls.Load())
-}
-
-// openDelta opens a delta stream.
-func openDelta(t testing.TB, server *meshtest.Server) discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
-	t.Helper()
-	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(testutils.Context(t))
-	xdstest.NoError(t, err)
-	return stream
 }

@@ -8,6 +8,8 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -75,6 +77,10 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 		tx.SetNamed("nil", nil, nil)
 		tx.SetNamed("untyped", nil, &anypb.Any{})
 		tx.SetNamed("badutf8", nil, wrapperspb.String("\xff"))
+		tx.SetError(rds, "no error", nil)
+		tx.SetError(rds, "fine", status.New(codes.OK, ""))
+		tx.SetError("", "", status.New(codes.PermissionDenied, "not yours"))
+		tx.SetError(rds, "text", status.New(codes.Internal, "\xff"))
 		tx.Delete(cds, "a")
 	})
 	if err == nil {
@@ -83,6 +89,7 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 	for _, want := range []string{
 		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", "set: the message is nil",
 		"set: the name of a *clusterv3.Cluster is empty", `the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
+		`"no error": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty", `"text": serializing the status`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)
