@@ -68,23 +68,19 @@ func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange
 		delete(wanted, wildcardTopic)
 	}
 	change.removed = sub.unwanted(wanted)
-	sub.deleteNamed(wanted, nil)
+	sub.deleteNamed(wanted)
 	return change
 }
 
-// unwanted returns what is subscribed and not among wanted.
+// unwanted returns what is subscribed and not among wanted; a part of it, if the stream has ended.
 func (sub *subscription) unwanted(wanted map[topic]locator) map[topic]locator {
-	for {
-		unwanted := map[topic]locator{}
-		whole := sub.eachAsk(sub.stream.yielding(), func(a *ask) {
-			if tp := sub.topicOf(a); !isIn(wanted, tp) {
-				unwanted[tp] = sub.locator(a)
-			}
-		})
-		if whole {
-			return unwanted
+	unwanted := map[topic]locator{}
+	sub.eachAsk(sub.stream.yielding(), func(a *ask) {
+		if tp := sub.topicOf(a); !isIn(wanted, tp) {
+			unwanted[tp] = sub.locator(a)
 		}
-	}
+	})
+	return unwanted
 }
 
 // eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns of this peer. It returns
@@ -104,21 +100,18 @@ func (sub *subscription) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
 	return true
 }
 
-// deleteNamed deletes what is subscribed by name from a set, and appends it to the list, unless that is nil.
-func (sub *subscription) deleteNamed(set map[topic]locator, to *[]topic) {
+// deleteNamed deletes what is subscribed by name from a set, and returns it.
+func (sub *subscription) deleteNamed(set map[topic]locator) (deleted []topic) {
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	defer turn.unlock()
 	for tp := range set {
-		turn.next()
-		if !sub.named(tp) {
-			continue
-		}
-		delete(set, tp)
-		if to != nil {
-			*to = append(*to, tp)
+		if turn.next(); sub.named(tp) {
+			delete(set, tp)
+			deleted = append(deleted, tp)
 		}
 	}
+	return deleted
 }
 
 // nextSotWInterest follows "How the client specifies what resources to return" in Envoy's
@@ -155,7 +148,7 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 		}
 	}
 	turn.unlock()
-	sub.deleteNamed(asked, &change.repeated)
+	change.repeated = sub.deleteNamed(asked)
 	change.added = asked
 	if sub.interest == interestUnknown {
 		change.known = sub.relevantVersions(change, versions)

@@ -102,7 +102,7 @@ func (r *replies) send(wire grpc.ServerStream, m reply) error {
 // were told, all that wait would be told each time, and one would have the room.
 func (r *replies) awaitRoom(ctx context.Context, size int64) error {
 	tried := r.usage.try(ofReplies, size)
-	for wait, began := time.Millisecond, time.Now(); !tried && time.Since(began) < patience; wait = min(2*wait, 500*time.Millisecond) {
+	for wait, began := time.Millisecond, time.Now(); tried != nil && time.Since(began) < patience; wait = min(2*wait, 500*time.Millisecond) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -110,7 +110,7 @@ func (r *replies) awaitRoom(ctx context.Context, size int64) error {
 		}
 		tried = r.usage.try(ofReplies, size)
 	}
-	if tried {
+	if tried == nil {
 		return nil
 	}
 	return r.usage.take(ofReplies, size)

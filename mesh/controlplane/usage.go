@@ -121,27 +121,25 @@ func (u *streamUsage) take(of kind, n int64) error {
 	if n == 0 {
 		return nil
 	}
+	err := u.try(of, n)
+	if err == nil || err == errClosed {
+		return err
+	}
+	return u.quotas.refused(of, err)
+}
+
+// try is take for who comes again: a refusal is not counted.
+func (u *streamUsage) try(of kind, n int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
 		return errClosed
 	}
 	if err := u.peer.shares[of].Take(n); err != nil {
-		return u.quotas.refused(of, err)
+		return err
 	}
 	u.held[of] += n
 	return nil
-}
-
-// try is take for who comes again: a refusal is not counted.
-func (u *streamUsage) try(of kind, n int64) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closed || u.peer.shares[of].Take(n) != nil {
-		return false
-	}
-	u.held[of] += n
-	return true
 }
 
 // give returns a part of what the stream holds.
