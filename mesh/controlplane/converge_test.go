@@ -89,8 +89,8 @@ func newConvergence(t *testing.T, seed uint64, demand, pieces bool) *convergence
 		front: controlplane.NewStore(), back: controlplane.NewStore(),
 		rng: rand.New(rand.NewPCG(seed, 1)), nodes: rand.New(rand.NewPCG(seed, 2)),
 		constraints: []dynparam.Constraints{
-			{}, exactly(t, "env", "prod"), exactly(t, "env", "test"), exactly(t, "shard", "1"), inRange(t, "shard", dynparam.AtMost(1)),
-			constraints(t, dynparam.Require("env", dynparam.Value("prod")), dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(3)))),
+			{}, xdstest.Constraints("env=prod"), xdstest.Constraints("env=test"), xdstest.Constraints("shard=1"),
+			xdstest.Constraints("shard=0-1"), xdstest.Constraints("env=prod", "shard=0-3"),
 		},
 	}
 	if pieces {

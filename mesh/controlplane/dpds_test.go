@@ -16,10 +16,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// exactlyListeners are constraints for Listeners alone.
-func exactlyListeners(t testing.TB, pairs ...string) dynparam.ByType {
+// ofListeners are constraints for Listeners alone.
+func ofListeners(t testing.TB, text string) dynparam.ByType {
 	t.Helper()
-	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": exactly(t, pairs...)})
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": xdstest.Constraints(text)})
 	xdstest.NoError(t, err)
 	return byType
 }
@@ -28,7 +28,7 @@ func exactlyListeners(t testing.TB, pairs ...string) dynparam.ByType {
 func TestTP2_DPDSService(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	direct := exactlyListeners(t, "way", "direct")
+	direct := ofListeners(t, "way=direct")
 	s.update(t, func(tx *controlplane.Tx) {
 		tx.SetDPDS(dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return direct, nil })
 	})
@@ -110,7 +110,7 @@ func testContext(t *testing.T) context.Context {
 // "Migrating From Node Metadata": what a client without constraints gets is chosen by its node. Those of some nodes can be asked for again.
 func TestServer_RefreshNodeConstraints(t *testing.T) {
 	t.Parallel()
-	direct, byProxy := exactlyListeners(t, "way", "direct"), exactlyListeners(t, "way", "by proxy")
+	direct, byProxy := ofListeners(t, "way=direct"), ofListeners(t, "way=by proxy")
 	var way atomic.Pointer[dynparam.ByType]
 	way.Store(&direct)
 	s := startServer(t, controlplane.Options{NodeConstraints: func(*corepb.Node) dynparam.ByType { return *way.Load() }})

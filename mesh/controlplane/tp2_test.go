@@ -18,7 +18,7 @@ func TestTP2_OnTheWire(t *testing.T) {
 	bad := &discoverypb.ResourceLocator{Name: "r", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
 		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"env": {}},
 	}}
-	locators := []*discoverypb.ResourceLocator{bad, {Name: "r", DynamicParameterConstraints: exactly(t, "env", "prod").ToProto()}}
+	locators := []*discoverypb.ResourceLocator{bad, {Name: "r", DynamicParameterConstraints: xdstest.Constraints("env=prod").ToProto()}}
 	s := startServer(t)
 	s.setVariant(t, rds, "r", "content", "env", "prod", "version", "v1")
 	sotw, delta := s.openTwinSotW(t), s.openTwinDelta(t)

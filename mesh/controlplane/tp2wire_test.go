@@ -7,10 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // The methods are called without the generated client, whose service has another name.
@@ -43,26 +41,6 @@ func (s *testServer) openTwinDelta(t testing.TB) *twinDelta {
 // variant is a resource whose content is text.
 func variant(typeURL, text string) *anypb.Any {
 	return &anypb.Any{TypeUrl: typeURL, Value: []byte(text)}
-}
-
-func constraints(t testing.TB, keys ...dynparam.KeyConstraints) dynparam.Constraints {
-	t.Helper()
-	c, err := dynparam.New(keys...)
-	xdstest.NoError(t, err)
-	return c
-}
-
-// exactly is for pairs of keys and values.
-func exactly(t testing.TB, pairs ...string) dynparam.Constraints {
-	t.Helper()
-	c, err := dynparam.Exact(parameters(pairs...))
-	xdstest.NoError(t, err)
-	return c
-}
-
-func inRange(t testing.TB, key string, ranges ...dynparam.Range) dynparam.Constraints {
-	t.Helper()
-	return constraints(t, dynparam.Require(key, dynparam.InRanges(ranges...)))
 }
 
 // parameters is for pairs of keys and values.
