@@ -44,7 +44,6 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 	}
 }
 
-// A server's text that is not UTF-8 does not cost the answer.
 // xRFC TP2: a name that is watched with several constraints has an entry for each, and
 // a collection one for each variant of a member. The name says which, unless there are none.
 func TestNamesOfVariants(t *testing.T) {
@@ -64,6 +63,7 @@ func TestNamesOfVariants(t *testing.T) {
 	}
 }
 
+// A server's text that is not UTF-8 does not cost the answer.
 func TestTextOfAServerIsMadeValid(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 7)

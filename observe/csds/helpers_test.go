@@ -2,6 +2,8 @@ package csds_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,55 +45,32 @@ func cluster(name, text string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, AltStatName: text}
 }
 
-// watcher sends its events, as texts, to a channel.
-type watcher struct {
-	t      *testing.T
-	events chan string
-}
+type silent struct{}
 
-func (w *watcher) record(text string, done func()) {
-	w.events <- text
-	done()
-}
+func (silent) ResourceChanged(_ any, _ error, done func()) { done() }
+func (silent) AmbientError(_ error, done func())           { done() }
 
-func (w *watcher) ResourceChanged(value any, err error, done func()) {
-	if err != nil {
-		w.record(kindOf(err), done)
-		return
+func watch(t *testing.T, c *xdsclient.XDSClient, names ...string) {
+	for _, name := range names {
+		t.Cleanup(c.Watch(clusters, name, silent{}))
 	}
-	w.record(value.(*clusterv3.Cluster).GetAltStatName(), done)
 }
 
-func (w *watcher) AmbientError(err error, done func()) { w.record("ambient "+kindOf(err), done) }
-
-func kindOf(err error) string {
-	var fault *xdsclient.Error
-	if !errors.As(err, &fault) {
-		return err.Error()
-	}
-	return string(fault.Kind)
-}
-
-// until waits for an event and ignores others before it.
-func (w *watcher) until(text string) {
-	w.t.Helper()
-	ctx := testutils.Context(w.t)
-	for {
-		select {
-		case got := <-w.events:
-			if got == text {
-				return
-			}
-		case <-ctx.Done():
-			w.t.Fatalf("the watcher got no event %q", text)
+// until waits until the test's client has these entries, each with its state and version.
+func until(t *testing.T, service statusv3.ClientStatusDiscoveryServiceClient, want ...string) {
+	t.Helper()
+	for ctx := testutils.Context(t); ; {
+		var got []string
+		for _, e := range of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name()).GetGenericXdsConfigs() {
+			got = append(got, strings.TrimSpace(fmt.Sprintln(e.GetName(), e.GetClientStatus(), e.GetVersionInfo())))
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the entries are %q, want %q", got, want)
 		}
 	}
-}
-
-func watch(t *testing.T, c *xdsclient.XDSClient, name string) *watcher {
-	w := &watcher{t: t, events: make(chan string, 64)}
-	t.Cleanup(c.Watch(clusters, name, w))
-	return w
 }
 
 // start starts CSDS, a control plane, and a client of it, whose node id is the test's name.
