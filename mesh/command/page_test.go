@@ -2,38 +2,14 @@ package command
 
 import (
 	"bufio"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 )
-
-// "serve --page" shows what is served; a browser that follows the page does not hold up the end.
-func TestServePage(t *testing.T) {
-	t.Parallel()
-	p := startServe(t, exampleMesh, "--page", ":0")
-	url := p.pages("--page")
-	p.logged(`"msg":"serving"`)
-	if body := cmdtest.Get(t, url+"data?show=overview&show=served&served.q=backend"); !strings.Contains(body, `"plane":{"state":`) || !strings.Contains(body, `"type":"Listener","name":"backend`) {
-		t.Errorf("the page does not show the service backend: %s", body)
-	}
-	resp, err := http.Get(url + "events?show=peers")
-	xdstest.NoError(t, err)
-	defer resp.Body.Close()
-	p.signal(syscall.SIGTERM)
-	if _, err := io.ReadAll(resp.Body); err != nil {
-		t.Errorf("the stream ends with %v", err)
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
-	}
-}
 
 // "demo --page" shows both ends, until an interrupt.
 func TestDemoPage(t *testing.T) {

@@ -94,6 +94,10 @@ var worlds = map[string]func(*mistaken) string{
 		return w.serve("--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem")
 	},
 	"serve-authority": func(w *mistaken) string { return w.serve("--authority", "mesh") },
+	// The page of "serve --page".
+	"page": func(w *mistaken) string {
+		return startServe(w.t, filepath.Join(w.dir, "mesh"), "--page=:0").pages("--page")
+	},
 	"serve-mutual": func(w *mistaken) string {
 		return w.serve("--authority", "mesh", "--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem", "--client-ca", w.certs()+"/ca.pem")
 	},
