@@ -16,9 +16,8 @@ import (
 // types embed it: listenerDecoder, routeDecoder, clusterDecoder and endpointDecoder.
 type validator struct {
 	report
-	// client is whose decoder this is, called name in texts. It is that of dynxds, but for explanations.
+	// client is whose decoder this is: that of dynxds, but for explanations.
 	client dialect.Implementation
-	name   string
 	// trusted says that the server may set the authority of RPCs (gRFC A81).
 	trusted bool
 	// loads counts load for the server that sent the resource.
@@ -65,11 +64,11 @@ func (v *validator) decode(typeURL string, resource *anypb.Any) (value any, err 
 	return value, nil
 }
 
-// DecodeClusterAs decodes a Cluster as the client of another implementation does, called name in texts: without the load balancing policies
-// and the slow start that it does not have.
-func DecodeClusterAs(client dialect.Implementation, name string, resource *anypb.Any) (any, error) {
+// DecodeClusterAs decodes a Cluster as the client of another implementation does: without the load balancing policies and the slow start
+// that it does not have.
+func DecodeClusterAs(client dialect.Implementation, resource *anypb.Any) (any, error) {
 	v := newValidator(xdsclient.DecodeOptions{})
-	v.client, v.name = client, name
+	v.client = client
 	return v.decode(typeurl.Cluster, resource)
 }
 

@@ -78,7 +78,7 @@ func (d policyDecoder) slowStart(at *faults.Path, pb slowStartConfig, choices ui
 	if window == 0 {
 		return false
 	}
-	if why := dialect.SlowStart.About(d.client, d.name); why != "" {
+	if why := dialect.SlowStart.About(d.client, "this client"); why != "" {
 		d.ignore(at, "%s", why)
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // An Explanation is what happens to an RPC, and why. It is a plain value, which owns all that it
@@ -104,6 +105,11 @@ type IgnoredField struct {
 	Reason   string `json:"reason"`
 	Severity string `json:"severity"` // "info" or "warning"
 	Places   int    `json:"places,omitempty"`
+}
+
+// IgnoredOf returns an ignored field of a resource.
+func IgnoredOf(i xdsclient.Ignored) IgnoredField {
+	return IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)}
 }
 
 // VirtualHost is a virtual host that was considered.

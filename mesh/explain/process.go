@@ -140,8 +140,7 @@ func pending(c *inspect.Config) string {
 
 // fromDump returns what a client of the process holds.
 func fromDump(d *xdsclient.Dump) *Source {
-	s := &Source{Client: clientFromNode(d.Node)}
-	s.Client.Source = thisProcess
+	s := &Source{Client: ClientOf(thisProcess, d.Node)}
 	for i := range d.Resources {
 		if r := &d.Resources[i]; types[r.TypeURL] != nil {
 			s.Resources = append(s.Resources, resourceOf(r))
@@ -166,7 +165,7 @@ func resourceOf(r *xdsclient.ResourceDump) *Resource {
 // StatusOf describes a resource of a client of the process, of any type, without its ignored fields.
 func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus { return resourceOf(r).status() }
 
-// clientFromNode describes the client that has a node.
-func clientFromNode(node *corepb.Node) Client {
-	return Client{NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
+// ClientOf describes the client that has a node.
+func ClientOf(source string, node *corepb.Node) Client {
+	return Client{Source: source, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
 }

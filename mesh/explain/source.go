@@ -95,7 +95,7 @@ func (e *explainer) decode(r *Resource) *decoded {
 	d, typ := &decoded{value: r.value}, types[r.TypeURL]
 	e.decoded[r] = d
 	if as := e.implementation; r.TypeURL == typeurl.Cluster && as.Implementation != dialect.Dynxds {
-		if value, err := xdsresource.DecodeClusterAs(as.Implementation, as.name, r.Raw); err == nil {
+		if value, err := xdsresource.DecodeClusterAs(as.Implementation, r.Raw); err == nil {
 			d.value = value
 		} else {
 			d.rejected = as.name + " has no policy of load_balancing_policy that it could use"
@@ -107,7 +107,7 @@ func (e *explainer) decode(r *Resource) *decoded {
 		}
 	}
 	for _, i := range typ.Ignored(d.value) {
-		d.ignored = append(d.ignored, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+		d.ignored = append(d.ignored, IgnoredOf(i))
 	}
 	return d
 }

@@ -71,7 +71,7 @@ func (v *view) resource(e *entry) resourceView {
 			r.Warnings++
 		}
 		if r.Open {
-			r.Fields = append(r.Fields, explain.IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: i.Places})
+			r.Fields = append(r.Fields, explain.IgnoredOf(i))
 		}
 	}
 	return r

@@ -89,10 +89,7 @@ func scope(c *statuspb.ClientConfig) string {
 
 // sourceOf returns what a client holds, and how its channels are.
 func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error) {
-	node := c.GetNode()
-	s := &explain.Source{Running: true, Client: explain.Client{
-		Source: address, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion(),
-	}}
+	s := &explain.Source{Running: true, Client: explain.ClientOf(address, c.GetNode())}
 	var resources []*entry
 	s.State, resources = entries(c)
 	for _, one := range resources {
