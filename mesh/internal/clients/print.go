@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,7 +114,7 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 	if c.TP2 {
 		stream += " TP2"
 	}
-	cells := []string{orDash(c.Node), orDash(c.Cluster), orDash(c.Address), c.Replica, age(c.asked.Sub(c.Since)), stream}
+	cells := []string{cmp.Or(c.Node, "-"), cmp.Or(c.Cluster, "-"), cmp.Or(c.Address, "-"), c.Replica, age(c.asked.Sub(c.Since)), stream}
 	if len(c.Types) == 0 {
 		row(t, styled.Plain, append(cells, "-", "-", "-", "-")...)
 	}
@@ -123,7 +124,7 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 		if of.Wildcard {
 			names = "*"
 		}
-		row(t, of.style(), append(cells, of.Type, names, orDash(of.ACKed), of.state(c.asked))...)
+		row(t, of.style(), append(cells, of.Type, names, cmp.Or(of.ACKed, "-"), of.state(c.asked))...)
 		cells = make([]string, len(cells))
 		if !resources {
 			continue
@@ -199,13 +200,6 @@ func row(t *styled.Table, style styled.Style, cells ...string) {
 		cells[i] = faults.Shorten(cell, maxCell)
 	}
 	t.Row(style, cells...)
-}
-
-func orDash(cell string) string {
-	if cell == "" {
-		return "-"
-	}
-	return cell
 }
 
 // age is a duration for a person to read.
