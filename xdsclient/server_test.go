@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -240,4 +241,95 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
+}
+
+// fleet is a list of servers, the preferred one first.
+type fleet []*script
+
+// newFleet starts servers that are reached as passthrough:///0, 1 and so on. They
+// let clients connect at once.
+func newFleet(t *testing.T, n int) fleet {
+	f := make(fleet, n)
+	for i := range f {
+		f[i] = newScript(t)
+		close(f[i].gate)
+	}
+	return f
+}
+
+func uri(i int) string { return fmt.Sprint("passthrough:///", i) }
+
+func (f fleet) dial(ctx context.Context, addr string) (net.Conn, error) {
+	return f[addr[0]-'0'].dial(ctx, addr)
+}
+
+// authorityWith is an authority with some of the servers, which have the given features.
+func authorityWith(name string, features [][]string, servers ...int) testutils.BootstrapOption {
+	var list []map[string]any
+	for _, i := range servers {
+		s := map[string]any{"server_uri": uri(i), "channel_creds": []any{map[string]any{"type": "insecure"}}}
+		if len(features[i]) > 0 {
+			s["server_features"] = features[i]
+		}
+		list = append(list, s)
+	}
+	return testutils.Authority(name, "", map[string]any{"xds_servers": list})
+}
+
+// clientWith makes a client of the fleet, whose servers have the given features.
+func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption) *XDSClient {
+	t := f[0].t
+	t.Helper()
+	servers := []testutils.BootstrapOption{testutils.ServerFeatures(features[0]...)}
+	for i := 1; i < len(f); i++ {
+		servers = append(servers, testutils.FurtherServer(uri(i), features[i]...))
+	}
+	c, err := New(parseBootstrap(t, uri(0), append(servers, opts...)...), Options{Dial: []grpc.DialOption{grpc.WithContextDialer(f.dial)}, Backoff: steady})
+	xdstest.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// stallingConn lets only so many bytes through to its reader until it is closed.
+type stallingConn struct {
+	net.Conn
+	left   int
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *stallingConn) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *stallingConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// stall has further connections let only so many bytes through to the client, until flow.
+func (s *script) stall(left int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wire = func(conn net.Conn) net.Conn {
+		c := &stallingConn{Conn: conn, left: left, closed: make(chan struct{})}
+		s.stalled = append(s.stalled, c)
+		return c
+	}
+}
+
+// flow closes the connections that stall, and lets further ones do as usual.
+func (s *script) flow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wire = nil
+	for _, c := range s.stalled {
+		c.Close()
+	}
 }
