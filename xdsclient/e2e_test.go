@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -51,20 +52,17 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 	for i := range ears {
 		ears[i], stops[i] = listen(t, c.ForTarget(fmt.Sprint(i%targets)), types.clusters, fmt.Sprint("c", i%names))
 	}
-	m, over := newMeter(), make(chan struct{})
+	m := newMeter()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var readers sync.WaitGroup
 	for i := range targets {
 		readers.Go(func() {
-			for {
-				select {
-				case <-over:
-					return
-				default:
-					detach := c.Attach(fmt.Sprint(i), m)
-					m.read(t)
-					c.Dump()
-					detach()
-				}
+			for ctx.Err() == nil {
+				detach := c.Attach(fmt.Sprint(i), m)
+				m.read(t)
+				c.Dump()
+				detach()
 			}
 		})
 	}
@@ -93,7 +91,7 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 			server.Set(t, cluster(name, fmt.Sprint("round ", round)), badCluster(fmt.Sprint("c", (i+1)%names), "x"))
 		}
 	}
-	close(over)
+	cancel()
 	readers.Wait()
 	for _, server := range servers {
 		server.RefuseStreams(nil)
