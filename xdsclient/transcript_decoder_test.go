@@ -99,13 +99,14 @@ func ignoredBy(value any) (list []Ignored) {
 // logLine matches what a transcript tells of the log.
 var logLine = regexp.MustCompile(`(?:WARNING: .*|INFO: .* in use without.*)`)
 
-// tellLog returns the lines since the last time as one text, and the length of the log.
-func (x *transcript) tellLog() (told []string, length int) {
+// tellLog returns the lines since the last time as one text.
+func (x *transcript) tellLog() (told []string) {
 	text := logged.String()
 	if lines := logLine.FindAllString(text[x.logged:], -1); lines != nil {
 		told = []string{strings.Join(lines, " | ")}
 	}
-	return told, len(text)
+	x.logged = len(text)
+	return told
 }
 
 // tellChanges returns the changes since the last time, the first first.

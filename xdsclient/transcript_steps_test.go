@@ -206,7 +206,7 @@ func (x *transcript) tell(s *transcriptServer, verb string, words []string) (tol
 	case "lasts":
 		told = x.decoder.take()
 	case "log":
-		told, x.logged = x.tellLog()
+		told = x.tellLog()
 	case "changes":
 		told = x.tellChanges()
 	case "dump":

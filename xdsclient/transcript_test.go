@@ -171,7 +171,7 @@ func (test *transcriptTest) run(t *testing.T) {
 				x.types.clusters = envelopedClusters()
 			}
 			if test.alone {
-				_, x.logged = x.tellLog()
+				x.logged = len(logged.String()) // the log of other tests is long
 				x.tellChanges()
 			}
 			x.types.clusters.FullStateInSotW = !test.changes
