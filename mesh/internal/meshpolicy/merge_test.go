@@ -1,7 +1,6 @@
 package meshpolicy_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -56,61 +55,6 @@ func TestMerge_Properties(t *testing.T) {
 		}
 		if diff := cmp.Diff(meshpolicy.Join(layers...), meshpolicy.Join(a, meshpolicy.Join(b, d)), sameMerged); diff != "" {
 			t.Fatalf("a (b c) (-a b c +got):\n%s", diff)
-		}
-	}
-}
-
-// Gateway API, HTTPRouteRule.matches, and where it leaves the order to implementations Kuma's
-// CompareMatch: the order in which routes are tried.
-func TestRoutes_Precedence(t *testing.T) {
-	t.Parallel()
-	conditions := func(n int) []meshpolicy.ValueMatch {
-		var list []meshpolicy.ValueMatch
-		for i := range n {
-			list = append(list, meshpolicy.ValueMatch{Name: fmt.Sprint(i), Type: meshpolicy.Present})
-		}
-		return list
-	}
-	exact, long, short, re, shortRE := policytest.Exact("/a"), policytest.Prefix("/a/b"), policytest.Prefix("/a"), policytest.Regex("/a/b/c.*"), policytest.Regex("/a.*")
-	post := []string{"POST"}
-	ordered := []meshpolicy.Match{
-		{Path: exact, Methods: post},
-		{Path: exact, Headers: conditions(2)},
-		{Path: exact, Headers: conditions(1), Query: []meshpolicy.ValueMatch{{Name: "q"}}},
-		{Path: exact, Headers: conditions(1)},
-		{Path: exact, Query: []meshpolicy.ValueMatch{{Name: "q"}, {Name: "r"}}},
-		{Path: exact, Query: []meshpolicy.ValueMatch{{Name: "q"}}},
-		{Path: policytest.Exact("/a/b")}, // its length makes no difference
-		{Path: long},
-		{Path: short, Methods: post, Headers: conditions(3)},
-		{Path: short, Methods: []string{"GET", "POST"}},
-		{Path: short},
-		{Path: policytest.Prefix("/"), Headers: conditions(1)},
-		{Path: re, Headers: conditions(2)},
-		{Path: re},
-		{Path: shortRE, Methods: post, Headers: conditions(3)},
-		{Path: shortRE},
-		{Methods: post},
-		{Headers: conditions(2)},
-		{Headers: conditions(1), Query: []meshpolicy.ValueMatch{{Name: "q"}}},
-		{Query: []meshpolicy.ValueMatch{{Name: "q"}}},
-	}
-	var want []string
-	rules := make([]meshpolicy.Rule, len(ordered))
-	for i := range ordered {
-		rules[i].Matches = meshpolicy.NormalizeMatches([]meshpolicy.Match{ordered[i]})
-		want = append(want, rules[i].Matches[0].String())
-	}
-	want = append(want, "any path")
-	r := rand.New(rand.NewPCG(3, 4))
-	for range 20 {
-		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
-		var got []string
-		for _, route := range policytest.Merge([]*meshpolicy.Policy{policytest.New("p", meshpolicy.TargetRef{}, policytest.To("s", slices.Clone(rules)...))}, meshpolicy.Client{}, "s").Routes() {
-			got = append(got, route.Match.String())
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
 		}
 	}
 }
