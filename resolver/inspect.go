@@ -74,7 +74,7 @@ func (g *graph) inspect() inspect.Config {
 	defer g.mu.Unlock()
 	c := inspect.Config{
 		Clusters: len(g.routed()),
-		Listener: g.lds.inspect(), Routes: inspectRoutes(g.rds.Load()), NextRoutes: inspectRoutes(g.nextRDS),
+		Listener: *g.lds.inspect(), Routes: g.rds.Load().inspect(), NextRoutes: g.nextRDS.inspect(),
 	}
 	if listener, ok := g.lds.value(); ok {
 		c.Inline = listener.RouteConfig != nil
@@ -123,9 +123,9 @@ func (c *cluster) inspect() []inspect.Resource {
 	if c.isPlugin() {
 		return nil
 	}
-	all := []inspect.Resource{c.cds.inspect()}
+	all := []inspect.Resource{*c.cds.inspect()}
 	if eds := c.eds.Load(); eds != nil {
-		all = append(all, eds.inspect())
+		all = append(all, *eds.inspect())
 	}
 	if c.dns != nil {
 		for _, name := range slices.Sorted(maps.Keys(c.dns.names)) {
@@ -135,18 +135,12 @@ func (c *cluster) inspect() []inspect.Resource {
 	return all
 }
 
-// inspectRoutes returns the RouteConfiguration, nil if w is.
-func inspectRoutes(w *routesWatch) *inspect.Resource {
+// inspect describes the resource, nil for no watch. The graph is locked.
+func (w *watch[T]) inspect() *inspect.Resource {
 	if w == nil {
 		return nil
 	}
-	r := w.inspect()
-	return &r
-}
-
-// inspect describes the resource. The graph is locked.
-func (w *watch[T]) inspect() inspect.Resource {
-	r := inspect.Resource{Type: w.typ.Name, Name: w.name}
+	r := &inspect.Resource{Type: w.typ.Name, Name: w.name}
 	_, r.Known = w.value()
 	if w.lastErr != nil {
 		r.Error = w.lastErr.Error()
