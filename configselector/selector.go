@@ -179,7 +179,7 @@ func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (stri
 			rpc.Context, rpc.Authority, rpc.ContentType = extra.RPC.Origin()
 			rpc.Trace = extra.Trace
 		}
-		if err := route(routes, &rpc); err != nil {
+		if err := routes.Route(&rpc); err != nil {
 			return "", err
 		}
 		if rpc.Weighted == nil {
@@ -194,7 +194,7 @@ func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (stri
 
 // begin routes an RPC of the application, sets its chain of filters, and counts it if RPCs are counted.
 func (s *Selector) begin(rpc *router.RPC) error {
-	err := route(s.routes, rpc)
+	err := s.routes.Route(rpc)
 	if err == nil {
 		rpc.Chain = s.chain(rpc)
 	}
@@ -202,24 +202,6 @@ func (s *Selector) begin(rpc *router.RPC) error {
 		rpc.Counted = s.routes.Count(rpc, err)
 	}
 	return err
-}
-
-// route finds the first route that matches, and draws a cluster from it. The error is the status that the RPC
-// ends with.
-func route(routes *router.Routes, rpc *router.RPC) error {
-	err := match(routes, rpc)
-	if rpc.Trace != nil {
-		routes.Traced(rpc, err)
-	}
-	return err
-}
-
-func match(routes *router.Routes, rpc *router.RPC) error {
-	route := routes.VirtualHost.Route(rpc.RPC)
-	if route == nil {
-		return routes.Failure(rpc.Method, "no route matches")
-	}
-	return routes.Choose(rpc, route)
 }
 
 // chain returns the filters for an RPC that is routed.

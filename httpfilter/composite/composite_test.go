@@ -17,7 +17,6 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -122,26 +121,6 @@ func TestSamplePercent(t *testing.T) {
 	}
 	if met < 2_800 || met > 3_200 {
 		t.Errorf("%d of 10,000 RPCs meet the filter, want about 3,000", met)
-	}
-}
-
-// A trace of the RPC has the filters of the action that was taken.
-func TestTrace(t *testing.T) {
-	t.Parallel()
-	i := interceptorOf(t, filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{Name: "c"}), matcher(t, "matcher_list{ matchers{ predicate{$is(k=1)} on_match{$run(f g)} } matchers{ predicate{$is(k=2)} on_match{$skip()} } }"))
-	for value, want := range map[string][]string{
-		"1": {`c: xds_matcher.matcher_list.matchers[0].on_match.action: filters "f", "g"`, "f", "g", "g passed on true", "f passed on true"},
-		"2": {"c: xds_matcher.matcher_list.matchers[1].on_match.action"},
-		"3": {"c: no action"},
-	} {
-		var got []string
-		ctx := rpctrace.With(t.Context(), &rpctrace.Trace{
-			FilterDecided: func(f rpctrace.Filter) { got = append(got, f.Name+": "+f.Decision) },
-			FilterStarted: func(f rpctrace.Filter) { got = append(got, f.Name) },
-			FilterEnded:   func(f rpctrace.Filter) { got = append(got, fmt.Sprintf("%s passed on %t", f.Name, f.PassedOn)) },
-		})
-		send(metadata.AppendToOutgoingContext(ctx, "k", value), new(httpfilter.RPC), i)
-		xdstest.Equal(t, "trace with k="+value, want, got)
 	}
 }
 

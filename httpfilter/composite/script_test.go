@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"  // RBAC and CORS
 	_ "github.com/dynxds/dynxds/httpfilter/router" // the end of chains
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -78,7 +79,11 @@ func (s *script) run(statement string) (printed string) {
 	case "override":
 		s.override, err = parseOverride(xdsmsg.With(new(matchingpb.ExtensionWithMatcherPerRoute), "%s", text))
 	case "rpc":
-		return s.rpc(words[1:])
+		said, _ := s.rpc(words[1:])
+		return said
+	case "traced": // an RPC
+		_, trace := s.rpc(words[1:])
+		return trace
 	default:
 		s.Fatalf("what is %q?", verb)
 	}
@@ -89,7 +94,8 @@ func (s *script) run(statement string) (printed string) {
 }
 
 // rpc returns what becomes of an RPC with metadata: the filters that it meets, or its error, and how that is explained.
-func (s *script) rpc(words []string) string {
+// And it returns what the trace of the RPC has.
+func (s *script) rpc(words []string) (said, trace string) {
 	rpc := &httpfilter.RPC{Method: "/s/m", Authority: "host"}
 	ctx := s.Context()
 	for _, word := range words {
@@ -103,17 +109,22 @@ func (s *script) rpc(words []string) string {
 			ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 		}
 	}
-	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(s.top, s.override)
+	ctx = rpctrace.With(ctx, &rpctrace.Trace{
+		FilterDecided: func(f rpctrace.Filter) { trace += fmt.Sprintf("  %s decides: %s\n", f.Name, f.Decision) },
+		FilterStarted: func(f rpctrace.Filter) { trace += fmt.Sprintf("  %s starts\n", f.Name) },
+		FilterEnded:   func(f rpctrace.Filter) { trace += fmt.Sprintf("  %s ends: passed on %t\n", f.Name, f.PassedOn) },
+	})
+	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{Name: "composite"}).ClientInterceptor(s.top, s.override)
 	xdstest.NoError(s, err)
 	if i == nil {
-		return "  no interceptor\n"
+		return "  no interceptor\n", ""
 	}
 	c := s.top
 	if s.override != nil {
 		c = s.override
 	}
 	result := send(ctx, rpc, i, mark("behind"))
-	return "  " + result + "\n  explained: " + c.(*config).Chooses(ctx, rpc) + "\n"
+	return "  " + result + "\n  explained: " + c.(*config).Chooses(ctx, rpc) + "\n", trace
 }
 
 // send returns the filters that an RPC meets on its way through interceptors, or the error of the RPC.

@@ -1,8 +1,8 @@
-// Package router carries out an RPC whose route is known: through the route's HTTP filters
+// Package router finds the route of an RPC, and carries the RPC out: through the route's HTTP filters
 // to the router, the last of them, with its rewrites, header edits, mirrors and retries,
 // and on to gRPC.
 //
-// It does not choose the route, which package configselector does, nor the endpoint. RPCs
+// It does not match routes itself, which package matching does, nor choose the endpoint. RPCs
 // share a Channel and the Routes of one version. To follow an RPC, read call.go (the RPC and its filters), request.go (what the
 // last filter passes on), unary.go, and, of RPCs that may be sent again, replay.go, replaystream.go and attempt.go.
 package router
@@ -113,8 +113,30 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	return nil
 }
 
-// Choose sets where rpc goes if it takes a route, and chooses one of the route's clusters. The error is the status that the RPC ends with.
-func (r *Routes) Choose(rpc *RPC, route *xdsresource.Route) error {
+// Route finds the first route that matches an RPC, and draws a cluster from it. The error is the status that the RPC
+// ends with.
+func (r *Routes) Route(rpc *RPC) (err error) {
+	if route := r.VirtualHost.Route(rpc.RPC); route == nil {
+		err = r.Failure(rpc.Method, "no route matches")
+	} else {
+		err = r.take(rpc, route)
+	}
+	if rpc.Trace == nil {
+		return err
+	}
+	at := rpctrace.Route{
+		Method: rpc.Method, RouteConfig: r.RouteConfigName, VirtualHost: r.VirtualHost.Name,
+		Cluster: rpc.Cluster, Err: err,
+	}
+	if rpc.Route != nil {
+		at.Name, at.Match = rpc.Route.Name, rpc.Route.Match.Paths()
+	}
+	rpc.Trace.Routed(at)
+	return err
+}
+
+// take sets where rpc goes by a route, and chooses one of the route's clusters.
+func (r *Routes) take(rpc *RPC, route *xdsresource.Route) error {
 	switch action := route.Action.(type) {
 	case *xdsresource.Forward:
 		return r.forward(rpc, route, action)
@@ -160,7 +182,7 @@ type RPC struct {
 	Trace   *rpctrace.Trace // nil: the RPC is not traced
 	Counted outcomes.RPC    // the zero value: it is not counted
 
-	// Choose sets these.
+	// Routes.Route sets these.
 	Route    *xdsresource.Route
 	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
 	Cluster  string
@@ -189,18 +211,6 @@ func (rpc *RPC) Plain() bool {
 	return rpc.Trace == nil && c.Passes() && !rpc.chosen && rpc.ContentType == "" &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
-}
-
-// Traced reports to the RPC's trace where it was routed. err is the status that it ends with.
-func (r *Routes) Traced(rpc *RPC, err error) {
-	route := rpctrace.Route{
-		Method: rpc.Method, RouteConfig: r.RouteConfigName, VirtualHost: r.VirtualHost.Name,
-		Cluster: rpc.Cluster, Err: err,
-	}
-	if rpc.Route != nil {
-		route.Name, route.Match = rpc.Route.Name, rpc.Route.Match.Paths()
-	}
-	rpc.Trace.Routed(route)
 }
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
