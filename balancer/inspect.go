@@ -21,8 +21,7 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 	var d inspect.Cluster
 	known := false
 	asked := r.loop.Ask(ctx, func() {
-		c, ok := r.clusters.Get(name)
-		if ok {
+		if c, ok := r.clusters.Get(name); ok {
 			d, known = c.inspect(), true
 		}
 	})

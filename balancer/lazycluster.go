@@ -8,9 +8,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -60,7 +58,7 @@ func (c *lazyCluster) pickBy(p *grpcbalancer.Picker, info grpcbalancer.PickInfo)
 				return result, of.error
 			}
 			err = bounded(err)
-			traceClusterFailure(info.Ctx, c.name, err)
+			traceFailure(info.Ctx, c.name, decision.FromContext(info.Ctx).Failure(), err)
 		}
 		return result, err
 	}
@@ -107,16 +105,8 @@ func (c *lazyCluster) activate() {
 	if c.policy != nil || c.closed {
 		return
 	}
-	c.policy = cluster.NewGraceful(c.root.env, c.name, c.build, c.publish)
+	c.policy = cluster.NewGraceful(c.root.env, c.name, c.newPlugin, c.publish)
 	c.apply()
-}
-
-// build returns the policy of an aggregate cluster, or of a plugin's.
-func (c *lazyCluster) build(config *ClusterState, changed func()) tree.Configured[*ClusterState] {
-	if isPlugin(config) {
-		return newPluginPolicy(c.root, c.name, config.Cluster.LBPolicy, changed)
-	}
-	return aggregate.New(c.root.env, c.name, changed)
 }
 
 func (c *lazyCluster) update(config *ClusterState) {

@@ -23,8 +23,9 @@ func isPlugin(s *ClusterState) bool {
 	return s.Cluster != nil && s.Cluster.Kind == xdsresource.ClusterPlugin
 }
 
-func newPluginPolicy(r *root, cluster, policy string, changed func()) *pluginPolicy {
-	return &pluginPolicy{leaf.NewForPlugin(r.env, policy, attributes.New(rootKey{}, r), changed), cluster, policy}
+func (c *lazyCluster) newPlugin(config *ClusterState, changed func()) tree.Configured[*ClusterState] {
+	policy := config.Cluster.LBPolicy
+	return &pluginPolicy{leaf.NewForPlugin(c.root.env, policy, attributes.New(rootKey{}, c.root), changed), c.name, policy}
 }
 
 // Update implements tree.Configured.

@@ -14,11 +14,3 @@ func traceFailure(ctx context.Context, cluster string, why rpctrace.Reason, err 
 		t.Picked(rpctrace.Pick{Cluster: cluster, Reason: why, Err: err})
 	}
 }
-
-// traceClusterFailure is traceFailure for a pick by the policy of a cluster, which has set the
-// reason in the Decision.
-func traceClusterFailure(ctx context.Context, cluster string, err error) {
-	if d := decision.FromContext(ctx); d.Trace() != nil {
-		traceFailure(ctx, cluster, d.Failure(), err)
-	}
-}

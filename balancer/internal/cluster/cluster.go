@@ -1,5 +1,5 @@
 // Package cluster serves one cluster: it has the priorities of its endpoints, and below them
-// localities and leaves.
+// localities and leaves; or, for an aggregate cluster, the clusters under it.
 //
 // It derives the configuration of those policies from the cluster's resources, without touching
 // what a change does not affect, and words the errors of RPCs to the cluster. It does not

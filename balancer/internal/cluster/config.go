@@ -54,12 +54,7 @@ type Underlying struct {
 	States pmap.Map[*Config]
 }
 
-// Same reports whether u and o are the same list with the same states.
-func (u *Underlying) Same(o *Underlying) bool {
-	return u == o || u != nil && o != nil && u.SameNames(o) && u.States.Same(o.States)
-}
-
-// SameNames reports whether u and o have the same list of names. It does not compare them.
-func (u *Underlying) SameNames(o *Underlying) bool {
+// sameNames reports whether u and o have the same list of names. It does not compare them.
+func (u *Underlying) sameNames(o *Underlying) bool {
 	return len(u.Names) == len(o.Names) && (len(u.Names) == 0 || &u.Names[0] == &o.Names[0])
 }

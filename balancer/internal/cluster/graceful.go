@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Graceful serves one cluster by the policy that it needs: that of an aggregate cluster or of a plugin's, or else a Policy over
+// Graceful serves one cluster by the policy that it needs: that of an aggregate cluster or of a plugin, or else a Policy over
 // connections that are secured as its Cluster asks (gRFC A29), and made through proxies if it asks for that (gRFC A86).
 //
 // When that changes, another policy takes over, whose connections are its own. If the Cluster gets stricter, no
@@ -26,7 +26,7 @@ import (
 type Graceful struct {
 	env     *tree.Env
 	name    string
-	other   func(c *Config, changed func()) tree.Configured[*Config]
+	plugin  func(c *Config, changed func()) tree.Configured[*Config]
 	changed func()
 
 	policies *switchover.Policy[*Config, need]
@@ -45,10 +45,10 @@ type need struct {
 	key   clustertls.Key
 }
 
-// NewGraceful returns the policy of the named cluster, which has to be updated at once. other makes the policies of aggregate clusters and of plugins';
-// it is nil if the cluster is neither.
-func NewGraceful(env *tree.Env, name string, other func(c *Config, changed func()) tree.Configured[*Config], changed func()) *Graceful {
-	g := &Graceful{env: env, name: name, other: other, changed: changed}
+// NewGraceful returns the policy of the named cluster, which has to be updated at once. plugin makes that of a plugin, and is nil if the cluster
+// is none.
+func NewGraceful(env *tree.Env, name string, plugin func(c *Config, changed func()) tree.Configured[*Config], changed func()) *Graceful {
+	g := &Graceful{env: env, name: name, plugin: plugin, changed: changed}
 	g.policies = switchover.New(func(*Config) need { return g.need }, func(*Config) bool { return g.overlap }, g.build, g.policyChanged)
 	return g
 }
@@ -72,8 +72,11 @@ func (p securedPolicy) Close() {
 }
 
 func (g *Graceful) build(c *Config, changed func()) tree.Configured[*Config] {
-	if g.need.other {
-		return g.other(c, changed)
+	switch {
+	case g.need.other && g.cluster.Kind == xdsresource.ClusterPlugin:
+		return g.plugin(c, changed)
+	case g.need.other:
+		return newAggregate(g.env, g.name, changed)
 	}
 	p := securedPolicy{graceful: g, key: g.need.key, security: g.security()}
 	env := *g.env

@@ -12,7 +12,7 @@ import (
 
 // Describe describes a cluster that has no policy, because no RPC has needed it yet.
 func Describe(name string, c *Config) inspect.Cluster {
-	d := Configured(name, c)
+	d := configured(name, c)
 	if d.Phase != inspect.PhaseServing {
 		return d
 	}
@@ -28,8 +28,8 @@ func Describe(name string, c *Config) inspect.Cluster {
 	return d
 }
 
-// Configured describes a cluster by its configuration alone, as one whose policy has connections.
-func Configured(name string, c *Config) inspect.Cluster {
+// configured describes a cluster by its configuration alone, as one whose policy has connections.
+func configured(name string, c *Config) inspect.Cluster {
 	d := inspect.Cluster{Name: name, State: inspect.Idle}
 	if c.Notes != nil {
 		d.Notes = c.Notes.String()
@@ -56,7 +56,7 @@ func Configured(name string, c *Config) inspect.Cluster {
 
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
-	d := Configured(p.name, p.config)
+	d := configured(p.name, p.config)
 	d.State = inspect.State(p.state.ConnectivityState.String())
 	if p.counter != nil && p.config.Cluster != nil {
 		d.Traffic = p.counter.Report()

@@ -154,16 +154,6 @@ func TestWeightsAcrossLocalities(t *testing.T) {
 	}
 }
 
-// Lists of clusters are compared by identity, as equal ones are the same slice.
-func TestSameUnderlying(t *testing.T) {
-	t.Parallel()
-	var none *Underlying
-	a := &Underlying{Names: []string{"a"}}
-	for other, want := range map[*Underlying]bool{a: true, {Names: a.Names}: true, {Names: []string{"a"}}: false, none: false} {
-		xdstest.Equal(t, "same", want, a.Same(other))
-	}
-}
-
 // A policy that connects to every endpoint should not have more than bounds.ManyEndpoints.
 func TestTooManyEndpoints(t *testing.T) {
 	t.Parallel()
