@@ -42,10 +42,10 @@ type ClientConn struct {
 	updated  chan struct{} // closed at the next UpdateState
 }
 
-// NewClientConn returns a ClientConn on n.
+// NewClientConn returns the ClientConn on n.
 func NewClientConn(n *Network) *ClientConn {
 	cc := &ClientConn{made: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), updated: make(chan struct{})}
-	n.join(cc)
+	n.cc = cc
 	return cc
 }
 

@@ -26,11 +26,11 @@ const (
 	Full
 )
 
-// Network decides which addresses can be reached, at first all.
+// Network decides which addresses the ClientConn on it can reach, at first all.
 type Network struct {
 	mu    sync.Mutex
 	reach map[string]Reach
-	users []*ClientConn
+	cc    *ClientConn
 }
 
 // NewNetwork returns a Network.
@@ -41,12 +41,9 @@ func NewNetwork() *Network { return &Network{reach: make(map[string]Reach)} }
 func (n *Network) Set(addr string, r Reach) {
 	n.mu.Lock()
 	n.reach[addr] = r
-	users := n.users
 	n.mu.Unlock()
-	for _, cc := range users {
-		for _, sc := range cc.subConnsTo(addr) {
-			sc.cc.serializer.Post(func() { sc.networkChanged(r) })
-		}
+	for _, sc := range n.cc.subConnsTo(addr) {
+		n.cc.serializer.Post(func() { sc.networkChanged(r) })
 	}
 }
 
@@ -54,12 +51,6 @@ func (n *Network) get(addr string) Reach {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.reach[addr]
-}
-
-func (n *Network) join(cc *ClientConn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.users = append(n.users, cc)
 }
 
 func (sc *SubConn) networkChanged(r Reach) {
