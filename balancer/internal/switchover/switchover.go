@@ -94,12 +94,9 @@ func (p *Policy[C, K]) settle() {
 	p.Finish()
 }
 
-// Finish replaces a child that serves for an older configuration, whether or not the new child
+// Finish, while Switching, replaces the child that serves for an older configuration, whether or not the new child
 // can serve yet.
 func (p *Policy[C, K]) Finish() {
-	if p.next == nil {
-		return
-	}
 	before := p.serving
 	p.serving, p.next = p.next, nil
 	before.policy.Close()
