@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/access"
+	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
 // group serves the clients that are one node upstream: a store that they are
@@ -25,17 +26,25 @@ type group struct {
 	// nodeBytes is the size of the node in memory.
 	nodeBytes int64
 
-	// use is guarded by Relay.mu.
-	use
+	// clients counts the streams. idle runs while there is none, since idleSince. Relay.mu guards them.
+	clients   int
+	idle      *time.Timer
+	idleSince time.Time
 
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
 	// own has the upstreams of single clients, by the ID of their streams.
 	own map[uint64]*upstream
-	limits
-	// lingering are the subscriptions without a demand.
+	// names limits the subscriptions on the upstream that the group shares, by the ID of the clients' streams. A client pays for
+	// what it was the first to subscribe to.
+	names *quota.Shares[uint64]
+	// refused are the subscriptions for which there was no room, and again runs while there are any.
+	refused map[*subscription]struct{}
+	again   *time.Timer
+	// lingering are the subscriptions without a demand, and mayLinger is the group's share of Relay.lingering.
 	lingering map[*subscription]struct{}
+	mayLinger *quota.Share
 	members   map[memberKey]*member
 	// dirty is what has changed since it was last brought into the store, and done are the callbacks
 	// that the client of the management servers waits for until that is so.
@@ -45,13 +54,6 @@ type group struct {
 	flushing bool
 	// away counts the subscriptions whose management servers are unreachable.
 	away int
-}
-
-// use counts the streams of a group. idle runs while there is none, since idleSince.
-type use struct {
-	clients   int
-	idle      *time.Timer
-	idleSince time.Time
 }
 
 // answer is what upstream has answered, for a subscription or about a member of collections.
@@ -75,8 +77,10 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 // newGroup makes a group for a client of a peer. The caller holds r.mu.
 func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, error) {
 	g := &group{
-		relay: r, key: key, store: controlplane.NewStore(),
-		limits: newLimits(r), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
+		relay: r, key: key, store: controlplane.NewStore(), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
+		names:     quota.NewShares[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
+		mayLinger: r.lingering.Share(),
+		refused:   make(map[*subscription]struct{}),
 		subs:      make(map[subscriptionKey]*subscription),
 		own:       make(map[uint64]*upstream),
 		lingering: make(map[*subscription]struct{}),

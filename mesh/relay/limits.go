@@ -1,10 +1,6 @@
 package relay
 
-import (
-	"time"
-
-	"github.com/dynxds/dynxds/mesh/internal/quota"
-)
+import "time"
 
 // Three limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (quota.Quota), so that there is room for one more whatever the present ones take:
@@ -17,26 +13,6 @@ import (
 
 // retryEvery is how often the refused subscriptions of a group are tried again.
 const retryEvery = time.Second
-
-// limits are those of a group. Guarded by group.mu.
-type limits struct {
-	// names limits the subscriptions on the upstream that the group shares, by the ID of the clients' streams. A client pays for
-	// what it was the first to subscribe to.
-	names *quota.Shares[uint64]
-	// mayLinger is the group's share of Relay.lingering.
-	mayLinger *quota.Share
-	// refused are the subscriptions for which there was no room, and again runs while there are any.
-	refused map[*subscription]struct{}
-	again   *time.Timer
-}
-
-func newLimits(r *Relay) limits {
-	return limits{
-		names:     quota.NewShares[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
-		mayLinger: r.lingering.Share(),
-		refused:   make(map[*subscription]struct{}),
-	}
-}
 
 // charge has a client pay for a subscription. If there is no room, those that linger make room. The caller
 // holds g.mu.
