@@ -9,20 +9,6 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// shardLocator is a locator of one shard of a name.
-func shardLocator(name string, shard int) *discoverypb.ResourceLocator {
-	return &discoverypb.ResourceLocator{
-		Name: name,
-		DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
-			KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{
-				"shard": {Constraints: []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{{
-					Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: fmt.Sprint(shard)},
-				}}},
-			},
-		},
-	}
-}
-
 // The asks for a name are found whether it has few or many, as clients come and go.
 func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 	t.Parallel()
@@ -42,7 +28,7 @@ func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 			shard = rng.IntN(2 * crowd)
 		}
 		req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
-		if one := []*discoverypb.ResourceLocator{shardLocator("n", shard)}; rng.IntN(10) < 7 == grows || len(want[i]) == 0 {
+		if one := []*discoverypb.ResourceLocator{fuzzLocator("n", "shard", fmt.Sprint(shard))}; rng.IntN(10) < 7 == grows || len(want[i]) == 0 {
 			req.ResourceLocatorsSubscribe, want[i][shard] = one, true
 		} else {
 			req.ResourceLocatorsUnsubscribe = one

@@ -67,38 +67,42 @@ func TestTP2_DPDSService(t *testing.T) {
 func TestDPDS_FetchOnDemand(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	src := newSource(t, s.store, dynparam.MapTypeURL)
-	fetched := make(chan *discoverypb.DiscoveryResponse)
 	ctx, cancel := context.WithCancel(testContext(t))
-	go func() {
-		resp := new(discoverypb.DiscoveryResponse)
-		req := &discoverypb.DiscoveryRequest{ResourceNames: []string{"a", "b"}}
-		if err := s.conn.Invoke(ctx, dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true)); err != nil {
+	ended := make(chan string, 10)
+	s.store.OnDemand(dynparam.MapTypeURL, func(begun, over []*controlplane.Demand) {
+		if _, err := s.store.Update(func(tx *controlplane.Tx) {
+			for _, d := range begun {
+				switch d.Name {
+				case "a":
+					tx.Answer(d, given(t, "1", "a", variant(dynparam.MapTypeURL, "")))
+				case "b":
+					tx.AnswerError(d, status.New(codes.Internal, "no"))
+				default:
+					cancel()
+				}
+			}
+		}); err != nil {
 			t.Error(err)
 		}
-		fetched <- resp
-	}()
-	d := src.wantBegun("a", "b")
-	src.answer(d[0], given(t, "1", "a", variant(dynparam.MapTypeURL, "")))
-	src.fail(d[1], codes.Internal, "no")
-	if resp := <-fetched; len(resp.GetResources()) != 1 || len(resp.GetResourceErrors()) != 1 {
-		t.Errorf("got %v, want a resource and an error", resp)
-	}
-	if one, other := receive(t, src.ended), receive(t, src.ended); one.Name == other.Name {
-		t.Errorf("the demand for %q ended twice", one.Name)
-	}
-
-	go func() {
-		err := s.conn.Invoke(ctx, dpdsService+"FetchDynamicParameterConstraints", &discoverypb.DiscoveryRequest{ResourceNames: []string{"late"}}, new(discoverypb.DiscoveryResponse))
-		if status.Code(err) != codes.Canceled {
-			t.Errorf("got %v, want CANCELLED", err)
+		for _, d := range over {
+			ended <- d.Name
 		}
-		close(fetched)
-	}()
-	late := src.wantBegun("late")[0]
-	cancel()
-	<-fetched
-	src.wantEnded(late)
+	})
+	fetch := func(names ...string) (*discoverypb.DiscoveryResponse, error) {
+		resp := new(discoverypb.DiscoveryResponse)
+		req := &discoverypb.DiscoveryRequest{ResourceNames: names}
+		return resp, s.conn.Invoke(ctx, dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true))
+	}
+	if resp, err := fetch("a", "b"); err != nil || len(resp.GetResources()) != 1 || len(resp.GetResourceErrors()) != 1 {
+		t.Errorf("got %v, %v, want a resource and an error", resp, err)
+	}
+	if one, other := receive(t, ended), receive(t, ended); one == other {
+		t.Errorf("the demand for %q ended twice", one)
+	}
+	if _, err := fetch("late"); status.Code(err) != codes.Canceled {
+		t.Errorf("got %v, want CANCELLED", err)
+	}
+	xdstest.Equal(t, "demand that ended", "late", receive(t, ended))
 }
 
 func testContext(t *testing.T) context.Context {

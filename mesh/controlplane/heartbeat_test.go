@@ -32,16 +32,24 @@ func TestNewResourceFaults(t *testing.T) {
 func TestTx_AnswerFaults(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	src := newSource(t, s.store, eds, cds)
+	begun := make(chan *controlplane.Demand, 2)
+	for _, typeURL := range []string{eds, cds} {
+		s.store.OnDemand(typeURL, func(all, _ []*controlplane.Demand) {
+			for _, d := range all {
+				begun <- d
+			}
+		})
+	}
 	c := s.openDelta(t)
 	c.subscribe(eds, "a")
+	a := receive(t, begun)
 	c.subscribe(cds, "*")
-	d := src.wantBegun("*", "a")
+	all := receive(t, begun)
 	for want, answer := range map[string]func(*controlplane.Tx){
-		"the demand is for a collection": func(tx *controlplane.Tx) { tx.Answer(d[0], given(t, "", "x", cluster("x"))) },
-		"the demand is for a " + eds:     func(tx *controlplane.Tx) { tx.Answer(d[1], given(t, "", "a", cluster("a"))) },
-		`the resource has the name "b"`:  func(tx *controlplane.Tx) { tx.Answer(d[1], given(t, "", "b", assignment("b"))) },
-		"the status is OK":               func(tx *controlplane.Tx) { tx.AnswerError(d[1], nil) },
+		"the demand is for a collection": func(tx *controlplane.Tx) { tx.Answer(all, given(t, "", "x", cluster("x"))) },
+		"the demand is for a " + eds:     func(tx *controlplane.Tx) { tx.Answer(a, given(t, "", "a", cluster("a"))) },
+		`the resource has the name "b"`:  func(tx *controlplane.Tx) { tx.Answer(a, given(t, "", "b", assignment("b"))) },
+		"the status is OK":               func(tx *controlplane.Tx) { tx.AnswerError(a, nil) },
 		`renew a variant of "a"`:         func(tx *controlplane.Tx) { tx.Renew(eds, "a", parameters("k", "\xff")) },
 	} {
 		if _, err := s.store.Update(answer); err == nil || !strings.Contains(err.Error(), want) {
@@ -49,7 +57,7 @@ func TestTx_AnswerFaults(t *testing.T) {
 		}
 	}
 	// A demand of another store is ignored.
-	if _, err := controlplane.NewStore().Update(func(tx *controlplane.Tx) { tx.Answer(d[1], nil) }); err != nil {
+	if _, err := controlplane.NewStore().Update(func(tx *controlplane.Tx) { tx.Answer(a, nil) }); err != nil {
 		t.Error(err)
 	}
 	c.fence()
