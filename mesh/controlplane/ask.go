@@ -84,9 +84,12 @@ func (a *ask) contest(e *entry) {
 func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
 	a := t.ask(key, askKey)
 	if a == nil {
+		if sub.addressing == byNames {
+			l.constraints = sub.implicit
+		}
 		a = &ask{
 			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
-			constraints: l.constraints.Merge(l.bound), sent: l.constraints, refused: l.refused,
+			constraints: l.constraints.Merge(sub.implicit), sent: l.constraints, refused: l.refused,
 		}
 		if t.source == nil || l.refused != nil {
 			a.choose(t.slots[key])
@@ -124,7 +127,7 @@ func (t *table) setWildcard(sub *subscription, on bool) {
 	switch {
 	case sub.addressing != byNames || !hasWildcard(t.typeURL):
 	case on:
-		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{})
 		sub.refuseWildcard(a)
 	default:
 		if a := t.ask(wildcardKey, sub.implicit.Key()); a != nil {

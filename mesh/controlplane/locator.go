@@ -75,8 +75,6 @@ func (tp topic) variant() (parameters string, ok bool) {
 type locator struct {
 	name        string
 	constraints dynparam.Constraints
-	// bound are what the client's node adds to the constraints.
-	bound dynparam.Constraints
 	// refused is set if the constraints are invalid, or the client may not have the resource.
 	refused *refusal
 }

@@ -128,7 +128,7 @@ func (r *resubscription) moveWildcard(former dynparam.Constraints) {
 	if !sub.interest.wildcard() {
 		return
 	}
-	a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+	a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{})
 	sub.refuseWildcard(a)
 	if left := t.ask(wildcardKey, former.Key()); left != nil {
 		left.leave(sub)
@@ -150,7 +150,7 @@ func (r *resubscription) moveAsk(old *ask) {
 	sub.replaceSent(old, was)
 	sub.stream.mu.Unlock()
 	// Join before leaving: a subscription without any ask is dropped from the index.
-	l := locator{name: old.spelling, constraints: sub.implicit}
+	l := locator{name: old.spelling}
 	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
 	old.leave(sub)

@@ -108,7 +108,7 @@ func (r *resubscription) join(tp topic, l locator) error {
 			return err
 		}
 	}
-	a := sub.table.join(sub, tp.name, key, sub.withConstraints(l))
+	a := sub.table.join(sub, tp.name, key, l)
 	r.added = append(r.added, a.number)
 	sub.refuseWildcard(a)
 	return nil

@@ -210,17 +210,6 @@ func (sub *subscription) keyFor(tp topic, l *locator) string {
 	return key
 }
 
-// withConstraints returns a locator with the constraints that apply. The caller holds
-// Store.mu.
-func (sub *subscription) withConstraints(l locator) locator {
-	if sub.addressing == byNames {
-		l.constraints = sub.implicit
-	} else {
-		l.bound = sub.implicit
-	}
-	return l
-}
-
 // spelling returns the name as the client spells it, or as the entry does if the client did not
 // subscribe to it by name.
 func (sub *subscription) spelling(tp topic, e *entry) string {
