@@ -1,17 +1,16 @@
 package controlplane_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -65,26 +64,20 @@ func TestOptions_Access(t *testing.T) {
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	ask := func(node *corepb.Node, name string) (*deltaResponse, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-		defer cancel()
-		stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-		xdstest.NoError(t, err)
-		xdstest.NoError(t, stream.Send(&deltaRequest{Node: node, TypeUrl: eds, ResourceNamesSubscribe: []string{name}}))
-		return stream.Recv()
+	ask := func(method string, node *corepb.Node, typeURL, name string) (reply, error) {
+		c := openClient(t, conn, method)
+		c.request(request{node: node, typeURL: typeURL, names: []string{name}})
+		return c.receive()
 	}
+	const delta = adsService + "DeltaAggregatedResources"
 	// dpds asks for the constraints of DPDS: on the aggregated stream, on a stream of its own, or by Fetch.
 	dpds := []func(*corepb.Node) error{
 		func(node *corepb.Node) error {
-			stream := newRawClient(t, openTwin[twin.DeltaDiscoveryRequest, twin.DeltaDiscoveryResponse](conn, "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"))
-			stream.send(&twin.DeltaDiscoveryRequest{Node: node, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{dpdsName}})
-			_, err := stream.stream.Recv()
+			_, err := ask(delta, node, dynparam.MapTypeURL, dpdsName)
 			return err
 		},
 		func(node *corepb.Node) error {
-			stream := newRawClient(t, openTwin[twin.DiscoveryRequest, twin.DiscoveryResponse](conn, dpdsService+"StreamDynamicParameterConstraints"))
-			stream.send(&twin.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}})
-			_, err := stream.stream.Recv()
+			_, err := ask(dpdsService+"StreamDynamicParameterConstraints", node, "", dpdsName)
 			return err
 		},
 		func(node *corepb.Node) error {
@@ -97,7 +90,7 @@ func TestOptions_Access(t *testing.T) {
 			t.Errorf("DPDS by way %d, with another's node: %v", i, err)
 		}
 	}
-	if _, err := ask(nodeOfService("bank"), "shop.a"); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "node.metadata.service") {
+	if _, err := ask(delta, nodeOfService("bank"), eds, "shop.a"); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "node.metadata.service") {
 		t.Errorf("with another's node: %v", err)
 	}
 	if len(decided) > 0 {
@@ -110,13 +103,10 @@ func TestOptions_Access(t *testing.T) {
 				t.Errorf("DPDS by way %d, as %v: %v, decided %d times", i, node, err, len(decided)-before)
 			}
 		}
-		resp, err := ask(node, "shop.a")
-		if err != nil || len(resp.GetRemovedResources()) != 1 {
-			t.Errorf("as %v: %v, %v", node, resp, err)
-		}
-		resp, err = ask(node, "bank.a")
-		if err != nil || codes.Code(resp.GetResourceErrors()[0].GetErrorDetail().GetCode()) != codes.PermissionDenied {
-			t.Errorf("as %v, another's name: %v, %v", node, resp, err)
+		for name, want := range map[string]string{"shop.a": "-shop.a", "bank.a": "!bank.a: PermissionDenied"} {
+			if r, err := ask(delta, node, eds, name); err != nil || !slices.Equal(r.content, []string{want}) {
+				t.Errorf("as %v: %v, %v, want %q", node, r.content, err, want)
+			}
 		}
 	}
 	for _, service := range decided {

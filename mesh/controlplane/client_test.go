@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 const (
@@ -109,75 +110,29 @@ func (s *testServer) set(t testing.TB, messages ...proto.Message) uint64 {
 	return s.update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
 }
 
-// rawClient is a stream that sends only what the test sends.
-type rawClient[Req, Resp any] struct {
-	t      testing.TB
-	stream grpc.BidiStreamingClient[Req, Resp]
-	stop   context.CancelFunc
-}
-
-func newRawClient[Req, Resp any](
-	t testing.TB,
-	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error),
-) *rawClient[Req, Resp] {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	t.Cleanup(cancel)
-	stream, err := open(ctx)
-	xdstest.NoError(t, err)
-	return &rawClient[Req, Resp]{t: t, stream: stream, stop: cancel}
-}
-
-func (c *rawClient[Req, Resp]) send(req *Req) {
-	c.t.Helper()
-	if err := c.stream.Send(req); err != nil {
-		c.t.Fatalf("Send: %v", err)
-	}
-}
-
-func (c *rawClient[Req, Resp]) recv() *Resp {
-	c.t.Helper()
-	resp, err := c.stream.Recv()
-	if err != nil {
-		c.t.Fatalf("Recv: %v", err)
-	}
-	return resp
-}
-
-// end waits for the stream's status.
-func (c *rawClient[Req, Resp]) end() error {
-	for {
-		if _, err := c.stream.Recv(); err != nil {
-			return err
-		}
-	}
-}
-
-type (
-	sotwRequest   = discoverypb.DiscoveryRequest
-	sotwResponse  = discoverypb.DiscoveryResponse
-	deltaRequest  = discoverypb.DeltaDiscoveryRequest
-	deltaResponse = discoverypb.DeltaDiscoveryResponse
+// The methods are called without the generated client, whose service has another name.
+const (
+	adsService  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+	dpdsService = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
 )
 
-// client is a client of the published service, of either protocol.
+// client is a stream of either protocol, which sends only what the test sends.
 type client struct {
 	t      testing.TB
 	store  *controlplane.Store
 	delta  bool
 	fences int
-	// send and receive are those of the stream.
-	send      func(request) error
-	receive   func() (reply, error)
-	closeSend func() error
-	cancel    context.CancelFunc
+	stream grpc.ClientStream
+	cancel context.CancelFunc
 }
 
 // request is a request of either protocol.
 type request struct {
-	node, typeURL string
-	// names are all (SotW), or those to add (delta).
+	node    *corepb.Node
+	typeURL string
+	// names and locators are all (SotW), or those to add (delta).
 	names, unsubscribe []string
+	locators           []*discoverypb.ResourceLocator
 	// has are the initial_resource_versions (delta).
 	has map[string]string
 	// answers is the response that is accepted, or rejected with a message.
@@ -191,56 +146,71 @@ type reply struct {
 	// content has, in order, "a" for a resource, "-a" for a removed one and "!a: CODE" for an error.
 	content []string
 	// values are the bytes of the resources.
-	values  []string
-	errors  []*discoverypb.ResourceError
-	message proto.Message
+	values []string
+	errors []*discoverypb.ResourceError
+	// packed are the resources over SotW, and resources those over delta.
+	packed    []*anypb.Any
+	resources []*discoverypb.Resource
 }
 
 // open opens a SotW stream.
 func (s *testServer) open(t testing.TB) *client {
+	c := openClient(t, s.conn, adsService+"StreamAggregatedResources")
+	c.store = s.store
+	return c
+}
+
+// openDelta opens a delta stream.
+func (s *testServer) openDelta(t testing.TB) *client {
+	c := openClient(t, s.conn, adsService+"DeltaAggregatedResources")
+	c.store = s.store
+	return c
+}
+
+func openClient(t testing.TB, conn *grpc.ClientConn, method string) *client {
 	t.Helper()
-	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)
-	send := func(r request) error {
-		return w.stream.Send(&sotwRequest{
-			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names, VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce,
-			ErrorDetail: rejection(r.rejects),
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	xdstest.NoError(t, err)
+	return &client{t: t, delta: strings.Contains(method, "/Delta"), stream: stream, cancel: cancel}
+}
+
+func (c *client) send(r request) error {
+	if !c.delta {
+		return c.stream.SendMsg(&discoverypb.DiscoveryRequest{
+			Node: r.node, TypeUrl: r.typeURL, ResourceNames: r.names, ResourceLocators: r.locators,
+			VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejects),
 		})
 	}
-	receive := func() (reply, error) {
-		resp, err := w.stream.Recv()
-		r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
+	return c.stream.SendMsg(&discoverypb.DeltaDiscoveryRequest{
+		Node: r.node, TypeUrl: r.typeURL, ResourceNamesSubscribe: r.names, ResourceLocatorsSubscribe: r.locators,
+		ResourceNamesUnsubscribe: r.unsubscribe, InitialResourceVersions: r.has, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejects),
+	})
+}
+
+func (c *client) receive() (reply, error) {
+	if !c.delta {
+		resp := new(discoverypb.DiscoveryResponse)
+		err := c.stream.RecvMsg(resp)
+		r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), packed: resp.GetResources()}
 		for _, packed := range resp.GetResources() {
 			r.content = append(r.content, nameIn(packed))
 			r.values = append(r.values, string(packed.GetValue()))
 		}
 		return r.withErrors(resp.GetResourceErrors()), err
 	}
-	return &client{t: t, store: s.store, send: send, receive: receive, closeSend: w.stream.CloseSend, cancel: w.stop}
-}
-
-// openDelta opens a delta stream.
-func (s *testServer) openDelta(t testing.TB) *client {
-	t.Helper()
-	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)
-	send := func(r request) error {
-		return w.stream.Send(&deltaRequest{
-			Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe,
-			InitialResourceVersions: r.has, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejects),
-		})
+	resp := new(discoverypb.DeltaDiscoveryResponse)
+	err := c.stream.RecvMsg(resp)
+	r := reply{typeURL: resp.GetTypeUrl(), nonce: resp.GetNonce(), resources: resp.GetResources()}
+	for _, resource := range resp.GetResources() {
+		r.content = append(r.content, resource.GetName())
+		r.values = append(r.values, string(resource.GetResource().GetValue()))
 	}
-	receive := func() (reply, error) {
-		resp, err := w.stream.Recv()
-		r := reply{typeURL: resp.GetTypeUrl(), nonce: resp.GetNonce(), message: resp}
-		for _, resource := range resp.GetResources() {
-			r.content = append(r.content, resource.GetName())
-			r.values = append(r.values, string(resource.GetResource().GetValue()))
-		}
-		for _, name := range resp.GetRemovedResources() {
-			r.content = append(r.content, "-"+name)
-		}
-		return r.withErrors(resp.GetResourceErrors()), err
+	for _, name := range resp.GetRemovedResources() {
+		r.content = append(r.content, "-"+name)
 	}
-	return &client{t: t, store: s.store, delta: true, send: send, receive: receive, closeSend: w.stream.CloseSend, cancel: w.stop}
+	return r.withErrors(resp.GetResourceErrors()), err
 }
 
 func (c *client) request(r request) {
@@ -309,7 +279,7 @@ func (c *client) subscribe(typeURL string, names ...string) { c.identify("node",
 // identify is subscribe with a node of its own.
 func (c *client) identify(node, typeURL string, names ...string) {
 	c.t.Helper()
-	c.request(request{node: node, typeURL: typeURL, names: names})
+	c.request(request{node: nodeOf(node), typeURL: typeURL, names: names})
 }
 
 // drop unsubscribes from names over either protocol, so that only rest are subscribed.

@@ -34,24 +34,16 @@ func TestTP2_DPDSService(t *testing.T) {
 	})
 	node := &corepb.Node{Id: "node"}
 
-	sotw := newRawClient(t, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, dpdsService+"StreamDynamicParameterConstraints"))
-	sotw.send(&discoverypb.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}})
-	if resp := sotw.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
-		t.Errorf("SotW: %v", resp)
-	}
-	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: lds})
-	if err := sotw.end(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a request for Listeners ended the stream with %v", err)
-	}
-
-	delta := newRawClient(t, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, dpdsService+"DeltaDynamicParameterConstraints"))
-	delta.send(&discoverypb.DeltaDiscoveryRequest{Node: node, ResourceNamesSubscribe: []string{dpdsName}})
-	if resp := delta.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
-		t.Errorf("delta: %v", resp)
-	}
-	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: lds})
-	if err := delta.end(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a request for Listeners ended the stream with %v", err)
+	for _, method := range []string{"StreamDynamicParameterConstraints", "DeltaDynamicParameterConstraints"} {
+		c := openClient(t, s.conn, dpdsService+method)
+		c.request(request{node: node, names: []string{dpdsName}})
+		if r := c.next(); r.typeURL != dynparam.MapTypeURL || len(r.values) != 1 {
+			t.Errorf("%s: %v", method, r)
+		}
+		c.subscribe(lds)
+		if err := c.end(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: a request for Listeners ended the stream with %v", method, err)
+		}
 	}
 
 	resp := new(discoverypb.DiscoveryResponse)

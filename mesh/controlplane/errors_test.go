@@ -3,7 +3,6 @@ package controlplane_test
 import (
 	"testing"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // "TP3" in these comments is the file TP3-error-propagation; quotes are its.

@@ -24,7 +24,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 		if err := open(s).end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Options.MaxStreams") {
 			t.Errorf("a third stream ended with %v", err)
 		}
-		xdstest.NoError(t, first.closeSend())
+		xdstest.NoError(t, first.stream.CloseSend())
 		if err := first.end(); err == nil {
 			t.Fatal("no end")
 		}
@@ -115,7 +115,7 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 func (c *client) adder() func(name, nonce, rejected string) error {
 	var names []string
 	return func(name, nonce, rejected string) error {
-		r := request{node: "hostile", typeURL: eds, names: []string{name}, answers: reply{nonce: nonce}, rejects: rejected}
+		r := request{node: nodeOf("hostile"), typeURL: eds, names: []string{name}, answers: reply{nonce: nonce}, rejects: rejected}
 		if strings.HasPrefix(name, "big") || name == "version" {
 			r.typeURL = custom
 		}

@@ -207,7 +207,7 @@ func TestLimits_OfARequest(t *testing.T) {
 		"versions":     {request{typeURL: cds, has: versions(11, "v")}, "allows 10 per stream"},
 		"names":        {request{typeURL: cds, names: many(11, "n")}, "allows 10 per stream"},
 		"unsubscribed": {request{typeURL: cds, unsubscribe: many(11, "n")}, "allows 10 per stream"},
-		"a node":       {request{typeURL: cds, node: strings.Repeat("x", 600<<10)}, "shorten its metadata"},
+		"a node":       {request{typeURL: cds, node: nodeOf(strings.Repeat("x", 600<<10))}, "shorten its metadata"},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startServer(t, controlplane.Options{MaxSubscriptions: 10})

@@ -47,7 +47,7 @@ func TestOptions_StoreFor(t *testing.T) {
 			c := open(s)
 			c.identify(node, cds)
 			c.want(cds, want)
-			xdstest.NoError(t, c.closeSend())
+			xdstest.NoError(t, c.stream.CloseSend())
 		}
 		receive(t, ended)
 		c := open(s)

@@ -82,7 +82,7 @@ func TestClientEndsItsStream(t *testing.T) {
 		s := startServer(t)
 		c := open(s)
 		c.fence()
-		xdstest.NoError(t, c.closeSend())
+		xdstest.NoError(t, c.stream.CloseSend())
 		if err := c.end(); err.Error() != "EOF" {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -21,23 +22,23 @@ func TestTP2_OnTheWire(t *testing.T) {
 	locators := []*discoverypb.ResourceLocator{bad, {Name: "r", DynamicParameterConstraints: xdstest.Constraints("env=prod").ToProto()}}
 	s := startServer(t)
 	s.setVariant(t, rds, "r", "content", "env", "prod", "version", "v1")
-	sotw, delta := s.openTwinSotW(t), s.openTwinDelta(t)
-	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceLocators: locators, ResourceNames: []string{"to be ignored"}})
-	whole := sotw.recv()
+	whole, difference := s.open(t), s.openDelta(t)
+	for _, c := range []*client{whole, difference} {
+		c.request(request{typeURL: rds, locators: locators, names: []string{"to be ignored"}})
+	}
+	bySotW, byDelta := whole.next(), difference.next()
 	wrapped := new(discoverypb.Resource)
-	xdstest.NoError(t, proto.Unmarshal(whole.GetResources()[0].GetValue(), wrapped))
-	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: locators, ResourceNamesSubscribe: []string{"to be ignored"}})
-	difference := delta.recv()
+	xdstest.NoError(t, proto.Unmarshal(bySotW.packed[0].GetValue(), wrapped))
 	want := &discoverypb.Resource{
 		Name: "r", Version: s.store.Variants(rds, "r")[0].Version(), Resource: variant(rds, "content"),
 		DynamicParameters: parameters("env", "prod", "version", "v1"),
 	}
-	for _, got := range []*discoverypb.Resource{wrapped, difference.GetResources()[0]} {
+	for _, got := range []*discoverypb.Resource{wrapped, byDelta.resources[0]} {
 		if !proto.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}
-	for _, errs := range [][]*discoverypb.ResourceError{whole.GetResourceErrors(), difference.GetResourceErrors()} {
+	for _, errs := range [][]*discoverypb.ResourceError{bySotW.errors, byDelta.errors} {
 		if len(errs) != 1 || !proto.Equal(errs[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
 			codes.Code(errs[0].GetErrorDetail().GetCode()) != codes.InvalidArgument || !strings.Contains(errs[0].GetErrorDetail().GetMessage(), `key_constraints["env"]`) {
 			t.Errorf("the errors are %v", errs)
@@ -52,12 +53,15 @@ func TestTP2_NothingNewForClientsWithoutLocators(t *testing.T) {
 	s.setVariant(t, cds, "c", "content", "env", "prod", "version", "v1")
 	plain := s.openDelta(t)
 	plain.subscribe(cds, "c")
-	if r := plain.next().message.(*deltaResponse).GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
+	data, err := proto.Marshal(plain.next().resources[0])
+	xdstest.NoError(t, err)
+	r := new(publishedpb.Resource)
+	if xdstest.NoError(t, proto.Unmarshal(data, r)); r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
 		t.Errorf("a client without locators was sent %v", r)
 	}
 	bare := s.open(t)
 	bare.subscribe(cds, "c")
-	if r := bare.next().message.(*sotwResponse).GetResources()[0]; r.GetTypeUrl() != cds {
+	if r := bare.next().packed[0]; r.GetTypeUrl() != cds {
 		t.Errorf("a client without locators was sent a %s", r.GetTypeUrl())
 	}
 }
