@@ -13,7 +13,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -81,29 +80,10 @@ func changed(change func(*entry)) *statuspb.ClientConfig {
 	return c
 }
 
-// streaming has only the other one of the two methods.
-type streaming struct {
-	statuspb.UnimplementedClientStatusDiscoveryServiceServer
-	answer *statuspb.ClientStatusResponse
-}
-
-func (s streaming) StreamClientStatus(stream statuspb.ClientStatusDiscoveryService_StreamClientStatusServer) error {
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return nil
-		}
-		if err := stream.Send(s.answer); err != nil {
-			return err
-		}
-	}
-}
-
 // serving starts a process with these clients.
 func serving(t *testing.T, configs ...*statuspb.ClientConfig) string {
 	t.Helper()
-	return cmdtest.Serve(t, func(s *grpc.Server) {
-		statuspb.RegisterClientStatusDiscoveryServiceServer(s, canned{answer: &statuspb.ClientStatusResponse{Config: configs}})
-	})
+	return canned{answer: func() []*statuspb.ClientConfig { return configs }}.serve(t)
 }
 
 func request() explain.Request {
@@ -154,9 +134,7 @@ func TestExplainAProcess(t *testing.T) {
 
 func TestExplainByStream(t *testing.T) {
 	t.Parallel()
-	addr := cmdtest.Serve(t, func(s *grpc.Server) {
-		statuspb.RegisterClientStatusDiscoveryServiceServer(s, streaming{answer: &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{genericConfig()}}})
-	})
+	addr := canned{answer: func() []*statuspb.ClientConfig { return []*statuspb.ClientConfig{genericConfig()} }, streams: true}.serve(t)
 	e, err := Explain(testutils.Context(t), Process{Address: addr}, request())
 	if err != nil || len(e.Clusters) != 1 {
 		t.Errorf("%+v, %v", e, err)

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -115,21 +113,6 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// begins counts RPCs from the first request on.
-type begins struct {
-	statuspb.UnimplementedClientStatusDiscoveryServiceServer
-	first, then *statuspb.ClientConfig
-	asked       atomic.Int32
-}
-
-func (b *begins) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
-	config := b.then
-	if b.asked.Add(1) == 1 {
-		config = b.first
-	}
-	return &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{config}}, nil
-}
-
 // A process that counts RPCs from now on is asked again once it has counted some, if there is time.
 func TestTheFirstLook(t *testing.T) {
 	t.Parallel()
@@ -144,8 +127,14 @@ func TestTheFirstLook(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			b := &begins{then: withState(t, failing), first: withState(t, func(s *livestate.State, _ *livestate.Cluster) { s.CountingSince = tc.countingSince })}
-			addr := cmdtest.Serve(t, func(s *grpc.Server) { statuspb.RegisterClientStatusDiscoveryServiceServer(s, b) })
+			var asked atomic.Int32
+			first, then := withState(t, func(s *livestate.State, _ *livestate.Cluster) { s.CountingSince = tc.countingSince }), withState(t, failing)
+			addr := canned{answer: func() []*statuspb.ClientConfig {
+				if asked.Add(1) == 1 {
+					return []*statuspb.ClientConfig{first}
+				}
+				return []*statuspb.ClientConfig{then}
+			}}.serve(t)
 			ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
 			defer cancel()
 			r, err := Ask(ctx, Process{Address: addr})

@@ -27,14 +27,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canned is a service that always gives the same answer.
+// canned is a service that answers by one of its two methods.
 type canned struct {
 	statuspb.UnimplementedClientStatusDiscoveryServiceServer
-	answer *statuspb.ClientStatusResponse
+	answer  func() []*statuspb.ClientConfig
+	streams bool
 }
 
-func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
-	return c.answer, nil
+func (c canned) FetchClientStatus(ctx context.Context, r *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
+	if c.streams {
+		return c.UnimplementedClientStatusDiscoveryServiceServer.FetchClientStatus(ctx, r)
+	}
+	return &statuspb.ClientStatusResponse{Config: c.answer()}, nil
+}
+
+func (c canned) StreamClientStatus(stream statuspb.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return nil
+		}
+		if err := stream.Send(&statuspb.ClientStatusResponse{Config: c.answer()}); err != nil {
+			return err
+		}
+	}
+}
+
+func (c canned) serve(t *testing.T) (address string) {
+	return cmdtest.Serve(t, func(s *grpc.Server) { statuspb.RegisterClientStatusDiscoveryServiceServer(s, c) })
 }
 
 func TestText(t *testing.T) {
