@@ -54,7 +54,7 @@ type Underlying struct {
 	States pmap.Map[*Config]
 }
 
-// sameNames reports whether u and o have the same list of names. It does not compare them.
-func (u *Underlying) sameNames(o *Underlying) bool {
+// SameNames reports whether u and o have the same list of names. It does not compare them.
+func (u *Underlying) SameNames(o *Underlying) bool {
 	return len(u.Names) == len(o.Names) && (len(u.Names) == 0 || &u.Names[0] == &o.Names[0])
 }
