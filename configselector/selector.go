@@ -50,10 +50,15 @@ type Selector struct {
 	listener *xdsresource.Listener
 	ch       *Channel
 
-	// base is the chain of routes without overrides. special has those of the other routes, by the
-	// *xdsresource.WeightedCluster, or else by the *xdsresource.Route.
+	// base is the chain of routes without overrides. special has those of the other routes.
 	base    *filterchain.Chain
-	special map[any]*filterchain.Chain
+	special map[destination]*filterchain.Chain
+}
+
+// destination is where a route leads to: routes to the same cluster share what they forward to. cluster is nil if the route forwards nothing.
+type destination struct {
+	route   *xdsresource.Route
+	cluster *xdsresource.WeightedCluster
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
@@ -76,17 +81,17 @@ func (s *Selector) buildChains() {
 	if s.base.Passes() && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
 	}
-	s.special = make(map[any]*filterchain.Chain)
+	s.special = make(map[destination]*filterchain.Chain)
 	for _, route := range vh.Routes {
 		clusters := router.ClustersOf(route)
 		if !overrides(route, clusters) {
 			continue
 		}
 		if len(clusters) == 0 {
-			s.special[route] = chains.build(route.Overrides, vh.Overrides)
+			s.special[destination{route, nil}] = chains.build(route.Overrides, vh.Overrides)
 		}
 		for i := range clusters {
-			s.special[&clusters[i]] = chains.build(clusters[i].Overrides, route.Overrides, vh.Overrides)
+			s.special[destination{route, &clusters[i]}] = chains.build(clusters[i].Overrides, route.Overrides, vh.Overrides)
 		}
 	}
 }
@@ -209,7 +214,7 @@ func (s *Selector) chain(rpc *router.RPC) *filterchain.Chain {
 	if len(s.special) == 0 {
 		return s.base
 	}
-	return cmp.Or(s.special[rpc.Destination()], s.base)
+	return cmp.Or(s.special[destination{rpc.Route, rpc.Weighted}], s.base)
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {
