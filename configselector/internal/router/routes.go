@@ -190,14 +190,6 @@ type RPC struct {
 	Chain *filterchain.Chain
 }
 
-// Destination identifies where an RPC that is routed goes: its Weighted, or else its Route.
-func (rpc *RPC) Destination() any {
-	if rpc.Weighted == nil {
-		return rpc.Route
-	}
-	return rpc.Weighted
-}
-
 // End is called once, when the RPC has ended, unless it is a plain stream: whoever counts RPCs is told.
 func (rpc *RPC) End(err error) {
 	rpc.Counted.End(err)
