@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// Scheme is the scheme of targets that the package resolves.
-const Scheme = "dnsconfig"
+// scheme is that of the targets that the package resolves.
+const scheme = "dnsconfig"
 
 // language is the clientLanguage of this implementation.
 const language = "go"
@@ -59,7 +59,7 @@ func NewBuilder(options Options) resolver.Builder { return builder{options} }
 type builder struct{ options Options }
 
 // Scheme implements resolver.Builder.
-func (builder) Scheme() string { return Scheme }
+func (builder) Scheme() string { return scheme }
 
 // Build implements resolver.Builder. The target's authority, if there is one, is the address of
 // the DNS server, by default with port 53. Its endpoint is a host, by default with port 443.

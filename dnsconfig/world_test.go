@@ -114,7 +114,7 @@ func (w world) build(endpoint string, o Options) (*fakeChannel, resolver.Resolve
 
 // targetOf is a target whose authority is a DNS server.
 func targetOf(server, endpoint string) resolver.Target {
-	return resolver.Target{URL: url.URL{Scheme: Scheme, Host: server, Path: "/" + endpoint}}
+	return resolver.Target{URL: url.URL{Scheme: scheme, Host: server, Path: "/" + endpoint}}
 }
 
 func (w world) buildFor(cc *fakeChannel, endpoint string, o Options, opts resolver.BuildOptions) resolver.Resolver {

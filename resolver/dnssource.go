@@ -41,7 +41,7 @@ const (
 // such a target.
 func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 	// The target's authority is one of xDS, not a DNS server.
-	target := grpcresolver.Target{URL: url.URL{Scheme: dnsconfig.Scheme, Path: "/" + r.target.Endpoint()}}
+	target := grpcresolver.Target{URL: url.URL{Scheme: "dnsconfig", Path: "/" + r.target.Endpoint()}}
 	because := fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(target.Endpoint()), reason)
 	d := &dnsSource{
 		channelResolver: r,
