@@ -75,18 +75,21 @@ func TestOutcomesWithoutARoute(t *testing.T) {
 }
 
 // Routes with the same settings share them, and are counted apart.
-func TestOutcomesOfRoutesToOneCluster(t *testing.T) {
+func TestOutcomesOfRoutesToTheSameClusters(t *testing.T) {
 	t.Parallel()
 	outcomes.Look()
-	first := withName("first "+rand.Text(), toC())
-	second := &xdsresource.Route{Name: "second " + rand.Text(), Settings: first.Settings}
-	first.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/first"}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{first, second}})
-	for _, method := range []string{"/s/first", "/s/second", "/s/second"} {
-		w.makeRPC(t.Context(), kinds[0], method, []string{"x"})
-	}
-	if a, b := outcomesOf(first.Name), outcomesOf(second.Name); a.Codes["OK"] != 1 || b.Codes["OK"] != 2 {
-		t.Errorf("the first route has %v, the second %v, want 1 and 2", a.Codes, b.Codes)
+	for _, clusters := range [][]xdsresource.WeightedCluster{{{Name: "c", Weight: 1}}, {{Name: "c", Weight: 1}, {Name: "d", Weight: 1<<32 - 2}}} {
+		first := withName("first "+rand.Text(), toC())
+		first.Action = &xdsresource.Forward{Clusters: clusters}
+		second := &xdsresource.Route{Name: "second " + rand.Text(), Settings: first.Settings}
+		first.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/first"}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{first, second}})
+		for _, method := range []string{"/s/first", "/s/second", "/s/second"} {
+			w.makeRPC(t.Context(), kinds[0], method, []string{"x"})
+		}
+		if a, b := outcomesOf(first.Name), outcomesOf(second.Name); a.Codes["OK"] != 1 || b.Codes["OK"] != 2 {
+			t.Errorf("the first route has %v, the second %v, want 1 and 2", a.Codes, b.Codes)
+		}
 	}
 }
 

@@ -183,6 +183,12 @@ func (s *script) setRoute(key, value string) {
 		s.config.routes = []*xdsresource.Route{s.route, toC()}
 	case "cluster-request":
 		to().Headers = &xdsresource.HeaderMutations{Request: edits(value, false, "cluster")}
+	case "twin": // is for other RPCs, and shares the cluster, as decoded routes do
+		twin := *s.route
+		settings := *s.route.Settings
+		twin.Settings = &settings
+		twin.Match, twin.Overrides = matching.Route{Path: "/twin"}, xdsresource.FilterOverrides{"a": override(value)}
+		s.config.routes = []*xdsresource.Route{s.route, &twin}
 	case "also": // takes nearly all RPCs
 		f := s.route.Action.(*xdsresource.Forward)
 		f.Clusters = append(f.Clusters, xdsresource.WeightedCluster{Name: value, Weight: 1<<32 - 2})

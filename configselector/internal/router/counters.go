@@ -6,26 +6,19 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on: by the
-// *xdsresource.Route, which is nil for RPCs without one, a map by the *xdsresource.WeightedCluster, nil for RPCs without one.
-// Routes share what they forward to. Each cluster that headers may name has counters of its own.
+// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on, by the *xdsresource.Route, which is
+// nil for RPCs without one. If routes have several clusters, or headers name them, each cluster has counters of its own.
 type counters struct{ byRoute sync.Map }
 
 // Count counts an RPC that has been routed, or that fails with err because it cannot be.
 func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
-	counters, weighted, cluster := &r.counters, rpc.Weighted, rpc.Cluster
-	switch {
-	case weighted == nil, err != nil: // The cluster may be whatever a header says.
-		weighted, cluster = nil, ""
-	case weighted.Header != "":
-		counters = r.clusters()[cluster]
+	counters, cluster := &r.counters, ""
+	if err == nil && rpc.Weighted != nil { // Otherwise the cluster may be whatever a header says.
+		if cluster = rpc.Cluster; rpc.Weighted.Header != "" || len(ClustersOf(rpc.Route)) > 1 {
+			counters = r.clusters()[cluster]
+		}
 	}
-	ofRoute, ok := counters.byRoute.Load(rpc.Route)
-	if !ok {
-		ofRoute, _ = counters.byRoute.LoadOrStore(rpc.Route, new(sync.Map))
-	}
-	byCluster := ofRoute.(*sync.Map)
-	if known, ok := byCluster.Load(weighted); ok {
+	if known, ok := counters.byRoute.Load(rpc.Route); ok {
 		if c := known.(*outcomes.Counter); !c.Gone() {
 			return c.Begin()
 		}
@@ -35,6 +28,6 @@ func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 		k.Route = outcomes.RouteLabel(rpc.Route.Name, rpc.Route.Match.Paths())
 	}
 	c := outcomes.Find(k)
-	byCluster.Store(weighted, c)
+	counters.byRoute.Store(rpc.Route, c)
 	return c.Begin()
 }

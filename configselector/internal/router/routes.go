@@ -73,7 +73,7 @@ type Routes struct {
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]*counters // that an RPC may select by name
+	clusters func() map[string]*counters // by the name of each cluster of the virtual host
 	counters counters
 }
 
