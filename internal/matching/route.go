@@ -1,6 +1,9 @@
 package matching
 
-import "strings"
+import (
+	"math/rand/v2"
+	"strings"
+)
 
 // PathKind is how a Route matches the path.
 type PathKind uint8
@@ -48,6 +51,10 @@ func (m *Route) Conditions() *Conditions {
 // Million is the denominator of fractions.
 const Million = 1_000_000
 
+// Draw reports whether one RPC is in a fraction, which has parts per million; nil: all. As in Envoy, a fraction of 0 has no RPC, and
+// one of a million every RPC.
+func Draw(fraction *uint32) bool { return fraction == nil || rand.Uint32N(Million) < *fraction }
+
 // Paths returns the paths that match as text: "/package.Service/Method", "/package.Service/*" for
 // a prefix, "/package.Service{,/*}" for a PathSeparatedPrefix, and "~" before a regular
 // expression.
@@ -76,8 +83,7 @@ func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 	if kind, _ := m.unmetRest(rpc, headers); kind != ConditionNone {
 		return false
 	}
-	fraction := m.Conditions().FractionPerMillion
-	return fraction == nil || rpc.Draw() < *fraction
+	return Draw(m.Conditions().FractionPerMillion)
 }
 
 // MatchesPath reports whether a path, which is a method without its query, matches.

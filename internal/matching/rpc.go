@@ -2,7 +2,6 @@ package matching
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -20,23 +19,8 @@ type RPC struct {
 	// Context holds the outgoing metadata, which is copied at most once, and only if a
 	// route that otherwise matches depends on a header. nil: no metadata.
 	Context context.Context
-	// Metadata, if not nil, returns the metadata instead of Context, with keys in lower
-	// case. Unlike Context, a closure costs the caller an allocation.
-	Metadata func() metadata.MD
 	// ContentType is the content-type header. Empty: "application/grpc".
 	ContentType string
-	// Random returns random numbers for runtime_fraction. It is called only if a route that
-	// otherwise matches has a fraction. nil: math/rand/v2.Uint64.
-	Random func() uint64
-}
-
-// Draw returns a random number below a million, so that, as in Envoy, a fraction of 0 matches
-// no RPC and one of a million every RPC.
-func (rpc *RPC) Draw() uint32 {
-	if rpc.Random == nil {
-		return rand.Uint32N(Million)
-	}
-	return uint32(rpc.Random() % Million)
 }
 
 // Headers returns the headers of the RPC.
@@ -49,16 +33,13 @@ type Headers struct {
 	values metadata.MD
 }
 
-func (rpc *RPC) metadata() metadata.MD {
-	switch {
-	case rpc.Metadata != nil:
-		return rpc.Metadata()
-	case rpc.Context != nil:
-		md, _ := metadata.FromOutgoingContext(rpc.Context)
-		return md
-	default:
+// Metadata returns a copy of the metadata.
+func (rpc *RPC) Metadata() metadata.MD {
+	if rpc.Context == nil {
 		return nil
 	}
+	md, _ := metadata.FromOutgoingContext(rpc.Context)
+	return md
 }
 
 // Get returns the value of a header, several values joined with ",".
@@ -82,7 +63,7 @@ func (h *Headers) Get(name string) (value string, present bool) {
 // All returns the values of a header in the metadata.
 func (h *Headers) All(name string) []string {
 	if !h.asked {
-		h.values, h.asked = h.rpc.metadata(), true
+		h.values, h.asked = h.rpc.Metadata(), true
 	}
 	return h.values[name]
 }
@@ -124,7 +105,7 @@ func (rpc *RPC) FirstHeader(name string) string {
 	if value, ok := rpc.builtin(name); ok {
 		return value
 	}
-	if values := rpc.metadata()[name]; len(values) > 0 {
+	if values := rpc.Metadata()[name]; len(values) > 0 {
 		return values[0]
 	}
 	return ""

@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"context"
 	"testing"
 
 	"google.golang.org/grpc/metadata"
@@ -68,21 +69,22 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 		match(exact("a", "9")),
 	}
 	table := newTable(routes...)
+	with := func(pairs ...string) context.Context { return metadata.AppendToOutgoingContext(t.Context(), pairs...) }
 	for want, rpc := range map[int]RPC{
-		0:  {Metadata: func() metadata.MD { return metadata.Pairs("first", "", "a", "1", "b", "1") }},
-		1:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "b", "1") }},
-		2:  {Metadata: func() metadata.MD { return metadata.Pairs("b", "1", "c", "2") }},
-		3:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "c", "2") }},
-		4:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "c", "1") }},
-		5:  {Metadata: func() metadata.MD { return metadata.Pairs("c", "1", "f", "1") }},
-		6:  {Metadata: func() metadata.MD { return metadata.Pairs("d", "1", "f", "1") }},
-		7:  {Metadata: func() metadata.MD { return metadata.Pairs("e", "1", "f", "1", "x", "") }},
-		8:  {Metadata: func() metadata.MD { return metadata.Pairs("e", "1", "f", "1") }},
-		9:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "a", "2") }},
-		10: {Metadata: func() metadata.MD { return metadata.Pairs("a", "3", "b", "2") }},
+		0:  {Context: with("first", "", "a", "1", "b", "1")},
+		1:  {Context: with("a", "1", "b", "1")},
+		2:  {Context: with("b", "1", "c", "2")},
+		3:  {Context: with("a", "1", "c", "2")},
+		4:  {Context: with("a", "1", "c", "1")},
+		5:  {Context: with("c", "1", "f", "1")},
+		6:  {Context: with("d", "1", "f", "1")},
+		7:  {Context: with("e", "1", "f", "1", "x", "")},
+		8:  {Context: with("e", "1", "f", "1")},
+		9:  {Context: with("a", "1", "a", "2")},
+		10: {Context: with("a", "3", "b", "2")},
 		11: {Authority: "h"},
-		13: {Method: "/s/m?q", Metadata: func() metadata.MD { return metadata.Pairs("a", "9") }},
-		14: {Metadata: func() metadata.MD { return metadata.Pairs("a", "9") }},
+		13: {Method: "/s/m?q", Context: with("a", "9")},
+		14: {Context: with("a", "9")},
 		-1: {},
 	} {
 		if rpc.Method == "" {

@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -29,27 +30,29 @@ import (
 type linearRPC struct {
 	method, authority string
 	md                metadata.MD
-	draw              func() uint64
 }
 
-// bothWays routes the RPC by the index and by the linear matcher, with the same draw for each route.
-func (rpc *linearRPC) bothWays(draw uint64, vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
-	rpc.draw = func() uint64 { return draw }
-	got = vh.Route(matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: rpc.draw})
+func (rpc *linearRPC) matchable() matching.RPC {
+	return matching.RPC{Method: rpc.method, Authority: rpc.authority, Context: metadata.NewOutgoingContext(context.Background(), rpc.md)}
+}
+
+// bothWays routes the RPC by the index and by the linear matcher.
+func (rpc *linearRPC) bothWays(vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
+	got = vh.Route(rpc.matchable())
 	if i := rpc.firstOf(routes); i >= 0 {
 		want = vh.Routes[i]
 	}
 	return got, want
 }
 
-// firstMet returns the first route of which no condition is unmet, and whose fraction the draw of bothWays selects.
+// firstMet returns the first route of which no condition is unmet, and whose fraction is not 0.
 func (rpc *linearRPC) firstMet(vh *VirtualHost) *Route {
-	x := matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: rpc.draw}
+	x := rpc.matchable()
 	for _, route := range vh.Routes {
 		if kind, _ := route.Match.Unmet(&x); kind != matching.ConditionNone {
 			continue
 		}
-		if fraction := route.Match.Conditions().FractionPerMillion; fraction == nil || x.Draw() < *fraction {
+		if fraction := route.Match.Conditions().FractionPerMillion; fraction == nil || *fraction > 0 {
 			return route
 		}
 	}
@@ -87,7 +90,7 @@ func (rpc *linearRPC) fits(m *routepb.RouteMatch) bool {
 		}
 	}
 	f := m.GetRuntimeFraction().GetDefaultValue()
-	return f == nil || rpc.draw()%1_000_000 < uint64(f.GetNumerator())*10_000
+	return f == nil || f.GetNumerator() > 0
 }
 
 func pathFits(m *routepb.RouteMatch, path string) bool {
@@ -217,7 +220,7 @@ func randomMatch(r *rand.Rand) *routepb.RouteMatch {
 		m.QueryParameters = []*routepb.QueryParameterMatcher{oneOf(r, stringQuery("q", is), queryPresent("q", true), queryPresent("q", false))}
 	}
 	if r.IntN(6) == 0 {
-		m.RuntimeFraction = runtimeFraction(uint32(r.IntN(101)), typepb.FractionalPercent_HUNDRED)
+		m.RuntimeFraction = runtimeFraction(oneOf[uint32](r, 0, 100), typepb.FractionalPercent_HUNDRED)
 	}
 	return m
 }
@@ -293,7 +296,7 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 			if r.IntN(8) == 0 {
 				rpc.method += oneOf(r, "?", "?q=1", "?p=1&q=0", "?p")
 			}
-			got, want := rpc.bothWays(r.Uint64(), vh, routes)
+			got, want := rpc.bothWays(vh, routes)
 			if want != nil {
 				hits++
 			}

@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"context"
 	"math"
 	"testing"
 
@@ -70,6 +71,17 @@ func TestRuntimeFractionDrawsByItself(t *testing.T) {
 	}
 }
 
+// countingContext counts how often it is asked for a value.
+type countingContext struct {
+	context.Context
+	times int
+}
+
+func (c *countingContext) Value(key any) any {
+	c.times++
+	return c.Context.Value(key)
+}
+
 func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()
 	const both = `prefix:"/h/" headers{name:"a" exact_match:"1"} headers{name:"b" exact_match:"1"}`
@@ -78,24 +90,20 @@ func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 		matchedBy(t, `prefix:"/c/" headers{name:"content-type" exact_match:"x"} headers{name:"x-bin" present_match:true}`),
 		xdsmsg.PrefixRoute("/", "a"))
 	for _, tc := range []struct {
-		method         string
-		md             metadata.MD
-		copies, random int
+		method string
+		md     metadata.MD
+		copies int
 	}{
 		{method: "/other/m"},
 		{method: "/c/m"},
 		{method: "/h/m", md: metadata.Pairs("a", "1"), copies: 1},
 		{method: "/f/m", copies: 1},
-		{method: "/f/m", md: metadata.Pairs("a", "1"), copies: 1, random: 1},
+		{method: "/f/m", md: metadata.Pairs("a", "1"), copies: 1},
 	} {
-		copies, random := 0, 0
-		vh.Route(matching.RPC{
-			Method:   tc.method,
-			Metadata: func() metadata.MD { copies++; return tc.md },
-			Random:   func() uint64 { random++; return 0 },
-		})
-		if copies != tc.copies || random != tc.random {
-			t.Errorf("%s with %v: metadata copied %d times and %d draws, want %d and %d", tc.method, tc.md, copies, random, tc.copies, tc.random)
+		asked := &countingContext{Context: metadata.NewOutgoingContext(t.Context(), tc.md)}
+		vh.Route(matching.RPC{Method: tc.method, Context: asked})
+		if asked.times != tc.copies {
+			t.Errorf("%s with %v: metadata copied %d times, want %d", tc.method, tc.md, asked.times, tc.copies)
 		}
 	}
 }

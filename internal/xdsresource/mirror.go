@@ -18,7 +18,7 @@ type Mirror struct {
 	// cluster (cluster_header).
 	Header string
 	// FractionPerMillion is the share of RPCs that are mirrored
-	// (runtime_fraction.default_value). nil: all. See Draw.
+	// (runtime_fraction.default_value). nil: all. See matching.Draw.
 	FractionPerMillion *uint32
 	// ShadowSuffix appends "-shadow" to the host of the mirrored RPC's authority.
 	// It is set unless disable_shadow_host_suffix_append is.
@@ -40,12 +40,6 @@ func (m *Mirror) Target(rpc *matching.RPC) string {
 		return m.Cluster
 	}
 	return rpc.FirstHeader(m.Header)
-}
-
-// Draw decides whether an RPC is mirrored. It draws a random number only if the decision
-// depends on one.
-func (m *Mirror) Draw(rpc *matching.RPC) bool {
-	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }
 
 // mirrors decodes request_mirror_policies. If there are none it returns those of the level

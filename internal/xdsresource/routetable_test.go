@@ -161,9 +161,8 @@ func TestRouteByMetadataOfTheContext(t *testing.T) {
 		t.Error("no route although the context has the header")
 	}
 	for name, rpc := range map[string]matching.RPC{
-		"no context":                {Method: "/"},
-		"no metadata":               {Method: "/", Context: t.Context()},
-		"Metadata goes before that": {Method: "/", Context: ctx, Metadata: func() metadata.MD { return nil }},
+		"no context":  {Method: "/"},
+		"no metadata": {Method: "/", Context: t.Context()},
 	} {
 		if vh.Route(rpc) != nil {
 			t.Errorf("%s: the route matches", name)

@@ -15,7 +15,7 @@ import (
 
 // routedRPCs returns what becomes of RPCs, in the order of text, which has them in lines that start with "> ", with " | " in between:
 // a method, and, where they differ from those of other RPCs, @ and the authority, https, as= and the content-type,
-// draw= and what is drawn for fractions, and headers. A word with odd characters is in quotes. Responses have the headers of their RPCs.
+// and headers. A word with odd characters is in quotes. Responses have the headers of their RPCs.
 func routedRPCs(t *testing.T, rc *RouteConfiguration, text string) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -33,7 +33,6 @@ func parseRPC(t *testing.T, text string) *matching.RPC {
 	for _, word := range words[1:] {
 		authority, isAuthority := strings.CutPrefix(word, "@")
 		contentType, isContentType := strings.CutPrefix(word, "as=")
-		draw, isDraw := strings.CutPrefix(word, "draw=")
 		switch {
 		case isAuthority:
 			rpc.Authority = authority
@@ -41,16 +40,12 @@ func parseRPC(t *testing.T, text string) *matching.RPC {
 			rpc.Scheme = word
 		case isContentType:
 			rpc.ContentType = contentType
-		case isDraw:
-			n, err := strconv.ParseUint(draw, 10, 64)
-			xdstest.NoError(t, err)
-			rpc.Random = func() uint64 { return n }
 		default:
 			name, value, _ := strings.Cut(word, ":")
 			md.Append(name, unquoted(t, value))
 		}
 	}
-	rpc.Metadata = func() metadata.MD { return md }
+	rpc.Context = metadata.NewOutgoingContext(t.Context(), md)
 	return rpc
 }
 
@@ -93,8 +88,8 @@ func routed(rc *RouteConfiguration, rpc *matching.RPC) string {
 		parts = append(parts, "at "+action.Location(&route.Match, rpc))
 	}
 	for i := range route.Mirrors {
-		if m := &route.Mirrors[i]; m.Draw(rpc) {
-			md := rpc.Metadata().Copy()
+		if m := &route.Mirrors[i]; matching.Draw(m.FractionPerMillion) {
+			md := rpc.Metadata()
 			m.Headers.Apply(md)
 			text := fmt.Sprintf("mirrored to %q", m.Target(rpc))
 			if m.Authority != "" {
@@ -119,7 +114,7 @@ func forwarded(route *Route, c *WeightedCluster, rpc *matching.RPC) string {
 		text += " as the endpoint"
 	}
 	if m := route.HeadersFor(c); m != nil {
-		request, response := rpc.Metadata().Copy(), rpc.Metadata().Copy()
+		request, response := rpc.Metadata(), rpc.Metadata()
 		m.Request.Apply(request)
 		m.Response.Apply(response)
 		text += edited(" with", rpc, request) + edited(" and from it", rpc, response)

@@ -8,9 +8,9 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/provenance"
@@ -142,14 +142,10 @@ func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 	if f, ok := e.route.Action.(*xdsresource.Forward); ok && c == nil && len(f.Clusters) == 1 {
 		c = &f.Clusters[0]
 	}
-	h := e.route.HeadersFor(c)
-	if h == nil || len(h.Request) == 0 {
-		return &e.rpc
-	}
-	md := metadata.MD(e.request.Headers).Copy()
-	h.Request.Apply(md)
 	rpc := e.rpc
-	rpc.Metadata = func() metadata.MD { return md }
+	if h := e.route.HeadersFor(c); h != nil {
+		rpc.Context = headeredit.Outgoing(rpc.Context, h.Request)
+	}
 	return &rpc
 }
 

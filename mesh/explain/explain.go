@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	}
 	e.rpc = matching.RPC{
 		Method: request.Method, Authority: e.request.Authority,
-		Metadata: func() metadata.MD { return metadata.MD(request.Headers) },
+		Context: metadata.NewOutgoingContext(context.Background(), request.Headers),
 	}
 	if request.Secure {
 		e.rpc.Scheme = "https"

@@ -9,7 +9,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -58,13 +57,12 @@ func (e routeExplainer) filters(n int) []Filter {
 			f.Ignored = ofServers(in.Filter)
 		}
 		if f.Ignored == "" && !f.Disabled {
-			ctx := metadata.NewOutgoingContext(context.Background(), e.rpc.Metadata())
 			rpc := &httpfilter.RPC{Method: e.rpc.Method, Authority: e.rpc.Authority}
-			f.Ends = filterEnd(ctx, rpc, config)
+			f.Ends = filterEnd(e.rpc.Context, rpc, config)
 			if c, ok := config.(interface {
 				Chooses(context.Context, *httpfilter.RPC) string
 			}); ok {
-				f.Chooses = c.Chooses(ctx, rpc)
+				f.Chooses = c.Chooses(e.rpc.Context, rpc)
 			}
 		}
 		if !e.afford(filterDetails + len(f.Config) + len(f.Override) + len(f.Chooses)) {

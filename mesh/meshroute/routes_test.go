@@ -85,7 +85,7 @@ func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 				}
 			}
 			for _, host := range []*xdsresource.VirtualHost{host, other} {
-				got := clusterOf(t, host.Route(matching.RPC{Method: path, Metadata: func() metadata.MD { return md }}))
+				got := clusterOf(t, host.Route(matching.RPC{Method: path, Context: metadata.NewOutgoingContext(t.Context(), md)}))
 				if got != want {
 					t.Fatalf("an RPC for %s with %v goes to %s, want %s, by\n%v", path, md, got, want, merged)
 				}

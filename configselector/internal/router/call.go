@@ -37,7 +37,6 @@ type call struct {
 	over      *ending           // when the RPC has ended; nil unless the route has mirrors
 
 	first request // that the last filter makes of rpc
-	taken bool    // first is in use
 }
 
 // ending is a context that ends by end.

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -77,12 +78,9 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	ch := routes.Channel
 	x := r.call.app.RPC
 	x.Context, x.Method, x.Authority = r.decision.Context, r.extra.WireMethod, r.authority()
-	if !m.Draw(&x) {
-		return nil
-	}
 	cluster := m.Target(&x)
-	if cluster == "" {
-		return nil // The header that names the cluster is missing.
+	if cluster == "" || !matching.Draw(m.FractionPerMillion) { // Without a cluster the header that names it is missing.
+		return nil
 	}
 	dropped := ch.mirrors.Add(1) > maxMirrors || !routes.Has(cluster)
 	if t := r.extra.Trace; t != nil {

@@ -20,7 +20,7 @@ import (
 
 // request is an RPC as the router sends it to gRPC.
 type request struct {
-	call *call
+	call *call // nil: not in use
 	// rpc is the RPC as the last filter passed it on. Only the router changes it from then on.
 	rpc      *httpfilter.RPC
 	decision decision.Decision
@@ -56,10 +56,8 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 	r := &c.first
 	// A filter that sends the RPC more than once has to hand on clones. If it hands on the original again, the streams are separate all
 	// the same.
-	if rpc != &c.rpc || c.taken {
+	if rpc != &c.rpc || r.call != nil {
 		r = new(request)
-	} else {
-		c.taken = true
 	}
 	to := c.destination(rpc.Cluster)
 	if err := c.prepare(r, ctx, rpc, to); err != nil {

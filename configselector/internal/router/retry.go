@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -134,9 +135,8 @@ func (r *retrier) retriable(d *decision.Decision, err error, trailer metadata.MD
 // gRPC leaves the status out of the trailers.
 func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
 	s := status.Convert(err)
-	response := matching.RPC{Metadata: func() metadata.MD {
-		return metadata.Join(trailer, metadata.Pairs("grpc-status", strconv.Itoa(int(s.Code())), "grpc-message", s.Message()))
-	}}
+	all := metadata.Join(trailer, metadata.Pairs("grpc-status", strconv.Itoa(int(s.Code())), "grpc-message", s.Message()))
+	response := matching.RPC{Context: metadata.NewOutgoingContext(context.Background(), all)}
 	h := response.Headers()
 	return matching.MatchesAny(headers, &h)
 }
