@@ -1,7 +1,6 @@
 package traffic_test
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,69 +10,6 @@ import (
 )
 
 func key(t *testing.T) traffic.Key { return traffic.Key{Cluster: t.Name(), Service: "eds"} }
-
-// gRFC A32, "Globally shared atomics for outstanding requests".
-func TestCounterIsSharedByCluster(t *testing.T) {
-	t.Parallel()
-	a, b := traffic.Use(key(t)), traffic.Use(key(t))
-	defer a.Release()
-	defer b.Release()
-	other := traffic.Use(traffic.Key{Cluster: t.Name(), Service: "another"})
-	defer other.Release()
-	if !a.Start(1) {
-		t.Fatal("the first RPC was refused")
-	}
-	if b.Start(1) {
-		t.Error("another user of the cluster let an RPC through over the limit")
-	}
-	if !other.Start(1) {
-		t.Error("the RPCs of another EDS service were counted too")
-	}
-	other.End()
-	a.End()
-	if !b.Start(1) {
-		t.Error("an RPC was refused after the other one had ended")
-	}
-	b.End()
-}
-
-// Envoy, CircuitBreakers.Thresholds: max_retries, and RetryBudget: "if there are 100 active requests
-// and the budget_percent is set to 25, there may be 25 active retries"; min_retry_concurrency.
-func TestRetryLimit(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		inFlight int
-		limit    uint32
-		percent  float64
-		want     int
-	}{
-		{0, 0, 0, 0}, {100, 0, 0, 0}, {100, 3, 0, 3}, {100, 3, 25, 25}, {4, 3, 25, 3}, {0, 2, 100, 2}, {10, 0, 19.9, 1},
-	} {
-		c := traffic.Use(traffic.Key{Cluster: t.Name(), Service: fmt.Sprint(tc)})
-		for range tc.inFlight {
-			c.Start(1000)
-		}
-		got := 0
-		for c.StartRetry(tc.limit, tc.percent, nil) {
-			got++
-		}
-		if got != tc.want {
-			t.Errorf("%+v: %d retries", tc, got)
-		}
-		for i := range got {
-			if c.EndRetry(); !c.StartRetry(tc.limit, tc.percent, nil) {
-				t.Errorf("%+v: no retry after the end of retry %d", tc, i)
-			}
-		}
-		for range got {
-			c.EndRetry()
-		}
-		for range tc.inFlight {
-			c.End()
-		}
-		c.Release()
-	}
-}
 
 func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
@@ -107,44 +43,33 @@ func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// A Counter without users is removed with its last RPC.
-func TestCounterLivesAsLongAsItsRPCs(t *testing.T) {
-	t.Parallel()
-	c := traffic.Use(key(t))
-	c.Start(1)
-	c.Release()
-	again := traffic.Use(key(t))
-	if again.Start(1) {
-		t.Error("a cluster that was removed and added again let an RPC through over its limit")
-	}
-	again.Release()
-	c.End()
-	fresh := traffic.Use(key(t))
-	defer fresh.Release()
-	if fresh == c {
-		t.Error("the count outlived its users and its RPCs")
-	}
-}
-
-func TestDropsAreCountedByCategory(t *testing.T) {
-	t.Parallel()
-	c := traffic.Use(key(t))
-	defer c.Release()
-	c.Drops("a").Add(2)
-	c.Drops("b").Add(1)
-	c.Drops("a").Add(1)
-	xdstest.Equal(t, "drops", map[string]uint64{"a": 3, "b": 1}, c.Report().Dropped)
-	for i := range 1000 {
-		c.Drops(fmt.Sprint(i)).Add(1)
-	}
-	dropped := c.Report().Dropped
-	if len(dropped) != traffic.MaxCategories+1 || dropped[traffic.Others] != 1000-(traffic.MaxCategories-2) {
-		t.Errorf("%d categories are kept, with %d drops of others", len(dropped), dropped[traffic.Others])
-	}
-}
-
 func TestStartAndEndAllocateNothing(t *testing.T) {
 	c := traffic.Use(key(t))
 	defer c.Release()
 	xdstest.Equal(t, "allocations", 0, testing.AllocsPerRun(100, func() { c.Start(1); c.End() }))
+}
+
+// One place is enough for one goroutine after the other: no RPC is refused because another one
+// ends at the same time.
+func TestNoRPCIsRefusedWhileThereIsRoom(t *testing.T) {
+	t.Parallel()
+	const goroutines, each = 4, 5000
+	c := traffic.Use(traffic.Key{Cluster: t.Name()})
+	defer c.Release()
+	var running sync.WaitGroup
+	for range goroutines {
+		running.Go(func() {
+			for range each {
+				if !c.Start(goroutines) { // never more than that are in flight
+					t.Error("an RPC was refused while there was room")
+					return
+				}
+				c.End()
+			}
+		})
+	}
+	running.Wait()
+	if r := c.Report(); r.InFlight != 0 || r.Refused != 0 || r.Picked != goroutines*each {
+		t.Errorf("the report is %+v, want all %d started, and none in flight or refused", r, goroutines*each)
+	}
 }
