@@ -78,7 +78,6 @@ type fakeWatch struct {
 	// One of them is set.
 	watcher    xdsclient.Watcher
 	collection xdsclient.CollectionWatcher
-	index      int
 	stopped    bool
 }
 
@@ -113,7 +112,7 @@ func (c *fakeClient) WatchCollectionLocator(t *xdsclient.ResourceType, name stri
 func (c *fakeClient) start(w *fakeWatch) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.client, w.index = c, len(c.live)
+	w.client = c
 	c.live = append(c.live, w)
 	c.note("+" + w.String())
 	return func() {
@@ -123,12 +122,6 @@ func (c *fakeClient) start(w *fakeWatch) (stop func()) {
 			return
 		}
 		w.stopped = true
-		if c.silent { // in constant time
-			last := c.live[len(c.live)-1]
-			c.live[w.index], last.index = last, w.index
-			c.live = c.live[:len(c.live)-1]
-			return
-		}
 		c.live = slices.DeleteFunc(c.live, func(x *fakeWatch) bool { return x == w })
 		c.note("-" + w.String())
 	}

@@ -14,7 +14,7 @@ func TestNoGoroutinePerWatch(t *testing.T) {
 	f.silent = true
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
-		f.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), quiet{})
+		f.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), new(above))
 		f.WatchCollection(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i, "/*")), new(crowd))
 	}
 	f.dpds("for-a", only(clusterType, "v", "1"))

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -190,16 +189,6 @@ func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 				t.Errorf("a push with one changed resource decoded %d and told of %d", got, heard.values-n)
 			}
 		})
-	}
-}
-
-type decoder = func(resource *anypb.Any, opts DecodeOptions) (any, error)
-
-// nameOnly makes a decoder whose values take no memory.
-func nameOnly(decode decoder) decoder {
-	return func(resource *anypb.Any, opts DecodeOptions) (any, error) {
-		_, err := decode(resource, opts)
-		return struct{}{}, err
 	}
 }
 

@@ -105,67 +105,6 @@ func TestAllocatedBytesOfAnEndpointPush(t *testing.T) {
 	}
 }
 
-// BenchmarkOneChange is the cost of 1 change among many clusters, from the bytes
-// of the response to those of the answer.
-func BenchmarkOneChange(b *testing.B) {
-	for _, n := range []int{1000, 10_000, 100_000} {
-		b.Run(fmt.Sprint("SotW/", n), func(b *testing.B) {
-			types := newTestTypes()
-			k := newCore(b)
-			k.watchClusters(types, n)
-			k.answer()
-			oneChange(b, k, k.clusters(types, "2", 0, n, but(5, "x")), k.clusters(types, "3", 0, n, but(5, "y")))
-		})
-		b.Run(fmt.Sprint("delta/", n), func(b *testing.B) {
-			types := newTestTypes()
-			k, _ := deltaCoreWith(b, types, n)
-			oneChange(b, k, k.clusters(types, "2", 5, 6, but(5, "x")), k.clusters(types, "3", 5, 6, but(5, "y")))
-		})
-	}
-}
-
-func oneChange(b *testing.B, k *core, messages ...[]byte) {
-	for _, m := range messages {
-		k.push(m)
-		k.answer()
-	}
-	b.ReportAllocs()
-	sent := 0
-	for i := 0; b.Loop(); i++ {
-		k.push(messages[i%len(messages)])
-		sent = k.answer()
-	}
-	b.ReportMetric(float64(len(messages[0])), "received-B/op")
-	b.ReportMetric(float64(sent), "sent-B/op")
-}
-
-// BenchmarkMemoryPerResource reports what a cached, watched resource takes beside its name, its bytes and its decoded value.
-func BenchmarkMemoryPerResource(b *testing.B) {
-	const n = 10_000
-	for name, features := range map[string][]string{"SotW": nil, "delta": {"delta"}} {
-		b.Run(name, func(b *testing.B) {
-			var overhead, raw float64
-			for b.Loop() {
-				types := newTestTypes()
-				types.clusters.Decode = nameOnly(types.clusters.Decode)
-				k := newCore(b, features...)
-				message := k.clusters(types, "1", 0, n, content)
-				before := heap()
-				k.watchClusters(types, n)
-				k.answer()
-				k.push(message)
-				k.answer()
-				raw = float64(len(message)) / n
-				overhead = float64(heap()-before)/n - raw
-				runtime.KeepAlive(k)
-				runtime.KeepAlive(message)
-			}
-			b.ReportMetric(overhead, "B/resource")
-			b.ReportMetric(raw, "serialized-B/resource")
-		})
-	}
-}
-
 // A response with a million of everything that nobody asked for leaves nothing
 // behind.
 func TestFloodLeavesNothingBehind(t *testing.T) {

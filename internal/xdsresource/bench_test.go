@@ -5,11 +5,8 @@ import (
 	"runtime"
 	"testing"
 
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -104,40 +101,4 @@ func heapInUse() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func BenchmarkRoute(b *testing.B) {
-	for _, kind := range matchKinds {
-		for _, n := range []int{1, 100, 1_000, 10_000} {
-			b.Run(fmt.Sprintf("%s/%d", kind.name, n), func(b *testing.B) {
-				vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(n, kind.match)).VirtualHosts[0]
-				method, want := methodOf(n/2), vh.Routes[n/2]
-				ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", fmt.Sprint(n/2))
-				b.ReportAllocs()
-				for b.Loop() {
-					if vh.Route(matching.RPC{Method: method, Context: ctx}) != want {
-						b.Fatal("wrong route")
-					}
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkDecodeEndpoints(b *testing.B) {
-	var localities []*endpointpb.LocalityLbEndpoints
-	for z := range 10 {
-		var endpoints []*endpointpb.LbEndpoint
-		for i := range 1_000 {
-			endpoints = append(endpoints, host(fmt.Sprintf("10.%d.%d.%d", z, i/250, i%250)))
-		}
-		localities = append(localities, locality(fmt.Sprint(z), 0, 1, endpoints...))
-	}
-	resource := xdsmsg.Any(assignment(localities...))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
-			b.Fatal(err)
-		}
-	}
 }
