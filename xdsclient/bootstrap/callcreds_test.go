@@ -31,15 +31,8 @@ func secureServer(t *testing.T, callCreds string) (*Server, <-chan metadata.MD) 
 	t.Helper()
 	ca, dir := testca.New(t), testca.NewFiles(t)
 	dir.Issue(ca)
-	seen := make(chan metadata.MD, 1)
-	port := serveTLS(t, ca.ServerConfig(), grpc.UnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			md, _ := metadata.FromIncomingContext(ctx)
-			seen <- md
-			return handler(ctx, req)
-		}))
-	return mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}], "call_creds": %s}]}`,
-		port, config(dir, "60s"), callCreds)).Servers[0], seen
+	port, seen := seenBy(t, ca.ServerConfig())
+	return tlsServer(t, port, config(dir, "60s"), `"call_creds": `+callCreds), seen
 }
 
 // dialable is a Server or a Service.

@@ -265,7 +265,7 @@ func sayServers(t *testing.T, say func(string, ...any), of string, servers []*Se
 		if !strings.HasPrefix(s.CredentialsType, "test-") && s.CredentialsType != "" {
 			bundle, _, err := s.channel()
 			xdstest.NoError(t, err)
-			xdstest.Equal(t, "security protocol", s.CredentialsType, bundle.TransportCredentials().Info().SecurityProtocol)
+			xdstest.Equal(t, "security protocol", s.CredentialsType, bundle.TransportCredentials().Clone().Info().SecurityProtocol)
 		}
 	}
 }

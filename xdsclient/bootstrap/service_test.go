@@ -1,14 +1,11 @@
 package bootstrap
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/dynxds/dynxds/internal/testca"
@@ -55,13 +52,7 @@ func TestCredentialsOfATrustedServer(t *testing.T) {
 	ca, dir, other := testca.New(t), testca.NewFiles(t), testca.NewFiles(t)
 	dir.Issue(ca)
 	other.Issue(testca.New(t))
-	seen := make(chan metadata.MD, 1)
-	port := serveTLS(t, ca.ServerConfig(), grpc.UnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			md, _ := metadata.FromIncomingContext(ctx)
-			seen <- md
-			return handler(ctx, req)
-		}))
+	port, seen := seenBy(t, ca.ServerConfig())
 	c := mustParse(t, fmt.Sprintf(`{%s, "certificate_providers": {"mine": {"plugin_name": "file_watcher", "config": %s}, "other": {"plugin_name": "file_watcher", "config": %s}}}`,
 		servers, config(dir, "60s"), config(other, "60s")))
 	with := func(roots, identity string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -32,103 +32,40 @@ func config(f testca.Files, refresh string) string {
 		f.CA, f.Cert, f.Key, refresh)
 }
 
-func buildTLS(t *testing.T, config string) credentials.TransportCredentials {
+// tlsServer returns the management server at a port of this host, with credentials, and further keys of it.
+func tlsServer(t *testing.T, port int, config string, more ...string) *Server {
 	t.Helper()
-	build, err := tlsBuilder{}.ParseConfig(json.RawMessage(config))
-	if err != nil {
-		t.Fatalf("ParseConfig(%s) failed: %v", config, err)
-	}
-	bundle, _, err := build()
-	if err != nil {
-		t.Fatalf("building failed: %v", err)
-	}
-	return bundle.TransportCredentials()
+	keys := append([]string{fmt.Sprintf(`"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]`, port, config)}, more...)
+	return mustParse(t, `{"xds_servers": [{`+strings.Join(keys, ", ")+`}]}`).Servers[0]
 }
 
-// handshake shakes hands with a server that uses config and returns the error
-// of the client or, if it has none, of the server. (In TLS 1.3 a client ends
-// first and cannot know that its certificate will be refused.)
-func handshake(t *testing.T, creds credentials.TransportCredentials, name string, config *tls.Config) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	// Not a net.Pipe, on which two alerts that cross would block each other.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	defer listener.Close()
-	serverErr := make(chan error, 1)
-	go func() {
-		conn, err := listener.Accept()
-		if err == nil {
-			defer conn.Close()
-			err = tls.Server(conn, config).HandshakeContext(ctx)
-		}
-		serverErr <- err
-	}()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	xdstest.NoError(t, err)
-	_, _, err = creds.ClientHandshake(ctx, name, conn)
-	if err != nil {
-		conn.Close()
-		<-serverErr
-		return err
-	}
-	defer conn.Close()
-	return <-serverErr
-}
-
-// gRFC A65: without files "system-wide root certs are used".
-func TestTLSWithoutFilesTrustsTheSystem(t *testing.T) {
-	t.Parallel()
-	err := handshake(t, buildTLS(t, `{}`), "localhost", testca.New(t).ServerConfig())
-	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("got error %v, want the server's authority to be unknown", err)
-	}
-}
-
-func TestTLSChecksTheServerName(t *testing.T) {
+// A server that cannot be trusted gets no RPC, and cannot fill logs and statuses with its texts. gRFC A65: without
+// files "system-wide root certs are used".
+func TestTLSServersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	ca, dir := testca.New(t), testca.NewFiles(t)
 	dir.Issue(ca)
-	creds := buildTLS(t, config(dir, "60s"))
-	if err := handshake(t, creds, "example.com", ca.ServerConfig()); err == nil {
-		t.Error("a certificate for localhost was good enough for example.com")
-	}
-	if err := handshake(t, creds.Clone(), "localhost", ca.ServerConfig()); err != nil {
-		t.Errorf("a clone cannot do what the original can: %v", err)
-	}
-}
-
-// An expired certificate of the server is named, with the time.
-func TestTLSNamesTheServersExpiredCertificate(t *testing.T) {
-	t.Parallel()
-	ca, dir := testca.New(t), testca.NewFiles(t)
-	dir.Issue(ca)
-	server, expired := ca.ServerConfig(), testca.Expired()
+	files, expired := config(dir, "60s"), testca.Expired()
 	expired.Subject.CommonName = "old"
-	server.Certificates = []tls.Certificate{ca.Pair(expired)}
-	err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server)
-	for _, want := range []string{"expired", "is after " + expired.NotAfter.UTC().Format(time.RFC3339), `(the certificate of "CN=old")`} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want it to contain %s", err, want)
+	for _, test := range []struct {
+		config string
+		server *x509.Certificate
+		wants  []string
+	}{
+		{`{}`, &x509.Certificate{DNSNames: []string{"localhost"}}, []string{"unknown authority"}},
+		{files, expired, []string{"expired", "is after " + expired.NotAfter.UTC().Format(time.RFC3339), "(the certificate of", "CN=old"}},
+		{files, &x509.Certificate{DNSNames: []string{"example.com"}}, []string{"example.com"}},
+		{files, &x509.Certificate{DNSNames: []string{strings.Repeat("long", 10_000)}}, []string{"longlong"}},
+		{files, &x509.Certificate{DNSNames: []string{"two\nlines"}}, []string{"two", "lines"}},
+	} {
+		server := ca.ServerConfig()
+		server.Certificates = []tls.Certificate{ca.Pair(test.server)}
+		err := check(t, tlsServer(t, serveTLS(t, server), test.config))
+		for _, want := range test.wants {
+			if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 10_000 || strings.Contains(err.Error(), `two\nlines`) {
+				t.Errorf("got error %.10000v, want a short one with %s", err, want)
+			}
 		}
-	}
-}
-
-// A server cannot fill logs and statuses with its texts.
-func TestTLSErrorsAreBounded(t *testing.T) {
-	t.Parallel()
-	ca, dir := testca.New(t), testca.NewFiles(t)
-	dir.Issue(ca)
-	server := ca.ServerConfig()
-	server.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{strings.Repeat("long", 10_000)}})}
-	err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server)
-	if err == nil || !strings.Contains(err.Error(), "longlong") || len(err.Error()) > 10_000 {
-		t.Errorf("got error %.200v, want a short one with the server's name", err)
-	}
-	server.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"two\nlines"}})}
-	if err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server); err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got error %q, want one on one line", err)
 	}
 }
 
@@ -141,8 +78,7 @@ func TestTLSOverGRPC(t *testing.T) {
 	var current atomic.Pointer[tls.Config]
 	current.Store(ca.ServerConfig())
 	port := serveTLS(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }})
-	s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`,
-		port, config(dir, "0.000000001s"))).Servers[0]
+	s := tlsServer(t, port, config(dir, "0.000000001s"))
 	credentials, release, err := s.DialOptions()
 	xdstest.NoError(t, err)
 	defer release()
@@ -184,8 +120,7 @@ func TestTLSFilesAreReadAgainSoon(t *testing.T) {
 			test.stale(dir, ca)
 			server := ca.ServerConfig()
 			server.MaxVersion = test.version
-			s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`,
-				serveTLS(t, server), config(dir, "600s"))).Servers[0]
+			s := tlsServer(t, serveTLS(t, server), config(dir, "600s"))
 			credentials, release, err := s.DialOptions()
 			xdstest.NoError(t, err)
 			defer release()
@@ -248,11 +183,13 @@ func TestServerSPIFFEIDs(t *testing.T) {
 			if test.ids != "" {
 				keys += `, "server_spiffe_ids": ` + test.ids
 			}
-			target := fmt.Sprintf("dns:///localhost:%d", serveTLS(t, config))
+			port := serveTLS(t, config)
 			// Another run of the test may have had the same port.
-			warnings := func() []string { return logged.After("management server " + target + " can be any workload") }
+			warnings := func() []string {
+				return logged.After(fmt.Sprintf("management server dns:///localhost:%d can be any workload", port))
+			}
 			before := len(warnings())
-			s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": {%s}}]}]}`, target, keys)).Servers[0]
+			s := tlsServer(t, port, "{"+keys+"}")
 			switch err := check(t, s); {
 			case test.fails == "":
 				xdstest.NoError(t, err)
@@ -265,6 +202,18 @@ func TestServerSPIFFEIDs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// seenBy serves, and has the metadata of each RPC.
+func seenBy(t *testing.T, config *tls.Config) (port int, seen <-chan metadata.MD) {
+	t.Helper()
+	all := make(chan metadata.MD, 1)
+	return serveTLS(t, config, grpc.UnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			all <- md
+			return handler(ctx, req)
+		})), all
 }
 
 // serveTLS runs a gRPC server on localhost until the test ends.
