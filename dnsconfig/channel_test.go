@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,70 +93,40 @@ func failFirst() grpc.ServerOption {
 
 const retrying = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 
-func TestChannelRetriesByTheRecord(t *testing.T) {
+// The first attempt of an RPC fails, so it succeeds if the service config that applies has it retried.
+func TestServiceConfigOfAChannel(t *testing.T) {
 	t.Parallel()
-	for _, record := range []bool{false, true} {
-		dns, backend := oneBackend(t, failFirst())
-		if record {
-			publish(dns, `[{"serviceConfig":`+retrying+`}]`)
-		}
-		_, err := call(t, dial(t, dns, portOf(t, backend)))
-		if (err == nil) != record || !record && status.Code(err) != codes.Unavailable {
-			t.Errorf("with a record %v: %v", record, err)
-		}
-	}
-}
-
-// TestChoiceThatGRPCRefusesIsSkipped: A2, "Canarying Changes".
-func TestChoiceThatGRPCRefusesIsSkipped(t *testing.T) {
-	t.Parallel()
-	dns, backend := oneBackend(t, failFirst())
-	publish(dns, `[
-		{"serviceConfig":{"loadBalancingConfig":[{"no_such_policy":{}}]}},
-		{"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"soon"}]}},
-		{"serviceConfig":{"methodConfig":[{"name":[{}]},{"name":[{}]}]}},
-		{"serviceConfig":`+retrying+`}]`)
-	if _, err := call(t, dial(t, dns, portOf(t, backend))); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestDisableServiceConfig(t *testing.T) {
-	t.Parallel()
-	dns, backend := oneBackend(t, failFirst())
-	publish(dns, `[{"serviceConfig":`+retrying+`}]`)
-	cc := dial(t, dns, portOf(t, backend), grpc.WithDisableServiceConfig())
-	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
-		t.Errorf("%v, want UNAVAILABLE from the first attempt", err)
-	}
-	for _, q := range dns.All() {
-		if strings.HasPrefix(q.Name, "_grpc_config") {
-			t.Errorf("query %+v", q)
-		}
-	}
-}
-
-func TestDefaultServiceConfig(t *testing.T) {
-	t.Parallel()
-	const faultless = `{"methodConfig":[{"name":[{}],"waitForReady":false}]}`
+	const faultless = `{"serviceConfig":{"methodConfig":[{"name":[{}],"waitForReady":false}]}}`
+	none, byDefault := grpc.EmptyDialOption{}, grpc.WithDefaultServiceConfig(retrying)
 	for _, test := range []struct {
 		name, list string
+		option     grpc.DialOption
 		retries    bool
 	}{
-		{"applies without a record", "", true},
-		{"applies if no choice matches", `[{"percentage":0,"serviceConfig":` + faultless + `}]`, true},
-		{"applies if the record is faulty", `?`, true},
-		{"yields to the record", `[{"serviceConfig":` + faultless + `}]`, false},
+		{"no record", "", none, false},
+		{"a record", `[{"serviceConfig":` + retrying + `}]`, none, true},
+		{"choices that gRPC refuses are skipped", `[
+			{"serviceConfig":{"loadBalancingConfig":[{"no_such_policy":{}}]}},
+			{"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"soon"}]}},
+			{"serviceConfig":{"methodConfig":[{"name":[{}]},{"name":[{}]}]}},
+			{"serviceConfig":` + retrying + `}]`, none, true},
+		{"service configs are disabled", `[{"serviceConfig":` + retrying + `}]`, grpc.WithDisableServiceConfig(), false},
+		{"the default applies without a record", "", byDefault, true},
+		{"the default applies if no choice matches", `[{"percentage":0,` + faultless[1:] + `]`, byDefault, true},
+		{"the default applies if the record is faulty", `?`, byDefault, true},
+		{"the default yields to the record", `[` + faultless + `]`, byDefault, false},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			dns, backend := oneBackend(t, failFirst())
 			if test.list != "" {
 				publish(dns, test.list)
 			}
-			_, err := call(t, dial(t, dns, portOf(t, backend), grpc.WithDefaultServiceConfig(retrying)))
-			if (err == nil) != test.retries {
-				t.Errorf("%v; retried by the default: want %v", err, test.retries)
+			_, err := call(t, dial(t, dns, portOf(t, backend), test.option))
+			if (err == nil) != test.retries || err != nil && status.Code(err) != codes.Unavailable {
+				t.Errorf("%v; retried: want %v", err, test.retries)
 			}
+			asked := slices.ContainsFunc(dns.All(), func(q dnsserver.Query) bool { return strings.HasPrefix(q.Name, "_grpc_config") })
+			xdstest.Equal(t, "the record is asked for", test.name != "service configs are disabled", asked)
 		})
 	}
 }

@@ -6,77 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func TestDeepNestingVoidsTheChoice(t *testing.T) {
-	t.Parallel()
-	nested := func(depth int) string { // depth counts the choice and serviceConfig
-		return `{"serviceConfig":{"x":` + strings.Repeat("[", depth-2) + strings.Repeat("]", depth-2) + `}}`
-	}
-	if l, err := Parse(list(nested(maxDepth)), nil); err != nil || len(l.Choices) != 1 {
-		t.Errorf("depth %d: %v, %v", maxDepth, err, l.Void)
-	}
-	for _, depth := range []int{maxDepth + 1, 9000} {
-		l, err := Parse(list(nested(depth)), nil)
-		xdstest.NoError(t, err)
-		if len(l.Void) != 1 || !strings.Contains(l.Void[0].Reason.Error(), "expected at most 64 levels of nesting") {
-			t.Errorf("depth %d: void %v", depth, l.Void)
-		}
-	}
-	if _, err := Parse(list(nested(30000)), nil); err == nil {
-		t.Error("depth 30000 was taken")
-	}
-}
 
 // It is bytes that bound a list, not choices (A2, "Encoding in DNS TXT Records").
 func TestAsManyChoicesAsFit(t *testing.T) {
 	t.Parallel()
-	others := strings.Repeat(choice("a", `"clientLanguage":["c++"]`)+",", 1000)
-	l, err := Parse("["+others+choice("mine")+"]", nil)
-	if err != nil || len(l.Choices) != 1001 || len(l.Void) != 0 {
-		t.Fatalf("1001 choices: %v, %+v", err, l)
-	}
-	if c := l.Choose(Client{Language: "go"}); c == nil || c.Index != 1000 {
-		t.Errorf("the choice is %+v, want the last", c)
-	}
 	for entry, most := range map[string]int{"1": (maxSize - 1) / 2, "{}": (maxSize - 1) / 3, `{"serviceConfig":{}}`: (maxSize - 1) / 21} {
 		full := list(slices.Repeat([]string{entry}, most)...)
 		if l, err := Parse(full, nil); err != nil || len(l.Void)+len(l.Choices) != most {
 			t.Errorf("%d times %s in %d bytes: %v", most, entry, len(full), err)
 		}
-	}
-}
-
-func TestErrorsStayShort(t *testing.T) {
-	t.Parallel()
-	var many []string
-	for i := range 2000 {
-		many = append(many, fmt.Sprintf(`"field%d":1`, i))
-	}
-	for _, value := range []string{
-		strings.Repeat("x", 60000),
-		list(`"` + strings.Repeat("x", 60000) + `"`),
-		list(choice("a", `"`+strings.Repeat("x", 60000)+`":1`)),
-		list(choice("a", `"percentage":`+strings.Repeat("1", 60000))),
-		list(choice("a", many...)),
-		list(choice("a", `"clientLanguage":["x",`+strings.Repeat("[", 50)+strings.Repeat("]", 50)+"]")),
-	} {
-		l, err := Parse(value, nil)
-		if err == nil {
-			err = l.Void[0].Reason
-		}
-		if n := len(err.Error()); n > 1000 {
-			t.Errorf("an error of %d bytes about %.60q", n, value)
-		}
-	}
-	records := make([]string, 5000)
-	for i := range records {
-		records[i] = "grpc_config=" + strings.Repeat("x", 100)
-	}
-	if _, _, err := Find(records); err == nil || len(err.Error()) > 1000 {
-		t.Errorf("%d records: %v", len(records), err)
 	}
 }
 

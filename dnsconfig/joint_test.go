@@ -67,13 +67,7 @@ func TestDrawIsMadeOnceForAChannel(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(channels)
-}
-
-func TestDrawOfNoChannel(t *testing.T) {
-	t.Parallel()
-	for range 100 {
-		if n := drawFor(resolver.BuildOptions{}); n < 0 || n > 99 {
-			t.Fatalf("draw %d", n)
-		}
+	if n := drawFor(resolver.BuildOptions{}); n < 0 || n > 99 {
+		t.Errorf("without a channel, draw %d", n)
 	}
 }

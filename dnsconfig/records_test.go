@@ -45,7 +45,7 @@ type scene struct {
 }
 
 func (s *scene) step(line string) string {
-	verb, text, _ := strings.Cut(line, " ")
+	verb, text, _ := strings.Cut(golden.Repeat(line), " ")
 	switch verb {
 	case "attribute":
 		name, value, ok := splitAttribute(quoted(s.t, text)[0])

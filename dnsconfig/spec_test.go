@@ -27,7 +27,7 @@ func TestChoices(t *testing.T) {
 	golden.Scripts(t, "testdata/choices.txt", 0, func(t testing.TB) func(string) string {
 		var l *List
 		return func(line string) string {
-			verb, text, _ := strings.Cut(line, " ")
+			verb, text, _ := strings.Cut(golden.Repeat(line), " ")
 			if verb == "client" {
 				words := strings.Fields(text)
 				for i, word := range words {
@@ -48,11 +48,11 @@ func TestChoices(t *testing.T) {
 			var err error
 			if l, err = Parse(text, refuseBad); err != nil {
 				text, _, _ := strings.Cut(err.Error(), ": line ") // what comes then is in encoding/json's words
-				return text
+				return short(t, text)
 			}
 			var void []string
 			for _, v := range l.Void {
-				void = append(void, fmt.Sprintf("%d: %v", v.Index, v.Reason))
+				void = append(void, short(t, fmt.Sprintf("%d: %v", v.Index, v.Reason)))
 			}
 			return strings.Join(void, " | ")
 		}
@@ -60,6 +60,14 @@ func TestChoices(t *testing.T) {
 }
 
 // refuseBad stands for gRPC, which validates a service config.
+// short is the text of an error, which has to be short, whatever the record has.
+func short(t testing.TB, text string) string {
+	if len(text) > 1000 {
+		t.Errorf("an error of %d bytes: %s", len(text), text)
+	}
+	return text
+}
+
 func refuseBad(text string) error {
 	if strings.Contains(text, "bad") {
 		return errors.New("no such policy")
@@ -87,17 +95,4 @@ func TestHostnameIsTheOneAccordingToTheSystem(t *testing.T) {
 		t.Skip(err)
 	}
 	xdstest.Equal(t, "hostname", want, (Options{}).withDefaults().Hostname)
-}
-
-func TestDNSCarriesNoMoreThan65535Bytes(t *testing.T) {
-	t.Parallel()
-	fits := list(choice(strings.Repeat("x", maxSize-len(list(choice(""))))))
-	if _, err := Parse(fits, nil); err != nil || len(fits) != maxSize {
-		t.Errorf("%d bytes: %v", len(fits), err)
-	}
-	for _, size := range []int{maxSize + 1, 10 << 20} {
-		if _, err := Parse(strings.Repeat("[", size), nil); err == nil || !strings.Contains(err.Error(), "65535") {
-			t.Errorf("%d bytes: %v", size, err)
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"

@@ -21,7 +21,7 @@ func TestMessageSizeLimit(t *testing.T) {
 		xdstest.NoError(t, err)
 		defer c.Close()
 		y := x.beside(c, c)
-		y.run("watch a -> stream; req a\nsend 1 a={{x*1000}} -> closed; a: unreachable")
+		y.run("watch a -> stream; req a\nsend 1 a=<<x*1000>> -> closed; a: unreachable")
 		if text := y.ask("text a"); !strings.Contains(text[0], "ResourceExhausted") {
 			t.Errorf("got %v, want RESOURCE_EXHAUSTED", text)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -30,7 +30,7 @@ import (
 // cached. a{env=prod,v=1} has
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
 // them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta. {?} cannot be read.
-// [Cluster]{name:"a"}, [Endpoints]{}, [Resource]{} and type_url:"x" are resources in text, without spaces. {{x*100}} is x 100 times.
+// [Cluster]{name:"a"}, [Endpoints]{}, [Resource]{} and type_url:"x" are resources in text, without spaces. <<x*100>> is x 100 times.
 // a=x:p,!q has the text x and the ignored fields p and q, of which q matters.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d"
@@ -288,7 +288,7 @@ func (x *transcript) run(text string) {
 		}
 		step, follows, _ := strings.Cut(line, "->")
 		x.told = nil
-		x.do(x.target, repeat(strings.TrimSpace(step)))
+		x.do(x.target, golden.Repeat(strings.TrimSpace(step)))
 		synctest.Wait()
 		var want []string
 		for _, text := range eventsOf(step, follows) {
@@ -335,20 +335,7 @@ func (x *transcript) forProtocol(text string) string {
 	return text
 }
 
-var repeated = regexp.MustCompile(`\{\{([^{}]+)\*(\d+)\}\}`)
-
-// repeat writes out what a text repeats, and shorten is the reverse for what is long.
-func repeat(text string) string {
-	for repeated.MatchString(text) {
-		text = repeated.ReplaceAllStringFunc(text, func(match string) string {
-			parts := repeated.FindStringSubmatch(match)
-			n, _ := strconv.Atoi(parts[2])
-			return strings.Repeat(parts[1], n)
-		})
-	}
-	return text
-}
-
+// shorten is the reverse of golden.Repeat, for what is long.
 func shorten(text string) string {
 	const long = 100
 	var short strings.Builder
@@ -357,7 +344,7 @@ func shorten(text string) string {
 		char := text[:size]
 		rest := strings.TrimLeft(text, char)
 		if n := (len(text) - len(rest)) / size; n >= long {
-			fmt.Fprintf(&short, "{{%s*%d}}", char, n)
+			fmt.Fprintf(&short, "<<%s*%d>>", char, n)
 		} else {
 			short.WriteString(text[:len(text)-len(rest)])
 		}

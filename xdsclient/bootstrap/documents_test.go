@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -37,7 +35,7 @@ type section struct {
 //	> through TARGET                  the document for clients of a relay
 //	> service [trusted] MESSAGE       the service of a GoogleGrpc message, by the type of its credentials
 //
-// A document that begins with a comma lacks its server, and {{TEXT*N}} is a text N times, in which # is the number.
+// A document that begins with a comma lacks its server, and golden.Repeat says what <<TEXT*N>> is.
 func sectionsOf(t testing.TB) (sections []section) {
 	t.Helper()
 	for text := range strings.SplitSeq(golden.Read(t, documentsFile), "\n\n") {
@@ -52,22 +50,12 @@ func sectionsOf(t testing.TB) (sections []section) {
 	return sections
 }
 
-var repeated = regexp.MustCompile(`\{\{(.+?)\*(\d+)\}\}`)
-
 func (s section) text() string {
 	text := strings.Join(s.document, "\n")
 	if strings.HasPrefix(text, ",") {
 		text = "{" + servers + text + "}"
 	}
-	return repeated.ReplaceAllStringFunc(text, func(match string) string {
-		var all strings.Builder
-		parts := repeated.FindStringSubmatch(match)
-		n, _ := strconv.Atoi(parts[2])
-		for i := range n {
-			all.WriteString(strings.ReplaceAll(parts[1], "#", strconv.Itoa(i)))
-		}
-		return all.String()
-	})
+	return golden.Repeat(text)
 }
 
 // documentOf returns a document of documentsFile.

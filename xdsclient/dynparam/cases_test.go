@@ -36,7 +36,7 @@ func TestCases(t *testing.T) {
 		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "== ") {
 			continue
 		}
-		for _, said := range c.do(repeat(line)) {
+		for _, said := range c.do(golden.Repeat(line)) {
 			got = append(got, "  "+said)
 		}
 	}
@@ -48,21 +48,6 @@ type cases struct {
 	t           *testing.T
 	constraints dynparam.Constraints
 	types       dynparam.ByType
-}
-
-var repeated = regexp.MustCompile(`<<(.+?)\*(\d+)>>`)
-
-// repeat writes "<<text*3>>" three times, with the number of each in place of "#".
-func repeat(line string) string {
-	return repeated.ReplaceAllStringFunc(line, func(match string) string {
-		var all strings.Builder
-		parts := repeated.FindStringSubmatch(match)
-		n, _ := strconv.Atoi(parts[2])
-		for i := range n {
-			all.WriteString(strings.ReplaceAll(parts[1], "#", strconv.Itoa(i)))
-		}
-		return all.String()
-	})
 }
 
 func (c *cases) do(line string) []string {

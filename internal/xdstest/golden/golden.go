@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,4 +98,22 @@ func Cases(t testing.TB, files string, run func(section, input string) string) {
 		}
 		Check(t, file, strings.Join(printed, "\n"))
 	}
+}
+
+var repeated = regexp.MustCompile(`<<([^<>]+)\*(\d+)>>`)
+
+// Repeat writes out what a text repeats: "<<a#*3>>" is "a0a1a2".
+func Repeat(text string) string {
+	for repeated.MatchString(text) { // one may be in another
+		text = repeated.ReplaceAllStringFunc(text, func(match string) string {
+			var all strings.Builder
+			parts := repeated.FindStringSubmatch(match)
+			n, _ := strconv.Atoi(parts[2])
+			for i := range n {
+				all.WriteString(strings.ReplaceAll(parts[1], "#", strconv.Itoa(i)))
+			}
+			return all.String()
+		})
+	}
+	return text
 }
