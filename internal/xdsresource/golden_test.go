@@ -89,7 +89,16 @@ func (f goldenFile) run(text string) string {
 		if !ok {
 			continue // a comment
 		}
-		blocks[i] = strings.Join(append([]string{given, "----"}, f.block(given)...), "\n")
+		lines := append([]string{given, "----"}, f.block(given)...)
+		if n := len(lines) - 2; n > 90 { // of a list at its limit
+			lines = append(lines[:4:4], fmt.Sprintf("… (%d lines)", n))
+		}
+		for j, line := range lines[2:] {
+			if n := len(line); n > 1500 {
+				lines[2+j] = fmt.Sprintf("%.150s… (%d bytes)", line, n)
+			}
+		}
+		blocks[i] = strings.Join(lines, "\n")
 	}
 	return strings.Join(blocks, "\n\n") + "\n"
 }
@@ -175,7 +184,7 @@ func (f goldenFile) with(base goldenBase, fields string) proto.Message {
 	if base.message != nil {
 		message = proto.Clone(base.message)
 	}
-	setFields(f.t, message, base.path, shorthands.Replace(fields))
+	setFields(f.t, message, base.path, shorthands.Replace(golden.Repeat(fields)))
 	return message
 }
 

@@ -5,7 +5,6 @@ package xdsresource
 import (
 	"errors"
 	"regexp"
-	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -130,16 +128,6 @@ var anyTypes = map[string]string{
 	"WrrLocality":                  "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
 }
 
-// faultText decodes a resource and returns its errors on one line.
-func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) string {
-	t.Helper()
-	var lines []string
-	for _, f := range decodeFaults(t, rt, m) {
-		lines = append(lines, f.Path+": "+f.Problem)
-	}
-	return strings.Join(lines, "; ")
-}
-
 // fault is one of Faults. Problem ends with the suggestion, if there is one.
 type fault struct{ Path, Problem string }
 
@@ -170,8 +158,3 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, opt
 	return list
 }
 
-// checkFaults decodes a resource and compares its errors.
-func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
-	t.Helper()
-	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
-}
