@@ -64,12 +64,6 @@ func blue(t testing.TB, fields string) *clusterpb.Cluster {
 	return withText(t, xdsmsg.EDSCluster("blue", ""), fields)
 }
 
-// acting is a RouteConfiguration with a route to the cluster "a", and more fields of its action set.
-func acting(t testing.TB, fields string) *routepb.RouteConfiguration {
-	t.Helper()
-	return routeConfig(withText(t, xdsmsg.PrefixRoute("/", "a"), `route{`+fields+`}`))
-}
-
 // matchedBy is a route to the cluster "a" by the prefix "/", with more fields of its match set.
 func matchedBy(t testing.TB, fields string) *routepb.Route {
 	t.Helper()
@@ -157,4 +151,3 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, opt
 	}
 	return list
 }
-
