@@ -87,20 +87,6 @@ func TestAllSupportedCallCredentialsAreSent(t *testing.T) {
 		1, callReleases.Load()-before)
 }
 
-// gRFC A97: call credentials are optional.
-func TestServersWithoutCallCredentials(t *testing.T) {
-	t.Parallel()
-	for _, list := range []string{`null`, `[]`, `[{"type": "unknown"}]`} {
-		server, seen := secureServer(t, list)
-		if err := check(t, server); err != nil {
-			t.Fatalf("%s: %v", list, err)
-		}
-		if got := (<-seen).Get("authorization"); got != nil {
-			t.Errorf("%s: the server got the authorization %q", list, got)
-		}
-	}
-}
-
 // gRFC A97: a file that cannot be read is UNAVAILABLE, a token without an expiration time
 // is UNAUTHENTICATED.
 func TestTokenFilesThatCannotBeUsed(t *testing.T) {
