@@ -3,9 +3,11 @@ package interop_test
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -13,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 
-	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/relay"
@@ -78,6 +80,25 @@ func (a *agent) bootstrap() []byte {
 		testutils.TopLevel("server_listener_resource_name_template", serverTemplate))
 }
 
+// serverTemplate is the template of the names of servers' Listeners.
+const serverTemplate = "grpc/server?xds.resource.listening_address=%s"
+
+// serverListener is the Listener of a server in plaintext.
+func serverListener(addr net.Addr) *listenerpb.Listener {
+	l := xdsmsg.With(new(listenerpb.Listener), `
+		name: %q
+		filter_chains { name: "inbound" filters { name: "hcm" typed_config {
+			[type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager] {
+				route_config { name: "inbound" virtual_hosts {
+					name: "*" domains: "*" routes { match { prefix: "/" } non_forwarding_action {} }
+				} }
+				http_filters { name: "router" typed_config { [type.googleapis.com/envoy.extensions.filters.http.router.v3.Router] {} } }
+			}
+		} } }`, strings.Replace(serverTemplate, "%s", addr.String(), 1))
+	l.Address = xdsmsg.Address(addr.String())
+	return l
+}
+
 // startProcess starts what a process has: an xDS server of gRPC-Go, which is the service's endpoint, and channels to
 // the service, of dynxds and of gRPC-Go.
 func (a *agent) startProcess(t *testing.T, config []byte) (modes <-chan xds.ServingModeChangeArgs, channels map[string]testpb.TestServiceClient) {
@@ -85,17 +106,13 @@ func (a *agent) startProcess(t *testing.T, config []byte) (modes <-chan xds.Serv
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	a.Set(t, a.initial()...)
-	a.Set(t, serverListener(l.Addr().(*net.TCPAddr), nil))
+	a.Set(t, serverListener(l.Addr()))
 	modes = startXDSServer(t, config, l, whoCalls{})
-	theirs, err := xds.NewXDSResolverWithConfigForTesting(config)
-	xdstest.NoError(t, err)
-	ours, err := dynxds.NewBuilder(config)
-	xdstest.NoError(t, err)
-	return modes, map[string]testpb.TestServiceClient{
-		"gRPC-Go": testpb.NewTestServiceClient(dial(t, theirs, "xds:///"+service)),
-		"dynxds":  testpb.NewTestServiceClient(dial(t, ours, "xds:///"+service)),
-		"itself":  testpb.NewTestServiceClient(dial(t, nil, "passthrough:///"+l.Addr().String())),
+	channels = map[string]testpb.TestServiceClient{"itself": testpb.NewTestServiceClient(dial(t, nil, "passthrough:///"+l.Addr().String()))}
+	for _, peer := range []string{ours, grpcGo} {
+		channels[peer] = testpb.NewTestServiceClient(dial(t, builderOf(t, peer, config), "xds:///"+service))
 	}
+	return modes, channels
 }
 
 // An agent that serves one stream serves a process with an xDS server, and with channels of both packages, if the
@@ -124,10 +141,10 @@ func TestInProcessRelayBehindAnAgentOfOneStream(t *testing.T) {
 	for i := range 10 {
 		want := []string{"blue", "green"}[i%2]
 		a.Set(t, cluster(want, want), a.endpoints("blue", a.blue), a.endpoints("green", a.green), routes("routes", want))
-		for _, name := range []string{"dynxds", "gRPC-Go"} {
+		for _, name := range []string{ours, grpcGo} {
 			for got := ""; got != want; {
 				answer, err := channels[name].UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true))
-				if err != nil && (name == "dynxds" || ctx.Err() != nil) { // gRPC-Go fails RPCs when a route moves
+				if err != nil && (name == ours || ctx.Err() != nil) { // gRPC-Go fails RPCs when a route moves
 					t.Fatalf("%s, update %d: %v", name, i, err)
 				}
 				got = answer.GetHostname()

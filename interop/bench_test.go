@@ -28,8 +28,10 @@ type peer struct {
 
 var peers = []peer{
 	{"plain", dialPlain},
-	{"grpc-go-xds", dialGRPCGo},
-	{"dynxds", dialDynxds},
+	{grpcGo, func(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
+		return dial(t, builderOf(t, grpcGo, control.Bootstrap()), "xds:///"+service)
+	}},
+	{ours, dialDynxds},
 }
 
 func dialPlain(t testing.TB, _ *gocp.Server, backend string) *grpc.ClientConn {
@@ -37,12 +39,8 @@ func dialPlain(t testing.TB, _ *gocp.Server, backend string) *grpc.ClientConn {
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
 }
 
-func dialGRPCGo(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
-	return dial(t, grpcGoBuilder(t, control), "xds:///"+service)
-}
-
 func dialDynxds(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
-	return dial(t, dynxdsBuilder(t, control), "xds:///"+service)
+	return dial(t, builderOf(t, ours, control.Bootstrap()), "xds:///"+service)
 }
 
 // BenchmarkUnary is a unary RPC over loopback, client and server in one
@@ -164,7 +162,7 @@ func TestAllocationsPerUnaryRPC(t *testing.T) {
 func TestPassingThroughAllocatesNothing(t *testing.T) {
 	control, _ := benchWorld(t, 1)
 	under := func(scheme string) float64 {
-		return allocations(t, dial(t, renamed{grpcGoBuilder(t, control), scheme}, scheme+":///"+service))
+		return allocations(t, dial(t, renamed{builderOf(t, grpcGo, control.Bootstrap()), scheme}, scheme+":///"+service))
 	}
 	without, with := under("untouched"), under("dynxds")
 	if with > without {

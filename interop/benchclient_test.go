@@ -24,14 +24,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/meshtest"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // Some costs are a client's alone: CPU time, heap, goroutines, bytes on the
 // wire. They are measured in a process that is nothing but that client, which
-// the benchmark steers by lines of JSON on its standard input.
+// the benchmark steers by lines of JSON on its standard input. The control plane
+// is dynxds' own, since there is more to be had from it: its work is none of the
+// client's process.
 
 // order is what the benchmark wants of a benchClient.
 type order struct {
@@ -293,21 +293,4 @@ func used() usage {
 		u.Decoded += c.Stats().Decoded
 	}
 	return u
-}
-
-// The peers of the benchmarks with processes of their own. Their control plane
-// is dynxds' own, since there is more to be had from it: its work is none of the
-// client's process.
-const (
-	grpcGo      = "grpc-go-xds"
-	ours        = "dynxds"
-	oursOnDelta = "dynxds-delta"
-)
-
-// bootstrapOf is the bootstrap of a peer.
-func bootstrapOf(peer string, server *meshtest.Server) []byte {
-	if peer == oursOnDelta {
-		return server.Bootstrap(peer, testutils.ServerFeatures("delta"))
-	}
-	return server.Bootstrap(peer)
 }

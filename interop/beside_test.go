@@ -23,10 +23,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	estats "google.golang.org/grpc/experimental/stats"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/xds"
 	grpccsds "google.golang.org/grpc/xds/csds"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -43,14 +41,6 @@ import (
 
 // grpcUserAgent is the user agent in the node of gRPC-Go's xds.
 const grpcUserAgent = "gRPC Go"
-
-// grpcGoBuilder is gRPC-Go's xds for the control plane. Its scheme is "xds".
-func grpcGoBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
-	t.Helper()
-	b, err := xds.NewXDSResolverWithConfigForTesting(control.Bootstrap())
-	xdstest.NoError(t, err)
-	return b
-}
 
 // userAgents returns which clients have asked the control plane for
 // something.
@@ -69,7 +59,7 @@ func userAgents(control *gocp.Server) map[string]bool {
 func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	xdstest.Parallel(t, "RPCs wait in gRPC for the first configuration", func(t *testing.T) {
 		control := gocp.Start(t, gocp.AnyNames)
-		cc := dial(t, grpcGoBuilder(t, control), "xds:///"+service)
+		cc := dial(t, builderOf(t, grpcGo, control.Bootstrap()), "xds:///"+service)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
@@ -79,7 +69,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	})
 	xdstest.Parallel(t, "beside a channel of dynxds", func(t *testing.T) {
 		w := newWorld(t, gocp.AnyNames, nil)
-		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, w.control), "xds:///"+service))
+		rpcs := load.Start(t, dial(t, builderOf(t, grpcGo, w.control.Bootstrap()), "xds:///"+service))
 		rpcs.WaitForBackends(t, "blue")
 		w.control.Set(t, append(w.initial()[:3:3], w.endpoints("blue", w.green))...)
 		rpcs.WaitForBackends(t, "green")
@@ -236,6 +226,7 @@ func callAndStream(ctx context.Context, client testpb.TestServiceClient) error {
 // meter is a stats handler that collects the metrics of xDS clients, whoever
 // registered them.
 type meter struct {
+	noStats
 	estats.UnimplementedMetricsRecorder
 
 	mu        sync.Mutex
@@ -244,11 +235,6 @@ type meter struct {
 }
 
 var _ stats.Handler = (*meter)(nil)
-
-func (*meter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*meter) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (*meter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*meter) HandleConn(context.Context, stats.ConnStats)                       {}
 
 func (m *meter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
 	if h.Descriptor() != estats.DescriptorForMetric(h.Name) {
@@ -306,15 +292,15 @@ func TestMetricsOfBothPackages(t *testing.T) {
 	control := gocp.Start(t, gocp.AnyNames)
 	w := &world{control: control, blue: testutils.StartBackend(t, "blue")}
 	control.Set(t, w.initial()...)
-	ours, theirs := &meter{counts: map[string]int64{}}, &meter{counts: map[string]int64{}}
+	mine, theirs := &meter{counts: map[string]int64{}}, &meter{counts: map[string]int64{}}
 	for _, rpcs := range []*load.Load{
-		load.Start(t, dial(t, dynxdsBuilder(t, control), "xds:///"+service, grpc.WithStatsHandler(ours))),
-		load.Start(t, dial(t, grpcGoBuilder(t, control), "xds:///"+service, grpc.WithStatsHandler(theirs))),
+		load.Start(t, dial(t, builderOf(t, ours, control.Bootstrap()), "xds:///"+service, grpc.WithStatsHandler(mine))),
+		load.Start(t, dial(t, builderOf(t, grpcGo, control.Bootstrap()), "xds:///"+service, grpc.WithStatsHandler(theirs))),
 	} {
 		rpcs.WaitForBackends(t, "blue")
 		rpcs.Stop(t)
 	}
-	got, want := ours.read(t), map[string]int64{}
+	got, want := mine.read(t), map[string]int64{}
 	for name, value := range theirs.read(t) {
 		want[typeLabels.Replace(name)] = value
 	}

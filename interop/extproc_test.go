@@ -15,15 +15,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -180,20 +177,16 @@ func TestExtProcAsInGRPCGo(t *testing.T) {
 			bootstrap := control.Bootstrap(testutils.TopLevel("allowed_grpc_services", map[string]any{
 				"passthrough:///" + addr: map[string]any{"channel_creds": []any{map[string]any{"type": "insecure"}}},
 			}))
-			theirs, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
-			xdstest.NoError(t, err)
-			ours, err := resolver.NewBuilder(bootstrap)
-			xdstest.NoError(t, err)
 			for kind, rpc := range map[string]func(context.Context, *grpc.ClientConn) string{"unary": unaryOutcome, "bidi": bidiOutcome} {
-				of := func(b grpcresolver.Builder) []string {
-					cc := dial(t, b, "xds:///"+service)
+				of := func(peer string) []string {
+					cc := dial(t, builderOf(t, peer, bootstrap), "xds:///"+service)
 					result := []string{rpc(testutils.Context(t), cc), "backend: " + strings.Join(backend.Last().Metadata["who"], " ")}
 					for d, events := range <-p.streams {
 						result = append(result, []string{"requests: ", "responses: "}[d]+strings.Join(events, ", "))
 					}
 					return result
 				}
-				got, want := of(ours), of(theirs)
+				got, want := of(ours), of(grpcGo)
 				if same := slices.Equal(got, want); same != (c.differs == "") {
 					t.Errorf("%s: dynxds\n%s\ngRPC-Go\n%s", kind, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
 	_ "github.com/dynxds/dynxds/balancer/rls"
@@ -27,8 +26,8 @@ import (
 func TestLookupAsInGRPCGo(t *testing.T) {
 	for name, more := range map[string]string{"with a default target": `default_target: "other"`, "without": ""} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
-			theirs := lookedUp(t, grpcGoBuilder, more)
-			xdstest.Equal(t, "outcomes", theirs, lookedUp(t, dynxdsBuilder, more))
+			theirs := lookedUp(t, grpcGo, more)
+			xdstest.Equal(t, "outcomes", theirs, lookedUp(t, ours, more))
 			if !strings.Contains(theirs, "a: OK by blue with [data of a]") || !strings.Contains(theirs, "b: Unavailable") {
 				t.Errorf("outcomes %s", theirs)
 			}
@@ -37,7 +36,7 @@ func TestLookupAsInGRPCGo(t *testing.T) {
 }
 
 // lookedUp returns what becomes of RPCs of some tenants, whose cluster a RouteLookupService chooses, and what that was asked.
-func lookedUp(t *testing.T, builder func(testing.TB, *gocp.Server) grpcresolver.Builder, more string) string {
+func lookedUp(t *testing.T, peer, more string) string {
 	control, l := gocp.Start(t, gocp.AnyNames), lookup.Start(t)
 	blue, green, dead := testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green"), testutils.StartBackend(t, "dead")
 	dead.Stop()
@@ -55,7 +54,7 @@ func lookedUp(t *testing.T, builder func(testing.TB, *gocp.Server) grpcresolver.
 			return grpc.SetHeader(ctx, metadata.MD{"data": rpc.Metadata.Get("x-google-rls-data")})
 		})
 	}
-	client := testpb.NewTestServiceClient(dial(t, builder(t, control), "xds:///"+service))
+	client := testpb.NewTestServiceClient(dial(t, builderOf(t, peer, control.Bootstrap()), "xds:///"+service))
 	var all strings.Builder
 	for _, tenant := range []string{"a", "b", "c", "unknown"} {
 		var header metadata.MD

@@ -14,7 +14,6 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -128,9 +127,7 @@ func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
 	for name, how := range ourOptions {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startOurServer(t, how)
-			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
-			xdstest.NoError(t, err)
-			client := testpb.NewTestServiceClient(dial(t, b, "xds:///"+service))
+			client := testpb.NewTestServiceClient(dial(t, builderOf(t, grpcGo, s.bootstrapForOthers()), "xds:///"+service))
 			for _, step := range s.ourSteps() {
 				step.change(t)
 				ctx := testutils.Context(t)

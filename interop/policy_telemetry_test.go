@@ -79,8 +79,8 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			detected + " grpc.lb.outlier_detection.unenforced_reason=max_ejection_overflow" + target,
 		},
 	}
-	for _, c := range bothClients {
-		xdstest.Parallel(t, c.name, func(t *testing.T) {
+	for _, peer := range []string{grpcGo, ours} {
+		xdstest.Parallel(t, peer, func(t *testing.T) {
 			control := gocp.StartOver(t, gocp.Delta, nil)
 			good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
 			bad.Fail(status.Error(codes.Internal, "broken"))
@@ -88,9 +88,7 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			control.Set(t, listener("routes"), routes("routes", "blue"), watched(), placed("blue", "here", good, bad, worse))
 
 			reader, seen := metric.NewManualReader(), &recordings{meter: meter{counts: map[string]int64{}}, names: map[string]bool{}}
-			b, err := c.builder(control.Bootstrap())
-			xdstest.NoError(t, err)
-			cc := dial(t, b, "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
+			cc := dial(t, builderOf(t, peer, control.Bootstrap()), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
 				MetricsOptions: opentelemetry.MetricsOptions{
 					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
 					Metrics:        opentelemetry.DefaultMetrics().Add(policyMetrics...),

@@ -19,11 +19,9 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -175,26 +173,38 @@ func (c *servedClient) reaches(backend string) {
 	}
 }
 
-// servedClients are the kinds of clients of TestGRPCGoWorksWithServe.
-var servedClients = map[string]struct {
-	newBuilder func(bootstrap []byte) (grpcresolver.Builder, error)
-	target     string
-	// bootstrap are further arguments of "dynxds bootstrap".
-	bootstrap []string
-	excused   string
-}{
-	"gRPC-Go's xds":               {newBuilder: xds.NewXDSResolverWithConfigForTesting, target: "xds:///echo", excused: betweenClusters},
-	"gRPC-Go's xds, an authority": {newBuilder: xds.NewXDSResolverWithConfigForTesting, target: "xds://mesh/echo", bootstrap: ofMesh, excused: betweenClusters},
-	"dynxds":                      {newBuilder: resolver.NewBuilder, target: "xds:///echo"},
-	"dynxds, delta":               {newBuilder: resolver.NewBuilder, target: "xds:///echo", bootstrap: []string{"--feature", "delta"}},
-	"dynxds, dynamic parameters":  {newBuilder: resolver.NewBuilder, target: "xds://mesh/echo", bootstrap: ofMesh},
+// servedKind is a kind of clients. With an authority dynxds sends dynamic parameters.
+type servedKind struct{ peer, authority string }
+
+var servedKinds = []servedKind{{grpcGo, ""}, {grpcGo, "mesh"}, {ours, ""}, {oursOnDelta, ""}, {ours, "mesh"}}
+
+func (k servedKind) target(service string) string { return "xds://" + k.authority + "/" + service }
+
+// builder is that of a client of a kind, with further arguments of "dynxds bootstrap".
+func (f *folder) builder(k servedKind, service, version string, more ...string) grpcresolver.Builder {
+	f.t.Helper()
+	if k.authority != "" {
+		more = append(more, "--authority", k.authority)
+	}
+	if k.peer == oursOnDelta {
+		more = append(more, "--feature", "delta")
+	}
+	return builderOf(f.t, k.peer, f.bootstrap(service, version, more...))
+}
+
+// client makes RPCs to echo as a client of a kind.
+func (f *folder) client(k servedKind, service, version string) *servedClient {
+	f.t.Helper()
+	c := &servedClient{t: f.t, rpcs: testpb.NewTestServiceClient(dial(f.t, f.builder(k, service, version), k.target("echo")))}
+	if k.peer == grpcGo {
+		c.excused = betweenClusters
+	}
+	return c
 }
 
 // When a route moves to another cluster, gRPC-Go routes RPCs to it for a moment before
 // its balancer knows the cluster.
 const betweenClusters = "unknown cluster selected for RPC"
-
-var ofMesh = []string{"--authority", "mesh"}
 
 // Given "dynxds serve" over a folder with policies of an owner and of a consumer, and
 // bootstraps of "dynxds bootstrap", clients of gRPC-Go's xds and of dynxds get the resources
@@ -216,16 +226,9 @@ endpoints:
 	})
 
 	var frontends, others []*servedClient
-	for name, how := range servedClients {
-		start := func(service, version string) *servedClient {
-			b, err := how.newBuilder(f.bootstrap(service, version, how.bootstrap...))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			return &servedClient{t, testpb.NewTestServiceClient(dial(t, b, how.target)), how.excused}
-		}
-		frontends = append(frontends, start("frontend", "v2"))
-		others = append(others, start("frontend", "v1"), start("batch", "v2"))
+	for _, k := range servedKinds {
+		frontends = append(frontends, f.client(k, "frontend", "v2"))
+		others = append(others, f.client(k, "frontend", "v1"), f.client(k, "batch", "v2"))
 	}
 	expect := func(ofFrontends, ofOthers string) {
 		t.Helper()
@@ -254,17 +257,15 @@ func TestGRPCGoIsNeverMisrouted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
 	f := serveFolder(t, map[string]string{"mesh.yaml": beyondGRPC(v1.Addr(), v2.Addr(), "127.0.0.1:1")})
-	for _, c := range bothClients {
-		b, err := c.builder(f.bootstrap("frontend", "v1"))
-		xdstest.NoError(t, err)
-		cc := dial(t, b, "xds:///echo")
+	for _, peer := range []string{grpcGo, ours} {
+		cc := dial(t, builderOf(t, peer, f.bootstrap("frontend", "v1")), "xds:///echo")
 		calls, want := beyondGRPCCalls()
 		for _, call := range calls {
 			rpc := invoke(t, cc, call)
-			if rpc.outcome() != want[call.Name] && (c.name != ours || call.Name != "redirect") {
-				t.Errorf("%s: %+v, want %s", c.name, rpc, want[call.Name])
+			if rpc.outcome() != want[call.Name] && (peer != ours || call.Name != "redirect") {
+				t.Errorf("%s: %+v, want %s", peer, rpc, want[call.Name])
 			}
-			if c.name == ours && call.Name == "redirect" && !strings.Contains(rpc.Error, "elsewhere") {
+			if peer == ours && call.Name == "redirect" && !strings.Contains(rpc.Error, "elsewhere") {
 				t.Errorf("the error of a redirect is %+v, want where it leads", rpc)
 			}
 		}
@@ -317,12 +318,10 @@ endpoints:
 	}
 	f := serveFolder(t, files)
 	var clients []*servedClient
-	for name, how := range servedClients {
-		b, err := how.newBuilder(f.bootstrap("frontend", "v1", how.bootstrap...))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		clients = append(clients, &servedClient{t, testpb.NewTestServiceClient(dial(t, b, how.target)), ""})
+	for _, k := range servedKinds {
+		c := f.client(k, "frontend", "v1")
+		c.excused = "" // until the route moves
+		clients = append(clients, c)
 	}
 	reach := func(backend string) {
 		t.Helper()

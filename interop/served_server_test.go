@@ -82,35 +82,25 @@ func TestGRPCGoServerOfServe(t *testing.T) {
 		t.Fatalf("the server is in mode %v: %v", args.Mode, args.Err)
 	}
 
-	dial := func(name string, args []string) testpb.TestServiceClient {
-		kind := servedClients[name]
-		builder, err := kind.newBuilder(f.bootstrap("caller", "v1", append(args, kind.bootstrap...)...))
-		xdstest.NoError(t, err)
+	client := func(k servedKind, args []string) testpb.TestServiceClient {
 		creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
 		xdstest.NoError(t, err)
-		conn, err := grpc.NewClient(kind.target, grpc.WithResolvers(builder), grpc.WithTransportCredentials(creds))
-		xdstest.NoError(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return testpb.NewTestServiceClient(conn)
+		return testpb.NewTestServiceClient(dial(t, f.builder(k, "caller", "v1", args...), k.target("echo"), grpc.WithTransportCredentials(creds)))
 	}
-	expect := func(name, want string) {
-		t.Helper()
-		answer, err := dial(name, identity("caller")).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
-		if err != nil || answer.GetHostname() != want {
-			t.Errorf("%s: the server says that the client is %q, %v, want %s", name, answer.GetHostname(), err, want)
+	for _, k := range servedKinds {
+		answer, err := client(k, identity("caller")).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
+		if err != nil || answer.GetHostname() != "spiffe://mesh/caller" {
+			t.Errorf("%v: the server says that the client is %q, %v", k, answer.GetHostname(), err)
 		}
-	}
-	for name := range servedClients {
-		expect(name, "spiffe://mesh/caller")
-		_, err := dial(name, roots).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
+		_, err = client(k, roots).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("%s, without a certificate: the RPC ended with %v, want UNAVAILABLE", name, err)
+			t.Errorf("%v, without a certificate: the RPC ended with %v, want UNAVAILABLE", k, err)
 		}
 	}
 
 	// New connections are asked for no certificate.
 	f.reload("services.yaml", document("simple"), "published")
-	expectSimple(t, dial("dynxds", roots))
+	expectSimple(t, client(servedKind{peer: ours}, roots))
 }
 
 // expectSimple makes RPCs until the server does not know the client.

@@ -43,15 +43,12 @@ func TestGRPCGoAcceptsEverySetting(t *testing.T) {
 		fmt.Fprintf(&text, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r%d}\nspec:\n  parentRefs: [{group: \"\", kind: Service, name: r%d}]\n  rules:\n  - %s\n---\n", i, i, rule)
 	}
 	f := serveFolder(t, map[string]string{"all.yaml": text.String()})
-	for kind, how := range servedClients {
-		b, err := how.newBuilder(f.bootstrap("frontend", "v1", how.bootstrap...))
-		if err != nil {
-			t.Fatalf("%s: %v", kind, err)
-		}
+	for _, kind := range servedKinds {
+		b := f.builder(kind, "frontend", "v1")
 		call := func(name, what string) {
-			rpcs := testpb.NewTestServiceClient(dial(t, b, strings.Replace(how.target, "echo", name, 1)))
+			rpcs := testpb.NewTestServiceClient(dial(t, b, kind.target(name)))
 			if _, err := rpcs.UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}); err != nil {
-				t.Errorf("%s: an RPC to a service with %s fails: %v", kind, what, err)
+				t.Errorf("%v: an RPC to a service with %s fails: %v", kind, what, err)
 			}
 		}
 		for i, setting := range settings {

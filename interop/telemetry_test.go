@@ -1,14 +1,10 @@
 package interop_test
 
 import (
-	"context"
-	"maps"
 	"testing"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
 	"google.golang.org/protobuf/proto"
@@ -29,16 +25,12 @@ func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, cluster string
-		want          map[string]string
+		want          string
 	}{
-		{"cluster", "blue", map[string]string{
-			"grpc.lb.locality":        `{region="here", zone="z", sub_zone="s"}`,
-			"grpc.lb.backend_service": "blue", "csm.service_name": "shop", "csm.service_namespace_name": "prod",
-		}},
-		{"aggregate cluster whose first member is down", "all", map[string]string{
-			"grpc.lb.locality":        `{region="there", zone="z", sub_zone="s"}`,
-			"grpc.lb.backend_service": "green", "csm.service_name": "unknown", "csm.service_namespace_name": "unknown",
-		}},
+		{"cluster", "blue",
+			`csm.service_name=shop csm.service_namespace_name=prod grpc.lb.backend_service=blue grpc.lb.locality={region="here", zone="z", sub_zone="s"}`},
+		{"aggregate cluster whose first member is down", "all",
+			`csm.service_name=unknown csm.service_namespace_name=unknown grpc.lb.backend_service=green grpc.lb.locality={region="there", zone="z", sub_zone="s"}`},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			control := gocp.StartOver(t, gocp.Delta, nil)
@@ -60,7 +52,7 @@ func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
 			control.Set(t, resources...)
 
 			reader := metric.NewManualReader()
-			cc := dial(t, dynxdsBuilder(t, control), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
+			cc := dial(t, builderOf(t, ours, control.Bootstrap()), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
 				MetricsOptions: opentelemetry.MetricsOptions{
 					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
 					OptionalLabels: labels,
@@ -70,9 +62,8 @@ func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
 			if _, err := testpb.NewTestServiceClient(cc).EmptyCall(ctx, new(testpb.Empty)); err != nil {
 				t.Fatal(err)
 			}
-			if got := attemptLabels(ctx, t, reader); !maps.Equal(got, tc.want) {
-				t.Errorf("grpc.client.attempt.duration has %v, want %v", got, tc.want)
-			}
+			xdstest.Equal(t, "grpc.client.attempt.duration", []string{tc.want + " grpc.method=grpc.testing.TestService/EmptyCall grpc.status=OK grpc.target=xds:///" + service},
+				labelSets(ctx, t, reader, []string{opentelemetry.ClientAttemptDurationMetricName})[opentelemetry.ClientAttemptDurationMetricName])
 		})
 	}
 }
@@ -85,29 +76,4 @@ func placed(name, region string, backends ...*testutils.Backend) *endpointpb.Clu
 		l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: b.Addr()})
 	}
 	return xdsmsg.Endpoints("endpoints-of-"+name, l)
-}
-
-// attemptLabels returns the optional labels of the one attempt that was recorded.
-func attemptLabels(ctx context.Context, t *testing.T, reader metric.Reader) map[string]string {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	xdstest.NoError(t, reader.Collect(ctx, &all))
-	got := make(map[string]string)
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			h, ok := m.Data.(metricdata.Histogram[float64])
-			if !ok || m.Name != opentelemetry.ClientAttemptDurationMetricName {
-				continue
-			}
-			if len(h.DataPoints) != 1 {
-				t.Fatalf("%d sets of labels, want 1", len(h.DataPoints))
-			}
-			for _, label := range labels {
-				if v, ok := h.DataPoints[0].Attributes.Value(attribute.Key(label)); ok {
-					got[label] = v.AsString()
-				}
-			}
-		}
-	}
-	return got
 }

@@ -14,11 +14,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
@@ -73,7 +75,7 @@ func newWorld(t *testing.T, mode gocp.Mode, link *testutils.Link) *world {
 		green:   testutils.StartBackend(t, "green"),
 	}
 	w.control.Set(t, w.initial()...)
-	cc := dial(t, dynxdsBuilder(t, w.control), "xds:///"+service)
+	cc := dial(t, builderOf(t, ours, w.control.Bootstrap()), "xds:///"+service)
 	w.load = load.Start(t, cc)
 	w.load.HoldStream(t, cc)
 	w.load.WaitForBackends(t, "blue")
@@ -107,12 +109,31 @@ func (w *world) endpoints(name string, backends ...*testutils.Backend) *endpoint
 	return xdsmsg.SimpleEndpoints("endpoints-of-"+name, addrs...)
 }
 
-// dynxdsBuilder is dynxds for the control plane.
-func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
+// The peers are whose xds a client has, and over which variant of the protocol.
+const (
+	grpcGo      = "grpc-go-xds"
+	ours        = "dynxds"
+	oursOnDelta = "dynxds-delta"
+)
+
+// builderOf is the xds of a peer. Its scheme is "xds".
+func builderOf(t testing.TB, peer string, bootstrap []byte) grpcresolver.Builder {
 	t.Helper()
-	b, err := resolver.NewBuilder(control.Bootstrap())
+	newBuilder := resolver.NewBuilder
+	if peer == grpcGo {
+		newBuilder = xds.NewXDSResolverWithConfigForTesting
+	}
+	b, err := newBuilder(bootstrap)
 	xdstest.NoError(t, err)
 	return b
+}
+
+// bootstrapOf is the bootstrap of a peer for our control plane.
+func bootstrapOf(peer string, server *meshtest.Server) []byte {
+	if peer == oursOnDelta {
+		return server.Bootstrap("node", testutils.ServerFeatures("delta"))
+	}
+	return server.Bootstrap("node")
 }
 
 // dial returns a channel that is closed when the test ends, in plaintext unless an option
