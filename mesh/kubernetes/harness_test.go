@@ -26,6 +26,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/kubetest"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -247,6 +248,19 @@ func runServe(t testing.TB, f *flags, log io.Writer) (address string) {
 func (p *pods) client(t testing.TB, server, target string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
 	return cmdtest.DialXDS(t, target, testutils.Bootstrap("client", server, opts...), p.dial())
+}
+
+// loaded makes a service greeter of two pods, of which only the first has an endpoint, and RPCs to it. a and b are the addresses
+// of the pods.
+func (k *kube) loaded(t testing.TB, pods *pods, server string) (a, b string, conn *grpc.ClientConn, l *load.Load) {
+	t.Helper()
+	k.service("greeter", "8080")
+	a, _ = pods.start(t, "a")
+	b, _ = pods.start(t, "b")
+	k.slice("greeter-1", "greeter", "", 8080, ready(a))
+	conn = pods.client(t, server, "xds:///greeter."+k.namespace)
+	awaitIDs(t, conn, "a")
+	return a, b, conn, load.Start(t, conn)
 }
 
 // startTime is how long the command may take to start in tests, on a busy machine.

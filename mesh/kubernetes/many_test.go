@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/meshtest/load"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -89,7 +90,7 @@ func TestManyEndpoints(t *testing.T) {
 
 	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
 	awaitIDs(t, conn, "a")
-	l := startLoad(conn, 1)
+	l := load.Start(t, conn)
 	began = time.Now()
 	k.changeSlice("large-7", func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[1:] })
 	k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
@@ -101,7 +102,7 @@ func TestManyEndpoints(t *testing.T) {
 	lap("change beside")
 	watcher.await(slices*each - 1)
 	lap("change")
-	l.end(t)
+	l.Stop(t)
 }
 
 // farEndpoints are endpoints that nobody reaches.

@@ -58,7 +58,7 @@ func TestOddObjects(t *testing.T) {
 		})
 		awaitIDs(t, conn, want)
 	}
-	l.end(t)
+	l.Stop(t)
 	if accepted < 30 {
 		t.Errorf("the API server accepts %d of 100 objects", accepted)
 	}

@@ -49,5 +49,5 @@ func TestOutages(t *testing.T) {
 		return ""
 	})
 	awaitIDs(t, conn, "a", "b")
-	l.end(t)
+	l.Stop(t)
 }

@@ -169,6 +169,8 @@ func (a *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 	case query.Get("sendInitialEvents") != "":
 		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), nil
+	case query.Get("watch") != "" && from < a.forgotten && a.random.IntN(2) == 0:
+		return answer(http.StatusOK, object{"type": "ERROR", "object": refusal(http.StatusGone, metav1.StatusReasonExpired)}), nil
 	case query.Get("watch") != "" && from < a.forgotten:
 		return refuse(http.StatusGone, metav1.StatusReasonExpired), nil
 	case query.Get("watch") != "":
@@ -231,5 +233,9 @@ func answer(code int, body any) *http.Response {
 }
 
 func refuse(code int32, reason metav1.StatusReason) *http.Response {
-	return answer(int(code), metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Reason: reason})
+	return answer(int(code), refusal(code, reason))
+}
+
+func refusal(code int32, reason metav1.StatusReason) metav1.Status {
+	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Reason: reason}
 }

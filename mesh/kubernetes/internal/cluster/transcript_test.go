@@ -43,6 +43,7 @@ import (
 //	reports                      the errors and warnings
 //	doctor NAMESPACE/NAME        what a doctor says of a Service
 //	changed                      the services that are others than at the last such step, and how many policies are
+//	forget                       watches end, and the API server forgets from where they would go on
 //	wait DURATION
 //
 // @service stands for the group and kind of a Service.
@@ -148,6 +149,9 @@ func (tr *transcript) step(words string) string {
 		return tr.doctor(of)
 	case "changed":
 		return tr.changed()
+	case "forget":
+		tr.api.end(true)
+		return ""
 	case "wait":
 		after, err := time.ParseDuration(first)
 		xdstest.NoError(tr.t, err)
