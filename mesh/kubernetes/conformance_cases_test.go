@@ -65,8 +65,10 @@ var retried = []conformanceRequest{
 	retryOf("/retry/code-all-attempts-2", codes.DeadlineExceeded, 3, codes.DeadlineExceeded),
 }
 
-func retryOf(path string, fails codes.Code, times int, want codes.Code) conformanceRequest {
-	return conformanceRequest{path: path, headers: map[string]string{failHeader: fmt.Sprint(int(fails)), timesHeader: fmt.Sprint(times)}, code: want.String()}
+func retryOf(path string, fails codes.Code, times int, want codes.Code) (q conformanceRequest) {
+	q.Request.Path, q.Request.Headers = path, map[string]string{failHeader: fmt.Sprint(int(fails)), timesHeader: fmt.Sprint(times)}
+	q.Response.Code = want.String()
+	return q
 }
 
 // conformanceCases are the cases of GRPCRoutes, of HTTPRoutes and of meshes that are not carried out, or not as they are in the suite.

@@ -1,7 +1,8 @@
 package main
 
 import (
-	"fmt"
+	"encoding/json"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -26,27 +27,40 @@ type conformanceCase struct {
 	weights map[string]float64
 }
 
-// conformanceRequest is an ExpectedResponse, of HTTP or of gRPC.
+// conformanceRequest is an ExpectedResponse, of HTTP or of gRPC, with the fields that are for RPCs.
 type conformanceRequest struct {
-	// list is the name of the variable that has it.
-	list string
-	// method is the full name of the gRPC method, empty for HTTP.
-	method, httpMethod, host, path string
-	headers                        map[string]string
-	// status is 0 for 200; code is that of gRPC, empty for OK.
-	status  int
-	code    string
-	backend string
-	// arrives has the path, host and headers that the backend gets, as far as they are said; absent are headers that it does not get.
-	arrivesPath, arrivesHost string
-	arrives                  map[string]string
-	absent                   []string
-	// sets are headers that the backend answers with; gets and lacks are about those that the client gets.
-	sets, gets map[string]string
-	lacks      []string
-	// mirrors get copies, percents of the requests if that is not 0.
-	mirrors  []string
-	percents int
+	// list is the name of the variable that has it, and method the full name of the gRPC method, empty for HTTP.
+	list, method string
+
+	Request struct {
+		Host, Path, Protocol string
+		Headers              map[string]string
+	}
+	RequestMetadata struct{ Metadata map[string]string }
+	// One of these says that it is of gRPC.
+	EchoRequest, EchoTwoRequest, EchoThreeRequest any
+	// ExpectedRequest is what the backend gets, as far as it is said.
+	ExpectedRequest struct {
+		Request struct {
+			Host, Path string
+			Headers    map[string]string
+		}
+		AbsentHeaders []string
+	}
+	// Response is what the client gets. A StatusCode of 0 is 200, and an empty Code is OK.
+	Response struct {
+		StatusCode    int
+		Code          string
+		Headers       map[string]string
+		AbsentHeaders []string
+	}
+	Backend                   string
+	BackendSetResponseHeaders map[string]string
+	// MirroredTo get copies, Percent of the requests if that is not 0.
+	MirroredTo []struct {
+		BackendRef struct{ Name string }
+		Percent    int
+	}
 }
 
 // conformanceReader evaluates the literals of the module.
@@ -80,8 +94,8 @@ func readConformance(t testing.TB, dir string) map[string]*conformanceCase {
 	all := map[string]*conformanceCase{}
 	for _, fields := range r.tests {
 		c := &conformanceCase{}
-		c.name, _ = r.value(fields["ShortName"]).(string)
-		c.manifests = texts(r.value(fields["Manifests"]))
+		r.decode(r.value(fields["ShortName"]), &c.name)
+		r.decode(r.value(fields["Manifests"]), &c.manifests)
 		test := fields["Test"]
 		for {
 			of, isOther := test.(*ast.SelectorExpr)
@@ -171,38 +185,26 @@ func (r *conformanceReader) requests(c *conformanceCase, test ast.Expr) {
 }
 
 func (r *conformanceReader) request(list string, literal *ast.CompositeLit) conformanceRequest {
-	v := r.value(literal).(map[string]any)
 	q := conformanceRequest{list: list}
-	sent, arrives, response, grpcMetadata := child(v, "Request"), child(v, "ExpectedRequest"), child(v, "Response"), child(v, "RequestMetadata")
-	q.httpMethod, _ = sent["Method"].(string)
-	q.host, _ = sent["Host"].(string)
-	q.path, _ = sent["Path"].(string)
-	q.headers = textMap(sent["Headers"])
-	if protocol, _ := sent["Protocol"].(string); protocol == "grpc" {
+	r.decode(r.value(literal), &q)
+	if q.Request.Protocol == "grpc" {
 		q.method = echoMethod
 	}
-	for field, method := range map[string]string{"EchoRequest": "Echo", "EchoTwoRequest": "EchoTwo", "EchoThreeRequest": "EchoThree"} {
-		if _, ok := v[field]; ok {
-			q.method, q.headers = strings.TrimSuffix(echoMethod, "Echo")+method, textMap(grpcMetadata["Metadata"])
+	for method, of := range map[string]any{"Echo": q.EchoRequest, "EchoTwo": q.EchoTwoRequest, "EchoThree": q.EchoThreeRequest} {
+		if of != nil {
+			q.method, q.Request.Headers = strings.TrimSuffix(echoMethod, "Echo")+method, q.RequestMetadata.Metadata
 		}
 	}
-	q.status, _ = response["StatusCode"].(int)
-	q.code, _ = response["Code"].(string)
-	q.gets, q.lacks = textMap(response["Headers"]), texts(response["AbsentHeaders"])
-	q.backend, _ = v["Backend"].(string)
-	of := child(arrives, "Request")
-	q.arrivesPath, _ = of["Path"].(string)
-	q.arrivesHost, _ = of["Host"].(string)
-	q.arrives, q.absent = textMap(of["Headers"]), texts(arrives["AbsentHeaders"])
-	q.sets = textMap(v["BackendSetResponseHeaders"])
-	mirrors, _ := v["MirroredTo"].([]any)
-	for _, m := range mirrors {
-		m, _ := m.(map[string]any)
-		name, _ := child(m, "BackendRef")["Name"].(string)
-		q.mirrors = append(q.mirrors, name)
-		q.percents, _ = m["Percent"].(int)
-	}
 	return q
+}
+
+// decode fills in what has the values' names. A value of another type, as the name of a variable is, counts as none.
+func (r *conformanceReader) decode(values, into any) {
+	text, err := json.Marshal(values)
+	xdstest.NoError(r.t, err)
+	if err := json.Unmarshal(text, into); !errors.As(err, new(*json.UnmarshalTypeError)) {
+		xdstest.NoError(r.t, err)
+	}
 }
 
 // value evaluates an expression: a text, a number, a list, a map of a struct's fields or of a map's keys. Names that are no constants
@@ -287,26 +289,4 @@ func typeName(e ast.Expr) string {
 		return e.Sel.Name
 	}
 	return ""
-}
-
-func child(v map[string]any, key string) map[string]any {
-	of, _ := v[key].(map[string]any)
-	return of
-}
-
-func texts(v any) (all []string) {
-	list, _ := v.([]any)
-	for _, e := range list {
-		all = append(all, fmt.Sprint(e))
-	}
-	return all
-}
-
-func textMap(v any) map[string]string {
-	all := map[string]string{}
-	of, _ := v.(map[string]any)
-	for key, value := range of {
-		all[key] = fmt.Sprint(value)
-	}
-	return all
 }

@@ -254,7 +254,7 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 		}
 		target := gatewayService + "." + home.namespace
 		if mesh {
-			name, port, _ := strings.Cut(q.host, ":")
+			name, port, _ := strings.Cut(q.Request.Host, ":")
 			name, _, _ = strings.Cut(name, ".")
 			if name == "" {
 				name = "echo"
@@ -273,7 +273,7 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 			conns[key] = s.pods.client(s.t, s.server, "xds:///"+target, in(of.namespace), testutils.ServerFeatures("trusted_xds_server"))
 		}
 		if slices.Contains(how.anyPath, i) {
-			q.arrivesPath = ""
+			q.ExpectedRequest.Request.Path = ""
 		}
 		cmdtest.Await(s.t, func() string {
 			if fault := s.check(conns[key], q); fault != "" {
@@ -284,7 +284,7 @@ func (s *suite) run(c *conformanceCase, how conformanceRun) {
 		if c.weights != nil {
 			s.weighs(conns[key], q, c.weights)
 		}
-		if q.percents > 0 {
+		if len(q.MirroredTo) > 0 && q.MirroredTo[0].Percent > 0 {
 			s.mirrored(conns[key], q)
 		}
 		if how.after != nil {
@@ -317,17 +317,17 @@ func (s *suite) awaitStatus(route *unstructured.Unstructured, unresolved string)
 func (s *suite) send(conn *grpc.ClientConn, q conformanceRequest) (got echoed, header metadata.MD, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if len(q.headers) > 0 {
-		ctx = metadata.NewOutgoingContext(ctx, metadata.New(q.headers))
+	if len(q.Request.Headers) > 0 {
+		ctx = metadata.NewOutgoingContext(ctx, metadata.New(q.Request.Headers))
 	}
-	if len(q.sets) > 0 {
-		text, err := json.Marshal(q.sets)
+	if len(q.BackendSetResponseHeaders) > 0 {
+		text, err := json.Marshal(q.BackendSetResponseHeaders)
 		xdstest.NoError(s.t, err)
 		ctx = metadata.AppendToOutgoingContext(ctx, answerHeader, string(text))
 	}
 	method := q.method
 	if method == "" {
-		of, err := url.Parse("/" + strings.TrimPrefix(q.path, "/"))
+		of, err := url.Parse("/" + strings.TrimPrefix(q.Request.Path, "/"))
 		xdstest.NoError(s.t, err)
 		method = of.Path
 		if delay := of.Query().Get("delay"); delay != "" {
@@ -345,9 +345,9 @@ func (s *suite) send(conn *grpc.ClientConn, q conformanceRequest) (got echoed, h
 
 // check makes an RPC, and returns what is not as it is expected. A status of HTTP is a code of gRPC: no rule, no backend, no time.
 func (s *suite) check(conn *grpc.ClientConn, q conformanceRequest) (fault string) {
-	want := map[int]codes.Code{0: codes.OK, 200: codes.OK, 404: codes.Unimplemented, 500: codes.Unavailable, 504: codes.DeadlineExceeded}[q.status]
+	want := map[int]codes.Code{0: codes.OK, 200: codes.OK, 404: codes.Unimplemented, 500: codes.Unavailable, 504: codes.DeadlineExceeded}[q.Response.StatusCode]
 	for code := range codes.Code(17) {
-		if code.String() == q.code {
+		if code.String() == q.Response.Code {
 			want = code
 		}
 	}
@@ -358,38 +358,39 @@ func (s *suite) check(conn *grpc.ClientConn, q conformanceRequest) (fault string
 	if want != codes.OK {
 		return ""
 	}
-	if q.backend != "" && got.Backend != q.backend {
-		return fmt.Sprintf("%s answered, want %s", got.Backend, q.backend)
+	if q.Backend != "" && got.Backend != q.Backend {
+		return fmt.Sprintf("%s answered, want %s", got.Backend, q.Backend)
 	}
-	if q.arrivesPath != "" && got.Path != q.arrivesPath {
-		return fmt.Sprintf("the path %s arrives, want %s", got.Path, q.arrivesPath)
+	arrives := q.ExpectedRequest.Request
+	if arrives.Path != "" && got.Path != arrives.Path {
+		return fmt.Sprintf("the path %s arrives, want %s", got.Path, arrives.Path)
 	}
-	if q.arrivesHost != "" && got.Host != q.arrivesHost {
-		return fmt.Sprintf("the host %s arrives, want %s", got.Host, q.arrivesHost)
+	if arrives.Host != "" && got.Host != arrives.Host {
+		return fmt.Sprintf("the host %s arrives, want %s", got.Host, arrives.Host)
 	}
-	for key, value := range q.arrives {
+	for key, value := range arrives.Headers {
 		if text := strings.Join(got.Headers.Values(key), ","); text != value {
 			return fmt.Sprintf("the header %s arrives as %q, want %q", key, text, value)
 		}
 	}
-	for _, key := range q.absent {
+	for _, key := range q.ExpectedRequest.AbsentHeaders {
 		if values := got.Headers.Values(key); len(values) > 0 {
 			return fmt.Sprintf("the header %s arrives as %q", key, values)
 		}
 	}
-	for key, value := range q.gets {
+	for key, value := range q.Response.Headers {
 		if text := strings.Join(header.Get(key), ","); text != value {
 			return fmt.Sprintf("the header %s of the response is %q, want %q", key, text, value)
 		}
 	}
-	for _, key := range q.lacks {
+	for _, key := range q.Response.AbsentHeaders {
 		if values := header.Get(key); len(values) > 0 {
 			return fmt.Sprintf("the header %s of the response is %q", key, values)
 		}
 	}
-	for _, mirror := range q.mirrors {
-		if s.count(mirror, q.path) == 0 {
-			return mirror + " gets no copy"
+	for _, mirror := range q.MirroredTo {
+		if s.count(mirror.BackendRef.Name, q.Request.Path) == 0 {
+			return mirror.BackendRef.Name + " gets no copy"
 		}
 	}
 	return ""
@@ -411,16 +412,17 @@ func (s *suite) count(backend, path string) (n int) {
 func (s *suite) mirrored(conn *grpc.ClientConn, q conformanceRequest) {
 	s.t.Helper()
 	const n = 400
-	before, sent := s.count(q.mirrors[0], q.path), 0
+	mirror := q.MirroredTo[0]
+	before, sent := s.count(mirror.BackendRef.Name, q.Request.Path), 0
 	cmdtest.Await(s.t, func() string {
 		for range n {
 			_, _, err := s.send(conn, q)
 			xdstest.NoError(s.t, err)
 		}
 		sent += n
-		share := float64(s.count(q.mirrors[0], q.path)-before) / float64(sent) * 100
-		if math.Abs(share-float64(q.percents)) > 5 {
-			return fmt.Sprintf("%.0f %% of %d are mirrored, want %d %%", share, sent, q.percents)
+		share := float64(s.count(mirror.BackendRef.Name, q.Request.Path)-before) / float64(sent) * 100
+		if math.Abs(share-float64(mirror.Percent)) > 5 {
+			return fmt.Sprintf("%.0f %% of %d are mirrored, want %d %%", share, sent, mirror.Percent)
 		}
 		return ""
 	})
