@@ -28,101 +28,57 @@ func runCommand(t testing.TB, args ...string) (stdout, stderr string, status int
 	return out.String(), errs.String(), status
 }
 
-// validate is 0 without an error, and 1 with one, which it names by object and field.
-func TestValidate(t *testing.T) {
+// validate names errors by object and field. render prints what a client gets, and explain where its RPCs go, by each name of a
+// Service, and which objects decided. Texts of the API server reach a terminal only in a visible form.
+func TestCommands(t *testing.T) {
 	t.Parallel()
 	k, pods := newKube(t), &pods{}
+	ns := k.namespace
 	k.echo(pods, "greeter", 8080)
-	k.object(policy("good", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: greeter, port: 8080}]}`)))
-	if out, errs, status := k.command("validate"); status != 0 || !strings.Contains(out, "is valid: 1 service, 1 policy, 0 resources in 1 Service\n") {
-		t.Errorf("a valid cluster: exit status %d, %s%s", status, out, errs)
+	k.echo(pods, "canary", 8080)
+	k.object(policy("for-frontend", `{targetRef: {kind: MeshService, name: frontend}, to: [{
+		targetRef: {kind: MeshService, name: greeter}, rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
+	k.object(policy("by-header", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: canary, port: 8080}]}`)))
+	run := func(line string, status int, lacks string, has ...string) {
+		t.Helper()
+		out, errs, got := k.command(strings.Fields(strings.ReplaceAll(line, "NS", ns))...)
+		if got != status || lacks != "" && strings.Contains(out, lacks) || strings.ContainsAny(out+errs, "\x1b\u202e") {
+			t.Errorf("%s: exit status %d, want %d, and no %q:\n%q, %q", line, got, status, lacks, out, errs)
+		}
+		for _, text := range has {
+			if !strings.Contains(out+errs, strings.ReplaceAll(text, "NS", ns)) {
+				t.Errorf("%s: want %s:\n%s%s", line, text, out, errs)
+			}
+		}
+		for d := json.NewDecoder(strings.NewReader(out)); strings.Contains(line, "-o json") && d.More(); {
+			xdstest.NoError(t, d.Decode(new(any)))
+		}
 	}
+	run("validate", 0, "", "is valid: 2 services, 2 policies, 0 resources in 2 Services\n")
+	for _, name := range []string{"greeter", "greeter.NS", "greeter.NS.svc.cluster.local:8080"} {
+		run("render -o json --client namespace=NS,service=frontend.NS --service "+name, 0, "10.1.0.2", "canary.NS:8080", "10.1.0.3")
+		rpc := "explain xds:///" + name + " " + echoMethod + " --client namespace=NS --expect canary.NS:8080"
+		run(rpc+" -H version:two", 0, "", "10.1.0.3:8080", "NS/by-header")
+		run(rpc, 1, "", "RPCs do not go as --expect says")
+	}
+	run("render --service greeter.NS --explain --client namespace=NS,service=frontend.NS", 0, "", "NS/for-frontend")
+	run("render --service greeter.NS --explain --client namespace=NS", 0, ns+"/for-frontend", "NS/by-header")
+	run("render --service none", 1, "", `there is no service "none"`)
+	run("explain -o json xds:///greeter.NS "+echoMethod, 0, "", "greeter.NS:8080")
+
+	k.object(policy("nasty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "(\e[2J\u202e"}}]}`)))
 	k.object(policy("faulty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "("}}]}`)))
 	k.object(policy("nowhere", toService("missing", `{backendRefs: [{kind: MeshService, name: gone, port: 8080}]}`)))
 	k.object(route("no-parent", "NS", "missing", "{name: greeter, port: 8080}"))
 	k.object(route("no-backend", "NS", "greeter", "{name: gone, port: 8080}"))
 	k.object(route("not-ours", "NS", "greeter", "{name: greeter, namespace: default, port: 8080}"))
-	out, errs, status := k.command("validate")
-	if status != 1 || !strings.Contains(errs, "clients would reject this configuration, or get errors in place of resources") {
-		t.Errorf("a faulty cluster: exit status %d, %s", status, errs)
-	}
-	ns := k.namespace
-	for _, line := range []string{
-		ns + "/faulty: error: policy MeshHTTPRoute/" + ns + `/faulty: spec.to[0].rules[0].matches[0].path.value: "(" is not a regular expression of RE2`,
-		ns + "/nowhere: error: policy MeshHTTPRoute/" + ns + "/nowhere: there is no Service " + ns + "/missing",
-		ns + "/no-parent: error: policy GRPCRoute/" + ns + "/no-parent: spec.parentRefs: there is no Service " + ns + "/missing",
-		ns + "/no-backend: error: policy GRPCRoute/" + ns + "/no-backend: spec.rules[0].backendRefs",
-		ns + "/not-ours: error: policy GRPCRoute/" + ns + "/not-ours: no ReferenceGrant lets the route use default/greeter",
-	} {
-		if !strings.Contains(out, line) {
-			t.Errorf("validate prints\n%swant %s", out, line)
-		}
-	}
-	var result struct {
-		Valid   bool
-		Reports []struct{ Severity, File, Message string }
-	}
-	out, errs, status = k.command("validate", "-o", "json")
-	xdstest.NoError(t, json.Unmarshal([]byte(out), &result))
-	if status != 1 || errs != "" || result.Valid || len(result.Reports) < 5 || result.Reports[0].Severity != "error" || !strings.HasPrefix(result.Reports[0].File, ns+"/") {
-		t.Errorf("-o json: exit status %d, %q, %+v", status, errs, result)
-	}
-}
-
-// render prints what a client gets by each name of a Service, and with --explain the routes that it has come from.
-func TestRender(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	k.echo(pods, "greeter", 8080)
-	k.echo(pods, "canary", 8080)
-	k.object(policy("canary", `{targetRef: {kind: MeshService, name: frontend}, to: [{
-		targetRef: {kind: MeshService, name: greeter}, rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
-	client := "namespace=" + k.namespace + ",service=frontend." + k.namespace
-	for _, name := range []string{"greeter", "greeter." + k.namespace, "greeter." + k.namespace + ".svc.cluster.local:8080"} {
-		out, errs, status := k.command("render", "--service", name, "--client", client, "-o", "json")
-		if status != 0 || !strings.Contains(out, "canary."+k.namespace+":8080") || !strings.Contains(out, "10.1.0.3") || strings.Contains(out, "10.1.0.2") {
-			t.Errorf("%s: exit status %d, want the endpoint of canary alone:\n%s%s", name, status, out, errs)
-		}
-		for line := range strings.Lines(out) {
-			if !json.Valid([]byte(line)) {
-				t.Errorf("%s: not JSON: %s", name, line)
-			}
-		}
-	}
-	out, errs, status := k.command("render", "--service", "greeter."+k.namespace, "--client", client, "--explain")
-	if status != 0 || !strings.Contains(out, k.namespace+"/canary") {
-		t.Errorf("--explain: exit status %d, want the policy:\n%s%s", status, out, errs)
-	}
-	if out, _, _ := k.command("render", "--service", "greeter."+k.namespace, "--client", "namespace="+k.namespace, "--explain"); strings.Contains(out, k.namespace+"/canary") {
-		t.Errorf("for another service account --explain prints\n%s", out)
-	}
-	if _, errs, status := k.command("render", "--service", "none"); status != 1 || !strings.Contains(errs, `there is no service "none"`) {
-		t.Errorf("a Service that is not there: exit status %d, %s", status, errs)
-	}
-}
-
-// explain says where RPCs of a client go, by each name of the Service, and which objects decided.
-func TestExplain(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	k.echo(pods, "greeter", 8080)
-	k.echo(pods, "canary", 8080)
-	k.object(policy("to-canary", toService("greeter", `{matches: [{headers: [{name: version, value: two}]}], backendRefs: [{kind: MeshService, name: canary}]}`)))
-	canary := "canary." + k.namespace + ":8080"
-	for _, target := range []string{"xds:///greeter", "xds:///greeter." + k.namespace, "xds:///greeter." + k.namespace + ".svc.cluster.local:8080"} {
-		args := []string{"explain", target, echoMethod, "--client", "namespace=" + k.namespace, "--expect", canary}
-		out, errs, status := k.command(append(args, "-H", "version: two")...)
-		if status != 0 || !strings.Contains(out, "10.1.0.3:8080") || !strings.Contains(out, k.namespace+"/to-canary") {
-			t.Errorf("%s: exit status %d, want the endpoint of canary, and the policy:\n%s%s", target, status, out, errs)
-		}
-		if _, errs, status := k.command(args...); status != 1 || !strings.Contains(errs, "RPCs do not go as --expect says") {
-			t.Errorf("%s without the header: exit status %d, %s", target, status, errs)
-		}
-	}
-	out, _, status := k.command("explain", "xds:///greeter."+k.namespace, echoMethod, "-o", "json")
-	if status != 0 || !json.Valid([]byte(out)) {
-		t.Errorf("-o json: exit status %d, %s", status, out)
-	}
+	run("validate", 1, "", "clients would reject this configuration, or get errors in place of resources",
+		`NS/faulty: error: policy MeshHTTPRoute/NS/faulty: spec.to[0].rules[0].matches[0].path.value: "(" is not a regular expression of RE2`,
+		"NS/nowhere: error: policy MeshHTTPRoute/NS/nowhere: there is no Service NS/missing", "NS/nasty: error",
+		"NS/no-parent: error: policy GRPCRoute/NS/no-parent: spec.parentRefs: there is no Service NS/missing",
+		"NS/no-backend: error: policy GRPCRoute/NS/no-backend: spec.rules[0].backendRefs",
+		"NS/not-ours: error: policy GRPCRoute/NS/not-ours: no ReferenceGrant lets the route use default/greeter")
+	run("validate -o json", 1, "", `"valid": false`, `"severity": "error"`, `"file": "NS/faulty"`)
 }
 
 // The exit statuses are those of dynxds, and each help text has them.
@@ -165,17 +121,5 @@ func TestExitStatuses(t *testing.T) {
 		if status != test.status || !strings.Contains(out+errs, test.text) {
 			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", test.args, status, test.status, test.text, out, errs)
 		}
-	}
-}
-
-// Texts of the API server reach a terminal only in a visible form.
-func TestNothingIsWrittenPastVisible(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	k.echo(pods, "greeter", 8080)
-	k.object(policy("nasty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "(\e[2J\u202e"}}]}`)))
-	out, errs, status := k.command("validate")
-	if status != 1 || !strings.Contains(out, "/nasty") || strings.ContainsAny(out+errs, "\x1b\u202e") {
-		t.Errorf("exit status %d, and %q, %q", status, out, errs)
 	}
 }
