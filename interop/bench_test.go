@@ -20,27 +20,17 @@ import (
 // that serves the RPC is the last.
 var routeCounts = []int{1, 100, 1_000, 10_000}
 
-// A peer is one way to get a channel to the backend.
-type peer struct {
-	name string
-	dial func(t testing.TB, control *gocp.Server, backend string) *grpc.ClientConn
-}
+// plain is the peer without xDS.
+const plain = "plain"
 
-var peers = []peer{
-	{"plain", dialPlain},
-	{grpcGo, func(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
-		return dial(t, builderOf(t, grpcGo, control.Bootstrap()), "xds:///"+service)
-	}},
-	{ours, dialDynxds},
-}
+var peers = []string{plain, grpcGo, ours}
 
-func dialPlain(t testing.TB, _ *gocp.Server, backend string) *grpc.ClientConn {
-	return dial(t, nil, "passthrough:///"+backend,
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
-}
-
-func dialDynxds(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
-	return dial(t, builderOf(t, ours, control.Bootstrap()), "xds:///"+service)
+// dialPeer is a channel to the backend.
+func dialPeer(t testing.TB, peer string, control *gocp.Server, backend string) *grpc.ClientConn {
+	if peer == plain {
+		return dial(t, nil, "passthrough:///"+backend, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
+	}
+	return dial(t, builderOf(t, peer, control.Bootstrap()), "xds:///"+service)
 }
 
 // BenchmarkUnary is a unary RPC over loopback, client and server in one
@@ -96,10 +86,10 @@ func BenchmarkMessage(b *testing.B) {
 func BenchmarkStart(b *testing.B) {
 	control, backend := benchWorld(b, 1)
 	for _, p := range peers {
-		b.Run("peer="+p.name, func(b *testing.B) {
+		b.Run("peer="+p, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				cc := p.dial(b, control, backend)
+				cc := dialPeer(b, p, control, backend)
 				call(b, testpb.NewTestServiceClient(cc))
 				cc.Close()
 			}
@@ -114,8 +104,8 @@ func onEachPeer(b *testing.B, lengths []int, run func(*testing.B, testpb.TestSer
 		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
 			control, backend := benchWorld(b, n)
 			for _, p := range peers {
-				b.Run("peer="+p.name, func(b *testing.B) {
-					client := testpb.NewTestServiceClient(p.dial(b, control, backend))
+				b.Run("peer="+p, func(b *testing.B) {
+					client := testpb.NewTestServiceClient(dialPeer(b, p, control, backend))
 					call(b, client)
 					run(b, client)
 				})
@@ -147,11 +137,11 @@ func TestAllocationsPerUnaryRPC(t *testing.T) {
 	for _, n := range []int{1, 10_001} {
 		t.Run(fmt.Sprintf("%d routes", n), func(t *testing.T) {
 			control, backend := benchWorld(t, n)
-			plain := allocations(t, dialPlain(t, control, backend))
-			ours := allocations(t, dialDynxds(t, control, backend))
-			t.Logf("allocations per RPC: plain %v, dynxds %v", plain, ours)
-			if ours-plain > allocationBudget {
-				t.Errorf("%v allocations over a plain channel, want at most %d", ours-plain, allocationBudget)
+			without := allocations(t, dialPeer(t, plain, control, backend))
+			with := allocations(t, dialPeer(t, ours, control, backend))
+			t.Logf("allocations per RPC: plain %v, dynxds %v", without, with)
+			if with-without > allocationBudget {
+				t.Errorf("%v allocations over a plain channel, want at most %d", with-without, allocationBudget)
 			}
 		})
 	}

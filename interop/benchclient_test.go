@@ -64,6 +64,9 @@ type usage struct {
 	Err             string
 }
 
+// memory is bytes of live objects and of stacks.
+func (u usage) memory() float64 { return float64(u.Heap + u.Stacks) }
+
 // benchClient is such a process.
 type benchClient struct {
 	t     testing.TB
@@ -140,18 +143,31 @@ func (c *benchClient) answer() usage {
 // atRest returns what the client has used when it has nothing more to do.
 func (c *benchClient) atRest() usage {
 	c.t.Helper()
+	return atRest(func() usage { return c.do(order{Op: "usage"}) })
+}
+
+// atRest returns what a process has used when it has nothing more to do.
+func atRest(used func() usage) usage {
 	const look, idle = 30 * time.Millisecond, time.Millisecond
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	last := c.do(order{Op: "usage"})
+	last := used()
 	for {
 		<-ticker.C
-		next := c.do(order{Op: "usage"})
+		next := used()
 		if next.CPU-last.CPU < idle {
 			return next
 		}
 		last = next
 	}
+}
+
+// dial opens channels, on each of which a method is called once. What the client held before and holds then is returned too.
+func (c *benchClient) dial(peer string, channels int, method string) (before, dialed, held usage) {
+	c.t.Helper()
+	before = c.held()
+	dialed = c.do(order{Op: "dial", Peer: peer, Channels: channels, Method: method})
+	return before, dialed, c.held()
 }
 
 // held returns what the client holds when it has nothing more to do.
@@ -190,10 +206,7 @@ func (p *benchProgram) obey(o order) (usage, error) {
 	case "usage":
 		return used(), nil
 	case "held":
-		// Twice: what finalizers and pools let go of is freed by the second.
-		runtime.GC()
-		runtime.GC()
-		return used(), nil
+		return held(), nil
 	case "dial":
 		return p.dial(o)
 	case "await":
@@ -274,6 +287,14 @@ func who(cc *grpc.ClientConn, method string) (string, error) {
 	var reply testpb.SimpleResponse
 	err := cc.Invoke(ctx, method, &testpb.Empty{}, &reply)
 	return reply.GetHostname(), err
+}
+
+// held is what this process has used and holds.
+func held() usage {
+	// Twice: what finalizers and pools let go of is freed by the second.
+	runtime.GC()
+	runtime.GC()
+	return used()
 }
 
 // used is what this process has used.

@@ -53,17 +53,14 @@ func BenchmarkFleet(b *testing.B) {
 func benchFleet(b *testing.B, peer string, clusters, endpoints int) {
 	small := newFleet(b, 1, endpoints)
 	one := startBenchClient(b, bootstrapOf(peer, small.server))
-	one.do(order{Op: "dial", Peer: peer, Channels: 1, Method: small.method(small.victim())})
-	base := one.held()
+	_, _, base := one.dial(peer, 1, small.method(small.victim()))
 
 	f := newFleet(b, clusters, endpoints)
 	client := startBenchClient(b, bootstrapOf(peer, f.server))
-	before := client.held()
-	dialed := client.do(order{Op: "dial", Peer: peer, Channels: 1, Method: f.method(f.victim())})
+	before, dialed, held := client.dial(peer, 1, f.method(f.victim()))
 	if dialed.ElapsedUntilAnswer > int64(maxStart) {
 		b.Skipf("no RPC was answered within %v", maxStart)
 	}
-	held := client.held()
 	b.Run("hold", func(b *testing.B) {
 		// What the process and the cluster that has RPCs take is in base.
 		n := float64(clusters - 1)
@@ -299,9 +296,7 @@ func BenchmarkChannels(b *testing.B) {
 		b.Run("peer="+peer, func(b *testing.B) {
 			f := newFleet(b, 1, 1)
 			client := startBenchClient(b, bootstrapOf(peer, f.server))
-			before := client.held()
-			dialed := client.do(order{Op: "dial", Peer: peer, Channels: channelCount, Method: f.method(0)})
-			held := client.held()
+			before, dialed, held := client.dial(peer, channelCount, f.method(0))
 			report(b, map[string]float64{
 				"heap-B/channel":               (float64(held.Heap) - float64(before.Heap)) / channelCount,
 				"goroutines/channel":           float64(held.Goroutines-before.Goroutines) / channelCount,
@@ -328,9 +323,7 @@ func BenchmarkMembers(b *testing.B) {
 				aggregate.LbPolicy = clusterpb.Cluster_ROUND_ROBIN // gRPC-Go does not take CLUSTER_PROVIDED.
 				f.server.Set(b, aggregate, routes("routes", "aggregate"))
 				client := startBenchClient(b, bootstrapOf(peer, f.server))
-				before := client.held()
-				dialed := client.do(order{Op: "dial", Peer: peer, Channels: 1, Method: f.method(0)})
-				held := client.held()
+				before, dialed, held := client.dial(peer, 1, f.method(0))
 				b.Run("cost", func(b *testing.B) {
 					report(b, map[string]float64{
 						"cpu-us/member":          float64((held.CPU - before.CPU).Nanoseconds()) / 1e3 / float64(n),

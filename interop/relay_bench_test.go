@@ -4,8 +4,6 @@ package interop_test
 
 import (
 	"flag"
-	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,26 +46,22 @@ func BenchmarkRelay(b *testing.B) {
 
 func benchRelay(b *testing.B, source string, size relaySize) {
 	l, addr := startRelayLoad(b, source, size)
-	heap, stacks := relayMemory()
-	var heapWithAll, stacksWithAll float64
-	begin := time.Now()
+	before, begin := held(), time.Now()
 	l.open(addr)
-	openHeap, openStacks := relayMemory()
-	b.Logf("%d streams without a subscription: %.0f B of heap and %.0f B of stacks each", size.clients,
-		(openHeap-heap)/float64(size.clients), (openStacks-stacks)/float64(size.clients))
-	l.beginAll(func() { heapWithAll, stacksWithAll = relayMemory() })
-	heapOfOne, stacksOfOne := relayMemory()
-	goroutines := runtime.NumGoroutine()
+	var withAll usage
+	opened := held()
+	l.beginAll(func() { withAll = held() })
+	ofOne := held()
 	l.widen()
 	all := time.Since(begin)
-	heapOfAll, stacksOfAll := relayMemory()
+	ofAll := held()
 
 	others := float64(size.clients - 1)
 	figures := l.measureChanges(b)
-	figures["heap-B/resource"] = (heapWithAll - openHeap) / float64(size.of)
-	figures["B/client"] = (openHeap + openStacks - heap - stacks + heapOfOne + stacksOfOne - heapWithAll - stacksWithAll) / others
-	figures["B/client-and-resource"] = (heapOfAll + stacksOfAll - heapOfOne - stacksOfOne) / others / float64(size.each-1)
-	figures["goroutines/client"] = float64(goroutines) / others
+	figures["heap-B/resource"] = (float64(withAll.Heap) - float64(opened.Heap)) / float64(size.of)
+	figures["B/client"] = (opened.memory() - before.memory() + ofOne.memory() - withAll.memory()) / others
+	figures["B/client-and-resource"] = (ofAll.memory() - ofOne.memory()) / others / float64(size.each-1)
+	figures["goroutines/client"] = float64(ofOne.Goroutines) / others
 	figures["s-until-all-have-all"] = all.Seconds()
 	report(b, figures)
 }
@@ -75,8 +69,8 @@ func benchRelay(b *testing.B, source string, size relaySize) {
 // measureChanges measures changes of the resource that all have.
 func (l *relayLoad) measureChanges(b *testing.B) map[string]float64 {
 	l.change() // Buffers have their size then.
-	l.rest(b)
-	cpu := cpuTime(b)
+	// The ACKs are with the server when the process is at rest.
+	cpu := atRest(used).CPU
 	var total, longest time.Duration
 	n := 0
 	for b.Loop() {
@@ -87,31 +81,10 @@ func (l *relayLoad) measureChanges(b *testing.B) map[string]float64 {
 		longest = max(longest, took)
 		n++
 	}
-	l.rest(b)
+	cpu = atRest(used).CPU - cpu
 	return map[string]float64{
 		"ms-until-the-last-client":         total.Seconds() * 1e3 / float64(n),
 		"ms-until-the-last-client-at-most": longest.Seconds() * 1e3,
-		"cpu-ms/op":                        (cpuTime(b) - cpu).Seconds() * 1e3 / float64(n),
+		"cpu-ms/op":                        cpu.Seconds() * 1e3 / float64(n),
 	}
-}
-
-// rest returns when the process has used almost no CPU time for a while: the ACKs are with the server.
-func (l *relayLoad) rest(b *testing.B) {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for last := cpuTime(b); ; {
-		<-ticker.C
-		now := cpuTime(b)
-		if now-last < time.Millisecond {
-			return
-		}
-		last = now
-	}
-}
-
-// cpuTime is what the process has used.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	xdstest.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -314,13 +313,4 @@ func (countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		rest = rest[size:]
 	}
 	return nil
-}
-
-// relayMemory returns the bytes of live objects and of stacks.
-func relayMemory() (heap, stacks float64) {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc), float64(m.StackInuse)
 }
