@@ -118,25 +118,6 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 			}
 		})
 	}
-	t.Run("WithDisableServiceConfig", func(t *testing.T) {
-		backend := testutils.StartBackend(t, "b1", failFirst())
-		name, target := inZone(t, backend)
-		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
-		cc := dial(t, "xds:///"+target, grpc.WithDisableServiceConfig())
-		if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
-			t.Errorf("%v; want the error of the first attempt", err)
-		}
-	})
-	t.Run("WithDefaultServiceConfig", func(t *testing.T) {
-		backend := testutils.StartBackend(t, "b1", failFirst())
-		_, target := inZone(t, backend)
-		mustReach(t, dial(t, "xds:///"+target, grpc.WithDefaultServiceConfig(retryAndRoundRobin)), unary, backend)
-	})
-	t.Run("authority of the target", func(t *testing.T) {
-		backend := testutils.StartBackend(t, "b1")
-		_, target := inZone(t, backend)
-		mustReach(t, dial(t, "xds://authority.example.com/"+target), unary, backend)
-	})
 }
 
 // A channel that starts while the control plane is down uses DNS. It moves to xDS when the

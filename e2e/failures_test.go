@@ -3,10 +3,8 @@ package e2e_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
@@ -83,37 +81,6 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			})
 		}
 	})
-}
-
-// An RPC that waits for the first configuration, which the control plane does not send, ends with its context
-// or with its channel.
-func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	for _, k := range kinds {
-		xdstest.Parallel(t, string(k), func(t *testing.T) {
-			m := newMesh(t)
-			m.keepSilent()
-			cc := m.dial("xds:///" + service)
-			t.Run("deadline", func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-				defer cancel()
-				_, err := call(ctx, cc, k)
-				checkStatus(t, err, codes.DeadlineExceeded, "xds:///"+service)
-			})
-			t.Run("cancel", func(t *testing.T) {
-				ctx, cancel := context.WithCancel(context.Background())
-				done := startCall(ctx, cc, k)
-				cancel()
-				checkStatus(t, <-done, codes.Canceled)
-			})
-			t.Run("close", func(t *testing.T) {
-				done := startCall(context.Background(), cc, k)
-				m.MustWait(testutils.Context(t), t, xdstest.Subscribing(xdsmsg.ListenerType))
-				cc.Close()
-				checkStatus(t, <-done, codes.Canceled, "closing")
-			})
-		})
-	}
 }
 
 // gRFC A88, resolution_note: if no endpoint can be reached, the errors of RPCs include what

@@ -12,28 +12,10 @@ import (
 	"google.golang.org/grpc/orca"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/channels"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// trafficTo returns what the process counts for a cluster.
-func trafficTo(cluster string) inspect.Traffic {
-	for _, c := range channels.Inspect() {
-		if d, ok := c.Cluster(context.Background(), cluster); ok && d.Traffic != nil {
-			return *d.Traffic
-		}
-	}
-	return inspect.Traffic{}
-}
-
-// maxRequests is the limit of a Cluster.
-const maxRequests = `circuit_breakers { thresholds { max_requests { value: %d } } }`
-
-// dropping is the percentage of RPCs that endpoints drop, and its category.
-const dropping = `policy { drop_overloads { drop_percentage { numerator: %d } category: %q } }`
 
 // Every policy of lb_policy serves over real connections (gRFC A27, A42, A48).
 func TestEveryLBPolicyServes(t *testing.T) {
@@ -68,16 +50,20 @@ const wrrPolicy = `policies { typed_extension_config { name: "wrr" typed_config 
 func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
 	inOneWay(t, "the weights are in the answers of the backends")
 	t.Parallel()
-	m := newLoadMesh(t)
+	m := newMesh(t)
+	// A backend reports at the end of each unary RPC.
 	backend := func(id string, utilization float64) *testutils.Backend {
-		return orcaBackend(t, id, func(r orca.CallMetricsRecorder) {
-			r.SetQPS(100)
-			r.SetApplicationUtilization(utilization)
-		})
+		return testutils.StartBackend(t, id, orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				r := orca.CallMetricsRecorderFromContext(ctx)
+				r.SetQPS(100)
+				r.SetApplicationUtilization(utilization)
+				return handler(ctx, req)
+			}))
 	}
 	idle, busy := backend("idle", 0.2), backend("busy", 0.8) // weights 500 and 125
-	c := with(reporting("blue", "application_utilization"), "load_balancing_policy { %s }", wrrPolicy)
-	cc := m.dialServing(chain(service, toCluster("blue")), c, endpointsOf("blue-eds", idle, busy))
+	c := with(xdsmsg.EDSCluster("c", ""), `lrs_server { self {} } lrs_report_endpoint_metrics: "application_utilization" load_balancing_policy { %s }`, wrrPolicy)
+	cc := m.dialServing(chain(service, toCluster("c")), c, endpointsOf("c", idle, busy))
 	xdstest.NoError(t, awaitShare(t, cc, idle.ID(), 0.8))
 }
 

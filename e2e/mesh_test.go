@@ -148,28 +148,6 @@ func overlapWaits() (err error) {
 	return err
 }
 
-// An unknown name in -way is an error; otherwise no test would run.
-func TestWayMustBeKnown(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		names string
-		want  []way
-	}{
-		{"", allWays},
-		{"delta", allWays[:1]},
-		{"relay-delta-sotw,SotW", []way{allWays[3], allWays[1]}},
-	} {
-		if got, err := waysNamed(tc.names); err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("-way %q: %v, %v; want %v", tc.names, got, err, tc.want)
-		}
-	}
-	for _, names := range []string{"Delta", "delta,sotw", "delta,", ","} {
-		if got, err := waysNamed(names); err == nil {
-			t.Errorf("-way %q: %v, want an error", names, got)
-		}
-	}
-}
-
 // service is the target that most tests dial; its resources are of the same
 // name.
 const service = "echo.example.com"

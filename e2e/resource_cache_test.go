@@ -121,37 +121,3 @@ func TestRPCsStartFromDisk(t *testing.T) {
 		}
 	})
 }
-
-// A file from before a cluster asked for TLS that is put back, from a backup for example, is not used.
-func TestOlderFileFromBeforeTLS(t *testing.T) {
-	t.Parallel()
-	c := newCacheTest(t)
-	backend := testutils.StartBackend(t, "b")
-	c.serve(c.service, "cluster", backend)
-	c.run(backend)
-	path := c.path()
-	old, err := os.ReadFile(path)
-	xdstest.NoError(t, err)
-	c.set(chain(c.service, toCluster("cluster")), askForTLS(clusterOf("cluster", backend)))
-	cc := c.dial() // a channel that did not opt in
-	mustReach(t, cc, unary, backend)
-	cc.Close()
-	var mark string
-	c.awaitFile(func([]byte) bool {
-		marks, _ := filepath.Glob(filepath.Join(c.dir, "*.tls"))
-		mark = strings.Join(marks, "")
-		return mark != ""
-	})
-	since, err := os.ReadFile(mark)
-	xdstest.NoError(t, err)
-	count := backend.Count()
-	c.Stop()
-	c.dir = cacheDir(t) // another one, as a client that was closed may still write
-	path = filepath.Join(c.dir, filepath.Base(path))
-	xdstest.NoError(t, os.WriteFile(path, old, 0o600))
-	xdstest.NoError(t, os.WriteFile(filepath.Join(c.dir, filepath.Base(mark)), since, 0o600))
-	mustFail(t, c.dial(), "connection refused")
-	if n := backend.Count(); n != count {
-		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
-	}
-}

@@ -3,17 +3,12 @@ package e2e_test
 import (
 	"testing"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds/balancer/rls"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/lookup"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // toPlugin is a route with the plugin "p".
@@ -27,28 +22,6 @@ func byPlugin(plugin *routepb.ClusterSpecifierPlugin, routes ...*routepb.Route) 
 	all := chain(service, routes...)
 	all[1].(*routepb.RouteConfiguration).ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{plugin}
 	return all
-}
-
-// What a Cluster says holds for RPCs that are looked up to it: its TLS, its limit, its counters.
-func TestLookupKeepsTheSettingsOfClusters(t *testing.T) {
-	m, l := newSecureMesh(t), lookup.Start(t)
-	for _, name := range []string{"secure", "refusing", "full"} {
-		l.Send(name, "looked-up-"+name)
-	}
-	secure := secureBackend(t, "secure", m.ca, false, forNames("service"))
-	full := asking("looked-up-full", overTLS, secure)
-	full[0] = with(full[0].(*clusterpb.Cluster), maxRequests, 0)
-	m.set(byPlugin(l.Plugin(""), toPlugin()), asking("looked-up-secure", overTLS, secure), full,
-		asking("looked-up-refusing", overTLS, testutils.StartBackend(t, "plain")))
-	cc := m.dial()
-	as := func(tenant string) error {
-		_, err := call(metadata.AppendToOutgoingContext(testutils.Context(t), "x-tenant", tenant), cc, unary)
-		return err
-	}
-	xdstest.NoError(t, as("secure"))
-	xdstest.Equal(t, "RPCs of the cluster", uint64(1), trafficTo("looked-up-secure").Picked)
-	checkStatus(t, as("refusing"), codes.Unavailable, "tls")
-	checkStatus(t, as("full"), codes.Unavailable, "max_requests")
 }
 
 // Routes move between a plugin and a cluster, the service names other clusters, and the plugin has other configs, while RPCs run; none fails.

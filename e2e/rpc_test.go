@@ -3,10 +3,8 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -71,18 +69,6 @@ func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
-// failTimes makes a backend fail its next n RPCs with UNAVAILABLE, and counts all that it gets.
-func failTimes(b *testutils.Backend, n int32) *atomic.Int32 {
-	got := new(atomic.Int32)
-	b.SetBehaviour(func(context.Context, testutils.RPC) error {
-		if got.Add(1) <= n {
-			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
-		}
-		return nil
-	})
-	return got
-}
-
 // call makes one whole RPC and returns the id of the backend that answered.
 func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,31 +90,11 @@ func openStream(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOptio
 	return s, echo(s)
 }
 
-// openStreams opens n streams, on which no message was sent.
-func openStreams(ctx context.Context, t testing.TB, cc *grpc.ClientConn, n int) (streams []duplex) {
-	t.Helper()
-	for range n {
-		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-		xdstest.NoError(t, err)
-		streams = append(streams, s)
-	}
-	return streams
-}
-
 // echo sends a message and receives the answer. If the first fails, the second has the reason.
 func echo(s duplex) error {
 	_ = s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}})
 	_, err := s.Recv()
 	return err
-}
-
-// end ends a stream from the client's side.
-func end(t testing.TB, s duplex) {
-	t.Helper()
-	xdstest.NoError(t, s.CloseSend())
-	if _, err := s.Recv(); err != io.EOF {
-		t.Errorf("the stream ended with %v", err)
-	}
 }
 
 func backendID(header metadata.MD) string {

@@ -98,24 +98,6 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	})
 }
 
-// gRFC A71: only when all control planes are unreachable do RPCs fail, with an
-// error that names each of them and why.
-func TestErrorOfTwoUnreachableServers(t *testing.T) {
-	directly(t, severalServers)
-	t.Parallel()
-	p := newPair(t, "cluster", "cluster")
-	p.high.Stop()
-	p.low.RefuseStreams(errors.New("the secondary is closed today"))
-	cc := p.dial("xds:///" + service)
-	_, err := call(testutils.Context(t), cc, unary)
-	checkStatus(t, err, codes.Unavailable, p.high.Addr(), "connection refused", p.low.Addr(), "the secondary is closed today", t.Name())
-
-	backend := testutils.StartBackend(t, "low")
-	p.low.serve(service, "cluster", backend)
-	p.low.RefuseStreams(nil)
-	mustReach(t, cc, unary, backend)
-}
-
 // gRFC A71: fallback is per target. While the primary is down, a channel that has all its
 // resources keeps the primary's configuration, and one that is dialled then in the same
 // process uses the secondary's, even though both have a cluster of the same name. When the

@@ -7,15 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -25,57 +21,54 @@ import (
 
 // ways are the ways in to dynxds: each gives the dial options for a mesh.
 var ways = []struct {
-	name string
-	dial func(t *testing.T, m *mesh) []grpc.DialOption
+	name    string
+	schemes []string
+	dial    func(t *testing.T, m *mesh) []grpc.DialOption
 }{
-	{"blank import", func(t *testing.T, m *mesh) []grpc.DialOption {
+	{"blank import", []string{"xds", "dynxds"}, func(t *testing.T, m *mesh) []grpc.DialOption {
 		file := filepath.Join(t.TempDir(), "bootstrap.json")
 		xdstest.NoError(t, os.WriteFile(file, m.bootstrap(), 0o600))
 		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 		return nil
 	}},
-	{"blank import, bootstrap in the environment", func(t *testing.T, m *mesh) []grpc.DialOption {
+	{"blank import, bootstrap in the environment", []string{"xds"}, func(t *testing.T, m *mesh) []grpc.DialOption {
 		t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap()))
 		return nil
 	}},
-	{"DialOptions", func(_ *testing.T, m *mesh) []grpc.DialOption {
+	{"DialOptions", []string{"xds", "dynxds"}, func(_ *testing.T, m *mesh) []grpc.DialOption {
 		return dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))
 	}},
-	{"WithResolvers", func(t *testing.T, m *mesh) []grpc.DialOption {
+	{"WithResolvers", []string{"xds"}, func(t *testing.T, m *mesh) []grpc.DialOption {
 		return []grpc.DialOption{withBootstrap(t, m.bootstrap())}
 	}},
 }
 
+// Whatever the way in and the scheme, RPCs of every kind are served, and the application's interceptors run outside, so that routing sees
+// what they add.
 func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 	everyWay(t)
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-			opts := way.dial(t, m)
-			for _, name := range []string{service, service + ":8443"} {
+			adding := func(value string) grpc.UnaryClientInterceptor {
+				return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					return invoker(metadata.AppendToOutgoingContext(ctx, "added", value), method, req, reply, cc, opts...)
+				}
+			}
+			opts := append(way.dial(t, m), grpc.WithChainUnaryInterceptor(adding("chained")), grpc.WithUnaryInterceptor(adding("single")))
+			for name, schemes := range map[string][]string{service: way.schemes, service + ":8443": {"xds"}} {
 				m.serve(name, "cluster", backend)
-				cc := dial(t, "xds:///"+name, opts...)
-				mustReachByEachKind(t, cc, backend)
-				if got := backend.Last().Authority; got != name {
-					t.Errorf("the backend saw authority %q, want %q", got, name)
+				for _, scheme := range schemes {
+					cc := dial(t, scheme+":///"+name, opts...)
+					mustReachByEachKind(t, cc, backend)
+					mustReach(t, cc, unary, backend)
+					xdstest.Equal(t, "authority at the backend", name, backend.Last().Authority)
+					xdstest.Equal(t, "metadata at the backend", []string{"single", "chained"}, backend.Last().Metadata.Get("added"))
 				}
 			}
 		})
 	}
-}
-
-func TestAliasScheme(t *testing.T) {
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.serve(service, "cluster", backend)
-	t.Run("DialOptions", func(t *testing.T) {
-		cc := dial(t, "dynxds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))...)
-		mustReach(t, cc, unary, backend)
-	})
-	t.Run("blank import", func(t *testing.T) {
-		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap()))
-		mustReach(t, dial(t, "dynxds:///"+service), unary, backend)
-	})
 }
 
 func TestOtherTargetsAreNotTouched(t *testing.T) {
@@ -107,83 +100,6 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 	mustReach(t, m.dial("xds:///"+service, grpc.WithAuthority("echo.internal")), unary, other)
 	if got := other.Last().Authority; got != "echo.internal" {
 		t.Errorf("the backend saw authority %q, want %q", got, "echo.internal")
-	}
-}
-
-func TestManyChannelsShareOneStream(t *testing.T) {
-	everyWay(t)
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	resolver := withBootstrap(t, m.bootstrap())
-	var wg sync.WaitGroup
-	for i := range 50 {
-		name := fmt.Sprintf("service%d.example.com", i)
-		m.set(chain(name, toCluster("cluster")))
-		cc := dial(t, "xds:///"+name, resolver)
-		wg.Go(func() {
-			for _, k := range kinds {
-				if _, err := call(testutils.Context(t), cc, k, grpc.WaitForReady(true)); err != nil {
-					t.Errorf("%s: %s RPC: %v", name, k, err)
-				}
-			}
-		})
-	}
-	m.set(clusterOf("cluster", backend))
-	wg.Wait()
-	if n := len(m.Clients()); n != 1 {
-		t.Errorf("the control plane has %d ADS streams, want 1 for all channels", n)
-	}
-}
-
-func awaitState(t testing.TB, cc *grpc.ClientConn, want connectivity.State) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for s := cc.GetState(); s != want; s = cc.GetState() {
-		if !cc.WaitForStateChange(ctx, s) {
-			t.Fatalf("the channel stays %v, want %v", s, want)
-		}
-	}
-}
-
-// methods is a stats handler that records the method of each RPC that begins, and "end" for one that ends.
-type methods struct {
-	noStats
-	xdstest.State
-	events []string
-}
-
-func (m *methods) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	m.Change(func() { m.events = append(m.events, info.FullMethodName) })
-	return ctx
-}
-
-func (m *methods) HandleRPC(_ context.Context, s stats.RPCStats) {
-	if _, ok := s.(*stats.End); ok {
-		m.Change(func() { m.events = append(m.events, "end") })
-	}
-}
-
-// Whatever the way in, the application's interceptors run outside, so that routing sees what they
-// add.
-func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-			m.serve(service, "cluster", backend)
-			stats := new(methods)
-			adding := func(value string) grpc.UnaryClientInterceptor {
-				return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					return invoker(metadata.AppendToOutgoingContext(ctx, "added", value), method, req, reply, cc, opts...)
-				}
-			}
-			opts := append(way.dial(t, m), grpc.WithChainUnaryInterceptor(adding("chained")),
-				grpc.WithUnaryInterceptor(adding("single")), grpc.WithStatsHandler(stats))
-			mustReach(t, dial(t, "xds:///"+service, opts...), unary, backend)
-			if got := strings.Join(backend.Last().Metadata.Get("added"), ","); got != "single,chained" {
-				t.Errorf("the backend saw metadata added %q, want %q", got, "single,chained")
-			}
-			stats.Change(func() { xdstest.Equal(t, "events of the stats handler", []string{unaryMethod, "end"}, stats.events) })
-		})
 	}
 }
 
