@@ -1,17 +1,16 @@
 package site
 
 import (
-	"net"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -27,7 +26,7 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	_, err = p.reload.publisher.Publish(t.Context(), content)
 	xdstest.NoError(t, err)
 	t.Cleanup(p.loads.Close)
-	stream, err := loadpb.NewLoadReportingServiceClient(serving(t, p.loads)).StreamLoadStats(testutils.Context(t))
+	stream, err := loadpb.NewLoadReportingServiceClient(cmdtest.Dial(t, cmdtest.Serve(t, func(s *grpc.Server) { p.loads.Register(s) }))).StreamLoadStats(testutils.Context(t))
 	xdstest.NoError(t, err)
 	report := func(cluster string) *endpointpb.ClusterStats {
 		return &endpointpb.ClusterStats{ClusterName: cluster, TotalDroppedRequests: 1}
@@ -40,19 +39,4 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	if len(loads) != 2 || loads[0].Cluster != "backend" || loads[1].Cluster != "legacy" || len(p.knownLoads()) != 2 {
 		t.Errorf("the loads are %+v, those in metrics %+v; want those of backend and legacy", loads, p.knownLoads())
 	}
-}
-
-// serving returns a connection to load reports.
-func serving(t *testing.T, loads *controlplane.LoadReports) *grpc.ClientConn {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	server := grpc.NewServer()
-	loads.Register(server)
-	go server.Serve(listener)
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return conn
 }

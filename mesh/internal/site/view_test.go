@@ -1,8 +1,6 @@
 package site_test
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -11,7 +9,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/site"
-	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // folderOf is a folder with one file.
@@ -58,36 +55,6 @@ spec:
 				t.Error(err)
 			} else if cluster, ok := m.(*clusterpb.Cluster); ok && len(cluster.GetTypedExtensionProtocolOptions()) > 0 {
 				t.Errorf("the Cluster %s has %v", item.Name, cluster.GetTypedExtensionProtocolOptions())
-			}
-		}
-	}
-}
-
-func TestEachKindOfClientIsShownItsOwn(t *testing.T) {
-	t.Parallel()
-	dir := folderOf(t, `
-kind: Service
-name: echo
-endpoints: [{address: "host:80"}, {address: "10.0.0.1:80"}]
----
-kind: MeshHTTPRoute
-name: redirect
-spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{matches: [{path: {prefix: /old.S}}], filters: [{requestRedirect: {hostname: new}}]}]}]}
-`)
-	for _, authority := range []string{"", "mesh"} {
-		for implementation, want := range map[meshroute.Implementation]struct{ redirect, host bool }{
-			meshroute.Dynxds: {true, true}, meshroute.GRPCGo: {false, true}, meshroute.OtherGRPC: {false, false}, meshroute.Envoy: {true, false},
-		} {
-			items, err := site.Resources(site.View{Dir: dir, Authority: authority, Implementation: implementation, Service: "echo"})
-			xdstest.NoError(t, err)
-			var text bytes.Buffer
-			xdstest.NoError(t, site.PrintJSON(&text, items))
-			redirect, host := strings.Contains(text.String(), "host_redirect"), strings.Contains(text.String(), `"address":"host"`)
-			if redirect != want.redirect || host != want.host {
-				t.Errorf("authority %q, implementation %d: redirect %t, host name %t, want %+v:\n%s", authority, implementation, redirect, host, want, text.String())
-			}
-			if dead := strings.Contains(text.String(), "redirects-are-not-followed"); dead == want.redirect {
-				t.Errorf("authority %q, implementation %d: a Cluster in place of the redirect: %t", authority, implementation, dead)
 			}
 		}
 	}
