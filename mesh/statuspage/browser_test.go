@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/mesh/meshtest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -157,66 +155,6 @@ func TestBrowserShowsHostileNamesAsText(t *testing.T) {
 		t.Errorf("a name has become markup: %+v", found)
 	}
 	c.pictures("hostile")
-	c.quiet()
-}
-
-// 10,000 clusters: what is not shown is not sent, and what is searched for is found.
-func TestBrowserSearchesALargeMesh(t *testing.T) {
-	c := startChromium(t, 1400, 900)
-	backend := testutils.StartBackend(t, "b")
-	plane, conn := startChannel(t, "large", largeMesh(10_000, backend.Addr())...)
-	xdstest.NoError(t, call(t, conn))
-	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
-	c.await(`document.querySelector("#verdicts").innerText.includes("Healthy: 1 of 10,000 clusters in use")`)
-	c.await(`document.querySelector('[data-section="graph"]').innerText.includes("there are 10,001 routes")`)
-	var elements int
-	c.eval(`document.querySelectorAll("*").length`, &elements)
-	if elements > 5000 {
-		t.Errorf("the page has %d elements", elements)
-	}
-	c.pictures("large")
-	for _, section := range []string{"clusters", "graph", "resources", "served"} {
-		if section == "resources" {
-			c.raw()
-		}
-		c.eval(`{const e = document.querySelector('[data-param="`+section+`.q"]'); e.value = "cluster-7777"; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
-		c.await(`document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-7777")`)
-		c.await(`!document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-1\n")`)
-	}
-	// Pages.
-	c.eval(`{const e = document.querySelector('[data-param="resources.q"]'); e.value = ""; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
-	c.await(`document.querySelector('[data-section="resources"] .pager')?.innerText.includes("1–25 of 20,002")`)
-	c.eval(`document.querySelector('[data-section="resources"] .pager [data-key="Next"]').click()`, nil)
-	c.await(`document.querySelector('[data-section="resources"] .pager').innerText.includes("26–50 of 20,002")`)
-	c.quiet()
-}
-
-// A control plane alone has no channels: the page shows its clients and resources.
-func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
-	c := startChromium(t, 1400, 900)
-	plane := meshtest.StartServer(t)
-	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
-	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
-	c.await(`document.querySelector("#verdicts").innerText.includes("Unknown: no client is connected")`)
-	c.await(`!document.body.innerText.includes("Where RPCs go")`)
-	c.pictures("plane")
-	c.raw()
-	c.await(`document.querySelector('[data-section="served"]').innerText.includes("cluster-1")`)
-	c.quiet()
-}
-
-// A running program can be photographed:
-//
-//	STATUSPAGE_URL=http://127.0.0.1:8080/ STATUSPAGE_SCREENSHOTS=/tmp go test ./statuspage -run TestBrowserPhotographs
-func TestBrowserPhotographs(t *testing.T) {
-	address := os.Getenv("STATUSPAGE_URL")
-	if address == "" {
-		t.Skip("STATUSPAGE_URL names no page")
-	}
-	c := startChromium(t, 1400, 900)
-	c.navigate(address)
-	c.await(`document.querySelectorAll(".verdict").length > 0`)
-	c.pictures("program")
 	c.quiet()
 }
 

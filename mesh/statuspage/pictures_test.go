@@ -143,8 +143,8 @@ func TestBrowserComparesTheClustersOfARoute(t *testing.T) {
 	conn.Close()
 }
 
-// A control plane with a faulty folder says so first.
-func TestBrowserShowsAFaultyFolder(t *testing.T) {
+// A control plane alone has no channels: the page shows its folder, which is faulty, first, its clients, and its resources by pages.
+func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
 	c := startChromium(t, 1280, 900)
 	plane := meshtest.StartServer(t)
 	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
@@ -158,9 +158,19 @@ func TestBrowserShowsAFaultyFolder(t *testing.T) {
 		}
 	}))
 	c.navigate(serve(t, h, nil).URL)
+	c.await(`!document.body.innerText.includes("Where RPCs go")`)
 	for _, text := range []string{"Degraded: the folder has 2 errors; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	c.pictures("folder-faulty")
+	c.raw()
+	const served = `document.querySelector('[data-section="served"]').querySelector`
+	c.await(served + `(".body").innerText.includes("cluster-1")`)
+	c.await(served + `(".pager").innerText.includes("1–25 of 42")`)
+	c.eval(served+`('.pager [data-key="Next"]').click()`, nil)
+	c.await(served + `(".pager").innerText.includes("26–42 of 42")`)
+	c.eval(`{const e = document.querySelector('[data-param="served.q"]'); e.value = "cluster-17"; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
+	c.await(served + `(".body").innerText.includes("cluster-17")`)
+	c.await(`!` + served + `(".body").innerText.includes("cluster-1\n")`)
 	c.quiet()
 }
