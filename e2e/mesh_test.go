@@ -172,7 +172,7 @@ func overServer(t testing.TB, server *meshtest.Server, features ...string) *mesh
 	t.Helper()
 	m := &mesh{Server: server, t: t, features: withFeature(features, protocol)}
 	if downstream != nil {
-		_, m.relay = startRelay(t, server, m.features, 0)
+		m.relay = startRelay(t, server, m.features)
 		m.features = withFeature(features, *downstream)
 	}
 	return m
