@@ -23,19 +23,19 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // istioResource is a resource as Istio writes it, with other text in place of some: pairs of old and new.
 func istioResource(t *testing.T, file, name string, replace ...string) proto.Message {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../internal/xdsresource/testdata/controlplanes", file))
-	xdstest.NoError(t, err)
+	text := golden.Read(t, filepath.Join("../internal/xdsresource/testdata/controlplanes", file))
 	var cases []struct {
 		Name     string
 		Resource json.RawMessage
 	}
-	xdstest.NoError(t, json.Unmarshal(text, &cases))
+	xdstest.NoError(t, json.Unmarshal([]byte(text), &cases))
 	for _, c := range cases {
 		if c.Name != name {
 			continue
@@ -76,7 +76,7 @@ func TestIstioConfiguration(t *testing.T) {
 	const echo, plain = "echo.default.svc.cluster.local", "plain.default.svc.cluster.local"
 	m, ca, dir := newMesh(t), testca.New(t), t.TempDir()
 	putIstioCerts(t, dir, ca)
-	bootstrap := fmt.Sprintf(istioBootstrap, m.Addr(), dir)
+	bootstrap := istioBootstrap(t, m.Addr(), dir)
 	for _, f := range m.features { // The agent has SotW only.
 		bootstrap = strings.Replace(bootstrap, `"xds_v3"`, `"xds_v3", "`+f+`"`, 1)
 	}
@@ -135,45 +135,10 @@ func TestIstioConfiguration(t *testing.T) {
 // istioBootstrap is a bootstrap as Istio's agent (pkg/istio-agent/grpcxds) writes it, but for white space: what
 // encoding/json makes of its structs, with a Node of Envoy's API in it. The placeholders are the server_uri
 // and the directory of the workload's certificates.
-const istioBootstrap = `{
-  "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
-  "node": {
-    "id": "sidecar~10.244.0.12~echo-7c9d.default~default.svc.cluster.local",
-    "metadata": {
-      "ANNOTATIONS": {"inject.istio.io/templates": "grpc-agent", "istio.io/rev": "default"},
-      "APP_CONTAINERS": "echo",
-      "CLUSTER_ID": "Kubernetes",
-      "ENVOY_PROMETHEUS_PORT": 15090,
-      "ENVOY_STATUS_PORT": 15021,
-      "GENERATOR": "grpc",
-      "INSTANCE_IPS": "10.244.0.12",
-      "ISTIO_PROXY_SHA": "b1a2c3",
-      "ISTIO_VERSION": "1.27.0",
-      "LABELS": {"app": "echo", "security.istio.io/tlsMode": "istio", "service.istio.io/canonical-revision": "v1"},
-      "MESH_ID": "cluster.local",
-      "NAME": "echo-7c9d",
-      "NAMESPACE": "default",
-      "PILOT_SAN": ["istiod.istio-system.svc"],
-      "PROXY_CONFIG": {
-        "concurrency": 2,
-        "discoveryAddress": "istiod.istio-system.svc:15012",
-        "proxyMetadata": {"OUTPUT_CERTS": "/var/lib/istio/data"},
-        "statNameLength": 189
-      },
-      "SERVICE_ACCOUNT": "default",
-      "WORKLOAD_NAME": "echo"
-    },
-    "locality": {"region": "eu-west", "zone": "eu-west-1"},
-    "UserAgentVersionType": null
-  },
-  "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {
-    "certificate_file": "%[2]s/cert-chain.pem",
-    "private_key_file": "%[2]s/key.pem",
-    "ca_certificate_file": "%[2]s/root-cert.pem",
-    "refresh_interval": "900s"
-  }}},
-  "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%%s"
-}`
+func istioBootstrap(t *testing.T, uri, dir string) string {
+	t.Helper()
+	return fmt.Sprintf(golden.Read(t, "testdata/istio-bootstrap.txt"), uri, dir)
+}
 
 // With the bootstrap file that Istio's agent writes, services are reached through the agent's unix socket. The server
 // may rewrite the authority if the environment says that it is trusted, as the agent does not write that.
@@ -203,7 +168,7 @@ func TestIstioBootstrap(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "grpc-bootstrap.json")
-			put(t, file, fmt.Appendf(nil, istioBootstrap, test.uri, dir))
+			put(t, file, []byte(istioBootstrap(t, test.uri, dir)))
 			t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 			t.Setenv("DYNXDS_TRUSTED_XDS_SERVERS", test.trusted)
 			cc := dial(t, "xds:///"+istioService)

@@ -4,19 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // dir is a folder of a test.
@@ -67,86 +62,8 @@ func read(t *testing.T, r *folder.Reader) *folder.Content {
 
 const (
 	frontend = "kind: Service\nname: frontend\n"
-	backend  = `
-kind: Service
-name: backend
-endpoints:
-- address: 10.0.0.1:8080
-  hostname: one.example.com
-  locality: {region: eu, zone: a, subZone: rack-1}
-  priority: 1
-  weight: 3
-  health: Draining
-  tags: {version: v1}
-- address: "[2001:db8::1]:8080"
-filters:
-- name: fault
-  typed_config:
-    "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault
-    abort: {grpc_status: 14, percentage: {numerator: 10}}
-`
-	policy = `
-kind: MeshHTTPRoute
-metadata: {name: owner}
-spec:
-  targetRef: {kind: Mesh}
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-    - matches: [{path: {type: Prefix, value: /v1}}]
-      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
-`
-	resource = `
-kind: Resource
-dynamicParameters: {env: prod}
-resource:
-  "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
-  name: payments
-  connect_timeout: 5s
-`
+	backend  = "kind: Service\nname: backend\nendpoints: [{address: 10.0.0.1:8080}]\n"
 )
-
-func TestReadsEveryKind(t *testing.T) {
-	t.Parallel()
-	d := newDir(t)
-	text := strings.Join([]string{frontend, backend, policy, resource}, "---\n")
-	d.write("all.yaml", text)
-	c := d.content()
-
-	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Resources) != 1 {
-		t.Fatalf("got %d services, %d policies, %d resources, want 2, 1, 1", len(c.Services), len(c.Policies), len(c.Resources))
-	}
-	at := func(line string) meshroute.Source {
-		return meshroute.Source{File: filepath.Join(d.path, "all.yaml"), Line: 1 + slices.Index(strings.Split(text, "\n"), line)}
-	}
-	want := []meshroute.Endpoint{
-		{
-			Source:  at("- address: 10.0.0.1:8080"),
-			Address: "10.0.0.1:8080", Hostname: "one.example.com", Priority: 1, Weight: 3, Health: corepb.HealthStatus_DRAINING,
-			Locality: meshroute.Locality{Region: "eu", Zone: "a", SubZone: "rack-1"}, Tags: map[string]string{"version": "v1"},
-		},
-		{Source: at(`- address: "[2001:db8::1]:8080"`), Address: "[2001:db8::1]:8080"},
-	}
-	if got := c.Services[1].FiltersSource; got != at("- name: fault") || c.Dir != d.path {
-		t.Errorf("the filters are at %v of the folder %s, want %v of %s", got, c.Dir, at("- name: fault"), d.path)
-	}
-	xdstest.Equal(t, "the endpoints", want, c.Services[1].Endpoints)
-	if filters := c.Services[1].Filters; len(filters) != 1 || filters[0].GetName() != "fault" || filters[0].GetTypedConfig() == nil {
-		t.Errorf("the filters are %v, want one of name fault with its configuration", filters)
-	}
-	if p := c.Policies[0]; p.Name != "owner" || p.Source.Line == 0 {
-		t.Errorf("the policy is %q at %v, want owner with its line", p.Name, p.Source)
-	}
-	d.write("all.yaml", strings.Replace(text, "kind: Resource\n", "kind: Resource\nname: null\n", 1))
-	if got := d.content().Resources[0].Name; got != "payments" {
-		t.Errorf("the name is %q with a null, want that in the message", got)
-	}
-	r, cluster := c.Resources[0], &clusterpb.Cluster{}
-	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
-	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
-		t.Errorf("the resource is %v with %v, want payments for env=prod with its timeout", r, cluster)
-	}
-}
 
 func TestIgnoresOtherFiles(t *testing.T) {
 	t.Parallel()
@@ -238,16 +155,6 @@ func TestARepairedFolderIsValid(t *testing.T) {
 	d.remove("b.yaml")
 	if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
 		t.Errorf("got %v, %v of the repaired folder, want 1 service", c, err)
-	}
-}
-
-// A document with a spec and no kind is a policy, as in the examples of the decision record
-// (MeshTrafficRoute, "Merging behavior").
-func TestAPolicyNeedNotSayItsKind(t *testing.T) {
-	t.Parallel()
-	d := newDir(t, "a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
-	if got := d.content().Policies; len(got) != 1 {
-		t.Errorf("got %d policies, want 1", len(got))
 	}
 }
 

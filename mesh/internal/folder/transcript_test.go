@@ -14,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 )
 
-// TestTranscripts reads documents. The cases in testdata/transcripts are followed by errors, or by what services say of their Clusters,
-// routes and TLS. In sections "… of a Service" the input is behind the first two lines of one.
+// TestTranscripts reads documents. The cases in testdata/transcripts are followed by errors, or by what they are: what services say of their
+// Clusters, routes, endpoints, filters and TLS, policies, and resources. In sections "… of a Service" the input is behind the first two lines of one.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	golden.Cases(t, "testdata/transcripts/*.txt", func(section, input string) string {
@@ -29,6 +29,12 @@ func TestTranscripts(t *testing.T) {
 		var said strings.Builder
 		for _, s := range c.Services {
 			fmt.Fprintf(&said, "Cluster %s\nRouteAction %s\n", textOf(t, s.Cluster), textOf(t, s.Route))
+			for _, e := range s.Endpoints {
+				fmt.Fprintf(&said, "Endpoint %+v\n", e)
+			}
+			for _, f := range s.Filters {
+				fmt.Fprintf(&said, "Filter at %v %s\n", s.FiltersSource, textOf(t, f))
+			}
 			if s.TLS == nil {
 				continue
 			}
@@ -36,6 +42,12 @@ func TestTranscripts(t *testing.T) {
 			for _, san := range s.TLS.SANs {
 				fmt.Fprintf(&said, "SAN %s\n", textOf(t, san))
 			}
+		}
+		for _, p := range c.Policies {
+			fmt.Fprintf(&said, "Policy %s at %v\n", p.Name, p.Source)
+		}
+		for _, r := range c.Resources {
+			fmt.Fprintf(&said, "Resource %s %v %s\n", r.Name, r.Parameters, textOf(t, r.Any))
 		}
 		return said.String()
 	})

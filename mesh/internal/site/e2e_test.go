@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
@@ -183,43 +184,10 @@ endpoints:
 `, m.v1.Addr(), m.v2.Addr(), m.shadow.Addr())
 }
 
-const (
-	// The owner: everybody to v1, a copy to the shadow, a header on responses.
-	owner = `
-kind: MeshHTTPRoute
-metadata: {name: owner}
-spec:
-  targetRef: {kind: Mesh}
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-    - matches: [{path: {type: Exact, value: /grpc.testing.TestService/UnaryCall}}]
-      filters:
-      - type: ResponseHeaderModifier
-        responseHeaderModifier: {add: [{name: x-owner, value: was-here}]}
-      - type: RequestMirror
-        requestMirror: {backendRef: {kind: MeshService, name: shadow}}
-      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
-`
-	// A consumer: its requests with a header of its own, and by another method, to a
-	// version that it says.
-	consumer = `
-kind: MeshHTTPRoute
-metadata: {name: consumer}
-spec:
-  targetRef: {kind: MeshServiceSubset, name: frontend, tags: {version: v2}}
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-    - matches: [{path: {type: Exact, value: /grpc.testing.TestService/UnaryCall}}]
-      filters:
-      - type: RequestHeaderModifier
-        requestHeaderModifier: {set: [{name: x-consumer, value: frontend}]}
-      - type: URLRewrite
-        urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: /grpc.testing.TestService/EmptyCall}}
-      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: VERSION}}]
-`
-)
+// policyOf is a document of testdata, in which VERSION stands for a version.
+func policyOf(t *testing.T, name, version string) string {
+	return strings.ReplaceAll(golden.Read(t, "testdata/documents/"+name+".yaml"), "VERSION", version)
+}
 
 const emptyCall = "/grpc.testing.TestService/EmptyCall"
 
@@ -253,7 +221,7 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
 		r := start(t, kind.authority, map[string]string{
-			"services.yaml": m.services(), "owner.yaml": owner, "consumer.yaml": strings.Replace(consumer, "VERSION", "v2", 1),
+			"services.yaml": m.services(), "owner.yaml": policyOf(t, "owner", ""), "consumer.yaml": policyOf(t, "consumer", "v2"),
 		})
 
 		batch := r.dial(kind, "batch", "v2")

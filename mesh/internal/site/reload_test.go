@@ -17,7 +17,7 @@ func TestAMissingServiceReachesRPCs(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
-		lost := strings.NewReplacer("VERSION", "v2", "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost").Replace(consumer)
+		lost := strings.ReplaceAll(policyOf(t, "consumer", "v2"), "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost")
 		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "consumer.yaml": lost})
 		r.logged("level=ERROR", "consumer.yaml", "lost")
 		r.dial(kind, "batch", "v2").reaches("v1")
