@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -229,10 +228,13 @@ type meter struct {
 	noStats
 	estats.UnimplementedMetricsRecorder
 
-	mu        sync.Mutex
+	state     xdstest.State
+	names     map[string]bool // of all metrics
 	counts    map[string]int64
 	reporters []estats.AsyncMetricReporter
 }
+
+func newMeter() *meter { return &meter{names: map[string]bool{}, counts: map[string]int64{}} }
 
 var _ stats.Handler = (*meter)(nil)
 
@@ -240,15 +242,22 @@ func (m *meter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...
 	if h.Descriptor() != estats.DescriptorForMetric(h.Name) {
 		panic(h.Name + " is recorded with a descriptor that is not in gRPC's registry, which a stats plugin would drop")
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.counts[h.Name+" "+strings.Join(labels, " ")] += n
+	m.state.Change(func() {
+		m.names[h.Name] = true
+		m.counts[h.Name+" "+strings.Join(labels, " ")] += n
+	})
+}
+
+func (m *meter) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, _ int64, _ ...string) {
+	m.state.Change(func() { m.names[h.Name] = true })
+}
+
+func (m *meter) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, _ ...string) {
+	m.state.Change(func() { m.names[h.Name] = true })
 }
 
 func (m *meter) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.AsyncMetric) func() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reporters = append(m.reporters, r)
+	m.state.Change(func() { m.reporters = append(m.reporters, r) })
 	return func() {}
 }
 
@@ -264,10 +273,10 @@ func (g gauges) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, value int
 // read returns the metrics of the xDS client as they are now.
 func (m *meter) read(t *testing.T) map[string]int64 {
 	t.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := gauges(maps.Clone(m.counts))
-	for _, r := range m.reporters {
+	var all gauges
+	var reporters []estats.AsyncMetricReporter
+	m.state.Change(func() { all, reporters = maps.Clone(m.counts), m.reporters })
+	for _, r := range reporters {
 		if err := r.Report(all); err != nil {
 			t.Error(err)
 		}
@@ -292,7 +301,7 @@ func TestMetricsOfBothPackages(t *testing.T) {
 	control := gocp.Start(t, gocp.AnyNames)
 	w := &world{control: control, blue: testutils.StartBackend(t, "blue")}
 	control.Set(t, w.initial()...)
-	mine, theirs := &meter{counts: map[string]int64{}}, &meter{counts: map[string]int64{}}
+	mine, theirs := newMeter(), newMeter()
 	for _, rpcs := range []*load.Load{
 		load.Start(t, dial(t, builderOf(t, ours, control.Bootstrap()), "xds:///"+service, grpc.WithStatsHandler(mine))),
 		load.Start(t, dial(t, builderOf(t, grpcGo, control.Bootstrap()), "xds:///"+service, grpc.WithStatsHandler(theirs))),

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	estats "google.golang.org/grpc/experimental/stats"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
 	"google.golang.org/grpc/status"
@@ -32,28 +31,6 @@ var policyMetrics = []string{
 	"grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced",
 	"grpc.subchannel.connection_attempts_succeeded", "grpc.subchannel.open_connections",
 	"grpc.subchannel.disconnections", "grpc.subchannel.connection_attempts_failed",
-}
-
-// recordings is a stats handler that sees what those before it have recorded.
-type recordings struct {
-	meter
-	xdstest.State
-	names map[string]bool
-}
-
-func (r *recordings) add(name string) { r.Change(func() { r.names[name] = true }) }
-
-func (r *recordings) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
-	r.meter.RecordInt64Count(h, n, labels...) // which checks the descriptor
-	r.add(h.Name)
-}
-
-func (r *recordings) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, _ int64, _ ...string) {
-	r.add(h.Name)
-}
-
-func (r *recordings) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, _ ...string) {
-	r.add(h.Name)
 }
 
 // gRPC's OpenTelemetry plugin sees the same metrics of policies and subchannels, with the same
@@ -87,7 +64,7 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			worse.Fail(status.Error(codes.Internal, "broken"))
 			control.Set(t, listener("routes"), routes("routes", "blue"), watched(), placed("blue", "here", good, bad, worse))
 
-			reader, seen := metric.NewManualReader(), &recordings{meter: meter{counts: map[string]int64{}}, names: map[string]bool{}}
+			reader, seen := metric.NewManualReader(), newMeter()
 			cc := dial(t, builderOf(t, peer, control.Bootstrap()), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
 				MetricsOptions: opentelemetry.MetricsOptions{
 					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
@@ -96,7 +73,7 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 				},
 			}), grpc.WithStatsHandler(seen))
 			ctx := testutils.Context(t)
-			has := func(name string) (yes bool) { seen.Change(func() { yes = seen.names[name] }); return yes }
+			has := func(name string) (yes bool) { seen.state.Change(func() { yes = seen.names[name] }); return yes }
 			for !has("grpc.lb.outlier_detection.ejections_enforced") || !has("grpc.lb.outlier_detection.ejections_unenforced") {
 				testpb.NewTestServiceClient(cc).EmptyCall(ctx, new(testpb.Empty), grpc.WaitForReady(true))
 				if ctx.Err() != nil {
@@ -104,7 +81,7 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 				}
 			}
 			good.Stop()
-			seen.Await(t, "all metrics", func() bool {
+			seen.state.Await(t, "all metrics", func() bool {
 				return len(seen.names) >= len(policyMetrics) && seen.names["grpc.subchannel.connection_attempts_failed"]
 			})
 			xdstest.Equal(t, "the metrics", want, labelSets(ctx, t, reader, policyMetrics))
