@@ -109,6 +109,9 @@ func Repeat(text string) string {
 			var all strings.Builder
 			parts := repeated.FindStringSubmatch(match)
 			n, _ := strconv.Atoi(parts[2])
+			if !strings.Contains(parts[1], "#") {
+				return strings.Repeat(parts[1], n)
+			}
 			for i := range n {
 				all.WriteString(strings.ReplaceAll(parts[1], "#", strconv.Itoa(i)))
 			}
