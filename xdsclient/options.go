@@ -18,7 +18,7 @@ const (
 	defaultMaxMembers = 1 << 20
 )
 
-// Options configure a client that New makes. The zero value has the defaults.
+// Options configure a client that New makes. The zero value has the deerrs.
 type Options struct {
 	// Backoff is how long the client waits between two attempts to open a stream, and between two attempts to connect. The
 	// default is gRPC's, with a lower limit: 1 s, growing by 1.6 to 30 s, each ±20 %.
@@ -38,17 +38,17 @@ var defaultBackoff = backoff.Config{
 	MaxDelay: 30 * time.Second,
 }
 
-// complete puts in the defaults, and reports what is wrong.
+// complete puts in the deerrs, and reports what is wrong.
 func (o *Options) complete() error {
-	var faults []error
+	var errs []error
 	if b := o.Backoff; b == (backoff.Config{}) {
 		o.Backoff = defaultBackoff
 	} else if b.BaseDelay <= 0 || b.MaxDelay < b.BaseDelay || b.Multiplier < 1 || b.Jitter < 0 || b.Jitter >= 1 {
-		faults = append(faults, fmt.Errorf("Backoff %+v: expected 0 < BaseDelay <= MaxDelay, Multiplier >= 1, 0 <= Jitter < 1", b))
+		errs = append(errs, fmt.Errorf("field Backoff is %+v: expected 0 < BaseDelay <= MaxDelay, Multiplier >= 1, 0 <= Jitter < 1", b))
 	}
 	if o.ResourceTimeout < 0 {
-		faults = append(faults, fmt.Errorf("ResourceTimeout %v: expected a positive duration", o.ResourceTimeout))
+		errs = append(errs, fmt.Errorf("field ResourceTimeout is %v: expected a positive duration", o.ResourceTimeout))
 	}
 	o.ResourceTimeout = cmp.Or(o.ResourceTimeout, defaultResourceTimeout)
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }

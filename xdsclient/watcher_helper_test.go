@@ -161,15 +161,6 @@ func (e *ear) next() heard {
 	}
 }
 
-// cluster waits for a cluster with the text.
-func (e *ear) cluster(text string) {
-	e.t.Helper()
-	h := e.next()
-	if c, ok := h.value.(*clusterv3.Cluster); !ok || c.GetAltStatName() != text {
-		e.fatalf("got %v, want a cluster with %q", h, text)
-	}
-}
-
 // listen starts a watch and returns its ear and its end.
 func listen(t *testing.T, c LocatorClient, typ *ResourceType, name string) (*ear, func()) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -47,6 +48,35 @@ func checkSameRouting(t *testing.T, got, want *RouteConfiguration) {
 			t.Errorf("virtual host %d is not what it decodes to", i)
 		}
 	}
+}
+
+// FuzzVersions has two versions decoded one after the other: with the help of the first, the second has the outcome that it has alone.
+func FuzzVersions(f *testing.F) {
+	first := placedRoutes(1)
+	second := proto.Clone(first).(*routepb.RouteConfiguration)
+	second.VirtualHosts[0].Routes[9].RequestHeadersToRemove = []string{"x"}
+	second.VirtualHosts[0].Routes[10].Match = regexMatch("/a.*")
+	second.VirtualHosts[0].Routes[11].Metadata = placed(1000)
+	f.Add(xdsmsg.Any(first).GetValue(), xdsmsg.Any(second).GetValue())
+	f.Add(xdsmsg.Any(second).GetValue(), xdsmsg.Any(first).GetValue())
+	second.VirtualHosts[0].RequestHeadersToRemove = []string{"y"}
+	f.Add(xdsmsg.Any(first).GetValue(), xdsmsg.Any(second).GetValue())
+	f.Add(xdsmsg.Any(first).GetValue(), append(xdsmsg.Any(second).GetValue(), 0xff))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		decode := func(raw []byte, o xdsclient.DecodeOptions) (any, error) {
+			return RouteConfigurationType.Decode(&anypb.Any{TypeUrl: RouteConfigurationType.TypeURL, Value: raw}, o)
+		}
+		last, err := decode(first, xdsclient.DecodeOptions{})
+		if err != nil {
+			return
+		}
+		want, wantErr := decode(second, xdsclient.DecodeOptions{})
+		got, gotErr := decode(second, xdsclient.DecodeOptions{Last: last, LastBytes: first})
+		xdstest.Equal(t, "the error", fmt.Sprint(wantErr), fmt.Sprint(gotErr))
+		if wantErr == nil {
+			checkSameRouting(t, got.(*RouteConfiguration), want.(*RouteConfiguration))
+		}
+	})
 }
 
 // A regular expression of the version before is not compiled again.

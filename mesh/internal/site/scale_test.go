@@ -32,11 +32,7 @@ import (
 // scale is the size of a mesh.
 type scale struct{ services, policies, clients int }
 
-var (
-	full = scale{services: 1000, policies: 2000, clients: 10_000}
-	// small is for tests.
-	small = scale{services: 20, policies: 40}
-)
+var full = scale{services: 1000, policies: 2000, clients: 10_000}
 
 // Every service has a policy of its owner, which sends requests to v1, and one of a
 // consumer, the service after it, which sends its own to v2.
