@@ -1,12 +1,14 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dynxds/dynxds/internal/loopback"
@@ -77,4 +79,46 @@ func TestLeaderKilled(t *testing.T) {
 		t.Errorf("the Lease passed on %s after it was renewed", held)
 	}
 	l.Stop(t)
+}
+
+// A watch that ends as the API server does not know the revision any more (410 Gone) makes the server list again. It misses nothing,
+// and is not an outage.
+func TestWatchGone(t *testing.T) {
+	t.Parallel()
+	for name, answer := range gone {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			k, pods := newKube(t), &pods{}
+			proxy := newAPIProxy(t, k.cluster, "endpointslices")
+			k.log = &xdstest.Log{}
+			server := k.serving(proxy.use)
+			a, b, conn, l := k.loaded(t, pods, server)
+			asked, changed := make(chan struct{}, 1), make(chan struct{})
+			proxy.set(func(w http.ResponseWriter, r *http.Request) bool {
+				if !resumes(r) {
+					return false
+				}
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				<-changed
+				answer(w)
+				return true
+			})
+			select {
+			case <-asked:
+			case <-testutils.Context(t).Done():
+				t.Fatal("the server does not watch again")
+			}
+			// No watch tells of this.
+			k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(b)} })
+			close(changed)
+			awaitIDs(t, conn, "b")
+			proxy.set(nil)
+			k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{ready(a)} })
+			awaitIDs(t, conn, "a")
+			l.Stop(t)
+			xdstest.Equal(t, "outages that are logged", 0, k.log.Count("does not answer"))
+		})
+	}
 }

@@ -148,24 +148,29 @@ func (c *Cluster) KillEtcd() { c.etcd.kill() }
 // Config is that of an administrator. It is without limits on requests, as tests are in a hurry.
 func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
-		Host: c.url(), BearerToken: adminToken, QPS: -1,
+		Host: c.URL(), BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 }
 
 // Kubeconfig writes a kubeconfig for the user with a token.
 func (c *Cluster) Kubeconfig(path, token string) error {
+	return c.KubeconfigOf(path, token, c.URL())
+}
+
+// KubeconfigOf writes a kubeconfig that has another URL of the API server.
+func (c *Cluster) KubeconfigOf(path, token, url string) error {
 	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
 clusters: [{name: test, cluster: {server: %q, insecure-skip-tls-verify: true}}]
 users: [{name: test, user: {token: %q}}]
-`, c.url(), token), 0o600)
+`, url, token), 0o600)
 }
 
-// url is that of the API server.
-func (c *Cluster) url() string { return "https://127.0.0.1:" + c.apiPort }
+// URL is that of the API server.
+func (c *Cluster) URL() string { return "https://127.0.0.1:" + c.apiPort }
 
 // AdminToken is the token of the administrator.
 func (c *Cluster) AdminToken() string { return adminToken }
