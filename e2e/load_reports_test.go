@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -174,13 +173,4 @@ func reachBoth(t *testing.T, cc *grpc.ClientConn) (ok, notFound uint64) {
 		}
 	}
 	return ok, notFound
-}
-
-// orcaBackend reports metrics at the end of each unary RPC.
-func orcaBackend(t *testing.T, id string, report func(orca.CallMetricsRecorder)) *testutils.Backend {
-	return testutils.StartBackend(t, id, orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			report(orca.CallMetricsRecorderFromContext(ctx))
-			return handler(ctx, req)
-		}))
 }
