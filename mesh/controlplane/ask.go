@@ -84,7 +84,7 @@ func (a *ask) contest(e *entry) {
 func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
 	a := t.ask(key, askKey)
 	if a == nil {
-		if sub.addressing == byNames {
+		if sub.addressing == byNames && !l.isDenied() { // clients that send locators share a denial
 			l.constraints = sub.implicit
 		}
 		a = &ask{
