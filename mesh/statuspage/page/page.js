@@ -142,6 +142,15 @@ document.addEventListener("input", e => {
   typing = setTimeout(() => change(changes), e.target.type === "search" ? 200 : 0);
 });
 
+// A click changes what is to be folded at once: until "toggle" comes, an overview would open the section again.
+document.addEventListener("click", e => {
+  const section = e.target.closest("button, a") ? undefined : e.target.closest("summary")?.parentElement;
+  if (!section?.dataset.section) return;
+  e.preventDefault();
+  fold(section.dataset.section, section.open);
+  change({});
+});
+
 document.addEventListener("toggle", e => {
   const name = e.target.dataset?.section;
   if (!name || e.target.hidden || e.target.open !== folded(name)) return;
