@@ -98,40 +98,37 @@ func (sub *subscription) compareClaims() {
 	}
 }
 
+// deferredClaim is a claim that waits until the source has answered the collections of its name.
+type deferredClaim struct{ name, version string }
+
 // deferClaim keeps a claim until the source has answered the collections.
 func (sub *subscription) deferClaim(name, version string) error {
 	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
 		return err
 	}
 	sub.claims++
-	if sub.deferred == nil {
-		sub.deferred = map[string]string{}
-	}
-	sub.deferred[name] = version
+	sub.deferred = append(sub.deferred, deferredClaim{name, version})
 	return nil
 }
 
-// acceptDeferred accepts claims that waited for the members of collections, if any may wait no more, and reports whether it has accepted as
-// many as at a time. The caller holds Store.mu for reading, and stream.mu.
+// acceptDeferred looks at the claims that waited for the members of collections, accepts those that wait no more, and reports whether it has
+// looked at as many as at a time. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) acceptDeferred() (rest bool) {
-	if !sub.reviewClaims {
-		return false
-	}
-	left := sub.stream.store.pace.due
-	for name, version := range sub.deferred {
-		if sub.awaitsCollection(keyOf(name)) {
-			continue
-		}
+	for left := sub.stream.store.pace.due; sub.reviews > 0; sub.reviews-- {
 		if left--; left < 0 {
 			return true
 		}
-		delete(sub.deferred, name)
+		c := sub.deferred[0]
+		sub.deferred = sub.deferred[1:]
+		if sub.awaitsCollection(keyOf(c.name)) {
+			sub.deferred = append(sub.deferred, c)
+			continue
+		}
 		sub.claims--
 		sub.stream.usage.give(ofVersions, 1)
-		if err := sub.acceptClaim(name, version); err != nil {
+		if err := sub.acceptClaim(c.name, c.version); err != nil {
 			sub.stream.failWith(err)
 		}
 	}
-	sub.reviewClaims = false
 	return false
 }

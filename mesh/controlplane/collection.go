@@ -81,7 +81,7 @@ func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.replaceSent(a, old)
-	sub.reviewClaims = true
+	sub.reviews = len(sub.deferred)
 	if sub.mode == pushAll || sub.isWildcard(tp) {
 		sub.items.all = true
 	}
