@@ -113,7 +113,7 @@ func TestServiceConfigOfAChannel(t *testing.T) {
 		{"service configs are disabled", `[{"serviceConfig":` + retrying + `}]`, grpc.WithDisableServiceConfig(), false},
 		{"the default applies without a record", "", byDefault, true},
 		{"the default applies if no choice matches", `[{"percentage":0,` + faultless[1:] + `]`, byDefault, true},
-		{"the default applies if the record is faulty", `?`, byDefault, true},
+		{"the default applies if the record is invalid", `?`, byDefault, true},
 		{"the default yields to the record", `[` + faultless + `]`, byDefault, false},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 	defaultMaxMembers = 1 << 20
 )
 
-// Options configure a client that New makes. The zero value has the deerrs.
+// Options configure a client that New makes. The zero value has the defaults.
 type Options struct {
 	// Backoff is how long the client waits between two attempts to open a stream, and between two attempts to connect. The
 	// default is gRPC's, with a lower limit: 1 s, growing by 1.6 to 30 s, each ±20 %.
@@ -38,7 +38,7 @@ var defaultBackoff = backoff.Config{
 	MaxDelay: 30 * time.Second,
 }
 
-// complete puts in the deerrs, and reports what is wrong.
+// complete puts in the defaults, and reports what is wrong.
 func (o *Options) complete() error {
 	var errs []error
 	if b := o.Backoff; b == (backoff.Config{}) {

@@ -87,9 +87,9 @@ type DNSFallback string
 const (
 	// DNSFallbackNever never falls back.
 	DNSFallbackNever DNSFallback = "never"
-	// dnsFallbackNotFound, the default, falls back when the control plane says that the
+	// DNSFallbackNotFound, the default, falls back when the control plane says that the
 	// target does not exist.
-	dnsFallbackNotFound DNSFallback = "not_found"
+	DNSFallbackNotFound DNSFallback = "not_found"
 	// DNSFallbackTimeout also falls back when the control plane does not answer for the target in
 	// time, as a control plane that hangs or starts slowly does not either. It is for control planes
 	// that never say that a Listener does not exist.

@@ -46,7 +46,7 @@ type CredentialsBuilder interface {
 // CredentialsBuilder for call_creds.
 type CallCredentialsBuilder interface {
 	Type() string
-	ParseConfig(config json.RawMessage) (buildCallCredentials, error)
+	ParseConfig(config json.RawMessage) (build func() (creds credentials.PerRPCCredentials, release func(), err error), err error)
 }
 
 var (

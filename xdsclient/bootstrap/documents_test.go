@@ -215,7 +215,7 @@ func sayOf(t *testing.T, c *Config, err error) (lines []string) {
 			say("constraints for %s: %.100s", name, own)
 		}
 	}
-	if c.DNSFallback != dnsFallbackNotFound || c.DNSFallbackGiven {
+	if c.DNSFallback != DNSFallbackNotFound || c.DNSFallbackGiven {
 		say("DNS fallback: %s, given: %t", c.DNSFallback, c.DNSFallbackGiven)
 	}
 	if c.ResourceCache.Directory != "" {

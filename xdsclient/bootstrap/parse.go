@@ -182,9 +182,9 @@ func parseConstraintsResource(v jsondoc.Value, of *Authority, authorities map[st
 
 func parseDNSFallback(v jsondoc.Value) DNSFallback {
 	if v.Absent() {
-		return dnsFallbackNotFound
+		return DNSFallbackNotFound
 	}
-	allowed := []DNSFallback{DNSFallbackNever, dnsFallbackNotFound, DNSFallbackTimeout, DNSFallbackUnavailable}
+	allowed := []DNSFallback{DNSFallbackNever, DNSFallbackNotFound, DNSFallbackTimeout, DNSFallbackUnavailable}
 	what := fmt.Sprintf("one of %q, %q, %q and %q", allowed[0], allowed[1], allowed[2], allowed[3])
 	s, ok := v.RequiredText(what)
 	if ok && !slices.Contains(allowed, DNSFallback(s)) {

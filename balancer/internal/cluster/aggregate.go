@@ -40,8 +40,8 @@ func serves(c *Config) bool {
 }
 
 // Update sets the configuration. Clusters that remain keep their connections, in whatever
-// order. If the list of clusters is the same as before, the cost is that of what has changed;
-// clusters that have not been needed yet cost next to nothing.
+// order. An update with the same list of clusters costs what has changed, and clusters that have not been needed yet cost
+// next to nothing.
 func (a *aggregate) Update(c *Config) {
 	before := a.config
 	a.config = c

@@ -30,11 +30,9 @@ type Graceful struct {
 	changed func()
 
 	policies *switchover.Policy[*Config, need]
-	// cluster is the last one, and need what it needs.
+	// cluster is the last Cluster that was known, and need what it needs.
 	cluster *xdsresource.Cluster
 	need    need
-	// overlap says that the policy of the previous need may serve until that of this one can.
-	overlap bool
 	// deadline runs while a policy serves whose connections are made in another way. Otherwise it is nil.
 	deadline *tree.Timer
 }
@@ -45,11 +43,11 @@ type need struct {
 	key   clustertls.Key
 }
 
-// NewGraceful returns the policy of the named cluster, which has to be updated at once. plugin makes that of a plugin, and is nil if the cluster
-// is none.
+// NewGraceful returns the policy of the named cluster, which has to be updated at once. plugin makes the policy of a plugin; nil: the cluster is
+// no plugin.
 func NewGraceful(env *tree.Env, name string, plugin func(c *Config, changed func()) tree.Configured[*Config], changed func()) *Graceful {
 	g := &Graceful{env: env, name: name, plugin: plugin, changed: changed}
-	g.policies = switchover.New(func(*Config) need { return g.need }, func(*Config) bool { return g.overlap }, g.build, g.policyChanged)
+	g.policies = switchover.New(func(*Config) need { return g.need }, g.mayOverlap, g.build, g.policyChanged)
 	return g
 }
 
@@ -106,7 +104,7 @@ func (g *Graceful) stricter(c *Config, than *xdsresource.Security) bool {
 	return c.Cluster != nil && g.env.TLS.Stricter(than, c.Cluster.Security)
 }
 
-// Update takes over what is now known of the cluster.
+// Update applies what is known of the cluster.
 func (g *Graceful) Update(c *Config) {
 	if c.Cluster != nil {
 		g.cluster = c.Cluster
@@ -115,12 +113,16 @@ func (g *Graceful) Update(c *Config) {
 		// The policies of plugins know no errors.
 		g.need = need{of.Kind == xdsresource.ClusterAggregate || of.Kind == xdsresource.ClusterPlugin && c.Err == nil, g.env.TLS.Key(g.name, of)}
 	}
+	g.policies.Update(c)
+	g.setDeadline()
+}
+
+// mayOverlap reports whether the policy that serves may go on until the policy for a configuration can serve.
+func (g *Graceful) mayOverlap(c *Config) bool {
 	// While its endpoints are not known, a Policy has RPCs wait, whichever connections it has.
 	serving, secured := g.policies.Serving().(securedPolicy)
 	known := secured == g.need.other || c.Endpoints != nil
-	g.overlap = known && c.Usable() && !g.stricter(c, serving.security)
-	g.policies.Update(c)
-	g.setDeadline()
+	return known && c.Usable() && !g.stricter(c, serving.security)
 }
 
 func (g *Graceful) policyChanged() {

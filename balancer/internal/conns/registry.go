@@ -54,7 +54,7 @@ type Registry struct {
 
 	config Config
 	round  uint64 // counts the updates
-	// count is the number of Records, and met that of those with an address of the last update.
+	// count is the number of Records; met is the number of Records that the last update has an endpoint for.
 	count, met int
 	closed     bool
 	// sweeper runs while a connection is kept for sessions; otherwise it is nil.
