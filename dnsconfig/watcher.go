@@ -62,21 +62,9 @@ func (w *watcher) run(ctx context.Context) {
 			case <-w.asked:
 			}
 		}
-		if !sleep(ctx, time.Until(ended.Add(pause))) {
+		if retries.Wait(ctx, time.Until(ended.Add(pause))) != nil {
 			return
 		}
-	}
-}
-
-// sleep reports false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -139,7 +140,7 @@ func resolveUntil(t *testing.T, cc *fakeChannel, r resolver.Resolver, what strin
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		for sleep(ctx, time.Millisecond) {
+		for retries.Wait(ctx, time.Millisecond) == nil {
 			r.ResolveNow(resolver.ResolveNowOptions{})
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/httpstatus"
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // typeURL is the type of the filter's configuration and of its overrides.
@@ -101,14 +102,7 @@ func (i *interceptor) wait(ctx context.Context, md metadata.MD) error {
 		return nil
 	}
 	defer i.end()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return status.FromContextError(retries.Wait(ctx, d)).Err()
 }
 
 func (d *delay) draw(md metadata.MD) (time.Duration, bool) {

@@ -114,24 +114,12 @@ func (h *healthCheck) run(client healthpb.HealthClient) {
 		// A stream with an answer is followed by another one at once, unless it was so short that
 		// a server could keep the client busy with it.
 		if !answered || time.Since(begin) < backoff.DefaultConfig.BaseDelay {
-			if !h.wait(retries.After(failures, backoff.DefaultConfig)) {
+			if retries.Wait(h.ctx, retries.After(failures, backoff.DefaultConfig)) != nil {
 				return
 			}
 			failures++
 		}
 		h.report("connecting", connectivity.Connecting, nil)
-	}
-}
-
-// wait returns false if the check is over before the pause.
-func (h *healthCheck) wait(pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-h.ctx.Done():
-		return false
 	}
 }
 

@@ -179,8 +179,8 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (accepted b
 		case <-ctx.Done():
 			return accepted, ctx.Err()
 		}
-		if rest > 0 {
-			transport.Rest(ctx, rest)
+		if err := retries.Wait(ctx, rest); err != nil {
+			return accepted, err
 		}
 		s.handler.Reading()
 	}

@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // The cost of reading a message: at most 400 messages and 10 MB are read in a second.
@@ -30,8 +32,7 @@ func (p *Pace) Wait(ctx context.Context, size int) {
 	}
 	p.paid = p.paid.Add(readCost + time.Duration(size)*readByteCost)
 	rest := p.paid.Sub(now)
-	if rest <= readBurst {
-		return
+	if rest > readBurst {
+		_ = retries.Wait(ctx, rest) // a stream that has ended has no next response
 	}
-	Rest(ctx, rest)
 }

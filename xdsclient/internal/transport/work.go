@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -37,14 +36,4 @@ func (w *Work) Done(began time.Time) (rest time.Duration) {
 	w.at = now
 	w.used = min(w.used, bounds.ResponseBurst+bounds.ResponseRest/bounds.ResponseShare)
 	return max(0, (w.used-bounds.ResponseBurst)*bounds.ResponseShare)
-}
-
-// Rest waits until the time is over or the context ends.
-func Rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

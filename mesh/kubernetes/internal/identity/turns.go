@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
@@ -69,7 +70,7 @@ func (t *turns) wait(ctx context.Context, from *peer.Peer) (*turn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	err := own.rest(ctx)
+	err := retries.Wait(ctx, time.Until(own.next)) // as long as the last bad token has it
 	if err == nil {
 		err = shared.Wait(ctx)
 	}
@@ -91,18 +92,6 @@ func remembered[T any](in *cache.LRUExpireCache, key string, make func() T) T {
 	made := make()
 	in.Add(key, made, peerFor)
 	return made
-}
-
-// rest waits as long as the last bad token has it.
-func (t *turn) rest(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(t.next))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // judged notes the verdict on the token that has the turn.
