@@ -13,9 +13,8 @@ TESTS := $(addprefix test/,$(foreach m,$(MODULES),$(if $(shell git ls-files '$m/
 UNCACHED := e2e interop tools %etcdtest %kubernetes
 
 # Tests that compute in one goroutine, for long, and tests of allocations. The race detector would find nothing in them, and make
-# them take ten times as long, or allocate. TestReviewsHaveARate has thousands of goroutines on virtual time, beside which the detector
-# itself fails now and then ("CHECK failed: tsan_rtl.cpp:346"); TestReviewsAreShared has it look at the same code.
-PLAIN := Test(Check|CheckAtRandom|Places_OfTheRulesThatDecide|Constraints_BetweenTwoMeshes|BuildAgain|Build_Properties|Variants_Bounds|Routes_AnRPCMeetsItsRule|ExplanationsAreBounded|DamagedResources|AllocationsPerUnaryRPC|AllocationsOfARetryPolicy|ReviewsHaveARate|PassingThroughAllocatesNothing)
+# them take ten times as long, or allocate.
+PLAIN := Test(Check|CheckAtRandom|Places_OfTheRulesThatDecide|Constraints_BetweenTwoMeshes|BuildAgain|Build_Properties|Variants_Bounds|Routes_AnRPCMeetsItsRule|ExplanationsAreBounded|DamagedResources|AllocationsPerUnaryRPC|AllocationsOfARetryPolicy|PassingThroughAllocatesNothing)
 # Tests that need programs which the step "packages" installs.
 PACKAGED := Test(Browser.*|AlertsByPromtool|AlertsOnRunningExamples|OtherLanguages.*)
 
