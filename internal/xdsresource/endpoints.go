@@ -13,10 +13,16 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -371,4 +377,151 @@ func (d *endpointDecoder) checkPort(at *faults.Path, pb *corepb.SocketAddress) b
 		return false
 	}
 	return true
+}
+
+// Million is what Drop.PerMillion is a part of.
+const Million = matching.Million
+
+// Drop is one entry of ClusterLoadAssignment.policy.drop_overloads: a share of
+// the RPCs that fail at once, to spare the backends.
+type Drop struct {
+	// Category names the reason.
+	Category string
+	// PerMillion is from 1 to Million. Entries of 0 are left out.
+	PerMillion uint32
+}
+
+// drops decodes drop_overloads, in their order. A share above 100% is
+// 100% (gRFC A27).
+func (v *validator) drops(at *faults.Path, pbs []*endpointpb.ClusterLoadAssignment_Policy_DropOverload) []Drop {
+	if !v.atMost(at.Field("drop_overloads"), len(pbs), bounds.Conditions) {
+		return nil
+	}
+	var drops []Drop
+	for i, pb := range pbs {
+		at := at.Item("drop_overloads", i)
+		if pb.GetCategory() == "" {
+			v.fault(at.Field("category"), "must not be empty")
+		}
+		perMillion := v.perMillion(at.Field("drop_percentage"), pb.GetDropPercentage())
+		if perMillion > 0 {
+			drops = append(drops, Drop{Category: pb.GetCategory(), PerMillion: perMillion})
+		}
+	}
+	return drops
+}
+
+const (
+	// proxyKey is the key of metadata under which a proxy is found (gRFC A86).
+	proxyKey       = "envoy.http11_proxy_transport_socket.proxy_address"
+	addressTypeURL = "type.googleapis.com/envoy.config.core.v3.Address"
+)
+
+// proxy returns the address of the proxy in the metadata of a locality or an endpoint, "" if
+// there is none. An Address has to be valid under any key (gRFC A83, "xDS Cluster Metadata").
+func (d *endpointDecoder) proxy(at *faults.Path, of interface{ GetMetadata() *corepb.Metadata }) string {
+	metadata := of.GetMetadata().GetTypedFilterMetadata()
+	if len(metadata) == 0 {
+		return ""
+	}
+	proxy := ""
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if metadata[key].GetTypeUrl() != addressTypeURL {
+			continue // gRFC A86: it is as if the key were not there.
+		}
+		if address := d.metadataAddress(at.Field("metadata").Field("typed_filter_metadata").Key(key), metadata[key]); key == proxyKey {
+			proxy = d.intern(address)
+		}
+	}
+	return proxy
+}
+
+// metadataAddress returns "host:port", or "" after an error. The host has to be an IP address.
+func (d *endpointDecoder) metadataAddress(at *faults.Path, packed *anypb.Any) string {
+	pb := new(corepb.Address)
+	if !d.unmarshal(at, packed, addressTypeURL, pb) {
+		return ""
+	}
+	// The type of the cluster makes no difference to the address of a proxy.
+	eds := endpointDecoder{validator: d.validator, kind: ClusterEDS}
+	address := eds.socketAddress(at, pb)
+	host := pb.GetSocketAddress().GetAddress()
+	if _, err := netip.ParseAddr(host); address != "" && err != nil {
+		d.fault(at.Field("socket_address").Field("address"), "%s is not an IP address", faults.Quote(host))
+	}
+	return address
+}
+
+// metadataKey is the key of the attribute with an endpoint's metadata, in the wire format.
+type metadataKey struct{}
+
+// WithMetadata returns e with the Metadata of an Endpoint as an attribute, for policies of the
+// program's own.
+func WithMetadata(e resolver.Endpoint, wire string) resolver.Endpoint {
+	if wire != "" {
+		e.Attributes = e.Attributes.WithValue(metadataKey{}, wire)
+	}
+	return e
+}
+
+// MetadataOf returns the metadata that WithMetadata has set, or nil. It decodes it.
+func MetadataOf(e resolver.Endpoint) *corepb.Metadata {
+	wire, _ := e.Attributes.Value(metadataKey{}).(string)
+	if wire == "" {
+		return nil
+	}
+	m := new(corepb.Metadata)
+	if proto.Unmarshal([]byte(wire), m) != nil {
+		return nil // Not reached: it was encoded from such a message.
+	}
+	return m
+}
+
+// metadata returns m in the wire format, without the places of package provenance: a version in which
+// only these differ keeps the old value.
+func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
+	if _, ok := m.GetFilterMetadata()[provenance.Key]; ok {
+		m = proto.CloneOf(m)
+		delete(m.FilterMetadata, provenance.Key)
+	}
+	if len(m.GetFilterMetadata()) == 0 && len(m.GetTypedFilterMetadata()) == 0 {
+		return ""
+	}
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return "" // Not reached: it was decoded.
+	}
+	known, ok := d.known[string(wire)]
+	if !ok {
+		if d.known == nil {
+			d.known = make(map[string]string)
+		}
+		known = string(wire)
+		d.known[known] = known
+	}
+	return known
+}
+
+// filterMetadata decodes Cluster.metadata for HTTP filters: for each key the typed entry, if its type is known, or else the
+// other one (gRFC A83, "xDS Cluster Metadata").
+func (d clusterDecoder) filterMetadata(pb *corepb.Metadata) httpfilter.Metadata {
+	var m httpfilter.Metadata
+	typed := pb.GetTypedFilterMetadata()
+	for _, key := range slices.Sorted(maps.Keys(typed)) {
+		parser := httpfilter.ParserOf(typed[key].GetTypeUrl())
+		if parser == nil {
+			continue
+		}
+		value, err := parser.ParseMetadata(typed[key])
+		if err != nil {
+			d.fault(faults.Field("metadata").Field("typed_filter_metadata").Key(key), "%v", err)
+		}
+		m = append(m, httpfilter.MetadataEntry{Key: key, Value: value})
+	}
+	for _, key := range slices.Sorted(maps.Keys(pb.GetFilterMetadata())) {
+		if _, ok := m.Get(key); !ok && key != provenance.Key {
+			m = append(m, httpfilter.MetadataEntry{Key: key})
+		}
+	}
+	return m
 }
