@@ -96,6 +96,10 @@ type validator struct {
 	// of filters are one, and what is ignored is counted.
 	tied   bool
 	unused unusedWalk
+	// regexes are the regular expressions so far, each compiled once, lastRegexes those of the version before, and regexCost is what
+	// all come to; see maxRegexTotal.
+	regexes, lastRegexes map[regexKey]compiledRegex
+	regexCost            int
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }

@@ -141,10 +141,9 @@ func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssig
 		addresses:  make(map[string]position),
 		localities: []Locality{},
 	}
-	i := 0
-	for locality := range v.localities(at, raw) {
-		d.add(i, locality)
-		i++
+	list := fields(raw)
+	for i := 0; list.nextOf(fieldLocalities); i++ {
+		d.add(i, list.value)
 	}
 	d.checkPriorities()
 	closeGaps(d.localities)
@@ -181,17 +180,18 @@ type position struct{ locality, endpoint int }
 
 func hasWeight(pb *endpointpb.LocalityLbEndpoints) bool { return pb.GetLoadBalancingWeight() != nil }
 
-func (d *endpointDecoder) add(i int, part localityPart) {
-	at, pb := d.at.Item("endpoints", i), part.pb
+// add decodes a locality. One that is malformed is an error, and is read without its endpoints.
+func (d *endpointDecoder) add(i int, raw []byte) {
+	at, pb := d.at.Item("endpoints", i), new(endpointpb.LocalityLbEndpoints)
+	rest, count := without(raw, fieldEndpoints)
+	d.read(at, rest, pb)
 	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
 	if weight == 0 && !d.weightless {
 		// The locality is not used, and so not validated (gRFC A27).
-		if !hasWeight(pb) && part.count > 0 {
+		if !hasWeight(pb) && count > 0 {
 			d.warn(at.Field("load_balancing_weight"), "is not set, so the locality is not used (gRFC A27)")
 		}
-		for range part.endpoints {
-			continue // They have to be readable nevertheless.
-		}
+		d.eachEndpoint(at, raw, count, func(int, *endpointpb.LbEndpoint) {}) // They have to be readable nevertheless.
 		return
 	}
 	d.checkWeight(at, priority, weight)
@@ -202,7 +202,13 @@ func (d *endpointDecoder) add(i int, part localityPart) {
 	} else {
 		d.ids[key] = i
 	}
-	endpoints := d.endpoints(at, i, part)
+	proxy, endpoints := d.proxy(at, pb), make([]Endpoint, 0, count)
+	d.eachEndpoint(at, raw, count, func(n int, pb *endpointpb.LbEndpoint) {
+		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", n), position{i, n}, pb, proxy))
+	})
+	if total := totalWeight(endpoints); total > math.MaxUint32 {
+		d.fault(at.Field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
+	}
 	if d.weightless && d.kind == ClusterStatic {
 		weight = uint32(min(weightByEndpoints(endpoints), math.MaxUint32))
 		d.checkWeight(at, priority, weight)
@@ -254,16 +260,16 @@ func closeGaps(localities []Locality) {
 	}
 }
 
-func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality localityPart) []Endpoint {
-	proxy := d.proxy(at, locality.pb)
-	endpoints := make([]Endpoint, 0, locality.count)
-	for i, pb := range locality.endpoints {
-		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{n, i}, pb, proxy))
+// eachEndpoint calls f for the endpoints of a locality. One that is malformed is an error and left out.
+func (d *endpointDecoder) eachEndpoint(at *faults.Path, raw []byte, count int, f func(int, *endpointpb.LbEndpoint)) {
+	endpoints := fields(raw)
+	var pb endpointpb.LbEndpoint // for the endpoint at hand
+	for i := range count {
+		endpoints.nextOf(fieldEndpoints)
+		if d.read(at.Item("lb_endpoints", i), endpoints.value, &pb) {
+			f(i, &pb)
+		}
 	}
-	if total := totalWeight(endpoints); total > math.MaxUint32 {
-		d.fault(at.Field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
-	}
-	return endpoints
 }
 
 func totalWeight(endpoints []Endpoint) uint64 {

@@ -55,7 +55,7 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 
 // httpFilters validates HttpConnectionManager.http_filters by the rules of
 // gRFC A39, "Top-Level Filter Configs". at is the path of the manager.
-func (d listenerDecoder) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
+func (d *validator) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
 	if len(pbs) == 0 {
 		d.fault(at.Field("http_filters"), "must have at least one filter")
 		return nil
@@ -63,7 +63,7 @@ func (d listenerDecoder) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpF
 	if !d.atMost(at.Field("http_filters"), len(pbs), bounds.HTTPFilters) {
 		return nil
 	}
-	chain := filterChain{validator: d.validator, side: s, byName: make(map[string]int, len(pbs))}
+	chain := filterChain{validator: d, side: s, byName: make(map[string]int, len(pbs))}
 	for i, pb := range pbs {
 		chain.add(at.Item("http_filters", i), i, pb)
 	}

@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"slices"
 	"time"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -37,17 +36,25 @@ const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filte
 var inListener = faults.Field("api_listener").Field("api_listener")
 
 func readListener(v *validator, raw []byte) *Listener {
-	head, routes := routesInListener(raw)
 	pb := new(listenerpb.Listener)
-	if !v.readNamed(head, pb, "name", pb.GetName) {
+	if !v.readNamed(raw, pb, "name", pb.GetName) {
 		return nil
 	}
-	d := listenerDecoder{validator: v, routes: routes}
-	if last, ok := v.last.(*Listener); ok {
-		d.lastRoutes = last.RouteConfig
+	l := &Listener{Name: pb.GetName()}
+	defer func() { l.Ignored = v.ignored.list() }()
+	if pb.GetApiListener() == nil {
+		v.fault(faults.Field("api_listener"), "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
+		v.filterChains(pb)
+		return l
 	}
-	l := d.listener(pb)
-	l.Ignored = v.ignored.list()
+	packed := pb.GetApiListener().GetApiListener()
+	manager, routes := routesInListener(raw)
+	if routes == nil {
+		manager = packed.GetValue()
+	}
+	if hcm := new(hcmpb.HttpConnectionManager); v.hasType(inListener, packed, httpConnectionManagerTypeURL) && v.read(inListener, manager, hcm) {
+		v.connectionManager(inListener, hcm, routes, l)
+	}
 	return l
 }
 
@@ -55,76 +62,42 @@ func readListener(v *validator, raw []byte) *Listener {
 const (
 	fieldAPIListener   = 19 // Listener.api_listener
 	fieldListenerInAPI = 1  // ApiListener.api_listener
-	fieldTypeURL       = 1  // Any.type_url
 	fieldAnyValue      = 2  // Any.value
 	fieldRDS           = 3  // HttpConnectionManager.rds
 	fieldRouteConfig   = 4  // HttpConnectionManager.route_config
 	fieldScopedRoutes  = 31 // HttpConnectionManager.scoped_routes
 )
 
-// routesInListener returns a Listener without the virtual hosts of the RouteConfiguration in it, and the
-// RouteConfiguration. There is none if it has to be read as a message, since fields on the way are there more than once.
-func routesInListener(listener []byte) (head, routes []byte) {
-	path := [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue, fieldRouteConfig}
-	var around [len(path)][]byte
+// routesInListener returns the HttpConnectionManager of a Listener without the virtual hosts of the RouteConfiguration in it, and the
+// RouteConfiguration. There is none if that has to be read as a message, since fields on the way are there more than once.
+func routesInListener(listener []byte) (manager, routes []byte) {
 	part := listener
-	for i, number := range path {
+	for _, number := range [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue} {
 		value, once := only(part, number)
 		if !once {
-			return listener, nil
+			return nil, nil
 		}
-		around[i], part = part, value
+		part = value
 	}
-	typeURL, once := only(around[2], fieldTypeURL)
-	if !once || string(typeURL) != httpConnectionManagerTypeURL || has(around[3], fieldRDS) || has(around[3], fieldScopedRoutes) {
-		return listener, nil // Of the three, the last one on the wire counts.
+	routes, once := only(part, fieldRouteConfig)
+	if !once || has(part, fieldRDS) || has(part, fieldScopedRoutes) {
+		return nil, nil // Of the three, the last one on the wire counts.
 	}
-	head, hosts := without(part, fieldVirtualHosts)
-	if hosts < 0 {
-		return listener, nil
-	}
-	for i, number := range slices.Backward(path[:]) {
-		rest, n := without(around[i], number)
-		if n < 0 {
-			return listener, nil
-		}
-		head = protowire.AppendBytes(protowire.AppendTag(rest, number, protowire.BytesType), head)
-	}
-	return head, part
-}
-
-// listenerDecoder decodes a Listener and its chain of HTTP filters.
-type listenerDecoder struct {
-	*validator
-	// routes is the RouteConfiguration in the Listener, whose virtual hosts the message does not have. nil: it has them.
-	routes []byte
-	// lastRoutes is the RouteConfiguration in the version before, or nil.
-	lastRoutes *RouteConfiguration
-}
-
-func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
-	l := &Listener{Name: pb.GetName()}
-	if pb.GetApiListener() == nil {
-		d.fault(faults.Field("api_listener"), "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
-		d.filterChains(pb)
-		return l
-	}
-	if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(inListener, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
-		d.connectionManager(inListener, hcm, l)
-	}
-	return l
+	manager, _ = without(part, fieldRouteConfig)
+	head, _ := without(routes, fieldVirtualHosts)
+	return protowire.AppendBytes(protowire.AppendTag(manager, fieldRouteConfig, protowire.BytesType), head), routes
 }
 
 // filterChains validates the HTTP filters of a Listener for servers, which is at fault
 // already, so that the error lists everything that is wrong.
-func (d listenerDecoder) filterChains(pb *listenerpb.Listener) {
+func (d *validator) filterChains(pb *listenerpb.Listener) {
 	for i, chain := range pb.GetFilterChains() {
 		d.networkFilters(faults.Item("filter_chains", i), chain)
 	}
 	d.networkFilters(faults.Field("default_filter_chain"), pb.GetDefaultFilterChain())
 }
 
-func (d listenerDecoder) networkFilters(at *faults.Path, chain *listenerpb.FilterChain) {
+func (d *validator) networkFilters(at *faults.Path, chain *listenerpb.FilterChain) {
 	for i, filter := range chain.GetFilters() {
 		if filter.GetTypedConfig().GetTypeUrl() != httpConnectionManagerTypeURL {
 			continue
@@ -136,7 +109,9 @@ func (d listenerDecoder) networkFilters(at *faults.Path, chain *listenerpb.Filte
 	}
 }
 
-func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionManager, l *Listener) {
+// connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, whose virtual hosts the message does not
+// have. nil: it has them.
+func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionManager, routes []byte, l *Listener) {
 	// gRFC A41 requires clients, too, to reject these two.
 	if n := pb.GetXffNumTrustedHops(); n != 0 {
 		d.fault(at.Field("xff_num_trusted_hops"), "must be 0, is %d", n)
@@ -144,19 +119,23 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 	if n := len(pb.GetOriginalIpDetectionExtensions()); n != 0 {
 		d.fault(at.Field("original_ip_detection_extensions"), "must be empty, has %d entries", n)
 	}
-	switch routes := pb.GetRouteSpecifier().(type) {
+	switch from := pb.GetRouteSpecifier().(type) {
 	case *hcmpb.HttpConnectionManager_Rds:
 		rds := at.Field("rds")
-		d.adsOrSelf(rds.Field("config_source"), routes.Rds.GetConfigSource())
-		if l.RouteConfigName = routes.Rds.GetRouteConfigName(); l.RouteConfigName == "" {
+		d.adsOrSelf(rds.Field("config_source"), from.Rds.GetConfigSource())
+		if l.RouteConfigName = from.Rds.GetRouteConfigName(); l.RouteConfigName == "" {
 			d.fault(rds.Field("route_config_name"), "must not be empty")
 		}
 	case *hcmpb.HttpConnectionManager_RouteConfig:
 		in := at.Field("route_config")
-		if d.routes == nil {
-			d.routes, d.noted = marshal(routes.RouteConfig), true
+		if routes == nil {
+			routes, d.noted = marshal(from.RouteConfig), true
 		}
-		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, d.routes, d.lastRoutes, nil)
+		var before *RouteConfiguration
+		if last, ok := d.last.(*Listener); ok {
+			before = last.RouteConfig
+		}
+		l.RouteConfig = routeConfigurationAt(d, in, from.RouteConfig, routes, before, nil)
 		d.noted = false
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))

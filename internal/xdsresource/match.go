@@ -15,16 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// matchDecoder decodes what the routes of one resource match RPCs by, and the regular
-// expressions in them. Equal expressions are compiled once, also those of the version before.
-type matchDecoder struct {
-	*validator
-	compiled, last map[regexKey]compiledRegex
-	// cost is what all expressions so far come to; see maxRegexTotal.
-	cost int
-}
-
-func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) matching.Route {
+func (d *validator) routeMatch(at *faults.Path, pb *routepb.RouteMatch) matching.Route {
 	var c matching.Conditions
 	m := matching.Route{CaseInsensitive: pb.GetCaseSensitive() != nil && !pb.GetCaseSensitive().GetValue()}
 	switch specifier := pb.GetPathSpecifier().(type) {
@@ -59,7 +50,7 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 	return m
 }
 
-func (d *matchDecoder) headerMatchers(at *faults.Path, field string, pbs []*routepb.HeaderMatcher) []matching.Header {
+func (d *validator) headerMatchers(at *faults.Path, field string, pbs []*routepb.HeaderMatcher) []matching.Header {
 	if len(pbs) == 0 || !d.atMost(at.Field(field), len(pbs), bounds.Conditions) {
 		return nil
 	}
@@ -70,7 +61,7 @@ func (d *matchDecoder) headerMatchers(at *faults.Path, field string, pbs []*rout
 	return matchers
 }
 
-func (d *matchDecoder) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) matching.Header {
+func (d *validator) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) matching.Header {
 	m := matching.Header{
 		Name:           d.intern(strings.ToLower(pb.GetName())),
 		Invert:         pb.GetInvertMatch(),
@@ -105,7 +96,7 @@ func (d *matchDecoder) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher)
 	return m
 }
 
-func (d *matchDecoder) queryMatcher(at *faults.Path, pb *routepb.QueryParameterMatcher) matching.Query {
+func (d *validator) queryMatcher(at *faults.Path, pb *routepb.QueryParameterMatcher) matching.Query {
 	m := matching.Query{Name: pb.GetName(), Present: true}
 	if m.Name == "" {
 		d.fault(at.Field("name"), "must not be empty")
@@ -120,7 +111,7 @@ func (d *matchDecoder) queryMatcher(at *faults.Path, pb *routepb.QueryParameterM
 	return m
 }
 
-func (d *matchDecoder) stringMatcher(at *faults.Path, pb *matcherpb.StringMatcher) matching.String {
+func (d *validator) stringMatcher(at *faults.Path, pb *matcherpb.StringMatcher) matching.String {
 	ignoreCase := pb.GetIgnoreCase()
 	switch pattern := pb.GetMatchPattern().(type) {
 	case *matcherpb.StringMatcher_Exact:
@@ -141,14 +132,14 @@ func (d *matchDecoder) stringMatcher(at *faults.Path, pb *matcherpb.StringMatche
 
 // stringPart decodes a pattern for a part of a string. An empty one is an error: it would
 // match everything, which cannot be intended.
-func (d *matchDecoder) stringPart(at *faults.Path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
+func (d *validator) stringPart(at *faults.Path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
 	if value == "" {
 		d.fault(at, "must not be empty")
 	}
 	return matching.NewString(kind, value, ignoreCase)
 }
 
-func (d *matchDecoder) stringRegex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.String {
+func (d *validator) stringRegex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.String {
 	return matching.String{Kind: matching.StringRegex, Regex: d.regex(at, pb).Regexp}
 }
 
@@ -167,41 +158,41 @@ type compiledRegex struct {
 }
 
 // regex compiles a pattern that has to match a whole string.
-func (d *matchDecoder) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.Regex {
+func (d *validator) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.Regex {
 	return d.compile(at, pb, true)
 }
 
 // compile compiles a pattern, each distinct one once. It ignores max_program_size and the
 // choice of engine (gRFC A28). After an error, the result has no Regexp.
-func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
+func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
 	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}
-	if re, ok := d.compiled[key]; ok {
+	if re, ok := d.regexes[key]; ok {
 		return re.Regex
 	}
 	at = at.Field("regex")
-	if d.cost > maxRegexTotal {
+	if d.regexCost > maxRegexTotal {
 		d.fault(at, "the regular expressions of this resource are too large together")
 		return matching.Regex{}
 	}
 	if d.faults.Full() {
 		return matching.Regex{} // Parsing takes time, and a fault would not be listed.
 	}
-	re, known := d.last[key]
+	re, known := d.lastRegexes[key]
 	if !known {
 		var err error
 		re.Regex, re.cost, err = matching.CompileRegex(key.pattern, whole)
 		if err != nil {
-			d.cost += re.cost
+			d.regexCost += re.cost
 			d.fault(at, "%s", blame(key.pattern, faults.Shorten(err.Error(), faults.MaxQuoted)))
 			return matching.Regex{}
 		}
 	}
-	d.cost += re.cost
-	if d.compiled == nil {
-		d.compiled = make(map[regexKey]compiledRegex)
+	d.regexCost += re.cost
+	if d.regexes == nil {
+		d.regexes = make(map[regexKey]compiledRegex)
 	}
-	d.compiled[key] = re
+	d.regexes[key] = re
 	return re.Regex
 }
 
@@ -295,7 +286,7 @@ func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_
 		case *routepb.RouteAction_HashPolicy_Header_:
 			at = at.Field("header")
 			p.Kind, p.Header = HashHeader, d.headerName(at.Field("header_name"), specifier.Header.GetHeaderName())
-			p.Rewrite = d.match.substitution(at.Field("regex_rewrite"), specifier.Header.GetRegexRewrite())
+			p.Rewrite = d.substitution(at.Field("regex_rewrite"), specifier.Header.GetRegexRewrite())
 		case *routepb.RouteAction_HashPolicy_FilterState_:
 			if specifier.FilterState.GetKey() == channelIDKey {
 				p.Kind = HashChannelID

@@ -99,7 +99,7 @@ func TestOddRoutesInAListener(t *testing.T) {
 	rds, _ := only(plain, fieldRDS)
 	listener := func(typeURL string, hcm ...[]byte) []byte {
 		return slices.Concat(field(1, []byte("l")), field(fieldAPIListener, field(fieldListenerInAPI,
-			field(fieldTypeURL, []byte(typeURL)), field(fieldAnyValue, slices.Concat(hcm...)))))
+			field(1, []byte(typeURL)), field(fieldAnyValue, slices.Concat(hcm...)))))
 	}
 	for name, tc := range map[string]struct {
 		listener []byte

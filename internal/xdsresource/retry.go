@@ -124,7 +124,7 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 		PerTryIdleTimeout: d.duration(at.Field("per_try_idle_timeout"), pb.GetPerTryIdleTimeout()),
 	}
 	d.retryOn(at, pb, p)
-	p.RequestHeaders = d.match.headerMatchers(at, "retriable_request_headers", pb.GetRetriableRequestHeaders())
+	p.RequestHeaders = d.headerMatchers(at, "retriable_request_headers", pb.GetRetriableRequestHeaders())
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
 			d.fault(at.Field("num_retries"), "must be at least 1")
@@ -183,7 +183,7 @@ func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *Retr
 		case condition == "connect-failure":
 			p.ConnectFailure = true
 		case condition == "retriable-headers":
-			p.RetriableHeaders = d.match.headerMatchers(at, "retriable_headers", pb.GetRetriableHeaders())
+			p.RetriableHeaders = d.headerMatchers(at, "retriable_headers", pb.GetRetriableHeaders())
 		case condition == "refused-stream": // gRPC retries a stream that the server refuses by itself (gRFC A6).
 		case condition == "retriable-status-codes" && len(pb.GetRetriableStatusCodes()) == 0:
 		case condition != "" && !slices.Contains(unknown, condition) && len(unknown) < maxListed:

@@ -108,7 +108,7 @@ func isVisible(s string) bool {
 func (d *routeDecoder) rewrite(at *faults.Path, pb *routepb.RouteAction) *Rewrite {
 	w := Rewrite{
 		Prefix: pb.GetPrefixRewrite(),
-		Regex:  d.match.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
+		Regex:  d.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
 	}
 	if w.Prefix != "" && pb.GetRegexRewrite() != nil {
 		d.fault(at, "prefix_rewrite and regex_rewrite are both set")
@@ -160,7 +160,7 @@ const maxSubstitution = 1 << 10
 
 // substitution decodes a RegexMatchAndSubstitute. It returns nil if pb is nil
 // or after an error.
-func (d *matchDecoder) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSubstitute) *Substitution {
+func (d *validator) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSubstitute) *Substitution {
 	if pb == nil {
 		return nil
 	}
@@ -351,7 +351,7 @@ func (d *routeDecoder) redirect(at *faults.Path, pb *routepb.RedirectAction) *Re
 		Port:       pb.GetPortRedirect(),
 		Path:       pb.GetPathRedirect(),
 		Prefix:     pb.GetPrefixRewrite(),
-		Regex:      d.match.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
+		Regex:      d.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
 		StripQuery: pb.GetStripQuery(),
 	}
 	to.Code = httpstatus.Code(to.HTTPStatus)

@@ -110,20 +110,15 @@ func routeConfigurationAt(
 	rc := &RouteConfiguration{Name: pb.GetName()}
 	d := newRouteDecoder(v, at, pb)
 	if last != nil {
-		d.match.last = last.regexes
+		v.lastRegexes = last.regexes
 	}
-	for host := range v.hosts(at, raw) {
-		d.before = nil
-		if vh := before[string(host.rest)]; vh != nil {
-			d.before = vh.settings
-		}
-		i := len(rc.VirtualHosts)
-		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, host))
+	for list := fields(raw); list.nextOf(fieldVirtualHosts); {
+		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at, len(rc.VirtualHosts), list.value, before))
 	}
 	if !v.failed() {
 		rc.compiled = domainsOf(rc.VirtualHosts)
 	}
-	rc.regexes, rc.Plugins = d.match.compiled, d.used
+	rc.regexes, rc.Plugins = v.regexes, d.used
 	return rc
 }
 
@@ -149,7 +144,6 @@ func hostsBefore(last *RouteConfiguration, raw, head []byte) map[string]*Virtual
 // routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
 type routeDecoder struct {
 	*validator
-	match matchDecoder
 	// overrides has the overrides of filters by their bytes. Equal ones of a resource are one.
 	overrides map[string]knownOverride
 	// forwards has the Forward to each single cluster.
@@ -188,7 +182,6 @@ type defaults struct {
 func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *routeDecoder {
 	d := &routeDecoder{
 		validator:        v,
-		match:            matchDecoder{validator: v},
 		overrides:        make(map[string]knownOverride),
 		domains:          make(map[string]int),
 		notes:            make(map[*Settings][]int),
@@ -204,24 +197,30 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 	return d
 }
 
-func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *VirtualHost {
-	pb := part.pb
+// virtualHost decodes a virtual host. One that is malformed is an error, and is read without its routes.
+func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw []byte, before map[string]*VirtualHost) *VirtualHost {
+	at = at.Item("virtual_hosts", i)
+	pb := new(routepb.VirtualHost)
+	rest, count := without(raw, fieldRoutes)
+	d.read(at, rest, pb)
 	d.checkDomains(at, i, pb.GetDomains())
+	d.before = nil
+	if vh := before[string(rest)]; vh != nil {
+		d.before = vh.settings
+	}
 	d.enter(at, pb)
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
 		Domains:   pb.GetDomains(),
 		Overrides: d.filterOverrides(at, pb.GetTypedPerFilterConfig()),
-		Routes:    make([]*Route, 0, part.count),
+		Routes:    make([]*Route, 0, count),
 	}
 	// One allocation for all routes, since they have the same lifetime.
-	all := make([]Route, part.count)
-	next := 0
-	for raw := range part.routes {
-		if d.routePart(at.Item("routes", next), raw, &all[next]) {
-			vh.Routes = append(vh.Routes, &all[next])
+	all, routes := make([]Route, count), fields(raw)
+	for i := range all {
+		if routes.nextOf(fieldRoutes); d.routePart(at.Item("routes", i), routes.value, &all[i]) {
+			vh.Routes = append(vh.Routes, &all[i])
 		}
-		next++
 	}
 	if !d.failed() {
 		vh.compiled = newRouteTable(vh)

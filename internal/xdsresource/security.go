@@ -154,18 +154,13 @@ func (d clusterDecoder) transportSocket(pb *clusterpb.Cluster) (security *Securi
 	}
 	// Inside the wrapper plaintext is no transport socket at all (gRFC A86, "Proposal").
 	if s != nil && (httpConnect || !isPlaintext(s)) {
-		security = securityDecoder{d.validator, matchDecoder{validator: d.validator}}.transportSocket(at, s)
+		security = d.transportSecurity(at, s)
 	}
 	return security, httpConnect
 }
 
-// securityDecoder decodes a transport socket.
-type securityDecoder struct {
-	*validator
-	matches matchDecoder
-}
-
-func (d securityDecoder) transportSocket(at *faults.Path, socket *corepb.TransportSocket) *Security {
+// transportSecurity decodes a transport socket that secures connections.
+func (d clusterDecoder) transportSecurity(at *faults.Path, socket *corepb.TransportSocket) *Security {
 	at = at.Field("typed_config")
 	pb := new(tlspb.UpstreamTlsContext)
 	if !d.unmarshal(at, socket.GetTypedConfig(), tlsTypeURL, pb) {
@@ -186,7 +181,7 @@ func (d securityDecoder) transportSocket(at *faults.Path, socket *corepb.Transpo
 const maxSNI = 255
 
 // common decodes a CommonTlsContext, which may be nil.
-func (d securityDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
+func (d clusterDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
 	d.refuse(at, "tls_params", pb.GetTlsParams() != nil)
 	d.refuse(at, "custom_handshaker", pb.GetCustomHandshaker() != nil)
 	d.identity(at, pb, s)
@@ -222,7 +217,7 @@ func (d securityDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *
 
 // identity decodes where the client's certificate comes from. Without tls_certificate_provider_instance any
 // other kind of certificate is an error, also beside the deprecated instance (gRFC A29, "CDS for Client Side Security").
-func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
+func (d clusterDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
 	if i := pb.GetTlsCertificateProviderInstance(); i != nil {
 		s.Identity = d.instance(at.Field("tls_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
 		return
@@ -243,7 +238,7 @@ func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s
 
 // validationContext decodes what a CertificateValidationContext, which may be nil, says but for
 // the roots.
-func (d securityDecoder) validationContext(at *faults.Path, pb *tlspb.CertificateValidationContext, s *Security) {
+func (d clusterDecoder) validationContext(at *faults.Path, pb *tlspb.CertificateValidationContext, s *Security) {
 	d.refuse(at, "verify_certificate_spki", len(pb.GetVerifyCertificateSpki()) > 0)
 	d.refuse(at, "verify_certificate_hash", len(pb.GetVerifyCertificateHash()) > 0)
 	d.refuse(at, "require_signed_certificate_timestamp", pb.GetRequireSignedCertificateTimestamp().GetValue())
@@ -258,13 +253,13 @@ func (d securityDecoder) validationContext(at *faults.Path, pb *tlspb.Certificat
 		if !ok {
 			d.fault(at.Field("san_type"), "must be EMAIL, DNS, URI or IP_ADDRESS, is %v", m.GetSanType())
 		}
-		s.SANs = append(s.SANs, peercert.Matcher{Type: typ, Value: d.matches.stringMatcher(at.Field("matcher"), m.GetMatcher())})
+		s.SANs = append(s.SANs, peercert.Matcher{Type: typ, Value: d.stringMatcher(at.Field("matcher"), m.GetMatcher())})
 	}
 	if s.SANs != nil {
 		return // The deprecated field is for clients that do not know the other one.
 	}
 	for i, m := range pb.GetMatchSubjectAltNames() {
-		s.SANs = append(s.SANs, peercert.Matcher{Value: d.matches.stringMatcher(at.Item("match_subject_alt_names", i), m)})
+		s.SANs = append(s.SANs, peercert.Matcher{Value: d.stringMatcher(at.Item("match_subject_alt_names", i), m)})
 	}
 }
 
@@ -277,14 +272,14 @@ var sanTypes = map[tlspb.SubjectAltNameMatcher_SanType]peercert.SANType{
 
 // refuse faults a field that has been set and that this client cannot obey: connections would be
 // less secure than the Cluster asks for.
-func (d securityDecoder) refuse(at *faults.Path, field string, set bool) {
+func (d clusterDecoder) refuse(at *faults.Path, field string, set bool) {
 	if set {
 		d.fault(at.Field(field), "is not supported, and connections would be less secure without it")
 	}
 }
 
 // instance looks up a certificate provider instance.
-func (d securityDecoder) instance(at *faults.Path, name, certificate string) *CertificateInstance {
+func (d clusterDecoder) instance(at *faults.Path, name, certificate string) *CertificateInstance {
 	at = at.Field("instance_name")
 	c := &CertificateInstance{Instance: name, Certificate: certificate}
 	if name == "" {
@@ -304,7 +299,7 @@ func (d securityDecoder) instance(at *faults.Path, name, certificate string) *Ce
 }
 
 // instances lists the certificate provider instances of the bootstrap, for errors.
-func (d securityDecoder) instances() string {
+func (d clusterDecoder) instances() string {
 	names := slices.Sorted(maps.Keys(d.bootstrap.CertificateProviders))
 	if len(names) == 0 {
 		return "none"

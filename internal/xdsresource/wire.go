@@ -1,13 +1,10 @@
 package xdsresource
 
 import (
-	"iter"
 	"slices"
 	"unicode/utf8"
 	"unsafe"
 
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -67,8 +64,8 @@ func (f *fieldsOf) nextOf(number protowire.Number) bool {
 	return false
 }
 
-// without returns a message without the messages in the fields of a number, and how many those are. The
-// count is below 0 if the message is broken, which stays as it is.
+// without returns a message without the messages in the fields of a number, and how many those are. There are none in a
+// message that is broken, which stays as it is.
 func without(b []byte, number protowire.Number) (rest []byte, n int) {
 	var others joined
 	f := fields(b)
@@ -80,7 +77,7 @@ func without(b []byte, number protowire.Number) (rest []byte, n int) {
 		}
 	}
 	if f.broken {
-		return b, -1
+		return b, 0
 	}
 	return slices.Clip(others.bytes), n
 }
@@ -136,75 +133,6 @@ func marshal(pb proto.Message) []byte {
 // A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment, also one in a Cluster, are read in parts. As a message of its own each takes ten times the
 // memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes
 // that of its own.
-
-// hostPart is a virtual host without its routes, and the routes on the wire.
-type hostPart struct {
-	pb     *routepb.VirtualHost
-	rest   []byte // the former on the wire
-	count  int
-	routes iter.Seq[[]byte]
-}
-
-// hosts returns the virtual hosts of a RouteConfiguration. One that is malformed is an error, and is
-// yielded without its routes.
-func (v *validator) hosts(at *faults.Path, raw []byte) iter.Seq[hostPart] {
-	return func(yield func(hostPart) bool) {
-		list := fields(raw)
-		for i := 0; list.nextOf(fieldVirtualHosts); i++ {
-			host := list.value
-			rest, count := without(host, fieldRoutes)
-			part := hostPart{pb: new(routepb.VirtualHost), rest: rest, count: max(count, 0)}
-			v.read(at.Item("virtual_hosts", i), rest, part.pb)
-			part.routes = func(yield func([]byte) bool) {
-				routes := fields(host)
-				for range part.count {
-					if routes.nextOf(fieldRoutes); !yield(routes.value) {
-						return
-					}
-				}
-			}
-			if !yield(part) {
-				return
-			}
-		}
-	}
-}
-
-// localityPart is a locality without its endpoints, and the endpoints by index. An endpoint is for the time of its turn
-// alone.
-type localityPart struct {
-	pb        *endpointpb.LocalityLbEndpoints
-	count     int
-	endpoints iter.Seq2[int, *endpointpb.LbEndpoint]
-}
-
-// localities returns the localities of a ClusterLoadAssignment. What is malformed is an error; a locality is yielded
-// without its endpoints then, and an endpoint is not.
-func (v *validator) localities(at *faults.Path, raw []byte) iter.Seq[localityPart] {
-	return func(yield func(localityPart) bool) {
-		list := fields(raw)
-		for i := 0; list.nextOf(fieldLocalities); i++ {
-			locality := list.value
-			at := at.Item("endpoints", i)
-			rest, count := without(locality, fieldEndpoints)
-			part := localityPart{pb: new(endpointpb.LocalityLbEndpoints), count: max(count, 0)}
-			v.read(at, rest, part.pb)
-			part.endpoints = func(yield func(int, *endpointpb.LbEndpoint) bool) {
-				endpoints := fields(locality)
-				var pb endpointpb.LbEndpoint
-				for i := range part.count {
-					endpoints.nextOf(fieldEndpoints)
-					if v.read(at.Item("lb_endpoints", i), endpoints.value, &pb) && !yield(i, &pb) {
-						return
-					}
-				}
-			}
-			if !yield(part) {
-				return
-			}
-		}
-	}
-}
 
 // Numbers of fields in proto messages.
 const (
@@ -299,7 +227,7 @@ func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
 	if !d.read(at, raw, &d.matchPB) {
 		return matching.Route{}
 	}
-	return d.match.routeMatch(at, &d.matchPB)
+	return d.routeMatch(at, &d.matchPB)
 }
 
 // pathMatch decodes the match of a path or a prefix alone, which needs no message. It reports false of another one.
