@@ -132,7 +132,20 @@ func readCluster(v *validator, raw []byte) *Cluster {
 	if !v.readNamed(raw, pb, "name", pb.GetName) {
 		return nil
 	}
-	c := clusterDecoder{v}.cluster(pb)
+	c := &Cluster{Name: pb.GetName()}
+	d := clusterDecoder{v, c}
+	c.Metadata = d.filterMetadata(pb.GetMetadata())
+	security, httpConnect := d.transportSocket(pb)
+	if d.clusterType(pb); c.Kind != ClusterAggregate {
+		c.Security, c.HTTPConnect = security, httpConnect
+		c.Limits = d.circuitBreakers(pb)
+		d.lbPolicy(pb)
+		c.Outliers = d.outlierDetection(faults.Field("outlier_detection"), pb.GetOutlierDetection())
+		c.HealthCheck = d.healthCheck(pb)
+		c.Sessions = d.sessions(pb)
+		c.Load = d.loadReporting(pb)
+		c.Service = serviceOf(pb)
+	}
 	c.Ignored = v.ignored.list()
 	return c
 }
@@ -140,24 +153,10 @@ func readCluster(v *validator, raw []byte) *Cluster {
 // Secured reports whether connections to the endpoints are secured, for the cache on disk.
 func (c *Cluster) Secured() bool { return c.Security != nil }
 
-// clusterDecoder decodes a Cluster.
-type clusterDecoder struct{ *validator }
-
-func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName(), Metadata: d.filterMetadata(pb.GetMetadata())}
-	security, httpConnect := d.transportSocket(pb)
-	if d.clusterType(pb, c); c.Kind == ClusterAggregate {
-		return c
-	}
-	c.Security, c.HTTPConnect = security, httpConnect
-	d.circuitBreakers(pb, c)
-	policyDecoder{d.validator, c}.cluster(pb)
-	c.Outliers = d.outlierDetection(faults.Field("outlier_detection"), pb.GetOutlierDetection())
-	c.HealthCheck = d.healthCheck(pb)
-	c.Sessions = d.sessions(pb)
-	c.Load = d.loadReporting(pb)
-	c.Service = serviceOf(pb)
-	return c
+// clusterDecoder decodes a Cluster into its value.
+type clusterDecoder struct {
+	*validator
+	c *Cluster
 }
 
 const knownTypes = "this client knows EDS, STATIC, STRICT_DNS and LOGICAL_DNS, and aggregate and DNS clusters"
@@ -168,25 +167,21 @@ const (
 )
 
 // clusterType decodes the type of a cluster and what goes with it.
-func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
+func (d clusterDecoder) clusterType(pb *clusterpb.Cluster) {
 	at := faults.Field("type")
 	switch kind := pb.GetClusterDiscoveryType().(type) {
 	case *clusterpb.Cluster_Type:
 		switch kind.Type {
 		case clusterpb.Cluster_EDS:
-			c.EDSServiceName = d.edsServiceName(pb)
+			d.c.EDSServiceName = d.edsServiceName(pb)
 		case clusterpb.Cluster_STATIC:
-			c.Kind = ClusterStatic
-			d.inline(pb, c)
+			d.c.Kind = ClusterStatic
+			d.inline(pb)
 		case clusterpb.Cluster_STRICT_DNS:
-			c.Kind = ClusterStrictDNS
-			d.inline(pb, c)
 			//lint:ignore SA1019 control planes still send it
-			d.resolution(nil, pb.GetDnsLookupFamily(), pb.GetDnsRefreshRate(), c)
+			d.dns(ClusterStrictDNS, pb, nil, pb.GetDnsLookupFamily(), pb.GetDnsRefreshRate())
 		case clusterpb.Cluster_LOGICAL_DNS:
-			c.Kind = ClusterLogicalDNS
-			d.inline(pb, c)
-			d.resolution(nil, pb.GetDnsLookupFamily(), nil, c)
+			d.dns(ClusterLogicalDNS, pb, nil, pb.GetDnsLookupFamily(), nil)
 		default:
 			d.fault(at, "unknown cluster type %v; %s", kind.Type, knownTypes)
 		}
@@ -194,9 +189,9 @@ func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
 		at := faults.Field("cluster_type")
 		switch url := kind.ClusterType.GetTypedConfig().GetTypeUrl(); url {
 		case aggregateTypeURL:
-			d.aggregate(at.Field("typed_config"), kind.ClusterType.GetTypedConfig(), c)
+			d.aggregate(at.Field("typed_config"), kind.ClusterType.GetTypedConfig())
 		case dnsTypeURL:
-			d.dnsCluster(at.Field("typed_config"), kind.ClusterType.GetTypedConfig(), pb, c)
+			d.dnsCluster(at.Field("typed_config"), kind.ClusterType.GetTypedConfig(), pb)
 		default:
 			d.fault(at, "unknown cluster type %s (%s); %s", faults.Quote(kind.ClusterType.GetName()), faults.Quote(url), knownTypes)
 		}
@@ -205,33 +200,32 @@ func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
 	}
 }
 
-func (d clusterDecoder) aggregate(at *faults.Path, packed *anypb.Any, c *Cluster) {
-	c.Kind = ClusterAggregate
+func (d clusterDecoder) aggregate(at *faults.Path, packed *anypb.Any) {
+	d.c.Kind = ClusterAggregate
 	config := new(aggregatepb.ClusterConfig)
 	if !d.unmarshal(at, packed, aggregateTypeURL, config) {
 		return
 	}
-	c.Underlying = config.GetClusters()
-	if len(c.Underlying) == 0 {
+	d.c.Underlying = config.GetClusters()
+	if len(d.c.Underlying) == 0 {
 		d.fault(at.Field("clusters"), "must have at least one entry")
 	}
-	for i, name := range c.Underlying {
+	for i, name := range d.c.Underlying {
 		d.clusterName(at.Item("clusters", i), name)
 	}
 }
 
 // dnsCluster decodes a cluster of type envoy.clusters.dns, which is a cluster of type STRICT_DNS or LOGICAL_DNS.
-func (d clusterDecoder) dnsCluster(at *faults.Path, packed *anypb.Any, pb *clusterpb.Cluster, c *Cluster) {
+func (d clusterDecoder) dnsCluster(at *faults.Path, packed *anypb.Any, pb *clusterpb.Cluster) {
 	config := new(dnspb.DnsCluster)
 	if !d.unmarshal(at, packed, dnsTypeURL, config) {
 		return
 	}
-	c.Kind = ClusterStrictDNS
+	kind := ClusterStrictDNS
 	if config.GetAllAddressesInSingleEndpoint() {
-		c.Kind = ClusterLogicalDNS
+		kind = ClusterLogicalDNS
 	}
-	d.inline(pb, c)
-	d.resolution(at, config.GetDnsLookupFamily(), config.GetDnsRefreshRate(), c)
+	d.dns(kind, pb, at, config.GetDnsLookupFamily(), config.GetDnsRefreshRate())
 }
 
 func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
@@ -250,7 +244,8 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 
 // inline decodes load_assignment. Unlike in an EDS resource, its localities need no weights, since
 // Envoy, for which it is written, does not require them.
-func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
+func (d clusterDecoder) inline(pb *clusterpb.Cluster) {
+	c := d.c
 	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {
 	case assignment == nil && c.Kind == ClusterStatic:
@@ -430,8 +425,11 @@ func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAs
 // defaultRefreshRate is that of Envoy (Cluster.dns_refresh_rate).
 const defaultRefreshRate = 5 * time.Second
 
-// resolution decodes how names are resolved, by fields of the message at a path. rate may be nil.
-func (d clusterDecoder) resolution(at *faults.Path, family fmt.Stringer, rate *durationpb.Duration, c *Cluster) {
+// dns decodes a cluster whose endpoints come from DNS. How names are resolved is said by fields of the message at a path. rate may be nil.
+func (d clusterDecoder) dns(kind ClusterKind, pb *clusterpb.Cluster, at *faults.Path, family fmt.Stringer, rate *durationpb.Duration) {
+	c := d.c
+	c.Kind = kind
+	d.inline(pb)
 	switch family.String() {
 	case "UNSPECIFIED", "AUTO", "ALL":
 		c.AddressFamily = FamilyAny
@@ -444,7 +442,7 @@ func (d clusterDecoder) resolution(at *faults.Path, family fmt.Stringer, rate *d
 	default:
 		d.fault(at.Field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
 	}
-	if c.Kind != ClusterStrictDNS {
+	if kind != ClusterStrictDNS {
 		return
 	}
 	c.RefreshRate = defaultRefreshRate

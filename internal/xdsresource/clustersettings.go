@@ -38,7 +38,7 @@ const (
 
 // circuitBreakers decodes the first threshold with priority DEFAULT, the only priority that gRPC
 // has (gRFC A32).
-func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
+func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster) Limits {
 	var at *faults.Path
 	var threshold *clusterpb.CircuitBreakers_Thresholds
 	for i, t := range pb.GetCircuitBreakers().GetThresholds() {
@@ -47,14 +47,10 @@ func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
 			break
 		}
 	}
-	c.Limits = d.threshold(at, threshold)
+	return Limits{numberOr(threshold.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, threshold)}
 }
 
-// threshold decodes the limits. Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).
-func (d clusterDecoder) threshold(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) Limits {
-	return Limits{numberOr(pb.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, pb)}
-}
-
+// retryLimit decodes the limit of retries. Unlike Envoy's, it has no default: gRPC has none (gRFC A44).
 func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) *RetryLimit {
 	budget := pb.GetRetryBudget()
 	switch {
@@ -66,10 +62,7 @@ func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreaker
 	}
 	percent := float64(defaultBudgetPercent)
 	if p := budget.GetBudgetPercent(); p != nil {
-		percent = p.GetValue()
-		if !(percent >= 0 && percent <= 100) { // NaN is neither
-			d.fault(at.Field("retry_budget").Field("budget_percent"), "must be from 0 to 100, is %v", percent)
-		}
+		percent = d.percent(at.Field("retry_budget").Field("budget_percent"), p.GetValue())
 	}
 	return &RetryLimit{
 		Fixed: numberOr(budget.GetMinRetryConcurrency(), defaultRetryConcurrency), Percent: percent, Budget: true,

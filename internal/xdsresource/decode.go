@@ -161,9 +161,7 @@ func (v *validator) readNamed(raw []byte, pb proto.Message, field string, name f
 	if !v.read(nil, raw, pb) {
 		return false
 	}
-	if name() == "" {
-		v.fault(faults.Field(field), "must not be empty")
-	}
+	v.notEmpty(faults.Field(field), name())
 	return true
 }
 

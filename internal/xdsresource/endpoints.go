@@ -406,12 +406,9 @@ func (v *validator) drops(at *faults.Path, pbs []*endpointpb.ClusterLoadAssignme
 	var drops []Drop
 	for i, pb := range pbs {
 		at := at.Item("drop_overloads", i)
-		if pb.GetCategory() == "" {
-			v.fault(at.Field("category"), "must not be empty")
-		}
-		perMillion := v.perMillion(at.Field("drop_percentage"), pb.GetDropPercentage())
+		category, perMillion := v.notEmpty(at.Field("category"), pb.GetCategory()), v.perMillion(at.Field("drop_percentage"), pb.GetDropPercentage())
 		if perMillion > 0 {
-			drops = append(drops, Drop{Category: pb.GetCategory(), PerMillion: perMillion})
+			drops = append(drops, Drop{category, perMillion})
 		}
 	}
 	return drops

@@ -8,6 +8,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -256,17 +257,18 @@ func (v *validator) noteInert(at *faults.Path, filter httpfilter.Filter) {
 
 // noteConfig notes the fields of a filter's configuration, or override, that the filter does not act on.
 func (v *validator) noteConfig(at *faults.Path, typeURL string, config *anypb.Any) {
+	if m := listedMessage(typeURL); m != nil && httpfilter.UnmarshalConfig(config, m) == nil {
+		v.noteUnused(at, m.ProtoReflect())
+	}
+}
+
+// listedMessage returns an empty message of a type that usedFields lists, or nil.
+func listedMessage(typeURL string) proto.Message {
 	name := protoreflect.FullName(typeurl.Name(typeURL))
-	if _, listed := usedFields[name]; !listed {
-		return
+	if t, err := protoregistry.GlobalTypes.FindMessageByName(name); err == nil && usedFields[name] != nil {
+		return t.New().Interface()
 	}
-	message, err := protoregistry.GlobalTypes.FindMessageByName(name)
-	if err != nil {
-		return
-	}
-	if m := message.New(); httpfilter.UnmarshalConfig(config, m.Interface()) == nil {
-		v.noteUnused(at, m)
-	}
+	return nil
 }
 
 // unknown notes the fields that the generated code does not know.

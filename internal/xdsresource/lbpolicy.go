@@ -23,6 +23,7 @@ import (
 	_ "google.golang.org/grpc/balancer/roundrobin"   // registers round_robin
 	_ "google.golang.org/grpc/balancer/weightedroundrobin"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -51,9 +52,19 @@ const internalPolicies = "dynxds_"
 // isInternal reports whether a policy has a name of dynxds's own. gRPC's registry ignores case.
 func isInternal(name string) bool { return strings.HasPrefix(strings.ToLower(name), internalPolicies) }
 
-// isOurs reports whether a policy is dynxds's own.
-func isOurs(name string) bool {
-	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev || name == PolicySlowStart
+// ours has dynxds's own policies, with what checks their configurations.
+var ours = map[string]func(config string) error{
+	PolicyRingHash:  checkBy(ParseRingHash),
+	PolicyRandom:    func(string) error { return nil },
+	PolicyMaglev:    checkBy(ParseMaglev),
+	PolicySlowStart: checkBy(ParseSlowStart),
+}
+
+func checkBy[T any](parse func(string) (T, error)) func(string) error {
+	return func(config string) error {
+		_, err := parse(config)
+		return err
+	}
 }
 
 const (
@@ -70,23 +81,14 @@ func IsKnownPolicy(name string) bool {
 	case policyRoundRobin, policyLeastRequest, policyPickFirst, policyWeighted:
 		return true
 	default:
-		return isOurs(name)
+		return ours[name] != nil
 	}
 }
 
 const (
-	lbPolicyPrefix     = "type.googleapis.com/envoy.extensions.load_balancing_policies."
-	roundRobinTypeURL  = lbPolicyPrefix + "round_robin.v3.RoundRobin"
-	wrrLocalityTypeURL = lbPolicyPrefix + "wrr_locality.v3.WrrLocality"
-	leastReqTypeURL    = lbPolicyPrefix + "least_request.v3.LeastRequest"
-	pickFirstTypeURL   = lbPolicyPrefix + "pick_first.v3.PickFirst"
-	clientWRRTypeURL   = lbPolicyPrefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"
-	ringHashTypeURL    = lbPolicyPrefix + "ring_hash.v3.RingHash"
-	randomTypeURL      = lbPolicyPrefix + "random.v3.Random"
-	subsettingTypeURL  = lbPolicyPrefix + "random_subsetting.v3.RandomSubsetting"
-	maglevTypeURL      = lbPolicyPrefix + "maglev.v3.Maglev"
-	udpaStructTypeURL  = "type.googleapis.com/udpa.type.v1.TypedStruct"
-	xdsStructTypeURL   = "type.googleapis.com/xds.type.v3.TypedStruct"
+	lbPolicyPrefix    = "type.googleapis.com/envoy.extensions.load_balancing_policies."
+	udpaStructTypeURL = "type.googleapis.com/udpa.type.v1.TypedStruct"
+	xdsStructTypeURL  = "type.googleapis.com/xds.type.v3.TypedStruct"
 )
 
 // maxLBPolicyDepth bounds policies within policies (gRFC A52).
@@ -98,15 +100,9 @@ const minChoices = 2
 const knownPolicies = "this client knows RoundRobin, LeastRequest, PickFirst, ClientSideWeightedRoundRobin, " +
 	"RingHash, Maglev and Random, WrrLocality and RandomSubsetting with these, and a TypedStruct that names a policy registered with gRPC"
 
-// policyDecoder decodes the load balancing policy of a Cluster into its value.
-type policyDecoder struct {
-	*validator
-	c *Cluster
-}
-
-// cluster decodes the policy of a cluster: load_balancing_policy, or, if that
+// lbPolicy decodes the policy of a cluster: load_balancing_policy, or, if that
 // is not set, lb_policy (gRFC A52).
-func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
+func (d clusterDecoder) lbPolicy(pb *clusterpb.Cluster) {
 	if policy := pb.GetLoadBalancingPolicy(); policy != nil {
 		d.c.AcrossLocalities = true
 		d.firstKnownPolicy(faults.Field("load_balancing_policy"), policy, 1)
@@ -138,7 +134,7 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 
 // firstKnownPolicy uses the first entry of a known type. If that entry has an error, later
 // ones are not tried.
-func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalancingPolicy, depth int) {
+func (d clusterDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalancingPolicy, depth int) {
 	if depth > maxLBPolicyDepth {
 		d.fault(at, "has more than %d policies within each other", maxLBPolicyDepth)
 		return
@@ -155,58 +151,50 @@ func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalan
 
 // knownPolicy converts one entry to the name of a policy and its configuration
 // (gRFC A52, "xDS LB Policy Registry"). It is false if the type is not known.
-func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
+func (d clusterDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
 	if !d.has(typeurl.Name(config.GetTypeUrl())) {
 		return false
 	}
-	switch config.GetTypeUrl() {
-	case roundRobinTypeURL:
-		if pb := new(roundrobinpb.RoundRobin); d.unmarshal(at, config, roundRobinTypeURL, pb) {
-			d.roundRobin(at, pb.GetSlowStartConfig())
-		}
-	case randomTypeURL:
-		d.unmarshal(at, config, randomTypeURL, new(randompb.Random))
-		d.c.LBPolicy = PolicyRandom
-	case wrrLocalityTypeURL:
-		if wrr := new(wrrpb.WrrLocality); d.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
-			d.c.AcrossLocalities = false
-			d.firstKnownPolicy(at.Field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1)
-		}
-	case subsettingTypeURL:
-		if pb := new(subsettingpb.RandomSubsetting); d.unmarshal(at, config, subsettingTypeURL, pb) {
-			d.randomSubsetting(at, pb, depth)
-		}
-	case leastReqTypeURL:
-		if pb := new(leastrequestpb.LeastRequest); d.unmarshal(at, config, leastReqTypeURL, pb) {
-			d.leastRequest(at, pb.GetChoiceCount(), pb.GetSlowStartConfig())
-		}
-	case pickFirstTypeURL:
-		if pb := new(pickfirstpb.PickFirst); d.unmarshal(at, config, pickFirstTypeURL, pb) {
-			d.setPolicy(at, policyPickFirst, map[string]any{"shuffleAddressList": pb.GetShuffleAddressList()})
-		}
-	case clientWRRTypeURL:
-		if pb := new(clientwrrpb.ClientSideWeightedRoundRobin); d.unmarshal(at, config, clientWRRTypeURL, pb) {
-			d.clientWRR(at, pb)
-		}
-	case ringHashTypeURL:
-		if pb := new(ringhashpb.RingHash); d.unmarshal(at, config, ringHashTypeURL, pb) {
-			// DEFAULT_HASH stands for the default of the proto, XX_HASH.
-			if f := pb.GetHashFunction(); f != ringhashpb.RingHash_XX_HASH && f != ringhashpb.RingHash_DEFAULT_HASH {
-				d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
-			}
-			d.ringHash(at, pb)
-		}
-	case maglevTypeURL:
-		if pb := new(maglevpb.Maglev); d.unmarshal(at, config, maglevTypeURL, pb) {
-			d.maglev(at, pb)
-		}
-	case udpaStructTypeURL, xdsStructTypeURL:
+	typeURL := config.GetTypeUrl()
+	if typeURL == udpaStructTypeURL || typeURL == xdsStructTypeURL {
 		typeURL, fields, err := httpfilter.TypedStruct(config)
 		if err != nil {
 			d.fault(at, "%v", err)
 			return true
 		}
 		return d.customPolicy(at.Field("value"), typeURL, fields)
+	}
+	message := listedMessage(typeURL)
+	if message == nil || !strings.HasPrefix(typeURL, lbPolicyPrefix) {
+		return false
+	}
+	if !d.read(at, config.GetValue(), message) {
+		return true
+	}
+	switch pb := message.(type) {
+	case *roundrobinpb.RoundRobin:
+		d.roundRobin(at, pb.GetSlowStartConfig())
+	case *randompb.Random:
+		d.c.LBPolicy = PolicyRandom
+	case *wrrpb.WrrLocality:
+		d.c.AcrossLocalities = false
+		d.firstKnownPolicy(at.Field("endpoint_picking_policy"), pb.GetEndpointPickingPolicy(), depth+1)
+	case *subsettingpb.RandomSubsetting:
+		d.randomSubsetting(at, pb, depth)
+	case *leastrequestpb.LeastRequest:
+		d.leastRequest(at, pb.GetChoiceCount(), pb.GetSlowStartConfig())
+	case *pickfirstpb.PickFirst:
+		d.setPolicy(at, policyPickFirst, map[string]any{"shuffleAddressList": pb.GetShuffleAddressList()})
+	case *clientwrrpb.ClientSideWeightedRoundRobin:
+		d.clientWRR(at, pb)
+	case *ringhashpb.RingHash:
+		// DEFAULT_HASH stands for the default of the proto, XX_HASH.
+		if f := pb.GetHashFunction(); f != ringhashpb.RingHash_XX_HASH && f != ringhashpb.RingHash_DEFAULT_HASH {
+			d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
+		}
+		d.ringHash(at, pb)
+	case *maglevpb.Maglev:
+		d.maglev(at, pb)
 	default:
 		return false
 	}
@@ -214,16 +202,16 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 }
 
 // has reports whether the client has a policy, as far as clients differ.
-func (d policyDecoder) has(name string) bool {
+func (d clusterDecoder) has(name string) bool {
 	f := dialect.Policy(name)
 	return f == nil || f.On(d.client) == dialect.Obeys
 }
 
 // customPolicy uses the policy that a TypedStruct names, with its configuration unchanged.
 // It reports false if there is no policy of that name.
-func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
+func (d clusterDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if !d.has(name) || !isOurs(name) && (balancer.Get(name) == nil || isInternal(name)) {
+	if !d.has(name) || ours[name] == nil && (balancer.Get(name) == nil || isInternal(name)) {
 		return false
 	}
 	before := d.faults.Total()
@@ -240,7 +228,7 @@ const maxConfigDepth = 100
 // innerPolicies reports policies of dynxds in the configuration of another policy, such as weighted_target,
 // which would take the policy of that name from gRPC's registry. There it is none, or one with which no RPC
 // would ever be sent. A policy in a configuration is an object with one field, its name, in a list.
-func (d policyDecoder) innerPolicies(at *faults.Path, v *structpb.Value, depth int) {
+func (d clusterDecoder) innerPolicies(at *faults.Path, v *structpb.Value, depth int) {
 	if depth > maxConfigDepth {
 		d.fault(at, "has more than %d values within each other", maxConfigDepth)
 		return
@@ -259,7 +247,7 @@ func (d policyDecoder) innerPolicies(at *faults.Path, v *structpb.Value, depth i
 	}
 }
 
-func (d policyDecoder) innerPolicy(at *faults.Path, name string, config *structpb.Value) {
+func (d clusterDecoder) innerPolicy(at *faults.Path, name string, config *structpb.Value) {
 	_, hasHeader := config.GetStructValue().GetFields()["requestHashHeader"]
 	switch {
 	case isInternal(name):
@@ -270,14 +258,14 @@ func (d policyDecoder) innerPolicy(at *faults.Path, name string, config *structp
 }
 
 // roundRobin is gRPC's policy, unless endpoints start slowly.
-func (d policyDecoder) roundRobin(at *faults.Path, slow slowStartConfig) {
+func (d clusterDecoder) roundRobin(at *faults.Path, slow slowStartConfig) {
 	if !d.slowStart(at.Field("slow_start_config"), slow, 0) {
 		d.c.LBPolicy = policyRoundRobin
 	}
 }
 
 // leastRequest is gRFC A48. It is gRPC's policy, unless endpoints start slowly.
-func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value, slow slowStartConfig) {
+func (d clusterDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value, slow slowStartConfig) {
 	config := map[string]any{}
 	if choices != nil {
 		if choices.GetValue() < minChoices {
@@ -292,34 +280,23 @@ func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32V
 }
 
 // clientWRR is gRFC A58. Unset fields keep the defaults of gRPC's policy.
-func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeightedRoundRobin) {
-	config := map[string]any{}
-	if oob := pb.GetEnableOobLoadReport(); oob != nil {
-		config["enableOobLoadReport"] = oob.GetValue()
+func (d clusterDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeightedRoundRobin) {
+	config, m := map[string]any{}, pb.ProtoReflect()
+	if penalty := pb.GetErrorUtilizationPenalty(); penalty != nil && !(penalty.GetValue() >= 0) {
+		d.fault(at.Field("error_utilization_penalty"), "must not be negative, is %v", penalty.GetValue())
+		return
 	}
-	if penalty := pb.GetErrorUtilizationPenalty(); penalty != nil {
-		if !(penalty.GetValue() >= 0) {
-			d.fault(at.Field("error_utilization_penalty"), "must not be negative, is %v", penalty.GetValue())
-			return
-		}
-		config["errorUtilizationPenalty"] = penalty.GetValue()
-	}
-	for _, period := range []struct {
-		field, key string
-		value      *durationpb.Duration
-	}{
-		{"oob_reporting_period", "oobReportingPeriod", pb.GetOobReportingPeriod()},
-		{"blackout_period", "blackoutPeriod", pb.GetBlackoutPeriod()},
-		{"weight_expiration_period", "weightExpirationPeriod", pb.GetWeightExpirationPeriod()},
-		{"weight_update_period", "weightUpdatePeriod", pb.GetWeightUpdatePeriod()},
-	} {
-		if period.value == nil {
+	for _, name := range usedFields[m.Descriptor().FullName()] {
+		field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+		if !m.Has(field) {
 			continue
 		}
-		before := d.faults.Total()
-		d.duration(at.Field(period.field), period.value)
-		if text, err := protojson.Marshal(period.value); err == nil && d.faults.Total() == before {
-			config[period.key] = json.RawMessage(text)
+		value, before := m.Get(field).Message().Interface(), d.faults.Total()
+		if period, ok := value.(*durationpb.Duration); ok {
+			d.duration(at.Field(name), period)
+		}
+		if text, err := protojson.Marshal(value); err == nil && d.faults.Total() == before {
+			config[field.JSONName()] = json.RawMessage(text)
 		}
 	}
 	d.setPolicy(at, policyWeighted, config)
@@ -327,7 +304,7 @@ func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeig
 
 // setPolicy sets the policy of the cluster if the policy accepts config, which gRFC A52
 // requires to be checked before it is used.
-func (d policyDecoder) setPolicy(at *faults.Path, name string, config map[string]any) {
+func (d clusterDecoder) setPolicy(at *faults.Path, name string, config map[string]any) {
 	text, err := json.Marshal(config)
 	if err == nil {
 		err = checkPolicy(name, text)
@@ -340,18 +317,8 @@ func (d policyDecoder) setPolicy(at *faults.Path, name string, config map[string
 }
 
 func checkPolicy(name string, config json.RawMessage) error {
-	switch name {
-	case PolicyRandom:
-		return nil
-	case PolicyRingHash:
-		_, err := ParseRingHash(string(config))
-		return err
-	case PolicySlowStart:
-		_, err := ParseSlowStart(string(config))
-		return err
-	case PolicyMaglev:
-		_, err := ParseMaglev(string(config))
-		return err
+	if check := ours[name]; check != nil {
+		return check(string(config))
 	}
 	builder := balancer.Get(name)
 	if builder == nil {
@@ -399,7 +366,7 @@ type Subsets struct {
 
 // randomSubsetting is gRFC A68. The size is kept apart from the policy of the subset, which
 // therefore may be any that a Cluster can have. Of one subset within another the smaller size counts.
-func (d policyDecoder) randomSubsetting(at *faults.Path, pb *subsettingpb.RandomSubsetting, depth int) {
+func (d clusterDecoder) randomSubsetting(at *faults.Path, pb *subsettingpb.RandomSubsetting, depth int) {
 	size := pb.GetSubsetSize().GetValue()
 	if size == 0 {
 		d.fault(at.Field("subset_size"), "must be greater than 0")

@@ -123,9 +123,7 @@ func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionM
 	case *hcmpb.HttpConnectionManager_Rds:
 		rds := at.Field("rds")
 		d.adsOrSelf(rds.Field("config_source"), from.Rds.GetConfigSource())
-		if l.RouteConfigName = from.Rds.GetRouteConfigName(); l.RouteConfigName == "" {
-			d.fault(rds.Field("route_config_name"), "must not be empty")
-		}
+		l.RouteConfigName = d.notEmpty(rds.Field("route_config_name"), from.Rds.GetRouteConfigName())
 	case *hcmpb.HttpConnectionManager_RouteConfig:
 		in := at.Field("route_config")
 		if routes == nil {

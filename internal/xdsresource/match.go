@@ -63,12 +63,9 @@ func (d *validator) headerMatchers(at *faults.Path, field string, pbs []*routepb
 
 func (d *validator) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) matching.Header {
 	m := matching.Header{
-		Name:           d.intern(strings.ToLower(pb.GetName())),
+		Name:           d.headerName(at.Field("name"), pb.GetName()),
 		Invert:         pb.GetInvertMatch(),
 		MissingAsEmpty: pb.GetTreatMissingHeaderAsEmpty(),
-	}
-	if m.Name == "" {
-		d.fault(at.Field("name"), "must not be empty")
 	}
 	switch specifier := pb.GetHeaderMatchSpecifier().(type) {
 	case *routepb.HeaderMatcher_StringMatch:
@@ -97,10 +94,7 @@ func (d *validator) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) ma
 }
 
 func (d *validator) queryMatcher(at *faults.Path, pb *routepb.QueryParameterMatcher) matching.Query {
-	m := matching.Query{Name: pb.GetName(), Present: true}
-	if m.Name == "" {
-		d.fault(at.Field("name"), "must not be empty")
-	}
+	m := matching.Query{Name: d.notEmpty(at.Field("name"), pb.GetName()), Present: true}
 	switch specifier := pb.GetQueryParameterMatchSpecifier().(type) {
 	case *routepb.QueryParameterMatcher_StringMatch:
 		s := d.stringMatcher(at.Field("string_match"), specifier.StringMatch)
@@ -133,10 +127,7 @@ func (d *validator) stringMatcher(at *faults.Path, pb *matcherpb.StringMatcher) 
 // stringPart decodes a pattern for a part of a string. An empty one is an error: it would
 // match everything, which cannot be intended.
 func (d *validator) stringPart(at *faults.Path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
-	if value == "" {
-		d.fault(at, "must not be empty")
-	}
-	return matching.NewString(kind, value, ignoreCase)
+	return matching.NewString(kind, d.notEmpty(at, value), ignoreCase)
 }
 
 func (d *validator) stringRegex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.String {

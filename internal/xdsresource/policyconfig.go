@@ -63,7 +63,7 @@ func isHashHeader(name string) bool {
 }
 
 // ringHash reads the sizes that both forms of the configuration have.
-func (d policyDecoder) ringHash(at *faults.Path, pb interface {
+func (d clusterDecoder) ringHash(at *faults.Path, pb interface {
 	GetMinimumRingSize() *wrapperspb.UInt64Value
 	GetMaximumRingSize() *wrapperspb.UInt64Value
 }) {
@@ -104,7 +104,7 @@ func ParseMaglev(config string) (Maglev, error) {
 }
 
 // maglev reads the size that both forms of the configuration have.
-func (d policyDecoder) maglev(at *faults.Path, pb interface {
+func (d clusterDecoder) maglev(at *faults.Path, pb interface {
 	GetTableSize() *wrapperspb.UInt64Value
 }) {
 	config := map[string]any{}
@@ -170,7 +170,7 @@ type slowStartConfig interface {
 
 // slowStart sets PolicySlowStart, with the choice count of least request or 0 for round robin. It
 // reports false, and sets nothing, if pb has no window.
-func (d policyDecoder) slowStart(at *faults.Path, pb slowStartConfig, choices uint32) bool {
+func (d clusterDecoder) slowStart(at *faults.Path, pb slowStartConfig, choices uint32) bool {
 	before := d.faults.Total()
 	window := d.durationOr(at.Field("slow_start_window"), pb.GetSlowStartWindow(), 0)
 	if d.faults.Total() > before {
@@ -189,15 +189,13 @@ func (d policyDecoder) slowStart(at *faults.Path, pb slowStartConfig, choices ui
 		config["aggression"] = a
 	}
 	if p := pb.GetMinWeightPercent(); p != nil {
-		if !(p.GetValue() >= 0 && p.GetValue() <= 100) {
-			d.fault(at.Field("min_weight_percent"), "must be from 0 to 100, is %v", p.GetValue())
-			return true
-		}
-		config["minWeightPercent"] = p.GetValue()
+		config["minWeightPercent"] = d.percent(at.Field("min_weight_percent"), p.GetValue())
 	}
 	if choices > 0 {
 		config["choiceCount"] = choices
 	}
-	d.setPolicy(at, PolicySlowStart, config)
+	if d.faults.Total() == before {
+		d.setPolicy(at, PolicySlowStart, config)
+	}
 	return true
 }

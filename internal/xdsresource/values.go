@@ -59,10 +59,15 @@ func (v *validator) intern(s string) string {
 
 // headerName reads the name of a header to look up.
 func (v *validator) headerName(at *faults.Path, name string) string {
-	if name == "" {
+	return v.intern(strings.ToLower(v.notEmpty(at, name)))
+}
+
+// notEmpty reads a text that must not be empty.
+func (v *validator) notEmpty(at *faults.Path, text string) string {
+	if text == "" {
 		v.fault(at, "must not be empty")
 	}
-	return v.intern(strings.ToLower(name))
+	return text
 }
 
 // duration reads a duration that must not be negative. One longer than a time.Duration can
@@ -100,6 +105,14 @@ func (v *validator) durationOr(at *faults.Path, pb *durationpb.Duration, otherwi
 		return otherwise
 	}
 	return v.duration(at, pb)
+}
+
+// percent reads a share in percent.
+func (v *validator) percent(at *faults.Path, percent float64) float64 {
+	if !(percent >= 0 && percent <= 100) { // NaN is neither
+		v.fault(at, "must be from 0 to 100, is %v", percent)
+	}
+	return percent
 }
 
 func (v *validator) percentOr(at *faults.Path, pb *wrapperspb.UInt32Value, otherwise uint32) uint32 {
