@@ -44,16 +44,13 @@ func (p *Path) Clone() *Path {
 }
 
 // String returns the path as text. It is empty for nil.
-func (p *Path) String() string { return string(p.append(nil, true)) }
+func (p *Path) String() string { return string(p.append(nil)) }
 
-// WithoutIndexes returns the path as text that is the same for all elements of a list.
-func (p *Path) WithoutIndexes() string { return string(p.append(nil, false)) }
-
-func (p *Path) append(b []byte, indexes bool) []byte {
+func (p *Path) append(b []byte) []byte {
 	if p == nil {
 		return b
 	}
-	b = p.parent.append(b, indexes)
+	b = p.parent.append(b)
 	if p.index == isKey {
 		b = append(b, '[')
 		b = append(b, Quote(p.name)...)
@@ -63,7 +60,7 @@ func (p *Path) append(b []byte, indexes bool) []byte {
 		b = append(b, '.')
 	}
 	b = append(b, p.name...)
-	if indexes && p.index != isField {
+	if p.index != isField {
 		b = append(b, '[')
 		b = strconv.AppendInt(b, int64(p.index), 10)
 		b = append(b, ']')

@@ -202,7 +202,7 @@ func (d clusterDecoder) healthCheck(pb *clusterpb.Cluster) (found *HealthCheck) 
 		switch {
 		case byGRPC == nil: // IgnoredFields reports it.
 		case found != nil:
-			d.ignored.add(faults.Item("health_checks", i), xdsclient.SeverityInfo, "", "there is another grpc_health_check before it, which is used")
+			d.ignored.add(faults.Item("health_checks", i).String(), xdsclient.SeverityInfo, "", "there is another grpc_health_check before it, which is used")
 		default:
 			found = &HealthCheck{Service: byGRPC.GetServiceName()}
 		}

@@ -203,7 +203,7 @@ func (r *report) warn(p *faults.Path, format string, args ...any) {
 
 func (r *report) leaveOut(p *faults.Path, severity xdsclient.Severity, format string, args ...any) {
 	reason := faults.Shorten(fmt.Sprintf(format, args...), faults.MaxProblem)
-	r.ignored.add(p, severity, reason, reason)
+	r.ignored.add(p.String(), severity, reason, reason)
 }
 
 // atMost notes an error if a list has more entries than a limit, and reports whether it has not. Each RPC
@@ -255,7 +255,7 @@ func ignoredConstraints(m *dynamicparametersv3.DynamicParameterConstraintsMap) [
 	var ignored ignoredList
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
 		known, err := xdsname.CheckType(name)
-		at := faults.Field("resource_type_constraints").Key(name)
+		at := faults.Field("resource_type_constraints").Key(name).String()
 		switch {
 		case err != nil:
 			ignored.add(at, xdsclient.SeverityWarning, err.Error(), err.Error())

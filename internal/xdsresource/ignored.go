@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -57,15 +58,12 @@ type ignoredList struct {
 // maxIgnored bounds the list of what is left out of a resource.
 const maxIgnored = 100
 
-// add notes that the field at a path is ignored. Entries of a field and group are counted
-// as one.
-func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, reason string) {
-	l.addText(at.String(), at.WithoutIndexes(), severity, group, reason)
-}
+// index is the place of an element in a list.
+var index = regexp.MustCompile(`\[\d+\]`)
 
-// addText is add for a path with and without indexes.
-func (l *ignoredList) addText(path, places string, severity xdsclient.Severity, group, reason string) {
-	key := places + "\x00" + group
+// add notes that the field at a path is ignored. Entries of a field, of any elements of a list, and of a group are counted as one.
+func (l *ignoredList) add(path string, severity xdsclient.Severity, group, reason string) {
+	key := index.ReplaceAllString(path, "") + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
 		l.noted = append(l.noted, i)
@@ -106,7 +104,7 @@ func sortIgnored(list []xdsclient.Ignored) {
 func (v *validator) noteUnused(at *faults.Path, m protoreflect.Message) {
 	v.unused.message(m)
 	for _, f := range v.unused.found {
-		v.ignored.addText(faults.Join(at.String(), f.path), faults.Join(at.WithoutIndexes(), f.places), f.severity, "", f.reason)
+		v.ignored.add(faults.Join(at.String(), f.Path), f.Severity, "", f.Reason)
 	}
 	v.unused.found = v.unused.found[:0]
 }
@@ -115,13 +113,7 @@ func (v *validator) noteUnused(at *faults.Path, m protoreflect.Message) {
 // that need not be on the heap.
 type unusedWalk struct {
 	steps []step // to the message at hand
-	found []unusedField
-}
-
-// unusedField is a populated field, with its path in the message with and without indexes.
-type unusedField struct {
-	path, places, reason string
-	severity             xdsclient.Severity
+	found []xdsclient.Ignored
 }
 
 // step leads to a message in a field. Its index is -1 if the field is no list.
@@ -132,14 +124,14 @@ type step struct {
 
 // add notes that a field of the message at hand is ignored.
 func (w *unusedWalk) add(field string, severity xdsclient.Severity, reason string) {
-	var path, places string
+	path := ""
 	for _, s := range w.steps {
-		path, places = faults.Join(path, s.field), faults.Join(places, s.field)
+		path = faults.Join(path, s.field)
 		if s.index >= 0 {
 			path += "[" + strconv.Itoa(s.index) + "]"
 		}
 	}
-	w.found = append(w.found, unusedField{faults.Join(path, field), faults.Join(places, field), reason, severity})
+	w.found = append(w.found, xdsclient.Ignored{Path: faults.Join(path, field), Reason: reason, Severity: severity})
 }
 
 func (w *unusedWalk) message(m protoreflect.Message) {

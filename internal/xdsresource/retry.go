@@ -192,7 +192,7 @@ func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *Retr
 	}
 	if len(unknown) > 0 {
 		list := faults.Quote(strings.Join(unknown, ","))
-		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, list, "this client does not support "+list)
+		d.ignored.add(at.Field("retry_on").String(), xdsclient.SeverityInfo, list, "this client does not support "+list)
 	}
 }
 
@@ -215,7 +215,7 @@ func (d *routeDecoder) hostPredicates(at *faults.Path, pb *routepb.RetryPolicy, 
 			p.PreviousHosts = int(min(max(pb.GetHostSelectionRetryMaxAttempts(), 1), maxHostSelections))
 			continue
 		}
-		d.ignored.add(at.Item("retry_host_predicate", i), xdsclient.SeverityInfo, "",
+		d.ignored.add(at.Item("retry_host_predicate", i).String(), xdsclient.SeverityInfo, "",
 			fmt.Sprintf("%s: this client knows the predicate previous_hosts only", faults.Quote(predicate.GetName())))
 	}
 }
