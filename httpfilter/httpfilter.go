@@ -55,9 +55,9 @@ type Config any
 // Filter is a type of HTTP filter. Implementations are stateless and safe for
 // concurrent use.
 //
-// A filter that clients can run implements [ClientFilter] too, one that
-// servers can run [ServerFilter], one with override configurations
-// [OverrideParser], one that calls a gRPC service [ServiceFilter], and one whose
+// A filter that clients can run implements [ClientFilter] too; one that does not is for servers,
+// and known since a RouteConfiguration may be for both sides. One with override configurations
+// implements [OverrideParser], one that calls a gRPC service [ServiceFilter], and one whose
 // configurations have others in them [NestingFilter].
 type Filter interface {
 	// TypeURLs returns the type URLs of the configurations this filter is
@@ -157,14 +157,6 @@ type ClientInstance interface {
 	// RPCs whose chain cannot be built fail with UNAVAILABLE and this error. A
 	// nil Interceptor and a nil error leave the filter out of the chain.
 	ClientInterceptor(config, override Config) (Interceptor, error)
-}
-
-// ServerFilter is a Filter that servers can run. This module has no server;
-// it needs to know such filters to accept configurations made for both sides.
-type ServerFilter interface {
-	Filter
-	// RunsOnServers does nothing; it marks filters for servers.
-	RunsOnServers()
 }
 
 // Instance is one entry of HttpConnectionManager.http_filters.

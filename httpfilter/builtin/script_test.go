@@ -59,8 +59,8 @@ func (s *script) step(line string) string {
 		s.message, err = protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName("envoy.extensions.filters.http." + text))
 		xdstest.NoError(s, err)
 		return ""
-	case "sides":
-		return sides(httpfilter.Get(typeurl.Prefix + "envoy.extensions." + text))
+	case "side":
+		return side(httpfilter.Get(typeurl.Prefix + "envoy.extensions." + text))
 	case "bytes", "bytes-override": // that are no message
 		return s.read(map[string]string{"bytes": "config", "bytes-override": "override"}[verb], &anypb.Any{TypeUrl: text, Value: []byte{0xff}})
 	case "struct", "struct-override":
@@ -94,19 +94,17 @@ var repeated = regexp.MustCompile(`(\d+)×\(([^()]*)\)`)
 
 func (s *script) url() string { return typeurl.Prefix + string(s.message.Descriptor().FullName()) }
 
-// sides says on which side of RPCs a filter runs, and whether a chain ends with it.
-func sides(f httpfilter.Filter) string {
-	var all []string
-	if _, ok := f.(httpfilter.ClientFilter); ok {
-		all = append(all, "client")
+// side says whether clients run a filter, and whether a chain ends with it.
+func side(f httpfilter.Filter) string {
+	_, client := f.(httpfilter.ClientFilter)
+	switch {
+	case f.IsTerminal():
+		return "terminal"
+	case client:
+		return "client"
+	default:
+		return "server"
 	}
-	if _, ok := f.(httpfilter.ServerFilter); ok {
-		all = append(all, "server")
-	}
-	if f.IsTerminal() {
-		all = append(all, "terminal")
-	}
-	return strings.Join(all, ", ")
 }
 
 // read has the filter read a configuration or, if verb is "override", one for a route.

@@ -33,8 +33,6 @@ func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
 func (filter) IsTerminal() bool { return false }
 
-func (filter) RunsOnServers() {}
-
 func (filter) Nesting(parse httpfilter.NestedParser) httpfilter.OverrideParser { return filter{parse} }
 
 func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {

@@ -75,8 +75,6 @@ func (f serverFilter) TypeURLs() []string {
 
 func (serverFilter) IsTerminal() bool { return false }
 
-func (serverFilter) RunsOnServers() {}
-
 func (f serverFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
 	return nil, check(config, f.config, f.message)
 }

@@ -16,38 +16,10 @@ import (
 	"github.com/dynxds/dynxds/internal/filterchain"
 )
 
-// side is the end of an RPC that filters run at. Clients and servers support different
-// filters (gRFC A39).
-type side int
-
-const (
-	onClient side = iota
-	onServer
-	onEither // a RouteConfiguration may be for both
-)
-
-func (s side) String() string {
-	if s == onServer {
-		return "server"
-	}
-	return "client"
-}
-
-// filter returns the filter for a configuration type, or nil if this side does not support
-// one.
-func (s side) filter(typeURL string) httpfilter.Filter {
+// clientFilter returns the filter for a configuration type, or nil if clients have none.
+func clientFilter(typeURL string) httpfilter.Filter {
 	f := httpfilter.Get(typeURL)
-	if f == nil {
-		return nil
-	}
-	_, supported := f.(httpfilter.ClientFilter)
-	switch s {
-	case onServer:
-		_, supported = f.(httpfilter.ServerFilter)
-	case onEither:
-		supported = true
-	}
-	if !supported && !f.IsTerminal() { // The router ends the chains of both sides.
+	if _, runs := f.(httpfilter.ClientFilter); !runs && (f == nil || !f.IsTerminal()) { // The router ends the chains of servers, too.
 		return nil
 	}
 	return f
@@ -55,7 +27,7 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 
 // httpFilters validates HttpConnectionManager.http_filters by the rules of
 // gRFC A39, "Top-Level Filter Configs". at is the path of the manager.
-func (d *validator) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
+func (d *validator) httpFilters(at *faults.Path, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
 	if len(pbs) == 0 {
 		d.fault(at.Field("http_filters"), "must have at least one filter")
 		return nil
@@ -63,7 +35,7 @@ func (d *validator) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter
 	if !d.atMost(at.Field("http_filters"), len(pbs), bounds.HTTPFilters) {
 		return nil
 	}
-	chain := filterChain{validator: d, side: s, byName: make(map[string]int, len(pbs))}
+	chain := filterChain{validator: d, byName: make(map[string]int, len(pbs))}
 	for i, pb := range pbs {
 		chain.add(at.Item("http_filters", i), i, pb)
 	}
@@ -74,9 +46,8 @@ func (d *validator) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter
 // filterChain collects the filters of one chain.
 type filterChain struct {
 	*validator
-	side    side
 	filters []httpfilter.Instance
-	// leftOut are the disabled filters that this side does not have.
+	// leftOut are the disabled filters that clients do not have.
 	leftOut []httpfilter.Instance
 	byName  map[string]int
 	// last is the path of the last filter that was not ignored.
@@ -90,7 +61,7 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	c.checkName(at, i, pb.GetName())
 	config := pb.GetTypedConfig()
 	typeURL, ok := c.configType(at.Field("typed_config"), pb.GetName(), config)
-	filter := c.side.filter(typeURL)
+	filter := clientFilter(typeURL)
 	if ok && filter == nil {
 		why := ""
 		switch {
@@ -98,10 +69,10 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 			why = "is_optional is set"
 		case pb.GetDisabled() && config != nil:
 			why = "disabled is set"
-			c.leftOut = append(c.leftOut, httpfilter.Instance{Name: pb.GetName(), Filter: absentFilter{c.side, typeURL}, Disabled: true})
+			c.leftOut = append(c.leftOut, httpfilter.Instance{Name: pb.GetName(), Filter: absentFilter{typeURL}, Disabled: true})
 		}
 		if why != "" {
-			c.ignore(at, "filter %s: this %s has no filter for type %s; %s", faults.Quote(pb.GetName()), c.side, faults.Quote(typeURL), why)
+			c.ignore(at, "filter %s: this client has no filter for type %s; %s", faults.Quote(pb.GetName()), faults.Quote(typeURL), why)
 			return
 		}
 	}
@@ -117,7 +88,7 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	c.lastUnknown = false
 	c.noteInert(at.Field("typed_config"), filter)
 	c.noteConfig(at.Field("typed_config"), typeURL, config)
-	parsed, err := c.nested(at.Field("typed_config"), c.side).parser(filter).ParseConfig(config)
+	parsed, err := c.nested(at.Field("typed_config"), clientFilter).parser(filter).ParseConfig(config)
 	if err != nil {
 		c.fault(at.Field("typed_config"), "filter %s: %v", faults.Quote(pb.GetName()), err)
 	}
@@ -129,12 +100,9 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
 }
 
-// absentFilter stands for a disabled filter that a side does not have. An override of its type is
+// absentFilter stands for a disabled filter that clients do not have. An override of its type is
 // rejected, as that type is unknown, too. RPCs of a route that enables it as it is configured fail.
-type absentFilter struct {
-	side    side
-	typeURL string
-}
+type absentFilter struct{ typeURL string }
 
 func (f absentFilter) TypeURLs() []string { return []string{f.typeURL} }
 
@@ -153,7 +121,7 @@ func (f absentFilter) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Inte
 }
 
 func (f absentFilter) err() error {
-	return fmt.Errorf("the route enables it, and this %s has no filter for type %s", f.side, faults.Quote(f.typeURL))
+	return fmt.Errorf("the route enables it, and this client has no filter for type %s", faults.Quote(f.typeURL))
 }
 
 func (c *filterChain) unknown(at *faults.Path, pb *hcmpb.HttpFilter, typeURL string) {
@@ -161,8 +129,8 @@ func (c *filterChain) unknown(at *faults.Path, pb *hcmpb.HttpFilter, typeURL str
 		c.fault(at, "filter %s: config_type must be typed_config, is %s", faults.Quote(pb.GetName()), whichOneof(pb, "config_type"))
 		return
 	}
-	c.fault(at.Field("typed_config"), "filter %s: this %s has no filter for type %s, and is_optional is not set",
-		faults.Quote(pb.GetName()), c.side, faults.Quote(typeURL))
+	c.fault(at.Field("typed_config"), "filter %s: this client has no filter for type %s, and is_optional is not set",
+		faults.Quote(pb.GetName()), faults.Quote(typeURL))
 }
 
 func (c *filterChain) checkName(at *faults.Path, i int, name string) {
@@ -217,14 +185,14 @@ const maxFilterDepth = 8
 type nestedConfigs struct {
 	*validator
 	at    *faults.Path // of the outermost one
-	side  side
+	get   func(typeURL string) httpfilter.Filter
 	depth int
 	// count is how many are inside the outermost one so far.
 	count *int
 }
 
-func (v *validator) nested(at *faults.Path, s side) nestedConfigs {
-	return nestedConfigs{validator: v, at: at.Clone(), side: s, count: new(int)}
+func (v *validator) nested(at *faults.Path, get func(typeURL string) httpfilter.Filter) nestedConfigs {
+	return nestedConfigs{validator: v, at: at.Clone(), get: get, count: new(int)}
 }
 
 // parser returns the filter as it parses one configuration or override of this client.
@@ -255,10 +223,10 @@ func (n nestedConfigs) parse(name string, config *anypb.Any) (in httpfilter.Inst
 	if err != nil {
 		return in, fmt.Errorf("filter %s: %w", faults.Quote(name), err)
 	}
-	filter := n.side.filter(typeURL)
+	filter := n.get(typeURL)
 	switch {
 	case filter == nil:
-		return in, fmt.Errorf("filter %s: this %s has no filter for type %s", faults.Quote(name), n.side, faults.Quote(typeURL))
+		return in, fmt.Errorf("filter %s: this client has no filter for type %s", faults.Quote(name), faults.Quote(typeURL))
 	case filter.IsTerminal():
 		return in, fmt.Errorf("filter %s is terminal, and the chain goes on behind those inside another filter", faults.Quote(name))
 	}
@@ -374,12 +342,12 @@ func (d *routeDecoder) newFilterOverride(at *faults.Path, name string, config *a
 	if !ok {
 		return FilterOverride{}, false
 	}
-	filter := onEither.filter(typeURL)
+	filter := httpfilter.Get(typeURL) // A RouteConfiguration may be for servers, too.
 	if filter == nil {
 		d.unknownOverride(at, name, typeURL, optional)
 		return FilterOverride{}, false
 	}
-	parser, ok := d.nested(at, onEither).parser(filter).(httpfilter.OverrideParser)
+	parser, ok := d.nested(at, httpfilter.Get).parser(filter).(httpfilter.OverrideParser)
 	if !ok {
 		d.fault(at, "filter %s: the filter for type %q takes no override configuration", faults.Quote(name), config.GetTypeUrl())
 		return FilterOverride{}, false

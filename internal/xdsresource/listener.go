@@ -44,7 +44,6 @@ func readListener(v *validator, raw []byte) *Listener {
 	defer func() { l.Ignored = v.ignored.list() }()
 	if pb.GetApiListener() == nil {
 		v.fault(faults.Field("api_listener"), "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
-		v.filterChains(pb)
 		return l
 	}
 	packed := pb.GetApiListener().GetApiListener()
@@ -88,27 +87,6 @@ func routesInListener(listener []byte) (manager, routes []byte) {
 	return protowire.AppendBytes(protowire.AppendTag(manager, fieldRouteConfig, protowire.BytesType), head), routes
 }
 
-// filterChains validates the HTTP filters of a Listener for servers, which is at fault
-// already, so that the error lists everything that is wrong.
-func (d *validator) filterChains(pb *listenerpb.Listener) {
-	for i, chain := range pb.GetFilterChains() {
-		d.networkFilters(faults.Item("filter_chains", i), chain)
-	}
-	d.networkFilters(faults.Field("default_filter_chain"), pb.GetDefaultFilterChain())
-}
-
-func (d *validator) networkFilters(at *faults.Path, chain *listenerpb.FilterChain) {
-	for i, filter := range chain.GetFilters() {
-		if filter.GetTypedConfig().GetTypeUrl() != httpConnectionManagerTypeURL {
-			continue
-		}
-		at := at.Item("filters", i).Field("typed_config")
-		if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(at, filter.GetTypedConfig(), httpConnectionManagerTypeURL, hcm) {
-			d.httpFilters(at, onServer, hcm.GetHttpFilters())
-		}
-	}
-}
-
 // connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, whose virtual hosts the message does not
 // have. nil: it has them.
 func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionManager, routes []byte, l *Listener) {
@@ -140,5 +118,5 @@ func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionM
 	}
 	options := at.Field("common_http_protocol_options")
 	l.MaxStreamDuration = d.duration(options.Field("max_stream_duration"), pb.GetCommonHttpProtocolOptions().GetMaxStreamDuration())
-	l.Filters = d.httpFilters(at, onClient, pb.GetHttpFilters())
+	l.Filters = d.httpFilters(at, pb.GetHttpFilters())
 }

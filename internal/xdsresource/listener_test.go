@@ -42,7 +42,6 @@ type serverFilter struct{}
 
 func (serverFilter) TypeURLs() []string { return []string{serverFilterURL} }
 func (serverFilter) IsTerminal() bool   { return false }
-func (serverFilter) RunsOnServers()     {}
 func (serverFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
 	return config.GetTypeUrl(), nil
 }
