@@ -304,7 +304,7 @@ func (d clusterDecoder) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
 		return nil
 	}
 	return &LoadReporting{
-		Loads:   d.loads,
+		Loads:   d.Loads,
 		Service: pb.GetEdsClusterConfig().GetServiceName(),
 		Metrics: endpointMetrics(pb.GetLrsReportEndpointMetrics()),
 	}

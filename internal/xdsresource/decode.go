@@ -32,7 +32,6 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
@@ -41,55 +40,45 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// The resource types, for xdsclient.Client.Watch. They are never written to.
+// The resource types, for xdsclient.Client.Watch. They are never written to. They decode to *Listener, *RouteConfiguration, *Cluster and
+// *Endpoints.
 var (
-	// ListenerType decodes to *Listener.
-	ListenerType = &xdsclient.ResourceType{
-		TypeURL:         typeurl.Listener,
-		Name:            "Listener",
-		FullStateInSotW: true,
-		Decode:          decoderOf(typeurl.Listener),
-		Ignored:         func(value any) []xdsclient.Ignored { return value.(*Listener).Ignored },
-	}
-	// RouteConfigurationType decodes to *RouteConfiguration.
-	RouteConfigurationType = &xdsclient.ResourceType{
-		TypeURL: typeurl.RouteConfiguration,
-		Name:    "RouteConfiguration",
-		Decode:  decoderOf(typeurl.RouteConfiguration),
-		Ignored: func(value any) []xdsclient.Ignored { return value.(*RouteConfiguration).Ignored },
-	}
-	// ClusterType decodes to *Cluster.
-	ClusterType = &xdsclient.ResourceType{
-		TypeURL:         typeurl.Cluster,
-		Name:            "Cluster",
-		FullStateInSotW: true,
-		Decode:          decoderOf(typeurl.Cluster),
-		Ignored:         func(value any) []xdsclient.Ignored { return value.(*Cluster).Ignored },
-	}
-	// EndpointsType decodes to *Endpoints.
-	EndpointsType = &xdsclient.ResourceType{
-		TypeURL: typeurl.Endpoints,
-		Name:    "ClusterLoadAssignment",
-		Decode:  decoderOf(typeurl.Endpoints),
-		Ignored: func(value any) []xdsclient.Ignored { return value.(*Endpoints).Ignored },
-	}
+	ListenerType           = typeOf(typeurl.Listener, "Listener", true, readListener)
+	RouteConfigurationType = typeOf(typeurl.RouteConfiguration, "RouteConfiguration", false, readRouteConfiguration)
+	ClusterType            = typeOf(typeurl.Cluster, "Cluster", true, readCluster)
+	EndpointsType          = typeOf(typeurl.Endpoints, "ClusterLoadAssignment", false, readEndpoints)
 )
 
+// readers decode the resources of these types, by type URL. What they return after an error is of no use.
+var readers = make(map[string]func(*validator, []byte) any)
+
+func (l *Listener) ignored() []xdsclient.Ignored            { return l.Ignored }
+func (rc *RouteConfiguration) ignored() []xdsclient.Ignored { return rc.Ignored }
+func (c *Cluster) ignored() []xdsclient.Ignored             { return c.Ignored }
+func (e *Endpoints) ignored() []xdsclient.Ignored           { return e.Ignored }
+
+func typeOf[T interface{ ignored() []xdsclient.Ignored }](typeURL, name string, full bool, read func(*validator, []byte) T) *xdsclient.ResourceType {
+	readers[typeURL] = func(v *validator, raw []byte) any { return read(v, raw) }
+	return &xdsclient.ResourceType{
+		TypeURL: typeURL, Name: name, FullStateInSotW: full,
+		Decode: func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
+			trusted := o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer)
+			return (&validator{DecodeOptions: o, trusted: trusted}).decode(typeURL, resource)
+		},
+		Ignored: func(value any) []xdsclient.Ignored { return value.(T).ignored() },
+	}
+}
+
 // validator is the state of decoding one resource, of any type. The decoders of the
-// types embed it: listenerDecoder, routeDecoder, clusterDecoder and endpointDecoder.
+// types embed it: routeDecoder, clusterDecoder and endpointDecoder.
 type validator struct {
 	report
+	// Of the options, Bootstrap may be nil: the names of certificate providers are not checked then.
+	xdsclient.DecodeOptions
 	// client is whose decoder this is: that of dynxds, but for explanations.
 	client dialect.Implementation
 	// trusted says that the server may set the authority of RPCs (gRFC A81).
 	trusted bool
-	// loads counts load for the server that sent the resource.
-	loads *load.Store
-	// bootstrap has the certificate providers. nil: their names are not checked.
-	bootstrap *bootstrap.Config
-	// last is DecodeOptions.Last, and lastBytes what it was decoded from.
-	last      any
-	lastBytes []byte
 	// noted says that what is read was part of a message that has been read, whose ignored fields have been noted.
 	noted bool
 	// tied is set when a part of the value depends on more than its bytes: regular expressions count together, equal overrides
@@ -104,26 +93,9 @@ type validator struct {
 	strings map[string]string
 }
 
-func newValidator(o xdsclient.DecodeOptions) *validator {
-	return &validator{
-		trusted:   o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
-		loads:     o.Loads,
-		bootstrap: o.Bootstrap,
-		last:      o.Last,
-		lastBytes: o.LastBytes,
-	}
-}
-
-// decoderOf returns ResourceType.Decode for a type.
-func decoderOf(typeURL string) func(*anypb.Any, xdsclient.DecodeOptions) (any, error) {
-	return func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
-		return newValidator(o).decode(typeURL, resource)
-	}
-}
-
 func (v *validator) decode(typeURL string, resource *anypb.Any) (value any, err error) {
 	if v.hasType(nil, resource, typeURL) {
-		value = v.resource(typeURL, resource.GetValue())
+		value = readers[typeURL](v, resource.GetValue())
 	}
 	if err := v.err(); err != nil {
 		return nil, err
@@ -134,26 +106,7 @@ func (v *validator) decode(typeURL string, resource *anypb.Any) (value any, err 
 // DecodeClusterAs decodes a Cluster as the client of another implementation does: without the load balancing policies and the slow start
 // that it does not have.
 func DecodeClusterAs(client dialect.Implementation, resource *anypb.Any) (any, error) {
-	v := newValidator(xdsclient.DecodeOptions{})
-	v.client = client
-	return v.decode(typeurl.Cluster, resource)
-}
-
-// resource decodes a resource. What it returns after an error is of no use.
-func (v *validator) resource(typeURL string, raw []byte) any {
-	switch typeURL {
-	case typeurl.Listener:
-		return readListener(v, raw)
-	case typeurl.RouteConfiguration:
-		return readRouteConfiguration(v, raw)
-	case typeurl.Cluster:
-		return readCluster(v, raw)
-	case typeurl.Endpoints:
-		return readEndpoints(v, raw)
-	default:
-		v.fault(nil, "no resource type with type URL %s", faults.Quote(typeURL))
-		return nil
-	}
+	return (&validator{client: client}).decode(typeurl.Cluster, resource)
 }
 
 // readNamed reads a resource, which must have a name. It reports false if it cannot be read.

@@ -202,7 +202,7 @@ func (n nestedConfigs) parser(filter httpfilter.Filter) httpfilter.Filter {
 	case httpfilter.NestingFilter:
 		return f.Nesting(n.parse)
 	case httpfilter.ServiceFilter:
-		if from := n.bootstrap; from != nil {
+		if from := n.Bootstrap; from != nil {
 			return f.WithServices(func(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 				return from.Service(pb, n.trusted)
 			})

@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,10 +39,12 @@ func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 		}
 		return ignoredConstraints(m), nil
 	}
-	v := &validator{trusted: true} // whether the server is, is not known
-	if v.resource(resource.GetTypeUrl(), resource.GetValue()) == nil {
-		return nil, v.err()
+	read := readers[resource.GetTypeUrl()]
+	if read == nil {
+		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
 	}
+	v := &validator{trusted: true} // whether the server is, is not known
+	read(v, resource.GetValue())
 	return v.ignored.list(), nil
 }
 

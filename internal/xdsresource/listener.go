@@ -108,7 +108,7 @@ func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionM
 			routes, d.noted = marshal(from.RouteConfig), true
 		}
 		var before *RouteConfiguration
-		if last, ok := d.last.(*Listener); ok {
+		if last, ok := d.Last.(*Listener); ok {
 			before = last.RouteConfig
 		}
 		l.RouteConfig = routeConfigurationAt(d, in, from.RouteConfig, routes, before, nil)

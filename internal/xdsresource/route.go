@@ -95,8 +95,8 @@ func readRouteConfiguration(v *validator, raw []byte) *RouteConfiguration {
 	if !v.readNamed(head, pb, "name", pb.GetName) {
 		return nil
 	}
-	last, _ := v.last.(*RouteConfiguration)
-	rc := routeConfigurationAt(v, nil, pb, raw, last, hostsBefore(last, v.lastBytes, head))
+	last, _ := v.Last.(*RouteConfiguration)
+	rc := routeConfigurationAt(v, nil, pb, raw, last, hostsBefore(last, v.LastBytes, head))
 	rc.Ignored = v.ignored.list()
 	return rc
 }

@@ -284,8 +284,8 @@ func (d clusterDecoder) instance(at *faults.Path, name, certificate string) *Cer
 	c := &CertificateInstance{Instance: name, Certificate: certificate}
 	if name == "" {
 		d.fault(at, "must not be empty")
-	} else if d.bootstrap != nil {
-		switch c.Provider = d.bootstrap.CertificateProviders[name]; {
+	} else if d.Bootstrap != nil {
+		switch c.Provider = d.Bootstrap.CertificateProviders[name]; {
 		case c.Provider == nil:
 			d.lack(at, "add it to certificate_providers, which has "+d.instances(),
 				"the bootstrap lacks the certificate provider instance %s, which the Cluster asks for", faults.Quote(name))
@@ -300,7 +300,7 @@ func (d clusterDecoder) instance(at *faults.Path, name, certificate string) *Cer
 
 // instances lists the certificate provider instances of the bootstrap, for errors.
 func (d clusterDecoder) instances() string {
-	names := slices.Sorted(maps.Keys(d.bootstrap.CertificateProviders))
+	names := slices.Sorted(maps.Keys(d.Bootstrap.CertificateProviders))
 	if len(names) == 0 {
 		return "none"
 	}
