@@ -417,22 +417,3 @@ func (d *routeDecoder) forwardVia(c *Cluster) *Forward {
 	d.used[c.Name] = c
 	return d.forwardToOne(c.Name)
 }
-
-// LeftOut reports whether a virtual host is decoded without a valid route, as gRFC A28
-// requires: its cluster_specifier is not set or not supported.
-func (rc *RouteConfiguration) LeftOut(pb *routepb.Route) bool {
-	action, ok := pb.GetAction().(*routepb.Route_Route)
-	if !ok {
-		return false
-	}
-	switch specifier := action.Route.GetClusterSpecifier().(type) {
-	case *routepb.RouteAction_Cluster, *routepb.RouteAction_ClusterHeader, *routepb.RouteAction_WeightedClusters:
-		return false
-	case *routepb.RouteAction_ClusterSpecifierPlugin:
-		return rc.Plugins[xdsname.PluginPrefix+specifier.ClusterSpecifierPlugin] == nil
-	case *routepb.RouteAction_InlineClusterSpecifierPlugin:
-		return rc.Plugins[inlineName(specifier.InlineClusterSpecifierPlugin)] == nil
-	default:
-		return true
-	}
-}

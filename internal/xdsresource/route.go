@@ -41,6 +41,9 @@ type VirtualHost struct {
 	Name    string
 	Domains []string
 	Routes  []*Route
+	// LeftOut are the places in the resource of the routes that gRPC clients leave out, ascending (gRFC A28): their cluster_specifier
+	// is not set or not supported.
+	LeftOut []int
 	// Overrides is VirtualHost.typed_per_filter_config, the least specific of
 	// the three levels.
 	Overrides FilterOverrides
@@ -220,6 +223,8 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw []byte, before ma
 	for i := range all {
 		if routes.nextOf(fieldRoutes); d.routePart(at.Item("routes", i), routes.value, &all[i]) {
 			vh.Routes = append(vh.Routes, &all[i])
+		} else {
+			vh.LeftOut = append(vh.LeftOut, i)
 		}
 	}
 	if !d.failed() {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/matching"
@@ -66,7 +67,7 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 	next := 0   // of vh.Routes
 	for i, raw := range e.raw.virtualHost().GetRoutes() {
 		r := Route{Index: i, At: e.raw.routeAt(i, "matches"), Later: left == 0}
-		if e.routes.LeftOut(raw) {
+		if _, left := slices.BinarySearch(vh.LeftOut, i); left {
 			r.Name, r.LeftOut = raw.GetName(), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
 			r.Match = "not read"
 			e.addRoute(r)
