@@ -13,9 +13,10 @@ import (
 // Identity is a certificate that the process presents to its peers.
 type Identity struct {
 	// File is the path as it is configured.
-	File string
+	File string `json:"file"`
 	// NotBefore and NotAfter are from when and until when the certificate, and all issuers that are in the file, are valid.
-	NotBefore, NotAfter time.Time
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
 }
 
 // Left returns how long the certificate is still valid, which is negative after its end.

@@ -254,10 +254,9 @@ func (g *gathering) servers() {
 
 // certificates adds the certificates of the process, and tells of those whose end is near.
 func (g *gathering) certificates() {
-	identities := certfiles.Identities()
-	slices.SortStableFunc(identities, func(a, b certfiles.Identity) int { return a.NotAfter.Compare(b.NotAfter) })
-	for _, c := range identities {
-		g.Certificates = append(g.Certificates, Certificate{c.File, c.NotBefore, c.NotAfter})
+	g.Certificates = certfiles.Identities()
+	slices.SortStableFunc(g.Certificates, func(a, b certfiles.Identity) int { return a.NotAfter.Compare(b.NotAfter) })
+	for _, c := range g.Certificates {
 		if c.Ending() {
 			g.Problems = append(g.Problems, Problem{
 				Severity: Degraded, Kind: "certificate", Subject: "certificate " + text(c.File),

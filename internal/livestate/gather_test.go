@@ -76,7 +76,7 @@ func TestLargestState(t *testing.T) {
 			split.Clusters = append(split.Clusters, SplitCluster{Name: long + long})
 		}
 		s.Splits = append(s.Splits, split)
-		s.Certificates = append(s.Certificates, Certificate{File: long + long})
+		s.Certificates = append(s.Certificates, certfiles.Identity{File: long + long})
 		s.Clusters = append(s.Clusters, c)
 		s.Problems = append(s.Problems, Problem{Subject: long, Text: long, Where: long, Target: long, Cluster: long, Server: long})
 		s.Servers = append(s.Servers, Server{URI: long, Error: long})

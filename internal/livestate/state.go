@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
@@ -82,8 +83,8 @@ type State struct {
 	Splits        []Split `json:"splits,omitempty"`
 	SplitsLeftOut int     `json:"splits_left_out,omitempty"`
 	// Certificates are those that the process presents to its peers, those that end first in front.
-	Certificates        []Certificate `json:"certificates,omitempty"`
-	CertificatesLeftOut int           `json:"certificates_left_out,omitempty"`
+	Certificates        []certfiles.Identity `json:"certificates,omitempty"`
+	CertificatesLeftOut int                  `json:"certificates_left_out,omitempty"`
 }
 
 // Problem is something that is wrong.
@@ -118,14 +119,6 @@ type Server struct {
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	// BehindSince is when a relay said that its own control plane is unreachable, zero if that is not so.
 	BehindSince time.Time `json:"behind_unreachable_since,omitzero"`
-}
-
-// Certificate is one of a file.
-type Certificate struct {
-	File string `json:"file"`
-	// NotBefore and NotAfter are from when and until when it is valid, with its issuers in the file.
-	NotBefore time.Time `json:"not_before"`
-	NotAfter  time.Time `json:"not_after"`
 }
 
 // Channel is an xDS channel.

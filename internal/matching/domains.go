@@ -17,15 +17,8 @@ type Domains struct {
 // NoHost stands for no virtual host.
 const NoHost = -1
 
-// NewDomains returns an empty Domains, with room for n. The caller adds domains and calls
-// Sort.
+// NewDomains returns an empty Domains, with room for n.
 func NewDomains(n int) *Domains { return &Domains{exact: make(map[string]int, n), all: NoHost} }
-
-// Sort ends the adding of domains.
-func (d *Domains) Sort() {
-	d.suffixes.sort()
-	d.prefixes.sort()
-}
 
 // Add adds a domain, which has no DomainFault.
 func (d *Domains) Add(domain string, host int) {
@@ -49,14 +42,14 @@ func (d *Domains) Find(authority string) int {
 	if host, ok := d.exact[authority]; ok {
 		return host
 	}
-	for _, n := range d.suffixes.lengths {
+	for _, n := range slices.Backward(d.suffixes.lengths) {
 		if n < len(authority) {
 			if host, ok := d.suffixes.hosts[authority[len(authority)-n:]]; ok {
 				return host
 			}
 		}
 	}
-	for _, n := range d.prefixes.lengths {
+	for _, n := range slices.Backward(d.prefixes.lengths) {
 		if n < len(authority) {
 			if host, ok := d.prefixes.hosts[authority[:n]]; ok {
 				return host
@@ -69,8 +62,7 @@ func (d *Domains) Find(authority string) int {
 // wildcards are the domains with a wildcard at one end.
 type wildcards struct {
 	hosts map[string]int // by the text beside the wildcard
-	// lengths has the distinct lengths of the keys, the longest first: a lookup is one map
-	// access per length.
+	// lengths has the distinct lengths of the keys, ascending: a lookup is one map access per length.
 	lengths []int
 }
 
@@ -79,13 +71,9 @@ func (w *wildcards) add(text string, host int) {
 		w.hosts = make(map[string]int)
 	}
 	w.hosts[text] = host
-	w.lengths = append(w.lengths, len(text))
-}
-
-func (w *wildcards) sort() {
-	slices.Sort(w.lengths)
-	w.lengths = slices.Compact(w.lengths)
-	slices.Reverse(w.lengths)
+	if at, known := slices.BinarySearch(w.lengths, len(text)); !known {
+		w.lengths = slices.Insert(w.lengths, at, len(text))
+	}
 }
 
 // DomainFault describes the error of a domain, or returns "".

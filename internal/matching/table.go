@@ -32,10 +32,10 @@ func (t *Table) Compile(routes Routes) {
 	t.routes, t.next, t.others = routes, make([]int32, routes.Len()), None
 	var exact, prefixes int
 	for i := range int32(len(t.next)) {
-		switch t.at(i).list() {
-		case listOfPath:
+		switch t.index(t.at(i)) {
+		case &t.exact:
 			exact++
-		case listOfPrefix:
+		case &t.prefixes:
 			prefixes++
 		}
 	}
@@ -48,37 +48,26 @@ func (t *Table) Compile(routes Routes) {
 
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
-// list says which kind of list a route is in.
-type list int
-
-const (
-	listOfPath list = iota
-	listOfPrefix
-	listOfOthers
-)
-
-func (m *Route) list() list {
+// index returns the index that a route is in, nil if it is among the others.
+func (t *Table) index(m *Route) *pathIndex {
 	switch {
 	case m.CaseInsensitive || m.PathKind == PathRegex:
-		return listOfOthers
+		return nil
 	case m.PathKind == PathExact:
-		return listOfPath
+		return &t.exact
 	default:
-		return listOfPrefix
+		return &t.prefixes
 	}
 }
 
 // add puts route i at the head of its list. If the path alone decides for i, no later route of the list is ever used.
 func (t *Table) add(i int32, m *Route) {
 	head, decides := &t.others, false
-	switch m.list() {
-	case listOfPath:
-		head, decides = t.exact.slot(m.Path, t.routes), m.onlyPath()
-	case listOfPrefix:
-		if at, known := slices.BinarySearch(t.lengths, len(m.Path)); !known {
+	if x := t.index(m); x != nil {
+		head, decides = x.slot(m.Path, t.routes), m.onlyPath() && m.PathKind != PathSeparatedPrefix
+		if at, known := slices.BinarySearch(t.lengths, len(m.Path)); x == &t.prefixes && !known {
 			t.lengths = slices.Insert(t.lengths, at, len(m.Path))
 		}
-		head, decides = t.prefixes.slot(m.Path, t.routes), m.onlyPath() && m.PathKind == PathPrefix
 	}
 	if t.next[i] = *head; decides {
 		t.next[i] = None

@@ -147,12 +147,14 @@ func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers
 	case *routepb.RouteAction_WeightedClusters:
 		return d.weightedClusters(at.Field("weighted_clusters"), specifier.WeightedClusters, headers)
 	case *routepb.RouteAction_ClusterSpecifierPlugin:
-		if f := d.forwardToPlugin(at, specifier.ClusterSpecifierPlugin); f != nil {
-			return f
+		if c, known := d.plugins[specifier.ClusterSpecifierPlugin]; !known {
+			d.fault(at.Field("cluster_specifier_plugin"), "%s is not in cluster_specifier_plugins of the RouteConfiguration", faults.Quote(specifier.ClusterSpecifierPlugin))
+		} else if c != nil {
+			return d.forwardToPlugin(c)
 		}
 	case *routepb.RouteAction_InlineClusterSpecifierPlugin:
-		if f := d.forwardToInlinePlugin(at, specifier.InlineClusterSpecifierPlugin); f != nil {
-			return f
+		if c := d.inlinePlugin(at.Field("inline_cluster_specifier_plugin"), specifier.InlineClusterSpecifierPlugin); c != nil {
+			return d.forwardToPlugin(c)
 		}
 	}
 	d.warn(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
@@ -324,11 +326,6 @@ func PluginName(cluster string) (name string, ok bool) {
 	return strings.CutPrefix(cluster, xdsname.PluginPrefix)
 }
 
-// inlineName returns the name of the cluster of an inline plugin.
-func inlineName(pb *routepb.ClusterSpecifierPlugin) string {
-	return xdsname.PluginPrefix + pb.GetExtension().GetName() + "#" + strconv.FormatUint(xxhash.Sum64(marshal(pb)), 16)
-}
-
 // clusterSpecifierPlugins decodes the plugins by name. One that is optional and of an unknown type is nil.
 func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.ClusterSpecifierPlugin) map[string]*Cluster {
 	known := make(map[string]*Cluster, len(pbs))
@@ -378,39 +375,18 @@ func (d *routeDecoder) plugin(at *faults.Path, cluster string, pb *routepb.Clust
 	return &Cluster{Name: cluster, Kind: ClusterPlugin, LBPolicy: policy, LBConfig: text}
 }
 
-// forwardToPlugin returns the Forward to the cluster of a plugin, nil if there is none: the route is ignored.
-func (d *routeDecoder) forwardToPlugin(at *faults.Path, name string) *Forward {
-	at = at.Field("cluster_specifier_plugin")
-	d.tied = true
-	c, known := d.plugins[name]
-	switch {
-	case !known:
-		d.fault(at, "%s is not in cluster_specifier_plugins of the RouteConfiguration", faults.Quote(name))
-		return nil
-	case c == nil:
-		return nil
+// inlinePlugin returns the cluster of a plugin of the route's own, nil if its type is not known and after an error.
+func (d *routeDecoder) inlinePlugin(at *faults.Path, pb *routepb.ClusterSpecifierPlugin) *Cluster {
+	name := xdsname.PluginPrefix + pb.GetExtension().GetName() + "#" + strconv.FormatUint(xxhash.Sum64(marshal(pb)), 16)
+	if c := d.used[name]; c != nil || plugins[typeurl.Name(pb.GetExtension().GetTypedConfig().GetTypeUrl())] == nil {
+		return c
 	}
-	return d.forwardVia(c)
+	return d.plugin(at, name, pb)
 }
 
-// forwardToInlinePlugin is forwardToPlugin for a plugin of the route's own.
-func (d *routeDecoder) forwardToInlinePlugin(at *faults.Path, pb *routepb.ClusterSpecifierPlugin) *Forward {
-	at = at.Field("inline_cluster_specifier_plugin")
+// forwardToPlugin returns the Forward to the cluster of a plugin.
+func (d *routeDecoder) forwardToPlugin(c *Cluster) *Forward {
 	d.tied = true
-	if plugins[typeurl.Name(pb.GetExtension().GetTypedConfig().GetTypeUrl())] == nil {
-		return nil
-	}
-	name := inlineName(pb)
-	c := d.used[name]
-	if c == nil {
-		if c = d.plugin(at, name, pb); c == nil {
-			return nil
-		}
-	}
-	return d.forwardVia(c)
-}
-
-func (d *routeDecoder) forwardVia(c *Cluster) *Forward {
 	if d.used == nil {
 		d.used = make(map[string]*Cluster)
 	}

@@ -402,6 +402,5 @@ func domainsOf(hosts []*VirtualHost) *matching.Domains {
 			d.Add(domain, i)
 		}
 	}
-	d.Sort()
 	return d
 }

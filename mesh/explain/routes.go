@@ -44,7 +44,6 @@ func bestDomain(domains []string, authority string) string {
 	for i, domain := range domains {
 		d.Add(domain, i)
 	}
-	d.Sort()
 	if i := d.Find(authority); i != matching.NoHost {
 		return domains[i]
 	}

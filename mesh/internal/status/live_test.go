@@ -11,6 +11,7 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -58,7 +59,7 @@ func failing(s *livestate.State, c *livestate.Cluster) {
 	other := c.RPCs.Minute
 	other.Started, other.Ended, other.P50, other.P99 = 3, 0, nil, nil
 	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &outcomes.Failure{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
-	s.Certificates = []livestate.Certificate{{File: "a.pem", NotAfter: s.Time.Add(-3 * time.Hour)}, {File: "b.pem", NotAfter: s.Time.Add(77 * time.Hour)}}
+	s.Certificates = []certfiles.Identity{{File: "a.pem", NotAfter: s.Time.Add(-3 * time.Hour)}, {File: "b.pem", NotAfter: s.Time.Add(77 * time.Hour)}}
 	s.Splits = []livestate.Split{{Target: "xds:///backend", Route: "/", Clusters: []livestate.SplitCluster{{Name: "c", Minute: c.RPCs.Minute}, {Name: "c2\n\t", Minute: other}}}}
 }
 

@@ -11,6 +11,7 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -169,7 +170,7 @@ func (r *Report) Apply(f Filter) {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
 				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))
 			})
-			s.Certificates = slices.DeleteFunc(s.Certificates, func(c livestate.Certificate) bool { return !f.Takes(c.File) })
+			s.Certificates = slices.DeleteFunc(s.Certificates, func(c certfiles.Identity) bool { return !f.Takes(c.File) })
 			s.Splits = slices.DeleteFunc(s.Splits, func(x livestate.Split) bool {
 				return !slices.ContainsFunc(x.Clusters, func(c livestate.SplitCluster) bool { return f.Takes(c.Name) })
 			})
