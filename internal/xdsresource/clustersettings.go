@@ -13,7 +13,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // RetryLimit bounds the concurrent retries to a cluster: Fixed of them, or Percent of the RPCs
@@ -202,7 +201,7 @@ func (d clusterDecoder) healthCheck(pb *clusterpb.Cluster) (found *HealthCheck) 
 		switch {
 		case byGRPC == nil: // IgnoredFields reports it.
 		case found != nil:
-			d.ignored.add(faults.Item("health_checks", i).String(), xdsclient.SeverityInfo, "", "there is another grpc_health_check before it, which is used")
+			d.ignore(faults.Item("health_checks", i), "there is another grpc_health_check before it, which is used")
 		default:
 			found = &HealthCheck{Service: byGRPC.GetServiceName()}
 		}

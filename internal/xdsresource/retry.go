@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // RetryPolicy is a RetryPolicy converted as gRFC A44 specifies, with what Envoy has beyond it.
@@ -191,8 +189,7 @@ func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *Retr
 		}
 	}
 	if len(unknown) > 0 {
-		list := faults.Quote(strings.Join(unknown, ","))
-		d.ignored.add(at.Field("retry_on").String(), xdsclient.SeverityInfo, list, "this client does not support "+list)
+		d.ignore(at.Field("retry_on"), "this client does not support %s", faults.Quote(strings.Join(unknown, ",")))
 	}
 }
 
@@ -215,8 +212,7 @@ func (d *routeDecoder) hostPredicates(at *faults.Path, pb *routepb.RetryPolicy, 
 			p.PreviousHosts = int(min(max(pb.GetHostSelectionRetryMaxAttempts(), 1), maxHostSelections))
 			continue
 		}
-		d.ignored.add(at.Item("retry_host_predicate", i).String(), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: this client knows the predicate previous_hosts only", faults.Quote(predicate.GetName())))
+		d.ignore(at.Item("retry_host_predicate", i), "%s: this client knows the predicate previous_hosts only", faults.Quote(predicate.GetName()))
 	}
 }
 
