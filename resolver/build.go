@@ -31,6 +31,12 @@ func (g *graph) build() {
 	if g.closed {
 		return // Nothing may be watched again.
 	}
+	for c := range g.resolved {
+		if c.dns != nil {
+			c.update()
+		}
+	}
+	clear(g.resolved)
 	table, dirty := g.table.Edit(), g.dirty
 	g.dirty = nil
 	for _, c := range dirty {

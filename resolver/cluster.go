@@ -83,15 +83,12 @@ func (c *cluster) follow(value *xdsresource.Cluster) {
 			eds.start()
 		}
 	case value.Kind.DNS():
-		if dns = c.dns; dns == nil {
-			dns = &dnsEndpoints{owner: c}
-		}
-		dns.follow(value)
+		dns = newDNSEndpoints(c, value)
 	}
 	if before := c.eds.Swap(eds); before != nil && before != eds {
 		before.stop()
 	}
-	if c.dns != nil && c.dns != dns {
+	if c.dns != nil {
 		c.dns.stop()
 	}
 	c.dns = dns
@@ -103,7 +100,8 @@ func (c *cluster) update() {
 	if eds := c.eds.Load(); eds != nil {
 		s.Endpoints, s.Err = eds.last, eds.lastErr
 	} else if c.dns != nil {
-		s.Endpoints, s.Err, s.ResolveNow = c.dns.endpoints, c.dns.err, c.dns.resolveNow
+		s.Endpoints, s.Err = c.dns.resolve()
+		s.ResolveNow = c.resolveNow
 	} else if s.Cluster != nil && s.Cluster.Kind == xdsresource.ClusterStatic {
 		s.Endpoints = s.Cluster.Inline
 	}

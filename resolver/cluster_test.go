@@ -2,15 +2,10 @@ package resolver
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver/internal/lookup"
 )
 
 // inlined is a cluster with a load_assignment of one locality.
@@ -40,8 +35,7 @@ func routed(t *testing.T, clusters ...string) *fixture {
 	return f
 }
 
-// Computing endpoints costs time for each name: answers for a cluster with many names are
-// batched, except the first and the last.
+// Computing endpoints costs time for each name: answers for a cluster with many names share what is computed.
 func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	t.Parallel()
 	const n = 600
@@ -50,64 +44,15 @@ func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("many%d.fake:80", i)
 	}
-	changes := func() int {
-		f.graph.mu.Lock()
-		defer f.graph.mu.Unlock()
-		return f.changes
-	}
+	changes := make(chan int, n)
+	f.graph.changed = func() { changes <- 1 }
 	f.answer("Cluster a", inlined("a", strictDNS, many...))
-	before, begin := changes(), time.Now()
-	names.answer(t, many[0], "10.0.0.1:80")
-	xdstest.Equal(t, "changes made by the first answer", 1, changes()-before)
-	for i, name := range many[1:] {
+	for i, name := range many {
 		names.answer(t, name, fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
 	}
-	const spacing = n * 100 * time.Microsecond
-	if got, most := changes()-before, 2+int(time.Since(begin)/spacing); got > most {
-		t.Errorf("%d answers made %d changes, want no more than %d", n, got, most)
-	}
+	<-changes // of the Cluster
+	<-changes
+	xdstest.Equal(t, "further changes", 0, len(changes))
 	a, _ := f.graph.snapshot().clusters.Get("a")
-	xdstest.Equal(t, "after the last answer: endpoints",
-		n, len(a.Endpoints.Localities[0].Endpoints))
-}
-
-// An answer that arrives as the time between two computations ends computes the endpoints itself. The timer, which waits
-// for the graph meanwhile, does not end the time that begins then.
-func TestAnswersAreBatchedAfterALateTimer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var changes atomic.Int32
-		c := inlined("a", strictDNS)
-		m := &cluster{graph: &graph{changed: func() { changes.Add(1) }}, cds: watch[*xdsresource.Cluster]{last: c}, state: new(balancer.ClusterState)}
-		d := &dnsEndpoints{owner: m, cluster: c, names: map[string]*dnsName{}}
-		m.dns = d
-		for i := range 2 * fewNames {
-			name := fmt.Sprintf("late%d.fake:80", i)
-			c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: name, Weight: 1})
-			d.names[name] = new(dnsName)
-			d.silent++
-		}
-		answered := 0
-		answer := func() {
-			d.answered(d.names[fmt.Sprintf("late%d.fake:80", answered)], lookup.Result{Addresses: []string{fmt.Sprintf("10.0.0.%d:80", answered)}})
-			answered++
-		}
-		expect := func(when string, want int32) {
-			t.Helper()
-			xdstest.Equal(t, "changes "+when, want, changes.Load())
-		}
-		m.graph.mu.Lock()
-		answer()
-		answer()
-		expect("by the first answer", 1)
-		time.Sleep(d.spacing()) // The timer waits for the graph.
-		answer()
-		answer()
-		m.graph.mu.Unlock()
-		synctest.Wait()
-		expect("by an answer after the time", 2)
-		time.Sleep(d.spacing())
-		synctest.Wait()
-		expect("by the next timer", 3)
-	})
+	xdstest.Equal(t, "endpoints", n, len(a.Endpoints.Localities[0].Endpoints))
 }

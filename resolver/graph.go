@@ -40,8 +40,9 @@ type graph struct {
 	clusters map[string]*cluster // all that are watched
 	// subscribed counts the subscriptions of each name. They outlive the configurations.
 	subscribed map[string]int
-	dirty      []*cluster // what build has to compute again
-	unswept    bool       // clusters may be needed no longer
+	resolved   map[*cluster]bool // those for which DNS has answered since the last build
+	dirty      []*cluster        // what build has to compute again
+	unswept    bool              // clusters may be needed no longer
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
@@ -81,6 +82,7 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		changed:    changed,
 		clusters:   make(map[string]*cluster),
 		subscribed: make(map[string]int),
+		resolved:   make(map[*cluster]bool),
 		last:       new(snapshot),
 	}
 	g.lds = newWatch[*xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)

@@ -23,9 +23,10 @@ var keys = map[string]string{"lds": "Listener", "rds": "RouteConfiguration", "cd
 // script is a fixture that testdata/graph.txt leads.
 type script struct {
 	*fixture
-	domain string   // of the names of DNS, of which nothing is known in other cases
-	names  []string // of DNS, in the case
-	last   any      // answer of a watch
+	domain string         // of the names of DNS, of which nothing is known in other cases
+	names  []string       // of DNS, in the case
+	asked  map[string]int // how often names were looked up again, as of the last demand
+	last   any            // answer of a watch
 	// releases end the subscriptions of a cluster.
 	releases map[string][]func()
 }
@@ -72,8 +73,8 @@ func (s *script) run(words []string) string {
 	case words[0] == "obeys":
 		s.graph.usesXDS = true
 		return ""
-	case words[0] == "resolve":
-		return s.resolveAgain(words[1])
+	case words[0] == "resolve", words[0] == "refresh":
+		return s.resolveAgain(words[1], words[0] == "resolve")
 	case words[0] == "inspect":
 		return strings.ReplaceAll(s.inspect(words[1:]), s.domain, "")
 	}
@@ -196,20 +197,22 @@ func (s *script) answerDNS(name string, addresses []string) {
 	}
 }
 
-// resolveAgain returns the names that are looked up again for a cluster.
-func (s *script) resolveAgain(cluster string) string {
+// resolveAgain returns the names that are looked up again for a cluster, on demand or not.
+func (s *script) resolveAgain(cluster string, demand bool) string {
 	c, _ := s.graph.snapshot().clusters.Get(cluster)
 	if c.ResolveNow == nil {
 		return "nothing"
 	}
-	var before map[string]int
-	names.Change(func() { before = maps.Clone(names.asked) })
-	c.ResolveNow()
+	if demand {
+		names.Change(func() { s.asked = maps.Clone(names.asked) })
+		c.ResolveNow()
+	}
 	var asked []string
 	names.Await(s.t.(*testing.T), "the names to be looked up again", func() bool {
-		asked = slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return names.asked[name+s.domain] == before[name+s.domain] })
+		asked = slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return names.asked[name+s.domain] == s.asked[name+s.domain] })
 		return len(asked) >= len(c.Cluster.DNSNames())
 	})
+	names.Change(func() { s.asked = maps.Clone(names.asked) })
 	return strings.Join(asked, " ")
 }
 
@@ -221,13 +224,15 @@ func (s *script) ofDNS(name, kind string, hosts []string) *xdsresource.Cluster {
 	case "v6":
 		c.AddressFamily = xdsresource.FamilyV6
 	case "refreshed":
-		c.RefreshRate = time.Minute
+		c.RefreshRate = time.Nanosecond // a second is the least
 	}
 	for _, host := range hosts {
 		address := host
 		if !strings.Contains(host, ":") {
 			address = host + s.domain
-			s.names = append(s.names, host)
+			if !slices.Contains(s.names, host) {
+				s.names = append(s.names, host)
+			}
 		}
 		c.Inline.Localities[0].Endpoints = append(c.Inline.Localities[0].Endpoints, xdsresource.Endpoint{Address: address, Weight: 1})
 	}

@@ -17,7 +17,7 @@ const module = "github.com/dynxds/dynxds"
 var floors = []string{
 	"proto",
 	"internal", // what knows no client: values, names, limits, documents
-	"dnsconfig xdsclient/dynparam xdsclient/internal/diskcache httpfilter resolver/internal/lookup",
+	"dnsconfig xdsclient/dynparam xdsclient/internal/diskcache httpfilter",
 	"internal/dynwire internal/channels internal/decision internal/filterchain",
 	"xdsclient/bootstrap",
 	"xdsclient internal/kubepod internal/grpcbridge",

@@ -3,17 +3,16 @@
 //
 // Each look-up builds gRPC's resolver "dns", from gRPC's registry, takes its first answer
 // and closes it, so that a name costs no goroutine between its look-ups. At most bounds.Lookups
-// run at a time, and groups of names get them by turns: names that DNS does not answer delay
-// those of their own group. As in gRPC, a name is looked up again on demand, but not before the minimum
+// run at a time, and clusters get them by turns: names that DNS does not answer delay
+// those of their own cluster. As in gRPC, a name is looked up again on demand, but not before the minimum
 // interval is over, and after a failure with growing intervals. The addresses go to the
-// resolver's graph. This package does not know clusters, nor does it read a service config
+// resolver's graph. This package does not know what clusters are, nor does it read a service config
 // from DNS, as package dnsconfig does.
 package lookup
 
 import (
-	"container/list"
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -21,35 +20,30 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/backoff"
+
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 var logger = boundlog.Component("dynxds")
 
-// Result is the state of a name. It is immutable.
+// Result is what DNS has said of a name: nothing yet, addresses as "ip:port", or why there are none. It is immutable.
 type Result struct {
-	// Addresses are those of the last answer that had any, as "ip:port".
 	Addresses []string
-	// Err is the reason for the lack of addresses; nil if there are some, or DNS has not answered yet. Beside Addresses it says
-	// that they are gone: DNS has answered since that the name does not exist or has no address. Failures
-	// of DNS do not count: see absent.
-	Err error
-}
-
-// Latest returns r without addresses that are gone.
-func (r Result) Latest() Result {
-	if r.Err != nil {
-		r.Addresses = nil
-	}
-	return r
+	Err       error
 }
 
 // Answered reports whether DNS has answered at all.
 func (r Result) Answered() bool { return r.Err != nil || r.Addresses != nil }
 
-// errNoAddress also stands for a name that does not exist, which gRPC's resolver does not
-// distinguish.
-var errNoAddress = errors.New("DNS has no address for it")
+// same reports whether r and o are equal but for the order of the addresses, which DNS
+// rotates.
+func (r Result) same(o Result) bool {
+	sorted := func(addresses []string) []string { return slices.Sorted(slices.Values(addresses)) }
+	return fmt.Sprint(r.Err) == fmt.Sprint(o.Err) && slices.Equal(sorted(r.Addresses), sorted(o.Addresses))
+}
 
 // mu guards everything in this package that changes. It is not held for calls of a watcher, or of a resolver.
 var mu sync.Mutex
@@ -64,41 +58,28 @@ type lookup struct {
 	stop    context.CancelFunc
 	result  Result
 	watches map[*Watch]struct{}
-	schedule
+
+	asked    bool      // there is demand for a look-up
+	earliest time.Time // when that may begin
+	waits    []*group  // where it waits for a turn, nil if it does not
+	running  bool      // it has one
+	failures int       // since the last look-up that found addresses
 }
 
 // Watch is a watch of a name. Its methods do not block and are safe for concurrent use, from
 // callbacks too.
 type Watch struct {
 	lookup  *lookup // nil if the name is an address
+	cluster string
 	changed func(Result)
-	group   any
-	limits  Limits
-	place   *list.Element // in the queue of its group, nil if the name does not wait
 }
 
-// Limits bound how often a name is looked up.
-type Limits struct {
-	// Least is the minimum interval of look-ups (gRPC's dns.SetMinResolutionInterval).
-	Least time.Duration
-	// Refresh is the interval of look-ups without demand, at least Least and one second.
-	// 0: only on demand.
-	Refresh time.Duration
-}
-
-// minRefresh is the minimum of Limits.Refresh.
-const minRefresh = time.Second
-
-// Start looks up a name, "host:port", until Stop, and returns the addresses that are known already. changed
+// Start looks up a name, "host:port", until Stop, and returns what DNS has said already. changed
 // is called when the set of addresses or the error changes, one call at a time and with no
-// lock held, maybe once more while Stop runs. The shortest limits of all watches of a name
-// apply. group is any value that can be compared: groups get look-ups by turns, and a name
-// in several groups has the turns of all.
-func Start(name string, group any, limits Limits, changed func(Result)) (*Watch, Result) {
-	if limits.Refresh > 0 {
-		limits.Refresh = max(limits.Refresh, minRefresh)
-	}
-	w := &Watch{changed: changed, group: group, limits: limits}
+// lock held, maybe once more while Stop runs. Clusters get look-ups by turns, and a name in
+// several clusters has the turns of all.
+func Start(name, cluster string, changed func(Result)) (*Watch, Result) {
+	w := &Watch{cluster: cluster, changed: changed}
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		if _, err := netip.ParseAddr(host); err == nil {
 			return w, Result{Addresses: []string{name}}
@@ -108,18 +89,16 @@ func Start(name string, group any, limits Limits, changed func(Result)) (*Watch,
 	defer mu.Unlock()
 	l := lookups[name]
 	if l == nil {
-		l = &lookup{name: name, watches: make(map[*Watch]struct{}), schedule: schedule{asked: true}}
+		l = &lookup{name: name, watches: make(map[*Watch]struct{}), asked: true}
 		l.ctx, l.stop = context.WithCancel(context.Background())
 		lookups[name] = l
 	}
 	w.lookup = l
 	l.watches[w] = struct{}{}
-	if l.phase == queued {
-		w.enqueue()
-		startLookups()
+	if len(l.watches) == 1 || l.waits != nil {
+		l.plan()
 	}
-	l.plan()
-	return w, l.result.Latest()
+	return w, l.result
 }
 
 // Watched reports whether the name is watched, for tests.
@@ -150,71 +129,74 @@ func (w *Watch) Stop() {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if _, watched := l.watches[w]; !watched {
-		return
-	}
 	delete(l.watches, w)
-	w.dequeue()
-	if len(l.watches) > 0 {
-		l.plan() // by other limits
+	if len(l.watches) == 0 && lookups[l.name] == l {
+		delete(lookups, l.name)
+		l.dequeue()
+		l.stop()
+	}
+}
+
+// plan has the name wait for a turn, or for the time when it may do that, if there is demand.
+func (l *lookup) plan() {
+	if !l.asked || l.running || len(l.watches) == 0 {
 		return
 	}
-	delete(lookups, l.name)
-	l.phase = ended
-	l.stopTimer()
-	l.stop()
+	if wait := time.Until(l.earliest); wait > 0 {
+		time.AfterFunc(wait, l.due)
+		return
+	}
+	for w := range l.watches {
+		l.enqueue(w.cluster)
+	}
+	startLookups()
+}
+
+func (l *lookup) due() {
+	mu.Lock()
+	defer mu.Unlock()
+	l.plan()
+}
+
+// finish ends a look-up. ok: it has found addresses.
+func (l *lookup) finish(ok bool) {
+	l.running = false
+	l.failures++
+	pause := retries.After(l.failures, backoff.DefaultConfig) // as gRPC's resolver "dns" does
+	if ok {
+		l.failures, pause = 0, grpcbridge.MinResolutionInterval()
+	}
+	l.asked = l.asked || !ok
+	l.earliest = time.Now().Add(pause)
+	l.plan()
 }
 
 // answer handles an answer of DNS. After a failure the old addresses stay in use: if they
 // are outdated, connections fail with an error; if DNS is at fault, there is nothing better.
-func (l *lookup) answer(addresses []string, err error) {
-	if err != nil && l.current().Addresses != nil {
-		logger.Warningf("%q keeps its addresses: %v", l.name, err)
+func (l *lookup) answer(now Result) {
+	if now.Err != nil && l.known() {
+		logger.Warningf("%q keeps its addresses: %v", l.name, now.Err)
 		return
 	}
-	l.set(Result{addresses, err})
+	l.set(now)
 }
 
-// emptied handles an answer without an address: if DNS means it, the addresses are gone.
-func (l *lookup) emptied() {
-	if last := l.current(); last.Addresses != nil && last.Err == nil && absent(l.ctx, l.name) {
-		logger.Warningf("%q has no address any more", l.name)
-		l.set(Result{last.Addresses, errNoAddress})
-	}
-}
-
-func (l *lookup) current() Result {
+// known reports whether the name has addresses.
+func (l *lookup) known() bool {
 	mu.Lock()
 	defer mu.Unlock()
-	return l.result
+	return l.result.Addresses != nil
 }
 
 // set makes now the result, and tells the watches if it differs.
 func (l *lookup) set(now Result) {
-	for _, w := range l.replace(now) {
+	var watches []*Watch
+	mu.Lock()
+	if !l.result.same(now) {
+		l.result, watches = now, slices.Collect(maps.Keys(l.watches))
+	}
+	mu.Unlock()
+	for _, w := range watches {
 		w.changed(now)
 	}
-}
-
-// replace makes now the result, and returns the watches if it differs.
-func (l *lookup) replace(now Result) []*Watch {
-	mu.Lock()
-	defer mu.Unlock()
-	if l.result.same(now) {
-		return nil
-	}
-	l.result = now
-	return slices.Collect(maps.Keys(l.watches))
-}
-
-// same reports whether r and o are equal but for the order of the addresses, which DNS
-// rotates.
-func (r Result) same(o Result) bool {
-	if (r.Err == nil) != (o.Err == nil) || r.Err != nil && r.Err.Error() != o.Err.Error() {
-		return false
-	}
-	a, b := slices.Clone(r.Addresses), slices.Clone(o.Addresses)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
 }

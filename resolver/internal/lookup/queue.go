@@ -2,14 +2,13 @@ package lookup
 
 import (
 	"cmp"
-	"container/list"
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
-// queue has the names that wait for a look-up, by group. A free place goes to the group with the fewest
-// look-ups under way, and among these to the one that has waited longest. A group that has none under way
+// queue has the names that wait for a look-up, by cluster. A free place goes to the cluster with the fewest
+// look-ups under way, and among these to the one that has waited longest. A cluster that has none under way
 // gets a place of a reserve if no other is free:
 //
 //	cluster a has 1,000 names that DNS does not answer:  100 look-ups are under way, 900 names wait
@@ -18,81 +17,75 @@ import (
 //
 // Guarded by mu.
 var queue = struct {
-	groups  map[any]*group // those with names that wait or are looked up
-	waiting []*group       // those with names that wait
-	turn    uint64         // the number of turns so far
+	groups  map[string]*group // by cluster, those with names that wait or are looked up
+	waiting []*group          // those with names that wait; the last one had the last turn, or has come last
 	running int
-}{groups: make(map[any]*group)}
+}{groups: make(map[string]*group)}
 
-// group is what shares the turns of a Watch.group. Guarded by mu.
+// group has the names of one cluster. Guarded by mu.
 type group struct {
-	key     any
-	watches list.List // of the names that wait, in order: *Watch
+	cluster string
+	names   []*lookup // that wait, in order
 	running int
-	turn    uint64 // the last one that the group had
 }
 
-// enqueue makes the name of a watch wait in its group.
-func (w *Watch) enqueue() {
-	g := queue.groups[w.group]
+// enqueue makes the name wait for the turn of a cluster.
+func (l *lookup) enqueue(cluster string) {
+	g := queue.groups[cluster]
 	if g == nil {
-		g = &group{key: w.group}
-		queue.groups[w.group] = g
+		g = &group{cluster: cluster}
+		queue.groups[cluster] = g
 	}
-	if g.watches.Len() == 0 {
-		// A group that comes back is not ahead of those that wait.
-		queue.turn++
-		g.turn = queue.turn
-		queue.waiting = append(queue.waiting, g)
-	}
-	w.place = g.watches.PushBack(w)
-}
-
-// dequeue ends that, if the name waits.
-func (w *Watch) dequeue() {
-	if w.place == nil {
+	if slices.Contains(l.waits, g) {
 		return
 	}
-	g := queue.groups[w.group]
-	g.watches.Remove(w.place)
-	w.place = nil
-	if g.watches.Len() == 0 {
-		queue.waiting = slices.DeleteFunc(queue.waiting, func(o *group) bool { return o == g })
+	if len(g.names) == 0 {
+		queue.waiting = append(queue.waiting, g)
 	}
-	g.forget()
+	g.names = append(g.names, l)
+	l.waits = append(l.waits, g)
+}
+
+// dequeue ends that, for all clusters.
+func (l *lookup) dequeue() {
+	for _, g := range l.waits {
+		g.names = without(g.names, l)
+		if len(g.names) == 0 {
+			queue.waiting = without(queue.waiting, g)
+			g.forget()
+		}
+	}
+	l.waits = nil
+}
+
+func without[T comparable](list []T, x T) []T {
+	i := slices.Index(list, x)
+	return slices.Delete(list, i, i+1)
 }
 
 // forget forgets a group that has nothing any more.
 func (g *group) forget() {
-	if g.watches.Len() == 0 && g.running == 0 {
-		delete(queue.groups, g.key)
+	if len(g.names)+g.running == 0 {
+		delete(queue.groups, g.cluster)
 	}
 }
 
 // startLookups begins look-ups while there are places for them.
 func startLookups() {
 	for len(queue.waiting) > 0 {
-		g := slices.MinFunc(queue.waiting, (*group).compare)
+		g := slices.MinFunc(queue.waiting, func(a, b *group) int { return cmp.Compare(a.running, b.running) })
 		reserved := g.running == 0 && queue.running < bounds.Lookups+bounds.LookupsReserve
 		if queue.running >= bounds.Lookups && !reserved {
 			return
 		}
-		queue.turn++
-		g.turn = queue.turn
+		queue.waiting = append(without(queue.waiting, g), g)
 		g.running++
 		queue.running++
-		l := g.watches.Front().Value.(*Watch).lookup
-		l.phase = running
-		for w := range l.watches {
-			w.dequeue()
-		}
+		l := g.names[0]
+		l.dequeue()
+		l.asked, l.running = false, true
 		go work(l, g)
 	}
-}
-
-// compare is negative if g is next before o.
-func (g *group) compare(o *group) int {
-	return cmp.Or(cmp.Compare(g.running, o.running), cmp.Compare(g.turn, o.turn))
 }
 
 // work looks a name up, at the turn of a group.

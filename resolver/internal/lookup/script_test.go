@@ -12,6 +12,7 @@ import (
 	"time"
 
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/dns"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
@@ -78,8 +79,6 @@ func (n *fakeName) Close() {
 	fakes.open = slices.DeleteFunc(fakes.open, func(o *fakeName) bool { return o == n })
 }
 
-func ignore(lookup.Result) {}
-
 // script is what testdata/lookups.txt leads.
 type script struct {
 	t       *testing.T
@@ -110,6 +109,7 @@ func TestScript(t *testing.T) {
 				}
 				s.run([]string{"replies"})
 				s.run([]string{"stop"})
+				s.run([]string{"least", "0s"})
 			})
 		})
 		got += "\n"
@@ -130,16 +130,18 @@ func (s *script) run(words []string) string {
 		fakes.mu.Lock()
 		fakes.reply = strings.Join(words[1:], "")
 		fakes.mu.Unlock()
+	case "least":
+		dns.SetMinResolutionInterval(duration(s.t, last))
 	case "watch":
-		s.watches[words[1]] = s.start(words[1], words[2], words[3], durations(s.t, words[4:]))
+		s.watches[words[1]] = s.start(words[1], words[2], words[3])
 		s.ids = append(s.ids, words[1])
-	case "many", "groups":
+	case "many", "clusters":
 		for i := range number(s.t, last) {
-			name, group := fmt.Sprint(words[1], i), words[1]
-			if words[0] == "groups" {
-				group = name
+			name, cluster := fmt.Sprint(words[1], i), words[1]
+			if words[0] == "clusters" {
+				cluster = name
 			}
-			s.watches[name] = s.start(words[1], name, group, lookup.Limits{Least: time.Hour})
+			s.watches[name] = s.start(words[1], name, cluster)
 			s.ids = append(s.ids, name)
 		}
 	case "stop":
@@ -151,13 +153,13 @@ func (s *script) run(words []string) string {
 	case "ask":
 		s.watches[last].ResolveNow()
 	case "asks": // all the time
-		for range durations(s.t, words[2:]).Least / (100 * time.Millisecond) {
+		for range duration(s.t, last) / (100 * time.Millisecond) {
 			s.watches[words[1]].ResolveNow()
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 		}
 	case "sleep":
-		time.Sleep(durations(s.t, words[1:]).Least)
+		time.Sleep(duration(s.t, last))
 	case "answer":
 		for _, n := range s.underWay() {
 			if n.name == words[1] {
@@ -179,7 +181,7 @@ func (s *script) underWay() []*fakeName {
 }
 
 // start watches a name. id names the watch in results.
-func (s *script) start(id, name, group string, limits lookup.Limits) *lookup.Watch {
+func (s *script) start(id, name, cluster string) *lookup.Watch {
 	if !strings.Contains(name, ":") {
 		name += ".fake:80"
 	}
@@ -192,7 +194,7 @@ func (s *script) start(id, name, group string, limits lookup.Limits) *lookup.Wat
 		s.results = append(s.results, text)
 		s.mu.Unlock()
 	}
-	w, known := lookup.Start(name, group, limits, add)
+	w, known := lookup.Start(name, cluster, add)
 	if known.Answered() {
 		add(known)
 	}
@@ -206,17 +208,11 @@ func number(t *testing.T, word string) int {
 	return n
 }
 
-// durations returns the limits that a step has.
-func durations(t *testing.T, words []string) (l lookup.Limits) {
+func duration(t *testing.T, word string) time.Duration {
 	t.Helper()
-	for i, d := range []*time.Duration{&l.Least, &l.Refresh} {
-		if i < len(words) {
-			var err error
-			*d, err = time.ParseDuration(words[i])
-			xdstest.NoError(t, err)
-		}
-	}
-	return l
+	d, err := time.ParseDuration(word)
+	xdstest.NoError(t, err)
+	return d
 }
 
 // after returns the look-ups that have begun since the last step, by name or how many, the results, and how many look-ups
@@ -254,7 +250,7 @@ func TestIntervalsAfterFailuresGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(t)
 		s.run([]string{"replies", "fails"})
-		w := s.start("w", "n", "g", lookup.Limits{})
+		w := s.start("w", "n", "g")
 		for range 2000 {
 			time.Sleep(time.Second)
 			synctest.Wait()
