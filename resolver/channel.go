@@ -295,12 +295,12 @@ func (r *channelResolver) moveToXDS(n news) {
 // handOver makes xDS the source in place of DNS, whose RPCs continue by xDS.
 func (r *channelResolver) handOver(n news) {
 	before := r.dns
-	before.runner.stop()
+	before.stop()
 	before.close()
 	r.dns = nil
 	r.xds.connected = true // by DNS
 	r.moveToXDS(n)
-	before.runner.handOverTo(r.xds.selector)
+	before.handOverTo(r.xds.selector)
 	r.xds.graph.setPatient(false)
 }
 

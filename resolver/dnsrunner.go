@@ -2,8 +2,6 @@ package resolver
 
 import (
 	"context"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,20 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
-
-// dnsRunner passes the RPCs of a channel that DNS configures on to gRPC, which follows the service
-// config. Each RPC carries a Decision without a cluster and with an old version: if xDS takes over while
-// the RPC waits for a connection, the root picker routes the RPC again.
-type dnsRunner struct {
-	channel *grpc.ClientConn
-	version uint64
-	// because is what errors end with: the name that DNS resolves, and why DNS does.
-	because string
-
-	// running counts unary RPCs until they end, and others until their stream is open.
-	running atomic.Int64
-	moving  atomic.Pointer[handOver] // nil until the channel moves to xDS
-}
 
 // handOver is the move of the RPCs to another Runner.
 type handOver struct {
@@ -44,10 +28,10 @@ type handOver struct {
 const patience = 250 * time.Millisecond
 
 // stop makes further RPCs wait for handOverTo, and returns when the running ones are safe.
-func (r *dnsRunner) stop() {
+func (d *dnsSource) stop() {
 	s := &handOver{idle: make(chan struct{}, 1), over: make(chan struct{})}
-	r.moving.Store(s)
-	if r.running.Load() == 0 {
+	d.moving.Store(s)
+	if d.running.Load() == 0 {
 		return
 	}
 	timer := time.NewTimer(patience)
@@ -59,21 +43,21 @@ func (r *dnsRunner) stop() {
 }
 
 // handOverTo makes next run the RPCs that wait, and all later ones.
-func (r *dnsRunner) handOverTo(next grpcbridge.Runner) {
-	s := r.moving.Load()
+func (d *dnsSource) handOverTo(next grpcbridge.Runner) {
+	s := d.moving.Load()
 	s.next = next
 	close(s.over)
 }
 
 // enter admits an RPC, which then has to leave, or returns the Runner to run it instead, or
 // the error that the RPC ends with.
-func (r *dnsRunner) enter(ctx context.Context, opts []grpc.CallOption) (instead grpcbridge.Runner, err error) {
-	r.running.Add(1)
-	s := r.moving.Load()
+func (d *dnsSource) enter(ctx context.Context, opts []grpc.CallOption) (instead grpcbridge.Runner, err error) {
+	d.running.Add(1)
+	s := d.moving.Load()
 	if s == nil {
 		return nil, nil
 	}
-	r.leave()
+	d.leave()
 	select {
 	case <-s.over:
 		return s.next, nil
@@ -84,11 +68,11 @@ func (r *dnsRunner) enter(ctx context.Context, opts []grpc.CallOption) (instead 
 	}
 }
 
-func (r *dnsRunner) leave() {
-	if r.running.Add(-1) > 0 {
+func (d *dnsSource) leave() {
+	if d.running.Add(-1) > 0 {
 		return
 	}
-	if s := r.moving.Load(); s != nil {
+	if s := d.moving.Load(); s != nil {
 		select {
 		case s.idle <- struct{}{}:
 		default:
@@ -96,52 +80,52 @@ func (r *dnsRunner) leave() {
 	}
 }
 
-// Unary implements grpcbridge.Runner.
-func (r *dnsRunner) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	instead, err := r.enter(ctx, opts)
+// Unary implements grpcbridge.Runner. It passes the RPC on to gRPC, which follows the service config.
+func (d *dnsSource) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	instead, err := d.enter(ctx, opts)
 	switch {
 	case err != nil:
 		return err
 	case instead != nil:
 		return instead.Unary(ctx, method, req, reply, cc, invoker, opts)
 	}
-	defer r.leave()
-	return r.explained(invoker(r.decide(ctx, method), method, req, reply, cc, opts...))
+	defer d.leave()
+	return d.explained(invoker(d.decide(ctx, method), method, req, reply, cc, opts...))
 }
 
 // Stream implements grpcbridge.Runner.
-func (r *dnsRunner) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	instead, err := r.enter(ctx, opts)
+func (d *dnsSource) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	instead, err := d.enter(ctx, opts)
 	switch {
 	case err != nil:
 		return nil, err
 	case instead != nil:
 		return instead.Stream(ctx, desc, cc, method, streamer, opts)
 	}
-	defer r.leave()
-	stream, err := streamer(r.decide(ctx, method), desc, cc, method, opts...)
-	return stream, r.explained(err)
+	defer d.leave()
+	stream, err := streamer(d.decide(ctx, method), desc, cc, method, opts...)
+	return stream, d.explained(err)
 }
 
 // explained adds to the error of an RPC that got no connection that DNS is in use, and the reason. gRPC does not
 // mark such errors, but servers' errors come over a connection, with which the channel is READY. The exception is
 // the moment between the first connection and READY, in which a server's error is explained too.
-func (r *dnsRunner) explained(err error) error {
-	if err == nil || r.channel.GetState() == connectivity.Ready {
+func (d *dnsSource) explained(err error) error {
+	if err == nil || d.channel.ClientConn().GetState() == connectivity.Ready {
 		return err
 	}
 	s := status.Convert(err).Proto()
 	switch codes.Code(s.GetCode()) {
 	case codes.Unavailable, codes.DeadlineExceeded:
-		if !strings.Contains(s.GetMessage(), r.because) {
-			s.Message += r.because
-		}
+		s.Message += d.because
 		return status.ErrorProto(s)
 	default:
 		return err
 	}
 }
 
-func (r *dnsRunner) decide(ctx context.Context, method string) *decision.Decision {
-	return &decision.Decision{Context: ctx, Channel: r.channel, Version: r.version, Method: method}
+// decide returns a Decision without a cluster and with an old version: if xDS takes over while the RPC waits for a
+// connection, the root picker routes it again.
+func (d *dnsSource) decide(ctx context.Context, method string) *decision.Decision {
+	return &decision.Decision{Context: ctx, Channel: d.channel.ClientConn(), Version: d.version, Method: method}
 }

@@ -14,13 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 )
 
-// runnerScript is a dnsRunner that testdata/runner.txt leads, and the Runner that follows it.
+// runnerScript is a dnsSource that testdata/runner.txt leads, and the Runner that follows it.
 type runnerScript struct {
-	dns    *dnsRunner
+	dns    *dnsSource
 	mu     sync.Mutex
 	events []string
 }
@@ -28,7 +29,7 @@ type runnerScript struct {
 // TestRunnerScript runs the cases of testdata/runner.txt, which describes its steps.
 func TestRunnerScript(t *testing.T) {
 	golden.Scripts(t, "testdata/runner.txt", 12, func(t testing.TB) func(string) string {
-		s := &runnerScript{dns: &dnsRunner{channel: new(grpc.ClientConn), version: 7}}
+		s := &runnerScript{dns: &dnsSource{channelResolver: &channelResolver{channel: new(grpcbridge.Channel)}, version: 7}}
 		return func(step string) string {
 			what, text, _ := strings.Cut(step, " ")
 			d, err := time.ParseDuration(text + "0s")

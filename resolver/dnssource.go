@@ -1,12 +1,11 @@
 package resolver
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
-	"google.golang.org/grpc/balancer"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
@@ -16,26 +15,23 @@ import (
 )
 
 // dnsSource configures a channel by DNS: addresses and the service config of gRFC A2. It is the
-// resolver.ClientConn of the DNS resolver, its child.
+// resolver.ClientConn of the DNS resolver, its child, and the Runner of the channel's RPCs.
 type dnsSource struct {
 	*channelResolver
-	runner *dnsRunner
-	child  grpcresolver.Resolver
+	child   grpcresolver.Resolver
+	version uint64 // of its Decisions
+	// because is what errors of RPCs end with: the name that DNS resolves, and why DNS does.
+	because string
 
 	// updates is held while gRPC takes an update of DNS. The child may report one while it is built: channelResolver.mu is
 	// held then, but not later.
-	updates  sync.Mutex
-	phase    dnsPhase
-	resolved bool // gRPC has got addresses
+	updates sync.Mutex
+	over    bool // xDS has taken over, or the resolver is closed
+
+	// running counts unary RPCs until they end, and others until their stream is open.
+	running atomic.Int64
+	moving  atomic.Pointer[handOver] // nil until the channel moves to xDS
 }
-
-type dnsPhase int
-
-const (
-	dnsStarted dnsPhase = iota // without a result
-	dnsServing                 // RPCs run
-	dnsOver                    // xDS has taken over, or the resolver is closed
-)
 
 // newDNSSource starts to configure the channel, for the given reason. It fails if DNS cannot resolve
 // such a target.
@@ -43,10 +39,7 @@ func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 	// The target's authority is one of xDS, not a DNS server.
 	target := grpcresolver.Target{URL: url.URL{Scheme: "dnsconfig", Path: "/" + r.target.Endpoint()}}
 	because := fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(target.Endpoint()), reason)
-	d := &dnsSource{
-		channelResolver: r,
-		runner:          &dnsRunner{channel: r.channel.ClientConn(), version: versions.Add(1), because: because},
-	}
+	d := &dnsSource{channelResolver: r, version: versions.Add(1), because: because}
 	var err error
 	if d.child, err = dnsconfig.NewBuilder(dnsconfig.Options{OnResult: r.record.SetDNS}).Build(target, d, r.opts); err != nil {
 		return nil, err
@@ -58,57 +51,32 @@ func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 // close ends the source: gRPC gets no update of DNS any more.
 func (d *dnsSource) close() {
 	d.updates.Lock()
-	d.phase = dnsOver
+	d.over = true
 	d.updates.Unlock()
 	// Without the lock, for which a concurrent update may wait.
 	d.child.Close()
 }
 
-// serve lets the channel's RPCs run. The caller holds d.updates, and has given gRPC the update of
-// DNS, so that RPCs find its policy.
-func (d *dnsSource) serve() {
-	if d.phase != dnsStarted {
-		return
-	}
-	d.phase = dnsServing
-	d.channel.Publish(d.runner)
-}
-
-// explain adds to an error of DNS why DNS is in use.
-func (d *dnsSource) explain(err error) error { return fmt.Errorf("%w%s", err, d.runner.because) }
-
-var errNoAddress = errors.New("DNS has no address for the target")
-
-// UpdateState implements resolver.ClientConn.
+// UpdateState implements resolver.ClientConn. RPCs run after the first update, so that they find the policy of DNS.
 func (d *dnsSource) UpdateState(s grpcresolver.State) error {
 	d.updates.Lock()
 	defer d.updates.Unlock()
-	if d.phase == dnsOver {
+	if d.over {
 		return nil
 	}
-	defer d.serve()
-	if len(s.Addresses)+len(s.Endpoints) > 0 {
-		d.resolved = true
-		return d.cc.UpdateState(s)
-	}
-	// gRPC's own error for this does not say why DNS is in use. It is avoided unless there
-	// is something else in the update.
-	if d.resolved || s.ServiceConfig != nil {
-		_ = d.cc.UpdateState(s)
-	}
-	d.cc.ReportError(d.explain(errNoAddress))
-	return balancer.ErrBadResolverState
+	defer d.channel.Publish(d)
+	return d.cc.UpdateState(s)
 }
 
 // ReportError implements resolver.ClientConn.
 func (d *dnsSource) ReportError(err error) {
 	d.updates.Lock()
 	defer d.updates.Unlock()
-	if d.phase == dnsOver {
+	if d.over {
 		return
 	}
-	d.cc.ReportError(d.explain(err))
-	d.serve()
+	d.cc.ReportError(err)
+	d.channel.Publish(d)
 }
 
 // NewAddress implements resolver.ClientConn.
