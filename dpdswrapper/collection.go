@@ -12,15 +12,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// collection is what a watch of a collection has beside that of a resource. The layer above keeps members of an old leg
-// until the running one has reported its own.
-type collection struct {
-	watcher xdsclient.CollectionWatcher
-	members map[memberKey]heldMember // of the layer above; guarded by wrapper.mu
-}
-
-// anOlderLeg stands for whichever leg gave the members of a collection that has not answered as a whole.
-var anOlderLeg = new(leg)
+// A watch of a collection has members beside what that of a resource has. The layer above keeps those of an old leg until the
+// running one has reported its own.
 
 type memberKey struct{ name, parameters string }
 
@@ -32,108 +25,82 @@ type heldMember struct {
 
 func keyOf(m xdsclient.Member) memberKey { return memberKey{m.Name, m.Parameters.Key()} }
 
+// part is the watcher above of a member of a collection, or of the collection as a whole: the zero Member.
+type part struct {
+	collection xdsclient.CollectionWatcher
+	member     xdsclient.Member
+}
+
+// above returns the watcher above of a member, or with the zero Member that of a resource or a collection as a whole.
+func (x *watch) above(m xdsclient.Member) xdsclient.Watcher {
+	if whole, ok := x.watcher.(part); ok {
+		return part{whole.collection, m}
+	}
+	return x.watcher
+}
+
+// ResourceChanged implements xdsclient.Watcher.
+func (p part) ResourceChanged(value any, err error, done func()) {
+	if p.member.Name == "" {
+		p.collection.CollectionChanged(err, done)
+	} else {
+		p.collection.MemberChanged(p.member, value, err, done)
+	}
+}
+
+// AmbientError implements xdsclient.Watcher.
+func (p part) AmbientError(err error, done func()) { p.collection.AmbientError(p.member, err, done) }
+
 // collectionLeg is the watcher below of a collection.
-type collectionLeg leg
+type collectionLeg struct{ *leg }
 
 // MemberChanged implements xdsclient.CollectionWatcher.
-func (l *collectionLeg) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	x := l.watch
-	x.serial.Lock()
-	defer x.serial.Unlock()
-	switch l.judgeMember(m, err) {
-	case passNothing:
-		done()
-	case passAmbient:
-		x.collection.watcher.AmbientError(m, err, done)
-	case passChange:
-		x.collection.watcher.MemberChanged(m, value, err, done)
-	}
+func (l collectionLeg) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
+	l.pass(m, passChange, value, err, done)
 }
 
-// CollectionChanged implements xdsclient.CollectionWatcher. The first answer of the running leg
-// removes the members that only older legs had.
-func (l *collectionLeg) CollectionChanged(err error, done func()) {
-	x := l.watch
-	x.serial.Lock()
-	defer x.serial.Unlock()
-	verdict, left := l.judgeWhole(err)
-	switch verdict {
-	case passNothing:
-		done()
-	case passAmbient:
-		x.collection.watcher.AmbientError(xdsclient.Member{}, err, done)
-	case passChange:
-		next := shared(len(left)+1, done)
-		for _, m := range left {
-			x.collection.watcher.MemberChanged(m, nil, l.leftError(m), next())
-		}
-		x.collection.watcher.CollectionChanged(err, next())
-	}
-}
+// CollectionChanged implements xdsclient.CollectionWatcher.
+func (l collectionLeg) CollectionChanged(err error, done func()) { l.ResourceChanged(nil, err, done) }
 
 // AmbientError implements xdsclient.CollectionWatcher.
-func (l *collectionLeg) AmbientError(m xdsclient.Member, err error, done func()) {
-	l.watch.serial.Lock()
-	defer l.watch.serial.Unlock()
-	if (*leg)(l).running() {
-		l.watch.collection.watcher.AmbientError(m, err, done)
-	} else {
-		done()
-	}
+func (l collectionLeg) AmbientError(m xdsclient.Member, err error, done func()) {
+	l.pass(m, passAmbient, nil, err, done)
 }
 
-// judgeMember records a change of a member, and returns how it is passed on. A leg that reports an error of a member
+// hold records that the layer above has a member of a leg, nil for none. A leg that reports an error of a member
 // has that member, unless the error withdraws it: the member is not removed with those that only older legs had.
-func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) passage {
-	mu := l.watch.mu()
-	mu.Lock()
-	defer mu.Unlock()
-	members, key := l.watch.collection.members, keyOf(m)
-	from := members[key].leg
-	verdict := (*leg)(l).judge(&from, err)
-	switch {
-	case verdict == passNothing:
-	case from == nil:
-		delete(members, key)
-	default:
-		members[key] = heldMember{m, (*leg)(l)}
+// Of a collection that has not answered as a whole, the layer above has what its first member is of.
+func (x *watch) hold(m xdsclient.Member, from *leg) {
+	if from == nil {
+		delete(x.members, keyOf(m))
+		return
 	}
-	return verdict
+	x.members[keyOf(m)] = heldMember{m, from}
+	if x.from == nil {
+		x.from = from
+	}
 }
 
-// judgeWhole records a change of the collection as a whole, and returns how it is passed on, and
-// the members that it removes, in order. An error before the first answer of the collection leaves its members; a
-// later one of the same leg withdraws them.
-func (l *collectionLeg) judgeWhole(err error) (verdict passage, left []xdsclient.Member) {
-	x := l.watch
-	mu := x.mu()
-	mu.Lock()
-	defer mu.Unlock()
-	members := x.collection.members
-	from := x.from
-	if from == nil && len(members) > 0 {
-		from = anOlderLeg
+// left removes the members that the layer above has of other legs than the collection, and returns them in order. None
+// have to be removed one by one if the whole collection is withdrawn.
+func (x *watch) left() (left []xdsclient.Member) {
+	if x.from == nil {
+		clear(x.members)
 	}
-	if verdict = (*leg)(l).judge(&from, err); verdict != passChange {
-		return verdict, nil
-	}
-	if x.from = from; from == nil {
-		clear(members)
-	}
-	for key, held := range members {
-		if held.leg != from {
+	for key, held := range x.members {
+		if held.leg != x.from {
 			left = append(left, held.Member)
-			delete(members, key)
+			delete(x.members, key)
 		}
 	}
 	slices.SortFunc(left, func(a, b xdsclient.Member) int {
 		return strings.Compare(a.Name+a.Parameters.Key(), b.Name+b.Parameters.Key())
 	})
-	return verdict, left
+	return left
 }
 
 // leftError reports that a member is not in the collection with the constraints of the leg.
-func (l *collectionLeg) leftError(m xdsclient.Member) *xdsclient.Error {
+func (l *leg) leftError(m xdsclient.Member) *xdsclient.Error {
 	return &xdsclient.Error{
 		Kind:        xdsclient.KindDoesNotExist,
 		Code:        codes.NotFound,
@@ -148,6 +115,9 @@ func (l *collectionLeg) leftError(m xdsclient.Member) *xdsclient.Error {
 // shared returns a maker of n functions, each of which may be called repeatedly. done is
 // called when all of them have been called.
 func shared(n int, done func()) (next func() func()) {
+	if n == 1 {
+		return func() func() { return done }
+	}
 	var open atomic.Int64
 	open.Store(int64(n))
 	return func() func() {

@@ -12,21 +12,12 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// scopePhase is the state of a scope, see the package documentation.
-type scopePhase int
-
-const (
-	scopeAsking scopePhase = iota
-	scopeAnswered
-	scopeClosed
-)
-
 // scope has the watches that depend on one DPDS resource, or on none. It is the watcher of
 // that resource. Guarded by wrapper.mu.
 type scope struct {
-	wrapper *wrapper
-	phase   scopePhase
-	watches []*watch
+	wrapper  *wrapper
+	answered bool     // so that watches have started; see the package documentation
+	watches  []*watch // none: the scope is closed
 	// current has the constraints of the types that are watched, as long as they are current.
 	current map[*xdsclient.ResourceType]dynparam.Constraints
 
@@ -38,7 +29,7 @@ type scope struct {
 
 func newScope(w *wrapper, resource string) *scope {
 	if resource == "" {
-		return &scope{wrapper: w, phase: scopeAnswered}
+		return &scope{wrapper: w, answered: true}
 	}
 	s := &scope{wrapper: w, resource: resource}
 	s.leave = w.below.WatchLocator(xdsresource.DynamicParameterConstraintsType, resource, dynparam.Constraints{}, s)
@@ -49,7 +40,7 @@ func newScope(w *wrapper, resource string) *scope {
 func (s *scope) add(x *watch) {
 	x.scope, x.index = s, len(s.watches)
 	s.watches = append(s.watches, x)
-	if s.phase == scopeAnswered {
+	if s.answered {
 		x.start(s.wanted(x.typ))
 	}
 }
@@ -70,7 +61,7 @@ func (s *scope) wanted(t *xdsclient.ResourceType) dynparam.Constraints {
 // due returns the watches that have to start or to move, after a change of constraints.
 func (s *scope) due() (list []*watch) {
 	s.current = nil
-	if s.phase != scopeAnswered {
+	if !s.answered {
 		return nil
 	}
 	for _, x := range s.watches {
@@ -93,7 +84,6 @@ func (s *scope) remove(x *watch) {
 	s.watches = s.watches[:last]
 	x.index = -1
 	if last == 0 && s.leave != nil {
-		s.phase = scopeClosed
 		delete(s.wrapper.scopes, s.resource)
 		s.leave()
 	}
@@ -129,10 +119,10 @@ func (s *scope) answer(constraints dynparam.ByType) (now []string) {
 	w := s.wrapper
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.phase == scopeClosed || s.phase == scopeAnswered && s.constraints.Equal(constraints) {
+	if len(s.watches) == 0 || s.answered && s.constraints.Equal(constraints) {
 		return nil
 	}
-	s.phase, s.constraints = scopeAnswered, constraints
+	s.answered, s.constraints = true, constraints
 	due := s.due()
 	w.start(due)
 	if len(due) > 0 {
