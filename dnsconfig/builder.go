@@ -79,8 +79,12 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	if !lookUp {
 		return dns.Build(dnsTarget(target), cc, opts)
 	}
-	j := &joint{cc: cc, target: target, options: b.options.withDefaults()}
-	if err := j.start(dns, lookup, host, opts); err != nil {
+	options := b.options.withDefaults()
+	j := &joint{
+		cc: cc, target: target, options: options, name: Prefix + host, lookup: lookup, asked: make(chan struct{}, 1),
+		client: Client{Language: language, Hostname: options.Hostname, Draw: drawFor(opts)},
+	}
+	if err := j.start(dns, opts); err != nil {
 		return nil, err
 	}
 	return j, nil

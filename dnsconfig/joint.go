@@ -9,52 +9,49 @@ import (
 )
 
 // joint is the resolver of one channel: it joins the addresses of gRPC's "dns" resolver, whose
-// resolver.ClientConn it is, with the service config of the TXT records.
+// resolver.ClientConn it is, with the service config of the TXT records, which it looks up.
 type joint struct {
 	cc        resolver.ClientConn
 	target    resolver.Target
 	options   Options
+	name      string // of the records
+	lookup    lookupFunc
+	client    Client
 	addresses resolver.Resolver
-	texts     *watcher
-	cancel    context.CancelFunc // of texts
-	running   sync.WaitGroup     // texts
+	asked     chan struct{}      // has room for one request for a look-up, so that none is lost
+	cancel    context.CancelFunc // of the look-ups
+	running   sync.WaitGroup     // the look-ups
+
+	// Of the goroutine that looks up:
+	records []string // of the last look-up that was answered
+	last    *Result  // of records
+	logged  Outcome
 
 	// mu serializes updates of the channel. It is held while gRPC takes one, during which
 	// gRPC does not call back.
 	mu         sync.Mutex
 	state      *resolver.State            // nil: no addresses yet
 	answered   bool                       // the first look-up of the service config has ended
-	config     *serviceconfig.ParseResult // nil: none
-	parsed     *serviceconfig.ParseResult // of parsedText
-	parsedText string
-	logged     *Result
+	config     *serviceconfig.ParseResult // of the last choice, nil if there was none
+	configText string
 }
 
-// start begins to look up addresses, with dns, and the records of a host.
-func (j *joint) start(dns resolver.Builder, lookup lookupFunc, host string, opts resolver.BuildOptions) error {
+// start begins to look up addresses, with dns, and records.
+func (j *joint) start(dns resolver.Builder, opts resolver.BuildOptions) error {
 	var err error
-	if j.addresses, err = dns.Build(dnsTarget(j.target), clientConn{j}, opts); err != nil {
+	if j.addresses, err = dns.Build(dnsTarget(j.target), j, opts); err != nil {
 		return err
-	}
-	j.texts = &watcher{
-		name:     Prefix + host,
-		lookup:   lookup,
-		client:   Client{Language: language, Hostname: j.options.Hostname, Draw: drawFor(opts)},
-		validate: func(text string) error { return j.cc.ParseServiceConfig(text).Err },
-		options:  j.options,
-		deliver:  j.onResult,
-		asked:    make(chan struct{}, 1),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j.cancel = cancel
-	j.running.Go(func() { j.texts.run(ctx) })
+	j.running.Go(func() { j.run(ctx) })
 	return nil
 }
 
 // ResolveNow implements resolver.Resolver.
 func (j *joint) ResolveNow(o resolver.ResolveNowOptions) {
 	j.addresses.ResolveNow(o)
-	j.texts.refresh()
+	j.refresh()
 }
 
 // Close implements resolver.Resolver.
@@ -64,8 +61,8 @@ func (j *joint) Close() {
 	j.addresses.Close()
 }
 
-// onResult handles the result of a look-up of the service config.
-func (j *joint) onResult(r *Result) {
+// deliver handles the result of a look-up of the service config.
+func (j *joint) deliver(r *Result) {
 	if j.options.OnResult != nil {
 		j.options.OnResult(r)
 	}
@@ -76,30 +73,21 @@ func (j *joint) onResult(r *Result) {
 	}
 }
 
+// configure has the channel use the choice. Without one it keeps what it has, as gRPC does if an update has no service config.
 func (j *joint) configure(r *Result) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	before, first := j.config, !j.answered
+	news := !j.answered
 	j.answered = true
-	switch r.Outcome {
-	case OutcomeChosen:
-		j.config = j.parse(r.Choice.ServiceConfig)
-	case OutcomeNoMatch, OutcomeNoRecord:
-		j.config = nil
+	// The same text has the same value, so that the channel sees no change.
+	if c := r.Choice; c != nil && (j.config == nil || j.configText != c.ServiceConfig) {
+		j.config, j.configText, news = j.cc.ParseServiceConfig(c.ServiceConfig), c.ServiceConfig, true
 	}
 	j.log(r)
-	if j.state == nil || (!first && j.config == before) {
+	if j.state == nil || !news {
 		return nil
 	}
 	return j.push()
-}
-
-// parse returns the same result for the same text, so that the channel sees no change.
-func (j *joint) parse(text string) *serviceconfig.ParseResult {
-	if j.parsed == nil || j.parsedText != text {
-		j.parsed, j.parsedText = j.cc.ParseServiceConfig(text), text
-	}
-	return j.parsed
 }
 
 // push updates the channel.
@@ -111,36 +99,33 @@ func (j *joint) push() error {
 	return j.cc.UpdateState(s)
 }
 
-// clientConn is the resolver.ClientConn of the "dns" resolver.
-type clientConn struct{ *joint }
-
 // UpdateState implements resolver.ClientConn. Addresses wait for the first look-up of the
 // service config, so that RPCs do not start without it.
-func (c clientConn) UpdateState(s resolver.State) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state = &s
-	if !c.answered && len(s.Addresses)+len(s.Endpoints) > 0 {
+func (j *joint) UpdateState(s resolver.State) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.state = &s
+	if !j.answered && len(s.Addresses)+len(s.Endpoints) > 0 {
 		return nil
 	}
-	return c.push()
+	return j.push()
 }
 
 // ReportError implements resolver.ClientConn.
-func (c clientConn) ReportError(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cc.ReportError(err)
+func (j *joint) ReportError(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cc.ReportError(err)
 }
 
 // NewAddress implements resolver.ClientConn.
 //
 // Deprecated: resolvers call UpdateState.
-func (c clientConn) NewAddress(addresses []resolver.Address) {
-	_ = c.UpdateState(resolver.State{Addresses: addresses})
+func (j *joint) NewAddress(addresses []resolver.Address) {
+	_ = j.UpdateState(resolver.State{Addresses: addresses})
 }
 
 // ParseServiceConfig implements resolver.ClientConn.
-func (c clientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	return c.cc.ParseServiceConfig(text)
+func (j *joint) ParseServiceConfig(text string) *serviceconfig.ParseResult {
+	return j.cc.ParseServiceConfig(text)
 }

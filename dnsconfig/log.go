@@ -8,12 +8,12 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// log logs a result, unless it equals the last one.
+// log logs a result of new records, or with another outcome than the last one.
 func (j *joint) log(r *Result) {
-	if j.logged != nil && j.logged.sameLog(r) {
+	if r != j.last && r.Outcome == j.logged {
 		return
 	}
-	j.logged = r
+	j.logged = r.Outcome
 	if len(r.Void) > 0 {
 		var reasons []string
 		for _, v := range r.Void {
@@ -49,23 +49,8 @@ func hedges(serviceConfig string) bool {
 
 // kept describes what the channel uses without a new service config.
 func (j *joint) kept() string {
-	if j.parsed == nil {
+	if j.config == nil {
 		return "; the channel's default applies"
 	}
 	return "; the channel keeps the one it has"
-}
-
-// sameLog reports whether r and s are logged alike. The errors of one outage, which differ in
-// their ports, are.
-func (r *Result) sameLog(s *Result) bool {
-	sameErr := r.Outcome == OutcomeFailed || text(r.Err) == text(s.Err)
-	return r.Outcome == s.Outcome && r.Choice == s.Choice && sameErr &&
-		slices.EqualFunc(r.Void, s.Void, func(a, b VoidChoice) bool { return a.Index == b.Index && text(a.Reason) == text(b.Reason) })
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -85,7 +85,7 @@ func (p *place) step(words []string) string {
 		p.r.ResolveNow(resolver.ResolveNowOptions{})
 		return fmt.Sprintf("%s, %d new states", (<-p.results).Outcome, len(p.cc.seen())-p.states)
 	case "address": // a further state of gRPC's resolver
-		xdstest.NoError(p.t, clientConn{p.r.(*joint)}.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: args[0]}}}))
+		xdstest.NoError(p.t, p.r.(*joint).UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: args[0]}}}))
 		return p.state()
 	}
 	return ""

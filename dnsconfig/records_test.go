@@ -32,10 +32,10 @@ func TestRecords(t *testing.T) {
 	golden.Scripts(t, "testdata/records.txt", 0, func(t testing.TB) func(string) string { return (&scene{t: t}).step })
 }
 
-// scene is a watcher in a synctest bubble, over answers that the test gives.
+// scene is the look-ups of a joint in a synctest bubble, over answers that the test gives.
 type scene struct {
 	t testing.TB
-	*watcher
+	*joint
 
 	mu      sync.Mutex
 	answer  string
@@ -74,7 +74,7 @@ func (s *scene) step(line string) string {
 		s.mu.Lock()
 		s.answer = text
 		s.mu.Unlock()
-		if s.watcher != nil {
+		if s.joint != nil {
 			return ""
 		}
 		s.start()
@@ -107,14 +107,14 @@ func quoted(t testing.TB, text string) (all []string) {
 	return all
 }
 
-// start starts the watcher.
+// start starts the look-ups.
 func (s *scene) start() {
-	s.watcher = &watcher{
+	s.joint = &joint{
+		cc:      new(fakeChannel),
 		name:    "_grpc_config.x",
 		lookup:  s.lookUp,
 		client:  here,
-		options: Options{Hostname: "host-1"}.withDefaults(),
-		deliver: s.add,
+		options: Options{Hostname: "host-1", OnResult: s.add}.withDefaults(),
 		asked:   make(chan struct{}, 1),
 	}
 	go s.run(s.t.Context())

@@ -16,41 +16,26 @@ import (
 // concatenated in order. Its errors are those of net.Resolver.
 type lookupFunc = func(ctx context.Context, name string) ([]string, error)
 
-// watcher looks up the records of one name repeatedly. Only refresh may be called by other
-// goroutines than that of run.
-type watcher struct {
-	name     string
-	lookup   lookupFunc
-	client   Client
-	validate func(serviceConfig string) error
-	options  Options
-	deliver  func(*Result) // gets every result
-	asked    chan struct{} // has room for one request, so that none is lost
-
-	records []string // of the last look-up that was answered
-	last    *Result  // of records
-}
-
 // refresh requests a look-up. It does not block.
-func (w *watcher) refresh() {
+func (j *joint) refresh() {
 	select {
-	case w.asked <- struct{}{}:
+	case j.asked <- struct{}{}:
 	default:
 	}
 }
 
 // run looks up at once, then on request, at most every Options.MinInterval, and with backoff
 // while DNS does not answer. It returns when ctx ends.
-func (w *watcher) run(ctx context.Context) {
+func (j *joint) run(ctx context.Context) {
 	failures := 0
 	for {
-		r := w.look(ctx)
+		r := j.look(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.deliver(r)
+		j.deliver(r)
 		ended := time.Now()
-		pause := w.options.MinInterval
+		pause := j.options.MinInterval
 		if r.Outcome == OutcomeFailed {
 			pause = retries.After(failures, backoff.DefaultConfig)
 			failures++
@@ -59,7 +44,7 @@ func (w *watcher) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-w.asked:
+			case <-j.asked:
 			}
 		}
 		if retries.Wait(ctx, time.Until(ended.Add(pause))) != nil {
@@ -68,11 +53,11 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-func (w *watcher) look(ctx context.Context) *Result {
-	ctx, cancel := context.WithTimeout(ctx, w.options.Timeout)
+func (j *joint) look(ctx context.Context) *Result {
+	ctx, cancel := context.WithTimeout(ctx, j.options.Timeout)
 	defer cancel()
-	records, err := w.lookup(ctx, w.name)
-	r := &Result{Name: w.name, Time: time.Now(), Client: w.client}
+	records, err := j.lookup(ctx, j.name)
+	r := &Result{Name: j.name, Time: time.Now(), Client: j.client}
 	switch dnsErr := (*net.DNSError)(nil); {
 	case errors.As(err, &dnsErr) && dnsErr.IsNotFound:
 		records = nil
@@ -81,34 +66,33 @@ func (w *watcher) look(ctx context.Context) *Result {
 		return r
 	}
 	slices.Sort(records) // Servers rotate them.
-	if w.last != nil && slices.Equal(records, w.records) {
-		again := *w.last
+	if j.last != nil && slices.Equal(records, j.records) {
+		again := *j.last
 		again.Time = r.Time
 		return &again
 	}
-	w.judge(r, records)
-	w.records, w.last = records, r
+	j.judge(r, records)
+	j.records, j.last = records, r
 	return r
 }
 
 // judge sets the result for the records.
-func (w *watcher) judge(r *Result, records []string) {
+func (j *joint) judge(r *Result, records []string) {
 	value, found, err := Find(records)
-	if err != nil {
-		r.Outcome, r.Err = OutcomeFaulty, err
-		return
+	if err == nil && found {
+		var list *List
+		if list, err = Parse(value, func(config string) error { return j.cc.ParseServiceConfig(config).Err }); err == nil {
+			r.Choice, r.Void = list.Choose(j.client), list.Void
+		}
 	}
-	if !found {
+	switch {
+	case err != nil:
+		r.Outcome, r.Err = OutcomeFaulty, err
+	case !found:
 		r.Outcome = OutcomeNoRecord
-		return
-	}
-	list, err := Parse(value, w.validate)
-	if err != nil {
-		r.Outcome, r.Err = OutcomeFaulty, err
-		return
-	}
-	r.Outcome, r.Choice, r.Void = OutcomeNoMatch, list.Choose(w.client), list.Void
-	if r.Choice != nil {
+	case r.Choice == nil:
+		r.Outcome = OutcomeNoMatch
+	default:
 		r.Outcome = OutcomeChosen
 	}
 }
