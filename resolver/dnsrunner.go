@@ -15,7 +15,7 @@ import (
 
 // handOver is the move of the RPCs to another Runner.
 type handOver struct {
-	idle chan struct{} // gets a value, for which it has room, when running is 0
+	idle func()        // is called when running is 0, maybe repeatedly
 	over chan struct{} // is closed when next is set
 	next grpcbridge.Runner
 }
@@ -29,17 +29,12 @@ const patience = 250 * time.Millisecond
 
 // stop makes further RPCs wait for handOverTo, and returns when the running ones are safe.
 func (d *dnsSource) stop() {
-	s := &handOver{idle: make(chan struct{}, 1), over: make(chan struct{})}
-	d.moving.Store(s)
+	ctx, idle := context.WithTimeout(context.Background(), patience)
+	d.moving.Store(&handOver{idle: idle, over: make(chan struct{})})
 	if d.running.Load() == 0 {
-		return
+		idle()
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-s.idle:
-	case <-timer.C:
-	}
+	<-ctx.Done()
 }
 
 // handOverTo makes next run the RPCs that wait, and all later ones.
@@ -73,10 +68,7 @@ func (d *dnsSource) leave() {
 		return
 	}
 	if s := d.moving.Load(); s != nil {
-		select {
-		case s.idle <- struct{}{}:
-		default:
-		}
+		s.idle()
 	}
 }
 
@@ -111,17 +103,13 @@ func (d *dnsSource) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.
 // mark such errors, but servers' errors come over a connection, with which the channel is READY. The exception is
 // the moment between the first connection and READY, in which a server's error is explained too.
 func (d *dnsSource) explained(err error) error {
-	if err == nil || d.channel.ClientConn().GetState() == connectivity.Ready {
+	code := status.Code(err)
+	if code != codes.Unavailable && code != codes.DeadlineExceeded || d.channel.ClientConn().GetState() == connectivity.Ready {
 		return err
 	}
 	s := status.Convert(err).Proto()
-	switch codes.Code(s.GetCode()) {
-	case codes.Unavailable, codes.DeadlineExceeded:
-		s.Message += d.because
-		return status.ErrorProto(s)
-	default:
-		return err
-	}
+	s.Message += d.because
+	return status.ErrorProto(s)
 }
 
 // decide returns a Decision without a cluster and with an old version: if xDS takes over while the RPC waits for a
