@@ -46,7 +46,9 @@ const dnsPort = "53"
 // authority names or else at the system's.
 func newLookup(authority string) (lookupFunc, error) {
 	if authority == "" {
-		return systemLookup, nil
+		return func(ctx context.Context, name string) ([]string, error) {
+			return newNetResolver(net.DefaultResolver.PreferGo, net.DefaultResolver.Dial).LookupTXT(ctx, name)
+		}, nil
 	}
 	server, err := serverAddress(authority)
 	if err != nil {
@@ -58,20 +60,14 @@ func newLookup(authority string) (lookupFunc, error) {
 	return r.LookupTXT, nil
 }
 
-func systemLookup(ctx context.Context, name string) ([]string, error) {
-	system := net.DefaultResolver
-	dial := system.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	return newNetResolver(system.PreferGo, dial).LookupTXT(ctx, name)
-}
-
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newNetResolver returns a resolver whose errors distinguish missing names from failures. By
-// default, a name of the search list that does not exist hides the failure of the one before.
+// default, a name of the search list that does not exist hides the failure of the one before. dial may be nil, as in net.Resolver.
 func newNetResolver(preferGo bool, dial dialFunc) *net.Resolver {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
 	return &net.Resolver{PreferGo: preferGo, StrictErrors: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
