@@ -18,10 +18,7 @@ import (
 // naming it as removed, by omitting it from the full state, and by silence, which is the
 // business of the resource timer.
 
-var (
-	errDeleted = errors.New("does not exist: the server deleted it")
-	errMissing = errors.New("does not exist: the server does not have it")
-)
+var errMissing = errors.New("does not exist: the server does not have it")
 
 // applyAbsence applies the errors and the names of removed resources.
 func (u *update) applyAbsence() {
@@ -48,28 +45,22 @@ func (u *update) applyOmissions() {
 func (u *update) deleteOmitted() {
 	for s := range u.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
-		late := s.State == ads.Silent
-		untold := late && s.payload == nil && !s.inherits() && s.err == nil
-		if s.Seen == u.number || !s.Listed() || untold || u.types.Omit(s) != ads.Tell {
-			continue
-		}
-		if late && s.payload == nil && !s.resource.taken.stored {
-			u.delete(s, errMissing)
-		} else {
-			u.delete(s, errDeleted)
+		untold := s.State == ads.Silent && s.payload == nil && !s.inherits() && s.err == nil
+		if s.Seen != u.number && s.Listed() && !untold && u.types.Omit(s) == ads.Tell {
+			u.delete(s)
 		}
 	}
 }
 
 // delete notes that the server does not have a resource (gRFC A88, "Handling Data
 // Errors").
-func (u *update) delete(s *subscription, reason error) {
+func (u *update) delete(s *subscription) {
 	if u.forgetUnwatched(s) {
 		return
 	}
 	u.types.Step(s, ads.Denied)
-	fault := u.fault(KindDoesNotExist, s.resource, reason)
-	u.ch.client.infof("a management server deleted a resource: %v", fault)
+	fault := u.fault(KindDoesNotExist, s.resource, errMissing)
+	u.ch.client.infof("a management server does not have a resource: %v", fault)
 	u.dataError(s, fault)
 }
 
@@ -85,20 +76,14 @@ func (u *update) applyRemoval(n wire.ResourceName) {
 	u.findMembers(n, &sc, false, false)
 	for _, s := range u.found {
 		switch {
-		case s.Seen == u.number && n.Scoped:
-			continue
-		case s.Seen == u.number:
-			u.noteContradiction(s)
-		case u.ignores(s, &sc):
+		case s.Seen == u.number, u.ignores(s, &sc): // what the response has counts
 			continue
 		case s.resource.memberOf != nil:
 			u.removeMember(s, u.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.IsCollection():
 			u.emptyCollection(s)
-		case s.payload != nil:
-			u.delete(s, errDeleted)
 		default:
-			u.delete(s, errMissing)
+			u.delete(s)
 		}
 		s.Seen = u.number
 	}
@@ -171,25 +156,6 @@ func (u *update) emptyCollection(s *subscription) {
 	u.markUseful(s.resource)
 }
 
-// noteContradiction notes that a response has a resource and says that it does not.
-// The resource counts. A resource with an error may be named as removed as well, for
-// clients that do not know of errors.
-func (u *update) noteContradiction(s *subscription) {
-	if s.State == ads.Failed {
-		return
-	}
-	if u.contradictions++; u.contradictions == 1 {
-		u.contradicted = s.resource.key.name
-	}
-}
-
-func (u *update) logContradictions() {
-	if u.contradictions > 0 {
-		u.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
-			u.ch.server, u.contradictions, u.types.typ.Name, u.contradicted)
-	}
-}
-
 // applyError applies an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
 func (u *update) applyError(e wire.ResourceError) {
@@ -213,11 +179,7 @@ func (u *update) applyError(e wire.ResourceError) {
 	}
 	u.serverErrors++
 	for _, s := range u.found {
-		if s.Seen == u.number {
-			u.noteContradiction(s)
-			continue
-		}
-		if u.ignores(s, &sc) {
+		if s.Seen == u.number || u.ignores(s, &sc) { // what the response has counts
 			continue
 		}
 		s.Seen = u.number

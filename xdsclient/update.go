@@ -83,10 +83,6 @@ type update struct {
 	nameless int
 	// failing are the collections for whose members the response has errors.
 	failing []*subscription
-	// contradicted is the first resource that the response has and says to be absent, and
-	// contradictions how many there are.
-	contradicted   string
-	contradictions int
 	// answered are the collections that the response answered for.
 	answered []*subscription
 	// useful are the authorities that follow a server below, and for which the response has something of use.
@@ -165,7 +161,6 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	if u.unasked > 0 {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
-	u.logContradictions()
 	if accepted = u.invalid == 0; accepted {
 		u.types.Version = echo(u.resp.Version)
 	} else {
