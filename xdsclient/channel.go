@@ -165,8 +165,11 @@ func (ch *managementServer) expire() {
 	if !ch.expiry.running() {
 		return
 	}
-	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
-		x.sub.expire(ch.expiry.timeout)
+	ch.expiry.next = 0
+	for _, ts := range ch.types {
+		for _, s := range ch.expiry.overdue(ts) {
+			s.expire(ch.expiry.timeout)
+		}
 	}
 	ch.expiry.arm()
 }

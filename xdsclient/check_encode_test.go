@@ -23,7 +23,7 @@ func newCheckEncoder() *explore.Encoder {
 			"Progress.request": "request", "Progress.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
 			"unsubscription.request": "request", "unsubscription.responses": "of type", "Progress.listed": "of type",
 			"Replies.nonce": "nonce", "Reply.Nonce": "nonce",
-			"subscription.deadline": "deadline", "expecting.deadline": "deadline",
+			"subscription.deadline": "deadline",
 		},
 		// The client compares these with maxCrossings.
 		Distances: map[string]uint64{"of type": 8},
@@ -39,7 +39,7 @@ func newCheckEncoder() *explore.Encoder {
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.called": true,
 			"queuedOfMembers.watcher": true, "expiry.fire": true, "expiry.timer": true,
-			"expiry.stopwatch": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
+			"expiry.stopwatch": true, "expiry.next": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
 		},
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
 			reflect.TypeFor[time.Time]():            func(e *explore.Encoder, v reflect.Value) { e.Bool(!v.IsZero()) },

@@ -38,77 +38,36 @@ func (s *stopwatch) stop() {
 	s.started = time.Time{}
 }
 
-// expiry has the resource timers of a channel: one timer for all, set for the
-// earliest deadline or before it. Guarded by XDSClient.mu.
+// expiry has the resource timers of a channel: one timer for all. Each subscription has its own deadline. Guarded by
+// XDSClient.mu.
 type expiry struct {
 	stopwatch
 	timeout time.Duration
 	// fire is called by the timer, on a goroutine of its own.
 	fire  func()
 	timer *time.Timer
-	// armed says that the timer is going to fire.
+	// next is the earliest deadline, perhaps of a subscription that was answered meanwhile, or 0. armed says that the timer is
+	// going to fire then.
+	next  stopwatchTime
 	armed bool
-	// queue has the subscriptions that were requested, in the order of their
-	// deadlines: all have the same timeout. Answered subscriptions, and those that ended, stay in
-	// the queue until they reach its front or the queue has to grow.
-	queue []expecting
 }
 
-// expecting is a subscription whose timer runs, unless it was answered.
-type expecting struct {
-	sub *subscription
-	// deadline distinguishes a request from a later one for the same subscription.
-	deadline stopwatchTime
-}
-
-func (x *expecting) answered() bool {
-	return !x.sub.State.Pending() || x.sub.deadline != x.deadline
-}
-
-// expect starts the timer of a subscription.
+// expect starts the timer of a subscription. Its deadline is the latest, as all have the same timeout.
 func (e *expiry) expect(s *subscription) {
-	e.skipAnswered()
 	s.deadline = e.read() + stopwatchTime(e.timeout)
-	if len(e.queue) == cap(e.queue) {
-		e.queue = slices.DeleteFunc(e.queue, func(x expecting) bool { return x.answered() })
-		e.queue = slices.Grow(e.queue, len(e.queue)+1) // so that each one is looked at once on average
+	if e.next == 0 {
+		e.next = s.deadline
 	}
-	e.queue = append(e.queue, expecting{s, s.deadline})
 	e.arm()
 }
 
-// skipAnswered removes answered subscriptions from the front of the queue.
-func (e *expiry) skipAnswered() {
-	for len(e.queue) > 0 && e.queue[0].answered() {
-		e.pop()
-	}
-}
-
-func (e *expiry) pop() expecting {
-	first := e.queue[0]
-	e.queue[0] = expecting{}
-	if e.queue = e.queue[1:]; len(e.queue) == 0 {
-		e.queue = nil
-	}
-	return first
-}
-
-// nextOverdue removes and returns the next subscription that is overdue.
-func (e *expiry) nextOverdue() (expecting, bool) {
-	if e.skipAnswered(); len(e.queue) == 0 || e.queue[0].deadline > e.read() {
-		return expecting{}, false
-	}
-	return e.pop(), true
-}
-
-// arm sets the timer for the earliest deadline, if there is one. A timer that is
-// already set is set for an earlier one.
+// arm sets the timer for the earliest deadline, if there is one.
 func (e *expiry) arm() {
-	if e.skipAnswered(); e.armed || !e.running() || len(e.queue) == 0 {
+	if e.armed || !e.running() || e.next == 0 {
 		return
 	}
 	e.armed = true
-	wait := time.Duration(e.queue[0].deadline - e.read())
+	wait := time.Duration(e.next - e.read())
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, e.fire)
 		return
@@ -116,10 +75,27 @@ func (e *expiry) arm() {
 	e.timer.Reset(wait)
 }
 
+// overdue returns the subscriptions of a type that the server did not send in time, in order, and notes the earliest deadline
+// of the others.
+func (e *expiry) overdue(ts *typeState) (late []*subscription) {
+	now := e.read()
+	for s := range ts.subs.all() {
+		switch {
+		case !s.State.Pending() || s.deadline == 0:
+		case s.deadline <= now:
+			late = append(late, s)
+		case e.next == 0 || s.deadline < e.next:
+			e.next = s.deadline
+		}
+	}
+	slices.SortFunc(late, func(a, b *subscription) int { return a.Locator().Compare(b.Locator()) })
+	return late
+}
+
 // clear stops all timers.
 func (e *expiry) clear() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	e.armed, e.queue = false, nil
+	e.armed, e.next = false, 0
 }
