@@ -37,10 +37,10 @@ func FuzzHandle(f *testing.F) {
 		k.push(k.clusters(types, "", 0, 2, content)) // the third stays unknown
 		before := k.c.Stats()
 		k.answer()
-		for range 2 {
+		for i := range 2 { // the second time it may be a repetition
 			accepted, d, err := k.channel.Receive(message)
 			if d == nil {
-				if accepted {
+				if accepted && i == 0 {
 					t.Fatal("accepted without a delivery")
 				}
 				continue

@@ -42,28 +42,13 @@ func (stats *Stats) add(o *outcome) {
 	}
 }
 
-// identify returns the hash of a response that resembles the last one for its type, or 0.
-func (ch *managementServer) identify(r *wire.Response) uint64 {
-	ch.client.mu.Lock()
-	ts := ch.typeStateOf(r.TypeURL)
-	similar := ts != nil && !ts.last.timed && ts.Resembles(r)
-	ch.client.mu.Unlock()
-	if !similar {
-		return 0
-	}
-	return r.Hash(ch.client.seed)
-}
-
 // answerAgain counts and answers a repetition (ads.Requests.Repeats), and returns the state of its type, or nil if it
 // is none.
 func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeState, error) {
-	if hash == 0 {
-		return nil, nil
-	}
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ts := ch.typeStateOf(r.TypeURL)
-	if ts == nil || ch.link.Closed() || !ts.Repeats(hash) {
+	if ts == nil || ts.last.timed || ch.link.Closed() || !ts.Repeats(hash) {
 		return nil, nil
 	}
 	again := ts.last

@@ -35,7 +35,7 @@ func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan 
 	if n := len(resp.Nonce); n > bounds.Nonce {
 		return false, nil, fmt.Errorf("a response has a nonce of %d bytes, which every reply would have to repeat; the limit is %d", n, bounds.Nonce)
 	}
-	hash := ch.identify(resp)
+	hash := resp.Hash(ch.client.seed)
 	if ts, err := ch.answerAgain(resp, hash); ts != nil {
 		ch.client.attached.received(ch, ts.typ, ts.last.metered) // only changed on this goroutine
 		return ts.last.nack == "", nil, err
@@ -111,7 +111,7 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.BeginResponse(resp, hash)
+	ts.BeginResponse(hash)
 	return &update{
 		ch: ch, types: ts, resp: resp, size: size, number: ch.responses, stamp: stampNow(resp.Version),
 		decoder: resourceDecoder{types: ts, size: size},

@@ -161,11 +161,10 @@ func (q *Requests[S]) Asked(s S) bool {
 	return !q.Dialect.Incremental() || s.progress().State != Unsent
 }
 
-// BeginResponse notes that the work on a response begins. hash is that of the response if it
-// resembles the last one, or 0.
-func (q *Requests[S]) BeginResponse(r *wire.Response, hash uint64) {
+// BeginResponse notes that the work on a response begins, whose hash is given.
+func (q *Requests[S]) BeginResponse(hash uint64) {
 	q.countResponse()
-	q.Repetition = Repetition{version: r.Version, size: r.Size(), hash: hash, settled: true}
+	q.Repetition = Repetition{hash: hash, settled: true}
 }
 
 func (q *Requests[S]) countResponse() {
@@ -194,6 +193,10 @@ func (q *Requests[S]) EndResponse(number uint64, r Reply, unasked bool) error {
 func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 	q.countResponse()
 	q.repeatPreviousList = q.repeatPreviousList || q.repeatedPreviousList
+	if !q.again {
+		q.again = true
+		return true, q.Replies.add(r, q.Dialect)
+	}
 	return q.Replies.addAgain(r, q.Dialect)
 }
 

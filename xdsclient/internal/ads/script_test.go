@@ -186,7 +186,7 @@ func locatorText(l wire.Locator) string {
 // send has the server send a response.
 func (y *scripted) send(version string, words []string) {
 	y.number++
-	y.BeginResponse(&wire.Response{Version: version}, hash)
+	y.BeginResponse(hash)
 	unasked := false
 	for _, word := range words {
 		name, denied := strings.CutPrefix(word, "-")

@@ -120,9 +120,6 @@ func (r *Response) HasErrors() bool {
 	return false
 }
 
-// Size is the size of the message in bytes, without the nonce.
-func (r *Response) Size() int { return len(r.beforeNonce) + len(r.afterNonce) }
-
 // Hash is the hash of the message, without the nonce.
 func (r *Response) Hash(seed maphash.Seed) uint64 {
 	var h maphash.Hash
