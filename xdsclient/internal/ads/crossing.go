@@ -100,8 +100,7 @@ func (q *Requests[S]) noteListed(s S) {
 	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators() {
 		return
 	}
-	var none S
-	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
+	for other := range q.subs.Named(name) {
 		if o := other.progress(); o.Listed() && o.request < p.request {
 			p.request, p.listed = o.request, o.listed
 		}
@@ -262,8 +261,7 @@ func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	}) {
 		return true
 	}
-	var none S
-	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
+	for other := range q.subs.Named(name) {
 		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) && like(other.Locator().Constraints) {
 			return true
 		}
@@ -289,8 +287,7 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 	}) {
 		return true
 	}
-	var none S
-	for other := q.subs.First(own.Name); other != none; other = q.subs.Sibling(other) {
+	for other := range q.subs.Named(own.Name) {
 		if other != s && other.Locator().Constraints.Match(parameters) {
 			return true
 		}
