@@ -40,8 +40,6 @@ type attachment struct {
 	// recorder may be nil.
 	recorder estats.MetricsRecorder
 	handles  handles
-	// reports says that the attachment is the one of its target that reports.
-	reports atomic.Bool
 
 	mu sync.Mutex
 	// labels are the label values that were used, so that recording allocates nothing. There
@@ -80,7 +78,7 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 		return func() {}
 	}
 	return a.recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(func(to estats.AsyncMetricsRecorder) error {
-		if a.reports.Load() {
+		if slices.Contains(c.attached.reporters(), a) {
 			a.reportGauges(c.takeCensus(a.target), to)
 		}
 		return nil
@@ -114,8 +112,7 @@ type attachments struct {
 	mu sync.Mutex
 	// byTarget has the attachments of each target in their order.
 	byTarget map[string][]*attachment
-	// reporting are those that report. The slice is replaced, not changed; it is nil until one
-	// has a recorder.
+	// reporting are those that report. The slice is replaced, not changed.
 	reporting atomic.Pointer[[]*attachment]
 }
 
@@ -136,25 +133,17 @@ func (s *attachments) remove(a *attachment) {
 	if s.byTarget[a.target] = rest; len(rest) == 0 {
 		delete(s.byTarget, a.target)
 	}
-	if a.reports.Swap(false) {
-		others := slices.DeleteFunc(slices.Clone(s.reporters()), func(x *attachment) bool { return x == a })
-		s.reporting.Store(&others)
-		s.appoint(a.target)
-	}
+	s.appoint(a.target)
 }
 
-// appoint has the first attachment of a target that has a recorder report.
+// appoint has the first attachment of a target that has a recorder report, and no other one of the target.
 func (s *attachments) appoint(target string) {
-	for _, a := range s.byTarget[target] {
-		if a.recorder == nil {
-			continue
-		}
-		if !a.reports.Swap(true) {
-			all := append(slices.Clip(s.reporters()), a)
-			s.reporting.Store(&all)
-		}
-		return
+	all := slices.DeleteFunc(slices.Clone(s.reporters()), func(x *attachment) bool { return x.target == target })
+	of := s.byTarget[target]
+	if i := slices.IndexFunc(of, func(x *attachment) bool { return x.recorder != nil }); i >= 0 {
+		all = append(all, of[i])
 	}
+	s.reporting.Store(&all)
 }
 
 // targets returns the targets in order, each once.
