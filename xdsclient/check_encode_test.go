@@ -38,7 +38,7 @@ func newCheckEncoder() *explore.Encoder {
 			"authority.wait": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.called": true,
-			"queuedOfMembers.watcher": true, "expiry.fire": true, "expiry.timer": true,
+			"watch.client": true, "queued.watch": true, "queued.member": true, "expiry.fire": true, "expiry.timer": true,
 			"expiry.stopwatch": true, "expiry.next": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
 		},
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){

@@ -59,5 +59,5 @@ func (w watches) WatchLocator(t *ResourceType, name string, constraints dynparam
 // WatchCollectionLocator implements LocatorClient. The features of servers count as with
 // WatchLocator.
 func (w watches) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return w.client.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: wholeWatcher{watcher}, members: &queuedOfMembers{watcher: watcher}}, w.target)
+	return w.client.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: wholeWatcher{watcher}}, w.target)
 }

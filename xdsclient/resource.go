@@ -162,12 +162,9 @@ func (r *resource) removeWatch(w *watch) {
 
 // queueAllStates queues the state of a resource and of its members for a watcher.
 func (r *resource) queueAllStates(w *watch, d *delivery) {
-	queued := r.queueState(w, d)
+	r.queueState(w, d)
 	for _, m := range r.members {
-		queued = m.queueState(w, d) || queued
-	}
-	if queued {
-		r.client().dispatcher.enqueue(w)
+		m.queueState(w, d)
 	}
 }
 
@@ -179,8 +176,8 @@ func (r *resource) currentError() *Error {
 	return r.err
 }
 
-// queueState queues the state of a resource for a watcher. It reports false if nothing is known.
-func (r *resource) queueState(w *watch, d *delivery) bool {
+// queueState queues the state of a resource for a watcher, if something is known.
+func (r *resource) queueState(w *watch, d *delivery) {
 	err := r.currentError()
 	switch {
 	case r.payload != nil:
@@ -190,10 +187,7 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 		}
 	case err != nil && !r.authority.disk.restore(r):
 		w.queueChange(r, err, d)
-	default:
-		return false
 	}
-	return true
 }
 
 // accept notes a valid version. If it is the one in use, even of another variant, it is
@@ -238,9 +232,7 @@ func (r *resource) adopt(s *subscription, d *delivery) {
 	switch {
 	case !r.payload.same(before):
 		for _, w := range r.audience() {
-			if r.queueState(w, d) {
-				r.client().dispatcher.enqueue(w)
-			}
+			r.queueState(w, d)
 		}
 	case err == nil && errBefore == nil || err.same(errBefore):
 	case err == nil && r.payload == nil: // nothing is known
@@ -298,7 +290,6 @@ func (r *resource) reportError(err *Error, d *delivery) {
 	}
 	for _, w := range r.audience() {
 		w.queueAmbientError(r, err, d)
-		r.client().dispatcher.enqueue(w)
 	}
 }
 
@@ -306,6 +297,5 @@ func (r *resource) reportError(err *Error, d *delivery) {
 func (r *resource) reportChange(err *Error, d *delivery) {
 	for _, w := range r.audience() {
 		w.queueChange(r, err, d)
-		r.client().dispatcher.enqueue(w)
 	}
 }

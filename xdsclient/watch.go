@@ -2,96 +2,38 @@ package xdsclient
 
 import (
 	"context"
+	"maps"
 	"slices"
 )
 
-// watchState says where a watch is on its way through the dispatcher.
-type watchState int
-
-const (
-	// watchIdle: nothing is queued for the watcher.
-	watchIdle watchState = iota
-	// watchQueued: the watch is in the dispatcher's queue.
-	watchQueued
-	// watchStopped: the watcher is not called again.
-	watchStopped
-)
-
 // watch is one watcher of one resource, or of one collection and its members, with its
-// queued events: at most the current state of the resource, and an ambient error after
+// queued events: at most the current state of each resource, and an ambient error after
 // that. Newer events replace older ones, so a slow watcher costs no memory and still ends up
 // with the final state. Guarded by XDSClient.mu.
 type watch struct {
+	client *XDSClient
+	// watcher is a wholeWatcher for a collection.
 	watcher Watcher
 	// resource is the cache entry in use. It is nil if the watch was refused.
 	resource *resource
-	state    watchState
+	// stopped says that the watcher is not called again.
+	stopped bool
 	// queued has the events of the resource, and members the events of the members of a
-	// collection. The latter is nil for a resource.
+	// collection.
 	queued  queued
-	members *queuedOfMembers
+	members map[resourceKey]*queued
 	// called has the events that were passed to the watcher and still hold back a response.
 	called []*event
 }
 
-// queued has the queued events of one resource.
-type queued struct{ change, ambient *event }
-
-// queuedOfMember has the queued events of one member.
-type queuedOfMember struct {
-	queued
-	key resourceKey
-}
-
-// queuedOfMembers has the queued events of the members of a collection.
-type queuedOfMembers struct {
-	watcher CollectionWatcher
-	// queue is in the order of the calls, and byKey finds its elements.
-	queue []*queuedOfMember
-	byKey map[resourceKey]*queuedOfMember
-}
-
-// of returns the queued events of a member.
-func (ms *queuedOfMembers) of(key resourceKey) *queued {
-	n := ms.byKey[key]
-	if n == nil {
-		n = &queuedOfMember{key: key}
-		if ms.byKey == nil {
-			ms.byKey = make(map[resourceKey]*queuedOfMember)
-		}
-		ms.byKey[key] = n
-		ms.queue = append(ms.queue, n)
-	}
-	return &n.queued
-}
-
-// next removes and returns the next event, or returns nil.
-func (ms *queuedOfMembers) next() *event {
-	if ms == nil || len(ms.queue) == 0 {
-		return nil
-	}
-	n := ms.queue[0]
-	e := n.next()
-	if n.empty() {
-		delete(ms.byKey, n.key)
-		ms.queue[0] = nil
-		if ms.queue = ms.queue[1:]; len(ms.queue) == 0 {
-			ms.queue, ms.byKey = nil, nil
-		}
-	}
-	return e
-}
-
-// removeAll removes and returns all events.
-func (ms *queuedOfMembers) removeAll() (events []*event) {
-	if ms == nil {
-		return nil
-	}
-	for _, n := range ms.queue {
-		events = append(events, n.change, n.ambient)
-	}
-	ms.queue, ms.byKey = nil, nil
-	return events
+// queued has the queued events of one resource for one watcher.
+type queued struct {
+	watch *watch
+	// member is the member of the watched collection that the events are of, or nil.
+	member          *resource
+	change, ambient *event
+	// waits says that it is in the dispatcher's queue.
+	waits bool
 }
 
 // next removes and returns the next event, or returns nil.
@@ -102,10 +44,11 @@ func (n *queued) next() *event {
 	} else {
 		e, n.ambient = n.ambient, nil
 	}
+	if e != nil && len(e.holds) > 0 {
+		n.watch.called = append(n.watch.called, e)
+	}
 	return e
 }
-
-func (n *queued) empty() bool { return n.change == nil && n.ambient == nil }
 
 // event is one call to a watcher.
 type event struct {
@@ -165,6 +108,7 @@ func (w *watch) replaceQueued(n *queued, to Watcher, value any, err *Error, d *d
 	}
 	n.change = w.newEvent(call, d, n.change, n.ambient)
 	n.ambient = nil
+	w.client.dispatcher.enqueue(n)
 }
 
 // queueRefusal queues the only event of a watch that cannot be served.
@@ -184,6 +128,7 @@ func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 func (w *watch) queueAmbientError(r *resource, err *Error, d *delivery) {
 	n, to := w.queuedOf(r)
 	n.ambient = w.newEvent(func(done func()) { to.AmbientError(err, done) }, d, n.ambient)
+	w.client.dispatcher.enqueue(n)
 }
 
 // queuedOf returns the queued events of a resource, and the watcher to call.
@@ -191,27 +136,26 @@ func (w *watch) queuedOf(r *resource) (*queued, Watcher) {
 	if r.memberOf == nil {
 		return &w.queued, w.watcher
 	}
-	return w.members.of(r.key), memberWatcher{w.members.watcher, Member{r.key.name, r.parameters}}
-}
-
-// next removes and returns the next event, or returns nil. The events of a collection as a
-// whole come after those of its members.
-func (w *watch) next() *event {
-	e := w.members.next()
-	if e == nil {
-		e = w.queued.next()
+	n := w.members[r.key]
+	if n == nil {
+		n = &queued{watch: w, member: r}
+		if w.members == nil {
+			w.members = make(map[resourceKey]*queued)
+		}
+		w.members[r.key] = n
 	}
-	if e != nil && len(e.holds) > 0 {
-		w.called = append(w.called, e)
-	}
-	return e
+	return n, memberWatcher{w.watcher.(wholeWatcher).to, Member{r.key.name, r.parameters}}
 }
 
 // abandon ends the watch. Its watcher counts as done with all events.
 func (w *watch) abandon() {
-	w.state = watchStopped
-	events := slices.Concat(w.called, w.members.removeAll(), []*event{w.queued.change, w.queued.ambient})
-	w.called, w.queued = nil, queued{}
+	w.stopped = true
+	events := w.called
+	w.called = nil
+	for _, n := range append(slices.Collect(maps.Values(w.members)), &w.queued) {
+		events = append(events, n.change, n.ambient)
+		n.change, n.ambient = nil, nil
+	}
 	for _, e := range events {
 		if e != nil {
 			e.release()
@@ -224,17 +168,17 @@ type dispatcher struct {
 	client *XDSClient
 	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
-	// queue is guarded by XDSClient.mu. A watch is in it at most once.
-	queue []*watch
+	// queue is guarded by XDSClient.mu. The events of a resource for a watcher are in it at most once.
+	queue []*queued
 }
 
-// enqueue adds a watch that has an event to the queue. The caller holds XDSClient.mu.
-func (d *dispatcher) enqueue(w *watch) {
-	if w.state != watchIdle {
+// enqueue adds events to the queue. The caller holds XDSClient.mu.
+func (d *dispatcher) enqueue(n *queued) {
+	if n.waits {
 		return
 	}
-	w.state = watchQueued
-	d.queue = append(d.queue, w)
+	n.waits = true
+	d.queue = append(d.queue, n)
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -255,20 +199,29 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// next removes and returns the next event of the watch at the head of the queue, or returns nil.
+// next removes and returns the next event, or returns nil. The events of a collection as a whole come after those of its
+// members.
 func (d *dispatcher) next() *event {
 	d.client.mu.Lock()
 	defer d.client.unlock()
 	for len(d.queue) > 0 {
-		w := d.queue[0]
-		if w.state == watchQueued {
-			if e := w.next(); e != nil {
+		n := d.queue[0]
+		early := n.member == nil && len(n.watch.members) > 0
+		if !early {
+			if e := n.next(); e != nil {
 				return e
 			}
-			w.state = watchIdle
 		}
 		d.queue[0] = nil
 		d.queue = d.queue[1:]
+		switch {
+		case early:
+			d.queue = append(d.queue, n)
+			continue
+		case n.member != nil:
+			delete(n.watch.members, n.member.key)
+		}
+		n.waits = false
 	}
 	d.queue = nil
 	return nil

@@ -103,9 +103,10 @@ func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil, target); err != nil {
+	w.client, w.queued.watch = c, w
+	_, collection := w.watcher.(wholeWatcher)
+	if a, canonical, err := c.authorityFor(t, l.Name, collection, target); err != nil {
 		w.queueRefusal(c.refusal(t, l, err))
-		c.dispatcher.enqueue(w)
 	} else {
 		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w)
 	}
@@ -115,7 +116,7 @@ func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 func (c *XDSClient) stop(w *watch) {
 	c.mu.Lock()
 	defer c.unlock()
-	if w.state == watchStopped {
+	if w.stopped {
 		return
 	}
 	w.abandon()
@@ -257,8 +258,8 @@ func (c *XDSClient) shutDown() {
 	for _, ch := range c.channels {
 		ch.close()
 	}
-	for _, w := range c.dispatcher.queue {
-		w.abandon()
+	for _, n := range c.dispatcher.queue {
+		n.watch.abandon()
 	}
 }
 
