@@ -39,10 +39,8 @@ func (it *item) envelope() Envelope {
 		return Envelope{}
 	}
 	e := Envelope{Name: string(it.Name), Version: string(it.Version), Parameters: it.parameters, TTL: it.TTL, DoNotCache: it.DoNotCache}
-	if it.HasAliases() {
-		for alias := range it.Aliases() {
-			e.Aliases = append(e.Aliases, string(alias))
-		}
+	for alias := range it.Aliases() {
+		e.Aliases = append(e.Aliases, string(alias))
 	}
 	return e
 }
@@ -107,7 +105,7 @@ func (u *update) readParameters(it *item) {
 		return
 	}
 	var err error
-	if it.parameters, err = u.parameters.of(&it.Resource, u.types); err != nil {
+	if it.parameters, err = u.types.parametersOf(&it.Resource); err != nil {
 		it.unreadable, it.Err = true, err
 	}
 }

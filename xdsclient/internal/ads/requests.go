@@ -344,7 +344,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
 		if p.request == 0 && serves && !q.Dialect.Incremental() {
-			q.noteListed(s)
+			p.request, p.listed = q.number, q.responses
 		}
 		switch {
 		case !s.Wanted():
