@@ -66,7 +66,6 @@ type Config struct {
 
 // Authority is the configuration of one authority (gRFC A47).
 type Authority struct {
-	Name string
 	// Servers are the authority's management servers, the preferred one first. They are
 	// Config.Servers if the authority has none of its own.
 	Servers []*Server

@@ -126,7 +126,7 @@ func parseAuthorities(v jsondoc.Value, fallback []*Server, own serverList) map[s
 		if !o.IsObject() {
 			continue
 		}
-		a := &Authority{Name: name, Servers: fallback}
+		a := &Authority{Servers: fallback}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
 			if list := own.parse(servers.Elements("a list of management servers")); len(list) > 0 {
 				a.Servers = list

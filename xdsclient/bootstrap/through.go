@@ -16,32 +16,17 @@ func (c *Config) Through(uri string) []byte {
 			features = append(features, f)
 		}
 	}
-	top := objectOf(c.document)
-	top["xds_servers"] = jsonOf([]any{map[string]any{
+	top := canonical(c.document).(map[string]any) // Parse has read it
+	top["xds_servers"] = []any{map[string]any{
 		"server_uri":      uri,
 		"channel_creds":   []any{map[string]any{"type": "insecure"}},
 		"server_features": features,
-	}})
+	}}
 	delete(top, "resource_cache")
-	if authorities := objectOf(top["authorities"]); len(authorities) > 0 {
-		for name, entry := range authorities {
-			fields := objectOf(entry)
-			delete(fields, "xds_servers")
-			authorities[name] = jsonOf(fields)
-		}
-		top["authorities"] = jsonOf(authorities)
+	authorities, _ := top["authorities"].(map[string]any)
+	for _, entry := range authorities {
+		delete(entry.(map[string]any), "xds_servers")
 	}
-	return jsonOf(top)
-}
-
-// objectOf returns the fields of an object in a valid document, none if it is absent.
-func objectOf(data []byte) map[string]json.RawMessage {
-	fields := make(map[string]json.RawMessage)
-	_ = json.Unmarshal(data, &fields) // Parse has read it
-	return fields
-}
-
-func jsonOf(value any) json.RawMessage {
-	data, _ := json.Marshal(value) // of maps and texts
-	return data
+	document, _ := json.Marshal(top) // of maps and texts
+	return document
 }

@@ -101,7 +101,7 @@ func (s *stream) read() error {
 
 // obey takes over an order.
 func (s *stream) obey(o *order) {
-	if s.order == nil || !s.order.equal(o) {
+	if s.order == nil || s.order.String() != o.String() {
 		logger.Infof("load reports to xDS management server %s: %v", s.reporter.Server, o)
 	}
 	s.order = o

@@ -72,10 +72,6 @@ func (o *order) wants(cluster string) bool {
 	return o.all || named
 }
 
-func (o *order) equal(p *order) bool {
-	return o.asked == p.asked && o.all == p.all && o.endpoints == p.endpoints && maps.Equal(o.names, p.names)
-}
-
 // String says what is ignored, too.
 func (o *order) String() string {
 	text := fmt.Sprintf("%d clusters, every %v", len(o.names), o.interval)

@@ -27,7 +27,7 @@ func FuzzOrder(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if o.interval < MinInterval || !o.equal(o) || o.String() == "" {
+		if o.interval < MinInterval || o.String() == "" {
 			t.Errorf("%v is no order", o)
 		}
 	})
