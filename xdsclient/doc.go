@@ -51,7 +51,7 @@
 // In delta the work for a response, and for a change of subscriptions, is proportional to that
 // response or change, however much is subscribed to.
 //
-// A response that only repeats the last one costs a comparison, and its reply waits, up to 3 s,
+// A response that only repeats the last one costs a hash, and from the second repetition on its reply waits, up to 1 s,
 // so that a server that answers each NACK or ACK at once is slowed down; see package ads.
 //
 // # What a server can cost
