@@ -66,10 +66,11 @@ func (d *dnsEndpoints) accept(n *dnsName, r lookup.Result) {
 }
 
 // Computing endpoints costs about 10 µs for each name. Answers for a cluster with more than fewNames share what is
-// computed manyNamesPause after the first one.
+// computed ten times as long, at most manyNamesPause, after the first one.
 const (
 	fewNames       = 100
-	manyNamesPause = 50 * time.Millisecond
+	namePause      = 100 * time.Microsecond
+	manyNamesPause = time.Second
 )
 
 // answered handles an answer of DNS. The next build computes the endpoints.
@@ -90,7 +91,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 		g.changed()
 		return
 	}
-	time.AfterFunc(manyNamesPause, func() {
+	time.AfterFunc(min(time.Duration(len(d.names))*namePause, manyNamesPause), func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.closed {
