@@ -92,14 +92,12 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 }
 
 // override returns the override of entry i at the most specific level that has one. An
-// override for another type of filter is logged and skipped.
+// override for another type of filter is skipped. The first one of an instance is logged.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
-	if other != nil {
-		if m := (mismatch{c.instances[i].Name, c.instances[i].Type, filterchain.TypeOf(other)}); c.ch.isNew(m) {
-			logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
-				c.ch.Target(), m.name, m.got, m.want)
-		}
+	if in := c.instances[i]; other != nil && !in.Warned.Swap(true) {
+		logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
+			c.ch.Target(), in.Name, filterchain.TypeOf(other), in.Type)
 	}
 	switch {
 	case o.Disabled, level < 0 && c.entries[i].Disabled:

@@ -21,33 +21,15 @@ type Channel struct {
 
 	*router.Channel
 
-	mu         sync.Mutex
-	instances  map[string]*filterchain.Instance // of the latest Selector, by name
-	mismatches map[mismatch]bool                // that are logged
+	mu        sync.Mutex
+	instances map[string]*filterchain.Instance // of the latest Selector, by name
 }
-
-// mismatch is an override for another type of filter than the one with its name.
-type mismatch struct{ name, want, got string }
-
-// maxMismatches bounds what a channel logs, as the control plane chooses the names.
-const maxMismatches = 100
 
 // NewChannel returns the Channel of cc, which identifies its Decisions. It has to be closed.
 // authority is the ":authority" of RPCs that set no other. secure reports whether the
 // channel's credentials check the authority, as TLS does. metrics may be nil.
 func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
-	return &Channel{Channel: router.NewChannel(cc, authority, secure, metrics), mismatches: map[mismatch]bool{}}
-}
-
-// isNew reports whether a mismatch is to be logged: each once.
-func (ch *Channel) isNew(m mismatch) bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if ch.mismatches[m] || len(ch.mismatches) >= maxMismatches {
-		return false
-	}
-	ch.mismatches[m] = true
-	return true
+	return &Channel{Channel: router.NewChannel(cc, authority, secure, metrics)}
 }
 
 // trace returns the hooks for an RPC of the application that begins, or nil.

@@ -6,6 +6,7 @@ package filterchain
 
 import (
 	"runtime"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -24,6 +25,8 @@ func TypeOf(f httpfilter.Filter) string {
 type Instance struct {
 	httpfilter.ClientInstance
 	Name, Type string
+	// Warned says that an override for a filter of another type is in the log.
+	Warned atomic.Bool
 }
 
 // closer is a ClientInstance that has something to release.
@@ -31,7 +34,7 @@ type closer interface{ Close() }
 
 // NewInstance makes the instance of a filter.
 func NewInstance(filter httpfilter.ClientFilter, info httpfilter.ClientInstanceInfo) *Instance {
-	in := &Instance{filter.NewClientInstance(info), info.Name, TypeOf(filter)}
+	in := &Instance{ClientInstance: filter.NewClientInstance(info), Name: info.Name, Type: TypeOf(filter)}
 	if c, ok := in.ClientInstance.(closer); ok {
 		// Close may take its time, and other cleanups of the process wait.
 		runtime.AddCleanup(in, func(c closer) { go c.Close() }, c)
