@@ -12,14 +12,11 @@ package configselector
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
-	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -43,7 +40,8 @@ type Config struct {
 // configuration. It is immutable and safe for concurrent use.
 type Selector struct {
 	// Reselect routes the RPC of a Decision of another version again and returns the
-	// new cluster. It is for pickers and takes no lock.
+	// new cluster. It is for pickers and takes no lock. gRPC keeps it for as long as the application keeps a channel, closed
+	// or not, so it does not refer to the Selector, whose chains keep the instances of filters open.
 	Reselect func(old *decision.Decision) (cluster string, err error)
 
 	routes   *router.Routes
@@ -69,7 +67,7 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 		routes:   router.NewRoutes(ch.Channel, c.Version, c.VirtualHost, c.RouteConfigName),
 		listener: c.Listener, ch: ch,
 	}
-	s.Reselect = reselect(ch, s.routes)
+	s.Reselect = s.routes.Reselect
 	s.buildChains()
 	return s
 }
@@ -108,7 +106,6 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {
 	rpc := s.ch.NewRPC(ctx, method, opts)
-	rpc.Trace = s.ch.trace(ctx)
 	defer func() { rpc.End(err) }()
 	if err = s.begin(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
@@ -129,7 +126,6 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 // Stream carries out a streaming RPC.
 func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (stream grpc.ClientStream, err error) {
 	rpc := s.ch.NewRPC(ctx, method, opts)
-	rpc.Trace = s.ch.trace(ctx)
 	if err := s.begin(&rpc); err != nil {
 		rpc.End(err)
 		grpcbridge.Finish(opts, err)
@@ -164,41 +160,9 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
-// reselect returns what a Selector has as Reselect. gRPC keeps that for as long as the application keeps a channel, closed or
-// not, so it does not refer to the Selector, whose chains keep the instances of filters open.
-func reselect(ch *Channel, routes *router.Routes) func(*decision.Decision) (string, error) {
-	return func(old *decision.Decision) (cluster string, err error) {
-		rpc := ch.NewRPC(old.Context, old.Method, nil)
-		var override *httpfilter.HostOverride
-		if extra := old.Extra; extra != nil {
-			override = extra.HostOverride
-			if extra.Pinned {
-				switch {
-				case routes.Has(old.Cluster):
-					return old.Cluster, nil
-				case override == nil:
-					return "", routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %s", bounds.Quote(old.Cluster)))
-				}
-				// A session whose endpoint was removed continues on another endpoint.
-			}
-			rpc.Context, rpc.Authority, rpc.ContentType = extra.RPC.Origin()
-			rpc.Trace = extra.Trace
-		}
-		if err := routes.Route(&rpc); err != nil {
-			return "", err
-		}
-		if rpc.Weighted == nil {
-			return "", routes.Answer(&rpc)
-		}
-		if override != nil {
-			override.SetCluster(rpc.Cluster)
-		}
-		return rpc.Cluster, nil
-	}
-}
-
 // begin routes an RPC of the application, sets its chain of filters, and counts it if RPCs are counted.
 func (s *Selector) begin(rpc *router.RPC) error {
+	rpc.Trace = s.ch.trace(rpc.Context)
 	err := s.routes.Route(rpc)
 	if err == nil {
 		rpc.Chain = s.chain(rpc)

@@ -1,9 +1,11 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -84,12 +86,10 @@ func (c *call) invoke(d *decision.Decision, message, reply any, opts []grpc.Call
 // destination returns the route's entry for the cluster that the RPC goes to, or the one
 // that was drawn if a filter sends the RPC to a cluster that is not of the route.
 func (c *call) destination(cluster string) *xdsresource.WeightedCluster {
-	if cluster != c.app.Cluster {
-		if other := c.entry(cluster); other != nil {
-			return other
-		}
+	if cluster == c.app.Cluster {
+		return c.app.Weighted
 	}
-	return c.app.Weighted
+	return cmp.Or(c.entry(cluster), c.app.Weighted)
 }
 
 func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
@@ -131,11 +131,13 @@ func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
 	return top, nil
 }
 
-// exchange carries out a unary RPC. The router gives the last filter a stream on which nothing
+// Unary carries out a unary RPC. ctx has its deadline. The router gives the last filter a stream on which nothing
 // has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
-func (c *call) exchange(ctx context.Context, req, reply any) error {
-	opts := callOptions(c.rpc.Options)
+func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	defer runtime.KeepAlive(rpc.Chain)
+	c := r.newCall(rpc, nil, opts)
+	c.invoker = invoker
 	top, err := c.start(ctx)
 	if err != nil {
 		grpcbridge.Finish(opts, err)
@@ -148,19 +150,23 @@ func (c *call) exchange(ctx context.Context, req, reply any) error {
 		return err
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
-	opts.report(top, c.app.Context)
+	callOptions(opts).report(top, c.app.Context)
 	grpcbridge.Finish(opts, err)
 	return err
 }
 
-// stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.ClientStream, err error) {
+// Stream starts a streaming RPC, which timeout bounds if it is above 0.
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, opts []grpc.CallOption, timeout time.Duration) (stream grpc.ClientStream, err error) {
+	c := r.newCall(rpc, desc, opts)
+	s := &appStream{call: c, streamer: streamer, opts: opts}
+	c.streaming = s
+	ctx := rpc.Context
 	if timeout > 0 {
-		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
+		ctx, s.cancel = context.WithTimeout(ctx, timeout)
 	} else {
-		ctx, c.streaming.cancel = context.WithCancel(ctx)
+		ctx, s.cancel = context.WithCancel(ctx)
 	}
-	c.rpc.Options = c.streaming.opts.withoutReports(nil)
+	c.rpc.Options = s.opts.withoutReports(nil)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
@@ -173,12 +179,9 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (stream grpc.C
 			c.ended(err)
 		}
 	}()
-	top, err := c.start(ctx)
-	if err != nil {
+	if s.ClientStream, err = c.start(ctx); err != nil {
 		return nil, err
 	}
-	s := c.streaming
-	s.ClientStream = top
 	s.stop = context.AfterFunc(ctx, func() { c.ended(status.FromContextError(ctx.Err()).Err()) })
 	return s, nil
 }

@@ -82,7 +82,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if cluster == "" || !matching.Draw(m.FractionPerMillion) { // Without a cluster the header that names it is missing.
 		return nil
 	}
-	dropped := ch.mirrors.Add(1) > maxMirrors || !routes.Has(cluster)
+	dropped := ch.mirrors.Add(1) > maxMirrors || !routes.has(cluster)
 	if t := r.extra.Trace; t != nil {
 		t.Mirrored(rpctrace.Mirror{Cluster: cluster, Dropped: dropped})
 	}

@@ -38,7 +38,6 @@ type replay struct {
 	launching bool      // an attempt is about to begin
 	closed    bool      // CloseSend was called
 	complete  bool      // the application sends no more messages
-	coded     bool      // codec and left are set
 	retry     retrier
 	latest    *attempt      // the last that has begun, or is about to begin
 	failed    *attempt      // the last that failed
@@ -64,8 +63,8 @@ func newReplay(r *request, retry retrier) (*replay, error) {
 		p.decided = make(chan struct{})
 		p.asked = p.opts
 		p.opts = p.asked.withoutVariables()
-		p.setCodec()
 	}
+	p.codec, p.left = grpcbridge.RawCodecOf(p.opts), bufferSize(p.opts)
 	first := &p.first
 	p.add(first)
 	if retry.max <= 1 {
@@ -178,7 +177,6 @@ func (p *replay) launch(cause error) *attempt {
 		p.launching = false
 		p.changed.Broadcast()
 	}()
-	p.setCodec()
 	if t := p.request.extra.Trace; t != nil {
 		t.Retried(rpctrace.Retry{Attempt: p.retry.made + 1, Delay: p.retry.delay, Err: cause})
 	}

@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // open hands an attempt to gRPC.
@@ -118,20 +116,12 @@ func (p *replay) fits() bool {
 // put adds a message to the buffer (gRFC A6, "Memory Management (Buffering)"). It reports false if the message cannot be
 // encoded, or there is no room.
 func (p *replay) put(m any) bool {
-	p.setCodec()
 	e, err := p.codec.Encode(m)
 	if p.left -= len(e) + frameHeader; err != nil || p.left < 0 {
 		return false
 	}
 	p.buffer = append(p.buffer, e)
 	return true
-}
-
-// setCodec looks up the codec of the messages when it is needed first, which for most unary RPCs is never.
-func (p *replay) setCodec() {
-	if !p.coded {
-		p.coded, p.codec, p.left = true, grpcbridge.RawCodecOf(p.opts), bufferSize(p.opts)
-	}
 }
 
 func (p *replay) SendMsg(m any) error {

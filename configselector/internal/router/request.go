@@ -143,12 +143,12 @@ func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC 
 func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to *xdsresource.WeightedCluster) error {
 	route := c.app.Route
 	pinned := rpc.Cluster != c.app.Cluster
-	if pinned && !c.routes.Has(rpc.Cluster) {
-		return c.routes.Failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %s, which no route of the virtual host mentions", bounds.Quote(rpc.Cluster)))
+	if pinned && !c.routes.has(rpc.Cluster) {
+		return c.routes.failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %s, which no route of the virtual host mentions", bounds.Quote(rpc.Cluster)))
 	}
 	method, ok := route.RewritePath(rpc.Method)
 	if !ok {
-		return c.routes.Failure(rpc.Method, fmt.Sprintf("route %s rewrites the method to %s, which is not a path", bounds.Quote(route.Name), bounds.Quote(method)))
+		return c.routes.failure(rpc.Method, fmt.Sprintf("route %s rewrites the method to %s, which is not a path", bounds.Quote(route.Name), bounds.Quote(method)))
 	}
 	if h := route.HeadersFor(to); h != nil {
 		ctx = headeredit.Outgoing(ctx, h.Request)

@@ -11,17 +11,17 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -92,15 +92,15 @@ func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, route
 	}
 }
 
-// Has reports whether a route of the virtual host mentions a cluster.
-func (r *Routes) Has(cluster string) bool {
+// has reports whether a route of the virtual host mentions a cluster.
+func (r *Routes) has(cluster string) bool {
 	_, ok := r.clusters()[cluster]
 	return ok
 }
 
-// Failure returns the status of an RPC that fails for a reason in the routes. Names in the reason are those of
+// failure returns the status of an RPC that fails for a reason in the routes. Names in the reason are those of
 // bounds.Quote.
-func (r *Routes) Failure(method, reason string) error {
+func (r *Routes) failure(method, reason string) error {
 	return status.Errorf(codes.Unavailable, "xds: %s: RPC %s to %s, virtual host %s of RouteConfiguration %s", reason,
 		bounds.Text(method, bounds.ErrorText), bounds.Quote(r.Channel.Target()), bounds.Quote(r.VirtualHost.Name), bounds.Quote(r.RouteConfigName))
 }
@@ -117,7 +117,7 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 // ends with.
 func (r *Routes) Route(rpc *RPC) (err error) {
 	if route := r.VirtualHost.Route(rpc.RPC); route == nil {
-		err = r.Failure(rpc.Method, "no route matches")
+		err = r.failure(rpc.Method, "no route matches")
 	} else {
 		err = r.take(rpc, route)
 	}
@@ -144,31 +144,56 @@ func (r *Routes) take(rpc *RPC, route *xdsresource.Route) error {
 		rpc.Route = route
 		return nil
 	case *xdsresource.Unroutable:
-		return r.Failure(rpc.Method, action.Reason)
+		return r.failure(rpc.Method, action.Reason)
 	default:
-		return r.Failure(rpc.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
+		return r.failure(rpc.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
 	}
 }
 
-// Answer returns the status of an RPC that its route answers itself.
-func (r *Routes) Answer(rpc *RPC) error {
-	_, err := answer(rpc.Route, &rpc.RPC)
-	return err
+// Reselect routes the RPC of a Decision of another version again, and returns the new cluster.
+func (r *Routes) Reselect(old *decision.Decision) (cluster string, err error) {
+	rpc := r.Channel.NewRPC(old.Context, old.Method, nil)
+	var override *httpfilter.HostOverride
+	if extra := old.Extra; extra != nil {
+		override = extra.HostOverride
+		if extra.Pinned {
+			switch {
+			case r.has(old.Cluster):
+				return old.Cluster, nil
+			case override == nil:
+				return "", r.failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %s", bounds.Quote(old.Cluster)))
+			}
+			// A session whose endpoint was removed continues on another endpoint.
+		}
+		rpc.Context, rpc.Authority, rpc.ContentType = extra.RPC.Origin()
+		rpc.Trace = extra.Trace
+	}
+	if err := r.Route(&rpc); err != nil {
+		return "", err
+	}
+	if rpc.Weighted == nil {
+		_, err := answer(rpc.Route, &rpc.RPC)
+		return "", err
+	}
+	if override != nil {
+		override.SetCluster(rpc.Cluster)
+	}
+	return rpc.Cluster, nil
 }
 
 func (r *Routes) forward(rpc *RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
 	rpc.Route, rpc.Weighted = route, &f.Clusters[f.Draw()]
 	if n := len(rpc.Authority); rpc.chosen && n > bounds.Authority {
-		return r.Failure(rpc.Method, fmt.Sprintf("grpc.CallAuthority of %d bytes, more than %d", n, bounds.Authority))
+		return r.failure(rpc.Method, fmt.Sprintf("grpc.CallAuthority of %d bytes, more than %d", n, bounds.Authority))
 	}
 	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
 		return nil
 	}
 	switch rpc.Cluster = rpc.Weighted.Cluster(&rpc.RPC); {
 	case rpc.Cluster == "":
-		return r.Failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %s, which names the cluster", bounds.Quote(rpc.Weighted.Header)))
-	case !r.Has(rpc.Cluster):
-		return r.Failure(rpc.Method, fmt.Sprintf("header %s names cluster %s, which no route of the virtual host mentions",
+		return r.failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %s, which names the cluster", bounds.Quote(rpc.Weighted.Header)))
+	case !r.has(rpc.Cluster):
+		return r.failure(rpc.Method, fmt.Sprintf("header %s names cluster %s, which no route of the virtual host mentions",
 			bounds.Quote(rpc.Weighted.Header), bounds.Quote(rpc.Cluster)))
 	}
 	return nil
@@ -203,19 +228,4 @@ func (rpc *RPC) Plain() bool {
 	return rpc.Trace == nil && c.Passes() && !rpc.chosen && rpc.ContentType == "" &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
-}
-
-// Unary carries out a unary RPC. ctx has the RPC's deadline.
-func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	defer runtime.KeepAlive(rpc.Chain)
-	c := r.newCall(rpc, nil, opts)
-	c.invoker = invoker
-	return c.exchange(ctx, req, reply)
-}
-
-// Stream starts a streaming RPC, which timeout bounds if it is above 0.
-func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, opts []grpc.CallOption, timeout time.Duration) (grpc.ClientStream, error) {
-	c := r.newCall(rpc, desc, opts)
-	c.streaming = &appStream{call: c, streamer: streamer, opts: opts}
-	return c.stream(rpc.Context, timeout)
 }

@@ -75,7 +75,7 @@ func (u *unary) send(reply any) error {
 	return u.err
 }
 
-// A unary request is a stream too: the application's own RPC as long as no filter looks at the response (see call.exchange), and
+// A unary request is a stream too: the application's own RPC as long as no filter looks at the response (see Routes.Unary), and
 // otherwise the attempt that begun returns.
 
 func (r *request) begun() grpc.ClientStream {
