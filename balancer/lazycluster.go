@@ -29,7 +29,6 @@ type lazyCluster struct {
 
 	// The rest is used on the loop.
 	policy       *cluster.Graceful // nil until an RPC has asked for the cluster, and after close
-	closed       bool              // it is no longer in the State
 	connectivity connectivity.State
 }
 
@@ -44,7 +43,9 @@ func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
 func (c *lazyCluster) pick(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {
 	p := c.picker.Load()
 	if d.Extra != nil && p != nil {
-		c.showMetadata(d)
+		if r := c.config.Load().Cluster; r != nil {
+			d.SetMetadata(&r.Metadata)
+		}
 	}
 	return c.pickBy(p, info)
 }
@@ -67,13 +68,6 @@ func (c *lazyCluster) pickBy(p *grpcbalancer.Picker, info grpcbalancer.PickInfo)
 		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
-}
-
-// showMetadata shows the filters of an RPC the metadata of the cluster that it goes to.
-func (c *lazyCluster) showMetadata(d *decision.Decision) {
-	if r := c.config.Load().Cluster; r != nil {
-		d.SetMetadata(&r.Metadata)
-	}
 }
 
 // bounded returns the error of a pick with at most bounds.RPCText of text. gRPC's own policies make some, of
@@ -102,8 +96,8 @@ func (c *lazyCluster) label(ctx context.Context) {
 }
 
 func (c *lazyCluster) activate() {
-	if c.policy != nil || c.closed {
-		return
+	if current, _ := c.root.clusters.Get(c.name); c.policy != nil || current != c {
+		return // It is active, or no longer in the State.
 	}
 	c.policy = cluster.NewGraceful(c.root.env, c.name, c.newPlugin, c.publish)
 	c.apply()
@@ -129,7 +123,7 @@ func (c *lazyCluster) publish() {
 	c.connectivity = s.ConnectivityState
 	c.root.tally.add(c.connectivity)
 	c.root.tellTarget(c.name)
-	c.root.clusterChanged()
+	c.root.pickerOutdated = true
 }
 
 func (c *lazyCluster) exitIdle() {
@@ -143,5 +137,4 @@ func (c *lazyCluster) close() {
 		c.policy.Close()
 		c.policy = nil
 	}
-	c.closed = true
 }

@@ -69,7 +69,8 @@ type root struct {
 	subscriber subscriber
 	// refused is why there is no state yet.
 	refused error
-	// pickerOutdated is set while the channel's picker is out of date.
+	// pickerOutdated is set when a lazyCluster has a new picker: RPCs that wait are picked for again when the channel's picker
+	// is replaced.
 	pickerOutdated bool
 
 	// live is where diagnostics find the policy, until unregister.
@@ -185,10 +186,6 @@ func (r *root) connectDefault() {
 		}
 	}
 }
-
-// clusterChanged records that a lazyCluster has a new picker. RPCs that wait are picked for again when
-// the channel's picker is replaced.
-func (r *root) clusterChanged() { r.pickerOutdated = true }
 
 // settle runs when the loop has worked off a burst of events.
 func (r *root) settle() {

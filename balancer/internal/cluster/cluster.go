@@ -38,8 +38,7 @@ type Policy struct {
 	config *Config
 	// labels are the telemetry labels of the cluster's RPCs.
 	labels Labels
-	phase  phase
-	err    error // why the cluster is unusable
+	err    error // why the cluster is unusable: a resource is missing, or has no endpoint to offer
 	names  names
 	// warned says that the cluster has too many endpoints, which is logged once.
 	warned bool
@@ -57,15 +56,6 @@ type Policy struct {
 	outliers  *outlier.Detector
 	state     balancer.State
 }
-
-// phase is what happens to RPCs.
-type phase int
-
-const (
-	resolving phase = iota // they wait for the cluster's resources
-	unusable               // they fail: a resource is missing, or has no endpoint to offer
-	serving                // they go to the priorities
-)
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
@@ -94,9 +84,9 @@ func (p *Policy) Update(c *Config) {
 	case c.Cluster == nil || c.Endpoints == nil:
 		// RPCs do not use endpoints of the old resource any more. Their connections are kept,
 		// as the new resource may have the same endpoints.
-		p.phase = resolving
+		p.err = nil
 		p.setState(tree.Waiting(connectivity.Connecting))
-	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
+	case p.err == nil && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
 	default:
 		p.serve(c)
 	}
@@ -131,7 +121,7 @@ func (p *Policy) closePriorities() {
 
 func (p *Policy) fail(err error) {
 	p.Close()
-	p.phase, p.err = unusable, err
+	p.err = err
 	p.setState(tree.Failing(err, p.config.Notes))
 }
 
@@ -173,7 +163,7 @@ func (p *Policy) serve(c *Config) {
 		}
 		p.priorities.Update(entries)
 	}
-	p.phase = serving
+	p.err = nil
 	p.refreshState()
 }
 
@@ -247,9 +237,10 @@ func kindOf(c locality.Config) kind {
 // wait for: the next priority takes over.
 func mayOverlap(c locality.Config) bool { return usable(c.Localities) }
 
-// childChanged is called when the state of the priorities or of the sessions has changed.
+// childChanged is called when the state of the priorities or of the sessions has changed. While resources are awaited, RPCs do not
+// go to them.
 func (p *Policy) childChanged() {
-	if p.phase == serving {
+	if p.err == nil && p.config.Cluster != nil && p.config.Endpoints != nil {
 		p.refreshState()
 		p.changed()
 	}

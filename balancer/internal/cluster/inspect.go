@@ -66,7 +66,7 @@ func (p *Policy) Inspect() inspect.Cluster {
 		return d
 	}
 	d.Priorities = p.inspectPriorities(p.config.Endpoints)
-	if p.phase == unusable { // no endpoint is usable
+	if p.err != nil { // no endpoint is usable
 		d.Phase, d.Error = inspect.PhaseFailed, p.err.Error()
 	} else if p.priorities == nil && !p.gate.dropsAll {
 		d.Error = errOnlySessions.Error()

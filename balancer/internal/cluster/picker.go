@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
@@ -137,7 +138,12 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 		return balancer.PickResult{}, nil, err
 	}
 	result.SubConn = sc.Unwrap()
-	setAuthority(&result, d, sc)
+	if d != nil && d.Extra != nil && d.Extra.AutoHost {
+		// gRPC checks the authority against the server's certificate, and prefers that of grpc.CallAuthority.
+		if authority := d.AuthorityFor(sc.Hostname()); authority != "" {
+			result.Metadata = metadata.Join(result.Metadata, metadata.Pairs(":authority", authority))
+		}
+	}
 	d.Sent(sc.Address())
 	if s := sc.Session(); ofSession && s != nil {
 		s.Use()

@@ -15,12 +15,13 @@ type Health struct {
 	// succeeded and failed count how RPCs ended.
 	succeeded, failed atomic.Uint64
 	ejected           atomic.Bool
-	// runs is nil unless consecutive failures count.
-	runs atomic.Pointer[runCounter]
+	ended             func(balancer.DoneInfo)
 }
 
-// NewHealth returns the Health of an endpoint that is not ejected.
-func NewHealth(addresses ...string) *Health { return &Health{addresses: addresses} }
+// NewHealth returns the Health of an endpoint that is not ejected. ended is called at the end of each RPC to it.
+func NewHealth(ended func(balancer.DoneInfo), addresses ...string) *Health {
+	return &Health{ended: ended, addresses: addresses}
+}
 
 func (h *Health) count(info balancer.DoneInfo) {
 	switch {
@@ -31,9 +32,7 @@ func (h *Health) count(info balancer.DoneInfo) {
 	default:
 		// The connection had ended before the RPC was sent, and gRPC picked again.
 	}
-	if runs := h.runs.Load(); runs != nil {
-		runs.count(info)
-	}
+	h.ended(info)
 }
 
 // TakeCalls returns how many RPCs have succeeded and failed since the last TakeCalls.

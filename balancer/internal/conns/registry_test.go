@@ -58,7 +58,10 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, n = 8, 2000
 	addrs := []string{"a", "b", "c"}
-	health := map[string]*conns.Health{"a": conns.NewHealth("a"), "b": conns.NewHealth("b"), "c": conns.NewHealth("c")}
+	health := make(map[string]*conns.Health)
+	for _, address := range []string{"a", "b", "c"} {
+		health[address] = conns.NewHealth(func(balancer.DoneInfo) {}, address)
+	}
 	bed := lbtest.NewBed(t)
 	r := bed.Env.Endpoints
 	update := func(many int) {

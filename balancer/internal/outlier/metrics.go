@@ -1,9 +1,10 @@
 package outlier
 
 import (
+	"slices"
+
 	estats "google.golang.org/grpc/experimental/stats"
 
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -27,50 +28,22 @@ func metric(name, description string, labels ...string) *grpcbridge.Metric {
 	})
 }
 
-// method is an algorithm, as metrics name it.
-type method string
-
+// The algorithms, as metrics name them.
 const (
-	bySuccessRate       method = "success_rate"
-	byFailurePercentage method = "failure_percentage"
+	bySuccessRate       = "success_rate"
+	byFailurePercentage = "failure_percentage"
 
 	// These are not gRFC A91's. They are named after the fields that ask for them.
 
-	byConsecutive5xx         method = "consecutive_5xx"
-	byConsecutiveGateway     method = "consecutive_gateway_failure"
-	byConsecutiveLocalOrigin method = "consecutive_local_origin_failure"
+	byConsecutive5xx         = "consecutive_5xx"
+	byConsecutiveGateway     = "consecutive_gateway_failure"
+	byConsecutiveLocalOrigin = "consecutive_local_origin_failure"
 )
 
-// reason is why an outlier is not ejected, as metrics name it.
-type reason string
-
-const (
-	overflow    reason = "max_ejection_overflow"
-	enforcement reason = "enforcement_percentage"
-)
-
-// metrics counts the outliers of one cluster (gRFC A91). A nil one counts nothing.
-type metrics struct {
-	recorder        estats.MetricsRecorder
-	target, service string
-}
-
-// newMetrics returns nil if the metrics are not recorded.
-func newMetrics(env *tree.Env) *metrics {
-	if !env.Recorded {
-		return nil
-	}
-	return &metrics{recorder: env.ClientConn.MetricsRecorder(), target: env.Options.Target.String(), service: env.Cluster}
-}
-
-func (m *metrics) ejected(by method) {
-	if m != nil {
-		enforced.Record(m.recorder, 1, m.target, string(by), m.service)
-	}
-}
-
-func (m *metrics) spared(by method, why reason) {
-	if m != nil {
-		unenforced.Record(m.recorder, 1, m.target, string(by), string(why), m.service)
+// count counts an outlier, by its method and the further labels, if metrics are recorded.
+func (d *Detector) count(m *grpcbridge.Metric, labels ...string) {
+	if e := d.env; e.Recorded {
+		labels = slices.Concat([]string{e.Options.Target.String()}, labels, []string{e.Cluster})
+		m.Record(e.ClientConn.MetricsRecorder(), 1, labels...)
 	}
 }

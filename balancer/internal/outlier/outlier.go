@@ -8,6 +8,7 @@ package outlier
 import (
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
@@ -18,9 +19,9 @@ import (
 
 // Detector watches the endpoints of one cluster, of all its priorities together (gRFC A75).
 type Detector struct {
+	env      *tree.Env
 	loop     *tree.Loop
 	registry *conns.Registry
-	metrics  *metrics
 
 	// config is nil while no algorithm is in use.
 	config *xdsresource.OutlierDetection
@@ -38,12 +39,13 @@ type Detector struct {
 // endpoint is one endpoint with its counts in the last interval.
 type endpoint struct {
 	*conns.Health
-	key string // in byKey
+	runs atomic.Pointer[runCounter] // nil unless consecutive failures count
+	key  string                     // in byKey
 	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
 	used bool
 	// ejectedAt is when it was last ejected, and ejectedBy why. jitter is added to the duration.
 	ejectedAt time.Time
-	ejectedBy method
+	ejectedBy string
 	jitter    time.Duration
 	// multiplier is the number of ejections less the intervals without one.
 	multiplier        int
@@ -52,7 +54,7 @@ type endpoint struct {
 
 // New returns a Detector without endpoints for the cluster that env is for.
 func New(env *tree.Env) *Detector {
-	return &Detector{loop: env.Loop, registry: env.Endpoints, metrics: newMetrics(env)}
+	return &Detector{env: env, loop: env.Loop, registry: env.Endpoints}
 }
 
 // Update sets the configuration, nil for none, and the endpoints of the cluster. used has the conns.Key of
@@ -80,7 +82,6 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) {
 	old := d.byKey
 	d.byKey, d.endpoints, d.used, d.ejected = make(map[string]*endpoint, len(old)), nil, 0, 0
-	limits := runLimits(d.config)
 	for i := range localities {
 		for j := range localities[i].Endpoints {
 			e := &localities[i].Endpoints[j]
@@ -90,9 +91,10 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[stri
 			}
 			one := old[key]
 			if one == nil {
-				one = &endpoint{Health: conns.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
+				one = &endpoint{key: key}
+				one.Health = conns.NewHealth(one.ended, append([]string{e.Address}, e.Additional...)...)
 			}
-			one.WatchRuns(limits, func(r conns.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
+			d.watchRuns(one)
 			d.byKey[key] = one
 			d.endpoints = append(d.endpoints, one)
 			if one.used = used == nil || used[key]; one.used {
@@ -114,7 +116,7 @@ func (d *Detector) HealthOf(e *xdsresource.Endpoint) *conns.Health {
 }
 
 func (d *Detector) find(e *xdsresource.Endpoint) *endpoint {
-	if d.config == nil || !e.Health.Usable() {
+	if !e.Health.Usable() {
 		return nil
 	}
 	return d.byKey[conns.Key(e)]
@@ -123,9 +125,6 @@ func (d *Detector) find(e *xdsresource.Endpoint) *endpoint {
 // stop ends all ejections and forgets the endpoints: clusters without outlier detection must
 // not pay for it.
 func (d *Detector) stop() {
-	if d.started.IsZero() {
-		return
-	}
 	d.timer.Stop()
 	d.timer, d.started = nil, time.Time{}
 	d.endpoints, d.byKey, d.used, d.ejected = nil, nil, 0, 0
@@ -138,15 +137,12 @@ func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
 		return nil
 	}
 	return &inspect.Ejection{
-		Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier, Method: string(one.ejectedBy),
+		Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier, Method: one.ejectedBy,
 	}
 }
 
 // Close stops the timer. Nothing is ejected any more.
-func (d *Detector) Close() {
-	d.config = nil
-	d.timer.Stop()
-}
+func (d *Detector) Close() { d.stop() }
 
 func (d *Detector) takeCalls() {
 	for _, e := range d.endpoints {
@@ -170,7 +166,7 @@ func (d *Detector) sweep() {
 			e.multiplier = max(0, e.multiplier-1)
 		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
 			d.countEjected(e, -1)
-			e.RestartRuns()
+			e.restartRuns()
 			d.registry.Eject(e.Health, false)
 		}
 	}
@@ -259,15 +255,15 @@ func (d *Detector) countEjected(e *endpoint, n int) {
 
 // detected ejects an outlier, unless too many are ejected already, with the probability
 // percentage. One that is ejected already stays as it is.
-func (d *Detector) detected(e *endpoint, at time.Time, by method, percentage uint32) {
+func (d *Detector) detected(e *endpoint, at time.Time, by string, percentage uint32) {
 	switch {
 	case e.Ejected():
 	case d.full():
-		d.metrics.spared(by, overflow)
+		d.count(unenforced, by, "max_ejection_overflow")
 	case rand.Uint32N(100) >= percentage:
-		d.metrics.spared(by, enforcement)
+		d.count(unenforced, by, "enforcement_percentage")
 	default:
-		d.metrics.ejected(by)
+		d.count(enforced, by)
 		d.countEjected(e, 1)
 		e.ejectedAt, e.ejectedBy = at, by
 		e.jitter = rand.N(min(d.config.MaxEjectionTimeJitter, math.MaxInt64-1) + 1)

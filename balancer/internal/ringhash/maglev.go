@@ -37,6 +37,25 @@ func newTable(endpoints []xdsresource.Endpoint, size uint64) table {
 	return t
 }
 
+// lookup is a table with the number of its endpoints.
+type lookup struct {
+	table
+	endpoints int
+}
+
+func (l lookup) placeOf(hash uint64) int { return int(hash % uint64(len(l.table))) }
+
+func (l lookup) tries() int { return 2 * l.endpoints }
+
+// candidate: a table has many more entries for each endpoint than a ring. After as many of them as there are endpoints,
+// which find one that works unless most do not, the candidates are all endpoints in their order.
+func (l lookup) candidate(place, i int) int {
+	if i < l.endpoints {
+		return int(l.table[(place+i)%len(l.table)])
+	}
+	return (int(l.table[place]) + i) % l.endpoints
+}
+
 // turns has the next turn of each endpoint.
 type turns struct {
 	greatest uint64 // weight

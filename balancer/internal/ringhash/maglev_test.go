@@ -147,11 +147,11 @@ func TestFewEntriesOfOthersMove(t *testing.T) {
 func TestEveryEndpointIsACandidate(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 50, 2000} {
-		p := onTable(endpoints(slices.Repeat([]uint32{1}, n)...), 1009)
+		p := lookup{newTable(endpoints(slices.Repeat([]uint32{1}, n)...), 1009), n}
 		for range 20 {
 			place := p.placeOf(rand.Uint64())
 			seen := make(map[int]bool)
-			for i := range p.tries {
+			for i := range p.tries() {
 				seen[p.candidate(place, i)] = true
 			}
 			if len(seen) != n || p.candidate(place, 0) != int(p.table[place]) {

@@ -38,7 +38,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 
 func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult, error) {
 	first := p.places.placeOf(hash)
-	for i := range p.places.tries {
+	for i := range p.places.tries() {
 		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); s.ConnectivityState {
 		case connectivity.Ready:
@@ -58,7 +58,7 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
 	first := p.places.placeOf(rand.Uint64())
 	asked := p.policy.set.Connecting()
-	for i := range p.places.tries {
+	for i := range p.places.tries() {
 		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); {
 		case s.ConnectivityState == connectivity.Ready:

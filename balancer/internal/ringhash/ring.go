@@ -66,8 +66,12 @@ func byKey(endpoints []xdsresource.Endpoint) []int {
 	return order
 }
 
-// indexOf returns the index of the entry for a hash.
-func (r ring) indexOf(hash uint64) int {
+func (r ring) tries() int { return len(r) }
+
+func (r ring) candidate(place, i int) int { return r[(place+i)%len(r)].endpoint }
+
+// placeOf returns the index of the entry for a hash.
+func (r ring) placeOf(hash uint64) int {
 	low, high := 0, len(r)
 	for low < high {
 		middle := int(uint(low+high) / 2)

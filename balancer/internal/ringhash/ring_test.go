@@ -73,14 +73,14 @@ func TestPlacesOnTheRing(t *testing.T) {
 		t.Fatalf("%d entries, want %d", len(r), len(want))
 	}
 	for _, w := range want {
-		if i := r.indexOf(w.hash); r[i] != w {
+		if i := r.placeOf(w.hash); r[i] != w {
 			t.Errorf("hash %d leads to %v, want %v", w.hash, r[i], w)
 		}
-		if i := r.indexOf(w.hash - 1); r[i] != w {
+		if i := r.placeOf(w.hash - 1); r[i] != w {
 			t.Errorf("the hash before %d leads to %v, want %v", w.hash, r[i], w)
 		}
 	}
-	if last := r[len(r)-1].hash; r.indexOf(last+1) != 0 {
+	if last := r[len(r)-1].hash; r.placeOf(last+1) != 0 {
 		t.Error("what is behind the last entry does not go to the first")
 	}
 }
@@ -89,7 +89,7 @@ func TestRingDoesNotDependOnTheOrder(t *testing.T) {
 	t.Parallel()
 	e := endpoints(3, 1, 4, 1, 5, 9)
 	before := newRing(e, config(1024, 4096))
-	owner := func(r ring, e []xdsresource.Endpoint, h uint64) string { return e[r[r.indexOf(h)].endpoint].Address }
+	owner := func(r ring, e []xdsresource.Endpoint, h uint64) string { return e[r[r.placeOf(h)].endpoint].Address }
 	shuffled := slices.Clone(e)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	after := newRing(shuffled, config(1024, 4096))
@@ -114,8 +114,8 @@ func TestOnlyHashesOfTheRemovedEndpointMove(t *testing.T) {
 	moved := 0
 	for range hashes {
 		h := rand.Uint64()
-		was := before[before.indexOf(h)].endpoint
-		if now := after[after.indexOf(h)].endpoint + 1; was != now {
+		was := before[before.placeOf(h)].endpoint
+		if now := after[after.placeOf(h)].endpoint + 1; was != now {
 			moved++
 			if was != 0 {
 				t.Fatalf("hash %d moved from endpoint %d to %d although both stay", h, was, now)

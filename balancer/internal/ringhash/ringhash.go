@@ -27,8 +27,8 @@ type Policy struct {
 	config    settings
 	configErr error
 	endpoints []xdsresource.Endpoint // those in places
-	places    places
-	picker    *picker // of the last update
+	places    places                 // nil: there are none
+	picker    *picker                // of the last update
 	state     balancer.State
 }
 
@@ -44,7 +44,7 @@ type settings struct {
 func New(env *tree.Env, changed func()) *Policy {
 	return newPolicy(env, changed, func(text string) (settings, error) {
 		c, err := xdsresource.ParseRingHash(text)
-		return settings{c.RequestHashHeader, func(e []xdsresource.Endpoint) places { return onRing(e, c) }}, err
+		return settings{c.RequestHashHeader, func(e []xdsresource.Endpoint) places { return newRing(e, c) }}, err
 	})
 }
 
@@ -52,7 +52,7 @@ func New(env *tree.Env, changed func()) *Policy {
 func NewMaglev(env *tree.Env, changed func()) *Policy {
 	return newPolicy(env, changed, func(text string) (settings, error) {
 		c, err := xdsresource.ParseMaglev(text)
-		return settings{"", func(e []xdsresource.Endpoint) places { return onTable(e, c.TableSize) }}, err
+		return settings{"", func(e []xdsresource.Endpoint) places { return lookup{newTable(e, c.TableSize), len(e)} }}, err
 	})
 }
 
@@ -71,10 +71,10 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	for _, m := range members {
 		usable = append(usable, m.Endpoint())
 	}
-	if p.places.empty() || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
+	if p.places == nil || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
 		p.text = config
 		p.config, p.configErr = p.parse(config)
-		p.endpoints, p.places = usable, places{}
+		p.endpoints, p.places = usable, nil
 		if len(usable) > 0 && p.configErr == nil {
 			p.places = p.config.place(usable)
 		}
@@ -107,7 +107,7 @@ func (p *Policy) refresh() {
 	case p.configErr != nil:
 		p.state = tree.Failing(p.configErr, nil)
 		return
-	case p.places.empty():
+	case p.places == nil:
 		p.state = tree.Failing(perendpoint.ErrEmpty, nil)
 		return
 	}
