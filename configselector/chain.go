@@ -27,7 +27,7 @@ type chains struct {
 	known     map[string]*filterchain.Chain // by the numbers of their interceptors
 }
 
-// builtOf is what an interceptor is built of: an entry, and the key of an override.
+// builtOf is what an interceptor is built of: an entry, and the key of an override, nil without one.
 type builtOf struct {
 	entry    int
 	override any
@@ -69,9 +69,8 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain
 	return chain
 }
 
-// The keys of entries that are disabled, and of those without an override.
+// disabled is the key of entries that are disabled.
 type disabled struct{}
-type asConfigured struct{}
 
 func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interceptor {
 	key, override := c.override(i, levels)
@@ -103,7 +102,7 @@ func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any,
 	case o.Disabled, level < 0 && c.entries[i].Disabled:
 		return disabled{}, nil
 	case o.Config == nil:
-		return asConfigured{}, nil
+		return nil, nil
 	case reflect.ValueOf(o.Config).Comparable():
 		return o.Config, o.Config
 	default:

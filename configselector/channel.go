@@ -25,7 +25,7 @@ type Channel struct {
 	instances map[string]*filterchain.Instance // of the latest Selector, by name
 }
 
-// NewChannel returns the Channel of cc, which identifies its Decisions. It has to be closed.
+// NewChannel returns the Channel of cc, which identifies its Decisions.
 // authority is the ":authority" of RPCs that set no other. secure reports whether the
 // channel's credentials check the authority, as TLS does. metrics may be nil.
 func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {

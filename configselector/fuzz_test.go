@@ -63,7 +63,6 @@ func FuzzSelect(f *testing.F) {
 			return
 		}
 		ch := configselector.NewChannel(cc, "a.b", false, nil)
-		defer ch.Close()
 		given := func(ctx context.Context, to string) {
 			d := decision.FromContext(ctx)
 			if d == nil || d.Cluster == "" || d.WireMethod() != to || to != method && to[0] != '/' {

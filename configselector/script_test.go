@@ -276,7 +276,7 @@ func (s *script) run() string {
 		s.t.Error("the context of the stream goes on")
 	}
 	if s.closes {
-		s.w.ch.Close()
+		s.w.cc.Close()
 	}
 	if !retried { // Attempts end with the RPC, and not only with its context.
 		cancel()

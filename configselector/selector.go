@@ -136,13 +136,10 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		return s.routes.Stream(&rpc, desc, streamer, opts, timeout)
 	}
 	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
-	var counted func(error)
-	cancel := func() {}
+	counted, cancel := func(error) {}, func() {}
 	defer func() {
 		if err != nil {
-			if counted != nil {
-				counted(err)
-			}
+			counted(err)
 			cancel()
 		}
 	}()

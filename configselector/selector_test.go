@@ -47,7 +47,6 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 	value, err := xdsresource.RouteConfigurationType.Decode(packed, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
 	ch := configselector.NewChannel(newClientConn(t), "", false, nil)
-	t.Cleanup(ch.Close)
 	return ch.NewSelector(configselector.Config{
 		Version:         7,
 		Listener:        listener,

@@ -94,7 +94,6 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	})
 	w.cc = cc
 	w.ch = configselector.NewChannel(cc, cmp.Or(c.authority, "service"), c.secure, c.metrics)
-	t.Cleanup(w.ch.Close)
 	if c.routes == nil {
 		c.routes = []*xdsresource.Route{toC()}
 	}

@@ -101,7 +101,6 @@ func (x *xdsSource) stop() {
 // close follows stop, when RPCs no longer find the Selector.
 func (x *xdsSource) close() {
 	x.forget()
-	x.rpcs.Close()
 	x.metrics.Close()
 	x.release()
 }

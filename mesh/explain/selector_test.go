@@ -291,7 +291,6 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 func carryOut(t *testing.T, cc *grpc.ClientConn, l *xdsresource.Listener, vh *xdsresource.VirtualHost, request explain.Request) (f fate) {
 	t.Helper()
 	ch := configselector.NewChannel(cc, "backend", false, nil)
-	defer ch.Close()
 	s := ch.NewSelector(configselector.Config{Version: 1, Listener: l, VirtualHost: vh, RouteConfigName: "r"})
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD(request.Headers))
 	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

@@ -138,12 +138,12 @@ func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker gr
 	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil, opts)
 	c.invoker = invoker
+	defer c.endMirrors()
 	top, err := c.start(ctx)
 	if err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
-	defer c.endMirrors()
 	if top == grpc.ClientStream(&c.first) {
 		err = c.invoke(&c.first.decision, req, reply, c.first.options())
 		attemptEnded(&c.first.decision, 1, err)
@@ -166,10 +166,10 @@ func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer,
 	} else {
 		ctx, s.cancel = context.WithCancel(ctx)
 	}
-	c.rpc.Options = s.opts.withoutReports(nil)
+	c.rpc.Options = s.opts.without(nil, reports)
 	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
-		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
+		if r.Channel.ClientConn.GetState() == connectivity.Shutdown {
 			c.ended(err)
 		}
 	}))

@@ -42,14 +42,13 @@ var mirrorsDropped = grpcbridge.NewMetric(estats.MetricDescriptor{
 func (ch *Channel) dropMirror() { mirrorsDropped.Record(ch.Metrics, 1, ch.Target()) }
 
 // mirror is a copy of an RPC to another cluster, whose end nobody waits for (request_mirror_policies). Its goroutine ends with
-// the RPC's deadline, or, if it has none, mirrorGrace after the RPC, or with the channel.
+// the RPC's deadline, or, if it has none, mirrorGrace after the RPC. With the channel gRPC ends all RPCs, and so mirrors.
 type mirror struct {
 	ch      *Channel
 	attempt attempt
 	cancel  context.CancelFunc
 	grace   *time.Timer // ends a mirror without a deadline; nil: there is one
-	// ended and closed end the registrations with the contexts of the RPC and of the channel.
-	ended, closed func() bool
+	ended   func() bool // ends the registration with the context of the RPC
 
 	queue   chan grpcbridge.Encoded // messages to send
 	backlog atomic.Int64            // bytes in queue
@@ -114,13 +113,12 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	} else {
 		c.ended = context.AfterFunc(over, c.originalEnded)
 	}
-	c.closed = context.AfterFunc(ch.open, c.cancel)
 	return c
 }
 
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
-	opts := callOptions(r.options()).withoutReports(nil)
+	opts := callOptions(r.options()).without(nil, reports)
 	opts = append(opts, grpc.ForceCodecV2(grpcbridge.RawCodecOf(opts)))
 	authority := r.authority()
 	switch {
@@ -165,7 +163,6 @@ func (c *mirror) endLater() {
 func (c *mirror) end() {
 	c.cancel()
 	c.ended()
-	c.closed()
 	if c.grace != nil {
 		c.grace.Stop()
 	}

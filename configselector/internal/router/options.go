@@ -35,18 +35,7 @@ func (ch *Channel) NewRPC(ctx context.Context, method string, opts []grpc.CallOp
 // callOptions are the options of an RPC, some of which say where its end is to be reported.
 type callOptions []grpc.CallOption
 
-// withoutReports appends to room the options that do not report the end, and leaves room for three more.
-func (o callOptions) withoutReports(room []grpc.CallOption) []grpc.CallOption {
-	return o.without(room, func(opt grpc.CallOption) bool {
-		_, finish := opt.(grpc.OnFinishCallOption)
-		return finish || writes(opt)
-	})
-}
-
-// withoutVariables returns the options that concurrent attempts may share. Each attempt would write to the same variables, so
-// options that name variables are left out; callbacks stay.
-func (o callOptions) withoutVariables() []grpc.CallOption { return o.without(nil, writes) }
-
+// without appends to room the options that are not left out, and leaves room for three more.
 func (o callOptions) without(room []grpc.CallOption, left func(grpc.CallOption) bool) []grpc.CallOption {
 	rest := slices.Grow(room, len(o)+3)
 	for _, opt := range o {
@@ -55,6 +44,12 @@ func (o callOptions) without(room []grpc.CallOption, left func(grpc.CallOption) 
 		}
 	}
 	return rest
+}
+
+// reports reports whether an option reports the end.
+func reports(opt grpc.CallOption) bool {
+	_, finish := opt.(grpc.OnFinishCallOption)
+	return finish || writes(opt)
 }
 
 // writes reports whether an option names a variable that gRPC writes to at the end.

@@ -62,7 +62,7 @@ func newReplay(r *request, retry retrier) (*replay, error) {
 	if p.hedges {
 		p.decided = make(chan struct{})
 		p.asked = p.opts
-		p.opts = p.asked.withoutVariables()
+		p.opts = p.asked.without(nil, writes) // Concurrent attempts would write to the same variables.
 	}
 	p.codec, p.left = grpcbridge.RawCodecOf(p.opts), bufferSize(p.opts)
 	first := &p.first
@@ -149,7 +149,7 @@ func (p *replay) goesOn(a *attempt, trailer metadata.MD) bool {
 	p.failed = a
 	if p.latest != a || p.launching {
 		if delay, _ := pushback(trailer); delay < 0 {
-			p.retry.stop()
+			p.retry.max = p.retry.made + 1
 		}
 		return false
 	}

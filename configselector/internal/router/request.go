@@ -45,7 +45,7 @@ func (r *request) options() []grpc.CallOption {
 
 // unreported appends to room the options of a unary RPC, without those that report the end.
 func (r *request) unreported(room []grpc.CallOption) []grpc.CallOption {
-	return append(callOptions(r.rpc.Options).withoutReports(room), r.rpc.AddedOptions()...)
+	return append(callOptions(r.rpc.Options).without(room, reports), r.rpc.AddedOptions()...)
 }
 
 // Send implements httpfilter.End: it is the router, the end of every chain.

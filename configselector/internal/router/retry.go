@@ -81,19 +81,6 @@ func (r *retrier) decideRetry(trailer metadata.MD) bool {
 	if r.made+1 >= r.max {
 		return false
 	}
-	if r.setDelay(trailer); r.delay < 0 {
-		return false
-	}
-	r.made++
-	return true
-}
-
-// stop prevents further attempts.
-func (r *retrier) stop() { r.max = r.made + 1 }
-
-// setDelay sets the delay after an attempt that ended with trailer: below 0 if the server asks for no
-// further one.
-func (r *retrier) setDelay(trailer metadata.MD) {
 	if delay, ok := pushback(trailer); ok {
 		r.delay, r.steps = delay, 0
 	} else if delay, ok := r.reset(trailer); ok {
@@ -102,6 +89,11 @@ func (r *retrier) setDelay(trailer metadata.MD) {
 		r.delay = r.backoff()
 		r.steps++
 	}
+	if r.delay < 0 {
+		return false // The server asks for no further attempt.
+	}
+	r.made++
+	return true
 }
 
 // pushback returns how long the server asks to wait, or a time below 0 for ever. It reports false

@@ -4,11 +4,10 @@
 //
 // It does not match routes itself, which package matching does, nor choose the endpoint. RPCs
 // share a Channel and the Routes of one version. To follow an RPC, read call.go (the RPC and its filters), request.go (what the
-// last filter passes on), unary.go, and, of RPCs that may be sent again, replay.go, replaystream.go and attempt.go.
+// last filter passes on), attempt.go, and, of RPCs that may be sent again, replay.go and replaystream.go.
 package router
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -31,40 +30,28 @@ import (
 )
 
 // A Channel has the state that the RPCs of one channel share while its resolver lives. It is safe for
-// concurrent use and has to be closed.
+// concurrent use.
 type Channel struct {
 	ClientConn *grpc.ClientConn
 	Authority  string // the ":authority" of RPCs that set no other
 	Secure     bool   // the channel's credentials check the authority
 	Metrics    estats.MetricsRecorder
 
-	id          uint64          // the channel in hashes (gRFC A42)
-	maxAttempts int             // bounds every retry policy
-	open        context.Context // ends with Close, by close
-	close       context.CancelFunc
+	id          uint64       // the channel in hashes (gRFC A42)
+	maxAttempts int          // bounds every retry policy
 	mirrors     atomic.Int64 // in flight
 }
 
 // NewChannel returns the Channel of cc. metrics may be nil.
 func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
-	ch := &Channel{
+	return &Channel{
 		ClientConn: cc, Authority: authority, Secure: secure, Metrics: metrics,
 		id: rand.Uint64(), maxAttempts: grpcbridge.MaxAttempts(cc),
 	}
-	ch.open, ch.close = context.WithCancel(context.Background())
-	return ch
 }
-
-// Close ends the mirrors of the channel's RPCs. It does not wait for them: gRPC may be calling it while they wait for gRPC.
-func (ch *Channel) Close() { ch.close() }
 
 // Target returns the target that was dialled.
-func (ch *Channel) Target() string {
-	if ch.ClientConn == nil {
-		return ""
-	}
-	return ch.ClientConn.Target()
-}
+func (ch *Channel) Target() string { return ch.ClientConn.Target() }
 
 // Routes are one version of the routes of a channel. They are immutable.
 type Routes struct {
@@ -142,12 +129,10 @@ func (r *Routes) take(rpc *RPC, route *xdsresource.Route) error {
 		return r.forward(rpc, route, action)
 	case *xdsresource.DirectResponse, *xdsresource.Redirect:
 		rpc.Route = route
-		return nil
 	case *xdsresource.Unroutable:
 		return r.failure(rpc.Method, action.Reason)
-	default:
-		return r.failure(rpc.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
 	}
+	return nil
 }
 
 // Reselect routes the RPC of a Decision of another version again, and returns the new cluster.
@@ -228,4 +213,30 @@ func (rpc *RPC) Plain() bool {
 	return rpc.Trace == nil && c.Passes() && !rpc.chosen && rpc.ContentType == "" &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
+}
+
+// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on, by the *xdsresource.Route, which is
+// nil for RPCs without one. If routes have several clusters, or headers name them, each cluster has counters of its own.
+type counters struct{ byRoute sync.Map }
+
+// Count counts an RPC that has been routed, or that fails with err because it cannot be.
+func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
+	counters, cluster := &r.counters, ""
+	if err == nil && rpc.Weighted != nil { // Otherwise the cluster may be whatever a header says.
+		if cluster = rpc.Cluster; rpc.Weighted.Header != "" || len(ClustersOf(rpc.Route)) > 1 {
+			counters = r.clusters()[cluster]
+		}
+	}
+	if known, ok := counters.byRoute.Load(rpc.Route); ok {
+		if c := known.(*outcomes.Counter); !c.Gone() {
+			return c.Begin()
+		}
+	}
+	k := outcomes.Key{Target: r.Channel.Target(), Cluster: cluster}
+	if rpc.Route != nil {
+		k.Route = outcomes.RouteLabel(rpc.Route.Name, rpc.Route.Match.Paths())
+	}
+	c := outcomes.Find(k)
+	counters.byRoute.Store(rpc.Route, c)
+	return c.Begin()
 }
