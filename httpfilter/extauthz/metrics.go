@@ -10,24 +10,13 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// outcome is what the filter does with an RPC.
-type outcome int
-
-const (
-	allowed outcome = iota
-	denied
-	disabled // by filter_enabled
-	failed   // the service has not decided
-	outcomes
+// The metrics count RPCs by what the filter does with them (gRFC A92, "Client-Side Metrics").
+var (
+	allowed  = metric("allowed_rpcs", "Number of RPCs that were allowed by the ext_authz server.")
+	denied   = metric("denied_rpcs", "Number of RPCs that were denied by the ext_authz server.")
+	disabled = metric("filter_disabled_rpcs", "Number of RPCs for which the filter was disabled.")
+	failed   = metric("failed_rpcs", "Number of RPCs for which the ext_authz call-out failed.")
 )
-
-// metrics count the RPCs by outcome (gRFC A92, "Client-Side Metrics").
-var metrics = [outcomes]*grpcbridge.Metric{
-	allowed:  metric("allowed_rpcs", "Number of RPCs that were allowed by the ext_authz server."),
-	denied:   metric("denied_rpcs", "Number of RPCs that were denied by the ext_authz server."),
-	disabled: metric("filter_disabled_rpcs", "Number of RPCs for which the filter was disabled."),
-	failed:   metric("failed_rpcs", "Number of RPCs for which the ext_authz call-out failed."),
-}
 
 func metric(name, description string) *grpcbridge.Metric {
 	return grpcbridge.NewMetric(estats.MetricDescriptor{
@@ -40,7 +29,7 @@ func metric(name, description string) *grpcbridge.Metric {
 type counters struct{ httpfilter.ClientInstanceInfo }
 
 // decided counts an RPC, and tells its trace what was decided and why.
-func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, o outcome, decision string, why error) {
-	metrics[o].Record(c.Metrics, 1, c.Target, rpc.Cluster)
+func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, m *grpcbridge.Metric, decision string, why error) {
+	m.Record(c.Metrics, 1, c.Target, rpc.Cluster)
 	filterchain.Decided(ctx, c.Name, decision, why)
 }

@@ -9,24 +9,13 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// moment is an event of an RPC whose time in the filter is measured.
-type moment int
-
-const (
-	clientHeaders moment = iota
-	clientHalfClose
-	serverHeaders
-	serverTrailers
-	moments
+// The metrics are the times of events in the filter (gRFC A93, "Client-Side Metrics").
+var (
+	clientHeaders   = metric("client_headers_duration", "the client's headers", "those headers")
+	clientHalfClose = metric("client_half_close_duration", "the client's half-close", "that half-close")
+	serverHeaders   = metric("server_headers_duration", "the server's headers", "those headers")
+	serverTrailers  = metric("server_trailers_duration", "the server's trailers", "those trailers")
 )
-
-// metrics are the times in the filter (gRFC A93, "Client-Side Metrics").
-var metrics = [moments]*grpcbridge.Metric{
-	clientHeaders:   metric("client_headers_duration", "the client's headers", "those headers"),
-	clientHalfClose: metric("client_half_close_duration", "the client's half-close", "that half-close"),
-	serverHeaders:   metric("server_headers_duration", "the server's headers", "those headers"),
-	serverTrailers:  metric("server_trailers_duration", "the server's trailers", "those trailers"),
-}
 
 func metric(name, sees, allows string) *grpcbridge.Metric {
 	return grpcbridge.NewMetric(estats.MetricDescriptor{
@@ -41,6 +30,6 @@ func metric(name, sees, allows string) *grpcbridge.Metric {
 type durations struct{ httpfilter.ClientInstanceInfo }
 
 // since records the time since the filter saw the event.
-func (d durations) since(m moment, seen time.Time, cluster string) {
-	metrics[m].Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
+func (d durations) since(m *grpcbridge.Metric, seen time.Time, cluster string) {
+	m.Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
 }

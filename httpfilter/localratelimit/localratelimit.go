@@ -119,12 +119,8 @@ func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter
 	if conf.enabled.Numerator == 0 {
 		return nil, nil
 	}
-	return &interceptor{config: conf, bucket: in.bucket(bucketKey{conf.limits, override != nil})}, nil
-}
-
-// bucket returns the bucket for a key, the one that is in use if there is one.
-func (in *instance) bucket(key bucketKey) *bucket {
-	return in.buckets.Get(key, func() *bucket { return newBucket(key.limits) })
+	b := in.buckets.Get(bucketKey{conf.limits, override != nil}, func() *bucket { return newBucket(conf.limits) })
+	return &interceptor{config: conf, bucket: b}, nil
 }
 
 type interceptor struct {

@@ -77,7 +77,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 		t.Error("equal overrides have two buckets")
 	}
 	runtime.KeepAlive(overridden)
-	if (filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)).bucket(bucketKey{limits: first.limits}) == first {
+	if in = new(instance); bucketOf(valid(), nil) == first {
 		t.Error("two instances share a bucket")
 	}
 	runtime.KeepAlive(first)

@@ -22,27 +22,14 @@ type Runner interface {
 	Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error)
 }
 
-// phase is a phase in the life of a Channel.
-type phase int
-
-const (
-	// waiting: no configuration yet. RPCs wait.
-	waiting phase = iota
-	// configured: RPCs run.
-	configured
-	// failed: there is no configuration, for a known reason. RPCs fail with
-	// it unless they wait for ready.
-	failed
+// state is one state of a Channel, at first without a configuration. It is immutable.
+type state struct {
+	runner Runner // it runs RPCs; nil: they wait
+	// err is why there is no configuration, if that is known. RPCs fail with it unless they wait for ready.
+	err error
 	// detached: the resolver is closed, since the channel is idle or closed.
 	// A detached Channel stays detached; RPCs look for its successor.
-	detached
-)
-
-// state is one state of a Channel. It is immutable.
-type state struct {
-	phase  phase
-	runner Runner // configured
-	err    error  // failed
+	detached bool
 	// replaced is closed when another state has taken the place of this.
 	replaced chan struct{}
 }
@@ -70,7 +57,7 @@ func channelLocked(cc *grpc.ClientConn) *Channel {
 	ch := registry.channels[cc]
 	if ch == nil {
 		ch = &Channel{cc: cc}
-		ch.state.Store(&state{phase: waiting, replaced: make(chan struct{})})
+		ch.state.Store(&state{replaced: make(chan struct{})})
 		registry.channels[cc] = ch
 	}
 	return ch
@@ -128,12 +115,12 @@ func (ch *Channel) Awaited() bool {
 }
 
 // Publish has r run all RPCs from now on, including those that wait.
-func (ch *Channel) Publish(r Runner) { ch.replace(&state{phase: configured, runner: r}) }
+func (ch *Channel) Publish(r Runner) { ch.replace(&state{runner: r}) }
 
 // Fail makes RPCs fail with UNAVAILABLE and the text of err, including those that wait,
 // unless they are wait-for-ready RPCs. The text is cut at bounds.RPCText.
 func (ch *Channel) Fail(err error) {
-	ch.replace(&state{phase: failed, err: bounds.Error(err, bounds.RPCText)})
+	ch.replace(&state{err: bounds.Error(err, bounds.RPCText)})
 }
 
 // Detach ends the Channel. RPCs that wait go on to wait for the channel's
@@ -144,14 +131,14 @@ func (ch *Channel) Detach() {
 		delete(registry.channels, ch.cc)
 	}
 	registry.mu.Unlock()
-	ch.replace(&state{phase: detached})
+	ch.replace(&state{detached: true})
 }
 
 func (ch *Channel) replace(s *state) {
 	s.replaced = make(chan struct{})
 	for {
 		old := ch.state.Load()
-		if old.phase == detached {
+		if old.detached {
 			return
 		}
 		if ch.state.CompareAndSwap(old, s) {

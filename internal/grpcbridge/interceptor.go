@@ -72,8 +72,6 @@ func (i *interceptors) unary(ctx context.Context, method string, req, reply any,
 	runner, err := i.runner(ctx, cc, method, opts)
 	switch {
 	case err != nil:
-		outcomes.Refused(cc.Target(), err)
-		Finish(opts, err)
 		return err
 	case runner == nil:
 		return invoker(ctx, method, req, reply, cc, opts...)
@@ -85,8 +83,6 @@ func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	runner, err := i.runner(ctx, cc, method, opts)
 	switch {
 	case err != nil:
-		outcomes.Refused(cc.Target(), err)
-		Finish(opts, err)
 		return nil, err
 	case runner == nil:
 		return streamer(ctx, desc, cc, method, opts...)
@@ -114,7 +110,7 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 		b = new(binding)
 		if i.serves(cc) {
 			if ch = lookup(cc); ch == nil {
-				return i.await(ctx, cc, opts)
+				return await(ctx, cc, opts)
 			}
 			b.ch = weak.Make(ch)
 		} else {
@@ -131,11 +127,11 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 	if decided(ctx, cc, method) {
 		return nil, nil
 	}
-	if s := ch.state.Load(); s.phase == configured {
+	if s := ch.state.Load(); s.runner != nil {
 		return s.runner, nil
 	}
 	slot.CompareAndSwap(b, nil) // The Channel may be detached by now.
-	return i.await(ctx, cc, opts)
+	return await(ctx, cc, opts)
 }
 
 // decided reports whether an outer interceptor of ours has already decided
@@ -154,31 +150,25 @@ func (i *interceptors) serves(cc *grpc.ClientConn) bool {
 }
 
 // await waits for the first configuration of the channel, which it wakes if
-// it is idle.
-func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (Runner, error) {
-	t := rpctrace.FromContext(ctx)
-	if t == nil {
-		return awaitRunner(ctx, cc, opts)
-	}
-	begin := time.Now()
-	r, err := awaitRunner(ctx, cc, opts)
-	t.WaitedForConfig(rpctrace.ConfigWait{Target: cc.Target(), Duration: time.Since(begin), Err: err})
-	return r, err
-}
-
-func awaitRunner(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (Runner, error) {
-	failFast := failsFast(opts)
-	for {
+// it is idle. It ends the RPC if there will be none.
+func await(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (r Runner, err error) {
+	begin, failFast := time.Now(), failsFast(opts)
+	for again := true; again; {
 		ch, attached := join(cc)
 		if !attached {
 			cc.Connect()
 		}
-		r, again, err := ch.await(ctx, failFast)
+		r, again, err = ch.await(ctx, failFast)
 		ch.leave()
-		if !again {
-			return r, err
-		}
 	}
+	if t := rpctrace.FromContext(ctx); t != nil {
+		t.WaitedForConfig(rpctrace.ConfigWait{Target: cc.Target(), Duration: time.Since(begin), Err: err})
+	}
+	if err != nil {
+		outcomes.Refused(cc.Target(), err)
+		Finish(opts, err)
+	}
+	return r, err
 }
 
 // errClosing is what gRPC itself fails the RPCs of a closed channel with.
@@ -204,18 +194,16 @@ func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bo
 	var reason error
 	for {
 		s := ch.state.Load()
-		switch s.phase {
-		case configured:
+		switch {
+		case s.runner != nil:
 			return s.runner, false, nil
-		case failed:
-			if failFast {
-				return nil, false, status.Error(codes.Unavailable, s.err.Error())
-			}
+		case s.err != nil && failFast:
+			return nil, false, status.Error(codes.Unavailable, s.err.Error())
+		case s.err != nil:
 			reason = s.err
-		case detached:
-			if ch.cc.GetState() == connectivity.Shutdown {
-				return nil, false, errClosing
-			}
+		case s.detached && ch.cc.GetState() == connectivity.Shutdown:
+			return nil, false, errClosing
+		case s.detached:
 			return nil, true, nil
 		}
 		select {

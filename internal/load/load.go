@@ -46,8 +46,6 @@ type Store struct {
 
 	mu       sync.Mutex
 	accounts map[Key]*account
-	// users counts the Clusters in use.
-	users int
 	// left counts the accounts without users.
 	left int
 }
@@ -81,13 +79,12 @@ func (s *Store) Use(k Key, which *Metrics) *Cluster {
 	c := &Cluster{store: s, key: k, which: which, drops: map[string]*Drops{"": new(Drops)}, localities: make(map[LocalityID]*Locality)}
 	c.localityLocked(LocalityID{})
 	s.mu.Lock()
+	first := !s.inUse()
 	a := s.account(k)
 	if a.users++; a.users == 1 {
 		s.left--
 	}
 	a.clusters = append(a.clusters, c)
-	s.users++
-	first := s.users == 1
 	s.mu.Unlock()
 	if first {
 		s.changed()
@@ -115,15 +112,12 @@ func (c *Cluster) Release() {
 	s := c.store
 	s.mu.Lock()
 	c.retireLocked()
-	s.users--
-	if a := s.accounts[c.key]; a.users == 1 {
-		a.users = 0
+	a := s.accounts[c.key]
+	if a.users--; a.users == 0 {
 		s.left++
 		s.evict()
-	} else {
-		a.users--
 	}
-	last := s.users == 0
+	last := !s.inUse()
 	s.mu.Unlock()
 	if last {
 		s.changed()
@@ -134,14 +128,16 @@ func (c *Cluster) Release() {
 func (s *Store) InUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.users > 0
+	return s.inUse()
 }
+
+func (s *Store) inUse() bool { return len(s.accounts) > s.left }
 
 // Busy reports whether any cluster is in use or has RPCs in flight.
 func (s *Store) Busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users > 0 {
+	if s.inUse() {
 		return true
 	}
 	for _, a := range s.accounts {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -50,15 +49,6 @@ func (c *call) Resending() (count func()) {
 
 func (c *call) Ended(err error) {
 	m, l := c.metrics, c.labels.Load()
-	m.calls.Record(m.to, 1, append(slices.Clip(l.byRoute), statusLabel(err))...)
+	m.calls.Record(m.to, 1, append(slices.Clip(l.byRoute), outcomes.CodeName(int(status.Code(err))))...)
 	m.duration.Record(m.to, time.Since(c.begin).Seconds(), l.byRoute...)
-}
-
-// statusLabel returns the status as gRPC's metrics have it, "OK" or "DEADLINE_EXCEEDED".
-func statusLabel(err error) string {
-	c := int32(status.Code(err))
-	if _, ok := code.Code_name[c]; !ok {
-		return other
-	}
-	return code.Code_name[c]
 }

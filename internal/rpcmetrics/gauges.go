@@ -3,7 +3,6 @@ package rpcmetrics
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -12,12 +11,6 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// gauges are what plugins read of a Recorder: the age of the channel's configuration, the RPCs in flight, and the certificates.
-type gauges struct {
-	since      atomic.Pointer[time.Time] // when the configuration came into use; nil: there is none
-	unregister func()
-}
-
 // reporters are the Recorders of the process by target, in the order of their creation. The first
 // one of a target that has a configuration reports, as all have the same labels.
 var reporters = struct {
@@ -25,15 +18,12 @@ var reporters = struct {
 	byTarget map[string][]*Recorder
 }{byTarget: make(map[string][]*Recorder)}
 
-func (m *Recorder) startGauges() {
-	reporters.Lock()
-	reporters.byTarget[m.target] = append(reporters.byTarget[m.target], m)
-	reporters.Unlock()
-	m.gauges.unregister = m.to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), m.handles.age, m.handles.inFlight, m.handles.left, m.handles.lifetime)
-}
-
-func (m *Recorder) stopGauges() {
-	m.gauges.unregister()
+// Close ends the reports of the configuration's age.
+func (m *Recorder) Close() {
+	if m == nil {
+		return
+	}
+	m.unregister()
 	reporters.Lock()
 	defer reporters.Unlock()
 	rest := slices.DeleteFunc(reporters.byTarget[m.target], func(x *Recorder) bool { return x == m })
@@ -48,14 +38,14 @@ func (m *Recorder) Configured(ok bool) {
 	case m == nil:
 	case ok:
 		now := time.Now()
-		m.gauges.since.Store(&now)
+		m.since.Store(&now)
 	default:
-		m.gauges.since.Store(nil)
+		m.since.Store(nil)
 	}
 }
 
 func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
-	since := m.gauges.since.Load()
+	since := m.since.Load()
 	if since == nil || !m.reportsFirst() {
 		return nil
 	}
@@ -77,7 +67,7 @@ func (m *Recorder) reportsFirst() bool {
 	reporters.Lock()
 	defer reporters.Unlock()
 	for _, x := range reporters.byTarget[m.target] {
-		if x.gauges.since.Load() != nil {
+		if x.since.Load() != nil {
 			return x == m
 		}
 	}

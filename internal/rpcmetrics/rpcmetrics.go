@@ -10,6 +10,8 @@ package rpcmetrics
 
 import (
 	"slices"
+	"sync/atomic"
+	"time"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
@@ -99,7 +101,9 @@ type Recorder struct {
 	// unrouted are the labels of RPCs without a route, others those of RPCs for whose own there
 	// is no room (labelSets).
 	unrouted, others *labelSet
-	gauges           gauges
+	// since is when the configuration came into use; nil: there is none.
+	since      atomic.Pointer[time.Time]
+	unregister func() // the gauges
 }
 
 // New returns the Recorder of a channel with the given target, or nil if nothing is to be
@@ -117,13 +121,9 @@ func New(target string, to estats.MetricsRecorder) *Recorder {
 		unrouted: newLabelSet(labelKey{target: target}),
 		others:   newLabelSet(labelKey{target, other, other, other}),
 	}
-	m.startGauges()
+	reporters.Lock()
+	reporters.byTarget[target] = append(reporters.byTarget[target], m)
+	reporters.Unlock()
+	m.unregister = to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), h.age, h.inFlight, h.left, h.lifetime)
 	return m
-}
-
-// Close ends the reports of the configuration's age.
-func (m *Recorder) Close() {
-	if m != nil {
-		m.stopGauges()
-	}
 }

@@ -1,6 +1,7 @@
 package unifiedmatcher
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	inputpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -128,20 +130,20 @@ func (p *parser[A]) predicate(at *faults.Path, pb *matcherpb.Matcher_MatcherList
 		p.Addf(at, "the tree has more than the %d predicates that this client takes, as an RPC may go through all of them", bounds.Predicates)
 	}
 	if p.predicates > bounds.Predicates {
-		return predicate{}
+		return nil
 	}
 	switch kind := pb.GetMatchType().(type) {
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_:
 		return p.single(at.Field("single_predicate"), kind.SinglePredicate)
 	case *matcherpb.Matcher_MatcherList_Predicate_OrMatcher:
-		return predicate{kind: anyOf, operands: p.operands(at.Field("or_matcher"), kind.OrMatcher)}
+		return anyOf(p.operands(at.Field("or_matcher"), kind.OrMatcher), true)
 	case *matcherpb.Matcher_MatcherList_Predicate_AndMatcher:
-		return predicate{kind: allOf, operands: p.operands(at.Field("and_matcher"), kind.AndMatcher)}
+		return not(anyOf(p.operands(at.Field("and_matcher"), kind.AndMatcher), false))
 	case *matcherpb.Matcher_MatcherList_Predicate_NotMatcher:
-		return predicate{kind: noneOf, operands: []predicate{p.predicate(at.Field("not_matcher"), kind.NotMatcher)}}
+		return not(p.predicate(at.Field("not_matcher"), kind.NotMatcher))
 	default:
 		p.Addf(at, "single_predicate, or_matcher, and_matcher or not_matcher must be set")
-		return predicate{}
+		return nil
 	}
 }
 
@@ -156,22 +158,27 @@ func (p *parser[A]) operands(at *faults.Path, pb *matcherpb.Matcher_MatcherList_
 	return operands
 }
 
-func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate) (s predicate) {
+func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate) predicate {
 	header, ok := p.input(at.Field("input"), pb.GetInput())
 	switch kind := pb.GetMatcher().(type) {
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch:
 		if ok && header == "" {
 			p.Addf(at, "value_match needs an input that is a string")
 		}
-		return predicate{kind: onHeader, header: header, value: p.value(at.Field("value_match"), kind.ValueMatch)}
+		want := p.value(at.Field("value_match"), kind.ValueMatch)
+		return func(_ context.Context, _ *httpfilter.RPC, h *matching.Headers) bool {
+			value, present := h.Get(header)
+			return present && want.Matches(value)
+		}
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch:
 		if header != "" {
 			p.Addf(at, "custom_match needs the input xds.type.matcher.v3.HttpAttributesCelMatchInput")
 		}
-		return predicate{kind: onCustom, custom: p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)}
+		custom := p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)
+		return func(ctx context.Context, rpc *httpfilter.RPC, _ *matching.Headers) bool { return custom(ctx, rpc) }
 	default:
 		p.Addf(at, "value_match or custom_match must be set")
-		return s
+		return nil
 	}
 }
 
