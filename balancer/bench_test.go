@@ -246,7 +246,7 @@ func BenchmarkUpdate(b *testing.B) {
 		for _, inUse := range []bool{false, true} {
 			b.Run(fmt.Sprintf("clusters=%d/inUse=%v", n, inUse), func(b *testing.B) {
 				policy := grpcbalancer.Get(balancer.Name).Build(
-					discard{lbtest.NewClientConn(lbtest.NewNetwork())}, grpcbalancer.BuildOptions{})
+					discard{lbtest.NewClientConn()}, grpcbalancer.BuildOptions{})
 				defer policy.Close()
 				clusters := manyClusters(n)
 				name := clusterName(0)
@@ -282,7 +282,7 @@ func TestIdleClusterIsSmall(t *testing.T) {
 	const n, limit = 10000, 1024
 	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{}, manyClusters(n))}
 	policy := grpcbalancer.Get(balancer.Name).Build(
-		discard{lbtest.NewClientConn(lbtest.NewNetwork())}, grpcbalancer.BuildOptions{})
+		discard{lbtest.NewClientConn()}, grpcbalancer.BuildOptions{})
 	defer policy.Close()
 	before := heap()
 	goroutines := runtime.NumGoroutine()

@@ -70,7 +70,7 @@ func TestInspectDuringChurn(t *testing.T) {
 	reach := [...]lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}
 	for i := range 300 {
 		name, addr := fmt.Sprint("c", i%5), fmt.Sprint("c:", i%3)
-		tr.Network.Set(addr, reach[i%len(reach)])
+		tr.CC.Set(addr, reach[i%len(reach)])
 		c := serving(addr, "d:1")
 		switch i % 7 {
 		case 0:

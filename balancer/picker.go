@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"context"
 	"fmt"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
@@ -65,4 +66,12 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 		"dynxds: the RPC's route names cluster %s, which the configuration (version %d) does not have", bounds.Quote(name), p.version)
 	traceFailure(info.Ctx, name, rpctrace.NoCluster, err)
 	return grpcbalancer.PickResult{}, err
+}
+
+// traceFailure reports a pick that has failed to the RPC's trace, if it has one. The pickers of
+// clusters report those that succeed.
+func traceFailure(ctx context.Context, cluster string, why rpctrace.Reason, err error) {
+	if t := decision.FromContext(ctx).Trace(); t != nil {
+		t.Picked(rpctrace.Pick{Cluster: cluster, Reason: why, Err: err})
+	}
 }

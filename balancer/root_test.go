@@ -251,7 +251,7 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 			connectivity.TransientFailure, "dial a target of the scheme xds or dynxds"},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			cc := lbtest.NewClientConn(lbtest.NewNetwork())
+			cc := lbtest.NewClientConn()
 			policy := grpcbalancer.Get(balancer.Name).Build(cc, grpcbalancer.BuildOptions{})
 			defer policy.Close()
 			err := policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: tc.given})

@@ -40,9 +40,9 @@ func TestCostOfOneChangedEndpoint(t *testing.T) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for range changes {
-					tr.Network.Set(addr, lbtest.Refused)
+					tr.CC.Set(addr, lbtest.Refused)
 					synctest.Wait()
-					tr.Network.Set(addr, lbtest.Up)
+					tr.CC.Set(addr, lbtest.Up)
 					time.Sleep(lbtest.Backoff)
 					synctest.Wait()
 					tr.CC.Pick(d) // It connects again.
@@ -65,14 +65,14 @@ func TestCostOfConnectingIsLinearInTheLocalities(t *testing.T) {
 			s := newScript(t)
 			var localities []string
 			for i := range n {
-				s.Network.Set(fmt.Sprintf("%d:1", i), lbtest.Silent)
+				s.CC.Set(fmt.Sprintf("%d:1", i), lbtest.Silent)
 				localities = append(localities, fmt.Sprintf("%d=%d", i, i))
 			}
 			s.step("endpoints " + strings.Join(localities, " "))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for i := range n {
-				s.Network.Set(fmt.Sprintf("%d:1", i), lbtest.Up)
+				s.CC.Set(fmt.Sprintf("%d:1", i), lbtest.Up)
 				synctest.Wait()
 			}
 			runtime.ReadMemStats(&after)

@@ -227,7 +227,7 @@ func (s *script) step(step string) (after string) {
 		xdstest.NoError(s.T, s.update(states{name: nil}, s.defaults))
 	case "network":
 		reach := []string{lbtest.Up: "up", lbtest.Refused: "refused", lbtest.Silent: "silent", lbtest.Mute: "mute", lbtest.Full: "full"}
-		s.Network.Set(long(words[0]), lbtest.Reach(slices.Index(reach, words[1])))
+		s.CC.Set(long(words[0]), lbtest.Reach(slices.Index(reach, words[1])))
 	case "answer":
 		for _, word := range words[1:] {
 			s.answer(words[0], word)

@@ -104,7 +104,7 @@ func (s *storm) event(tr *tree) {
 	case 4:
 		s.changeMember(tr)
 	case 5:
-		tr.Network.Set(stormAddresses[s.IntN(len(stormAddresses))], []lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}[s.IntN(3)])
+		tr.CC.Set(stormAddresses[s.IntN(len(stormAddresses))], []lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}[s.IntN(3)])
 	case 6:
 		time.Sleep(time.Duration(s.Int64N(int64(20 * time.Second))))
 	default:
@@ -147,7 +147,7 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 				s.event(tr)
 			}
 			for _, a := range stormAddresses {
-				tr.Network.Set(a, lbtest.Up)
+				tr.CC.Set(a, lbtest.Up)
 			}
 			s.settled = true
 			tr.update(states{"A": s.state("A"), "B": s.state("B")})
@@ -174,7 +174,7 @@ func TestHealthCheckChangesWhileConnecting(t *testing.T) {
 		for i := range 500 {
 			s.step("network a silent")
 			s.step(fmt.Sprint("cluster health=", i))
-			s.Network.Set("a:1", lbtest.Up)
+			s.CC.Set("a:1", lbtest.Up)
 			s.step("endpoints z=a")
 			if got, want := s.step("watches a"), fmt.Sprintf(`["%d"] of`, i); !strings.HasPrefix(got, want) {
 				t.Fatalf("open streams ask for %s, want %s", got, want)

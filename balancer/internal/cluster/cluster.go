@@ -138,7 +138,9 @@ func (p *Policy) serve(c *Config) {
 			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.name, n, c.Cluster.LBPolicy)
 	}
 	if p.part == nil {
-		part := p.env.ForCluster(p.name, p.resolveNow)
+		of := *p.env
+		part := &of
+		part.Cluster, part.ResolveNow = p.name, p.resolveNow
 		changed := func() { // for sessions
 			if p.part == part {
 				p.childChanged()

@@ -34,17 +34,12 @@ type picker struct {
 // counters.
 type gate struct {
 	cluster string
-	// endpoints are the cluster's, which errors list.
-	endpoints *xdsresource.Endpoints
+	config  *Config // with Cluster and Endpoints
 	// registry has the endpoints that RPCs of sessions may ask for.
 	registry *conns.Registry
-	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
-	notes fmt.Stringer
 
 	drops   []drop
-	limit   uint32
-	retries *xdsresource.RetryLimit // or nil
-	window  *traffic.Window         // for retries; nil if they have no budget_interval
+	window  *traffic.Window // for retries; nil if they have no budget_interval
 	counter *traffic.Counter
 	// overload counts the RPCs over the limit for load reports.
 	overload *load.Drops
@@ -61,11 +56,11 @@ type drop struct {
 
 func (p *Policy) newGate(c *Config) *gate {
 	g := &gate{
-		cluster: p.name, endpoints: c.Endpoints, registry: p.part.Endpoints, notes: c.Notes,
-		limit: c.Cluster.MaxRequests, retries: c.Cluster.Retries, counter: p.counter, overload: p.loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
+		cluster: p.name, config: c, registry: p.part.Endpoints,
+		counter: p.counter, overload: p.loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
 	}
-	if g.retries != nil {
-		g.window = p.counter.Window(g.retries.Interval)
+	if r := c.Cluster.Retries; r != nil {
+		g.window = p.counter.Window(r.Interval)
 	}
 	for _, d := range c.Endpoints.Drops {
 		g.drops = append(g.drops, drop{
@@ -78,10 +73,11 @@ func (p *Policy) newGate(c *Config) *gate {
 
 // lets reports whether an RPC may pass the gate, once it has an endpoint.
 func (g *gate) lets(d *decision.Decision) bool {
-	if g.dropsAll || g.limit == 0 {
+	if g.dropsAll || g.config.Cluster.MaxRequests == 0 {
 		return false
 	}
-	return g.retries == nil || g.retries.Fixed > 0 || g.retries.Percent > 0 || !isRetry(d)
+	r := g.config.Cluster.Retries
+	return r == nil || r.Fixed > 0 || r.Percent > 0 || !isRetry(d)
 }
 
 // Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
@@ -121,7 +117,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 		}
 		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
-			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.endpoints.Name)), p.notes)
+			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.config.Endpoints.Name)), p.config.Notes)
 	}
 	sc, ok := result.SubConn.(*conns.Conn)
 	if !ok {
@@ -154,7 +150,8 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 	}
 	end := sc.Ender(p.gate.counter)
 	if retry {
-		end = p.gate.endRetry(end)
+		rest := end
+		end = func(info balancer.DoneInfo) { p.gate.counter.EndRetry(); rest(info) }
 	}
 	if done := result.Done; done != nil {
 		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
@@ -214,17 +211,17 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %s", share.perMillion, bounds.Quote(share.category)))
 		}
 	}
-	if p.gate.retries != nil {
-		if retry, err = p.enterRetry(d); err != nil {
+	if retry = p.config.Cluster.Retries != nil && isRetry(d); retry {
+		if err := p.enterRetry(d); err != nil {
 			return false, err
 		}
 	}
-	if !p.gate.counter.Start(p.gate.limit) {
+	if !p.gate.counter.Start(p.config.Cluster.MaxRequests) {
 		if retry {
 			p.gate.counter.EndRetry()
 		}
 		p.gate.overload.Count()
-		return false, p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return false, p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.config.Cluster.MaxRequests))
 	}
 	p.gate.window.Count()
 	return retry, nil
@@ -233,4 +230,33 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 func (p *picker) refuse(d *decision.Decision, reason rpctrace.Reason, why string) error {
 	d.Fail(reason)
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %s dropped: %s", bounds.Quote(p.cluster), why)
+}
+
+// picked reports to t that an RPC goes to the endpoint of a SubConn.
+func (p *picker) picked(t *rpctrace.Trace, sc *conns.Conn) {
+	pick := rpctrace.Pick{Cluster: p.cluster, Endpoint: sc.Address()}
+	if l := sc.Locality(); l != nil {
+		pick.Region, pick.Zone, pick.SubZone, pick.Priority = l.ID.Region, l.ID.Zone, l.ID.SubZone, l.Priority
+	}
+	t.Picked(pick)
+}
+
+func isRetry(d *decision.Decision) bool {
+	a := d.Attempt()
+	return a != nil && a.Retry
+}
+
+// enterRetry counts an RPC that is a retry, or returns the status error that ends it.
+func (p *picker) enterRetry(d *decision.Decision) error {
+	limit := p.config.Cluster.Retries
+	if p.gate.counter.StartRetry(limit.Fixed, limit.Percent, p.gate.window) {
+		return nil
+	}
+	d.Fail(rpctrace.MaxRetries)
+	field := "max_retries"
+	if limit.Budget {
+		field = "retry_budget"
+	}
+	return status.Errorf(codes.Unavailable,
+		"dynxds: this process has as many retries to cluster %s in flight as circuit_breakers.%s allows", bounds.Quote(p.cluster), field)
 }

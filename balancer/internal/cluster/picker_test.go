@@ -29,7 +29,8 @@ func TestPickerErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := &picker{child: base.NewErrPicker(tc.err), gate: &gate{limit: 1, cluster: "c", endpoints: &xdsresource.Endpoints{Name: "e"}}}
+			config := &Config{Cluster: &xdsresource.Cluster{Limits: xdsresource.Limits{MaxRequests: 1}}, Endpoints: &xdsresource.Endpoints{Name: "e"}}
+			p := &picker{child: base.NewErrPicker(tc.err), gate: &gate{cluster: "c", config: config}}
 			_, err := p.Pick(balancer.PickInfo{Ctx: t.Context()})
 			if err.Error() != tc.want {
 				t.Errorf("error is %q, want %q", err, tc.want)

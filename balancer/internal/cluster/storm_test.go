@@ -133,7 +133,7 @@ func (s *storm) event(f *fixture) {
 	case 2, 3, 4:
 		f.update(cluster.Config{Cluster: s.cluster(), Endpoints: s.endpoints()})
 	case 5, 6:
-		f.Network.Set(addresses[s.IntN(len(addresses))], []lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}[s.IntN(3)])
+		f.CC.Set(addresses[s.IntN(len(addresses))], []lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}[s.IntN(3)])
 	case 7:
 		time.Sleep(time.Duration(s.Int64N(int64(20 * time.Second))))
 	default:
@@ -196,7 +196,7 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 				s.event(f)
 			}
 			for _, a := range addresses {
-				f.Network.Set(a, lbtest.Up)
+				f.CC.Set(a, lbtest.Up)
 			}
 			last := cluster.Config{Cluster: s.cluster(), Endpoints: s.endpoints()}
 			last.Cluster.Subsets.OfPriority = 0 // each client has its own

@@ -23,8 +23,7 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most, many = bounds.Connecting, 10 * bounds.Connecting
-		network := lbtest.NewNetwork()
-		cc, loop := lbtest.NewClientConn(network), tree.NewLoop(func() {})
+		cc, loop := lbtest.NewClientConn(), tree.NewLoop(func() {})
 		pool := conns.NewPool(cc, loop.Post, time.Minute)
 		var mu sync.Mutex
 		states := make(map[string]connectivity.State)
@@ -44,7 +43,7 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 			return states[addr]
 		}
 		open := func(cluster, addr string) *conns.Conn {
-			network.Set(addr, lbtest.Silent)
+			cc.Set(addr, lbtest.Silent)
 			listener := func(_ *conns.Conn, s balancer.SubConnState) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -66,8 +65,8 @@ func TestConnectionsTakeTurnsToBeMade(t *testing.T) {
 		xdstest.Equal(t, "connections that are made at first", most, in(connectivity.Connecting))
 
 		// When one is made, or fails, the next begins, of each cluster in turn.
-		network.Set("0", lbtest.Up)
-		network.Set("1", lbtest.Refused)
+		cc.Set("0", lbtest.Up)
+		cc.Set("1", lbtest.Refused)
 		synctest.Wait()
 		xdstest.Equal(t, "connections that are made then", most, in(connectivity.Connecting))
 		xdstest.Equal(t, "that of the small cluster", connectivity.Connecting, stateOf("small"))

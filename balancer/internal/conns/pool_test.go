@@ -56,7 +56,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+				cc, loop := lbtest.NewClientConn(), tree.NewLoop(func() {})
 				pool := conns.NewPool(cc, loop.Post, time.Minute)
 				registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 				for _, open := range []struct {
@@ -92,7 +92,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 // change, connections do not pile up.
 func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+		cc, loop := lbtest.NewClientConn(), tree.NewLoop(func() {})
 		pool := conns.NewPool(cc, loop.Post, time.Minute)
 		for _, tc := range []struct {
 			cluster string
@@ -128,7 +128,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 // Connections that linger are bounded: the oldest ones are shut down early, those with RPCs when these have ended.
 func TestLingeringConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+		cc, loop := lbtest.NewClientConn(), tree.NewLoop(func() {})
 		pool := conns.NewPool(cc, loop.Post, time.Minute)
 		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 		opened := 0
@@ -196,7 +196,7 @@ func TestReportsAreSingleJobs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		jobs, reports := make(chan func(), 10), 0
-		pool := conns.NewPool(lbtest.NewClientConn(lbtest.NewNetwork()), func(job func()) { jobs <- job }, time.Minute)
+		pool := conns.NewPool(lbtest.NewClientConn(), func(job func()) { jobs <- job }, time.Minute)
 		registry := conns.NewRegistry(&conns.Setup{Pool: pool}, func() {})
 		for _, address := range []string{"a:1", "b:1"} {
 			c, err := registry.Open(new(conns.User), []resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) { reports++ })

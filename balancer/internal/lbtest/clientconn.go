@@ -1,3 +1,7 @@
+// Package lbtest has fixtures for tests of policies: a channel whose SubConns connect over a
+// simulated network. It follows gRPC's rules (SubConns report from one goroutine, back off
+// after a failure, and become IDLE when a connection ends), so that gRPC's own policies run on
+// it, also in a synctest bubble.
 package lbtest
 
 import (
@@ -19,7 +23,22 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// ClientConn is the channel of a policy under test.
+// Backoff is how long a SubConn stays in TRANSIENT_FAILURE.
+const Backoff = time.Second
+
+// Reach is what happens to connections to an address.
+type Reach int
+
+// Connections are established at once, refused, hang, end before the server has spoken, or hang while existing ones go on.
+const (
+	Up Reach = iota
+	Refused
+	Silent
+	Mute
+	Full
+)
+
+// ClientConn is the channel of a policy under test, on a network that reaches all addresses at first.
 type ClientConn struct {
 	balancer.ClientConn
 	// OnUpdate, if not nil, is called at each UpdateState.
@@ -32,21 +51,32 @@ type ClientConn struct {
 	// Meter, if not nil, records the channel's metrics.
 	Meter *Meter
 
-	network    *Network
 	serializer *tree.Loop
 
 	mu       sync.Mutex
+	reach    map[string]Reach
 	subConns []*SubConn
 	made     map[string]int // SubConns by address
 	states   []balancer.State
 	updated  chan struct{} // closed at the next UpdateState
 }
 
-// NewClientConn returns the ClientConn on n.
-func NewClientConn(n *Network) *ClientConn {
-	cc := &ClientConn{made: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), updated: make(chan struct{})}
-	n.cc = cc
-	return cc
+// NewClientConn returns a ClientConn.
+func NewClientConn() *ClientConn {
+	return &ClientConn{
+		reach: make(map[string]Reach), made: make(map[string]int), serializer: tree.NewLoop(func() {}), updated: make(chan struct{}),
+	}
+}
+
+// Set changes what happens to connections to addr. Unless it is Up or Full, existing ones break; those
+// that hang proceed if it is not Silent or Full.
+func (cc *ClientConn) Set(addr string, r Reach) {
+	cc.mu.Lock()
+	cc.reach[addr] = r
+	cc.mu.Unlock()
+	for _, sc := range cc.subConnsTo(addr) {
+		cc.serializer.Post(func() { sc.networkChanged(r) })
+	}
 }
 
 // UpdateState implements balancer.ClientConn.
@@ -250,7 +280,10 @@ func (sc *SubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Prod
 }
 
 func (sc *SubConn) attempt() {
-	switch sc.cc.network.get(sc.Addr) {
+	sc.cc.mu.Lock()
+	reach := sc.cc.reach[sc.Addr]
+	sc.cc.mu.Unlock()
+	switch reach {
 	case Up:
 		sc.report(connectivity.Ready, nil)
 	case Refused:
@@ -278,4 +311,14 @@ func (sc *SubConn) report(s connectivity.State, err error) {
 		sc.producer = nil
 	}
 	sc.listener(balancer.SubConnState{ConnectivityState: s, ConnectionError: err})
+}
+
+func (sc *SubConn) networkChanged(r Reach) {
+	switch {
+	case r == Full:
+	case sc.state == connectivity.Ready && r != Up:
+		sc.report(connectivity.Idle, nil)
+	case sc.state == connectivity.Connecting && r != Silent:
+		sc.attempt()
+	}
 }

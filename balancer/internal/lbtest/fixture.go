@@ -14,17 +14,15 @@ import (
 
 // Bed is what a tree runs on. Its connections do not linger.
 type Bed struct {
-	T       testing.TB
-	Network *Network
-	CC      *ClientConn
-	Loop    *tree.Loop
-	Env     *tree.Env
+	T    testing.TB
+	CC   *ClientConn
+	Loop *tree.Loop
+	Env  *tree.Env
 }
 
 // NewBed returns a Bed without recorded metrics.
 func NewBed(t testing.TB) *Bed {
-	b := &Bed{T: t, Network: NewNetwork(), Loop: tree.NewLoop(func() {})}
-	b.CC = NewClientConn(b.Network)
+	b := &Bed{T: t, CC: NewClientConn(), Loop: tree.NewLoop(func() {})}
 	b.Env = &tree.Env{Loop: b.Loop, ClientConn: b.CC, Setup: conns.Setup{Pool: conns.NewPool(b.CC, b.Loop.Post, 0)}}
 	b.Env.Endpoints = conns.NewRegistry(&b.Env.Setup, func() {})
 	return b

@@ -67,17 +67,9 @@ const (
 // New returns a leaf that runs the named policy. It is CONNECTING until the policy reports. If
 // the name is not registered, the leaf fails with an error that names it.
 func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
-	return newPolicy(env, name, kind, labelsOf(env, kind), changed)
-}
-
-// NewForPlugin returns a policy that chooses among clusters of the channel, by the attributes that it gets.
-func NewForPlugin(env *tree.Env, name string, a *attributes.Attributes, changed func()) *Policy {
-	return newPolicy(env, name, ForPlugin, a, changed)
-}
-
-func newPolicy(env *tree.Env, name string, kind Kind, a *attributes.Attributes, changed func()) *Policy {
 	p := &Policy{
-		ClientConn: env.ClientConn, env: env, name: name, kind: kind, changed: changed, attributes: a, state: tree.Waiting(connectivity.Connecting),
+		ClientConn: env.ClientConn, env: env, name: name, kind: kind, changed: changed, attributes: labelsOf(env, kind),
+		state: tree.Waiting(connectivity.Connecting),
 	}
 	builder := balancer.Get(name)
 	if builder == nil {
@@ -87,6 +79,13 @@ func newPolicy(env *tree.Env, name string, kind Kind, a *attributes.Attributes, 
 	p.parser, _ = builder.(balancer.ConfigParser)
 	p.parse("")
 	p.policy = builder.Build(p, env.Options)
+	return p
+}
+
+// NewForPlugin returns a policy that chooses among clusters of the channel, by the attributes that it gets.
+func NewForPlugin(env *tree.Env, name string, a *attributes.Attributes, changed func()) *Policy {
+	p := New(env, name, ForPlugin, changed)
+	p.attributes = a
 	return p
 }
 
@@ -213,3 +212,27 @@ func (p *Policy) listener(state func(balancer.SubConnState)) func(*conns.Conn, b
 		}
 	}
 }
+
+// What follows makes a Policy the channel that gRPC's policy sees. That may call it from any goroutine and with any of its own locks held.
+
+// UpdateState implements balancer.ClientConn.
+func (p *Policy) UpdateState(s balancer.State) {
+	if p.report.Swap(&s) == nil {
+		p.env.Loop.Post(p.reported)
+	}
+}
+
+// NewSubConn returns a SubConn that reports to the policy on the loop.
+func (p *Policy) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	sc, err := p.env.Endpoints.Open(&p.user, addrs, opts, p.listener(opts.StateListener))
+	if err != nil {
+		return nil, err
+	}
+	return sc, nil
+}
+
+// RemoveSubConn is what old policies call instead of SubConn.Shutdown.
+func (p *Policy) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
+
+// ResolveNow requests another look-up of the cluster's names, if it has any.
+func (p *Policy) ResolveNow(resolver.ResolveNowOptions) { p.env.Loop.Post(p.env.Resolve) }

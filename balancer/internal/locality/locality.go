@@ -14,6 +14,8 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/random"
+	"github.com/dynxds/dynxds/balancer/internal/ringhash"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -93,11 +95,11 @@ func (p *Policy) Update(c Config) {
 }
 
 func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
-	m, env := &member{id: id}, p.env
+	m, env := &member{id: id}, *p.env
 	if !c.AcrossLocalities {
-		env = env.ForLocality(conns.LocalityName(id))
+		env.Locality = conns.LocalityName(id)
 	}
-	m.leaf = newEndpointPolicy(env, c.LeafPolicy, func() { p.leafChanged(m) })
+	m.leaf = newEndpointPolicy(&env, c.LeafPolicy, func() { p.leafChanged(m) })
 	return m
 }
 
@@ -166,4 +168,28 @@ func (p *Policy) aggregate() balancer.State {
 		}
 	}
 	return tree.Failing(errEmpty, nil)
+}
+
+// endpointPolicy picks among the endpoints of a locality.
+type endpointPolicy interface {
+	tree.Policy
+	// Update sets the endpoints, and the configuration as JSON, which may be empty.
+	Update(endpoints []xdsresource.Endpoint, config string)
+}
+
+// newEndpointPolicy returns the policy of a name in xdsresource.Cluster: one of ours, or one
+// registered with gRPC. An unknown name gives a policy that fails with an error that names it.
+func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolicy {
+	switch name {
+	case xdsresource.PolicyRingHash:
+		return ringhash.New(env, changed)
+	case xdsresource.PolicyMaglev:
+		return ringhash.NewMaglev(env, changed)
+	case xdsresource.PolicySlowStart:
+		return random.NewSlowStart(env, changed)
+	case xdsresource.PolicyRandom:
+		return random.New(env, changed)
+	default:
+		return leaf.New(env, name, leaf.ForLocality, changed)
+	}
 }

@@ -16,10 +16,11 @@ import (
 // anything.
 type Loop struct {
 	settle func()
+	ended  chan struct{} // closed by Close
 
 	mu    sync.Mutex
 	phase phase
-	queue []job
+	queue []func()
 }
 
 type phase int
@@ -30,19 +31,24 @@ const (
 	closed               // nothing runs any more
 )
 
-type job struct {
-	run func()
-	// done, if not nil, is closed when the job has run or will never run.
-	done chan struct{}
-}
-
 // NewLoop returns a Loop. settle is called on the loop each time that it has worked off what
 // was queued, to do once what a burst of events has in common.
-func NewLoop(settle func()) *Loop { return &Loop{settle: settle} }
+func NewLoop(settle func()) *Loop { return &Loop{settle: settle, ended: make(chan struct{})} }
 
 // Post runs fn on the loop, after everything posted before. It does not wait, and may be called
 // from anywhere. After Close it does nothing.
-func (l *Loop) Post(fn func()) { l.add(job{run: fn}) }
+func (l *Loop) Post(fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.phase {
+	case closed:
+		return
+	case resting:
+		l.phase = running
+		go l.work()
+	}
+	l.queue = append(l.queue, fn)
+}
 
 // PostFromPick is Post for picks. It takes no lock, and therefore starts a goroutine.
 func (l *Loop) PostFromPick(fn func()) { go l.Post(fn) }
@@ -54,34 +60,15 @@ func (l *Loop) Do(fn func()) bool { return l.Ask(context.Background(), fn) }
 // Ask is Do for a caller that waits no longer than until ctx ends. If it returns false, fn may
 // still run, so that the caller must not use what it writes.
 func (l *Loop) Ask(ctx context.Context, fn func()) bool {
-	ran := false
 	done := make(chan struct{})
-	l.add(job{run: func() { fn(); ran = true }, done: done})
+	l.Post(func() { fn(); close(done) })
 	select {
 	case <-done:
-		return ran
+		return true
+	case <-l.ended:
+		return false
 	case <-ctx.Done():
 		return false
-	}
-}
-
-func (l *Loop) add(j job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch l.phase {
-	case closed:
-		j.finish()
-		return
-	case resting:
-		l.phase = running
-		go l.work()
-	}
-	l.queue = append(l.queue, j)
-}
-
-func (j job) finish() {
-	if j.done != nil {
-		close(j.done)
 	}
 }
 
@@ -89,10 +76,8 @@ func (j job) finish() {
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, j := range l.queue {
-		j.finish()
-	}
 	l.queue, l.phase = nil, closed
+	close(l.ended)
 }
 
 // work settles after as many jobs as were queued the last time, not when the queue is empty: a
@@ -100,12 +85,11 @@ func (l *Loop) Close() {
 func (l *Loop) work() {
 	for n := l.queued(); n > 0; n = l.queued() {
 		for range n {
-			j, ok := l.nextJob()
-			if !ok {
+			fn := l.next()
+			if fn == nil {
 				return
 			}
-			j.run()
-			j.finish()
+			fn()
 		}
 		l.settle()
 	}
@@ -122,16 +106,17 @@ func (l *Loop) queued() int {
 	return len(l.queue)
 }
 
-func (l *Loop) nextJob() (job, bool) {
+// next returns the next function; nil after Close.
+func (l *Loop) next() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == closed {
-		return job{}, false
+		return nil
 	}
-	j := l.queue[0]
-	l.queue[0] = job{}
+	fn := l.queue[0]
+	l.queue[0] = nil
 	l.queue = l.queue[1:]
-	return j, true
+	return fn
 }
 
 // Timer runs a function on the loop later. A nil Timer is not pending.

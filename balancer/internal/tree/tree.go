@@ -42,20 +42,6 @@ type Env struct {
 	Endpoints *conns.Registry
 }
 
-// ForCluster returns the Env for the part of the tree that serves the named cluster.
-func (e *Env) ForCluster(name string, resolveNow func()) *Env {
-	part := *e
-	part.Cluster, part.ResolveNow = name, resolveNow
-	return &part
-}
-
-// ForLocality returns the Env for the part of the tree that serves a locality.
-func (e *Env) ForLocality(name string) *Env {
-	part := *e
-	part.Locality = name
-	return &part
-}
-
 // Policy is one node of the tree. The policies are updated in different ways; the rest is the
 // same. All methods are called on the Loop.
 type Policy interface {
