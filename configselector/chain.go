@@ -41,10 +41,6 @@ type interceptor struct {
 	err      error
 }
 
-func newChains(ch *Channel, entries []httpfilter.Instance, instances []*filterchain.Instance) *chains {
-	return &chains{ch, entries, instances, map[builtOf]interceptor{}, map[string]*filterchain.Chain{}}
-}
-
 // build returns the chain under overrides, the most specific ones first.
 func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain {
 	var key []byte

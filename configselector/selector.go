@@ -74,7 +74,10 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 
 func (s *Selector) buildChains() {
 	vh := s.routes.VirtualHost
-	chains := newChains(s.ch, s.listener.Filters, s.ch.use(s.listener.Filters))
+	chains := &chains{
+		ch: s.ch, entries: s.listener.Filters, instances: s.ch.use(s.listener.Filters),
+		built: map[builtOf]interceptor{}, known: map[string]*filterchain.Chain{},
+	}
 	s.base = chains.build(vh.Overrides)
 	if s.base.Passes() && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
@@ -162,20 +165,12 @@ func (s *Selector) begin(rpc *router.RPC) error {
 	rpc.Trace = s.ch.trace(rpc.Context)
 	err := s.routes.Route(rpc)
 	if err == nil {
-		rpc.Chain = s.chain(rpc)
+		rpc.Chain = cmp.Or(s.special[destination{rpc.Route, rpc.Weighted}], s.base)
 	}
 	if outcomes.On() {
 		rpc.Counted = s.routes.Count(rpc, err)
 	}
 	return err
-}
-
-// chain returns the filters for an RPC that is routed.
-func (s *Selector) chain(rpc *router.RPC) *filterchain.Chain {
-	if len(s.special) == 0 {
-		return s.base
-	}
-	return cmp.Or(s.special[destination{rpc.Route, rpc.Weighted}], s.base)
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {

@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"runtime"
 	"sync"
@@ -54,9 +53,6 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc, opts []grpc.CallOption
 	c.app, c.routes = *rpc, r
 	own := &c.rpc
 	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Authority, rpc.Cluster, desc, opts
-	d := &c.first.decision
-	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
-	c.first.extra.Trace = rpc.Trace
 	if len(rpc.Route.Mirrors) > 0 {
 		c.over = new(ending)
 		c.over.Context, c.over.end = context.WithCancel(context.Background())
@@ -211,12 +207,9 @@ type appStream struct {
 func (s *appStream) SendMsg(m any) error {
 	err := s.ClientStream.SendMsg(m)
 	switch {
-	case err == nil:
-		return nil
-	case err == io.EOF:
-		if s.call.rpc.StreamDesc.ClientStreams {
-			return err
-		}
+	case err == io.EOF && s.call.rpc.StreamDesc.ClientStreams:
+		return err
+	case err == nil || err == io.EOF:
 		return nil // As in gRPC, RecvMsg returns the status.
 	}
 	err = statusOf(err)
@@ -249,14 +242,8 @@ func (s *appStream) end(err error) {
 
 // statusOf makes the error of a filter a status error.
 func statusOf(err error) error {
-	if err == nil {
-		return nil
-	}
 	if _, ok := status.FromError(err); ok {
-		return err
+		return err // It may be nil.
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return status.FromContextError(err).Err()
-	}
-	return status.Error(codes.Unknown, err.Error())
+	return status.FromContextError(err).Err() // UNKNOWN, unless it is of a context
 }

@@ -72,7 +72,7 @@ func newReplay(r *request, retry retrier) (*replay, error) {
 	}
 	first.begun = true
 	if p.open(first); first.unopened {
-		if a := p.replaced(first); a.unopened {
+		if a := p.after(first); a.unopened {
 			return nil, a.err
 		}
 	}
@@ -108,23 +108,25 @@ func (p *replay) add(a *attempt) {
 	}
 }
 
-// after is called when attempt a has ended with a.err, which is not nil, and without response headers. It waits
-// until the RPC is decided, and returns the winner, or until another attempt has begun, and returns that.
+// after is called when attempt a has ended, or is about to, without response headers. It waits
+// until the RPC is decided, and returns the winner, or until another attempt has a stream, and returns that.
 func (p *replay) after(a *attempt) *attempt {
+	if a.finished.Wait(); a.err == nil {
+		return p.answered(a)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.winner == nil && !a.over {
-		a.over = true
-		if p.goesOn(a, a.ClientStream.Trailer()) {
-			if next := p.launch(a.err); next != nil {
-				return next
-			}
-		}
-	}
 	for p.winner == nil {
 		switch {
+		case !a.over:
+			a.over = true
+			if p.goesOn(a, a.ClientStream.Trailer()) {
+				p.launch(a.err)
+			}
 		case p.launching:
 			p.changed.Wait()
+		case !p.latest.over && p.latest.unopened:
+			a = p.latest
 		case !p.latest.over:
 			return p.latest
 		case p.runs():

@@ -66,28 +66,13 @@ func (p *replay) currentLocked() (a *attempt, decided bool) {
 	return p.latest, false
 }
 
-// replaced is called when attempt a has ended with an error, and without response headers. It returns the
-// attempt that the RPC goes on with, or, if the RPC has ended, a or an attempt without a stream.
-func (p *replay) replaced(a *attempt) *attempt {
-	for {
-		if a.finished.Wait(); a.err == nil {
-			return p.answered(a)
-		}
-		next := p.after(a)
-		if !next.unopened || next == p.decidedFor() {
-			return next
-		}
-		a = next
-	}
-}
-
 // followed waits until the RPC is decided for a or an attempt after it, and returns the winner.
 func (p *replay) followed(a *attempt) *attempt {
 	for {
 		if md, err := a.Header(); md != nil || err != nil {
 			return p.answered(a)
 		}
-		next := p.replaced(a)
+		next := p.after(a)
 		if next == p.decidedFor() {
 			return next
 		}
@@ -139,7 +124,7 @@ func (p *replay) SendMsg(m any) error {
 		p.answered(a)
 		return err
 	}
-	if next := p.replaced(a); next == a || next.unopened {
+	if next := p.after(a); next == a || next.unopened {
 		return err
 	}
 	return nil // The next attempt was sent m too.
@@ -154,7 +139,7 @@ func (p *replay) RecvMsg(m any) error {
 		err := a.RecvMsg(m)
 		if !decided {
 			if err != nil && err != io.EOF {
-				if header, _ := a.Header(); header == nil && p.replaced(a) != a {
+				if header, _ := a.Header(); header == nil && p.after(a) != a {
 					continue
 				}
 			}

@@ -155,12 +155,10 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	}
 	r.call, r.rpc = c, rpc
 	c.rewriteAuthority(r, ctx, to)
-	if d := &r.decision; r != &c.first {
-		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.app.Method
-		r.extra.Trace = c.app.Trace
-	}
-	r.decision.Context, r.decision.Cluster, r.decision.Extra = ctx, rpc.Cluster, &r.extra
-	r.extra.RPC = c
+	d := &r.decision
+	d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.app.Method
+	d.Context, d.Cluster, d.Extra = ctx, rpc.Cluster, &r.extra
+	r.extra.RPC, r.extra.Trace = c, c.app.Trace
 	r.extra.WireMethod = method
 	r.extra.Pinned = pinned
 	if o := rpc.HostOverride; o != nil {

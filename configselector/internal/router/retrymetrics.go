@@ -1,7 +1,6 @@
 package router
 
 import (
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -13,24 +12,20 @@ import (
 // The metrics of gRFC A96 that can be known above gRPC, which does not report its transparent
 // retries.
 var (
-	retryLabels = []string{"grpc.method", "grpc.target"}
-
-	retriesMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
-		Type: estats.MetricTypeIntHisto, Name: "grpc.client.call.retries", Unit: "{retry}", Labels: retryLabels,
-		Description: "Number of retries during the client call. If there were none, nothing is recorded.",
-		Bounds:      []float64{1, 2, 3, 4, 5},
-	})
-	hedgesMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
-		Type: estats.MetricTypeIntHisto, Name: "grpc.client.call.hedges", Unit: "{hedge}", Labels: retryLabels,
-		Description: "Number of hedges during the client call. If there were none, nothing is recorded.",
-		Bounds:      []float64{1, 2, 3, 4, 5},
-	})
-	retryDelayMetric = grpcbridge.NewMetric(estats.MetricDescriptor{
-		Type: estats.MetricTypeFloatHisto, Name: "grpc.client.call.retry_delay", Unit: "s", Labels: retryLabels,
-		Description: "Total time without an attempt during the client call, if it was retried.",
-		Bounds:      grpcbridge.LatencyBounds(),
-	})
+	retriesMetric = retryMetric(estats.MetricTypeIntHisto, "retries", "{retry}", []float64{1, 2, 3, 4, 5},
+		"Number of retries during the client call. If there were none, nothing is recorded.")
+	hedgesMetric = retryMetric(estats.MetricTypeIntHisto, "hedges", "{hedge}", []float64{1, 2, 3, 4, 5},
+		"Number of hedges during the client call. If there were none, nothing is recorded.")
+	retryDelayMetric = retryMetric(estats.MetricTypeFloatHisto, "retry_delay", "s", grpcbridge.LatencyBounds(),
+		"Total time without an attempt during the client call, if it was retried.")
 )
+
+func retryMetric(typ estats.MetricType, name, unit string, bounds []float64, description string) *grpcbridge.Metric {
+	return grpcbridge.NewMetric(estats.MetricDescriptor{
+		Type: typ, Name: "grpc.client.call." + name, Unit: unit, Description: description,
+		Labels: []string{"grpc.method", "grpc.target"}, Bounds: bounds,
+	})
+}
 
 // recordRetries counts the retries or hedges of an RPC that is decided, in all metrics that have them. An attempt
 // that the picker has refused was not sent.
@@ -53,8 +48,10 @@ func (p *replay) recordRetries() {
 	}
 	// As in the other metrics of RPCs, only methods of generated code are named (gRFC A66).
 	method := "other"
-	if slices.ContainsFunc(c.rpc.Options, isStaticMethod) {
-		method = strings.TrimPrefix(c.app.Method, "/")
+	for _, o := range c.rpc.Options {
+		if _, ok := o.(grpc.StaticMethodCallOption); ok {
+			method = strings.TrimPrefix(c.app.Method, "/")
+		}
 	}
 	count := retriesMetric
 	if hedges {
@@ -64,9 +61,4 @@ func (p *replay) recordRetries() {
 	if !hedges || p.retry.waited > 0 {
 		retryDelayMetric.Record(recorder, p.retry.waited.Seconds(), method, c.routes.Channel.Target())
 	}
-}
-
-func isStaticMethod(o grpc.CallOption) bool {
-	_, ok := o.(grpc.StaticMethodCallOption)
-	return ok
 }
