@@ -1,7 +1,6 @@
 package unifiedmatcher
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	inputpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -130,20 +128,20 @@ func (p *parser[A]) predicate(at *faults.Path, pb *matcherpb.Matcher_MatcherList
 		p.Addf(at, "the tree has more than the %d predicates that this client takes, as an RPC may go through all of them", bounds.Predicates)
 	}
 	if p.predicates > bounds.Predicates {
-		return nil
+		return predicate{}
 	}
 	switch kind := pb.GetMatchType().(type) {
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_:
 		return p.single(at.Field("single_predicate"), kind.SinglePredicate)
 	case *matcherpb.Matcher_MatcherList_Predicate_OrMatcher:
-		return anyOf(p.operands(at.Field("or_matcher"), kind.OrMatcher), true)
+		return predicate{kind: anyOf, operands: p.operands(at.Field("or_matcher"), kind.OrMatcher)}
 	case *matcherpb.Matcher_MatcherList_Predicate_AndMatcher:
-		return not(anyOf(p.operands(at.Field("and_matcher"), kind.AndMatcher), false))
+		return predicate{kind: allOf, operands: p.operands(at.Field("and_matcher"), kind.AndMatcher)}
 	case *matcherpb.Matcher_MatcherList_Predicate_NotMatcher:
-		return not(p.predicate(at.Field("not_matcher"), kind.NotMatcher))
+		return predicate{kind: noneOf, operands: []predicate{p.predicate(at.Field("not_matcher"), kind.NotMatcher)}}
 	default:
 		p.Addf(at, "single_predicate, or_matcher, and_matcher or not_matcher must be set")
-		return nil
+		return predicate{}
 	}
 }
 
@@ -158,27 +156,22 @@ func (p *parser[A]) operands(at *faults.Path, pb *matcherpb.Matcher_MatcherList_
 	return operands
 }
 
-func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate) predicate {
+func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate) (s predicate) {
 	header, ok := p.input(at.Field("input"), pb.GetInput())
 	switch kind := pb.GetMatcher().(type) {
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch:
 		if ok && header == "" {
 			p.Addf(at, "value_match needs an input that is a string")
 		}
-		want := p.value(at.Field("value_match"), kind.ValueMatch)
-		return func(_ context.Context, _ *httpfilter.RPC, h *matching.Headers) bool {
-			value, present := h.Get(header)
-			return present && want.Matches(value)
-		}
+		return predicate{kind: onHeader, header: header, value: p.value(at.Field("value_match"), kind.ValueMatch)}
 	case *matcherpb.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch:
 		if header != "" {
 			p.Addf(at, "custom_match needs the input xds.type.matcher.v3.HttpAttributesCelMatchInput")
 		}
-		custom := p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)
-		return func(ctx context.Context, rpc *httpfilter.RPC, _ *matching.Headers) bool { return custom(ctx, rpc) }
+		return predicate{kind: onCustom, custom: p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)}
 	default:
 		p.Addf(at, "value_match or custom_match must be set")
-		return nil
+		return s
 	}
 }
 

@@ -5,7 +5,6 @@ package unifiedmatcher
 
 import (
 	"context"
-	"slices"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -42,7 +41,7 @@ func (t *Tree[A]) Match(ctx context.Context, rpc *httpfilter.RPC) (action A, ok 
 // match looks for an action. Headers are as routes see them (gRFC A28). A tree below that has none is as if it had not been reached.
 func (t *Tree[A]) match(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) (action A, ok bool) {
 	for i := range t.rules {
-		if t.rules[i].predicate(ctx, rpc, h) {
+		if t.rules[i].predicate.holds(ctx, rpc, h) {
 			if action, ok = t.rules[i].then.match(ctx, rpc, h); ok {
 				return action, true
 			}
@@ -86,19 +85,41 @@ func (o *onMatch[A]) match(ctx context.Context, rpc *httpfilter.RPC, h *matching
 	}
 }
 
-// predicate is a condition on an RPC and its headers.
-type predicate func(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) bool
+// predicate is a condition. The zero value is not valid.
+type predicate struct {
+	kind     predicateKind
+	header   string // for onHeader
+	value    matching.String
+	custom   Predicate // for onCustom
+	operands []predicate
+}
+
+type predicateKind int
+
+const (
+	onHeader predicateKind = iota
+	onCustom
+	allOf
+	anyOf
+	noneOf
+)
 
 // Predicate is a condition on an RPC with the outgoing context ctx. It is called concurrently.
 type Predicate func(ctx context.Context, rpc *httpfilter.RPC) bool
 
-// anyOf returns the condition that one of several is as wanted.
-func anyOf(operands []predicate, want bool) predicate {
-	return func(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) bool {
-		return slices.ContainsFunc(operands, func(p predicate) bool { return p(ctx, rpc, h) == want })
+func (p *predicate) holds(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) bool {
+	switch p.kind {
+	case onHeader:
+		value, present := h.Get(p.header)
+		return present && p.value.Matches(value)
+	case onCustom:
+		return p.custom(ctx, rpc)
 	}
-}
-
-func not(p predicate) predicate {
-	return func(ctx context.Context, rpc *httpfilter.RPC, h *matching.Headers) bool { return !p(ctx, rpc, h) }
+	// allOf ends with the first operand that does not hold, the others with the first that does.
+	for i := range p.operands {
+		if p.operands[i].holds(ctx, rpc, h) != (p.kind == allOf) {
+			return p.kind == anyOf
+		}
+	}
+	return p.kind != anyOf
 }
