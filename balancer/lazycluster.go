@@ -32,12 +32,6 @@ type lazyCluster struct {
 	connectivity connectivity.State
 }
 
-func newLazyCluster(r *root, name string, config *ClusterState) *lazyCluster {
-	c := &lazyCluster{root: r, name: name, connectivity: connectivity.Idle}
-	c.config.Store(config)
-	return c
-}
-
 // pick picks an endpoint of the cluster for an RPC with the Decision d. The first pick activates the cluster; picks before it
 // is active wait.
 func (c *lazyCluster) pick(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {

@@ -101,7 +101,17 @@ func (r *root) ResolverError(err error) {
 func (r *root) UpdateSubConnState(grpcbalancer.SubConn, grpcbalancer.SubConnState) {}
 
 // ExitIdle connects the clusters of State.Default, and idle endpoints of clusters in use.
-func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
+func (r *root) ExitIdle() {
+	r.loop.Post(func() {
+		if r.state == nil {
+			return
+		}
+		r.connectDefault()
+		for _, c := range r.clusters.All {
+			c.exitIdle()
+		}
+	})
+}
 
 // Close ends the connections, timers and goroutines of the tree. RPCs in flight continue.
 func (r *root) Close() {
@@ -141,7 +151,8 @@ func (r *root) update(state *State) {
 			r.tally.remove(c.connectivity)
 			removed = append(removed, c)
 		case !had:
-			c = newLazyCluster(r, name, now)
+			c = &lazyCluster{root: r, name: name, connectivity: connectivity.Idle}
+			c.config.Store(now)
 			clusters.Set(name, c)
 			r.tally.add(c.connectivity)
 		default:
@@ -167,16 +178,6 @@ func (r *root) refuse(err error) {
 		r.refused = err
 	}
 	r.push()
-}
-
-func (r *root) exitIdle() {
-	if r.state == nil {
-		return
-	}
-	r.connectDefault()
-	for _, c := range r.clusters.All {
-		c.exitIdle()
-	}
 }
 
 func (r *root) connectDefault() {
@@ -216,3 +217,20 @@ func (r *root) push() {
 // plain returns the text of err as an error without a gRPC status, which would end even RPCs
 // that wait for ready. It is no longer than bounds.RPCText.
 func plain(err error) error { return errors.New(bounds.Error(err, bounds.RPCText).Error()) }
+
+// tally counts the clusters in each connectivity state, so that a change of one costs nothing
+// for the others.
+type tally [connectivity.Shutdown + 1]int
+
+func (t *tally) add(s connectivity.State)    { t[s]++ }
+func (t *tally) remove(s connectivity.State) { t[s]-- }
+
+// aggregate returns the channel's state: that of the clusters that is first in tree.Order. Without clusters it is IDLE: nothing has failed.
+func (t *tally) aggregate() connectivity.State {
+	for _, s := range tree.Order {
+		if t[s] > 0 {
+			return s
+		}
+	}
+	return connectivity.Idle
+}

@@ -161,7 +161,7 @@ func (p *Policy) serve(c *Config) {
 		p.closePriorities()
 	} else {
 		if p.priorities == nil {
-			p.priorities = priority.New(p.part, builder(p.part), p.childChanged)
+			p.priorities = priority.New(p.part, p.newPriority, p.childChanged)
 		}
 		p.priorities.Update(entries)
 	}
@@ -222,13 +222,12 @@ type kind struct {
 // switching is the policy of a priority.
 type switching = switchover.Policy[locality.Config, kind]
 
-func builder(env *tree.Env) func(name string, changed func()) tree.Configured[locality.Config] {
-	build := func(_ locality.Config, changed func()) tree.Configured[locality.Config] {
-		return locality.New(env, changed)
-	}
-	return func(_ string, changed func()) tree.Configured[locality.Config] {
-		return switchover.New(kindOf, mayOverlap, build, changed)
-	}
+func (p *Policy) newPriority(_ string, changed func()) tree.Configured[locality.Config] {
+	return switchover.New(kindOf, mayOverlap, p.newLocalities, changed)
+}
+
+func (p *Policy) newLocalities(_ locality.Config, changed func()) tree.Configured[locality.Config] {
+	return locality.New(p.part, changed)
 }
 
 func kindOf(c locality.Config) kind {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -259,4 +261,34 @@ func (p *picker) enterRetry(d *decision.Decision) error {
 	}
 	return status.Errorf(codes.Unavailable,
 		"dynxds: this process has as many retries to cluster %s in flight as circuit_breakers.%s allows", bounds.Quote(p.cluster), field)
+}
+
+// Labels are the telemetry labels of all RPCs to a cluster. A pick sets them whatever its result (gRFC A89).
+type Labels struct{ service, cluster map[string]string }
+
+// LabelsOf returns the labels of RPCs to a cluster. c may be nil.
+func LabelsOf(name string, c *xdsresource.Cluster) Labels {
+	service := &xdsresource.Service{Name: "unknown", Namespace: "unknown"}
+	if c != nil && c.Service != nil {
+		service = c.Service
+	}
+	return Labels{
+		service: map[string]string{"csm.service_name": service.Name, "csm.service_namespace_name": service.Namespace},
+		cluster: map[string]string{"grpc.lb.backend_service": name, "grpc.lb.locality": ""},
+	}
+}
+
+// Set gives an RPC its labels after a pick, and that of the locality of the endpoint that the pick has found (gRFC A78), if
+// it has. It calls the RPC's callback twice, as gRPC's own xDS client does: what keeps the last call only has the cluster and
+// the locality.
+func (l Labels) Set(ctx context.Context, sc *conns.Conn) {
+	if !grpcbridge.TakesLabels(ctx) {
+		return
+	}
+	var locality map[string]string
+	if sc != nil {
+		locality = sc.LocalityLabels()
+	}
+	grpcbridge.UpdateLabels(ctx, l.service)
+	grpcbridge.UpdateLabels(ctx, l.cluster, locality)
 }

@@ -146,8 +146,6 @@ func (c *Conn) Hostname() string { return c.record.endpoint.Load().Hostname }
 // Locality returns where the endpoint is, or was before it was removed; nil if the address never was an endpoint's.
 func (c *Conn) Locality() *xdsresource.Locality { return c.record.locality.Load() }
 
-const labelLocality = "grpc.lb.locality"
-
 // LocalityName returns a locality as telemetry names it (gRFC A78, "Optional xDS Locality Label").
 func LocalityName(id xdsresource.LocalityID) string {
 	return fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
@@ -167,7 +165,7 @@ func (c *Conn) LocalityLabels() map[string]string {
 	}
 	l := c.labels.Load()
 	if l == nil || l.of != in {
-		l = &localityLabels{in, map[string]string{labelLocality: LocalityName(in.ID)}}
+		l = &localityLabels{in, map[string]string{"grpc.lb.locality": LocalityName(in.ID)}}
 		c.labels.Store(l)
 	}
 	return l.labels
@@ -225,22 +223,18 @@ func (c *Conn) Abort() { c.link.done() }
 func (c *Conn) Ender(counter *traffic.Counter) func(balancer.DoneInfo) {
 	l, e := c.record.load.Load(), c.end.Load()
 	if e == nil || e.counter != counter || e.load != l {
-		e = c.newEnd(counter, l)
+		e = &end{counter: counter, load: l, done: func(info balancer.DoneInfo) {
+			counter.End()
+			l.End(info)
+			if h := c.record.health.Load(); h != nil && !c.several {
+				h.count(info)
+			}
+			c.link.done()
+		}}
 		c.end.Store(e)
 	}
 	l.Start()
 	return e.done
-}
-
-func (c *Conn) newEnd(counter *traffic.Counter, l *load.Locality) *end {
-	return &end{counter: counter, load: l, done: func(info balancer.DoneInfo) {
-		counter.End()
-		l.End(info)
-		if h := c.record.health.Load(); h != nil && !c.several {
-			h.count(info)
-		}
-		c.link.done()
-	}}
 }
 
 // UpdateAddresses implements balancer.SubConn. The connection is not used again.
@@ -331,7 +325,7 @@ func (rec *Record) releaseKeptLocked() {
 // changed is called with the states that gRPC reports, and with SHUTDOWN in the end, one at a time, on the goroutine of Pool.post.
 func (c *Conn) changed(s balancer.SubConnState) {
 	r := c.registry
-	told, asked := c.listener != nil, false
+	told := c.listener != nil
 	r.Pool.mu.Lock()
 	if s.ConnectivityState != connectivity.Shutdown {
 		if c.link.user != c {
@@ -339,7 +333,7 @@ func (c *Conn) changed(s balancer.SubConnState) {
 			return
 		}
 		told = told && c.user != nil
-		asked = c.noteLocked(&s)
+		c.noteLocked(&s)
 	}
 	r.Pool.unlock()
 	changes.Touch()
@@ -347,15 +341,15 @@ func (c *Conn) changed(s balancer.SubConnState) {
 	if told {
 		c.tell(s)
 	}
-	if asked {
+	if s.ConnectivityState == connectivity.Ready {
 		c.settleCheck()
 	}
 }
 
-// noteLocked records a state, and words its error. It reports whether the policy is about to ask for the health.
-func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
+// noteLocked records a state, and words its error.
+func (c *Conn) noteLocked(reported *balancer.SubConnState) {
 	now, s, rec := time.Now(), reported.ConnectivityState, c.record
-	if asked = s == connectivity.Ready && c.registry.checksHealthLocked(); asked {
+	if s == connectivity.Ready && c.registry.checksHealthLocked() {
 		// No session uses it before the policy has started the check, or does not listen.
 		c.health.Store(int32(connectivity.Connecting))
 	}
@@ -375,7 +369,7 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
 	}
 	rec.refresh()
 	if reported.ConnectionError == nil {
-		return asked
+		return
 	}
 	err := errors.New(tlsadvice.Reason(reported.ConnectionError.Error()))
 	if s == connectivity.TransientFailure && !c.several {
@@ -388,7 +382,6 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
 		err = fmt.Errorf("endpoint %s: %w", c.address, err)
 	}
 	reported.ConnectionError = err
-	return asked
 }
 
 // tell passes a state on to the policy.

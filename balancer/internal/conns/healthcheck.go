@@ -65,7 +65,7 @@ func (c *Conn) stopCheckLocked() {
 	}
 }
 
-// settleCheck is called when a READY connection has its health check, or its policy does not listen.
+// settleCheck is called when the policy knows of a READY connection, which has its health check now if the policy listens to that.
 func (c *Conn) settleCheck() {
 	c.registry.Pool.mu.Lock()
 	if c.check == nil {
@@ -75,7 +75,7 @@ func (c *Conn) settleCheck() {
 	c.registry.notify()
 }
 
-// recheckLocked starts the new health check of the cluster. The health of the connection stays as it is until
+// recheckLocked starts the health check that the cluster has now, or none. The health of the connection stays as it is until
 // the new check has an answer.
 func (c *Conn) recheckLocked() {
 	first := c.reported

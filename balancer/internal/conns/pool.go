@@ -113,8 +113,7 @@ type link struct {
 	// queued says that it waits for its turn to connect. start runs while it counts as being made, and is otherwise nil.
 	queued bool
 	start  *time.Timer
-	// unhold gives up the credentials. nil: they are the channel's.
-	unhold func()
+	unhold func() // gives up the credentials, unless they are the channel's
 
 	user *Conn // nil: it is not in use
 	// age is its place in Pool.ages. nil: it does not linger.
@@ -126,7 +125,7 @@ type link struct {
 // if there is one to the same address with the same opts.CredsBundle, and with the same labels or
 // instead of too many others. Its states go to c, one at a time, as gRPC's would.
 func (p *Pool) open(c *Conn, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) error {
-	l := &link{pool: p, labels: labels, opts: opts, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
+	l := &link{pool: p, labels: labels, opts: opts, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}, unhold: func() {}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
@@ -139,7 +138,7 @@ func (p *Pool) open(c *Conn, addresses []resolver.Address, labels grpcbridge.Sub
 	}
 	sc, err := p.cc.NewSubConn(labels.On(addresses), opts)
 	if err != nil {
-		l.releaseCredentials()
+		l.unhold()
 		return err
 	}
 	l.sc = sc
@@ -171,15 +170,9 @@ func (l *link) done() {
 
 // retire shuts the connection down when it has no RPC any more. It has no user, and will not get one.
 func (l *link) retire() {
-	l.releaseCredentials()
+	l.unhold()
 	if l.rpcs.Add(retired) == retired {
 		l.sc.Shutdown()
-	}
-}
-
-func (l *link) releaseCredentials() {
-	if l.unhold != nil {
-		l.unhold()
 	}
 }
 

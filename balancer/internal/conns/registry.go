@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/clustertls"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -169,7 +170,11 @@ func (r *Registry) Update(c Config) {
 	before := r.config.HealthCheck
 	r.config = c
 	if (before == nil) != (c.HealthCheck == nil) || before != nil && *before != *c.HealthCheck {
-		r.recheckLocked()
+		for rec := range r.all {
+			for _, c := range rec.conns {
+				c.recheckLocked()
+			}
+		}
 	}
 	r.round++
 	r.met = 0
@@ -198,15 +203,6 @@ func (r *Registry) Update(c Config) {
 	}
 	r.Pool.unlock()
 	r.notify()
-}
-
-// recheckLocked starts the health check that the cluster has now, or none, for each connection.
-func (r *Registry) recheckLocked() {
-	for rec := range r.all {
-		for _, c := range rec.conns {
-			c.recheckLocked()
-		}
-	}
 }
 
 // setLocked sets what the configuration has for an address.
@@ -277,4 +273,36 @@ func (r *Registry) removeLocked(c *Conn) {
 		r.forgetLocked(rec)
 	}
 	rec.refresh()
+}
+
+// Describe adds to the description of an endpoint what is known of the connections to its
+// addresses: the best one, and the last error of any.
+func (r *Registry) Describe(d *inspect.Endpoint) {
+	r.Pool.mu.Lock()
+	defer r.Pool.unlock()
+	var best *Conn
+	for _, address := range d.Addresses {
+		rec := r.record(address)
+		if rec == nil {
+			continue
+		}
+		if rec.failure != nil && rec.failed.After(d.ErrorTime) {
+			d.Error, d.ErrorTime = rec.failure.Error(), rec.failed
+		}
+		for _, c := range rec.conns {
+			if best == nil || rank(c.connectivity()) > rank(best.connectivity()) {
+				best = c
+			}
+		}
+	}
+	if best == nil {
+		return
+	}
+	d.State, d.Since = inspect.State(best.connectivity().String()), best.since
+	if best.check != nil {
+		d.HealthCheck = best.check.answer
+	}
+	if len(d.Addresses) > 1 {
+		d.Connected = best.address
+	}
 }

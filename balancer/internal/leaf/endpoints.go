@@ -1,6 +1,8 @@
 package leaf
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 
@@ -10,16 +12,11 @@ import (
 
 // Usable reports whether any of the endpoints may get RPCs.
 func Usable(endpoints []xdsresource.Endpoint) bool {
-	for i := range endpoints {
-		if endpoints[i].Health.Usable() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(endpoints, func(e xdsresource.Endpoint) bool { return e.Health.Usable() })
 }
 
 // resolverEndpoints returns the usable endpoints in gRPC's form, with their weights. Endpoints
-// with the same attributes share them, and all share an array of addresses, so that 10,000
+// with the same attributes share them, and those with one address share an array of addresses, so that 10,000
 // endpoints are a few allocations. The bundle, which may be nil, is that of their connections. If
 // custom is set, the policy may read the endpoints' metadata.
 func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle, custom bool) []resolver.Endpoint {
@@ -28,7 +25,7 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bund
 		metadata string
 	}
 	result := make([]resolver.Endpoint, 0, len(endpoints))
-	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
+	addresses := make([]resolver.Address, 0, len(endpoints))
 	alike := make(map[attributes]resolver.Endpoint, 1)
 	for i := range endpoints {
 		e := &endpoints[i]
@@ -68,12 +65,4 @@ func flattened(endpoints []resolver.Endpoint) []resolver.Address {
 		}
 	}
 	return addresses
-}
-
-func countAddresses(endpoints []xdsresource.Endpoint) int {
-	n := len(endpoints)
-	for i := range endpoints {
-		n += len(endpoints[i].Additional)
-	}
-	return n
 }

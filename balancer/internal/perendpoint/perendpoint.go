@@ -19,8 +19,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-const pickFirst = "pick_first"
-
 // ErrEmpty is for RPCs to a policy whose Set is empty.
 var ErrEmpty = errors.New("there is no usable endpoint")
 
@@ -157,7 +155,7 @@ func (m *Member) Connect() {
 		m.leaf.ExitIdle()
 		return
 	}
-	m.leaf = leaf.New(m.set.env, pickFirst, leaf.ForEndpoint, func() {
+	m.leaf = leaf.New(m.set.env, "pick_first", leaf.ForEndpoint, func() {
 		m.set.observe(m)
 		m.set.changed(m)
 	})

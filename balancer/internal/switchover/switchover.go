@@ -29,7 +29,7 @@ type child[C any, K comparable] struct {
 	policy tree.Configured[C]
 }
 
-// New returns a Policy that needs an Update before State is called. Configurations of the same kind go to the same child. overlap
+// New returns a Policy that needs an Update before anything else is called. Configurations of the same kind go to the same child. overlap
 // says whether a child of another kind may serve until the one for a configuration can.
 func New[C any, K comparable](kind func(C) K, overlap func(C) bool, build func(c C, changed func()) tree.Configured[C], changed func()) *Policy[C, K] {
 	return &Policy[C, K]{kind: kind, overlap: overlap, build: build, changed: changed}
@@ -105,13 +105,8 @@ func (p *Policy[C, K]) Finish() {
 // Switching reports whether a child serves that is not that of the last configuration.
 func (p *Policy[C, K]) Switching() bool { return p.next != nil }
 
-// Serving returns the child that serves, for diagnostics. It is nil before Update.
-func (p *Policy[C, K]) Serving() tree.Configured[C] {
-	if p.serving == nil {
-		return nil
-	}
-	return p.serving.policy
-}
+// Serving returns the child that serves.
+func (p *Policy[C, K]) Serving() tree.Configured[C] { return p.serving.policy }
 
 func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() }
 
@@ -124,7 +119,5 @@ func (p *Policy[C, K]) ExitIdle() {
 
 func (p *Policy[C, K]) Close() {
 	p.dropNext()
-	if p.serving != nil {
-		p.serving.policy.Close()
-	}
+	p.serving.policy.Close()
 }

@@ -36,7 +36,7 @@ type Counter struct {
 	// started and ended count RPCs; the difference is in flight. They only grow.
 	started, ended atomic.Uint64
 	retries        atomic.Int64 // in flight
-	users          atomic.Int64 // written with counters locked
+	users          atomic.Int64 // grows with counters locked
 	refused        atomic.Uint64
 
 	mu      sync.Mutex
@@ -60,9 +60,7 @@ func Use(key Key) *Counter {
 // Release ends a Use. RPCs in flight remain counted, so that the limit also holds for a cluster
 // that is removed and added again.
 func (c *Counter) Release() {
-	counters.Lock()
 	c.users.Add(-1)
-	counters.Unlock()
 	c.collect()
 }
 
