@@ -33,7 +33,7 @@ type ask struct {
 	payer *peerUsage
 	// demand is what the type's source answers; nil if there is no source, or clients do not share its answer.
 	demand *Demand
-	// own are the demands of single subscriptions: of all, if the source answers each by itself, and for a computed choice.
+	// own are the demands of single subscriptions: of all, if the source answers each by itself.
 	own map[*subscription]*Demand
 }
 

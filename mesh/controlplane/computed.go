@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -10,63 +11,69 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// A computed resource, for DPDS, is an entry with a source of its own: each client that gets the entry has a demand, which the store
-// answers for the client's node. No other change may reach the client before the constraints that it must subscribe with: until
-// the demand is answered, the client is sent nothing.
+// A computed resource, for DPDS, is an entry with a function in place of the resource. A stream's sender calls the function when a
+// subscription to it is due, and before anything is sent: no change may reach the client before the constraints that it must subscribe with.
 
-// computing returns the source of a computed resource.
-func (s *Store) computing(name string, of func(node *corepb.Node) (dynparam.ByType, error)) *sourceOf {
-	return &sourceOf{notify: func(begun, _ []*Demand) {
-		for _, d := range begun {
-			answer := compute(name, of, d.Node)
-			s.mu.Lock()
-			d.answered(answer, s.version)
-			s.mu.Unlock()
-		}
-	}}
+// computation is the function of a computed resource.
+type computation struct {
+	name string
+	of   func(node *corepb.Node) (dynparam.ByType, error)
 }
 
-// compute returns the resource for a client, or the error in its place: the status of the function's error.
-func compute(name string, of func(node *corepb.Node) (dynparam.ByType, error), node *corepb.Node) *entry {
-	constraints, err := of(node)
+// result returns the resource for a client, or the error in its place: the status of the function's error.
+func (c *computation) result(node *corepb.Node) *entry {
+	constraints, err := c.of(node)
 	var r *Resource
 	if err == nil {
-		r, err = newResource(name, dynparam.Parameters{}, constraints.ToProto())
+		r, err = newResource(c.name, dynparam.Parameters{}, constraints.ToProto())
 	}
 	if err == nil {
 		return &entry{resource: r}
 	}
-	e, err := newResourceError(name, statusOf(err))
+	e, err := newResourceError(c.name, statusOf(err))
 	if err != nil {
-		e, _ = newResourceError(name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", name)))
+		e, _ = newResourceError(c.name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", c.name)))
 	}
 	return &entry{err: e}
 }
 
-// compute begins the demand of a subscription to a computed resource, in place of the one that it may have. Until there is an answer,
-// it has the one that it was given before. The caller holds Store.mu.
-func (a *ask) compute(sub *subscription, before *entry) {
-	earlier := a.own[sub]
-	d := newDemand(a)
-	d.only(sub)
-	d.answer, d.holds = before, true
-	sub.stream.mu.Lock()
-	sub.settling++
-	sub.items.add(sub.topicOf(a), dueNow, false)
-	sub.items.updated(a.table.store.updating)
-	sub.stream.mu.Unlock()
-	if earlier != nil {
-		earlier.update()
-	}
-	d.update()
+// computed is the result of a computation for one client; awaited before there is one.
+type computed struct {
+	by    *computation
+	entry *entry
 }
 
-// release lets the client of a computed resource be sent what is due. The caller holds Store.mu.
-func (d *Demand) release() {
-	if d.holds {
-		d.holds = false
-		d.sub.stream.settle(d.sub, -1)
+// compute carries out the computation that takeDue has found, and reports whether there was one. Only the stream's sender calls it.
+func (s *stream) compute() bool {
+	c := s.computing
+	if c == nil {
+		return false
 	}
+	s.computing = nil
+	s.store.computing.Lock()
+	result := c.by.result(s.node)
+	s.store.computing.Unlock()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	c.entry, s.store.tables[dynparam.MapTypeURL].version = result, s.store.version
+	return true
+}
+
+// nextComputed returns what is due and has no result yet, nil if there is nothing. The caller holds Store.mu for reading, and stream.mu.
+func (sub *subscription) nextComputed() *computed {
+	for _, queue := range sub.items.queues[dueLater:] {
+		for _, tp := range queue {
+			if a := sub.askOf(tp); a != nil && a.choice.isComputed() && a.entryOf(sub) == awaited {
+				if sub.computed == nil {
+					sub.computed = map[nameKey]*computed{}
+				}
+				c := &computed{a.choice.computed, awaited}
+				sub.computed[a.name] = c
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 // RefreshDPDS makes the store call the function of [Tx.SetDPDS] again, without waiting for that:
@@ -74,42 +81,29 @@ func (d *Demand) release() {
 // it is nil, for all. Only clients whose answer changed are sent anything. affected is called
 // without locks.
 func (s *Store) RefreshDPDS(name string, affected func(*corepb.Node) bool) {
-	for _, d := range s.computed(name) {
-		if affected == nil || affected(d.Node) {
-			s.computeAgain(d.ask, d.sub)
-		}
-	}
-}
-
-// computed returns the demands for computed resources.
-func (s *Store) computed(name string) (demands []*Demand) {
+	var subs []*subscription
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.tables[dynparam.MapTypeURL]
-	if t == nil {
-		return nil
+	if t := s.tables[dynparam.MapTypeURL]; t != nil {
+		subs = slices.Clone(t.index.subs.of)
 	}
-	for key, asks := range t.asks.m {
-		if name != "" && key != keyOf(name) {
-			continue
-		}
-		for _, a := range asks {
-			if !a.choice.isComputed() {
-				continue
-			}
-			for _, d := range a.own {
-				demands = append(demands, d)
-			}
+	s.mu.RUnlock()
+	for _, sub := range subs {
+		if sub != nil && (affected == nil || affected(sub.stream.node)) {
+			s.computeAgain(sub, name)
 		}
 	}
-	return demands
 }
 
-// computeAgain replaces a demand whose answer is computed, or is being computed.
-func (s *Store) computeAgain(a *ask, sub *subscription) {
+// computeAgain has what was computed for a subscription, or is being computed, computed again.
+func (s *Store) computeAgain(sub *subscription, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := a.own[sub]; d != nil && d.begun && d.live() && a.choice.isComputed() {
-		a.compute(sub, d.answer)
+	for key := range sub.computed {
+		if name == "" || key == keyOf(name) {
+			delete(sub.computed, key)
+			for a := range sub.asksFor(key) {
+				sub.changed(sub.topicOf(a), true, nil)
+			}
+		}
 	}
 }

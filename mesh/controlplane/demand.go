@@ -49,16 +49,12 @@ type Demand struct {
 	// The rest is guarded by Store.mu.
 
 	ask *ask
-	// source is that of the table, or of a computed choice.
-	source *sourceOf
 	// sub is the only subscriber, nil if the demand is shared.
 	sub *subscription
 	// payer is the peer of sub.
 	payer *peerUsage
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
-	// holds is set while the client is sent nothing, as the demand for a computed resource is not answered.
-	holds bool
 	// begun is set when the source was notified of the begin.
 	begun bool
 	// over is set when the demand is finished: the source was notified of the end, or of neither.
@@ -94,7 +90,7 @@ func (s *Store) OnDemand(typeURL string, source Source) {
 	s.demands.sources[typeURL] = &sourceOf{notify: source}
 }
 
-// sourceOf is a source, of a type or of a computed resource; its address is its identity.
+// sourceOf is a source of types; its address is its identity.
 type sourceOf struct{ notify Source }
 
 // demands are the notifications that the sources of a store have not had yet. Store.mu guards them.
@@ -134,10 +130,7 @@ func (d *Demand) live() bool {
 // was notified is dropped at once, so that the pending ones are bounded by what is subscribed and what the
 // source was notified of. The caller holds Store.mu.
 func (d *Demand) update() {
-	s, source := d.ask.table.store, d.source
-	if !d.live() {
-		d.release()
-	}
+	s, source := d.ask.table.store, d.ask.table.source
 	if d.live() == d.begun {
 		addTo(s.demands.pending, source, d, false)
 		if !d.begun {
@@ -218,13 +211,7 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 // Store.mu.
 func (a *ask) demanded(sub *subscription) {
 	t := a.table
-	switch {
-	case a.refused != nil:
-		return
-	case a.choice.isComputed():
-		a.compute(sub, awaited)
-		return
-	case t.source == nil:
+	if a.refused != nil || t.source == nil {
 		return
 	}
 	d := cmp.Or(a.own[sub], a.demand)
@@ -246,15 +233,11 @@ func (a *ask) demanded(sub *subscription) {
 }
 
 func newDemand(a *ask) *Demand {
-	source := a.table.source
-	if a.choice.isComputed() {
-		source = a.choice.computed
-	}
 	name := a.spelling
 	if a.name == wildcardKey {
 		name = wildcardName
 	}
-	return &Demand{TypeURL: a.table.typeURL, Name: name, Constraints: a.constraints, ask: a, source: source, answer: awaited}
+	return &Demand{TypeURL: a.table.typeURL, Name: name, Constraints: a.constraints, ask: a, answer: awaited}
 }
 
 // only makes the demand that of one subscription.
@@ -283,10 +266,17 @@ func (d *Demand) split() {
 	}
 }
 
-// entryOf returns the entry for one of the subscriptions of an ask: what a source has answered, or the choice.
+// entryOf returns the entry for one of the subscriptions of an ask: what a source has answered or a function has returned, or the choice.
+// The caller holds Store.mu, and stream.mu unless it holds the former for writing.
 func (a *ask) entryOf(sub *subscription) *entry {
 	if d := cmp.Or(a.own[sub], a.demand); d != nil {
 		return d.answer
+	}
+	if a.choice.isComputed() {
+		if c := sub.computed[a.name]; c != nil && c.by == a.choice.computed {
+			return c.entry
+		}
+		return awaited
 	}
 	return a.choice
 }
@@ -294,7 +284,6 @@ func (a *ask) entryOf(sub *subscription) *entry {
 // answered stores an answer, and makes it due for the subscribers. It reports whether anything
 // changed. The caller holds Store.mu.
 func (d *Demand) answered(e *entry, version uint64) bool {
-	defer d.release()
 	old := d.answer
 	if d.over || d.sub != nil && d.ask.own[d.sub] != d || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
 		return false

@@ -30,7 +30,7 @@
 // the package knows the messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
 // other client has no constraints, which match all variants, or those of [Options.NodeConstraints],
 // and is sent one variant of each name, by dynparam.Constraints.Choose. [Tx.SetDPDS] gives each
-// client the constraints to send: the store is the source of such a resource, and answers each client's demand by the function.
+// client the constraints to send: the sender of each stream calls the function when the resource is due.
 // The first request for a type on a stream decides whether the client goes by locators: if it does not,
 // locators in a later one end the stream with INVALID_ARGUMENT, as they would never be answered.
 //

@@ -24,24 +24,28 @@ func (s *stream) signal() {
 	}
 }
 
-// withStore calls f in the turn of the stream among those of its peer, with Store.mu held for reading.
+// withStore calls f in the turn of the stream among those of its peer, with Store.mu held for reading; and again if something had to be computed.
 func (s *stream) withStore(f func()) {
-	s.usage.peer.enter()
-	defer s.usage.peer.leave()
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
-	f()
+	for again := true; again; again = s.compute() {
+		s.usage.peer.enter()
+		s.store.mu.RLock()
+		f()
+		s.store.mu.RUnlock()
+		s.usage.peer.leave()
+	}
 }
 
 // takeDue returns the subscriptions with something due, in push order, and takes them from the queue. The caller holds Store.mu for
-// reading, so that it sees whole updates, and mu. Nothing is due for a stream that has ended or is about to, and nothing while the
-// subscription to constraints changes and constraints are due: they are sent before the rest.
+// reading, so that it sees whole updates, and mu. Nothing is due for a stream that has ended or is about to, and nothing while
+// constraints are to be computed, or the subscription to them changes and some are due: they are sent before the rest.
 func (s *stream) takeDue() []*subscription {
 	if s.released || s.failure != nil {
 		return nil
 	}
-	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 && !dpds.items.noneDue() {
-		return nil
+	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil {
+		if s.computing = dpds.nextComputed(); s.computing != nil || dpds.settling > 0 && !dpds.items.noneDue() {
+			return nil
+		}
 	}
 	due := s.dueSubs
 	s.dueSubs = nil

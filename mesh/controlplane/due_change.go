@@ -33,6 +33,9 @@ func (r *resubscription) compareRemoved(before interest) error {
 		had := sub.items.get(tp).has
 		sub.forgetSent(tp)
 		sub.items.drop(tp)
+		if sub.computed[tp.name] != nil && sub.count(tp.name) == 0 {
+			delete(sub.computed, tp.name)
+		}
 		if sub.mode == pushDifference {
 			forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
 			sub.dueStillCovered(tp, l.name, had)

@@ -16,8 +16,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// entry is one variant of a name: a resource, the error in its place (xRFC TP3), or a source that
-// answers either for each client. It is immutable, and shared by all streams.
+// entry is one variant of a name: a resource, the error in its place (xRFC TP3), or a function that
+// returns either for each client. It is immutable, and shared by all streams.
 type entry struct {
 	resource *Resource
 	err      *resourceError
@@ -25,8 +25,8 @@ type entry struct {
 	beside *resourceError
 	// whole is set for an error in place of all variants.
 	whole bool
-	// computed is the source of a computed resource, for DPDS; see Tx.SetDPDS.
-	computed *sourceOf
+	// computed is the function of a computed resource, for DPDS; see Tx.SetDPDS.
+	computed *computation
 }
 
 // sameBytes compares two entries of the store with equal parameters; both may be nil.

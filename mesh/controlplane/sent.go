@@ -10,8 +10,8 @@ import (
 // that was reported as an error, computed resources, and resources with errors beside them. Delta: everything that the client
 // knows. The topic of a glob has the collection's error, or absence if there is none.
 //
-// A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in subscription.names,
-// and items have the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
+// A delta client mostly knows the present entry of an ask, if that has an answer and is not computed; that is only marked in
+// subscription.names, and items have the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
 
 // marked is what marks stand for.
 func (sub *subscription) marked(a *ask) *entry { return cmp.Or(a.entryOf(sub), absence) }
@@ -36,7 +36,7 @@ func (sub *subscription) setSent(tp topic, e *entry) { sub.setSentOf(tp, sub.ask
 // setSentOf is setSent for a topic with its ask, nil if it is not subscribed by name.
 func (sub *subscription) setSentOf(tp topic, a *ask, e *entry) {
 	recorded := sub.mode == pushDifference || e.resource == nil || sub.typeURL == dynparam.MapTypeURL || sub.mode == pushChanged && e.beside != nil
-	if sub.mode == pushDifference && a != nil {
+	if sub.mode == pushDifference && a != nil && !a.choice.isComputed() {
 		known := sub.marked(a) == e
 		sub.names.setKnown(a.number, known)
 		recorded = !known

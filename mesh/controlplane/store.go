@@ -21,8 +21,8 @@ import (
 // Its version counts the updates that changed something. Each variant has its own version; see
 // [Resource.Version].
 type Store struct {
-	// updates serializes calls of Update, whose function runs outside of mu.
-	updates sync.Mutex
+	// updates serializes calls of Update, whose function runs outside of mu, and computing those of the functions of Tx.SetDPDS.
+	updates, computing sync.Mutex
 
 	// mu guards the fields below, each table, and the selections of subscriptions. It is
 	// locked before any stream's mu, never after.

@@ -39,8 +39,9 @@ type stream struct {
 	grant access.Grant
 	// waits are those of the server, which are notified of each request that was processed.
 	waits *sync.Map
-	// nonces is used only by push, which runs once at a time.
-	nonces nonces
+	// nonces is used only by push, which runs once at a time, and so is computing, the next of what is to be computed.
+	nonces    nonces
+	computing *computed
 	// wake holds a token while something may be due.
 	wake chan struct{}
 

@@ -45,6 +45,8 @@ type subscription struct {
 	// Guarded by stream.mu.
 
 	items items
+	// computed are the results of computations by name, also guarded by Store.mu held for reading.
+	computed map[nameKey]*computed
 	// settling counts the changes of what is subscribed that are under way; nothing is sent meanwhile.
 	settling int
 	// claims counts the claims that are kept, and not compared yet.

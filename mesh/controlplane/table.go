@@ -99,20 +99,7 @@ func (a *ask) notify(s *slot, changes []variantChange) {
 		return
 	}
 	for sub := range a.subscriptions() {
-		was := old
-		d := a.own[sub]
-		if d != nil {
-			was = d.answer
-		}
-		if a.choice.isComputed() {
-			a.compute(sub, was)
-			continue
-		}
-		if d != nil {
-			delete(a.own, sub)
-			d.update()
-		}
-		sub.entryChanged(a, was, a.choice)
+		sub.entryChanged(a, old, a.choice)
 	}
 }
 

@@ -322,7 +322,6 @@ func (p *player) change(t testing.TB, tx *Tx, words []string) {
 			tx.SetDPDS(name, func(node *corepb.Node) (dynparam.ByType, error) {
 				word := cmp.Or(p.decided[node.GetId()], content[1:])
 				p.reach(t, "decide")
-				p.wait()
 				if strings.HasPrefix(word, "!") {
 					return dynparam.ByType{}, statusOfWord(t, word).Err()
 				}

@@ -157,7 +157,7 @@ func (tx *Tx) answer(d *Demand, e *entry) {
 // is that of the stream's first request, nil if it had none; it must not be changed. An error of the
 // function, for instance one of package status, is sent to the client in place of the resource.
 //
-// of is called as a [Source] is: by a goroutine of the store, without locks, for one client after the other. A client is
+// of is called without locks, for one client after the other. A client is
 // sent nothing while it waits for that, so of should be quick, and must not panic. It is called again when it is replaced, or on
 // [Store.RefreshDPDS]; a client is sent the result only if it changed.
 //
@@ -178,7 +178,7 @@ func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, 
 		tx.fail(fmt.Errorf("set DPDS resource %q: %w", name, err))
 		return
 	}
-	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: tx.store.computing(name, of)})
+	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: &computation{name: name, of: of}})
 }
 
 // ofResource returns an error if no resource can be stored under the name.
