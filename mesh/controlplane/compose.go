@@ -48,6 +48,7 @@ func (sub *subscription) compose() batch {
 	d.all, d.allAgain = false, false
 	d.promote(sub.stream.store.pace.due)
 	rest := len(d.queues[dueLater]) > 0
+	opened := map[nameKey][]opening{}
 	switch {
 	case sub.mode == pushAll:
 	case sub.mode == pushChanged:
@@ -56,9 +57,14 @@ func (sub *subscription) compose() batch {
 		d.all, d.allAgain = true, again // due when it opens
 	case all:
 		w.batch.answer, w.batch.noMembers = true, true
-		w.addAll(again)
+		opened[wildcardKey] = []opening{{wildcardTopic, again}}
 	}
-	w.openGlobs()
+	for _, tp := range d.queues[dueNow] {
+		if w.isGlob(tp) && sub.named(tp) {
+			w.openGlob(tp, d.get(tp).again, opened)
+		}
+	}
+	w.addMembers(opened)
 	topics := d.take()
 	if rest {
 		sub.stream.markDue(sub)
@@ -84,17 +90,37 @@ func (sub *subscription) compose() batch {
 // add makes a topic due with this batch.
 func (w *composer) add(tp topic, again bool) { w.sub.items.add(tp, dueNow, again) }
 
-// addAll makes everything that the wildcard covers due.
-func (w *composer) addAll(again bool) {
-	for key := range w.sub.table.slots {
-		if key.collection == "" {
-			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inCollection(tp, e, true) })
+// opening is a collection that the client is told of as a whole: the wildcard, or one of the subscriptions to a glob. again says that it is
+// sent members that it knows, too.
+type opening struct {
+	of    topic
+	again bool
+}
+
+// addMembers makes the members of opened collections due, and what the client knows of them.
+func (w *composer) addMembers(opened map[nameKey][]opening) {
+	if len(opened) == 0 {
+		return
+	}
+	for of, openings := range opened {
+		for key := range w.sub.table.members[of.collection] {
+			for _, o := range openings {
+				w.addMember(key, o)
+			}
 		}
 	}
 	for tp, old := range w.sub.allSent {
-		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
+		if old == absence || tp.name.isGlob() || !w.isMember(tp) {
+			continue
+		}
+		for _, o := range opened[wildcardKey] { // it may take anything for a member
 			w.batch.noMembers = w.batch.noMembers && w.sub.named(tp)
-			w.addKnown(tp, old, again)
+			w.addKnown(tp, old, o.again)
+		}
+		for _, o := range opened[tp.name.glob()] {
+			if w.inOne(o.of, old) {
+				w.addKnown(tp, old, o.again)
+			}
 		}
 	}
 }
@@ -113,15 +139,16 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 	w.add(tp, again)
 }
 
-// addMember makes a member of a collection due: of its variants, those that covered accepts.
-func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry) bool) {
+// addMember makes a member of an opened collection due: of its variants, those that this covers.
+func (w *composer) addMember(key nameKey, o opening) {
 	if w.sub.addressing == byNames {
-		w.add(topic{name: key}, again)
+		w.add(topic{name: key}, o.again)
 		return
 	}
 	for _, e := range w.sub.table.entries(key) {
-		if tp := variantTopic(key, e.parameters()); covered(tp, e) {
-			w.add(tp, again)
+		tp := variantTopic(key, e.parameters())
+		if o.of == wildcardTopic && w.sub.inCollection(tp, e, true) || w.inOne(o.of, e) {
+			w.add(tp, o.again)
 		}
 	}
 }
@@ -135,48 +162,6 @@ func (w *composer) isMember(tp topic) bool {
 	return variant || w.sub.addressing == byNames
 }
 
-// openGlobs composes the glob collections that are due. The members of those that are new to the
-// client become due.
-func (w *composer) openGlobs() {
-	// opened has for each glob whether to send the members even if the client knows them.
-	opened := map[topic]bool{}
-	for _, tp := range w.sub.items.queues[dueNow] {
-		if w.isGlob(tp) && w.sub.named(tp) {
-			w.openGlob(tp, w.sub.items.get(tp).again, opened)
-		}
-	}
-	if len(opened) == 0 {
-		return
-	}
-	for glob, again := range opened {
-		for key := range w.sub.table.members[glob.name.collection] {
-			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
-		}
-	}
-	for tp, old := range w.sub.allSent {
-		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
-			continue
-		}
-		for _, glob := range w.globsOf(tp.name) {
-			if again, ok := opened[glob]; ok && w.inOne(glob, old) {
-				w.addKnown(tp, old, again)
-			}
-		}
-	}
-}
-
-// globsOf returns the subscriptions to the glob collection of a name.
-func (w *composer) globsOf(key nameKey) []topic {
-	if w.sub.addressing == byNames {
-		return []topic{{name: key.glob()}}
-	}
-	var globs []topic
-	for a := range w.sub.asksFor(key.glob()) {
-		globs = append(globs, w.sub.topicOf(a))
-	}
-	return globs
-}
-
 // inOne reports whether a subscription to a glob collection covers a member.
 func (w *composer) inOne(glob topic, e *entry) bool {
 	if w.sub.addressing == byNames {
@@ -186,7 +171,8 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 	return a != nil && a.refused == nil && a.constraints.Match(e.parameters())
 }
 
-func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
+// openGlob composes a glob collection, and adds it to opened if it is new to the client.
+func (w *composer) openGlob(tp topic, again bool, opened map[nameKey][]opening) {
 	now := w.sub.current(tp)
 	if now == awaited {
 		if again {
@@ -209,7 +195,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
-		opened[tp] = again || old != nil
+		opened[tp.name] = append(opened[tp.name], opening{tp, again || old != nil})
 		w.sub.setSent(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)

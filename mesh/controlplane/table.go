@@ -15,7 +15,7 @@ type table struct {
 	version uint64
 	// slots are not empty.
 	slots map[nameKey]*slot
-	// members has the names in each glob collection.
+	// members has the names in each glob collection, and under "" the old-style names, which a wildcard covers.
 	members map[string]map[nameKey]struct{}
 	// listings computes what a wildcard gets, once per change and constraints.
 	listings *listings
@@ -157,7 +157,7 @@ func (t *table) entries(key nameKey) []*entry {
 
 // indexMember updates members for a name of slots.
 func (t *table) indexMember(key nameKey, exists bool) {
-	if key.collection == "" || key.isGlob() {
+	if key.isGlob() || key.collection == "" && !hasWildcard(t.typeURL) {
 		return
 	}
 	addTo(t.members, key.collection, key, exists)
@@ -230,11 +230,9 @@ func (t *table) listing(d addressing, c dynparam.Constraints) []*Resource {
 }
 
 func (t *table) list(d addressing, c dynparam.Constraints) []*Resource {
-	found := make([]*Resource, 0, len(t.slots))
-	for key, s := range t.slots {
-		if key.collection != "" {
-			continue
-		}
+	found := make([]*Resource, 0, len(t.members[""]))
+	for key := range t.members[""] {
+		s := t.slots[key]
 		if d == byLocators {
 			found = append(found, s.resources(c)...)
 		} else if e := t.choose(s, c); e != nil && e.resource != nil {
