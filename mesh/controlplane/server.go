@@ -31,7 +31,7 @@ type Server struct {
 	close   context.CancelFunc
 	// running counts the goroutines of all streams.
 	running sync.WaitGroup
-	// waits are the calls of Await in progress, as keys of type *waiting.
+	// waits are the calls of Await in progress, as keys of type chan struct{}.
 	waits  sync.Map
 	quotas *quotas
 
@@ -141,6 +141,6 @@ func (s *Server) end(st *stream) {
 	st.end().release(st)
 	st.recheck.end()
 	st.usage.close()
-	st.eachWait(func(w *waiting) { w.drop(st) })
+	st.noteChange()
 	s.running.Done()
 }

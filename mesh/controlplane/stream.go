@@ -350,8 +350,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.ServerStream, v protocolHand
 		if err := v.handleRequest(req); err != nil {
 			return err
 		}
-		s.last.changes.Add(1)
-		s.eachWait(func(w *waiting) { w.check(s) })
+		s.noteChange()
 	}
 }
 
