@@ -120,18 +120,3 @@ func (a *ask) dropIfUnused() {
 		a.table.removeAsk(a)
 	}
 }
-
-// setWildcard adds a client that subscribes by names to the ask for the wildcard, or
-// removes it. With locators, the wildcard is one of the names.
-func (t *table) setWildcard(sub *subscription, on bool) {
-	switch {
-	case sub.addressing != byNames || !hasWildcard(t.typeURL):
-	case on:
-		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{})
-		sub.refuseWildcard(a)
-	default:
-		if a := t.ask(wildcardKey, sub.implicit.Key()); a != nil {
-			a.leave(sub)
-		}
-	}
-}

@@ -138,9 +138,6 @@ func (s *stream) decided() (list []decided) {
 		return nil
 	}
 	for _, sub := range subs {
-		if sub.addressing == byNames && sub.interest.wildcard() {
-			list = append(list, decided{sub.typeURL, wildcardName, false})
-		}
 		for a := range sub.asks() {
 			if !turn.next() {
 				return nil

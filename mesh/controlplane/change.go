@@ -38,8 +38,7 @@ func (c subscriptionChange) usage() usage {
 
 var (
 	wildcardKey = keyOf(wildcardName)
-	// wildcardTopic is the wildcard of a client that subscribes by names, where it is an
-	// interest and not one of the names. With locators it is one of them.
+	// wildcardTopic is the wildcard of a client that subscribes by names. It is one of the names, even if the client has sent none.
 	wildcardTopic = topic{name: wildcardKey}
 )
 
@@ -64,8 +63,8 @@ func isIn(set map[topic]locator, tp topic) bool {
 func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange {
 	change := subscriptionChange{interest: sub.nextSotWInterest(wanted), added: wanted}
 	change.askedForAll = change.interest.wildcard() && !sub.interest.wildcard()
-	if change.interest == interestWildcard {
-		delete(wanted, wildcardTopic)
+	if change.interest == interestLegacyWildcard {
+		wanted[wildcardTopic] = locator{name: wildcardName}
 	}
 	change.removed = sub.unwanted(wanted)
 	sub.deleteNamed(wanted)
@@ -133,12 +132,10 @@ func (sub *subscription) nextSotWInterest(wanted map[topic]locator) interest {
 // again.
 func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
-	if hasWildcard(sub.typeURL) {
-		change.askedForAll = asksForWildcard(asked)
-		change.askedForAll = change.askedForAll || change.interest == interestLegacyWildcard && sub.interest == interestUnknown
-		delete(asked, wildcardTopic)
-		delete(dropped, wildcardTopic)
+	if change.interest == interestLegacyWildcard && sub.interest == interestUnknown {
+		asked[wildcardTopic] = locator{name: wildcardName}
 	}
+	change.askedForAll = hasWildcard(sub.typeURL) && asksForWildcard(asked)
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {
@@ -157,39 +154,31 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 }
 
 // nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
-// unsubscribes from "*".
+// unsubscribes from "*". With locators, several may be the wildcard.
 func (sub *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
 	case !hasWildcard(sub.typeURL):
 		return interestNamed
-	case sub.addressing == byLocators:
-		return sub.nextLocatorInterest(asked, dropped)
 	case asksForWildcard(asked):
 		return interestWildcard
-	case asksForWildcard(dropped):
-		return interestNamed
-	case sub.interest == interestUnknown && len(asked) > 0:
-		return interestNamed
-	case sub.interest == interestUnknown && len(dropped) == 0:
+	case sub.interest == interestUnknown && len(asked)+len(dropped) == 0:
 		return interestLegacyWildcard
+	case sub.interest == interestUnknown && len(asked) > 0, sub.interest.wildcard() && sub.dropsWildcard(dropped):
+		return interestNamed
 	default:
 		return sub.interest
 	}
 }
 
-// nextLocatorInterest is for locators, several of which may be the wildcard.
-func (sub *subscription) nextLocatorInterest(asked, dropped map[topic]locator) interest {
-	if asksForWildcard(asked) {
-		return interestWildcard
-	}
+func (sub *subscription) dropsWildcard(dropped map[topic]locator) bool {
 	sub.stream.store.mu.RLock()
 	defer sub.stream.store.mu.RUnlock()
 	for a := range sub.asksFor(wildcardKey) {
 		if !isIn(dropped, sub.topicOf(a)) {
-			return interestWildcard
+			return false
 		}
 	}
-	return interestNamed
+	return true
 }
 
 // relevantVersions returns the versions of a reconnecting client's resources that it subscribes to

@@ -13,24 +13,15 @@ func (sub *subscription) isClosed(a *ask) bool {
 // Store.mu.
 func (sub *subscription) anyCollection(of nameKey, is func(*ask) bool) bool {
 	wildcard := of.collection == ""
-	switch {
-	case of.isGlob(), !wildcard && sub.mode != pushDifference, wildcard && !hasWildcard(sub.typeURL):
+	if of.isGlob() || !wildcard && sub.mode != pushDifference || wildcard && !hasWildcard(sub.typeURL) {
 		return false
-	case sub.addressing == byLocators:
-		for a := range sub.asksFor(of.glob()) {
-			if a.refused == nil && is(a) {
-				return true
-			}
+	}
+	for a := range sub.asksFor(of.glob()) {
+		if a.refused == nil && is(a) {
+			return true
 		}
-		return false
 	}
-	var a *ask
-	if wildcard && sub.interest.wildcard() {
-		a = sub.table.ask(wildcardKey, sub.implicit.Key())
-	} else if !wildcard {
-		a = sub.askOf(topic{name: of.glob()})
-	}
-	return a != nil && a.refused == nil && is(a)
+	return false
 }
 
 // inCollection reports whether a topic is in a subscribed collection or, if open is set, in one that is open. e is the topic's present or

@@ -233,11 +233,7 @@ func (a *ask) demanded(sub *subscription) {
 }
 
 func newDemand(a *ask) *Demand {
-	name := a.spelling
-	if a.name == wildcardKey {
-		name = wildcardName
-	}
-	return &Demand{TypeURL: a.table.typeURL, Name: name, Constraints: a.constraints, ask: a, answer: awaited}
+	return &Demand{TypeURL: a.table.typeURL, Name: a.spelling, Constraints: a.constraints, ask: a, answer: awaited}
 }
 
 // only makes the demand that of one subscription.

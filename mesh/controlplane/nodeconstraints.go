@@ -105,10 +105,8 @@ func (r *resubscription) constrain(now dynparam.Constraints) bool {
 		return false
 	}
 	sub := r.sub
-	former := sub.implicit
 	sub.implicit = now
 	r.settle(1)
-	r.moveWildcard(former)
 	for _, a := range asks {
 		if !r.next() {
 			return false
@@ -120,23 +118,6 @@ func (r *resubscription) constrain(now dynparam.Constraints) bool {
 	sub.endRetainedIf(func(_ topic, old *entry) bool { return sub.table.source != nil || !now.Match(old.parameters()) })
 	sub.stream.mu.Unlock()
 	return true
-}
-
-// moveWildcard makes the wildcard due if it has other resources, or its source is to say so.
-func (r *resubscription) moveWildcard(former dynparam.Constraints) {
-	sub, t := r.sub, r.sub.table
-	if !sub.interest.wildcard() {
-		return
-	}
-	a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{})
-	sub.refuseWildcard(a)
-	if left := t.ask(wildcardKey, former.Key()); left != nil {
-		left.leave(sub)
-	}
-	differs := t.source != nil || !slices.Equal(t.listing(byNames, former), t.listing(byNames, sub.implicit))
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	sub.items.all = sub.items.all || differs
 }
 
 // moveAsk moves one name from its ask to that with the new constraints.
@@ -154,10 +135,14 @@ func (r *resubscription) moveAsk(old *ask) {
 	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
 	old.leave(sub)
+	sub.refuseWildcard(a)
 
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
 	switch now := a.entryOf(sub); {
+	case sub.isWildcard(tp): // due if it has other resources, or its source is to say so
+		differs := t.source != nil || !slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints))
+		sub.items.all = sub.items.all || differs
 	case old.name.isGlob() && sub.mode == pushDifference:
 		if sub.lastSent(tp) == absence {
 			sub.forgetSent(tp) // so that the members are compared

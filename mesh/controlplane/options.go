@@ -36,7 +36,7 @@ type Options struct {
 	// called without locks by several goroutines at a time, and should be quick.
 	OnRefused func(limit string)
 
-	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
+	// MaxSubscriptions bounds how many names (each type counts as one more, a wildcard, too) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
 	// The default is [DefaultMaxSubscriptions].
 	MaxSubscriptions int

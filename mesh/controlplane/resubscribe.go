@@ -70,7 +70,6 @@ func (r *resubscription) choose() error {
 	}
 	r.note()
 	r.sub.interest = r.change.interest
-	r.sub.table.setWildcard(r.sub, r.change.interest.wildcard())
 	return nil
 }
 
@@ -153,7 +152,6 @@ func (s *Store) release(st *stream) {
 			a.leave(sub)
 			turn.next()
 		}
-		sub.table.setWildcard(sub, false)
 		sub.table.users--
 		s.dropIfUnused(sub.table)
 	}

@@ -112,6 +112,12 @@ func (sub *subscription) asksFor(key nameKey) iter.Seq[*ask] {
 		if sub.names.len() == 0 {
 			return
 		}
+		if sub.addressing == byNames {
+			if a := sub.table.ask(key, sub.implicit.Key()); a != nil && sub.names.has(a.number) {
+				yield(a)
+				return
+			}
+		}
 		all := sub.table.asks.m[key]
 		if len(all) > crowd {
 			for _, a := range sub.grouped()[key] {

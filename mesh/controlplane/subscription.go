@@ -22,8 +22,7 @@ type subscription struct {
 
 	// table is that of the type.
 	table *table
-	// names are the asks that the client's names, or locators, have joined. The wildcard of a
-	// client that subscribes by names is not among them.
+	// names are the asks that the client's names, or locators, have joined.
 	names askedSet
 	// namesVersion counts the changes of names.
 	namesVersion uint64
