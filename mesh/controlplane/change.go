@@ -9,14 +9,12 @@ type subscriptionChange struct {
 	// removed are topics that were subscribed, with the client's locators.
 	removed  map[topic]locator
 	interest interest
-	// askedForAll is set if the request subscribes to the wildcard, perhaps again.
-	askedForAll bool
 	// known are the versions that a delta client has from an earlier stream, by name.
 	known map[string]string
 }
 
 func (c subscriptionChange) isNone(before interest) bool {
-	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && !c.askedForAll && c.interest == before
+	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && c.interest == before
 }
 
 // usage returns the difference that the change makes to the client's usage.
@@ -62,7 +60,6 @@ func isIn(set map[topic]locator, tp topic) bool {
 // sotwChange compares the names of a SotW request with the subscription.
 func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange {
 	change := subscriptionChange{interest: sub.nextSotWInterest(wanted), added: wanted}
-	change.askedForAll = change.interest.wildcard() && !sub.interest.wildcard()
 	if change.interest == interestLegacyWildcard {
 		wanted[wildcardTopic] = locator{name: wildcardName}
 	}
@@ -135,7 +132,6 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 	if change.interest == interestLegacyWildcard && sub.interest == interestUnknown {
 		asked[wildcardTopic] = locator{name: wildcardName}
 	}
-	change.askedForAll = hasWildcard(sub.typeURL) && asksForWildcard(asked)
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {

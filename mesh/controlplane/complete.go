@@ -33,26 +33,22 @@ func (w *composer) list(all, renewed bool) {
 
 // subscribed returns all existing resources of what is subscribed, of a type with a wildcard.
 func (sub *subscription) subscribed() []*Resource {
-	t, covered := sub.table, sub.addressing == byNames && sub.interest.wildcard()
+	covered := sub.addressing == byNames && sub.interest.wildcard()
 	var found []*Resource
 	for _, a := range sub.asksInOrder() {
 		if r := a.entryOf(sub).asResource(); r != nil && !(covered && a.name.collection == "") {
 			found = append(found, r)
 		}
 	}
-	if covered {
-		all := t.listing(byNames, sub.implicit)
-		if len(found) == 0 {
+	for a := range sub.asksFor(wildcardKey) {
+		if a.refused != nil || sub.isClosed(a) {
+			continue
+		}
+		all := sub.table.listing(sub.addressing, a.constraints)
+		if covered && len(found) == 0 {
 			return all // which is shared
 		}
-		return inOrder(slices.Concat(all, found))
-	}
-	if sub.addressing == byLocators {
-		for a := range sub.asksFor(wildcardKey) {
-			if a.refused == nil && !sub.isClosed(a) {
-				found = append(found, t.listing(byLocators, a.constraints)...)
-			}
-		}
+		found = append(found, all...)
 	}
 	return inOrder(found)
 }

@@ -15,7 +15,7 @@ func (r *resubscription) makeDue(before interest) error {
 			sub.restore(tp)
 		}
 	}
-	if err := r.compareRemoved(before); err != nil {
+	if err := r.compareRemoved(); err != nil {
 		return err
 	}
 	return r.dueAgain(before)
@@ -23,9 +23,8 @@ func (r *resubscription) makeDue(before interest) error {
 
 // compareRemoved forgets what was removed, makes due what a delta client may take for something that it still has, and records what it
 // claims to have. The caller holds stream.mu.
-func (r *resubscription) compareRemoved(before interest) error {
-	sub, change := r.sub, r.change
-	forget := before.wildcard() && !sub.interest.wildcard()
+func (r *resubscription) compareRemoved() error {
+	sub, change, forget := r.sub, r.change, false
 	for tp, l := range change.removed {
 		if !r.next() {
 			return errClosed
@@ -77,10 +76,6 @@ func (r *resubscription) dueAgain(before interest) error {
 		}
 		sub.dueNamed(tp, true)
 	}
-	if change.askedForAll {
-		sub.items.all = true
-		sub.requestedAgain(wildcardTopic)
-	}
 	switch sub.mode {
 	case pushAll:
 		sub.items.all = sub.items.all || len(change.added) > 0
@@ -89,7 +84,6 @@ func (r *resubscription) dueAgain(before interest) error {
 			sub.items.all = sub.items.all || sub.interest.wildcard() && tp.name.collection != ""
 		}
 	case pushDifference:
-		sub.items.allAgain = sub.items.allAgain || change.askedForAll && again
 		sub.compareClaims()
 	}
 	return nil
@@ -100,7 +94,9 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	if sub.mode != pushDifference || !sub.isWildcard(tp) {
+	if sub.mode == pushDifference && sub.isWildcard(tp) {
+		sub.items.all, sub.items.allAgain = true, sub.items.allAgain || again
+	} else {
 		sub.items.add(tp, dueLater, again)
 	}
 }
