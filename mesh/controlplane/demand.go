@@ -139,13 +139,8 @@ func (d *Demand) update() {
 		return
 	}
 	addTo(s.demands.pending, source, d, true)
-	s.demands.notifyLater(s)
-}
-
-// notifyLater has a goroutine notify all sources. The caller holds Store.mu.
-func (d *demands) notifyLater(s *Store) {
-	if !d.notifying {
-		d.notifying = true
+	if !s.demands.notifying {
+		s.demands.notifying = true
 		go s.notifySources()
 	}
 }

@@ -79,7 +79,7 @@ func (r *resubscription) goesOn() bool { return !r.sub.stream.released }
 // note records what was left and joined in this turn.
 func (r *resubscription) note() {
 	if len(r.removed)+len(r.added) > 0 {
-		r.sub.changeNames(r.removed, r.added)
+		r.sub.setNames(r.sub.names.change(r.removed, r.added))
 		r.removed, r.added = r.removed[:0], r.added[:0]
 	}
 }
@@ -146,7 +146,7 @@ func (s *Store) release(st *stream) {
 		turn.next()
 		// The reader, which may be comparing a last request with them, learns that they have changed.
 		left := sub.names
-		sub.dropNames()
+		sub.setNames(askedSet{})
 		for _, number := range left.all() {
 			a := sub.table.index.asks.get(number)
 			a.leave(sub)

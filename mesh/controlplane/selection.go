@@ -59,16 +59,9 @@ func modeOf(p Protocol, typeURL string) pushMode {
 	}
 }
 
-// changeNames changes names. The caller holds Store.mu.
-func (sub *subscription) changeNames(removed, added []uint32) {
-	sub.names, sub.inOrder = sub.names.change(removed, added), nil
-	sub.byName.Store(nil)
-	sub.namesVersion++
-}
-
-// dropNames removes all names. The caller holds Store.mu.
-func (sub *subscription) dropNames() {
-	sub.names, sub.inOrder = askedSet{}, nil
+// setNames replaces names. The caller holds Store.mu.
+func (sub *subscription) setNames(names askedSet) {
+	sub.names, sub.inOrder = names, nil
 	sub.byName.Store(nil)
 	sub.namesVersion++
 }

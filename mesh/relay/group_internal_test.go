@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -46,7 +47,8 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	}
 }
 
-// newTestGroup returns a relay whose management server is unreachable, with one group.
+// newTestGroup returns a relay whose management server is unreachable, with one group. That does not become an answer to demands, which are not
+// the store's.
 func newTestGroup(t *testing.T) (*Relay, *group) {
 	t.Helper()
 	cfg, err := bootstrap.Parse("test", []byte(`{
@@ -56,7 +58,7 @@ func newTestGroup(t *testing.T) (*Relay, *group) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(Options{Bootstrap: cfg})
+	r, err := New(Options{Bootstrap: cfg, AwayDelay: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
