@@ -62,7 +62,7 @@ func TestServer_SharedStoreAndOptions(t *testing.T) {
 	ctx, store := testutils.Context(t), controlplane.NewStore()
 	a := meshtest.StartServer(t, meshtest.OverStore(store))
 	b := meshtest.StartServer(t, meshtest.OverStore(store),
-		meshtest.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 1}),
+		meshtest.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 2}),
 		meshtest.GRPCOptions(grpc.MaxRecvMsgSize(1<<20)))
 	a.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream, resp := open(ctx, t, b), new(discoverypb.DiscoveryResponse)
@@ -71,7 +71,7 @@ func TestServer_SharedStoreAndOptions(t *testing.T) {
 	if got := len(resp.GetResources()); got != 1 {
 		t.Errorf("%d Clusters", got)
 	}
-	xdstest.NoError(t, stream.SendMsg(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"c"}}))
+	xdstest.NoError(t, stream.SendMsg(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"c", "d"}}))
 	if err := stream.RecvMsg(resp); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the stream ended with %v", err)
 	}
