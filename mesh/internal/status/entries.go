@@ -7,25 +7,15 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // entry is one resource of a client.
 type entry = statuspb.ClientConfig_GenericXdsConfig
 
-// entries returns how the channels of a client are, nil if it does not say, and its resources, those in the older form of
-// the status too, which has a message for each type.
-func entries(c *statuspb.ClientConfig) (*livestate.State, []*entry) {
-	state, all := takeState(c.GetGenericXdsConfigs())
-	for _, e := range all {
-		// dynxds gives a resource that would be too expensive to print as bytes.
-		if opaque := new(wrapperspb.BytesValue); e.GetXdsConfig().MessageIs(opaque) && e.GetXdsConfig().UnmarshalTo(opaque) == nil {
-			e.XdsConfig = &anypb.Any{TypeUrl: e.GetTypeUrl(), Value: opaque.GetValue()}
-		}
-	}
+// olderEntries returns the resources of a client in the older form of the status, which has a message for each type.
+func olderEntries(c *statuspb.ClientConfig) (all []*entry) {
 	for _, old := range c.GetXdsConfig() {
 		for _, l := range old.GetListenerConfig().GetDynamicListeners() {
 			active := l.GetActiveState()
@@ -41,7 +31,7 @@ func entries(c *statuspb.ClientConfig) (*livestate.State, []*entry) {
 			all = append(all, older(typeurl.Endpoints, "", r.GetVersionInfo(), r.GetEndpointConfig(), r.GetLastUpdated(), r))
 		}
 	}
-	return state, all
+	return all
 }
 
 // older returns an entry of the older form in the form of today. The name may be only in the resource.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -21,11 +23,11 @@ import (
 
 // Explain says what becomes of an RPC of a process, by what its xDS clients hold, and by what it says of its connections.
 func Explain(ctx context.Context, p Process, request explain.Request) (e *explain.Explanation, err error) {
-	configs, err := p.fetch(ctx)
+	clients, err := p.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = withSource(p.Address, configs, request.Target, func(s *explain.Source) (err error) {
+	err = withSource(p.Address, clients, request.Target, func(s *explain.Source) (err error) {
 		e, err = explain.Explain(s, request)
 		return err
 	})
@@ -34,30 +36,36 @@ func Explain(ctx context.Context, p Process, request explain.Request) (e *explai
 
 // withSource calls a function with what the xDS client for a target holds: with one client after the other, those for the target
 // first, until it returns no error.
-func withSource(address string, configs []*statuspb.ClientConfig, target string, try func(*explain.Source) error) error {
-	withoutClient := func(c *statuspb.ClientConfig) bool {
-		return c.GetNode() == nil && len(c.GetGenericXdsConfigs()) == 1 && c.GetGenericXdsConfigs()[0].GetName() == csds.StateName
-	}
-	if slices.ContainsFunc(configs, func(c *statuspb.ClientConfig) bool { return withoutClient(c) && inScope(c, target) }) {
+func withSource(address string, clients []*client, target string, try func(*explain.Source) error) error {
+	if slices.ContainsFunc(clients, func(c *client) bool { return c.isNone() && c.inScope(target) }) {
 		return fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
 	}
-	configs = slices.DeleteFunc(slices.Clone(configs), withoutClient)
-	if len(configs) == 0 {
+	clients = slices.DeleteFunc(slices.Clone(clients), (*client).isNone)
+	if len(clients) == 0 {
 		return fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
 	}
 	// A process may have a client for each target, whose scope is the target.
-	others := slices.DeleteFunc(slices.Clone(configs), func(c *statuspb.ClientConfig) bool { return inScope(c, target) })
-	configs = append(slices.DeleteFunc(configs, func(c *statuspb.ClientConfig) bool { return !inScope(c, target) }), others...)
+	slices.SortStableFunc(clients, func(a, b *client) int {
+		switch in := a.inScope(target); {
+		case in == b.inScope(target):
+			return 0
+		case in:
+			return -1
+		default:
+			return 1
+		}
+	})
 	var errs []error
-	for _, c := range configs {
-		source, err := sourceOf(address, c)
-		if err != nil {
-			return err
+	for _, c := range clients {
+		if c.err != nil {
+			return fmt.Errorf("cannot use the status of %s: %w", address, c.err)
 		}
-		if others := len(configs) - 1; others > 0 {
-			source.Notes = append(source.Notes, fmt.Sprintf("the process has %d other xDS clients; this one is for %s", others, scope(c)))
+		source := c.Source
+		if others := len(clients) - 1; others > 0 {
+			source.Notes = []string{fmt.Sprintf("the process has %d other xDS clients; this one is for %s", others, cmp.Or(c.scope, "unknown targets"))}
 		}
-		if err = try(source); err == nil {
+		err := try(&source)
+		if err == nil {
 			return nil
 		}
 		if text := err.Error(); len(errs) < maxErrors && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
@@ -70,49 +78,48 @@ func withSource(address string, configs []*statuspb.ClientConfig, target string,
 // maxErrors bounds the errors of a process with many clients that cannot be explained.
 const maxErrors = 10
 
+// client is an xDS client of a process: what it holds, and how its channels are.
+type client struct {
+	explain.Source
+	// scope has the targets that it is for, if the process says that.
+	scope string
+	// err is why RPCs cannot be explained by it.
+	err error
+}
+
+// clientOf reads what a process says of a client.
+func clientOf(address string, config *statuspb.ClientConfig) *client {
+	c := &client{scope: config.GetClientScope(), Source: explain.Source{Running: true, Client: explain.ClientOf(address, config.GetNode())}}
+	for _, e := range append(config.GetGenericXdsConfigs(), olderEntries(config)...) {
+		if e.GetName() == csds.StateName && e.GetTypeUrl() == stateType {
+			c.State = cmp.Or(stateOf(e), c.State)
+			continue
+		}
+		r, err := resourceOf(e)
+		c.Resources, c.err = append(c.Resources, r), cmp.Or(c.err, err)
+	}
+	return c
+}
+
+// isNone reports whether it stands for the channels of dynxds that have no client, which DNS resolves for want of a bootstrap.
+func (c *client) isNone() bool { return c.Client.Name == "" && c.State != nil && len(c.Resources) == 0 }
+
 // inScope reports whether a client is for a target.
-func inScope(c *statuspb.ClientConfig, target string) bool {
-	for one := range strings.SplitSeq(c.GetClientScope(), ", ") {
-		if explain.SameTarget(one, target) {
-			return true
-		}
-	}
-	return false
+func (c *client) inScope(target string) bool {
+	return slices.ContainsFunc(strings.Split(c.scope, ", "), func(one string) bool { return explain.SameTarget(one, target) })
 }
 
-func scope(c *statuspb.ClientConfig) string {
-	if scope := c.GetClientScope(); scope != "" {
-		return scope
-	}
-	return "unknown targets"
-}
-
-// sourceOf returns what a client holds, and how its channels are.
-func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error) {
-	s := &explain.Source{Running: true, Client: explain.ClientOf(address, c.GetNode())}
-	var resources []*entry
-	s.State, resources = entries(c)
-	for _, one := range resources {
-		r, err := resourceOf(one)
-		if err != nil {
-			return nil, fmt.Errorf("cannot use the status of %s: %w", address, err)
-		}
-		s.Resources = append(s.Resources, r)
-	}
-	return s, nil
-}
-
-// resourceOf returns a resource as the client has it.
+// resourceOf returns a resource as the client has it. With an error it is not to be explained by.
 func resourceOf(c *entry) (*explain.Resource, error) {
-	raw, err := unwrapped(c.GetXdsConfig())
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", typeurl.ShortName(c.GetTypeUrl()), c.GetName(), err)
+	raw, err := unwrapped(c)
+	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Raw: raw, ResourceStatus: explain.ResourceStatus{Version: c.GetVersionInfo()}}
+	r.Name, r.Variant = splitName(c.GetName(), raw)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s %q: %w", typeurl.ShortName(r.TypeURL), r.Name, err)
+	case raw != nil && raw.GetTypeUrl() != r.TypeURL:
+		err = fmt.Errorf("%s %q has a resource of type %s", typeurl.ShortName(r.TypeURL), r.Name, raw.GetTypeUrl())
 	}
-	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Raw: raw, ResourceStatus: explain.ResourceStatus{Name: c.GetName(), Version: c.GetVersionInfo()}}
-	if raw != nil && raw.GetTypeUrl() != r.TypeURL {
-		return nil, fmt.Errorf("%s %q has a resource of type %s", typeurl.ShortName(r.TypeURL), r.Name, raw.GetTypeUrl())
-	}
-	r.Name, r.Variant = splitName(r.Name, raw)
 	if raw != nil {
 		r.Updated = timeOf(c.GetLastUpdated())
 	}
@@ -122,13 +129,9 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 		r.State = "ACKED" // It is in use.
 	}
 	if f := c.GetErrorState(); f != nil {
-		r.Error, r.ErrorVersion = f.GetDetails(), f.GetVersionInfo()
-		if r.Error == "" {
-			r.Error = "the client gives no reason"
-		}
-		r.ErrorTime = timeOf(f.GetLastUpdateAttempt())
+		r.Error, r.ErrorVersion, r.ErrorTime = cmp.Or(f.GetDetails(), "the client gives no reason"), f.GetVersionInfo(), timeOf(f.GetLastUpdateAttempt())
 	}
-	return r, nil
+	return r, err
 }
 
 // typeURLOf returns the type URL of an entry. That of grpc-js is only the name of the type.
@@ -151,14 +154,17 @@ func timeOf(at *timestamppb.Timestamp) time.Time {
 	return at.AsTime()
 }
 
-// unwrapped returns the resource in the wrapper of xDS, if it has one.
-func unwrapped(a *anypb.Any) (*anypb.Any, error) {
-	wrapper := new(discoverypb.Resource)
-	if !a.MessageIs(wrapper) {
+// unwrapped returns the resource of an entry without the wrapper of xDS, if it has one that can be read.
+func unwrapped(e *entry) (*anypb.Any, error) {
+	a, wrapper, opaque := e.GetXdsConfig(), new(discoverypb.Resource), new(wrapperspb.BytesValue)
+	switch {
+	case a.MessageIs(opaque) && a.UnmarshalTo(opaque) == nil: // dynxds gives a resource so that would be too expensive to print
+		return &anypb.Any{TypeUrl: e.GetTypeUrl(), Value: opaque.GetValue()}, nil
+	case !a.MessageIs(wrapper):
 		return a, nil
 	}
 	if err := a.UnmarshalTo(wrapper); err != nil {
-		return nil, fmt.Errorf("its wrapper cannot be read: %w", err)
+		return a, fmt.Errorf("its wrapper cannot be read: %w", err)
 	}
 	return wrapper.GetResource(), nil
 }

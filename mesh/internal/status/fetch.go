@@ -18,9 +18,9 @@ import (
 // maxAnswer bounds the response, in bytes: it has every resource of the process.
 const maxAnswer = 256 << 20
 
-// fetch asks a process for the status of its xDS clients, until the deadline of the context, which is that of the flag
+// fetch asks a process for its xDS clients, until the deadline of the context, which is that of the flag
 // --timeout. The error names the process.
-func (p *Process) fetch(ctx context.Context) ([]*statuspb.ClientConfig, error) {
+func (p *Process) fetch(ctx context.Context) (clients []*client, err error) {
 	cc, err := p.connect(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, err
@@ -32,10 +32,13 @@ func (p *Process) fetch(ctx context.Context) ([]*statuspb.ClientConfig, error) {
 		// Some servers have only the other of the two methods.
 		answer, err = fetchByStream(ctx, client)
 	}
-	if err == nil {
-		return answer.GetConfig(), nil
+	if err != nil {
+		return nil, exit.With(exit.Unreachable, p.refusal(err))
 	}
-	return nil, exit.With(exit.Unreachable, p.refusal(err))
+	for _, config := range answer.GetConfig() {
+		clients = append(clients, clientOf(p.Address, config))
+	}
+	return clients, nil
 }
 
 // refusal is the error of a process that gave no answer.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path"
@@ -8,14 +9,13 @@ import (
 	"strings"
 	"time"
 
-	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/observe/csds"
+	"github.com/dynxds/dynxds/mesh/explain"
 )
 
 // Report is what the xDS clients of a process hold.
@@ -34,12 +34,12 @@ type Client struct {
 
 // Resource is a resource that the client holds, or has asked for.
 type Resource struct {
-	Type    string     `json:"type"`
-	Name    string     `json:"name"`
-	State   string     `json:"state"`
-	Version string     `json:"version,omitempty"`
-	Updated *time.Time `json:"updated,omitempty"`
-	Error   string     `json:"error,omitempty"`
+	Type    string    `json:"type"`
+	Name    string    `json:"name"`
+	State   string    `json:"state"`
+	Version string    `json:"version,omitempty"`
+	Updated time.Time `json:"updated,omitzero"`
+	Error   string    `json:"error,omitempty"`
 	// Ignored are the populated fields that dynxds does not act on, and IgnoredError why that is not known.
 	Ignored      []Ignored `json:"ignored,omitempty"`
 	IgnoredError string    `json:"ignored_error,omitempty"`
@@ -79,41 +79,34 @@ func (c Client) uncounted() bool {
 }
 
 func ask(ctx context.Context, p Process) (*Report, error) {
-	configs, err := p.fetch(ctx)
+	clients, err := p.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return reportOf(configs), nil
+	return reportOf(clients), nil
 }
 
-func reportOf(configs []*statuspb.ClientConfig) *Report {
+func reportOf(clients []*client) *Report {
 	r := &Report{Clients: []Client{}}
-	for _, c := range configs {
-		state, entries := entries(c)
-		client := Client{Node: c.GetNode().GetId(), Scope: c.GetClientScope(), State: state, Resources: []Resource{}}
-		for _, e := range entries {
-			client.Resources = append(client.Resources, resource(e))
+	for _, c := range clients {
+		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Resources: []Resource{}}
+		for _, held := range c.Resources {
+			shown.Resources = append(shown.Resources, resource(held))
 		}
-		r.Clients = append(r.Clients, client)
+		r.Clients = append(r.Clients, shown)
 	}
 	return r
 }
 
-func resource(e *entry) Resource {
-	r := Resource{Type: typeurl.ShortName(e.GetTypeUrl()), Name: e.GetName(), State: e.GetClientStatus().String()}
-	if f := e.GetErrorState(); f != nil {
-		if r.Error = f.GetDetails(); r.Error == "" {
-			r.Error = "the client gives no reason"
-		}
+func resource(held *explain.Resource) Resource {
+	r := Resource{
+		Type: typeurl.ShortName(held.TypeURL), Name: strings.TrimSpace(held.Name + " " + held.Variant), State: cmp.Or(held.State, "UNKNOWN"), Error: held.Error,
 	}
-	if e.GetXdsConfig() == nil {
+	if held.Raw == nil {
 		return r
 	}
-	r.Version = e.GetVersionInfo()
-	if at := timeOf(e.GetLastUpdated()); !at.IsZero() {
-		r.Updated = &at
-	}
-	ignored, err := xdsresource.IgnoredFields(e.GetXdsConfig())
+	r.Version, r.Updated = held.Version, held.Updated
+	ignored, err := xdsresource.IgnoredFields(held.Raw)
 	if err != nil {
 		r.IgnoredError = err.Error()
 	}
@@ -184,21 +177,14 @@ func (r *Report) Apply(f Filter) {
 // stateType is the type of the entry with the state of a process's channels, which is no resource (csds.StateName).
 const stateType = "type.googleapis.com/google.protobuf.Struct"
 
-// takeState returns the state of a client's channels, nil if the client does not say or if it cannot be read, and the
-// resources.
-func takeState(all []*statuspb.ClientConfig_GenericXdsConfig) (state *livestate.State, resources []*entry) {
-	for _, e := range all {
-		if e.GetName() != csds.StateName || e.GetTypeUrl() != stateType {
-			resources = append(resources, e)
-			continue
-		}
-		content, read := new(structpb.Struct), new(livestate.State)
-		if e.GetXdsConfig().UnmarshalTo(content) != nil {
-			continue
-		}
-		if text, err := content.MarshalJSON(); err == nil && json.Unmarshal(text, read) == nil {
-			state = read
-		}
+// stateOf returns the state of a client's channels, nil if it cannot be read.
+func stateOf(e *entry) *livestate.State {
+	content, state := new(structpb.Struct), new(livestate.State)
+	if e.GetXdsConfig().UnmarshalTo(content) != nil {
+		return nil
 	}
-	return state, resources
+	if text, err := content.MarshalJSON(); err != nil || json.Unmarshal(text, state) != nil {
+		return nil
+	}
+	return state
 }

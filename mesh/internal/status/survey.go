@@ -11,14 +11,14 @@ import (
 // Survey fetches the status of a process, and surveys the channel of a target, or all that are not resolved by DNS if target is
 // empty. Of a process that does not name its channels, each Listener is taken for one.
 func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.Explanation, error) {
-	configs, err := p.fetch(ctx)
+	clients, err := p.fetch(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := reportOf(configs)
+	r := reportOf(clients)
 	var surveys []*explain.Explanation
 	survey := func(target, listener string) error {
-		return withSource(p.Address, configs, target, func(s *explain.Source) error {
+		return withSource(p.Address, clients, target, func(s *explain.Source) error {
 			found, err := explain.SurveySource(s, target, listener)
 			if err == nil {
 				surveys = append(surveys, found)

@@ -150,11 +150,11 @@ func (t *text) cluster(c *livestate.Cluster, told bool) {
 
 func (t *text) resource(r *Resource) {
 	version := ""
-	if r.Version != "" || r.Updated != nil {
+	if r.Version != "" || !r.Updated.IsZero() {
 		version = fmt.Sprintf(", version %q", r.Version)
 	}
-	if r.Updated != nil {
-		version += " of " + r.Updated.UTC().Format("2006-01-02 15:04:05")
+	if !r.Updated.IsZero() {
+		version += " of " + r.Updated.Format("2006-01-02 15:04:05")
 	}
 	t.line(styled.OfState(r.State), 1, "%s %s: %s%s", r.Type, r.Name, r.State, version)
 	if r.Error != "" {
