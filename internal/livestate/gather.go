@@ -350,9 +350,9 @@ func (g *gathering) cluster(c *Cluster) {
 	g.Clusters = append(g.Clusters, c)
 }
 
-// entries returns the entries of a resource, in which the dumps are sorted.
-func (g *gathering) entries(typeURL, name string) (found []*xdsclient.ResourceDump) {
-	for _, d := range g.source.Clients {
+// Entries returns the entries of a resource that clients have.
+func Entries(clients []*xdsclient.Dump, typeURL, name string) (found []*xdsclient.ResourceDump) {
+	for _, d := range clients { // whose resources are sorted
 		i, _ := slices.BinarySearchFunc(d.Resources, resourceKey{typeURL, name}, func(r xdsclient.ResourceDump, k resourceKey) int {
 			return compareKeys(resourceKey{r.TypeURL, r.Name}, k)
 		})

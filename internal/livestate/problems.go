@@ -167,7 +167,7 @@ func compareTimes(a, b time.Time) int {
 // the resources were made of.
 func (g *gathering) where(c *Cluster) string {
 	if len(c.BadEndpoints) > 0 {
-		for _, r := range g.entries(typeurl.Endpoints, c.Live.Service) {
+		for _, r := range Entries(g.source.Clients, typeurl.Endpoints, c.Live.Service) {
 			assignment := new(endpointpb.ClusterLoadAssignment)
 			if r.Any().UnmarshalTo(assignment) != nil {
 				continue
@@ -180,7 +180,7 @@ func (g *gathering) where(c *Cluster) string {
 			}
 		}
 	}
-	for _, r := range g.entries(typeurl.Cluster, c.Name) {
+	for _, r := range Entries(g.source.Clients, typeurl.Cluster, c.Name) {
 		if at := placeOf(r); at != "" {
 			return at
 		}

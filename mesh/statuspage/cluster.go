@@ -111,7 +111,7 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 // fill fills in what is known of a cluster but for its endpoints.
 func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Dump) {
 	if _, isPlugin := xdsresource.PluginName(c.Name); !isPlugin { // which has no Cluster
-		c.Resource = v.node(v.snap.findEntry(client, typeurl.Cluster, c.Name), "Cluster", c.Name)
+		c.Resource = v.node(client, typeurl.Cluster, c.Name)
 	}
 	if state.Name == "" { // the channel does not have it
 		return
@@ -123,7 +123,7 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 		c.Members = append(c.Members, memberView{ID: clusterID(m.Cluster.Name), Name: m.Cluster.Name, InUse: m.Use.InUse, Why: why})
 	}
 	if c.Kind == xdsresource.ClusterEDS.String() {
-		c.Assignment = v.node(v.snap.findEntry(client, typeurl.Endpoints, state.Service), "ClusterLoadAssignment", state.Service)
+		c.Assignment = v.node(client, typeurl.Endpoints, state.Service)
 	}
 	for i := range state.Priorities {
 		for e := range livestate.EndpointsOf(&state.Priorities[i]) {

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // graphView is the resources that a channel uses, from its Listener to its endpoints: the routes
@@ -121,9 +122,8 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = "The channel's client is not known any more."
 		return
 	}
-	listener := v.snap.findEntry(client, typeurl.Listener, config.Listener.Name)
-	g.Listener = v.node(listener, "Listener", config.Listener.Name)
-	if l, _ := valueOf[*xdsresource.Listener](listener); l == nil {
+	g.Listener = v.node(client, typeurl.Listener, config.Listener.Name)
+	if !g.Listener.Cached {
 		g.Why = "There is no Listener yet."
 		if channel.Mode == "DNS" {
 			g.Why = "DNS resolves the channel: " + channel.Reason
@@ -131,9 +131,9 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		return
 	}
 	if config.Routes != nil {
-		g.RouteConfig = v.node(v.snap.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name), "RouteConfiguration", config.Routes.Name)
+		g.RouteConfig = v.node(client, typeurl.RouteConfiguration, config.Routes.Name)
 	}
-	routes := v.snap.routesOf(client, config)
+	routes := routesOf(client, config)
 	if routes == nil {
 		g.Why = "There is no RouteConfiguration yet."
 		return
@@ -148,20 +148,11 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	v.clustersOf(g, channel, client)
 }
 
-// valueOf returns the value of a resource in use.
-func valueOf[T any](e *entry) (T, bool) {
+// node describes a resource of a client; one that is not watched has no state.
+func (v *view) node(client *xdsclient.Dump, typeURL, name string) *resourceView {
+	e := findEntry(client, typeURL, name)
 	if e == nil {
-		var none T
-		return none, false
-	}
-	value, ok := e.Value().(T)
-	return value, ok
-}
-
-// node describes a resource; one that is not watched has no state.
-func (v *view) node(e *entry, typ, resource string) *resourceView {
-	if e == nil {
-		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: resource}}
+		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typeurl.ShortName(typeURL), Name: name}}
 	}
 	r := v.resource(e)
 	return &r

@@ -74,7 +74,7 @@ func methodOf(m *matching.Route) string {
 
 // hostOf returns the virtual host of a configured channel, or nil.
 func (s *snapshot) hostOf(c *inspect.Channel) *xdsresource.VirtualHost {
-	routes := s.routesOf(s.clientOf(c), c.Config)
+	routes := routesOf(s.clientOf(c), c.Config)
 	if routes == nil {
 		return nil
 	}
@@ -82,20 +82,17 @@ func (s *snapshot) hostOf(c *inspect.Channel) *xdsresource.VirtualHost {
 }
 
 // routesOf returns the routes of a channel, nil if it has none yet.
-func (s *snapshot) routesOf(client *xdsclient.Dump, config *inspect.Config) *xdsresource.RouteConfiguration {
+func routesOf(client *xdsclient.Dump, config *inspect.Config) *xdsresource.RouteConfiguration {
 	if client == nil {
 		return nil
 	}
-	l, _ := valueOf[*xdsresource.Listener](s.findEntry(client, typeurl.Listener, config.Listener.Name))
-	switch {
-	case l == nil:
-		return nil
-	case config.Routes == nil:
-		return l.RouteConfig
-	default:
-		routes, _ := valueOf[*xdsresource.RouteConfiguration](s.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name))
-		return routes
+	if config.Routes != nil {
+		return valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes.Name)
 	}
+	if l := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener.Name); l != nil {
+		return l.RouteConfig
+	}
+	return nil
 }
 
 // clientOf returns the client that a configured channel uses.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -19,7 +20,6 @@ type snapshot struct {
 	channels []inspect.Channel
 	clients  []*xdsclient.Dump
 	entries  []*entry
-	index    func() map[resourceKey][]*entry
 	pulse    func() *pulse
 	// peers are the clients of the control plane of the process, and served is what its store has.
 	peers  func() peers
@@ -30,11 +30,6 @@ type snapshot struct {
 type entry struct {
 	*xdsclient.ResourceDump
 	client *xdsclient.Dump
-}
-
-type resourceKey struct {
-	client        *xdsclient.Dump
-	typeURL, name string
 }
 
 // take takes a snapshot. Its parts are work of s, too.
@@ -48,14 +43,6 @@ func (s *snapshots) take(h *handler) *snapshot {
 			snap.entries = append(snap.entries, &entry{&d.Resources[i], d})
 		}
 	}
-	snap.index = sync.OnceValue(func() map[resourceKey][]*entry {
-		index := make(map[resourceKey][]*entry, len(snap.entries))
-		for _, e := range snap.entries {
-			k := resourceKey{e.client, e.TypeURL, e.Name}
-			index[k] = append(index[k], e)
-		}
-		return index
-	})
 	snap.pulse = part(s, snap.takePulse)
 	snap.peers, snap.served = part(s, h.peers), part(s, h.served)
 	return snap
@@ -75,14 +62,21 @@ func part[T any](s *snapshots, make func() (made T, waited time.Duration)) func(
 
 // findEntry returns a resource of a client: of several variants or servers one that is in use, if
 // there is one. It returns nil if there is none at all.
-func (s *snapshot) findEntry(client *xdsclient.Dump, typeURL, name string) *entry {
-	var found *entry
-	for _, e := range s.index()[resourceKey{client, typeURL, name}] {
-		if found == nil || !found.Cached() && e.Cached() {
-			found = e
+func findEntry(client *xdsclient.Dump, typeURL, name string) (found *entry) {
+	for _, r := range livestate.Entries([]*xdsclient.Dump{client}, typeURL, name) {
+		if found == nil || !found.Cached() && r.Cached() {
+			found = &entry{r, client}
 		}
 	}
 	return found
+}
+
+// valueOf returns the value of a resource of a client that is in use, or nothing.
+func valueOf[T any](client *xdsclient.Dump, typeURL, name string) (value T) {
+	if e := findEntry(client, typeURL, name); e != nil {
+		value, _ = e.Value().(T)
+	}
+	return value
 }
 
 // id identifies the entry in the addresses of the page. Names may be too long for that.
