@@ -107,21 +107,16 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 	if x.process.process.Address != "" {
 		e, err = status.Explain(ctx, x.process.process, x.rpc.Request)
 	} else {
-		var source *explain.Source
-		var notes []string
 		view := x.client.View()
 		view.Dir = of
-		if source, notes, err = site.Source(view, x.rpc.Request.Target); err == nil {
-			source.Notes = append(source.Notes, notes...)
-			e, err = explain.Explain(source, x.rpc.Request)
-		}
+		e, err = site.ExplainRPC(view, x.rpc.Request)
 	}
 	if err != nil {
 		return nil, err
 	}
 	err = x.rpc.Judge(e)
 	x.leaveOut(e)
-	return cmdline.Explanation{Explanation: e}, err
+	return e, err
 }
 
 // leaveOut leaves out the clusters whose names, and the endpoints whose states, are not asked for.

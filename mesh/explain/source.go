@@ -26,7 +26,7 @@ type Request struct {
 	Target string `json:"target,omitempty"`
 	// Channel is the number of the channel in its process, if several have the target. 0: any.
 	Channel uint64 `json:"channel,omitempty"`
-	// Listener is the name of the Listener, if the target alone does not give it.
+	// Listener is the name of the Listener. Empty: it is found by comparing the target with the names of the Listeners.
 	Listener string `json:"listener,omitempty"`
 	// Method is the full method, "/package.Service/Method".
 	Method string `json:"method"`
@@ -42,9 +42,6 @@ type Request struct {
 type Source struct {
 	Client    Client
 	Resources []*Resource
-	// ListenerName returns the name of the Listener for a target. nil: it is found by
-	// comparing the target with the names of the Listeners.
-	ListenerName func(target string) (string, error)
 	// State is what a process says of itself, nil if it does not say. Running says that this is another process, of which the state
 	// of connections is otherwise unknown.
 	State   *livestate.State
@@ -182,12 +179,7 @@ func (e *explainer) findListener() (*Resource, error) {
 		if e.request.Target == "" {
 			return nil, errors.New("name a target or a Listener")
 		}
-		if name = e.guess(authority, endpoint); e.source.ListenerName != nil {
-			var err error
-			if name, err = e.source.ListenerName(e.request.Target); err != nil {
-				return nil, err
-			}
-		}
+		name = e.guess(authority, endpoint)
 	}
 	e.request.Listener = name
 	if r := e.findResource(typeurl.Listener, name); r != nil {

@@ -25,10 +25,10 @@ const (
 
 // Text returns the explanation for a terminal, the answer first. Long lists are shortened. Text of
 // resources and peers appears without control characters.
-func (e *Explanation) Text() string { return Lines(e).String() }
+func (e *Explanation) Text() string { return e.Lines().String() }
 
 // Lines returns what Text does, with the style of each line.
-func Lines(e *Explanation) styled.Text {
+func (e *Explanation) Lines() styled.Text {
 	t := &text{}
 	t.head(e)
 	t.resource(e.Listener)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
@@ -112,16 +111,11 @@ func newExplain() *cobra.Command {
 			}
 			view := client.View()
 			view.Content, view.Dir = content, where
-			source, notes, err := site.Source(view, rpc.Request.Target)
+			e, err := site.ExplainRPC(view, rpc.Request)
 			if err != nil {
 				return err
 			}
-			source.Notes = append(source.Notes, notes...)
-			e, err := explain.Explain(source, rpc.Request)
-			if err != nil {
-				return err
-			}
-			if err := cmdline.Print(cmd.OutOrStdout(), format, cmdline.Explanation{Explanation: e}); err != nil {
+			if err := cmdline.Print(cmd.OutOrStdout(), format, e); err != nil {
 				return err
 			}
 			return rpc.Judge(e)

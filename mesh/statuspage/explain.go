@@ -41,7 +41,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, clip(err.Error(), maxError))
 		return
 	}
-	h.writeJSON(w, clipped(explain.Lines(e)))
+	h.writeJSON(w, clipped(e.Lines()))
 }
 
 func parseRequest(r *http.Request) (explain.Request, error) {

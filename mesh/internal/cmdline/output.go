@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/internal/terminal"
@@ -24,12 +23,6 @@ func TextOrData(cmd *cobra.Command, format *string) {
 
 // Answer is what a command prints, as text or as data.
 type Answer interface{ Lines() styled.Text }
-
-// Explanation is the answer of commands that explain an RPC.
-type Explanation struct{ *explain.Explanation }
-
-// Lines returns the text of the explanation.
-func (e Explanation) Lines() styled.Text { return explain.Lines(e.Explanation) }
 
 // Print prints an answer.
 func Print(out io.Writer, format string, a Answer) error {

@@ -11,23 +11,28 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// Source returns what a client would hold of a server of the folder, to explain its RPCs to a target by. Errors are
-// those of Resources. notes say what may be wrong with the view itself, such as a misspelled tag, and which policies are for others.
-func Source(v View, target string) (source *explain.Source, notes []string, err error) {
+// ExplainRPC explains an RPC of a client by what it would hold of a server of the folder. Errors are those of Resources and of
+// explain.Explain. Notes say what may be wrong with the view itself, such as a misspelled tag, and which policies are for others.
+func ExplainRPC(v View, request explain.Request) (*explain.Explanation, error) {
 	loaded, err := loadView(v)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	if request.Listener == "" {
+		if request.Listener, err = loaded.listenerName(request.Target); err != nil {
+			return nil, err
+		}
 	}
 	node := v.node()
-	source = &explain.Source{
-		Client:       explain.Client{Source: v.Dir, Name: node.GetUserAgentName()},
-		ListenerName: loaded.listenerName,
+	client := meshroute.ClientFromNode(node)
+	source := &explain.Source{
+		Client: explain.Client{Source: v.Dir, Name: node.GetUserAgentName()},
+		Notes:  append(loaded.warnings(client), loaded.ofOthers(client, request.Target)...),
 	}
 	for _, item := range loaded.items(v) {
 		source.Resources = append(source.Resources, item.held())
 	}
-	client := meshroute.ClientFromNode(node)
-	return source, append(loaded.warnings(client), loaded.ofOthers(client, target)...), nil
+	return explain.Explain(source, request)
 }
 
 // held returns the resource as its client has it.

@@ -249,11 +249,7 @@ func (tr *transcript) rpc(target string, words []string) string {
 			request.Headers[of[1]] = []string{of[2]}
 		}
 	}
-	source, _, err := site.Source(view, request.Target)
-	if err != nil {
-		return err.Error()
-	}
-	e, err := explain.Explain(source, request)
+	e, err := site.ExplainRPC(view, request)
 	if err != nil {
 		return err.Error()
 	}
