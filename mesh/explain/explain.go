@@ -10,6 +10,7 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -25,8 +26,8 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, listener, err := begin(s, request)
-	if err != nil || listener == nil {
+	e, err := begin(s, request)
+	if err != nil || s.outcome != "" {
 		return e.out, err
 	}
 	e.rpc = matching.RPC{
@@ -40,7 +41,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if values := request.Headers["content-type"]; len(values) > 0 && strings.HasPrefix(values[0], "application/grpc") {
 		e.rpc.ContentType = values[0]
 	}
-	e.explain(listener)
+	e.explain()
 	e.out.Notes = append(e.out.Notes, e.serverNotes()...)
 	e.out.Notes = append(e.out.Notes, s.Notes...)
 	return e.out, nil
@@ -74,9 +75,9 @@ type explainer struct {
 	full    bool
 }
 
-// begin begins an explanation, and finds the Listener. Without a Listener the explanation is complete, or there is an error.
-func begin(s *Source, request Request) (e *explainer, listener *Resource, err error) {
-	e = &explainer{
+// begin begins an explanation, which is complete if the source has an outcome. It is an error if there is no Listener.
+func begin(s *Source, request Request) (*explainer, error) {
+	e := &explainer{
 		source: s, implementation: implementationOf(s.Client.Name),
 		index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]*decoded),
 		request: request, out: &Explanation{Request: request, Client: s.Client},
@@ -84,7 +85,7 @@ func begin(s *Source, request Request) (e *explainer, listener *Resource, err er
 		clusters: make(map[string]*Cluster),
 	}
 	if e.out.Outcome = s.outcome; s.outcome != "" {
-		return e, nil, nil
+		return e, nil
 	}
 	for _, r := range s.Resources {
 		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
@@ -98,11 +99,11 @@ func begin(s *Source, request Request) (e *explainer, listener *Resource, err er
 			}
 		}
 	}
-	if listener, err = e.findListener(); err != nil {
-		return &explainer{}, nil, err
+	if err := e.findListener(); err != nil {
+		return &explainer{}, err
 	}
 	e.out.Request = e.request
-	return e, listener, nil
+	return e, nil
 }
 
 // maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
@@ -124,8 +125,8 @@ func (e *explainer) afford(n int) bool {
 	return true
 }
 
-func (e *explainer) explain(r *Resource) {
-	if !e.resolve(r) {
+func (e *explainer) explain() {
+	if !e.resolve() {
 		return
 	}
 	e.tryRoutes(e.virtualHost)
@@ -133,51 +134,46 @@ func (e *explainer) explain(r *Resource) {
 	e.conclude()
 }
 
-// resolve finds the virtual host by a Listener. Without one it ends the explanation.
-func (e *explainer) resolve(listener *Resource) bool {
+// resolve finds the virtual host. Without one it ends the explanation.
+func (e *explainer) resolve() bool {
 	var fate Fate
-	if e.out.Listener, e.listener, fate = usedBy[*xdsresource.Listener](e, listener); e.listener == nil {
+	var raw *anypb.Any
+	if e.out.Listener, raw, e.listener, fate = valueOf[*xdsresource.Listener](e, typeurl.Listener, e.request.Listener); e.listener == nil {
 		e.end(fate)
-		fallBack(e, listener)
+		e.fallBack()
 		return false
 	}
-	e.raw.setListener(listener.Raw)
+	e.raw.setListener(raw)
 	e.out.RouteConfig, e.routes = e.out.Listener, e.listener.RouteConfig
 	if e.routes == nil {
-		var r *Resource
-		if e.out.RouteConfig, r, e.routes, fate = valueOf[*xdsresource.RouteConfiguration](e, typeurl.RouteConfiguration, e.listener.RouteConfigName); e.routes == nil {
+		if e.out.RouteConfig, raw, e.routes, fate = valueOf[*xdsresource.RouteConfiguration](e, typeurl.RouteConfiguration, e.listener.RouteConfigName); e.routes == nil {
 			e.end(fate)
 			return false
 		}
-		e.raw.config = read(r.Raw, new(routepb.RouteConfiguration))
+		e.raw.config = read(raw, new(routepb.RouteConfiguration))
 	}
 	e.virtualHost = e.chooseHost(e.routes)
 	return e.virtualHost != nil
 }
 
-// valueOf returns the status of the resource of a name, and the resource with its value. Without one it returns what becomes of RPCs
-// that need it.
-func valueOf[T any](e *explainer, typeURL, name string) (status *ResourceStatus, r *Resource, value T, fate Fate) {
-	if r = e.findResource(typeURL, name); r == nil {
-		status = &ResourceStatus{Type: types[typeURL].Name, Name: name}
+// valueOf returns the status of the resource of a name, the resource and its value. Without one it returns what becomes of RPCs that
+// need it.
+func valueOf[T any](e *explainer, typeURL, name string) (status *ResourceStatus, raw *anypb.Any, value T, fate Fate) {
+	r := e.findResource(typeURL, name)
+	if r == nil {
+		r = &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}
+	}
+	if status = r.status(); r.Raw == nil {
 		return status, nil, value, status.Missing()
 	}
-	status, value, fate = usedBy[T](e, r)
-	return status, r, value, fate
-}
-
-// usedBy is valueOf for a resource.
-func usedBy[T any](e *explainer, r *Resource) (status *ResourceStatus, value T, fate Fate) {
-	status, v, err := e.examine(r)
-	switch {
-	case err != nil:
-		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, err)
-	case v == nil:
-		fate = status.Missing()
-	default:
-		value = v.(T)
+	read := e.decode(r)
+	if read.err != nil {
+		status.Faults = []string{read.err.Error()}
+		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, read.err)
+		return status, nil, value, fate
 	}
-	return status, value, fate
+	e.examine(status, read, r.Raw)
+	return status, r.Raw, read.value.(T), fate
 }
 
 // end ends the explanation for want of a resource.
@@ -192,17 +188,8 @@ func (e *explainer) end(fate Fate) {
 	}
 }
 
-// examine returns the status of a resource and its value, nil if there is none.
-func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err error) {
-	status = r.status()
-	if r.Raw == nil {
-		return status, nil, nil
-	}
-	read := e.decode(r)
-	if read.err != nil {
-		status.Faults = []string{read.err.Error()}
-		return status, nil, read.err
-	}
+// examine adds to the status of a resource what of it the client ignores and rejects.
+func (e *explainer) examine(status *ResourceStatus, read *decoded, raw *anypb.Any) {
 	if len(read.ignored) > 0 && e.afford(ignoredDetails*len(read.ignored)) {
 		status.Ignored = read.ignored
 	}
@@ -214,25 +201,25 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.implementation.rejects(read.value, r.Raw)
+	status.Faults = e.implementation.rejects(read.value, raw)
 	if read.rejected != "" {
 		status.Faults = append(status.Faults, read.rejected)
 	}
 	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
-	return status, read.value, nil
 }
 
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
 // the process itself knows.
-func fallBack(e *explainer, listener *Resource) {
-	if e.implementation.Implementation != dialect.Dynxds || e.source.State != nil && !e.source.Running || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
+func (e *explainer) fallBack() {
+	l := e.out.Listener
+	if e.implementation.Implementation != dialect.Dynxds || e.source.State != nil && !e.source.Running || l.Cached || l.State != "DOES_NOT_EXIST" {
 		return
 	}
 	e.out.Code = ""
 	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
-		"then they fail with UNAVAILABLE: %s", "never", e.out.Listener.Missing().Error)
+		"then they fail with UNAVAILABLE: %s", "never", l.Missing().Error)
 }
 
 // fail ends the explanation: all RPCs fail.

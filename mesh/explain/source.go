@@ -162,13 +162,13 @@ func (e *explainer) findResource(typeURL, name string) *Resource {
 	return best
 }
 
-// findListener returns the Listener of the request, and completes the authority.
-func (e *explainer) findListener() (*Resource, error) {
+// findListener names the Listener of the request, and completes the authority.
+func (e *explainer) findListener() error {
 	endpoint, authority := "", ""
 	if e.request.Target != "" {
 		var err error
 		if authority, endpoint, err = ParseTarget(e.request.Target); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if e.request.Authority == "" {
@@ -177,15 +177,15 @@ func (e *explainer) findListener() (*Resource, error) {
 	name := e.request.Listener
 	if name == "" {
 		if e.request.Target == "" {
-			return nil, errors.New("name a target or a Listener")
+			return errors.New("name a target or a Listener")
 		}
 		name = e.guess(authority, endpoint)
 	}
 	e.request.Listener = name
-	if r := e.findResource(typeurl.Listener, name); r != nil {
-		return r, nil
+	if e.findResource(typeurl.Listener, name) != nil {
+		return nil
 	}
-	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.listeners())
+	return fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.listeners())
 }
 
 // guess returns the name of the Listener that a channel most likely uses: "endpoint", or one

@@ -21,11 +21,11 @@ func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
 }
 
 func survey(s *Source, request Request) (*Explanation, error) {
-	e, listener, err := begin(s, request)
-	if err != nil || listener == nil {
+	e, err := begin(s, request)
+	if err != nil || s.outcome != "" {
 		return e.out, err
 	}
-	if e.resolve(listener) {
+	if e.resolve() {
 		e.out.Services = make(map[string]string)
 		for _, in := range e.listener.Filters {
 			if c, ok := in.Config.(interface{ Needs() string }); ok && !in.Disabled && c.Needs() != "" {
