@@ -210,7 +210,8 @@ func TestSource(t *testing.T) {
 		of.Seen()
 		time.Sleep(2 * time.Second)
 		want("before the first is served", lag+"2")
-		of.Published(2*time.Second, 5)
+		of.Published(2 * time.Second)
+		state.Published = &planestate.Published{Documents: 5}
 		want("all is served", lag+"0", documents+"5", faults+"0", "dynxds_controlplane_build_seconds_sum 2")
 		of.Seen()
 		since := time.Now()
@@ -218,9 +219,9 @@ func TestSource(t *testing.T) {
 		time.Sleep(time.Second)
 		of.Seen()
 		want("nothing new is served", lag+"1", documents+"5", faults+"3", faulty+"1")
-		of.Published(time.Second, 4)
+		of.Published(time.Second)
 		published := time.Unix(1234, 5e8)
-		state = planestate.State{Published: &planestate.Published{At: published}}
+		state = planestate.State{Published: &planestate.Published{At: published, Documents: 4}}
 		want("all is served", lag+"0", documents+"4", faults+"0", faulty+"0", "dynxds_controlplane_published_timestamp_seconds 1234.5")
 		goneSince := time.Now()
 		state.GoneSince, state.Waiting = &goneSince, "the change withdraws 3 services"

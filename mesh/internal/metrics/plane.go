@@ -8,6 +8,7 @@ package metrics
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,9 +31,9 @@ type Plane struct {
 	pushes, bytes, acks, nacks *prometheus.CounterVec
 	resourceErrors, refused    *prometheus.CounterVec
 	build, changeToACK         prometheus.Histogram
-	documents                  prometheus.Gauge
-	source                     source
 	lastChange                 lastChange
+	// unserved is when documents were seen that are not served yet, nil if there are none.
+	unserved atomic.Pointer[time.Time]
 }
 
 // lastChange is how long clients took for the last change that one of them has ACKed.
@@ -66,7 +67,6 @@ func New() *Plane {
 			Help:    "Time from a change of the resources to the ACK of each response that it caused.",
 			Buckets: buckets,
 		}),
-		documents: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "documents", Help: "Documents that are served."}),
 	}
 	p.registry.MustRegister(
 		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,

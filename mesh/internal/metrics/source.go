@@ -1,18 +1,10 @@
 package metrics
 
 import (
-	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
-
-// source is how far the documents are served.
-type source struct {
-	mu sync.Mutex
-	// unserved is when documents were seen that are not served yet, zero if there are none.
-	unserved time.Time
-}
 
 // AddSource adds the metrics of a source of documents, whose changes Seen and Published report. state is called at any
 // time.
@@ -24,7 +16,8 @@ func (p *Plane) AddSource(state func() planestate.State) {
 	published := gauge(namespace+"_published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.")
 	lag := gauge(namespace+"_store_lag_seconds", "For how long there have been documents that are not served: with errors or not built yet.")
 	gone := gauge(namespace+"_store_gone_seconds", "For how long the store has not answered, 0 while it does.")
-	p.registry.MustRegister(p.build, p.documents)
+	documents := gauge(namespace+"_documents", "Documents that are served.")
+	p.registry.MustRegister(p.build)
 	p.collect(func(set setter) {
 		s := state()
 		var last planestate.Published
@@ -41,28 +34,19 @@ func (p *Plane) AddSource(state func() planestate.State) {
 		set(waits, waiting)
 		set(published, unixSeconds(last.At))
 		set(gone, age(s.GoneSince))
-		p.source.mu.Lock()
-		defer p.source.mu.Unlock()
-		set(lag, age(&p.source.unserved))
-	}, faults, leftOut, faulty, waits, published, lag, gone)
+		set(lag, age(p.unserved.Load()))
+		set(documents, float64(last.Documents))
+	}, documents, faults, leftOut, faulty, waits, published, lag, gone)
 }
 
 // Seen notes that the source has documents that differ from what is served.
 func (p *Plane) Seen() {
-	s := &p.source
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unserved.IsZero() {
-		s.unserved = time.Now()
-	}
+	now := time.Now()
+	p.unserved.CompareAndSwap(nil, &now)
 }
 
 // Published notes that all documents that were seen are served.
-func (p *Plane) Published(took time.Duration, documents int) {
+func (p *Plane) Published(took time.Duration) {
 	p.build.Observe(took.Seconds())
-	p.documents.Set(float64(documents))
-	s := &p.source
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unserved = time.Time{}
+	p.unserved.Store(nil)
 }

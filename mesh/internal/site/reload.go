@@ -95,7 +95,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 		r.log.Info("the " + r.place + " is valid again")
 	}
 	if next != nil {
-		r.metrics.Published(time.Since(began), next.Documents())
+		r.metrics.Published(time.Since(began))
 		r.publishes(next, &summary, began)
 	}
 	r.note(r.rejected)

@@ -4,9 +4,9 @@ package webguard
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -18,7 +18,7 @@ func Fault(r *http.Request, hosts []string, allow string) string {
 	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		return "another site's page may not read this one"
 	}
-	host := strings.ToLower(hostOf(r.Host))
+	host := strings.ToLower((&url.URL{Host: r.Host}).Hostname())
 	switch _, err := netip.ParseAddr(host); {
 	case err == nil, host == "localhost", strings.HasSuffix(host, ".localhost"),
 		slices.Contains(hosts, host), slices.Contains(hosts, "*"):
@@ -27,12 +27,4 @@ func Fault(r *http.Request, hosts []string, allow string) string {
 		return fmt.Sprintf("the Host %.100q is not allowed: any site could point a name at this server (DNS rebinding); "+
 			"use an IP address or localhost, or %s", host, allow)
 	}
-}
-
-// hostOf returns the host of a Host header, which may have a port.
-func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
