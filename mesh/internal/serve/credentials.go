@@ -3,9 +3,7 @@ package serve
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -13,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/mesh/internal/tlsfiles"
 )
 
 // DefaultRefresh is the interval at which certificate files are read again, so that renewed certificates need no
@@ -28,10 +27,8 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 	if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
 		return nil, nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", o.Cert, o.Key, err)
 	}
-	if o.ClientCA != "" {
-		if err := readableRoots(o.ClientCA); err != nil {
-			return nil, nil, err
-		}
+	if _, err := tlsfiles.Roots("--client-ca", o.ClientCA); err != nil {
+		return nil, nil, err
 	}
 	provider := certfiles.NewProvider(certfiles.Config{CA: o.ClientCA, Certificate: o.Cert, Key: o.Key, Refresh: cmp.Or(o.Refresh, DefaultRefresh)})
 	config := &tls.Config{
@@ -59,16 +56,4 @@ func (o *Options) forHandshake(material *certprovider.KeyMaterial) *tls.Config {
 		config.ClientCAs = material.Roots
 	}
 	return config
-}
-
-// readableRoots returns an error if a file of certificate authorities is invalid.
-func readableRoots(path string) error {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("--client-ca: %w", err)
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return fmt.Errorf("--client-ca %s: no PEM certificate in it", path)
-	}
-	return nil
 }

@@ -40,7 +40,7 @@ func TestOptions(t *testing.T) {
 		{Options{URL: "etcd://a:1", Timeout: -1}, nil, "", "--store-timeout is negative"},
 		{Options{URL: "etcd://a:1", Cert: password}, nil, "", "--store-cert and --store-key need each other"},
 		{Options{URL: "etcd://a:1", Cert: password, Key: password}, nil, "", "--store-cert, --store-key: "},
-		{Options{URL: "etcd://a:1", CA: password}, nil, "", "there is no certificate in it"},
+		{Options{URL: "etcd://a:1", CA: password}, nil, "", "no PEM certificate in it"},
 		{Options{URL: "etcd://a:1", CA: "no-such-file"}, nil, "", "--store-ca: open no-such-file"},
 		{Options{URL: "etcd://a:1", PasswordFile: password}, nil, "", "--store-password-file needs --store-user"},
 		{Options{URL: "etcd://a:1", User: "u", PasswordFile: nothing}, nil, "", "u has no password"},

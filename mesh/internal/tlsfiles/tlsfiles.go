@@ -1,4 +1,4 @@
-// Package tlsfiles makes the TLS configuration of a client from the files that flags name. It knows no servers.
+// Package tlsfiles makes the TLS configuration from the files that flags name. It knows no servers.
 package tlsfiles
 
 import (
@@ -14,19 +14,10 @@ func Client(prefix, ca, cert, key string) (*tls.Config, error) {
 	if (cert == "") != (key == "") {
 		return nil, fmt.Errorf("%scert and %skey need each other", prefix, prefix)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%sca: %w", prefix, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%sca %s: there is no certificate in it", prefix, ca)
-		}
-	}
-	if cert == "" {
-		return config, nil
+	roots, err := Roots(prefix+"ca", ca)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	if err != nil || cert == "" {
+		return config, err
 	}
 	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
@@ -36,6 +27,22 @@ func Client(prefix, ca, cert, key string) (*tls.Config, error) {
 		return &pair, nil
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	_, err := load()
+	_, err = load()
 	return config, err
+}
+
+// Roots returns the authorities in the file of a flag, nil if the flag names none.
+func Roots(flag, file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s %s: no PEM certificate in it", flag, file)
+	}
+	return roots, nil
 }
