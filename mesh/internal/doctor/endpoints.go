@@ -64,7 +64,7 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 		switch {
 		case p.failed:
 			if failed++; failed <= maxLines {
-				r.fail(advice(p.text), "endpoint", list[i].Addresses[0], "%s", p.text)
+				r.fail(endpoints.about(p.text), "endpoint", list[i].Addresses[0], "%s", p.text)
 			}
 		case len(found) <= maxLines:
 			r.ok("endpoint", list[i].Addresses[0], "%s", p.text)

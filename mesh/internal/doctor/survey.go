@@ -23,7 +23,7 @@ func (r *Report) servers(at time.Time, list []livestate.Server) {
 		}
 		switch {
 		case s.Error != "":
-			r.fail(serverAdvice(s.Error), step, s.URI, "%s%s", s.Error, since)
+			r.fail(servers.about(s.Error), step, s.URI, "%s%s", s.Error, since)
 		case !s.BehindSince.IsZero():
 			r.fail("look at the relay's control plane", step, s.URI, "%s", livestate.RelayAlone(at.Sub(s.BehindSince)))
 		case s.Connected:
@@ -31,20 +31,6 @@ func (r *Report) servers(at time.Time, list []livestate.Server) {
 		default:
 			r.warn("ask again: it may be starting", step, s.URI, "it has not answered yet")
 		}
-	}
-}
-
-// serverAdvice says what to do about the error of a management server.
-func serverAdvice(text string) string {
-	switch {
-	case strings.Contains(text, "is no xDS server"):
-		return "give server_uri in the bootstrap the address of the control plane; this may be that of a backend"
-	case strings.Contains(text, "token file"):
-		return "correct jwt_token_file of call_creds in the bootstrap, and mount the token"
-	case strings.Contains(text, "Unauthenticated"), strings.Contains(text, "PermissionDenied"):
-		return "give the client what the control plane asks for: a token by call_creds, or a certificate by channel_creds in the bootstrap"
-	default:
-		return "look at the log of the control plane, and at the network to it; resources that are in use stay in use"
 	}
 }
 
@@ -205,7 +191,7 @@ func (r *Report) reported(c *explain.Cluster) {
 			if e.Ejection != nil {
 				how += ", ejected by outlier detection"
 			}
-			r.fail(advice(e.Error), "endpoint", e.Addresses[0], "%s", strings.Trim(how+": "+e.Error, ": "))
+			r.fail(endpoints.about(e.Error), "endpoint", e.Addresses[0], "%s", strings.Trim(how+": "+e.Error, ": "))
 		}
 	}
 	switch {
@@ -216,27 +202,5 @@ func (r *Report) reported(c *explain.Cluster) {
 	}
 	if c.RPCs != "" {
 		r.ok("RPCs", c.Name, "%s", c.RPCs)
-	}
-}
-
-// advice says what to do about the error of a connection.
-func advice(text string) string {
-	switch {
-	case strings.Contains(text, "connection refused"):
-		return "start the server, or correct its address in the control plane"
-	case strings.Contains(text, "does not speak TLS"):
-		return "the server is in plaintext, and the Cluster asks for TLS: give the server a certificate, or remove the Cluster's transport_socket"
-	case strings.Contains(text, "certificate provider"):
-		return "add the instance to certificate_providers of the bootstrap, or correct its files"
-	case strings.Contains(text, "certificate"), strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
-		return "compare the server's certificate with the roots and names that the Cluster asks for (docs/tasks/tls.md)"
-	case strings.Contains(text, "timeout"), strings.Contains(text, "in time"), strings.Contains(text, "deadline"), strings.Contains(text, "timed out"):
-		return "look for a firewall or a NetworkPolicy between this host and the server"
-	case strings.Contains(text, "no such host"):
-		return "correct the name in the control plane, or in DNS"
-	case strings.Contains(text, "error reading server preface"), strings.Contains(text, "EOF"), strings.Contains(text, "reset by peer"):
-		return "the server may want TLS, which the Cluster does not ask for, or is no gRPC server (docs/tasks/tls.md)"
-	default:
-		return "look at the log of the server"
 	}
 }
