@@ -132,15 +132,6 @@ func TestExplainAProcess(t *testing.T) {
 	}
 }
 
-func TestExplainByStream(t *testing.T) {
-	t.Parallel()
-	addr := canned{answer: func() []*statuspb.ClientConfig { return []*statuspb.ClientConfig{genericConfig()} }, streams: true}.serve(t)
-	e, err := Explain(testutils.Context(t), Process{Address: addr}, request())
-	if err != nil || len(e.Clusters) != 1 {
-		t.Errorf("%+v, %v", e, err)
-	}
-}
-
 // The client of the target is used, whatever others hold.
 func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	t.Parallel()

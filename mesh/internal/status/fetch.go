@@ -2,9 +2,7 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
@@ -26,12 +24,8 @@ func (p *Process) fetch(ctx context.Context) (clients []*client, err error) {
 		return nil, err
 	}
 	defer cc.Close()
-	client := statuspb.NewClientStatusDiscoveryServiceClient(cc)
-	answer, err := client.FetchClientStatus(ctx, new(statuspb.ClientStatusRequest))
-	if grpcstatus.Code(err) == codes.Unimplemented {
-		// Some servers have only the other of the two methods.
-		answer, err = fetchByStream(ctx, client)
-	}
+	// gRPC has this method of the two in every language.
+	answer, err := statuspb.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, new(statuspb.ClientStatusRequest))
 	if err != nil {
 		return nil, exit.With(exit.Unreachable, p.refusal(err))
 	}
@@ -54,22 +48,4 @@ func (p *Process) refusal(err error) error {
 	default:
 		return fmt.Errorf("%s does not report the state of its xDS clients: %s", p.Address, said)
 	}
-}
-
-// fetchByStream asks once by StreamClientStatus.
-func fetchByStream(ctx context.Context, client statuspb.ClientStatusDiscoveryServiceClient) (*statuspb.ClientStatusResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := client.StreamClientStatus(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.Send(new(statuspb.ClientStatusRequest)); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	answer, err := stream.Recv() // After an EOF of Send it returns the status.
-	if errors.Is(err, io.EOF) {
-		err = grpcstatus.Error(codes.Internal, "the stream ended without an answer")
-	}
-	return answer, err
 }

@@ -27,29 +27,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canned is a service that answers by one of its two methods.
+// canned is a service with an answer.
 type canned struct {
 	statuspb.UnimplementedClientStatusDiscoveryServiceServer
-	answer  func() []*statuspb.ClientConfig
-	streams bool
+	answer func() []*statuspb.ClientConfig
 }
 
-func (c canned) FetchClientStatus(ctx context.Context, r *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
-	if c.streams {
-		return c.UnimplementedClientStatusDiscoveryServiceServer.FetchClientStatus(ctx, r)
-	}
+func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
 	return &statuspb.ClientStatusResponse{Config: c.answer()}, nil
-}
-
-func (c canned) StreamClientStatus(stream statuspb.ClientStatusDiscoveryService_StreamClientStatusServer) error {
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return nil
-		}
-		if err := stream.Send(&statuspb.ClientStatusResponse{Config: c.answer()}); err != nil {
-			return err
-		}
-	}
 }
 
 func (c canned) serve(t *testing.T) (address string) {
