@@ -2,7 +2,6 @@ package clients
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -94,35 +93,27 @@ type sums struct {
 	standings    Standings
 	agents       map[string]int
 	destinations map[string]*destination
-	refusals     map[refusalKey]*Refusal
-	more         Overview // what replicas have left out
+	refusals     map[Refusal]*Refusal // by type and error
+	more         Overview             // what replicas have left out
 }
-
-type refusalKey struct{ typ, err string }
 
 // destination is a Destination in the making.
 type destination struct {
 	Destination
-	versions map[versionKey]int
+	versions map[Version]int
 	// client is the last client that subscribes to it, and standing its standing.
 	client   *controlplane.ClientStatus
 	standing Standing
 }
 
-// versionKey has the place of a type in types.
-type versionKey struct {
-	typ     int
-	version string
-}
-
 func newSums() *sums {
-	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[refusalKey]*Refusal)}
+	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[Refusal]*Refusal)}
 }
 
 func (s *sums) destination(name string) *destination {
 	d := s.destinations[name]
 	if d == nil {
-		d = &destination{Destination: Destination{Name: faults.Shorten(name, maxName)}, versions: make(map[versionKey]int)}
+		d = &destination{Destination: Destination{Name: faults.Shorten(name, maxName)}, versions: make(map[Version]int)}
 		s.destinations[name] = d
 	}
 	return d
@@ -142,8 +133,7 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 				Version: t.NACK.Version, Error: faults.Shorten(t.NACK.Err.Message(), maxError),
 			})
 		}
-		at := slices.Index(types, t.TypeURL)
-		if at < 0 {
+		if !slices.Contains(types, t.TypeURL) {
 			continue
 		}
 		for _, name := range t.Names {
@@ -155,7 +145,7 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 			d.standing = max(d.standing, standingOf(t, now))
 		}
 		for _, r := range t.Sent {
-			s.destination(destinationName(r.Name)).versions[versionKey{at, r.Version}]++
+			s.destination(destinationName(r.Name)).versions[Version{Type: typeurl.ShortName(t.TypeURL), Version: r.Version}]++
 		}
 	}
 	for _, d := range subscribed {
@@ -178,8 +168,13 @@ func agentOf(c *controlplane.ClientStatus) string {
 	return faults.Shorten(strings.TrimSpace(c.Node.GetUserAgentName()+" "+c.Node.GetUserAgentVersion()), maxName)
 }
 
+// place returns where a type, by its short name, is in types.
+func place(typ string) int {
+	return slices.IndexFunc(types, func(url string) bool { return typeurl.ShortName(url) == typ })
+}
+
 func (s *sums) refuse(r Refusal) {
-	key := refusalKey{r.Type, r.Error}
+	key := Refusal{Type: r.Type, Error: r.Error}
 	if same := s.refusals[key]; same != nil {
 		same.Clients += r.Clients
 		return
@@ -220,8 +215,7 @@ func (s *sums) merge(o *Overview) {
 		d.MoreVersions += from.MoreVersions
 		d.addRPCs(from.RPCs)
 		for _, v := range from.Versions {
-			at := slices.IndexFunc(types, func(t string) bool { return typeurl.ShortName(t) == v.Type })
-			d.versions[versionKey{at, v.Version}] += v.Clients
+			d.versions[Version{Type: v.Type, Version: v.Version}] += v.Clients
 		}
 	}
 	for _, r := range o.Refusals {
@@ -259,21 +253,18 @@ func (s *sums) overview() *Overview {
 }
 
 func (d *destination) finished() Destination {
-	keys := slices.SortedFunc(maps.Keys(d.versions), func(a, b versionKey) int {
-		return cmp.Or(a.typ-b.typ, d.versions[b]-d.versions[a], cmp.Compare(a.version, b.version))
+	ofType := make(map[string]int)
+	for v, n := range d.versions {
+		ofType[v.Type]++
+		d.MostVersions = max(d.MostVersions, ofType[v.Type])
+		v.Clients = n
+		d.Versions = append(d.Versions, v)
+	}
+	slices.SortFunc(d.Versions, func(a, b Version) int {
+		return cmp.Or(place(a.Type)-place(b.Type), b.Clients-a.Clients, cmp.Compare(a.Version, b.Version))
 	})
-	for i, same := 0, 0; i < len(keys); i++ {
-		if i == 0 || keys[i].typ != keys[i-1].typ {
-			same = 0
-		}
-		same++
-		d.MostVersions = max(d.MostVersions, same)
-	}
-	keys, more := bounded(keys, maxVersions)
-	d.MoreVersions += more
-	for _, key := range keys {
-		d.Versions = append(d.Versions, Version{typeurl.ShortName(types[key.typ]), key.version, d.versions[key]})
-	}
+	versions, more := bounded(d.Versions, maxVersions)
+	d.Versions, d.MoreVersions = versions, d.MoreVersions+more
 	return d.Destination
 }
 
