@@ -51,8 +51,6 @@ func Prepare(root *cobra.Command) {
 // Execute runs the command line of a program that Prepare has completed, and returns the exit status.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	out, errs := terminal.New(stdout), terminal.New(stderr)
-	defer out.Close() // who reads the output may have gone
-	defer errs.Close()
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errs)

@@ -31,8 +31,6 @@ type Writer struct {
 	// drawn is how many lines the last Redraw wrote, in a window of the size within.
 	drawn  int
 	within size
-	// rest is the begin of a character whose end was not written yet.
-	rest []byte
 }
 
 // New returns a Writer. If to is a terminal, and the environment does not forbid it, Print shows styles, and Redraw replaces
@@ -54,41 +52,15 @@ func New(to io.Writer) *Writer {
 	return w
 }
 
-// Write writes all complete characters.
+// Write writes text. Whoever prints writes whole characters: the parts of one that is divided appear as U+FFFD.
 func (v *Writer) Write(data []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	all := data
-	if len(v.rest) > 0 {
-		all = append(v.rest, data...)
-	}
-	end := len(all)
-	for back := 1; back < utf8.UTFMax && back <= len(all); back++ {
-		if begin := len(all) - back; utf8.RuneStart(all[begin]) {
-			if !utf8.FullRune(all[begin:]) {
-				end = begin
-			}
-			break
-		}
-	}
-	v.rest = append([]byte(nil), all[end:]...)
 	v.drawn = 0
-	if _, err := io.WriteString(v.to, escaped(string(all[:end]))); err != nil {
+	if _, err := io.WriteString(v.to, escaped(string(data))); err != nil {
 		return 0, err
 	}
 	return len(data), nil
-}
-
-// Close writes what is left of a character that has no end.
-func (v *Writer) Close() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.rest) == 0 {
-		return nil
-	}
-	v.rest = nil
-	_, err := io.WriteString(v.to, string(utf8.RuneError))
-	return err
 }
 
 // escaped returns text without control of a terminal.
