@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -102,16 +101,10 @@ func folderOrStore(cmd *cobra.Command, args []string, stored *store.Options) (di
 // serverFlags adds the flags of a server. listen and admin are defaults.
 func serverFlags(cmd *cobra.Command, opts *serve.Options, listen, admin string) {
 	f := cmd.Flags()
-	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
-	cmdline.File(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
-	cmdline.File(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
-	cmdline.File(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
-	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT; without one, on "+admin)
+	cmdline.ServerFlags(cmd, opts, listen)
 	f.Lookup("admin").NoOptDefVal = admin
-	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
-	cmdline.Delay(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
+	f.Lookup("admin").Usage += "; without one, on " + admin
 	cmdline.File(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
-	cmdline.LimitFlags(cmd, opts)
 	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
 	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
-	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/internal/site"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
@@ -76,17 +75,10 @@ func newServe(setLog func(*slog.Logger)) *cobra.Command {
 	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
 	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
 	cmdline.Period(cmd, &f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
-	set.StringVar(&f.opts.Serve.Listen, "listen", ":18000", "TCP address to listen on")
-	cmdline.File(cmd, &f.opts.Serve.Cert, "tls-cert", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
-	cmdline.File(cmd, &f.opts.Serve.Key, "tls-key", "PEM file with the key of the certificate")
-	cmdline.File(cmd, &f.opts.Serve.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
-	set.StringVar(&f.opts.Serve.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and /healthz, at this address, HOST:PORT")
-	set.StringVar(&f.opts.Serve.Admin, "admin", "", "serve pages for \"dynxds clients\", metrics and health, at this address, HOST:PORT")
+	cmdline.ServerFlags(cmd, &f.opts.Serve, ":18000")
 	set.StringVar(&f.opts.Page, "page", "", "serve a status page, which has no login, at this address, HOST:PORT")
 	set.StringVar(&f.opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	cmdline.Delay(cmd, &f.opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0, "how long clients keep a deleted resource, unless they unsubscribe")
-	cmdline.Delay(cmd, &f.opts.Serve.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
-	cmdline.LimitFlags(cmd, &f.opts.Serve)
 	cmdline.LogFlags(cmd, &f.logFormat, &f.logLevel)
 	return cmd
 }

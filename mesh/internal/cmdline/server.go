@@ -3,6 +3,7 @@ package cmdline
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +13,16 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 )
 
-// LimitFlags adds the flags of what clients may have.
-func LimitFlags(cmd *cobra.Command, opts *serve.Options) {
+// ServerFlags adds the flags of a server: where it listens, by default at an address, and what clients may have.
+func ServerFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
+	f := cmd.Flags()
+	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
+	File(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
+	File(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
+	File(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
+	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT")
+	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
+	Delay(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
 	Limit(cmd, &opts.MaxStreams, "max-streams", bounds.Streams, "how many streams clients may have together; the clients of one host with one certificate identity may have half of them")
 	Limit(cmd, &opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
 	Limit(cmd, &opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
