@@ -353,8 +353,8 @@ func (g *gathering) cluster(c *Cluster) {
 // Entries returns the entries of a resource that clients have.
 func Entries(clients []*xdsclient.Dump, typeURL, name string) (found []*xdsclient.ResourceDump) {
 	for _, d := range clients { // whose resources are sorted
-		i, _ := slices.BinarySearchFunc(d.Resources, resourceKey{typeURL, name}, func(r xdsclient.ResourceDump, k resourceKey) int {
-			return compareKeys(resourceKey{r.TypeURL, r.Name}, k)
+		i, _ := slices.BinarySearchFunc(d.Resources, name, func(r xdsclient.ResourceDump, name string) int {
+			return cmp.Or(cmp.Compare(r.TypeURL, typeURL), cmp.Compare(r.Name, name))
 		})
 		for ; i < len(d.Resources) && d.Resources[i].TypeURL == typeURL && d.Resources[i].Name == name; i++ {
 			found = append(found, &d.Resources[i])

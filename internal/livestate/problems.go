@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -22,10 +21,6 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
-
-func compareKeys(a, b resourceKey) int {
-	return cmp.Or(strings.Compare(a.typ, b.typ), strings.Compare(a.name, b.name))
-}
 
 // channelProblem tells that a channel has no configuration, or one of DNS for want of a bootstrap.
 func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {

@@ -75,29 +75,31 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Durat
 	if nacks {
 		query = onlyNACKs
 	}
-	fleet := &Fleet{Clients: []Client{}}
-	fleet.Replies = askAll(ctx, replicas, query, timeout, func(r Replica, a *Answer) {
-		for _, c := range a.Clients {
-			c.Replica, c.asked = r.Admin, a.Time
+	replies, answers := askAll(ctx, replicas, query, timeout)
+	fleet := &Fleet{Replies: replies, Clients: []Client{}}
+	for i, r := range replicas {
+		for _, c := range answers[i].Clients {
+			c.Replica, c.asked = r.Admin, answers[i].Time
 			fleet.Clients = append(fleet.Clients, c)
 		}
-	})
+	}
 	return fleet
 }
 
 // AskTop asks every replica for an overview of its clients. timeout is for one of them.
 func AskTop(ctx context.Context, replicas []Replica, timeout time.Duration) *Top {
 	sums := newSums()
-	replies := askAll(ctx, replicas, atAGlance, timeout, func(_ Replica, a *Answer) {
-		if a.Overview != nil {
-			sums.merge(a.Overview)
+	replies, answers := askAll(ctx, replicas, atAGlance, timeout)
+	for i := range answers {
+		if answers[i].Overview != nil {
+			sums.merge(answers[i].Overview)
 		}
-	})
+	}
 	return &Top{replies, sums.overview()}
 }
 
-// askAll asks every replica, and calls take with each answer.
-func askAll(ctx context.Context, replicas []Replica, query string, timeout time.Duration, take func(Replica, *Answer)) Replies {
+// askAll asks every replica. Answers that there are none of are empty.
+func askAll(ctx context.Context, replicas []Replica, query string, timeout time.Duration) (Replies, []Answer) {
 	answers, errs := make([]Answer, len(replicas)), make([]error, len(replicas))
 	var asking sync.WaitGroup
 	turn := make(chan struct{}, maxAsked)
@@ -121,9 +123,8 @@ func askAll(ctx context.Context, replicas []Replica, query string, timeout time.
 		if text := answers[i].Upstream; text != "" {
 			replies.Upstreams[r.Admin] = text
 		}
-		take(r, &answers[i])
 	}
-	return replies
+	return replies, answers
 }
 
 // Err returns an error that names the replicas that did not answer, or nil.
