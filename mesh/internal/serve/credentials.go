@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/mesh/internal/tlsfiles"
@@ -38,22 +37,12 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 			if err != nil {
 				return nil, err
 			}
-			return o.forHandshake(material), nil
+			now := &tls.Config{Certificates: material.Certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+			if o.ClientCA != "" {
+				now.ClientAuth, now.ClientCAs = tls.RequireAndVerifyClientCert, material.Roots
+			}
+			return now, nil
 		},
 	}
 	return credentials.NewTLS(config), provider.Close, nil
-}
-
-// forHandshake returns the configuration of one connection, with the present certificates.
-func (o *Options) forHandshake(material *certprovider.KeyMaterial) *tls.Config {
-	config := &tls.Config{
-		Certificates: material.Certs,
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2"},
-	}
-	if o.ClientCA != "" {
-		config.ClientAuth = tls.RequireAndVerifyClientCert
-		config.ClientCAs = material.Roots
-	}
-	return config
 }
