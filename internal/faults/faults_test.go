@@ -141,7 +141,7 @@ func TestPrintable(t *testing.T) {
 	for _, tc := range []struct{ text, keep, want string }{
 		{"plain, “even so” é 世", "", "plain, “even so” é 世"},
 		{"a\nb\tc", "\n", `a` + "\n" + `b\tc`},
-		{"\x1b[2J\x7f\u009b\u202e\u2028\U000e0001", "", `\x1b[2J\x7f\u009b\u202e\u2028\U000e0001`},
+		{"\x1b[2J\x7f\u009b\u202e\u2028\U000e0001", "", `\x1b[2J\u007f\u009b\u202e\u2028\udb40\udc01`},
 		{"proto:\u00a0no", "", "proto:\u00a0no"},
 		{"\xff", "", "\uFFFD"},
 		{"\x00\xff", "", `\x00` + "\uFFFD"},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -35,8 +36,8 @@ func Few(items []string, most int, separator string) string {
 }
 
 // Printable returns text for a terminal or a log: characters that are not printable, such as those that
-// move a cursor or change the direction of writing, appear as Go would write them in quotes. The
-// characters in keep stay, and spaces of all kinds: errors of protobuf have one that does not break, in some builds.
+// move a cursor or change the direction of writing, appear as Go would write them in quotes, and those that JSON may have in
+// strings as JSON writes them, so that it remains JSON. The characters in keep stay, and spaces of all kinds: errors of protobuf have one that does not break, in some builds.
 func Printable(text, keep string) string {
 	bad := func(c rune) bool {
 		return !unicode.IsPrint(c) && !unicode.Is(unicode.Zs, c) && !strings.ContainsRune(keep, c)
@@ -46,11 +47,16 @@ func Printable(text, keep string) string {
 	}
 	var b strings.Builder
 	for _, c := range text {
-		if bad(c) {
+		switch {
+		case !bad(c):
+			b.WriteRune(c)
+		case c < ' ':
 			quoted := strconv.QuoteRune(c)
 			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteRune(c)
+		default:
+			for _, unit := range utf16.AppendRune(nil, c) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
 		}
 	}
 	return b.String()

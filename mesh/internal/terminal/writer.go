@@ -3,21 +3,17 @@
 package terminal
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Writer is for all that the command prints: nothing that was in a file or an answer gets control of the
-// terminal, whichever command prints it. Characters that are not printable appear as JSON has them in
-// strings (\u001b), so that JSON remains JSON. Line breaks and tabs stay: to keep a text from adding lines is up to
+// terminal, whichever command prints it (faults.Printable). Line breaks and tabs stay: to keep a text from adding lines is up to
 // who prints it as one line.
 //
 // It is safe for concurrent use.
@@ -64,24 +60,4 @@ func (v *Writer) Write(data []byte) (int, error) {
 }
 
 // escaped returns text without control of a terminal.
-func escaped(text string) string {
-	if !strings.ContainsFunc(text, invisible) {
-		return strings.ToValidUTF8(text, string(utf8.RuneError))
-	}
-	var b strings.Builder
-	for _, c := range text {
-		if !invisible(c) {
-			b.WriteRune(c)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, c) {
-			fmt.Fprintf(&b, "\\u%04x", unit)
-		}
-	}
-	return b.String()
-}
-
-// invisible reports whether a character is not printable. Spaces are, of whatever width.
-func invisible(c rune) bool {
-	return !unicode.IsPrint(c) && c != '\n' && c != '\t' && !unicode.Is(unicode.Zs, c)
-}
+func escaped(text string) string { return faults.Printable(text, "\n\t") }

@@ -13,7 +13,7 @@ func TestInvisibleCharactersAreEscaped(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"plain\ttext\n", "plain\ttext\n"},
 		{"wörds\u00a0and 文字 €", "wörds\u00a0and 文字 €"},
-		{"\x1b[31m\x7f\u009b\u202e\u200b\r", `\u001b[31m\u007f\u009b\u202e\u200b\u000d`},
+		{"\x1b[31m\x7f\u009b\u202e\u200b\r", `\x1b[31m\u007f\u009b\u202e\u200b\r`},
 		{"\U000e0041", `\udb40\udc41`},
 		{"a\xffb\xe2\x80", "a\ufffdb\ufffd"},
 		{"", ""},
@@ -35,8 +35,8 @@ func TestPrint(t *testing.T) {
 		colours bool
 		want    string
 	}{
-		"colours":    {true, "\x1b[1mclient\x1b[0m\nNACKED \\u001b[31m\n\n\x1b[31mdynxds: no\x1b[0m\n\x1b[31m\twhy\x1b[0m\n"},
-		"no colours": {false, "client\nNACKED \\u001b[31m\n\ndynxds: no\n\twhy\n"},
+		"colours":    {true, "\x1b[1mclient\x1b[0m\nNACKED \\x1b[31m\n\n\x1b[31mdynxds: no\x1b[0m\n\x1b[31m\twhy\x1b[0m\n"},
+		"no colours": {false, "client\nNACKED \\x1b[31m\n\ndynxds: no\n\twhy\n"},
 	} {
 		var out bytes.Buffer
 		xdstest.NoError(t, Print(&Writer{to: &out, colours: test.colours}, text))
@@ -62,7 +62,7 @@ func TestRedraw(t *testing.T) {
 		xdstest.Equal(t, "drawn", want, out.String())
 	}
 	draw("a\nb\n", "\x1b[Ja\nb\n")
-	draw("\x1b[2J\tc\n", "\x1b[2A\x1b[J\\u001b[2J…\n")
+	draw("\x1b[2J\tc\n", "\x1b[2A\x1b[J\\x1b[2J c\n")
 	draw("1\n2\n3\n4\n", "\x1b[1A\x1b[J1\n2\n… 2 more …\n")
 	_, err := w.Write([]byte("other\n"))
 	xdstest.NoError(t, err)
