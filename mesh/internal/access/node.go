@@ -47,25 +47,24 @@ func (r *requirement) set(node *corepb.Node, text string) {
 	}
 }
 
-// check returns PERMISSION_DENIED if the text of a node is another one. A text that the node lacks may be filled in, if it has
-// no "*".
-func (r *requirement) check(node *corepb.Node, values map[string]string) error {
+// check returns what the text of a node has to be, and whether the node lacks it so that it is filled in, as a text without "*" may be; or
+// PERMISSION_DENIED if it is another one.
+func (r *requirement) check(node *corepb.Node, values map[string]string) (want string, lacks bool, err error) {
 	name := "node." + r.field
 	if r.field == "metadata" {
 		name += "." + r.key
 	}
-	want, err := r.want.fill(values)
-	if err != nil {
-		return status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", name, err)
+	if want, err = r.want.fill(values); err != nil {
+		return "", false, status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", name, err)
 	}
 	got, present, isText := r.get(node)
-	if !present && r.want.wild == "" || isText && r.want.accepts(got, want) {
-		return nil
+	if lacks = !present && r.want.wild == ""; lacks || isText && r.want.accepts(got, want) {
+		return want, lacks, nil
 	}
 	if r.want.wild != "" {
 		want += "*"
 	}
-	return status.Errorf(codes.PermissionDenied,
+	return "", false, status.Errorf(codes.PermissionDenied,
 		"%s is %q, and by its certificate this client is %q there: correct the node in its bootstrap, or the access rules of the xDS server (--access)",
 		name, bounds.Text(got, bounds.ErrorText), bounds.Text(want, bounds.ErrorText))
 }

@@ -67,11 +67,12 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 		if !ok {
 			continue
 		}
-		if err := rule.check(is, values); err != nil {
+		admitted, err := rule.admit(is, values)
+		if err != nil {
 			refused = cmp.Or(refused, err)
 			continue
 		}
-		is = rule.fill(is, values)
+		is = admitted
 		g.rules = append(g.rules, rule)
 	}
 	if len(g.rules) == 0 && refused != nil {
@@ -80,35 +81,24 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 	return g, is, nil
 }
 
-// check returns PERMISSION_DENIED if the rule does not allow the node.
-func (r *rule) check(node *corepb.Node, values map[string]string) error {
-	for i := range r.node {
-		if err := r.node[i].check(node, values); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fill returns a node that the rule allows with what it lacks.
-func (r *rule) fill(node *corepb.Node, values map[string]string) *corepb.Node {
+// admit returns the node with what it lacks, or PERMISSION_DENIED if the rule does not allow it.
+func (r *rule) admit(node *corepb.Node, values map[string]string) (*corepb.Node, error) {
 	is := node
 	for i := range r.node {
-		of := &r.node[i]
-		if _, present, _ := of.get(node); present {
+		want, lacks, err := r.node[i].check(node, values)
+		switch {
+		case err != nil:
+			return nil, err
+		case !lacks:
 			continue
-		}
-		if is == node {
+		case is == node && node != nil:
+			is = proto.CloneOf(node)
+		case is == nil:
 			is = &corepb.Node{}
-			if node != nil {
-				is = proto.CloneOf(node)
-			}
 		}
-		if text, err := of.want.fill(values); err == nil { // as check has found
-			of.set(is, text)
-		}
+		r.node[i].set(is, want)
 	}
-	return is
+	return is, nil
 }
 
 // Everything reports whether the client may have all names.
