@@ -253,10 +253,11 @@ func (b *builder) compileDestinations() {
 		if m.destinations[i] = d; d == nil {
 			continue
 		}
-		for _, key := range d.variants.keys {
-			keys[key] = true
+		selecting := d.variants.keys
+		if d.own != nil {
+			selecting = slices.Concat(selecting, d.own.keys)
 		}
-		for _, key := range d.resourcesOfService().selecting() {
+		for _, key := range selecting {
 			keys[key] = true
 		}
 	}

@@ -163,14 +163,6 @@ func (n naming) deadCluster(service string) []*Resource {
 	}
 }
 
-// selecting are the keys; nil has none.
-func (r *serviceResources) selecting() []string {
-	if r == nil {
-		return nil
-	}
-	return r.keys
-}
-
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {
 	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
 }

@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -43,22 +44,14 @@ func (p places) filters(s *Service) string {
 	if len(s.Filters) == 0 {
 		return ""
 	}
-	return p.of(s.orAbove(s.FiltersSource))
+	return p.of(cmp.Or(s.FiltersSource, s.Source))
 }
 
 func (p places) tls(s *Service) string {
 	if s.TLS == nil {
 		return ""
 	}
-	return p.of(s.orAbove(s.TLS.Source))
-}
-
-// orAbove returns the place of a part, or else that of the service.
-func (s *Service) orAbove(part Source) Source {
-	if part == (Source{}) {
-		return s.Source
-	}
-	return part
+	return p.of(cmp.Or(s.TLS.Source, s.Source))
 }
 
 func (p places) listener(s *Service) *corepb.Metadata {

@@ -105,57 +105,31 @@ func (c *compiler) makeVariants(name string) (*variants, bool) {
 		return nil, false
 	}
 	kinds.sort(keys)
-	v, outcomes := new(variants), make(map[string]*outcome)
-	var got []*outcome                 // what clients of each variant get
-	var decided [][][]meshpolicy.Route // what their routes are made of, for each kind of them
+	v, byText := new(variants), make(map[string]proto.Message) // rules may differ in what makes no difference to routes
+	var decided [][][]meshpolicy.Route                         // what the routes of each variant are made of, for each kind of its clients
 	for _, k := range kinds.list {
-		o, routes := c.outcome(k)
-		if same := outcomes[o.key]; same != nil {
-			o = same
+		r := &Resource{TypeURL: RouteConfigurationType, Name: name, Service: c.service}
+		routes, made := routeTable{c, k.implies(grpcRoutes)}.configuration(meshpolicy.MergeParts(k.parts))
+		if text, err := (proto.MarshalOptions{Deterministic: true}).Marshal(routes); err != nil {
+			// Only text that is not UTF-8 could fail, and Parse accepts none.
+			r.Err = status.Newf(codes.Internal, "the routes to %q cannot be serialized: %v", c.service, err)
+		} else if r.Message = byText[string(text)]; r.Message == nil {
+			byText[string(text)], r.Message = routes, routes
 		}
-		outcomes[o.key] = o
-		at := v.last(k.implies)
-		if at >= 0 && got[at] == o {
-			decided[at] = append(decided[at], routes)
+		if at := v.last(k.implies); at >= 0 && r.Err == nil && v.list[at].Message == r.Message {
+			decided[at] = append(decided[at], made)
 			continue
 		}
-		v.conditions, got = append(v.conditions, k.condition), append(got, o)
-		decided = append(decided, [][]meshpolicy.Route{routes})
+		v.conditions, v.list = append(v.conditions, k.condition), append(v.list, r)
+		decided = append(decided, [][]meshpolicy.Route{made})
 	}
 	writer := placeWriter{places: c.places, made: make(map[string]*corepb.Metadata)}
-	for i, o := range got {
-		r := &Resource{TypeURL: RouteConfigurationType, Name: name, Service: c.service, Err: o.err}
-		switch {
-		case o.err != nil:
-		case c.places.dir == "" || len(c.parts) == 0:
-			r.Message = o.routes
-		default:
-			r.Message = writer.configuration(o.routes, decided[i])
+	for i, r := range v.list {
+		if routes, ok := r.Message.(*routepb.RouteConfiguration); ok && c.places.dir != "" && len(c.parts) > 0 {
+			r.Message = writer.configuration(routes, decided[i])
 		}
-		v.list = append(v.list, r)
 	}
 	return v, v.setParameters() == nil
-}
-
-// outcome is what clients get: routes or an error.
-type outcome struct {
-	// key is equal for equal outcomes.
-	key    string
-	routes *routepb.RouteConfiguration
-	err    *status.Status
-}
-
-// outcome returns what clients of a kind get, and what each route is made of.
-func (c *compiler) outcome(k *kind) (*outcome, []meshpolicy.Route) {
-	routes, made := routeTable{c, k.implies(grpcRoutes)}.configuration(meshpolicy.MergeParts(k.parts))
-	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
-	if err != nil {
-		// Only text that is not UTF-8 could fail, and Parse accepts none.
-		internal := status.Newf(codes.Internal, "the routes to %q cannot be serialized: %v", c.service, err)
-		return &outcome{key: "internal " + internal.Message(), err: internal}, nil
-	}
-	// Rules may differ in what makes no difference to routes.
-	return &outcome{key: "routes " + string(packed), routes: routes}, made
 }
 
 // tooMany is the error for a service with more than maxVariants variants. It is transient: clients
