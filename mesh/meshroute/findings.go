@@ -114,7 +114,7 @@ func (c *compiler) reportUnreachable() {
 		for _, r := range meshpolicy.MergeParts(parts).Routes() {
 			if r.Unreachable {
 				from := r.Rule.MatchesFrom[0]
-				c.add(reportOnRule(meshpolicy.Part{Policy: from.Policy, To: from.To}, from.Rule, "matches", Warning, fmt.Sprintf(
+				c.add(reportOnRule(from.Part, from.Rule, "matches", Warning, fmt.Sprintf(
 					"%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)))
 			}
 		}

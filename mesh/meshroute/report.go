@@ -66,7 +66,7 @@ func reportOnLeftOut(p meshpolicy.Part, message string) Report {
 
 // reportOnRule returns a report on a rule of a part. field is the path below it, or empty.
 func reportOnRule(p meshpolicy.Part, rule int, field string, s Severity, message string) Report {
-	path, origin := p.Policy.Path(p.To, rule), meshpolicy.Origin{Policy: p.Policy, To: p.To, Rule: rule}
+	path, origin := p.Policy.Path(p.To, rule), meshpolicy.Origin{Part: p, Rule: rule}
 	if field != "" {
 		path += "." + field
 	}

@@ -25,12 +25,11 @@ type MergedRule struct {
 	From [NumFields]Origin
 }
 
-// Origin is a rule in a policy.
+// Origin is a rule in a part of a policy. In the zero Origin there is none.
 type Origin struct {
-	// Policy is nil in the zero Origin.
-	Policy *Policy
-	// To and Rule are indexes in Policy.To and To.Rules.
-	To, Rule int
+	Part
+	// Rule is an index in the part's Rules.
+	Rule int
 }
 
 // IsRoute reports whether the rule is of a route of the Gateway API.
@@ -50,7 +49,7 @@ func (o Origin) rule() *Rule {
 	if o.Policy == nil {
 		return &Rule{}
 	}
-	return &o.Policy.To[o.To].Rules[o.Rule]
+	return &o.Rules()[o.Rule]
 }
 
 // at returns a place in the policy's file, that of the rule if the line is 0.
@@ -181,7 +180,7 @@ func (p Part) Merged() Merged {
 	rules := p.Rules()
 	m := Merged{Rules: make([]MergedRule, len(rules)), Complete: p.Policy.Complete}
 	for i := range rules {
-		r, from := &rules[i], Origin{p.Policy, p.To, i}
+		r, from := &rules[i], Origin{p, i}
 		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []Origin{from}}
 		m.Rules[i].Line, m.Rules[i].Lines = 0, [NumFields]int{}
 		for f := range NumFields {

@@ -4,22 +4,20 @@ import (
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// filterFields are the fields with the configuration of each type. The short spelling is that of the
+// filterFields are the fields with the configuration of each type. The second spelling is that of the
 // decision record's use cases.
-var filterFields = []struct {
-	filterType   FilterType
-	field, short string
-}{
-	{RequestHeaderModifier, "requestHeaderModifier", "requestHeader"},
-	{ResponseHeaderModifier, "responseHeaderModifier", "responseHeader"},
-	{RequestMirror, "requestMirror", ""},
-	{RequestRedirect, "requestRedirect", ""},
-	{URLRewrite, "urlRewrite", ""},
+var filterFields = [Unsupported][]string{
+	RequestHeaderModifier:  {"requestHeaderModifier", "requestHeader"},
+	ResponseHeaderModifier: {"responseHeaderModifier", "responseHeader"},
+	RequestMirror:          {"requestMirror"},
+	RequestRedirect:        {"requestRedirect"},
+	URLRewrite:             {"urlRewrite"},
 }
 
 // readFilters reads a list of filters. The result is not nil.
@@ -48,14 +46,14 @@ func readFilterItems(items []document.Value, mirror func(document.Value, *Filter
 func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filter, ok bool) {
 	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
 	var config document.Value
-	for _, known := range filterFields {
-		for _, field := range []string{known.field, known.short} {
+	for known, fields := range filterFields {
+		for _, field := range fields {
 			switch found := o.Field(field); {
 			case !found.Present():
 			case config.Present():
 				found.Fault("make two filters of them", "a filter does one thing, and this one is a %s already", f.Type)
 			default:
-				f.Type, config = known.filterType, found
+				f.Type, config = FilterType(known), found
 			}
 		}
 	}
@@ -95,11 +93,7 @@ func checkFilterType(o document.Object, found FilterType, configured bool) bool 
 	name := t.OneOf(filterTypeNames[:Unsupported]...)
 	switch {
 	case !configured && name != "":
-		for _, known := range filterFields {
-			if known.filterType.String() == name {
-				o.Fault("", "a filter of type %s needs the field %q", name, known.field)
-			}
-		}
+		o.Fault("", "a filter of type %s needs the field %q", name, filterFields[slices.Index(filterTypeNames, name)][0])
 	case !configured && !t.Present() && o.IsObject():
 		o.Fault("add one of requestHeaderModifier, responseHeaderModifier, requestMirror, requestRedirect, urlRewrite", "the filter does nothing")
 	case name != "" && name != found.String():
