@@ -127,9 +127,7 @@ func (s *Shape) like(o *Shape) *Shape {
 		}
 		joined.Fields[name] = joined.Fields[name].like(field)
 	}
-	if joined.Comment = s.Comment; joined.Comment == "" {
-		joined.Comment = o.Comment
-	}
+	joined.Comment = cmp.Or(s.Comment, o.Comment)
 	return &joined
 }
 

@@ -48,10 +48,3 @@ type Resource struct {
 	Override bool
 	Any      *anypb.Any
 }
-
-// add appends the content of one file.
-func (c *Content) add(f *Content) {
-	c.Services = append(c.Services, f.Services...)
-	c.Policies = append(c.Policies, f.Policies...)
-	c.Resources = append(c.Resources, f.Resources...)
-}

@@ -9,7 +9,9 @@ func Join(dir string, files []*File) (*Content, error) {
 	var faults document.Faults
 	c := &Content{Dir: dir, Files: len(files)}
 	for _, f := range files {
-		c.add(f.content)
+		c.Services = append(c.Services, f.content.Services...)
+		c.Policies = append(c.Policies, f.content.Policies...)
+		c.Resources = append(c.Resources, f.content.Resources...)
 		faults.AddAll(f.faults)
 	}
 	checkNames(c, &faults)

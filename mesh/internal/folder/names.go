@@ -13,15 +13,27 @@ import (
 
 // checkNames reports names that are used twice.
 func checkNames(c *Content, faults *document.Faults) {
-	seen := names{at: map[string]meshroute.Source{}, faults: faults}
+	seen := map[string]meshroute.Source{}
+	add := func(what string, at meshroute.Source) {
+		first, twice := seen[what]
+		if !twice {
+			seen[what] = at
+			return
+		}
+		faults.Add(document.Fault{
+			File: at.File, Line: at.Line, Other: first.File,
+			Problem:    fmt.Sprintf("duplicate %s; the first is at %s", what, first),
+			Suggestion: "rename or delete one",
+		})
+	}
 	for _, s := range c.Services {
-		seen.add("service "+s.Name, s.Source)
+		add("service "+s.Name, s.Source)
 	}
 	for _, p := range c.Policies {
-		seen.add("policy "+p.Name, p.Source)
+		add("policy "+p.Name, p.Source)
 	}
 	for _, r := range c.Resources {
-		seen.add(r.Key(), r.Source)
+		add(r.Key(), r.Source)
 	}
 }
 
@@ -43,22 +55,4 @@ func (r *Resource) String() string {
 		pairs = append(pairs, fmt.Sprintf("%s=%q", key, r.Parameters[key]))
 	}
 	return text + " with " + strings.Join(pairs, ", ")
-}
-
-// names has the place of each name.
-type names struct {
-	at     map[string]meshroute.Source
-	faults *document.Faults
-}
-
-func (n names) add(what string, at meshroute.Source) {
-	if first, twice := n.at[what]; twice {
-		n.faults.Add(document.Fault{
-			File: at.File, Line: at.Line, Other: first.File,
-			Problem:    fmt.Sprintf("duplicate %s; the first is at %s", what, first),
-			Suggestion: "rename or delete one",
-		})
-		return
-	}
-	n.at[what] = at
 }
