@@ -42,11 +42,11 @@ func TestOddObjects(t *testing.T) {
 		}
 		return ""
 	})
-	r := rand.New(rand.NewPCG(1, 2))
+	odd := kubetest.Odd(rand.New(rand.NewPCG(1, 2)), theirs.namespace, "greeter."+k.namespace)
 	accepted := 0
 	for i := range 20 {
 		for range 5 {
-			object, err := kubetest.Odd(r, theirs.namespace, "greeter."+k.namespace)
+			object, err := odd()
 			xdstest.NoError(t, err)
 			if theirs.tryToApply(object) == nil { // the API server refuses some
 				accepted++

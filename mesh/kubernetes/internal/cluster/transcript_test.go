@@ -317,16 +317,16 @@ func FuzzOddObjects(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
-			r, tr := rand.New(rand.NewPCG(seed, 0)), newTranscript(t)
+			odd, tr := kubetest.Odd(rand.New(rand.NewPCG(seed, 0)), "theirs", "greeter.ours"), newTranscript(t)
 			tr.step("echo ours/greeter 10.0.0.1")
 			tr.step(`MeshHTTPRoute ours/greeter {targetRef: {kind: MeshSubset, tags: {zone: a}}, to: [{targetRef: {kind: MeshService, name: greeter}, rules: [
 				{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: zone, value: a}]}}]}]}]}`)
 			want := tr.rendered()
 			for range 5 {
 				for range 6 {
-					odd, err := kubetest.Odd(r, "theirs", "greeter.ours")
+					object, err := odd()
 					xdstest.NoError(t, err)
-					tr.api.set(resources[odd.GetKind()], named{"theirs", odd.GetName()}, odd.Object)
+					tr.api.set(resources[object.GetKind()], named{"theirs", object.GetName()}, object.Object)
 				}
 				tr.settle()
 				xdstest.Equal(t, "what clients get beside odd objects", want, tr.rendered())
