@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // Network is a network. The zero Network is ready for use. It is safe for concurrent use.
@@ -164,12 +166,8 @@ func (n *Network) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 				return nil, fail(ctx.Err())
 			}
 		case !waited && trip > 0:
-			timer := time.NewTimer(trip)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return nil, fail(ctx.Err())
+			if err := retries.Wait(ctx, trip); err != nil {
+				return nil, fail(err)
 			}
 			waited = true
 		default:

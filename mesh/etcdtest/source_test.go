@@ -56,8 +56,9 @@ func follow(t *testing.T, s *store.Store) *follower {
 			select {
 			case <-ctx.Done():
 			case <-f.source.Changed():
-				f.take(ctx)
+			case <-time.After(time.Until(f.source.Again())):
 			}
+			f.take(ctx)
 		}
 	})
 	t.Cleanup(func() {

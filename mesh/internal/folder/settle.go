@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/retries"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
 // A file that is written in place is half written for a while, and a file that is replaced by "rm" and "cp" is not
@@ -110,8 +113,12 @@ func (r *Reader) settled(name string, now state) bool {
 	return c.settled
 }
 
-// Again returns when to look again because of changes that do not count yet. ok is false if there are none.
+// Again returns when to look again because of changes that do not count yet. ok is false if there are none, or an error of the file
+// system hides them.
 func (r *Reader) Again() (at time.Time, ok bool) {
+	if _, isFaulty := r.err.(*document.Faults); r.err != nil && !isFaulty {
+		return at, false
+	}
 	for _, c := range r.unsettled {
 		if next := c.since.Add(settling); !c.settled && (!ok || next.Before(at)) {
 			at, ok = next, true
@@ -142,12 +149,8 @@ func (r *Reader) Settled(ctx context.Context) (*Content, error) {
 		if busy := r.Busy(); len(busy) > 0 {
 			return nil, fmt.Errorf("%s never stops changing: write a temporary file and rename it", filepath.Join(r.dir, busy[0]))
 		}
-		wait := time.NewTimer(next.Sub(r.now()))
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return nil, ctx.Err()
+		if err := retries.Wait(ctx, next.Sub(r.now())); err != nil {
+			return nil, err
 		}
 	}
 }

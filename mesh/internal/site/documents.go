@@ -15,8 +15,9 @@ import (
 type Documents interface {
 	// Read returns the present content; if nothing changed, the same pointers.
 	Read(context.Context) (*folder.Content, error)
-	// Changed has a value when it is time to read again.
+	// Changed has a value when they may have changed. Again is when to read them again even so, zero for never.
 	Changed() <-chan struct{}
+	Again() time.Time
 	Close()
 	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
 	GoneSince() time.Time
@@ -26,30 +27,15 @@ type Documents interface {
 type files struct {
 	reader *folder.Reader
 	log    *slog.Logger
-	// look has a value after the poll interval, or when it is time for the second look at a changed file; timer gives it one.
-	look  chan struct{}
-	poll  time.Duration
-	timer *time.Timer
+	poll   time.Duration
 	// looked says that this is not the first look; named are the files of which the log says that they change all
 	// the time.
 	looked bool
 	named  map[string]bool
 }
 
-func newFiles(dir string, poll time.Duration, log *slog.Logger) *files {
-	f := &files{reader: folder.New(dir), poll: poll, log: log, look: make(chan struct{}, 1)}
-	f.timer = time.AfterFunc(poll, func() {
-		select {
-		case f.look <- struct{}{}:
-		default:
-		}
-	})
-	return f
-}
-
 // Read waits for files that are being written only at the first look: without them there is nothing to serve.
 func (f *files) Read(ctx context.Context) (*folder.Content, error) {
-	defer f.lookAgain()
 	if !f.looked {
 		f.looked = true
 		return f.reader.Settled(ctx)
@@ -65,18 +51,19 @@ func (f *files) Read(ctx context.Context) (*folder.Content, error) {
 	return content, err
 }
 
-// lookAgain sets the timer.
-func (f *files) lookAgain() {
-	next := f.poll
-	if at, ok := f.reader.Again(); ok {
-		next = min(next, time.Until(at))
+// Changed is nil: nobody tells of changes of files.
+func (f *files) Changed() <-chan struct{} { return nil }
+
+// Again is after the poll interval, or when it is time for the second look at a changed file.
+func (f *files) Again() time.Time {
+	next := time.Now().Add(f.poll)
+	if at, ok := f.reader.Again(); ok && at.Before(next) {
+		return at
 	}
-	f.timer.Reset(next)
+	return next
 }
 
-func (f *files) Changed() <-chan struct{} { return f.look }
-
-func (f *files) Close() { f.timer.Stop() }
+func (f *files) Close() {}
 
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
@@ -90,20 +77,9 @@ func (opts *Options) open() error {
 		if err != nil {
 			return err
 		}
-		opts.Documents, opts.Place, opts.Dir = &stored{store.Follow(s, log), s}, "store", s.Dir()
+		opts.Documents, opts.Place, opts.Dir = store.Follow(s, log), "store", s.Dir()
 	default:
-		opts.Documents, opts.Place = newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), log), "folder"
+		opts.Documents, opts.Place = &files{reader: folder.New(opts.Dir), poll: cmp.Or(opts.Poll, DefaultPoll), log: log}, "folder"
 	}
 	return nil
-}
-
-// stored are the documents of a store.
-type stored struct {
-	*store.Source
-	store *store.Store
-}
-
-func (s *stored) Close() {
-	s.Source.Close()
-	s.store.Close()
 }

@@ -121,19 +121,14 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	}
 }
 
-// check returns why a valid content is not to be published. Objects of an API server are not half written, and not yet to be
-// mounted: there may be none.
+// check returns why a valid content is not to be published: that of a folder that lost all its documents. It is more likely that a
+// mount failed or a deployment is incomplete than that nothing should be served. Objects of an API server are not half written, and
+// not yet to be mounted: there may be none.
 func (r *reloader) check(content *folder.Content) error {
 	if content.Documents() == 0 && r.published.Documents() > 0 && !content.Separate {
-		return r.emptied()
+		return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.place, r.dir)
 	}
 	return nil
-}
-
-// emptied is the error of a folder that lost all its documents: it is more likely that a mount
-// failed or a deployment is incomplete than that nothing should be served.
-func (r *reloader) emptied() error {
-	return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.place, r.dir)
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
@@ -201,9 +196,13 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 // run loads the documents whenever they may have changed, or on a signal, until the context ends.
 func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) {
 	for {
-		var due <-chan time.Time // of what is withheld
-		if r.withheld != nil {
-			due = time.After(time.Until(r.withheld.due))
+		next := r.documents.Again()
+		if w := r.withheld; w != nil && (next.IsZero() || w.due.Before(next)) {
+			next = w.due
+		}
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():

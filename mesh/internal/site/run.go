@@ -143,9 +143,9 @@ func Run(ctx context.Context, opts Options) error {
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx, opts.Reload) })
 	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
-	if of, ok := opts.Documents.(*stored); ok {
+	if of, ok := opts.Documents.(*store.Source); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
-		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
+		reloading.Go(func() { of.Announce(ctx, replica) })
 	}
 	err = server.Serve(ctx)
 	stop()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,12 +113,7 @@ func failFast(ctx context.Context, method string, request, reply any, conn *grpc
 	return invoke(ctx, method, request, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
-func (o Options) timeout() time.Duration {
-	if o.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return o.Timeout
-}
+func (o Options) timeout() time.Duration { return cmp.Or(o.Timeout, DefaultTimeout) }
 
 func (o Options) login() (user, password string, err error) {
 	switch {

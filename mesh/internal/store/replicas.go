@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // Replica is what a replica of "dynxds serve" says of itself.
@@ -80,6 +82,27 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, key string, va
 	defer cancel()
 	_, err := client.Put(ctx, key, string(value), clientv3.WithLease(lease))
 	return err
+}
+
+// announceAgain is the pause after the store has failed a replica that announces itself.
+const announceAgain = 5 * time.Second
+
+// Announce keeps a replica in the store's list, for "dynxds clients", until the context ends. It logs the
+// first of several failures.
+func (f *Source) Announce(ctx context.Context, r Replica) {
+	for failed := false; ; failed = true {
+		began := time.Now()
+		err := f.store.Announce(ctx, r)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !failed || time.Since(began) > announceAgain {
+			f.log.Warn("\"dynxds clients --store\" does not find this replica until the store answers", "replica", r.ID, "error", err)
+		}
+		if retries.Wait(ctx, announceAgain) != nil {
+			return
+		}
+	}
 }
 
 // Replicas returns those that run, and those that crashed a moment ago, ordered by ID.

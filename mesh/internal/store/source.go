@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 )
 
@@ -31,9 +32,8 @@ const (
 type Source struct {
 	store *Store
 	log   *slog.Logger
-	// changed has a value when the watch has reported something, or it is time to ask etcd for its revision, for which timer is.
+	// changed has a value when the watch has reported something.
 	changed chan struct{}
-	timer   *time.Timer
 	// stop ends the watch, and watching waits for its end.
 	stop     context.CancelFunc
 	watching sync.WaitGroup
@@ -57,28 +57,23 @@ type file struct {
 // Follow watches the documents until Close. If etcd does not answer, Read has the error until it does.
 func Follow(s *Store, log *slog.Logger) *Source {
 	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), files: map[string]*file{}}
-	f.timer = time.AfterFunc(poll, f.signal)
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.watching.Go(func() { f.watch(ctx) })
 	return f
 }
 
-func (f *Source) signal() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
-}
-
 // Changed has a value when Read may return something else.
 func (f *Source) Changed() <-chan struct{} { return f.changed }
 
-// Close ends the watch. The store stays open.
+// Again is when to ask etcd for its revision.
+func (f *Source) Again() time.Time { return time.Now().Add(poll) }
+
+// Close ends the watch, and closes the store.
 func (f *Source) Close() {
 	f.stop()
 	f.watching.Wait()
-	f.timer.Stop()
+	f.store.Close()
 }
 
 // GoneSince is when etcd ceased to answer, zero if it answers.
@@ -93,7 +88,6 @@ func (f *Source) GoneSince() time.Time {
 // an error: nobody means to serve nothing, and a prefix may be wrong, or not written yet.
 func (f *Source) Read(ctx context.Context) (*folder.Content, error) {
 	f.note(ctx, f.update(ctx))
-	f.timer.Reset(poll)
 	if f.stale {
 		f.stale = false
 		f.content, f.err = f.join()
@@ -213,12 +207,12 @@ func (f *Source) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if client, err := f.store.connect(); err == nil {
 			for range client.Watch(clientv3.WithRequireLeader(ctx), f.store.docs(), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-				f.signal()
+				select {
+				case f.changed <- struct{}{}:
+				default:
+				}
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchAgain):
-		}
+		_ = retries.Wait(ctx, watchAgain) // whose error ends the loop
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 )
@@ -119,10 +120,8 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 		if !late && status.Code(err) != codes.Unavailable {
 			return nil, s.fault("read", err)
 		}
-		select {
-		case <-ctx.Done():
+		if retries.Wait(ctx, retryAfter) != nil {
 			return nil, s.fault("read", reason)
-		case <-time.After(retryAfter):
 		}
 	}
 }

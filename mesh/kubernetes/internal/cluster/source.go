@@ -34,16 +34,14 @@ type Options struct {
 // for concurrent use, the others are for one goroutine.
 type Source struct {
 	opts           Options
-	log            *slog.Logger
 	watch          *watching
 	services       objects[*corev1.Service]
 	endpointSlices objects[*discoveryv1.EndpointSlice]
 	routes         *routes
 	// Of nodes and namespaces only labels are known; without permission to read nodes, there are none.
 	nodes, namespaces objects[*metav1.PartialObjectMetadata]
-	// wake has a value if something is marked, or is to be: timer gives it one then.
-	wake  chan struct{}
-	timer *time.Timer
+	// wake has a value if something is marked.
+	wake chan struct{}
 	// access has a value if Closed may have another answer than before.
 	access chan struct{}
 
@@ -89,11 +87,10 @@ func newSource(opts Options) *Source {
 		opts.Namespaces = []string{""}
 	}
 	s := &Source{
-		opts: opts, log: opts.Log, wake: make(chan struct{}, 1), access: make(chan struct{}, 1), marked: map[named]bool{},
+		opts: opts, wake: make(chan struct{}, 1), access: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
-	s.timer = time.AfterFunc(moving, func() { signal(s.wake) })
-	s.watch = newWatching(opts.Log, opts.Clients.answers)
+	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers}
 	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
 	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
 	for _, informer := range s.endpointSlices {
@@ -163,7 +160,6 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	if changed {
 		s.content = s.join()
 	}
-	s.lookAgain()
 	return s.content, nil
 }
 
@@ -231,30 +227,24 @@ func (s *Source) join() *folder.Content {
 	return c
 }
 
-// Changed has a value when something is marked, or Services are to be looked at again.
+// Changed has a value when something is marked.
 func (s *Source) Changed() <-chan struct{} { return s.wake }
 
 // AccessChanged has a value when Closed may have another answer than before.
 func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 
-// lookAgain sets the timer for the Services that are to be marked again.
-func (s *Source) lookAgain() {
-	var next time.Time
+// Again is when Services are to be marked again.
+func (s *Source) Again() (next time.Time) {
 	for _, at := range s.again {
 		if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	if !next.IsZero() {
-		s.timer.Reset(time.Until(next))
-	}
+	return next
 }
 
 // Close ends the informers.
-func (s *Source) Close() {
-	s.timer.Stop()
-	s.watch.close()
-}
+func (s *Source) Close() { s.watch.close() }
 
 // GoneSince is when the API server ceased to answer, zero if it answers. It is safe for concurrent use.
 func (s *Source) GoneSince() time.Time { return s.watch.goneSince() }

@@ -196,7 +196,7 @@ func newFollower(t *testing.T, api *apiServer) *follower {
 	xdstest.NoError(t, err)
 	publisher := publish.New(f.store, publish.Options{Authority: "mesh"}, publish.Streams{})
 	f.work.Go(func() {
-		for {
+		for ctx.Err() == nil {
 			content, err := f.source.Read(ctx)
 			if err == nil {
 				_, err = publisher.Publish(ctx, content)
@@ -206,8 +206,8 @@ func newFollower(t *testing.T, api *apiServer) *follower {
 			}
 			select {
 			case <-ctx.Done():
-				return
 			case <-f.source.Changed():
+			case <-time.After(time.Second): // an endpoint may no longer be kept
 			}
 		}
 	})

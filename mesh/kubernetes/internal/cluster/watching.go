@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,9 +32,8 @@ type watching struct {
 	all     []*question
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// changed is closed and replaced when there is another answer.
-	mu      sync.Mutex
-	changed chan struct{}
+
+	mu sync.Mutex
 	// since is when an outage began, and logged is when it was logged last.
 	since, logged time.Time
 }
@@ -54,10 +54,6 @@ const reminder = 5 * time.Minute
 
 // askEvery is the interval at which the API server is asked, and answerTime bounds an answer. An outage is known within both.
 const askEvery, answerTime = 5 * time.Second, 10 * time.Second
-
-func newWatching(log *slog.Logger, ask func(context.Context) error) *watching {
-	return &watching{log: log, ask: ask, changed: make(chan struct{})}
-}
 
 // add adds an informer.
 func (w *watching) add(resource string, mayLack func(error) bool, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
@@ -120,8 +116,6 @@ func (w *watching) note(ctx context.Context, q *question, err error, at time.Tim
 		err = nil // it does answer: an informer may have to list again
 	}
 	q.err, q.absent = err, absent
-	close(w.changed)
-	w.changed = make(chan struct{})
 	now := time.Now()
 	failing := slices.ContainsFunc(w.all, func(q *question) bool { return q.err != nil })
 	switch {
@@ -172,13 +166,14 @@ func (w *watching) start(ctx context.Context) error {
 		w.running.Go(func() { q.informer.RunWithContext(running) })
 	}
 	w.running.Go(func() { w.keepAsking(running, version) })
-	tick := time.NewTicker(20 * time.Millisecond) // HasSynced has no event
+	tick := time.NewTicker(20 * time.Millisecond) // HasSynced, for one, has no event
 	defer tick.Stop()
 	for {
 		w.mu.Lock()
-		changed := w.changed
 		var waiting, forbidden []string
+		var failed error
 		for _, q := range w.all {
+			failed = cmp.Or(failed, q.err)
 			if apierrors.IsForbidden(q.err) || apierrors.IsUnauthorized(q.err) {
 				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", q.resource, q.err))
 			}
@@ -195,23 +190,10 @@ func (w *watching) start(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: waiting for %s: %w", ErrNoAnswer, strings.Join(slices.Compact(waiting), ", "), w.lastError(ctx))
-		case <-changed:
+			return fmt.Errorf("%w: waiting for %s: %w", ErrNoAnswer, strings.Join(slices.Compact(waiting), ", "), cmp.Or(failed, ctx.Err()))
 		case <-tick.C:
 		}
 	}
-}
-
-// lastError is the error of a request, or that of the context.
-func (w *watching) lastError(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, q := range w.all {
-		if q.err != nil {
-			return q.err
-		}
-	}
-	return ctx.Err()
 }
 
 func (w *watching) close() {

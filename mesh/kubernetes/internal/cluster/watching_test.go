@@ -18,13 +18,13 @@ func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent atomic.Bool
 		log := &xdstest.Log{}
-		w := newWatching(slog.New(slog.NewTextHandler(log, nil)), func(ctx context.Context) error {
+		w := &watching{log: slog.New(slog.NewTextHandler(log, nil)), ask: func(ctx context.Context) error {
 			if !silent.Load() {
 				return nil
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		})
+		}}
 		xdstest.NoError(t, w.start(t.Context()))
 		time.Sleep(time.Minute)
 		synctest.Wait()

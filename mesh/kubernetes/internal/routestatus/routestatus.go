@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
@@ -103,10 +104,8 @@ func (w *writer) run(ctx context.Context) {
 	term, none := context.WithCancel(ctx)
 	none()
 	for {
-		select {
-		case <-ctx.Done():
+		if retries.Wait(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 		routes, changed := w.Source.Routes()
 		refusals := w.Refusals.list()
