@@ -26,56 +26,58 @@ type manifest struct {
 func manifestOf(item Item) (manifest, error) {
 	if item.Err != nil {
 		return manifest{
-			Kind: "Error", Name: item.Name, Type: item.TypeURL, Code: item.Err.Code().String(), Message: item.Err.Message(),
+			Kind: "Error", Name: item.Name, Type: item.TypeURL, Parameters: item.Parameters, Code: item.Err.Code().String(), Message: item.Err.Message(),
 		}, nil
 	}
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Resource.Any())
 	if err != nil {
 		return manifest{}, fmt.Errorf("%s: %w", item.Name, err)
 	}
-	d := manifest{Kind: "Resource", Name: item.Name, Parameters: item.Resource.Parameters().Map()}
+	d := manifest{Kind: "Resource", Name: item.Name, Parameters: item.Parameters}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	return d, decoder.Decode(&d.Resource)
 }
 
-// PrintYAML writes resources as documents of a folder.
-func PrintYAML(w io.Writer, items []Item) error {
-	encoder := yaml.NewEncoder(w)
-	encoder.SetIndent(2)
+func manifestsOf(items []Item) ([]any, error) {
+	var all []any
 	for _, item := range items {
 		d, err := manifestOf(item)
-		if err == nil {
-			err = encode(encoder, d)
-		}
 		if err != nil {
-			return err
+			return nil, err
 		}
+		all = append(all, d)
 	}
-	return encoder.Close()
+	return all, nil
 }
 
-// encode writes a value as a document, with the names and the order of its JSON. Texts that are not printable are in double quotes, so
-// that escapes can take the place of their characters.
-func encode(encoder *yaml.Encoder, value any) error {
-	text, err := json.Marshal(value)
+// PrintYAML writes resources as documents of a folder.
+func PrintYAML(w io.Writer, items []Item) error {
+	all, err := manifestsOf(items)
 	if err != nil {
 		return err
 	}
-	var node yaml.Node
-	if err := yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
-		return err
-	}
-	block(&node)
-	return encoder.Encode(&node)
+	return WriteYAML(w, all...)
 }
 
-// WriteYAML writes a value as one document, with the names and the order of its JSON.
-func WriteYAML(w io.Writer, value any) error {
+// WriteYAML writes values as documents, with the names and the order of their JSON. Texts that are not printable are in double quotes,
+// so that escapes can take the place of their characters.
+func WriteYAML(w io.Writer, values ...any) error {
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
-	if err := encode(encoder, value); err != nil {
-		return err
+	for _, value := range values {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		var node yaml.Node
+		if err := yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
+			return err
+		}
+		block(&node)
+		if err := encoder.Encode(&node); err != nil {
+			return err
+		}
 	}
 	return encoder.Close()
 }
@@ -93,15 +95,12 @@ func block(node *yaml.Node) {
 
 // PrintJSON writes one resource per line.
 func PrintJSON(w io.Writer, items []Item) error {
+	all, err := manifestsOf(items)
 	encoder := json.NewEncoder(w)
-	for _, item := range items {
-		d, err := manifestOf(item)
+	for _, d := range all {
 		if err == nil {
 			err = encoder.Encode(d)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }

@@ -51,9 +51,10 @@ func (v *View) node() *corepb.Node {
 	return node
 }
 
-// Item is one resource that a client gets, or the error in its place.
+// Item is one resource that a client gets, with its dynamic parameters, or the error in its place.
 type Item struct {
 	TypeURL, Name string
+	Parameters    map[string]string
 	Resource      *controlplane.Resource
 	Err           *status.Status
 }
@@ -84,9 +85,11 @@ func (l *loaded) items(v View) []Item {
 			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
 				continue
 			}
-			resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL))
-			if resource != nil || st != nil {
-				items = append(items, Item{typeURL, name, resource, st})
+			switch resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL)); {
+			case resource != nil:
+				items = append(items, Item{typeURL, name, resource.Parameters().Map(), resource, st})
+			case st != nil:
+				items = append(items, Item{TypeURL: typeURL, Name: name, Err: st})
 			}
 		}
 	}
@@ -179,12 +182,20 @@ func (l *loaded) types() []string {
 // names returns the sorted names of a type, including errors.
 func (l *loaded) names(typeURL string) []string {
 	var names []string
-	for _, r := range l.store.Resources(typeURL) {
-		names = append(names, r.Name())
-	}
-	for _, r := range l.publisher.Errors(typeURL) {
-		names = append(names, r.Name)
+	for _, v := range l.variants(typeURL) {
+		names = append(names, v.Name)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// variants returns all variants of the resources of a type, and the errors in their places.
+func (l *loaded) variants(typeURL string) (all []Item) {
+	for _, r := range l.store.Resources(typeURL) {
+		all = append(all, Item{typeURL, r.Name(), r.Parameters().Map(), r, nil})
+	}
+	for _, r := range l.publisher.Errors(typeURL) {
+		all = append(all, Item{typeURL, r.Name, r.Parameters.Map(), nil, r.Err})
+	}
+	return all
 }
