@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,69 +58,43 @@ func APIServer(ctx context.Context, r *doctor.Report, opts Options) (starts bool
 	return starts
 }
 
-// access is what is done with a resource. A resource may have a slash and a subresource.
-type access struct {
-	group     string
-	verbs     []string
-	resources []string
-}
-
 // purpose is what permissions are for, and what becomes of the control plane without them.
 type purpose struct {
 	name    string
 	without doctor.Result
 	effect  string
-	// read says that it is for the namespaces that are read, leased that it is for that of the Lease; else it is for all.
-	read, leased bool
-	list         []access
+	// in says for which namespaces it is: those that are read, that of the Lease, or all.
+	in string
+	// verbs are for each of the resources, NAME.GROUP, with a slash before a subresource.
+	verbs, resources string
 }
 
 // noStart is the effect that ends an examination.
 const noStart = "the control plane does not start"
 
-var watched = []string{"list", "watch"}
-
 var purposes = []purpose{
-	{"read Services and endpoints", doctor.Failed, noStart, true, false, []access{
-		{"", watched, []string{"services"}}, {"discovery.k8s.io", watched, []string{"endpointslices"}},
-	}},
-	{"read namespaces", doctor.Failed, noStart, false, false, []access{{"", watched, []string{"namespaces"}}}},
-	{"read routes", doctor.Failed, noStart, true, false, []access{
-		{cluster.GRPCRoutes.Group, watched, []string{cluster.GRPCRoutes.Resource, cluster.HTTPRoutes.Resource, cluster.ReferenceGrants.Resource}},
-		{cluster.MeshHTTPRoutes.Group, watched, []string{cluster.MeshHTTPRoutes.Resource}},
-	}},
-	{"read nodes", doctor.Warning, "the zones of clients are not known", false, false, []access{{"", watched, []string{"nodes"}}}},
-	{"review tokens", doctor.Failed, "clients with a token get UNAVAILABLE", false, false, []access{
-		{authenticationv1.GroupName, []string{"create"}, []string{"tokenreviews"}},
-	}},
-	{"write status", doctor.Warning, "routes have no status", true, false, []access{
-		{cluster.GRPCRoutes.Group, []string{"patch"}, []string{cluster.GRPCRoutes.Resource + "/status", cluster.HTTPRoutes.Resource + "/status"}},
-		{cluster.MeshHTTPRoutes.Group, []string{"patch"}, []string{cluster.MeshHTTPRoutes.Resource + "/status"}},
-	}},
-	{"write events", doctor.Warning, "there are no events", true, false, []access{{"", []string{"create", "patch"}, []string{"events"}}}},
-	{"hold the Lease", doctor.Warning, "routes have no status", false, true, []access{
-		{"coordination.k8s.io", []string{"create", "get", "update"}, []string{"leases"}},
-	}},
+	{"read Services and endpoints", doctor.Failed, noStart, "read", "list watch", "services endpointslices.discovery.k8s.io"},
+	{"read namespaces", doctor.Failed, noStart, "all", "list watch", "namespaces"},
+	{"read routes", doctor.Failed, noStart, "read", "list watch", "grpcroutes.gateway.networking.k8s.io httproutes.gateway.networking.k8s.io " +
+		"referencegrants.gateway.networking.k8s.io meshhttproutes.dynxds.io"},
+	{"read nodes", doctor.Warning, "the zones of clients are not known", "all", "list watch", "nodes"},
+	{"review tokens", doctor.Failed, "clients with a token get UNAVAILABLE", "all", "create", "tokenreviews.authentication.k8s.io"},
+	{"write status", doctor.Warning, "routes have no status", "read", "patch", "grpcroutes.gateway.networking.k8s.io/status " +
+		"httproutes.gateway.networking.k8s.io/status meshhttproutes.dynxds.io/status"},
+	{"write events", doctor.Warning, "there are no events", "read", "create patch", "events"},
+	{"hold the Lease", doctor.Warning, "routes have no status", "Lease", "create get update", "leases.coordination.k8s.io"},
 }
 
 // permissions asks for all that deploy/kubernetes/rbac.yaml grants.
 func permissions(ctx context.Context, r *doctor.Report, opts Options) (starts bool) {
 	const step = "permission"
 	starts = true
-	everywhere := []string{""}
-	namespaces := opts.Namespaces
-	if len(namespaces) == 0 {
-		namespaces = everywhere
+	namespaces := map[string][]string{"read": opts.Namespaces, "Lease": {opts.LeaseNamespace}, "all": {""}}
+	if len(opts.Namespaces) == 0 {
+		namespaces["read"] = namespaces["all"]
 	}
 	for _, p := range purposes {
-		in := everywhere
-		switch {
-		case p.read:
-			in = namespaces
-		case p.leased:
-			in = []string{opts.LeaseNamespace}
-		}
-		missing, err := p.missing(ctx, opts.Clients, in)
+		missing, err := p.missing(ctx, opts.Clients, namespaces[p.in])
 		switch {
 		case err != nil:
 			r.Add(doctor.Warning, "", step, p.name, "the API server does not say: %v", err)
@@ -138,30 +111,26 @@ func permissions(ctx context.Context, r *doctor.Report, opts Options) (starts bo
 // missing returns what is not permitted in any of some namespaces.
 func (p *purpose) missing(ctx context.Context, clients *cluster.Clients, namespaces []string) (list []string, err error) {
 	reviews := clients.Typed.AuthorizationV1().SelfSubjectAccessReviews()
-	for _, a := range p.list {
-		for _, resource := range a.resources {
-			for _, verb := range a.verbs {
-				for _, namespace := range namespaces {
-					attributes := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: a.group}
-					attributes.Resource, attributes.Subresource, _ = strings.Cut(resource, "/")
-					// "create" cannot be limited to a name.
-					if p.leased && verb != "create" {
-						attributes.Name = routestatus.LeaseName
+	for resource := range strings.FieldsSeq(p.resources) {
+		name, subresource, _ := strings.Cut(resource, "/")
+		of := schema.ParseGroupResource(name)
+		for verb := range strings.FieldsSeq(p.verbs) {
+			for _, namespace := range namespaces {
+				attributes := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: of.Group, Resource: of.Resource, Subresource: subresource}
+				// "create" cannot be limited to a name.
+				if p.in == "Lease" && verb != "create" {
+					attributes.Name = routestatus.LeaseName
+				}
+				review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
+				if review, err = reviews.Create(ctx, review, metav1.CreateOptions{}); err != nil {
+					return nil, err
+				}
+				if !review.Status.Allowed {
+					text := verb + " " + resource
+					if namespace != "" {
+						text += " in " + namespace
 					}
-					review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
-					if review, err = reviews.Create(ctx, review, metav1.CreateOptions{}); err != nil {
-						return nil, err
-					}
-					if !review.Status.Allowed {
-						text := verb + " " + schema.GroupResource{Group: a.group, Resource: attributes.Resource}.String()
-						if attributes.Subresource != "" {
-							text += "/" + attributes.Subresource
-						}
-						if namespace != "" {
-							text += " in " + namespace
-						}
-						list = append(list, text)
-					}
+					list = append(list, text)
 				}
 			}
 		}

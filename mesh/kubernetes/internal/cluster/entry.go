@@ -76,7 +76,7 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 
 // build makes the service of a port, but for its aliases.
 func (e *entry) build(name string, of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort, old *port, now time.Time) *port {
-	made := &port{service: &meshroute.Service{Name: name, Source: meshroute.Source{File: of.String()}}}
+	made := &port{service: &meshroute.Service{Name: name, Source: meshroute.Source{File: of.String()}}, held: map[string]time.Time{}}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		made.service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strconv.Itoa(int(p.Port)))
 		return made
@@ -101,9 +101,6 @@ func (p *port) keep(before *port, now time.Time) {
 		}
 		if !now.Before(until) {
 			continue
-		}
-		if p.held == nil {
-			p.held = make(map[string]time.Time)
 		}
 		p.held[old.Address] = until
 		p.endpoints = unique(append(p.endpoints, old))

@@ -164,9 +164,7 @@ func (v Verifier) zoneOf(node string) string {
 // withTags returns a copy of a node that has these tags, and not those that are empty.
 func withTags(node *corepb.Node, tags map[string]string) *corepb.Node {
 	is := &corepb.Node{}
-	if node != nil {
-		is = proto.CloneOf(node)
-	}
+	proto.Merge(is, node)
 	if is.Metadata == nil {
 		is.Metadata = &structpb.Struct{}
 	}

@@ -33,7 +33,7 @@ type Cluster struct {
 	binaries  *Binaries
 	dir       string
 	etcdAddr  string
-	apiPort   string
+	apiAddr   string
 	etcd, api *process
 	reserved  []*loopback.Address
 }
@@ -45,17 +45,11 @@ func Start(b *Binaries) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{binaries: b, dir: dir}
-	if err := c.prepare(); err != nil {
-		c.Stop()
-		return nil, err
-	}
-	if err := c.StartEtcd(); err != nil {
-		c.Stop()
-		return nil, err
-	}
-	if err := c.StartAPIServer(); err != nil {
-		c.Stop()
-		return nil, err
+	for _, step := range []func() error{c.prepare, c.StartEtcd, c.StartAPIServer} {
+		if err := step(); err != nil {
+			c.Stop()
+			return nil, err
+		}
 	}
 	return c, nil
 }
@@ -76,11 +70,7 @@ func (c *Cluster) prepare() error {
 	if c.etcdAddr, err = c.reserve(); err != nil {
 		return err
 	}
-	address, err := c.reserve()
-	if err != nil {
-		return err
-	}
-	_, c.apiPort, err = net.SplitHostPort(address)
+	c.apiAddr, err = c.reserve()
 	return err
 }
 
@@ -113,9 +103,10 @@ func (c *Cluster) StartEtcd() (err error) {
 
 // StartAPIServer starts the API server, or starts it again at the same address.
 func (c *Cluster) StartAPIServer() (err error) {
+	_, port, _ := net.SplitHostPort(c.apiAddr)
 	c.api, err = start(c.path("apiserver.log"), c.binaries.apiServer,
 		"--etcd-servers=http://"+c.etcdAddr,
-		"--bind-address=127.0.0.1", "--secure-port="+c.apiPort, "--cert-dir="+c.path("certs"),
+		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.path("certs"),
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108",
 		"--service-account-issuer="+Audience, "--service-account-key-file="+c.path("sa.key"), "--service-account-signing-key-file="+c.path("sa.key"),
@@ -170,7 +161,7 @@ users: [{name: test, user: {token: %q}}]
 }
 
 // URL is that of the API server.
-func (c *Cluster) URL() string { return "https://127.0.0.1:" + c.apiPort }
+func (c *Cluster) URL() string { return "https://" + c.apiAddr }
 
 // AdminToken is the token of the administrator.
 func (c *Cluster) AdminToken() string { return adminToken }

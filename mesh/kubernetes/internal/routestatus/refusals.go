@@ -117,30 +117,21 @@ func refused(of *cluster.Route, services []string, list []refusal) string {
 	if len(list) == 0 {
 		return ""
 	}
-	type reason struct {
-		text    string
-		clients int
-	}
-	var reasons []reason
-	clients := map[uint64]bool{}
+	clients, number := map[uint64]bool{}, map[string]int{}
 	for _, r := range list {
 		if !slices.Contains(services, r.service) || !of.Concerns(r.client, r.service) || clients[r.stream] {
 			continue
 		}
 		clients[r.stream] = true
-		if i := slices.IndexFunc(reasons, func(o reason) bool { return o.text == r.text }); i >= 0 {
-			reasons[i].clients++
-		} else {
-			reasons = append(reasons, reason{r.text, 1})
-		}
+		number[r.text]++
 	}
-	if len(reasons) == 0 {
+	if len(clients) == 0 {
 		return ""
 	}
-	slices.SortFunc(reasons, func(a, b reason) int { return cmp.Or(b.clients-a.clients, strings.Compare(a.text, b.text)) })
+	reasons := slices.SortedFunc(maps.Keys(number), func(a, b string) int { return cmp.Or(number[b]-number[a], strings.Compare(a, b)) })
 	var said []string
-	for _, r := range reasons[:min(len(reasons), maxTexts)] {
-		said = append(said, fmt.Sprintf("\"%s\" (%d)", r.text, r.clients))
+	for _, text := range reasons[:min(len(reasons), maxTexts)] {
+		said = append(said, fmt.Sprintf("\"%s\" (%d)", text, number[text]))
 	}
 	if more := len(reasons) - maxTexts; more > 0 {
 		said = append(said, fmt.Sprintf("and %d more reasons", more))
