@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -47,8 +49,8 @@ func spiffe(path string) *url.URL {
 type certificates struct {
 	t     testing.TB
 	files testca.Files
-	// ended ends the renewals.
-	ended chan struct{}
+	// lasts ends with the mesh, and with it the renewals.
+	lasts context.Context
 	work  sync.WaitGroup
 
 	mu sync.Mutex
@@ -62,29 +64,20 @@ type certificates struct {
 }
 
 func newCertificates(t testing.TB) *certificates {
-	c := &certificates{t: t, files: testca.NewFiles(t), ended: make(chan struct{}), signs: testca.New(t)}
+	lasts, end := context.WithCancel(context.Background())
+	c := &certificates{t: t, files: testca.NewFiles(t), lasts: lasts, signs: testca.New(t)}
 	c.trusted = []*testca.CA{c.signs}
 	c.renew()
 	c.work.Go(func() {
-		for c.waits(lifetime / 3) {
+		for retries.Wait(lasts, lifetime/3) == nil {
 			c.renew()
 		}
 	})
 	t.Cleanup(func() {
-		close(c.ended)
+		end()
 		c.work.Wait()
 	})
 	return c
-}
-
-// waits waits, and reports whether the mesh still lasts.
-func (c *certificates) waits(d time.Duration) bool {
-	select {
-	case <-c.ended:
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // renew gives everybody a new certificate, and the authorities that are trusted.
@@ -138,7 +131,7 @@ func (c *certificates) replaceAuthority() bool {
 			step()
 			c.mu.Unlock()
 			c.renew()
-			if !c.waits(overlap) {
+			if retries.Wait(c.lasts, overlap) != nil {
 				return
 			}
 		}

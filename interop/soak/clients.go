@@ -51,18 +51,14 @@ func laned(all []client) []client {
 	return slices.DeleteFunc(slices.Clone(all), func(c client) bool { return c.dpds == noDPDS })
 }
 
-// front is the address of the control plane that the client prefers, or of the relay in its place.
-func (m *mesh) front(c client) string {
-	if c.via != noRelay {
-		return m.relays[c.via].Addr()
-	}
-	return m.control.Addr()
-}
-
 func (c client) target() string { return "xds://" + string(c.dpds.names()) + "/" + service }
 
 func (c client) bootstrap(m *mesh) []byte {
-	servers := []any{m.server(c.name, m.front(c), c.secured, c.features...)}
+	front := m.control.Addr()
+	if c.via != noRelay {
+		front = m.relays[c.via].Addr()
+	}
+	servers := []any{m.server(c.name, front, c.secured, c.features...)}
 	if c.further {
 		servers = append(servers, m.server(c.name, m.second.Addr(), c.secured, c.features...))
 	}

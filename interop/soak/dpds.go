@@ -78,10 +78,8 @@ func (d draw) drawLanes() map[string]lane {
 // hand changes the handout of a client.
 func (r *run) hand(who client, f func(*handout)) bool {
 	return r.change(func(c *config) {
-		h := handout{lanes: maps.Clone(c.handouts[who.name].lanes)}
-		if h.lanes == nil {
-			h.lanes = map[string]lane{}
-		}
+		h := handout{lanes: map[string]lane{}}
+		maps.Copy(h.lanes, c.handouts[who.name].lanes)
 		f(&h)
 		c.handouts[who.name] = h
 	})

@@ -2,7 +2,6 @@ package soak
 
 import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -150,18 +149,9 @@ func notFound(name string) *discoverypb.ResourceError {
 }
 
 // namesOf are the names of resources, bare or in their wrappers.
-func namesOf(resources []*anypb.Any) []string {
-	var names []string
+func namesOf(resources []*anypb.Any) (names []string) {
 	for _, a := range resources {
-		m, err := a.UnmarshalNew()
-		if a.MessageIs((*publishedpb.Resource)(nil)) {
-			wrapper := new(discoverypb.Resource)
-			m, err = wrapper, proto.Unmarshal(a.Value, wrapper)
-		}
-		if err != nil {
-			continue
-		}
-		switch m := m.(type) {
+		switch m, _ := a.UnmarshalNew(); m := m.(type) { // what is garbage has no name
 		case interface{ GetName() string }:
 			names = append(names, m.GetName())
 		case interface{ GetClusterName() string }:

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -72,10 +73,7 @@ type placement struct {
 
 // endpoints is the name of the cluster's ClusterLoadAssignment.
 func (s clusterSpec) endpoints(cluster string) string {
-	if s.service != "" {
-		return s.service
-	}
-	return cluster
+	return cmp.Or(s.service, cluster)
 }
 
 // backends are those that may get RPCs.

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,58 +26,42 @@ var policyOps = []op{
 // consumer is the service that clients are for policies.
 const consumer = "client"
 
-// object is an object of a policy.
-type object = map[string]any
-
 // byPolicies are the routes of a lane as two MeshHTTPRoute policies make them. The owner of the service routes all
 // methods, every other one to a cluster that nobody has; the policy of the clients overrides it there, and adds the headers.
 func (c *config) byPolicies(l lane) []*routepb.Route {
-	headers := []object{{"name": versionHeader, "value": fmt.Sprint(c.version)}}
+	headers := fmt.Sprintf("{name: %s, value: %q}", versionHeader, fmt.Sprint(c.version))
 	if l != unlaned {
-		headers = append(headers, object{"name": laneHeader, "value": string(l)})
+		headers += fmt.Sprintf(", {name: %s, value: %s}", laneHeader, l)
 	}
-	filters := []object{{"type": "ResponseHeaderModifier", "responseHeaderModifier": object{"set": headers}}}
+	filters := "filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {set: [" + headers + "]}}]"
 	methods := slices.Sorted(maps.Keys(c.routes[l]))
-	var owner, client []object
+	var owner, client string
 	for i, method := range methods {
-		byOwner, byClient := ruleFor("Exact", method), ruleFor("Exact", method)
-		byClient["filters"] = filters
-		clusters := backendRefs(c.routes[l][method])
-		if i%2 == 0 {
-			byOwner["backendRefs"] = clusters
-		} else {
-			byOwner["backendRefs"] = backendRefs([]string{"nobody"})
-			byClient["backendRefs"] = clusters
+		byOwner, byClient := backendRefs(c.routes[l][method]...), filters
+		if i%2 == 1 {
+			byOwner, byClient = backendRefs("nobody"), byOwner+", "+filters
 		}
-		owner, client = append(owner, byOwner), append(client, byClient)
+		owner += ruleFor("Exact", method, byOwner)
+		client += ruleFor("Exact", method, byClient)
 	}
-	rest := ruleFor("Prefix", "/")
-	rest["backendRefs"] = backendRefs(c.routes[l][methods[0]])
-	return c.build(l, policy("owner", object{"kind": "Mesh"}, append(owner, rest))+
-		policy("client", object{"kind": "MeshService", "name": consumer}, client))
+	owner += ruleFor("Prefix", "/", backendRefs(c.routes[l][methods[0]]...))
+	const policy = "name: %s\nspec: {targetRef: {%s}, to: [{targetRef: {kind: MeshService, name: %s}, rules: [%s]}]}\n---\n"
+	return c.build(l, fmt.Sprintf(policy, "owner", "kind: Mesh", service, owner)+
+		fmt.Sprintf(policy, "client", "kind: MeshService, name: "+consumer, service, client))
 }
 
 // ruleFor is a rule for a path.
-func ruleFor(match, path string) object {
-	return object{"matches": []object{{"path": object{"type": match, "value": path}}}}
+func ruleFor(match, path, fields string) string {
+	return fmt.Sprintf("{matches: [{path: {type: %s, value: %s}}], %s}, ", match, path, fields)
 }
 
 // backendRefs are the clusters of a rule, with equal weights.
-func backendRefs(clusters []string) (all []object) {
+func backendRefs(clusters ...string) string {
+	text := ""
 	for _, name := range clusters {
-		all = append(all, object{"kind": "MeshService", "name": name, "weight": 1})
+		text += "{kind: MeshService, name: " + name + ", weight: 1}, "
 	}
-	return all
-}
-
-// policy is the document of a policy for the service, of the clients that it selects.
-func policy(name string, selects object, rules []object) string {
-	to := object{"targetRef": object{"kind": "MeshService", "name": service}, "rules": rules}
-	text, err := json.Marshal(object{"name": name, "spec": object{"targetRef": selects, "to": []object{to}}})
-	if err != nil {
-		panic(err) // it has no text but the model's own
-	}
-	return string(text) + "\n---\n"
+	return "backendRefs: [" + text + "]"
 }
 
 // build builds the routes of clients of a lane by policies, whose text is the model's own.
@@ -89,7 +72,7 @@ func (c *config) build(l lane, text string) []*routepb.Route {
 	}
 	own := &meshroute.Service{Name: service, Route: new(routepb.RouteAction)}
 	if c.retry {
-		own.Route.RetryPolicy = retries()
+		own.Route.RetryPolicy = retryPolicy()
 	}
 	services := []*meshroute.Service{own}
 	for name := range c.clusters {

@@ -145,7 +145,7 @@ func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
 			action = xdsmsg.ToCluster(split[0].Cluster)
 		}
 		if c.retry {
-			action.RetryPolicy = retries()
+			action.RetryPolicy = retryPolicy()
 		}
 		table = append(table, xdsmsg.Route(xdsmsg.Path(method), action))
 	}
@@ -157,7 +157,7 @@ func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
 	return rc
 }
 
-func retries() *routepb.RetryPolicy {
+func retryPolicy() *routepb.RetryPolicy {
 	return xdsmsg.With(new(routepb.RetryPolicy), `retry_on: "unavailable" num_retries { value: 3 } retry_back_off { base_interval { nanos: 1000000 } }`)
 }
 

@@ -140,7 +140,7 @@ func (r *run) sleepUntil(then time.Time) {
 // another server that has DPDS does not answer: constraints are not on disk, and without them a client subscribes to other variants.
 func (r *run) welcome() {
 	for _, c := range r.channels {
-		fresh := c.isFresh()
+		fresh := c.wasFresh(time.Now())
 		switch {
 		case c.cc == nil || !fresh && !c.fromDisk:
 		case r.difference(c.client, r.newest) == nil:

@@ -226,13 +226,6 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	return nil
 }
 
-// isFresh reports whether the client has started, and may not have had a configuration yet.
-func (c *channel) isFresh() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.welcomed.IsZero()
-}
-
 // welcome no longer excuses RPCs that begin after a time; a zero one excuses all.
 func (c *channel) welcome(at time.Time) {
 	c.mu.Lock()
@@ -240,11 +233,11 @@ func (c *channel) welcome(at time.Time) {
 	c.welcomed = at
 }
 
-// wasFresh reports whether an RPC began while the client was fresh.
-func (c *channel) wasFresh(began time.Time) bool {
+// wasFresh reports whether the client had started at a time, and may not have had a configuration yet.
+func (c *channel) wasFresh(at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.welcomed.IsZero() || !began.After(c.welcomed)
+	return c.welcomed.IsZero() || !at.After(c.welcomed)
 }
 
 // judgeOrder turns the check of the order of versions on, from its start, or off. It stays off for
