@@ -152,7 +152,7 @@ func (d *dnsEndpoints) stop() {
 	if d.refresh != nil {
 		d.refresh.Stop()
 	}
-	for _, n := range d.names {
-		n.watch.Stop()
+	for _, name := range d.cluster.DNSNames() { // in the order in which they wait for turns
+		d.names[name].watch.Stop()
 	}
 }

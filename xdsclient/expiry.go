@@ -61,13 +61,14 @@ func (e *expiry) expect(s *subscription) {
 	e.arm()
 }
 
-// arm sets the timer for the earliest deadline, if there is one.
+// arm sets the timer for the earliest deadline, if there is one. Each time that it fires costs a look at all subscriptions, so
+// deadlines close to each other share one.
 func (e *expiry) arm() {
 	if e.armed || !e.running() || e.next == 0 {
 		return
 	}
 	e.armed = true
-	wait := time.Duration(e.next - e.read())
+	wait := max(time.Duration(e.next-e.read()), e.timeout/100)
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, e.fire)
 		return

@@ -58,8 +58,12 @@ func (l *lookup) dequeue() {
 	l.waits = nil
 }
 
+// without removes x from a list of which it is an element, most often the first.
 func without[T comparable](list []T, x T) []T {
 	i := slices.Index(list, x)
+	if i == 0 {
+		return list[1:]
+	}
 	return slices.Delete(list, i, i+1)
 }
 
