@@ -18,7 +18,10 @@ import (
 // naming it as removed, by omitting it from the full state, and by silence, which is the
 // business of the resource timer.
 
-var errMissing = errors.New("does not exist: the server does not have it")
+var (
+	errDeleted = errors.New("does not exist: the server deleted it")
+	errMissing = errors.New("does not exist: the server does not have it")
+)
 
 // applyAbsence applies the errors and the names of removed resources.
 func (u *update) applyAbsence() {
@@ -59,7 +62,11 @@ func (u *update) delete(s *subscription) {
 		return
 	}
 	u.types.Step(s, ads.Denied)
-	fault := u.fault(KindDoesNotExist, s.resource, errMissing)
+	reason := errMissing
+	if s.payload != nil {
+		reason = errDeleted
+	}
+	fault := u.fault(KindDoesNotExist, s.resource, reason)
 	u.ch.client.infof("a management server does not have a resource: %v", fault)
 	u.dataError(s, fault)
 }
