@@ -87,12 +87,14 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 }
 
 // override returns the override of entry i at the most specific level that has one. An
-// override for another type of filter is skipped. The first one of an instance is logged.
+// override for another type of filter is skipped. The first one of each type is logged.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
-	if in := c.instances[i]; other != nil && !in.Warned.Swap(true) {
-		logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
-			c.ch.Target(), in.Name, filterchain.TypeOf(other), in.Type)
+	if in := c.instances[i]; other != nil {
+		if _, warned := in.Warned.LoadOrStore(filterchain.TypeOf(other), true); !warned {
+			logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
+				c.ch.Target(), in.Name, filterchain.TypeOf(other), in.Type)
+		}
 	}
 	switch {
 	case o.Disabled, level < 0 && c.entries[i].Disabled:

@@ -6,7 +6,7 @@ package filterchain
 
 import (
 	"runtime"
-	"sync/atomic"
+	"sync"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -25,8 +25,8 @@ func TypeOf(f httpfilter.Filter) string {
 type Instance struct {
 	httpfilter.ClientInstance
 	Name, Type string
-	// Warned says that an override for a filter of another type is in the log.
-	Warned atomic.Bool
+	// Warned has the types of filters of whose overrides for this one the log tells.
+	Warned sync.Map
 }
 
 // closer is a ClientInstance that has something to release.

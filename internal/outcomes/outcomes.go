@@ -131,7 +131,7 @@ func (r RPC) End(err error) {
 	if err != nil {
 		code = status.Code(err)
 	}
-	index := min(int(code), other)
+	index := min(uint(code), uint(other))
 	// Failures are told by their number: their latency is that of a deadline, or of a refusal.
 	if r.weight != 0 && !failing[index] {
 		c.latency[bucketOf(time.Since(origin)-r.begin)].Add(r.weight)
@@ -183,7 +183,7 @@ var codeNames = [other + 1]string{
 }
 
 // CodeName returns the name of a code, "other" for one that gRPC does not know.
-func CodeName(code int) string { return codeNames[min(code, other)] }
+func CodeName(code int) string { return codeNames[min(uint(code), uint(other))] }
 
 // failing are the codes with which an RPC counts as failed: those that say that nobody served it. With the others a
 // server has answered the application, that something does not exist for example.

@@ -325,7 +325,7 @@ func (rec *Record) releaseKeptLocked() {
 // changed is called with the states that gRPC reports, and with SHUTDOWN in the end, one at a time, on the goroutine of Pool.post.
 func (c *Conn) changed(s balancer.SubConnState) {
 	r := c.registry
-	told := c.listener != nil
+	told, asked := c.listener != nil, false
 	r.Pool.mu.Lock()
 	if s.ConnectivityState != connectivity.Shutdown {
 		if c.link.user != c {
@@ -333,7 +333,7 @@ func (c *Conn) changed(s balancer.SubConnState) {
 			return
 		}
 		told = told && c.user != nil
-		c.noteLocked(&s)
+		asked = c.noteLocked(&s)
 	}
 	r.Pool.unlock()
 	changes.Touch()
@@ -341,15 +341,15 @@ func (c *Conn) changed(s balancer.SubConnState) {
 	if told {
 		c.tell(s)
 	}
-	if s.ConnectivityState == connectivity.Ready {
+	if asked {
 		c.settleCheck()
 	}
 }
 
-// noteLocked records a state, and words its error.
-func (c *Conn) noteLocked(reported *balancer.SubConnState) {
+// noteLocked records a state, and words its error. It reports whether the policy is about to ask for the health.
+func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
 	now, s, rec := time.Now(), reported.ConnectivityState, c.record
-	if s == connectivity.Ready && c.registry.checksHealthLocked() {
+	if asked = s == connectivity.Ready && c.registry.checksHealthLocked(); asked {
 		// No session uses it before the policy has started the check, or does not listen.
 		c.health.Store(int32(connectivity.Connecting))
 	}
@@ -369,7 +369,7 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) {
 	}
 	rec.refresh()
 	if reported.ConnectionError == nil {
-		return
+		return asked
 	}
 	err := errors.New(tlsadvice.Reason(reported.ConnectionError.Error()))
 	if s == connectivity.TransientFailure && !c.several {
@@ -382,6 +382,7 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) {
 		err = fmt.Errorf("endpoint %s: %w", c.address, err)
 	}
 	reported.ConnectionError = err
+	return asked
 }
 
 // tell passes a state on to the policy.

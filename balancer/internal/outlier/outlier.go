@@ -1,7 +1,7 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
 // A61, A75), or several in a row (Envoy), and counts what it detects (gRFC A91).
 //
-// It counts no RPCs and moves none: connections count in conns.Health, and policies avoid
+// It counts failures in a row, connections all else in conns.Health. It moves no RPC: policies avoid
 // endpoints whose connections report an ejection. It works on the tree's loop.
 package outlier
 

@@ -53,8 +53,8 @@ func (l *Loop) Post(fn func()) {
 // PostFromPick is Post for picks. It takes no lock, and therefore starts a goroutine.
 func (l *Loop) PostFromPick(fn func()) { go l.Post(fn) }
 
-// Do runs fn on the loop and waits for it. It must not be called on the loop. It returns false,
-// without running fn, if the loop is closed.
+// Do runs fn on the loop and waits for it. It must not be called on the loop. It returns false
+// if the loop is closed, or closes meanwhile, whether or not fn has run.
 func (l *Loop) Do(fn func()) bool { return l.Ask(context.Background(), fn) }
 
 // Ask is Do for a caller that waits no longer than until ctx ends. If it returns false, fn may
