@@ -16,8 +16,7 @@
 // methods here, and configselector/internal/router carries it out. It reads the fields that this
 // client acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
-// Each resource type has a decoder, and all of them embed a validator, which collects
-// errors. A resource with errors is rejected with all of them, see [Faults]. Parts that
+// Each resource type has a decoder, with a validator that collects errors. A resource with errors is rejected with all of them, see [Faults]. Parts that
 // gRPC has to ignore are left out and reported, see [xdsclient.Ignored].
 package xdsresource
 

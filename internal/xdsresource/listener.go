@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"time"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -37,7 +38,8 @@ var inListener = faults.Field("api_listener").Field("api_listener")
 
 func readListener(v *validator, raw []byte) *Listener {
 	pb := new(listenerpb.Listener)
-	if !v.readNamed(raw, pb, "name", pb.GetName) {
+	head, manager, routes := routesInListener(raw)
+	if !v.readNamed(head, pb, "name", pb.GetName) {
 		return nil
 	}
 	l := &Listener{Name: pb.GetName()}
@@ -47,7 +49,6 @@ func readListener(v *validator, raw []byte) *Listener {
 		return l
 	}
 	packed := pb.GetApiListener().GetApiListener()
-	manager, routes := routesInListener(raw)
 	if routes == nil {
 		manager = packed.GetValue()
 	}
@@ -67,24 +68,32 @@ const (
 	fieldScopedRoutes  = 31 // HttpConnectionManager.scoped_routes
 )
 
-// routesInListener returns the HttpConnectionManager of a Listener without the virtual hosts of the RouteConfiguration in it, and the
-// RouteConfiguration. There is none if that has to be read as a message, since fields on the way are there more than once.
-func routesInListener(listener []byte) (manager, routes []byte) {
+// routesInListener returns a Listener without its HttpConnectionManager, that without the virtual hosts of the RouteConfiguration
+// in it, and the RouteConfiguration. There are only the Listener as it is and no others if that has to be read as a message, since
+// fields on the way are there more than once.
+func routesInListener(listener []byte) (head, manager, routes []byte) {
+	path := [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue}
+	var around [len(path)][]byte
 	part := listener
-	for _, number := range [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue} {
+	for i, number := range path {
 		value, once := only(part, number)
 		if !once {
-			return nil, nil
+			return listener, nil, nil
 		}
-		part = value
+		around[i], part = part, value
 	}
 	routes, once := only(part, fieldRouteConfig)
 	if !once || has(part, fieldRDS) || has(part, fieldScopedRoutes) {
-		return nil, nil // Of the three, the last one on the wire counts.
+		return listener, nil, nil // Of the three, the last one on the wire counts.
+	}
+	head, _ = without(around[2], fieldAnyValue)
+	for i, number := range slices.Backward(path[:2]) {
+		rest, _ := without(around[i], number)
+		head = protowire.AppendBytes(protowire.AppendTag(rest, number, protowire.BytesType), head)
 	}
 	manager, _ = without(part, fieldRouteConfig)
-	head, _ := without(routes, fieldVirtualHosts)
-	return protowire.AppendBytes(protowire.AppendTag(manager, fieldRouteConfig, protowire.BytesType), head), routes
+	config, _ := without(routes, fieldVirtualHosts)
+	return head, protowire.AppendBytes(protowire.AppendTag(manager, fieldRouteConfig, protowire.BytesType), config), routes
 }
 
 // connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, whose virtual hosts the message does not
