@@ -159,7 +159,7 @@ func (sub *subscription) nextDeltaInterest(asked, dropped map[topic]locator) int
 		return interestWildcard
 	case sub.interest == interestUnknown && len(asked)+len(dropped) == 0:
 		return interestLegacyWildcard
-	case sub.interest == interestUnknown && len(asked) > 0, sub.interest.wildcard() && sub.dropsWildcard(dropped):
+	case sub.interest == interestUnknown && (len(asked) > 0 || asksForWildcard(dropped)), sub.interest.wildcard() && sub.dropsWildcard(dropped):
 		return interestNamed
 	default:
 		return sub.interest

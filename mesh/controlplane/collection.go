@@ -13,7 +13,9 @@ func (sub *subscription) isClosed(a *ask) bool {
 // Store.mu.
 func (sub *subscription) anyCollection(of nameKey, is func(*ask) bool) bool {
 	wildcard := of.collection == ""
-	if of.isGlob() || !wildcard && sub.mode != pushDifference || wildcard && !hasWildcard(sub.typeURL) {
+	switch {
+	case of.isGlob(), !wildcard && sub.mode != pushDifference, wildcard && !hasWildcard(sub.typeURL),
+		wildcard && sub.addressing == byNames && !sub.interest.wildcard():
 		return false
 	}
 	for a := range sub.asksFor(of.glob()) {

@@ -40,6 +40,9 @@ func (sub *subscription) subscribed() []*Resource {
 			found = append(found, r)
 		}
 	}
+	if sub.addressing == byNames && !covered {
+		return inOrder(found)
+	}
 	for a := range sub.asksFor(wildcardKey) {
 		if a.refused != nil || sub.isClosed(a) {
 			continue

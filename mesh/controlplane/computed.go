@@ -51,6 +51,10 @@ func (s *stream) compute() bool {
 	}
 	s.computing = nil
 	s.store.computing.Lock()
+	if s.ctx.Err() != nil {
+		s.store.computing.Unlock()
+		return false
+	}
 	result := c.by.result(s.node)
 	s.store.computing.Unlock()
 	s.store.mu.Lock()
@@ -59,18 +63,17 @@ func (s *stream) compute() bool {
 	return true
 }
 
-// nextComputed returns what is due and has no result yet, nil if there is nothing. The caller holds Store.mu for reading, and stream.mu.
+// nextComputed returns what is about to be sent and has no result yet, nil if there is nothing. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) nextComputed() *computed {
-	for _, queue := range sub.items.queues[dueLater:] {
-		for _, tp := range queue {
-			if a := sub.askOf(tp); a != nil && a.choice.isComputed() && a.entryOf(sub) == awaited {
-				if sub.computed == nil {
-					sub.computed = map[nameKey]*computed{}
-				}
-				c := &computed{a.choice.computed, awaited}
-				sub.computed[a.name] = c
-				return c
+	sub.items.promote(sub.stream.store.pace.due)
+	for _, tp := range sub.items.queues[dueNow] {
+		if a := sub.askOf(tp); a != nil && a.choice.isComputed() && a.entryOf(sub) == awaited {
+			if sub.computed == nil {
+				sub.computed = map[nameKey]*computed{}
 			}
+			c := &computed{a.choice.computed, awaited}
+			sub.computed[a.name] = c
+			return c
 		}
 	}
 	return nil

@@ -158,7 +158,7 @@ func (tx *Tx) answer(d *Demand, e *entry) {
 // function, for instance one of package status, is sent to the client in place of the resource.
 //
 // of is called without locks, for one client after the other. A client is
-// sent nothing while it waits for that, so of should be quick, and must not panic. It is called again when it is replaced, or on
+// sent nothing while it waits for that, and Server.Close waits for it, so of should be quick, and must not panic. It is called again when it is replaced, or on
 // [Store.RefreshDPDS]; a client is sent the result only if it changed.
 //
 // The type URL is [dynparam.MapTypeURL]; clients subscribe by name, not through a glob collection. A

@@ -88,7 +88,11 @@ func writeDiff(w io.Writer, name string, old, now []Item) (written bool, err err
 	if len(now) == 0 {
 		diff.ToFile = "/dev/null"
 	}
-	return !slices.Equal(diff.A, diff.B), difflib.WriteUnifiedDiff(w, diff)
+	text, err := difflib.GetUnifiedDiffString(diff)
+	if err == nil {
+		_, err = io.WriteString(w, text) // at once: a terminal needs whole characters
+	}
+	return !slices.Equal(diff.A, diff.B), err
 }
 
 // linesOf returns what PrintYAML prints, in lines.
