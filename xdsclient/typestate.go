@@ -74,6 +74,9 @@ func (s *subscription) refuseUnserved() {
 // Otherwise it says that the resource does not exist only if the server's answers do (saysAbsent). The timer
 // runs over delta too: there are servers that name a missing resource only if they had it before, and clients
 // are "encouraged to use a timeout" (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+//
+// If the server has sent a variant of the name that matches, its silence may mean that variant: a
+// server that goes by names does not see that it was asked again.
 func (s *subscription) expire(after time.Duration) {
 	ts, ch := s.types, s.types.channel
 	ts.Disturb()
@@ -84,6 +87,13 @@ func (s *subscription) expire(after time.Duration) {
 	}
 	if !ch.serves(s.resource) || s.resource.cached() && !deleted {
 		return
+	}
+	if ts.Dialect.Locators() {
+		if other := s.otherVariant((*subscription).sent); other != nil {
+			ts.Step(s, ads.Sent)
+			s.accept(other.payload, other.taken, nil)
+			return
+		}
 	}
 	if l := s.resource.authority.disk; l.open() && (s.resource.taken.stored || l.restore(s.resource)) {
 		return
