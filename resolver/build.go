@@ -31,12 +31,15 @@ func (g *graph) build() {
 	if g.closed {
 		return // Nothing may be watched again.
 	}
-	for c := range g.resolved {
+	for c, due := range g.resolved {
+		if !due {
+			continue
+		}
+		delete(g.resolved, c)
 		if c.dns != nil {
 			c.update()
 		}
 	}
-	clear(g.resolved)
 	table, dirty := g.table.Edit(), g.dirty
 	g.dirty = nil
 	for _, c := range dirty {

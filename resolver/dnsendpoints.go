@@ -46,7 +46,9 @@ func newDNSEndpoints(c *cluster, value *xdsresource.Cluster) *dnsEndpoints {
 		n.watch, d.names[name] = watch, n
 		d.accept(n, known)
 	}
-	if value.RefreshRate > 0 {
+	if before := c.dns; before != nil && before.cluster.RefreshRate == value.RefreshRate {
+		d.refresh, before.refresh = before.refresh, nil
+	} else if value.RefreshRate > 0 {
 		d.refresh = time.AfterFunc(d.refreshRate(), c.resolveNow)
 	}
 	return d
@@ -66,7 +68,7 @@ func (d *dnsEndpoints) accept(n *dnsName, r lookup.Result) {
 }
 
 // Computing endpoints costs about 10 µs for each name. Answers for a cluster with more than fewNames share what is
-// computed ten times as long, at most manyNamesPause, after the first one.
+// computed ten times as long, at most manyNamesPause, after the first one, but not the very first.
 const (
 	fewNames       = 100
 	namePause      = 100 * time.Microsecond
@@ -83,11 +85,11 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 		return
 	}
 	d.accept(n, r)
-	if g.resolved[d.owner] {
+	if _, noted := g.resolved[d.owner]; noted {
 		return
 	}
-	g.resolved[d.owner] = true
-	if len(d.names) <= fewNames {
+	first := d.owner.state.Endpoints == nil && r.Addresses != nil
+	if g.resolved[d.owner] = first || len(d.names) <= fewNames; g.resolved[d.owner] {
 		g.changed()
 		return
 	}
@@ -95,6 +97,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.closed {
+			g.resolved[d.owner] = true
 			g.changed()
 		}
 	})

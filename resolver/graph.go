@@ -40,7 +40,7 @@ type graph struct {
 	clusters map[string]*cluster // all that are watched
 	// subscribed counts the subscriptions of each name. They outlive the configurations.
 	subscribed map[string]int
-	resolved   map[*cluster]bool // those for which DNS has answered since the last build
+	resolved   map[*cluster]bool // those for which DNS has answered; true: the next build computes their endpoints
 	dirty      []*cluster        // what build has to compute again
 	unswept    bool              // clusters may be needed no longer
 

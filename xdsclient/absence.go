@@ -63,7 +63,7 @@ func (u *update) delete(s *subscription) {
 	}
 	u.types.Step(s, ads.Denied)
 	reason := errMissing
-	if s.payload != nil {
+	if s.payload != nil || s.inherits() {
 		reason = errDeleted
 	}
 	fault := u.fault(KindDoesNotExist, s.resource, reason)

@@ -95,8 +95,12 @@ func Start(name, cluster string, changed func(Result)) (*Watch, Result) {
 	}
 	w.lookup = l
 	l.watches[w] = struct{}{}
-	if len(l.watches) == 1 || l.waits != nil {
+	switch {
+	case len(l.watches) == 1:
 		l.plan()
+	case l.waits != nil:
+		l.enqueue(cluster)
+		startLookups()
 	}
 	return w, l.result
 }
@@ -108,7 +112,7 @@ func Watched(name string) bool {
 	return lookups[name] != nil
 }
 
-// ResolveNow looks up the name again, as soon as the limits permit it.
+// ResolveNow looks up the name again, as soon as the minimum interval permits it.
 func (w *Watch) ResolveNow() {
 	if w.lookup == nil {
 		return
