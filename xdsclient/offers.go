@@ -1,8 +1,6 @@
 package xdsclient
 
 import (
-	"iter"
-
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -127,9 +125,19 @@ func (u *update) offerResource(r wire.Resource) {
 	if r = u.named(r); len(r.Name) == 0 {
 		return
 	}
-	parameters, err := u.types.parametersOf(&r)
+	parameters, err := u.parameters.of(&r, u.types)
 	o := offered{r.Index, parameters, err != nil}
-	for s := range u.types.namedAs(&r) {
+	u.offerTo(u.types.subs.named(r.Name), o)
+	if !r.HasAliases() {
+		return
+	}
+	for alias := range r.Aliases() {
+		u.offerTo(u.types.subs.named(alias), o)
+	}
+}
+
+func (u *update) offerTo(first *subscription, o offered) {
+	for s := range first.siblings() {
 		if s.IsCollection() {
 			continue
 		}
@@ -140,22 +148,16 @@ func (u *update) offerResource(r wire.Resource) {
 	}
 }
 
-// namedAs iterates the subscriptions to the name of a resource and to its aliases.
-func (ts *typeState) namedAs(r *wire.Resource) iter.Seq[*subscription] {
-	return func(yield func(*subscription) bool) {
-		if !ts.subs.named(r.Name).chain(yield) {
-			return
-		}
-		for alias := range r.Aliases() {
-			if !ts.subs.named(alias).chain(yield) {
-				return
-			}
-		}
-	}
+// parameterReader reads the dynamic parameters of the resources in a response. Parameters that the
+// client has already, or has read, are not read again.
+type parameterReader struct {
+	memo map[string]dynparam.Parameters // by their bytes
 }
 
-// parametersOf returns the dynamic parameters of a resource. Those that the client has already are not read again.
-func (ts *typeState) parametersOf(r *wire.Resource) (dynparam.Parameters, error) {
+// maxMemo bounds the parameters that a parameterReader remembers.
+const maxMemo = 1024
+
+func (pr *parameterReader) of(r *wire.Resource, ts *typeState) (dynparam.Parameters, error) {
 	if len(r.Parameters) == 0 {
 		return dynparam.Parameters{}, nil
 	}
@@ -164,5 +166,15 @@ func (ts *typeState) parametersOf(r *wire.Resource) (dynparam.Parameters, error)
 			return s.taken.parameters, nil
 		}
 	}
-	return dynwire.UnmarshalParameters(r.Parameters)
+	if p, ok := pr.memo[string(r.Parameters)]; ok {
+		return p, nil
+	}
+	p, err := dynwire.UnmarshalParameters(r.Parameters)
+	if err == nil && len(pr.memo) < maxMemo {
+		if pr.memo == nil {
+			pr.memo = make(map[string]dynparam.Parameters)
+		}
+		pr.memo[string(r.Parameters)] = p
+	}
+	return p, err
 }

@@ -10,7 +10,18 @@ import (
 func (u *update) findRecipients(it *item) {
 	u.found, u.entering, u.outranked = u.found[:0], u.entering[:0], false
 	u.ch.finds++
-	for s := range u.types.namedAs(&it.Resource) {
+	u.addSubscriptions(u.types.subs.named(it.Name), it)
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			u.addSubscriptions(u.types.subs.named(alias), it)
+		}
+	}
+	u.addMembers(it)
+}
+
+// addSubscriptions adds the subscriptions to a name that take the resource. Each is added once.
+func (u *update) addSubscriptions(first *subscription, it *item) {
+	for s := range first.siblings() {
 		if s.IsCollection() || s.found == u.ch.finds || !u.types.Asked(s) {
 			continue
 		}
@@ -21,7 +32,6 @@ func (u *update) findRecipients(it *item) {
 		}
 		u.outranked = u.outranked || passes
 	}
-	u.addMembers(it)
 }
 
 // addMembers adds the members that the resource is. Collections take all variants that match.
@@ -140,11 +150,31 @@ func (u *update) contest(s *subscription, it *item) {
 // answersAnother reports whether a resource may be the answer to the question whether another subscription
 // still has the variant that it prefers.
 func (u *update) answersAnother(s *subscription, it *item) bool {
-	for other := range u.types.namedAs(&it.Resource) {
+	if u.answersAmong(u.types.subs.named(it.Name), s, it) || u.answersCollection(it) {
+		return true
+	}
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			if u.answersAmong(u.types.subs.named(alias), s, it) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// answersAmong does so among the other subscriptions to a name.
+func (u *update) answersAmong(first, s *subscription, it *item) bool {
+	for other := range first.siblings() {
 		if c := other.offer.in(u.number); other != s && c.made && c.index == it.Index && other.State.Pending() && other.payload != nil {
 			return true
 		}
 	}
+	return false
+}
+
+// answersCollection does so among the collections that have a resource.
+func (u *update) answersCollection(it *item) bool {
 	first, name := u.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
 		if !s.State.Pending() || !s.resource.constraints.Match(it.parameters) {

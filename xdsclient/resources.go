@@ -39,8 +39,10 @@ func (it *item) envelope() Envelope {
 		return Envelope{}
 	}
 	e := Envelope{Name: string(it.Name), Version: string(it.Version), Parameters: it.parameters, TTL: it.TTL, DoNotCache: it.DoNotCache}
-	for alias := range it.Aliases() {
-		e.Aliases = append(e.Aliases, string(alias))
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			e.Aliases = append(e.Aliases, string(alias))
+		}
 	}
 	return e
 }
@@ -105,7 +107,7 @@ func (u *update) readParameters(it *item) {
 		return
 	}
 	var err error
-	if it.parameters, err = u.types.parametersOf(&it.Resource); err != nil {
+	if it.parameters, err = u.parameters.of(&it.Resource, u.types); err != nil {
 		it.unreadable, it.Err = true, err
 	}
 }

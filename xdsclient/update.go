@@ -64,9 +64,10 @@ type update struct {
 	// number is the number of the response: the channel counts them.
 	number uint64
 	// stamp marks the resources in the response.
-	stamp   stamp
-	batch   []item
-	decoder resourceDecoder
+	stamp      stamp
+	parameters parameterReader
+	batch      []item
+	decoder    resourceDecoder
 
 	// found are the subscriptions, members of collections among them, that a resource or an error is for, until the next one,
 	// and entering the collections that a resource enters, as member.

@@ -92,6 +92,21 @@ func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
 	}
 }
 
+// noteListed notes that a SotW request lists a subscription that the last one did not. A server that goes by names knows it by
+// another subscription to the name.
+func (q *Requests[S]) noteListed(s S) {
+	p, name := s.progress(), s.Locator().Name
+	p.request, p.listed = q.number, q.responses
+	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators() {
+		return
+	}
+	for other := range q.subs.Named(name) {
+		if o := other.progress(); o.Listed() && o.request < p.request {
+			p.request, p.listed = o.request, o.listed
+		}
+	}
+}
+
 // wasUnsubscribedLike reports whether requests that the server may not have read when it sent the last response
 // unsubscribed from a locator of a name that is like this.
 func (q *Requests[S]) wasUnsubscribedLike(name string, like func(*unsubscription) bool) bool {

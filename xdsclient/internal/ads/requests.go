@@ -344,7 +344,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
 		if p.request == 0 && serves && !q.Dialect.Incremental() {
-			p.request, p.listed = q.number, q.responses
+			q.noteListed(s)
 		}
 		switch {
 		case !s.Wanted():

@@ -132,8 +132,10 @@ func checkWrapped(t *testing.T, got Resource, want *discoveryv3.Resource, typeUR
 		t.Fatalf("resource %d: heartbeat is %v for %v", got.Index, got.Heartbeat, want)
 	}
 	var aliases []string
-	for alias := range got.Aliases() {
-		aliases = append(aliases, string(alias))
+	if got.HasAliases() {
+		for alias := range got.Aliases() {
+			aliases = append(aliases, string(alias))
+		}
 	}
 	if !slices.Equal(aliases, want.GetAliases()) {
 		t.Fatalf("resource %d has aliases %q, want %q", got.Index, aliases, want.GetAliases())

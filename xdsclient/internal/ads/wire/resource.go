@@ -40,13 +40,11 @@ type Resource struct {
 	aliased bool
 }
 
+// HasAliases reports whether the resource goes by other names too.
+func (r *Resource) HasAliases() bool { return r.aliased }
+
 // Aliases iterates the other names that the resource goes by.
-func (r *Resource) Aliases() iter.Seq[[]byte] {
-	if !r.aliased {
-		return func(func([]byte) bool) {}
-	}
-	return occurrences(r.Wrapper, wrapperAliases)
-}
+func (r *Resource) Aliases() iter.Seq[[]byte] { return occurrences(r.Wrapper, wrapperAliases) }
 
 // anyMessage is a google.protobuf.Any.
 type anyMessage struct {
