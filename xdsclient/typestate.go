@@ -169,10 +169,11 @@ func (ts *typeState) Len() int { return ts.subs.size }
 // All implements ads.Subscriptions.
 func (ts *typeState) All() iter.Seq[*subscription] { return ts.subs.all() }
 
-// Named implements ads.Subscriptions.
-func (ts *typeState) Named(name string) iter.Seq[*subscription] {
-	return ts.subs.first[name].siblings()
-}
+// First implements ads.Subscriptions.
+func (ts *typeState) First(name string) *subscription { return ts.subs.first[name] }
+
+// Sibling implements ads.Subscriptions.
+func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
 
 // Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
 func (ts *typeState) Drop(s *subscription) {

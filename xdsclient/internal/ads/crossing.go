@@ -100,7 +100,8 @@ func (q *Requests[S]) noteListed(s S) {
 	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators() {
 		return
 	}
-	for other := range q.subs.Named(name) {
+	var none S
+	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
 		if o := other.progress(); o.Listed() && o.request < p.request {
 			p.request, p.listed = o.request, o.listed
 		}
@@ -261,7 +262,8 @@ func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	}) {
 		return true
 	}
-	for other := range q.subs.Named(name) {
+	var none S
+	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
 		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) && like(other.Locator().Constraints) {
 			return true
 		}
@@ -287,7 +289,8 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 	}) {
 		return true
 	}
-	for other := range q.subs.Named(own.Name) {
+	var none S
+	for other := q.subs.First(own.Name); other != none; other = q.subs.Sibling(other) {
 		if other != s && other.Locator().Constraints.Match(parameters) {
 			return true
 		}

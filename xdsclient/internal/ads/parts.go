@@ -36,7 +36,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 	q.rest.unsubscribe = q.rest.unsubscribe[n:]
 	// A server that goes by names does not know that there is more than one subscription
 	// to a name, and need not know that one of them has ended.
-	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return len(slices.Collect(q.subs.Named(name))) > 0 })
+	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return q.subs.First(name) != none })
 	for len(q.rest.unsubscribe) == 0 && len(q.rest.subscribe) > 0 {
 		s := q.rest.subscribe[0]
 		p := s.progress()

@@ -31,8 +31,10 @@ type Subscriptions[S Subscriber] interface {
 	Len() int
 	// All iterates them in any order. The one that was yielded may be dropped.
 	All() iter.Seq[S]
-	// Named iterates the subscriptions to a name, which differ in their constraints.
-	Named(name string) iter.Seq[S]
+	// First returns the first of the subscriptions to a name, which differ in their constraints, and Sibling
+	// the one after s; nil if there is none.
+	First(name string) S
+	Sibling(s S) S
 	// Drop ends a subscription, and calls Requests.Forget.
 	Drop(s S)
 	// Versions returns the versions of the resources that the client has from this server, by

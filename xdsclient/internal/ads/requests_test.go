@@ -57,8 +57,18 @@ func (t *fakeType) Drop(s *fakeSub) {
 	t.Forget(s)
 	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
 }
-func (t *fakeType) Named(name string) iter.Seq[*fakeSub] {
-	return slices.Values(slices.DeleteFunc(slices.Clone(t.subs), func(s *fakeSub) bool { return s.name != name }))
+func (t *fakeType) First(name string) *fakeSub { return firstOf(t.subs, name) }
+func (t *fakeType) Sibling(s *fakeSub) *fakeSub {
+	return firstOf(t.subs[slices.Index(t.subs, s)+1:], s.name)
+}
+
+func firstOf(subs []*fakeSub, name string) *fakeSub {
+	for _, s := range subs {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
 }
 
 func (t *fakeType) subscribe(name string) *fakeSub {
