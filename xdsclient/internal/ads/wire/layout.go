@@ -20,10 +20,8 @@ type layout struct {
 
 // read reads the envelope of a response. resource reads one of its resources.
 func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL string) Resource) (*Response, error) {
-	r := &Response{
-		Errors: readErrors(message, l.resourceErrors), Removed: readNames(message, l.removed),
-		RemovedLocators: readLocators(message, l.removedLocators), beforeNonce: message,
-	}
+	r := &Response{Errors: none[ResourceError], Removed: none[ResourceName], RemovedLocators: none[ResourceName], beforeNonce: message}
+	hasErrors, hasRemoved, hasRemovedLocators := false, false, false
 	for b := message; len(b) > 0; {
 		f, rest, err := protofield.Next(b)
 		if err != nil {
@@ -43,7 +41,14 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 		case l.nonce:
 			text = &r.Nonce
 			r.beforeNonce, r.afterNonce = message[:len(message)-len(start)], rest
-		default:
+		case l.resourceErrors:
+			hasErrors = true
+		case l.removed:
+			hasRemoved = true
+		case l.removedLocators:
+			hasRemovedLocators = true
+		}
+		if text == nil {
 			continue
 		}
 		if !utf8.Valid(f.Value) {
@@ -53,6 +58,15 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 	}
 	if r.TypeURL == "" {
 		return nil, fmt.Errorf("malformed %s: type_url is empty", l.message)
+	}
+	if hasErrors {
+		r.Errors = readErrors(message, l.resourceErrors)
+	}
+	if hasRemoved {
+		r.Removed = readNames(message, l.removed)
+	}
+	if hasRemovedLocators {
+		r.RemovedLocators = readLocators(message, l.removedLocators)
 	}
 	r.Resources = func(yield func(Resource) bool) {
 		index := 0
@@ -65,6 +79,8 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 	}
 	return r, nil
 }
+
+func none[T any](func(T) bool) {}
 
 // occurrences iterates the values of a length-delimited field in a message that is
 // well-formed. They are read again instead of listed, because a hostile message can hold
