@@ -478,9 +478,9 @@ func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
 	height, visited := w.heights[name]
 	switch {
 	case slices.Contains(w.path, name):
-		return w.fault(name, "leads back to cluster "+bounds.Quote(name), "take that out of the clusters of %s")
+		return w.errorAt(name, "leads back to cluster "+bounds.Quote(name), "take that out of the clusters of %s")
 	case len(w.path)+max(height, 1) > maxClusterDepth:
-		return w.fault(name, fmt.Sprintf("has more than %d clusters below each other", maxClusterDepth), "have %s name clusters with endpoints")
+		return w.errorAt(name, fmt.Sprintf("has more than %d clusters below each other", maxClusterDepth), "have %s name clusters with endpoints")
 	case visited:
 		return nil
 	}
@@ -524,8 +524,8 @@ func (e *UnderlyingError) ErrorFor(context string) string {
 	return fmt.Sprintf("aggregate cluster %s %s: %s%s; %s", bounds.Quote(e.Path[0]), e.What, strings.Join(quoted, " → "), context, e.Remedy)
 }
 
-// fault returns an error of the way from the start of path to the cluster last.
-func (w *UnderlyingWalk) fault(last, what, remedy string) *UnderlyingError {
+// errorAt returns an error of the way from the start of path to the cluster last.
+func (w *UnderlyingWalk) errorAt(last, what, remedy string) *UnderlyingError {
 	return &UnderlyingError{
 		Path: append(slices.Clone(w.path), last), What: what, Remedy: fmt.Sprintf(remedy, bounds.Quote(w.path[len(w.path)-1])),
 	}

@@ -167,7 +167,7 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 		return matching.Regex{}
 	}
 	if d.faults.Full() {
-		return matching.Regex{} // Parsing takes time, and a fault would not be listed.
+		return matching.Regex{} // Parsing takes time, and an error would not be listed.
 	}
 	re, known := d.lastRegexes[key]
 	if !known {
@@ -189,11 +189,11 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 
 // blame returns the text of an error with the value before it, unless that is empty or
 // large.
-func blame(value, fault string) string {
+func blame(value, reason string) string {
 	if value == "" || len(value) > 1<<10 {
-		return fault
+		return reason
 	}
-	return faults.Quote(value) + " " + fault
+	return faults.Quote(value) + " " + reason
 }
 
 // HashKind says what a HashPolicy looks at.

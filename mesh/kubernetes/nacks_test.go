@@ -123,7 +123,7 @@ func TestRefusedRoutes(t *testing.T) {
 	k.awaitEvent("greeter", "RefusedByClients", "Warning GRPCRoute refused by", "too many sparks", "colours")
 	innocent := k.awaitRefused("innocent")
 
-	// The route is mended, in the eyes of one client; the others reject it again.
+	// The route is fixed, in the eyes of one client; the others reject it again.
 	k.object(strings.Replace(route("greeter", "NS", "greeter", "{name: innocent, port: 8080}"), "rules: [{", "rules: [{name: mended, ", 1))
 	for _, r := range []*refuser{one, two, three} {
 		r.last = r.Recv()

@@ -40,7 +40,7 @@ func serves(c *Config) bool {
 }
 
 // Update sets the configuration. Clusters that remain keep their connections, in whatever
-// order. An update with the same list of clusters costs what has changed, and clusters that have not been needed yet cost
+// order. An update with the same list of clusters costs what has changed. A cluster that no RPC has needed yet costs
 // next to nothing.
 func (a *aggregate) Update(c *Config) {
 	before := a.config

@@ -30,7 +30,7 @@ type Graceful struct {
 	changed func()
 
 	policies *switchover.Policy[*Config, need]
-	// cluster is the last Cluster that was known, and need what it needs.
+	// cluster is the last Cluster that was known, and need is what the connections of that Cluster need.
 	cluster *xdsresource.Cluster
 	need    need
 	// deadline runs while a policy serves whose connections are made in another way. Otherwise it is nil.
@@ -104,7 +104,7 @@ func (g *Graceful) stricter(c *Config, than *xdsresource.Security) bool {
 	return c.Cluster != nil && g.env.TLS.Stricter(than, c.Cluster.Security)
 }
 
-// Update applies what is known of the cluster.
+// Update applies a new state of the cluster.
 func (g *Graceful) Update(c *Config) {
 	if c.Cluster != nil {
 		g.cluster = c.Cluster

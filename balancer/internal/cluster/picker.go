@@ -137,7 +137,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 	}
 	result.SubConn = sc.Unwrap()
 	if d != nil && d.Extra != nil && d.Extra.AutoHost {
-		// gRPC checks the authority against the server's certificate, and prefers that of grpc.CallAuthority.
+		// gRPC checks the authority against the server's certificate, and prefers the authority of grpc.CallAuthority.
 		if authority := d.AuthorityFor(sc.Hostname()); authority != "" {
 			result.Metadata = metadata.Join(result.Metadata, metadata.Pairs(":authority", authority))
 		}
@@ -278,8 +278,8 @@ func LabelsOf(name string, c *xdsresource.Cluster) Labels {
 	}
 }
 
-// Set gives an RPC its labels after a pick, and that of the locality of the endpoint that the pick has found (gRFC A78), if
-// it has. It calls the RPC's callback twice, as gRPC's own xDS client does: what keeps the last call only has the cluster and
+// Set gives an RPC the labels of the cluster after a pick, and, if the pick has found an endpoint, the label of the endpoint's
+// locality (gRFC A78). Set calls the RPC's callback twice, as gRPC's own xDS client does: what keeps the last call only has the cluster and
 // the locality.
 func (l Labels) Set(ctx context.Context, sc *conns.Conn) {
 	if !grpcbridge.TakesLabels(ctx) {

@@ -11,8 +11,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// run is a kind of consecutive failures, by what Envoy would have made of them: it counts a gRPC
-// status as the HTTP status that it corresponds to.
+// run is a kind of consecutive failures, as Envoy tells them apart: Envoy counts a gRPC status as the
+// HTTP status that corresponds to it.
 type run int
 
 const (

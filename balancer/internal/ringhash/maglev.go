@@ -47,8 +47,8 @@ func (l lookup) placeOf(hash uint64) int { return int(hash % uint64(len(l.table)
 
 func (l lookup) tries() int { return 2 * l.endpoints }
 
-// candidate: a table has many more entries for each endpoint than a ring. After as many of them as there are endpoints,
-// which find one that works unless most do not, the candidates are all endpoints in their order.
+// candidate: a table has many more entries for each endpoint than a ring. After as many candidates as there are endpoints,
+// among which is one that works unless most endpoints do not, the candidates are all endpoints in their order.
 func (l lookup) candidate(place, i int) int {
 	if i < l.endpoints {
 		return int(l.table[(place+i)%len(l.table)])

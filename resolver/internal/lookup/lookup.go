@@ -176,7 +176,7 @@ func (l *lookup) finish(ok bool) {
 }
 
 // answer handles an answer of DNS. After a failure the old addresses stay in use: if they
-// are outdated, connections fail with an error; if DNS is at fault, there is nothing better.
+// are outdated, connections fail with an error; if DNS fails, there is nothing better.
 func (l *lookup) answer(now Result) {
 	if now.Err != nil && l.known() {
 		logger.Warningf("%q keeps its addresses: %v", l.name, now.Err)
