@@ -82,7 +82,7 @@ func startPrometheus(t *testing.T, pages map[string]string) *prometheus {
 	dir := t.TempDir()
 	rules, err := filepath.Abs(rulesOf + "dynxds.rules.yaml")
 	xdstest.NoError(t, err)
-	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	config := fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 200ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, page := range pages {
 		u, err := url.Parse(page)
 		xdstest.NoError(t, err)
