@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	cachepb "github.com/dynxds/dynxds/proto/dynxds/resource_cache/v1"
 )
 
 const (
@@ -95,7 +97,7 @@ func (c *Cache) load(now time.Time) (Contents, error) {
 	if err != nil {
 		return Contents{}, err
 	}
-	if h.program != c.program {
+	if h.GetProgram() != c.program {
 		return Contents{}, errors.New("it is of another program, bootstrap or node")
 	}
 	if err := c.checkSecured(h); err != nil {
@@ -203,8 +205,12 @@ func (c *Cache) empty() error {
 // not fit.
 func (c *Cache) replace(entries []Entry, now time.Time) (omitted int, err error) {
 	since, secured := c.securedBy(entries, now)
+	h := &cachepb.Header{Program: c.program}
+	if !since.IsZero() {
+		h.SecuredSince = since.UnixNano()
+	}
 	err = c.put(c.Path(), func(file *os.File) (err error) {
-		omitted, err = encode(file, header{c.program, since}, entries)
+		omitted, err = encode(file, h, entries)
 		return err
 	}, func() error { return c.markSecured(since) })
 	if err != nil {

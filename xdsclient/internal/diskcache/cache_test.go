@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	cachepb "github.com/dynxds/dynxds/proto/dynxds/resource_cache/v1"
 )
 
 const fingerprint = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -67,7 +68,7 @@ func TestFormat(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
 	r := Record{Key: Key{TypeURL: "t", Name: "n"}, Time: time.Unix(0, 5)}
-	if _, err := encode(&got, header{program: "p"}, entries([]Record{r})); err != nil {
+	if _, err := encode(&got, &cachepb.Header{Program: "p"}, entries([]Record{r})); err != nil {
 		t.Fatal(err)
 	}
 	xdstest.Equal(t, "the file", string(sealed("\x03\x0a\x01p\x08\x0a\x01t\x12\x01n\x38\x05")), got.String())
@@ -150,7 +151,7 @@ func sealed(body string) []byte {
 // written and read again.
 func FuzzParse(f *testing.F) {
 	var whole bytes.Buffer
-	if _, err := encode(&whole, header{program: fingerprint}, entries([]Record{
+	if _, err := encode(&whole, &cachepb.Header{Program: fingerprint}, entries([]Record{
 		resource("a", now), resource("n", now), {Key: Key{TypeURL: "type", Name: "n"}, Time: now, Refused: true}, {
 			Key:    Key{TypeURL: "t", Name: "n", Constraints: "\xff\x00", Member: "m", Parameters: "\xfe"},
 			Server: "s", Time: now, Enveloped: true, Secured: true, Resource: []byte{1, 2, 3},

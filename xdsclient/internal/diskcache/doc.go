@@ -15,24 +15,6 @@
 //
 // # Format
 //
-// A line of text, Magic; then protobuf messages, each behind its length as a varint; then the
-// SHA-256 of all that. The first message is the header, the others are records:
-//
-//	message Header {
-//	  string program = 1;        // the fingerprint of the program and its bootstrap
-//	  int64 secured_since = 2;   // when the last resource came that asks for security, see secured.go
-//	}
-//	message Record {
-//	  string type_url = 1;
-//	  string name = 2;           // what was subscribed to: a resource, or a collection
-//	  bytes constraints = 3;     // envoy.service.discovery.v3.DynamicParameterConstraints
-//	  string member = 4;         // the name of the member of that collection
-//	  bytes parameters = 5;      // those of the member
-//	  string server = 6;         // server_uri
-//	  int64 time = 7;            // when the resource was last known to be current, in nanoseconds since 1970
-//	  bool refused = 8;          // the server does not have it for these constraints
-//	  bool versioned = 9;        // the version is the resource's own
-//	  bytes resource = 10;       // envoy.service.discovery.v3.Resource
-//	  bool secured = 11;         // connections need security because of it
-//	}
+// A line of text, Magic; then a Header and Records of proto/dynxds/resource_cache/v1, each behind its length as a varint; then the
+// SHA-256 of all that.
 package diskcache

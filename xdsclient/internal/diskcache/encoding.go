@@ -10,7 +10,11 @@ import (
 	"io"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	cachepb "github.com/dynxds/dynxds/proto/dynxds/resource_cache/v1"
 )
 
 // Magic is the first line of a file. The number is that of the format.
@@ -26,69 +30,64 @@ type Entry struct {
 
 // encode writes a file with the records, the newest ones first, as far as they fit. One record at a time is in
 // memory.
-func encode(file io.Writer, h header, entries []Entry) (omitted int, err error) {
+func encode(file io.Writer, h *cachepb.Header, entries []Entry) (omitted int, err error) {
 	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Time.UnixNano(), a.Time.UnixNano()) })
 	sum := sha256.New()
 	to := bufio.NewWriterSize(io.MultiWriter(file, sum), 64<<10)
-	start := protowire.AppendBytes([]byte(Magic), h.append(nil))
-	to.Write(start) // the error is that of Flush
-	written, kept := len(start)+sha256.Size, 0
-	var message, resource, size []byte
-	for i := range entries {
-		if kept == MaxRecords {
-			break
+	to.WriteString(Magic)                       // the error is that of Flush
+	written, kept := len(Magic)+sha256.Size, -1 // the header does not count
+	var message, resource []byte
+	write := func(m proto.Message) (err error) {
+		message = protowire.AppendVarint(message[:0], uint64(proto.Size(m)))
+		message, err = proto.MarshalOptions{}.MarshalAppend(message, m)
+		if err == nil && written+len(message) <= MaxBytes {
+			to.Write(message)
+			written += len(message)
+			kept++
 		}
-		r := entries[i].Record
-		if entries[i].Encode != nil {
-			resource = entries[i].Encode(resource[:0])
-			r.Resource = resource
-		}
-		message = r.append(message[:0])
-		size = protowire.AppendVarint(size[:0], uint64(len(message)))
-		if written+len(size)+len(message) > MaxBytes {
-			continue
-		}
-		to.Write(size)
-		to.Write(message)
-		written += len(size) + len(message)
-		kept++
+		return err
 	}
-	if err := to.Flush(); err != nil {
+	err = write(h)
+	for i := 0; i < len(entries) && kept < MaxRecords && err == nil; i++ {
+		e := &entries[i]
+		resource = append(resource[:0], e.Resource...)
+		if e.Encode != nil {
+			resource = e.Encode(resource[:0])
+		}
+		err = write(e.message(resource))
+	}
+	if err := errors.Join(err, to.Flush()); err != nil {
 		return 0, err
 	}
 	_, err = file.Write(sum.Sum(nil))
 	return len(entries) - kept, err
 }
 
-// decode reads a file. The records share their memory with it.
-func decode(b []byte) (h header, records []Record, err error) {
+// decode reads a file.
+func decode(b []byte) (h *cachepb.Header, records []Record, err error) {
 	if !bytes.HasPrefix(b, []byte(Magic)) {
-		return h, nil, errors.New("it is of another format or version")
+		return nil, nil, errors.New("it is of another format or version")
 	}
 	body := b[:max(len(Magic), len(b)-sha256.Size)]
 	if sum := sha256.Sum256(body); !bytes.Equal(b[len(body):], sum[:]) {
-		return h, nil, errors.New("it is corrupt: its checksum is wrong")
+		return nil, nil, errors.New("it is corrupt: its checksum is wrong")
 	}
-	rest := body[len(Magic):]
-	for first := true; first || len(rest) > 0; first = false {
-		message, n := protowire.ConsumeBytes(rest)
-		var r Record
-		switch {
-		case n < 0:
-			err = protowire.ParseError(n)
-		case first:
-			err = h.parse(message)
-		default:
-			err = r.parse(message)
-			records = append(records, r)
+	rest, whole := bytes.NewReader(body[len(Magic):]), protodelim.UnmarshalOptions{MaxSize: MaxBytes}
+	h = new(cachepb.Header)
+	if whole.UnmarshalFrom(rest, h) != nil {
+		return nil, nil, errors.New("it is corrupt: its header is malformed")
+	}
+	for rest.Len() > 0 {
+		m := new(cachepb.Record)
+		switch err := whole.UnmarshalFrom(rest, m); {
+		case err != nil:
+			return nil, nil, errors.New("it is corrupt: a record is malformed")
+		case m.GetTypeUrl() == "" || m.GetName() == "":
+			return nil, nil, errors.New("it is corrupt: a record has no type or no name")
+		case len(records) == MaxRecords:
+			return nil, nil, fmt.Errorf("it is corrupt: it has more than %d resources", MaxRecords)
 		}
-		if err == nil && len(records) > MaxRecords {
-			err = fmt.Errorf("it has more than %d resources", MaxRecords)
-		}
-		if err != nil {
-			return h, nil, fmt.Errorf("it is corrupt: %w", err)
-		}
-		rest = rest[n:]
+		records = append(records, newRecord(m))
 	}
 	return h, records, nil
 }

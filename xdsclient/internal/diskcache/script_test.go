@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	cachepb "github.com/dynxds/dynxds/proto/dynxds/resource_cache/v1"
 )
 
 // TestScripts follows testdata/files.txt, which says what its lines are.
@@ -170,7 +171,8 @@ func (s *script) sealed(words []string) []byte {
 	var body strings.Builder
 	for i, word := range words {
 		if word == "head" {
-			body.Write(protowire.AppendBytes(nil, (&header{program: fingerprint}).append(nil)))
+			_, err := protodelim.MarshalTo(&body, &cachepb.Header{Program: fingerprint})
+			xdstest.NoError(s.t, err)
 		}
 		if text, err := strconv.Unquote(word); err == nil {
 			body.WriteString(strings.Repeat(text, s.number(append(words, "1")[i+1])))

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	cachepb "github.com/dynxds/dynxds/proto/dynxds/resource_cache/v1"
 )
 
 // An older copy of the file is a valid file, and may be from before a cluster asked for TLS. So the header says
@@ -20,11 +22,11 @@ import (
 //	11:00  someone puts back the file of 9:00 from a backup: it is not used
 
 // checkSecured checks that the file is not older than the second one.
-func (c *Cache) checkSecured(h header) error {
+func (c *Cache) checkSecured(h *cachepb.Header) error {
 	switch since, err := c.markedSince(); {
 	case err != nil:
 		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", c.mark(), err)
-	case h.securedSince.Before(since):
+	case time.Unix(0, h.GetSecuredSince()).Before(since):
 		return fmt.Errorf("it is an older file that was put back, from before its clusters asked for TLS (since %s, as %s says); remove both files",
 			since.UTC().Format(time.RFC3339), c.mark())
 	}
