@@ -38,27 +38,28 @@ type state struct {
 // meet. It lives as long as the resolver does, from one idle period of the
 // channel to the next.
 type Channel struct {
-	cc    *grpc.ClientConn
-	state atomic.Pointer[state]
+	cc      *grpc.ClientConn
+	reached bool // by Install
+	state   atomic.Pointer[state]
 
 	// Guarded by registry.mu.
 	attached bool // a resolver, or the error of its Build, owns the Channel, or did
 	waiters  int  // RPCs that wait here
 }
 
-// registry holds the Channels that are not detached.
-var registry = struct {
+// registry holds the Channels that are not detached, by *grpc.ClientConn. RPCs read it without the lock.
+var registry struct {
 	mu       sync.Mutex
-	channels map[*grpc.ClientConn]*Channel
-}{channels: make(map[*grpc.ClientConn]*Channel)}
+	channels sync.Map
+}
 
 // channelLocked returns the Channel of cc, a new one if there is none.
 func channelLocked(cc *grpc.ClientConn) *Channel {
-	ch := registry.channels[cc]
+	ch := lookup(cc)
 	if ch == nil {
-		ch = &Channel{cc: cc}
+		ch = &Channel{cc: cc, reached: reached(cc)}
 		ch.state.Store(&state{replaced: make(chan struct{})})
-		registry.channels[cc] = ch
+		registry.channels.Store(cc, ch)
 	}
 	return ch
 }
@@ -126,11 +127,7 @@ func (ch *Channel) Fail(err error) {
 // Detach ends the Channel. RPCs that wait go on to wait for the channel's
 // next resolver, or end if the channel was closed.
 func (ch *Channel) Detach() {
-	registry.mu.Lock()
-	if registry.channels[ch.cc] == ch {
-		delete(registry.channels, ch.cc)
-	}
-	registry.mu.Unlock()
+	registry.channels.CompareAndDelete(ch.cc, ch)
 	ch.replace(&state{detached: true})
 }
 
@@ -171,14 +168,14 @@ func (ch *Channel) leave() {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	ch.waiters--
-	if ch.waiters == 0 && !ch.attached && registry.channels[ch.cc] == ch {
-		delete(registry.channels, ch.cc)
+	if ch.waiters == 0 && !ch.attached {
+		registry.channels.CompareAndDelete(ch.cc, ch)
 	}
 }
 
-// lookup returns the Channel of cc, or nil.
+// lookup returns the Channel of cc, or nil. It takes no lock and allocates nothing.
 func lookup(cc *grpc.ClientConn) *Channel {
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	return registry.channels[cc]
+	ch, _ := registry.channels.Load(cc)
+	found, _ := ch.(*Channel)
+	return found
 }

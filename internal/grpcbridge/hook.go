@@ -2,6 +2,8 @@ package grpcbridge
 
 import (
 	"net/url"
+	"slices"
+	"strings"
 	_ "unsafe" // for go:linkname
 
 	"google.golang.org/grpc"
@@ -33,8 +35,18 @@ func Install(schemes ...string) bool {
 			"Pass dynxds.DialOptions() to grpc.NewClient instead.", grpc.Version)
 		return false
 	}
+	installed = append(installed, schemes...)
 	add(perTarget{schemes: schemes, join: join})
 	return true
+}
+
+// installed has the schemes of Install.
+var installed []string
+
+// reached reports whether Install gave the channel interceptors.
+func reached(cc *grpc.ClientConn) bool {
+	scheme, _, _ := strings.Cut(cc.CanonicalTarget(), ":")
+	return slices.Contains(installed, scheme)
 }
 
 // perTarget is what gRPC asks for the dial options of each new channel.
@@ -46,17 +58,11 @@ type perTarget struct {
 // DialOptionForTarget is called by gRPC once per channel, after the options
 // of the application were applied.
 func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
-	for _, s := range p.schemes {
-		if target.Scheme == s {
-			claimed.dialled(target)
-			i := installedInterceptors()
-			return p.join(
-				grpc.WithChainUnaryInterceptor(installedUnary(i)),
-				grpc.WithChainStreamInterceptor(i.stream),
-			)
-		}
+	if !slices.Contains(p.schemes, target.Scheme) {
+		return grpc.EmptyDialOption{}
 	}
-	return grpc.EmptyDialOption{}
+	claimed.dialled(target)
+	return p.join(new(interceptors).options()...)
 }
 
 // DialOptions returns the interceptors as dial options, for channels that
@@ -66,9 +72,9 @@ func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
 // resolver is not ours are left alone.
 func DialOptions() []grpc.DialOption {
 	ResolvePerChannel()
-	i := explicitInterceptors()
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(i.unary),
-		grpc.WithChainStreamInterceptor(i.stream),
-	}
+	return (&interceptors{explicit: true}).options()
+}
+
+func (i *interceptors) options() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(i.unary), grpc.WithChainStreamInterceptor(i.stream)}
 }

@@ -2,11 +2,8 @@ package grpcbridge
 
 import (
 	"context"
-	"reflect"
-	"sync/atomic"
+	"sync"
 	"time"
-	"unsafe"
-	"weak"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,53 +16,12 @@ import (
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
-// interceptors are the unary and the stream interceptor of one channel
-// (Install) or of all channels dialled with the same options (DialOptions).
+// interceptors are the unary and the stream interceptor of one channel (Install) or of all channels dialled with the same options (DialOptions).
 type interceptors struct {
-	// deferring: these interceptors stand aside on a channel that Install
-	// gave its own, which are nearer to the wire.
-	deferring bool
-	// bindings remembers, by a hash of the channel's address, what was found
-	// out about a channel, so that an RPC finds its Runner with two loads. A
-	// collision costs time and nothing else.
-	bindings []atomic.Pointer[binding]
-}
-
-// sharedBindings is the number of bindings of interceptors that channels
-// share.
-const sharedBindings = 64
-
-func installedInterceptors() *interceptors {
-	return &interceptors{bindings: make([]atomic.Pointer[binding], 1)}
-}
-
-func explicitInterceptors() *interceptors {
-	return &interceptors{deferring: true, bindings: make([]atomic.Pointer[binding], sharedBindings)}
-}
-
-// binding is what these interceptors are to a channel: nothing (through is set),
-// or the ones that run its RPCs (ch is set). It keeps neither in memory, as
-// options that are kept would keep the channels that were dialled with them.
-type binding struct {
-	through weak.Pointer[grpc.ClientConn]
-	ch      weak.Pointer[Channel]
-}
-
-// of returns what the binding says of a channel. It reports false if it is that
-// of another one or of none. ch is nil if the interceptors are nothing to it.
-func (b *binding) of(cc *grpc.ClientConn) (ch *Channel, ok bool) {
-	if b == nil {
-		return nil, false
-	}
-	if ch := b.ch.Value(); ch != nil {
-		return ch, ch.cc == cc
-	}
-	return nil, b.through.Value() == cc
-}
-
-func (i *interceptors) slot(cc *grpc.ClientConn) *atomic.Pointer[binding] {
-	const granularity = unsafe.Sizeof(grpc.ClientConn{})
-	return &i.bindings[uintptr(unsafe.Pointer(cc))/granularity%uintptr(len(i.bindings))]
+	// explicit: they stand aside on a channel that Install gave its own, which are nearer to the wire.
+	explicit bool
+	// lost is done once the one channel of Install, if dynxds does not serve it, has been looked at.
+	lost sync.Once
 }
 
 func (i *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -101,36 +57,22 @@ func Finish(opts []grpc.CallOption, err error) {
 }
 
 // runner returns what runs the RPC, having waited for it if need be, or nil if
-// the RPC is to pass straight through.
+// the RPC is to pass straight through. It takes no lock unless the RPC has to wait.
 func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption) (Runner, error) {
-	slot := i.slot(cc)
-	b := slot.Load()
-	ch, ok := b.of(cc)
-	if !ok {
-		b = new(binding)
-		if i.serves(cc) {
-			if ch = lookup(cc); ch == nil {
-				return await(ctx, cc, opts)
-			}
-			b.ch = weak.Make(ch)
-		} else {
-			if ch = nil; !bridged(cc) {
-				claimed.used(cc)
-			}
-			b.through = weak.Make(cc)
+	ch := lookup(cc)
+	switch {
+	case ch == nil && !bridged(cc):
+		if !i.explicit {
+			i.lost.Do(func() { claimed.used(cc) })
 		}
-		slot.Store(b)
-	}
-	if ch == nil {
 		return nil, nil
-	}
-	if decided(ctx, cc, method) {
+	case i.explicit && (ch == nil && reached(cc) || ch != nil && ch.reached), decided(ctx, cc, method):
 		return nil, nil
+	case ch != nil:
+		if s := ch.state.Load(); s.runner != nil {
+			return s.runner, nil
+		}
 	}
-	if s := ch.state.Load(); s.runner != nil {
-		return s.runner, nil
-	}
-	slot.CompareAndSwap(b, nil) // The Channel may be detached by now.
 	return await(ctx, cc, opts)
 }
 
@@ -141,12 +83,6 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 func decided(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 	d := decision.FromContext(ctx)
 	return d != nil && d.Channel == cc && d.WireMethod() == method
-}
-
-// serves reports whether these interceptors are the ones to run the channel's
-// RPCs.
-func (i *interceptors) serves(cc *grpc.ClientConn) bool {
-	return bridged(cc) && !(i.deferring && installedOn(cc))
 }
 
 // await waits for the first configuration of the channel, which it wakes if
@@ -233,50 +169,4 @@ func failsFast(opts []grpc.CallOption) bool {
 		}
 	}
 	return failFast
-}
-
-// Where a ClientConn keeps its chain of unary interceptors. Read only, and
-// only ever written before the ClientConn is handed out.
-var chainField = func() []int {
-	for i := range clientConnType.NumField() {
-		f := clientConnType.Field(i)
-		if f.Type.Kind() != reflect.Struct {
-			continue
-		}
-		if in := fieldOfType(f.Type, reflect.TypeFor[[]grpc.UnaryClientInterceptor]()); in != nil {
-			return append([]int{i}, in...)
-		}
-	}
-	return nil
-}()
-
-// installedCode is the code address that all functions of installedUnary
-// share.
-var installedCode uintptr
-
-func init() { installedCode = reflect.ValueOf(installedUnary(nil)).Pointer() }
-
-// installedUnary wraps the unary interceptor in a function of its own, by
-// which installedOn knows it. Inlined, it would be another function at each
-// place.
-//
-//go:noinline
-func installedUnary(i *interceptors) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return i.unary(ctx, method, req, reply, cc, invoker, opts...)
-	}
-}
-
-// installedOn reports whether the channel carries the interceptors of Install.
-func installedOn(cc *grpc.ClientConn) bool {
-	if chainField == nil {
-		return false
-	}
-	chain := reflect.ValueOf(cc).Elem().FieldByIndex(chainField)
-	for i := chain.Len() - 1; i >= 0; i-- {
-		if chain.Index(i).Pointer() == installedCode {
-			return true
-		}
-	}
-	return false
 }
