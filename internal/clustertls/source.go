@@ -39,11 +39,11 @@ type source struct {
 	panicked sync.Once
 	doubted  atomic.Bool // a handshake has failed since the provider was last asked
 
+	// mu guards the provider, also while that is built.
 	mu       sync.Mutex
 	provider certprovider.Provider // nil: it could not be built yet
 	err      error                 // why not
 	next     time.Time             // when it may be built again
-	building bool
 	closed   bool
 }
 
@@ -68,29 +68,18 @@ func newSource(of *xdsresource.CertificateInstance, r role) *source {
 	return s
 }
 
-// built returns the provider. If the first attempts to build it have failed, it is built again. mu is not held then: the
-// plugin may take its time.
+// built returns the provider. If the first attempts to build it have failed, it is built again.
 func (s *source) built() (certprovider.Provider, error) {
 	s.mu.Lock()
-	if s.provider != nil || s.closed || s.building || time.Now().Before(s.next) {
-		defer s.mu.Unlock()
-		return s.provider, s.err
-	}
-	s.building = true
-	s.mu.Unlock()
-	provider, err := s.build()
-	s.mu.Lock()
-	s.building, s.next = false, time.Now().Add(rebuildAfter)
-	closed := s.closed
-	if !closed {
-		s.provider, s.err = provider, err
-	}
-	s.mu.Unlock()
-	if closed {
-		s.closeProvider(provider)
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
 		return nil, errClosed
+	case s.provider == nil && !time.Now().Before(s.next):
+		s.provider, s.err = s.build()
+		s.next = time.Now().Add(rebuildAfter)
 	}
-	return provider, err
+	return s.provider, s.err
 }
 
 var errClosed = errors.New("the cluster does not use it any more")
@@ -123,17 +112,12 @@ func (s *source) close() {
 		return
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.closed = true
-	provider := s.provider
-	s.mu.Unlock()
-	s.closeProvider(provider)
-}
-
-func (s *source) closeProvider(provider certprovider.Provider) {
 	var err error
 	defer s.recovered(&err)
-	if provider != nil {
-		provider.Close()
+	if s.provider != nil {
+		s.provider.Close()
 	}
 }
 
@@ -158,23 +142,21 @@ func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	type result struct {
-		material *certprovider.KeyMaterial
-		err      error
-	}
-	answer := make(chan result, 1)
+	var m *certprovider.KeyMaterial
+	var err error
+	answered := make(chan struct{})
 	// The goroutine ends with the call, which may be later than ctx does.
 	go func() {
-		m, err := s.call(ctx)
+		m, err = s.call(ctx)
 		<-s.fetches
-		answer <- result{m, err}
+		close(answered)
 	}()
 	select {
-	case r := <-answer:
-		if r.err != nil && ctx.Err() != nil {
-			r.err = context.Cause(ctx)
+	case <-answered:
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		return r.material, r.err
+		return m, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
