@@ -69,9 +69,10 @@ type Conn struct {
 
 	// quiet is set if what is behind it was open already and Connect was not called yet.
 	quiet bool
-	user  *User     // the policy that decides when it is released; nil: the Registry does, as it is for sessions
-	proxy string    // of the endpoint when the connection was opened
-	since time.Time // of state, or of the failure that attempts to connect again have not ended; zero before the first report
+	user  *User       // the policy that decides when it is released; nil: the Registry does, as it is for sessions
+	kept  *time.Timer // runs while it is kept for sessions
+	proxy string      // of the endpoint when the connection was opened
+	since time.Time   // of state, or of the failure that attempts to connect again have not ended; zero before the first report
 	// broken says that it has failed, and not been READY since.
 	broken bool
 	// healthListener is called with the health while the connection is READY.
@@ -284,7 +285,7 @@ func (c *Conn) Shutdown() {
 		delete(user.open, c)
 		c.user = nil
 		if r.keepsLocked(c) {
-			r.sweepInLocked(minSweep)
+			r.keepLocked(c)
 		} else {
 			c.releaseLocked()
 		}
@@ -309,8 +310,7 @@ func (r *Registry) keepsLocked(c *Conn) bool {
 	}) {
 		return false
 	}
-	timeout := r.config.Sessions.IdleTimeout
-	return s.idle(time.Now(), timeout) < timeout
+	return r.leftLocked(c) > 0
 }
 
 // releaseKeptLocked releases the connections that are kept for sessions.

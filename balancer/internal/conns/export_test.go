@@ -10,6 +10,3 @@ func (r *Registry) Len() (n int) {
 	}
 	return n
 }
-
-// Sweep has the sweeper run now.
-func (r *Registry) Sweep() { r.sweep() }

@@ -252,6 +252,10 @@ func (c *Conn) releaseLocked() {
 		return
 	}
 	l.user = nil
+	if c.kept != nil {
+		c.kept.Stop()
+		c.kept = nil
+	}
 	c.listenLocked(nil)
 	c.registry.removeLocked(c)
 	c.reportLocked(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})

@@ -58,8 +58,6 @@ type Registry struct {
 	// count is the number of Records; met is the number of Records that the last update has an endpoint for.
 	count, met int
 	closed     bool
-	// sweeper runs while a connection is kept for sessions; otherwise it is nil.
-	sweeper *time.Timer
 }
 
 // Record is what is known of one address. It exists while an endpoint of the

@@ -82,7 +82,6 @@ func TestConcurrentUse(t *testing.T) {
 				return
 			default:
 				update(1 + random.IntN(3))
-				r.Sweep()
 				r.Eject(health["a"], i%2 == 0)
 			}
 		}

@@ -2,7 +2,6 @@ package conns
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,9 +12,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// minSweep is the minimum time between two sweeps of connections that no session uses any more
-// (gRFC A75).
-const minSweep = 5 * time.Second
+// minKept is how long a connection is kept for sessions at least: the minimum time between two sweeps of gRFC A75.
+const minKept = 5 * time.Second
 
 // ForSession returns the connection for an RPC of a session, which asks for one of the addresses (gRFCs A55, A61, and A75, "Changes
 // in xds_override_host LB Policy"), nil if the policies have to pick. wait says that the RPC has to wait for a connection. It takes
@@ -85,7 +83,9 @@ func (r *Registry) connect(rec *Record) {
 		}
 		opened.Connect()
 		r.Pool.mu.Lock()
-		r.sweepInLocked(minSweep)
+		if opened.link.user == opened {
+			r.keepLocked(opened)
+		}
 		r.Pool.unlock()
 	}
 }
@@ -99,15 +99,6 @@ func (rec *Record) Addresses() *string { return rec.addresses.Load() }
 
 // Use records that a session uses the address now.
 func (rec *Record) Use() { rec.used.Store(time.Now().UnixNano()) }
-
-// idle returns how long no session has used the address; limit if none ever has.
-func (rec *Record) idle(now time.Time, limit time.Duration) time.Duration {
-	used := rec.used.Load()
-	if used == 0 {
-		return limit
-	}
-	return now.Sub(time.Unix(0, used))
-}
 
 // notify has the picks that wait for the endpoint of a session look again.
 func (r *Registry) notify() {
@@ -158,40 +149,30 @@ func rank(s connectivity.State) int {
 	}
 }
 
-// sweepInLocked has the sweeper run in d, unless it is about to.
-func (r *Registry) sweepInLocked(d time.Duration) {
-	if r.sweeper == nil {
-		r.sweeper = time.AfterFunc(d, r.sweep)
-	}
+// keepLocked has c, which no policy uses, released when no session has used it for the idle timeout (gRFC A75, "Changes in xds_override_host LB
+// Policy").
+func (r *Registry) keepLocked(c *Conn) {
+	c.kept = time.AfterFunc(max(r.leftLocked(c), minKept), func() {
+		r.Pool.mu.Lock()
+		defer r.Pool.unlock()
+		switch {
+		case c.kept == nil: // It has been released.
+		case r.leftLocked(c) > 0:
+			r.keepLocked(c)
+		default:
+			c.releaseLocked()
+		}
+	})
 }
 
-// sweep releases the connections that no session has used for the idle timeout (gRFC A75, "Changes in xds_override_host LB Policy").
-func (r *Registry) sweep() {
-	now, released := time.Now(), false
-	r.Pool.mu.Lock()
-	r.sweeper = nil
-	timeout, next := r.config.Sessions.IdleTimeout, time.Duration(0)
-	for rec := range r.all {
-		for _, c := range slices.Clone(rec.conns) {
-			if c.user != nil {
-				continue
-			}
-			left := timeout - rec.idle(now, timeout)
-			if left <= 0 {
-				c.releaseLocked()
-				released = true
-			} else if next == 0 || left < next {
-				next = left
-			}
-		}
+// leftLocked returns how much is left of the idle timeout of a connection.
+func (r *Registry) leftLocked(c *Conn) time.Duration {
+	timeout := r.config.Sessions.IdleTimeout
+	used := c.record.used.Load()
+	if used == 0 {
+		return 0
 	}
-	if next > 0 {
-		r.sweepInLocked(max(next, minSweep))
-	}
-	r.Pool.unlock()
-	if released {
-		r.notify()
-	}
+	return timeout - time.Since(time.Unix(0, used))
 }
 
 // Close releases the connections that are kept for sessions. From now on none is kept.
@@ -199,9 +180,6 @@ func (r *Registry) Close() {
 	r.Pool.mu.Lock()
 	defer r.Pool.unlock()
 	r.closed = true
-	if r.sweeper != nil {
-		r.sweeper.Stop()
-	}
 	for rec := range r.all {
 		rec.releaseKeptLocked()
 	}
