@@ -228,7 +228,7 @@ func (c *Conn) Ender(counter *traffic.Counter) func(balancer.DoneInfo) {
 			counter.End()
 			l.End(info)
 			if h := c.record.health.Load(); h != nil && !c.several {
-				h.count(info)
+				h.ended(info)
 			}
 			c.link.done()
 		}}

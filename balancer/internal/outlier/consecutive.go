@@ -77,8 +77,16 @@ func (e *endpoint) restartRuns() {
 	}
 }
 
-// ended is called when an RPC to the endpoint has ended.
+// ended is called when an RPC to the endpoint has ended. It takes no lock.
 func (e *endpoint) ended(info balancer.DoneInfo) {
+	switch {
+	case info.Err != nil:
+		e.failures.Add(1)
+	case info.BytesReceived:
+		e.successes.Add(1)
+	default:
+		// The connection had ended before the RPC was sent, and gRPC picked again.
+	}
 	if c := e.runs.Load(); c != nil {
 		c.count(info)
 	}

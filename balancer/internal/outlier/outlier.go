@@ -1,8 +1,8 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
 // A61, A75), or several in a row (Envoy), and counts what it detects (gRFC A91).
 //
-// It counts failures in a row, connections all else in conns.Health. It moves no RPC: policies avoid
-// endpoints whose connections report an ejection. It works on the tree's loop.
+// Connections tell it how RPCs end. It moves no RPC: policies avoid endpoints whose connections report an ejection. All but that
+// counting works on the tree's loop.
 package outlier
 
 import (
@@ -36,9 +36,13 @@ type Detector struct {
 	started time.Time
 }
 
-// endpoint is one endpoint with its counts in the last interval.
+// endpoint is one endpoint.
 type endpoint struct {
 	*conns.Health
+	// successes and failures count how RPCs end in this interval; succeeded and failed are those of the last one.
+	successes, failures atomic.Uint64
+	succeeded, failed   uint64
+
 	runs atomic.Pointer[runCounter] // nil unless consecutive failures count
 	key  string                     // in byKey
 	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
@@ -48,8 +52,7 @@ type endpoint struct {
 	ejectedBy string
 	jitter    time.Duration
 	// multiplier is the number of ejections less the intervals without one.
-	multiplier        int
-	succeeded, failed uint64
+	multiplier int
 }
 
 // New returns a Detector without endpoints for the cluster that env is for.
@@ -146,7 +149,7 @@ func (d *Detector) Close() { d.stop() }
 
 func (d *Detector) takeCalls() {
 	for _, e := range d.endpoints {
-		e.succeeded, e.failed = e.TakeCalls()
+		e.succeeded, e.failed = e.successes.Swap(0), e.failures.Swap(0)
 	}
 }
 
