@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childVariable) {
-	case bothSchemesChild, dialOnlyChild, dialOptionsChild, someDialOptionsChild, registerChild:
+	case bothSchemesChild, dialOptionsChild, someDialOptionsChild, registerChild:
 		os.Exit(child())
 	case explainedChild:
 		os.Exit(runExplained())

@@ -55,7 +55,6 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	grpcbridge.ResolvePerChannel()
 	return &builder{scheme: scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
 }
 

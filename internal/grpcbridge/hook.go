@@ -61,7 +61,6 @@ func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
 	if !slices.Contains(p.schemes, target.Scheme) {
 		return grpc.EmptyDialOption{}
 	}
-	claimed.dialled(target)
 	return p.join(new(interceptors).options()...)
 }
 
@@ -71,7 +70,6 @@ func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
 // them. They may be shared by any number of channels, and channels whose
 // resolver is not ours are left alone.
 func DialOptions() []grpc.DialOption {
-	ResolvePerChannel()
 	return (&interceptors{explicit: true}).options()
 }
 

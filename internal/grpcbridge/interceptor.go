@@ -20,8 +20,8 @@ import (
 type interceptors struct {
 	// explicit: they stand aside on a channel that Install gave its own, which are nearer to the wire.
 	explicit bool
-	// lost is done once the one channel of Install, if dynxds does not serve it, has been looked at.
-	lost sync.Once
+	// foreign is done once the one channel of Install, if dynxds does not serve it, has been looked at.
+	foreign sync.Once
 }
 
 func (i *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -63,7 +63,7 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 	switch {
 	case ch == nil && !bridged(cc):
 		if !i.explicit {
-			i.lost.Do(func() { claimed.used(cc) })
+			i.foreign.Do(func() { reportLost(cc) })
 		}
 		return nil, nil
 	case i.explicit && (ch == nil && reached(cc) || ch != nil && ch.reached), decided(ctx, cc, method):
