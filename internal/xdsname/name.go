@@ -6,11 +6,12 @@
 package xdsname
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -90,41 +91,37 @@ func Parse(name string) (Name, error) {
 		}
 		return Name{Text: name}, nil
 	}
-	raw, err := splitParts(name)
+	parts, err := splitParts(name)
 	if err != nil {
 		return Name{}, err
 	}
-	if !raw.canonical() {
-		if raw, err = raw.normalize(); err != nil {
-			return Name{}, err
-		}
-		if name = raw.String(); len(name) > MaxLength {
-			return Name{}, errNameTooLong
-		}
+	var buffer [256]byte
+	text, err := parts.appendCanonical(buffer[:0])
+	switch {
+	case err != nil:
+		return Name{}, err
+	case len(text) > MaxLength:
+		return Name{}, errNameTooLong
+	case string(text) != name:
+		name = string(text)
 	}
 	n := Name{Text: name, NewStyle: true}
-	// What is canonical can be decoded.
-	n.Authority, _ = url.PathUnescape(raw.authority)
-	n.Type, _ = url.PathUnescape(raw.typeName)
+	n.Authority, _ = url.PathUnescape(parts.authority) // which appendCanonical has done
+	n.Type, _ = url.PathUnescape(parts.typeName)
 	return n, nil
 }
 
 var errNameTooLong = fmt.Errorf("the name is longer than %d bytes", MaxLength)
 
-// nameParts are the parts of a new-style name, percent-encoded.
+// nameParts are the parts of a new-style name, percent-encoded. No authority at all is the same as an empty one.
 type nameParts struct {
 	authority, typeName, id, context string
-	// hasContext says that there is a "?", even with nothing behind it.
-	hasContext bool
-	// bare says that there is no authority at all, which is the same as an
-	// empty one.
-	bare bool
 }
 
 // String puts the parts together again.
 func (p nameParts) String() string {
 	name := Prefix + "//" + p.authority + "/" + p.typeName + "/" + p.id
-	if p.hasContext {
+	if p.context != "" {
 		name += "?" + p.context
 	}
 	return name
@@ -141,9 +138,8 @@ func splitParts(name string) (nameParts, error) {
 	if hasFragment {
 		return p, refuseDirectives(directives)
 	}
-	rest, p.context, p.hasContext = strings.Cut(rest, "?")
-	rest, hasAuthority := strings.CutPrefix(rest, "//")
-	p.bare = !hasAuthority
+	rest, p.context, _ = strings.Cut(rest, "?")
+	rest = strings.TrimPrefix(rest, "//")
 	var hasType bool
 	if p.authority, rest, hasType = strings.Cut(rest, "/"); !hasType {
 		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no type")
@@ -212,135 +208,100 @@ func (p namePart) plain(c byte) bool {
 	}
 }
 
-// canonical reports whether all parts are in canonical spelling.
-func (p *nameParts) canonical() bool {
-	return !p.bare && isCanonical(partAuthority, p.authority) && isCanonical(partType, p.typeName) && isCanonical(partID, p.id) &&
-		(!p.hasContext || isCanonicalContext(p.context))
+// appendCanonical appends the name in canonical spelling. An error says what is wrong with each of the parts.
+func (p *nameParts) appendCanonical(dst []byte) ([]byte, error) {
+	var wrong []string
+	dst = append(dst, Prefix+"/"...)
+	for part, text := range [...]string{p.authority, p.typeName, p.id} {
+		var err error
+		if dst, err = appendPart(append(dst, '/'), namePart(part), text); err != nil {
+			wrong = append(wrong, err.Error())
+		}
+	}
+	dst, err := appendContext(dst, p.context)
+	if err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	if len(wrong) > 0 {
+		return nil, errors.New(strings.Join(wrong, "; "))
+	}
+	return dst, nil
 }
 
-// isCanonical reports whether encode makes the text again of what decodePart makes of it. It allocates nothing for
-// texts of usual length, for which the buffer is enough.
-func isCanonical(part namePart, text string) bool {
+// appendContext appends the context parameters, sorted by their keys. Of several with one key the last counts.
+func appendContext(dst []byte, context string) ([]byte, error) {
+	type parameter struct{ key, text string } // the key is decoded
+	var few [8]parameter
+	all := few[:0]
+	for text := range strings.SplitSeq(context, "&") {
+		if text == "" {
+			continue
+		}
+		key, _, _ := strings.Cut(text, "=")
+		key, err := url.PathUnescape(key)
+		if err != nil {
+			return dst, fmt.Errorf("%s: %w", partContext, err)
+		}
+		if key == "" {
+			return dst, fmt.Errorf("%s: there is one without a key", partContext)
+		}
+		all = append(all, parameter{key, text})
+	}
+	slices.SortStableFunc(all, func(a, b parameter) int { return cmp.Compare(a.key, b.key) })
+	separator := byte('?')
+	for i, p := range all {
+		before := len(dst)
+		key, value, _ := strings.Cut(p.text, "=")
+		var err error
+		if dst, err = appendPart(append(dst, separator), partContext, key); err == nil {
+			dst, err = appendPart(append(dst, '='), partContext, value)
+		}
+		if err != nil {
+			return dst, err
+		}
+		if i+1 < len(all) && all[i+1].key == p.key {
+			dst = dst[:before]
+		} else {
+			separator = '&'
+		}
+	}
+	return dst, nil
+}
+
+// appendPart appends a part in canonical spelling. It allocates nothing for texts of usual length, for which the buffer is enough.
+func appendPart(dst []byte, part namePart, text string) ([]byte, error) {
 	var buffer [64]byte
 	decoded := buffer[:0]
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		if c == '%' {
-			if i+2 >= len(text) {
-				return false
+			escaped, err := strconv.ParseUint(text[i+1:min(i+3, len(text))], 16, 8)
+			if err != nil || i+2 >= len(text) {
+				_, err = url.PathUnescape(text)
+				return dst, fmt.Errorf("%s: %w", part, err)
 			}
-			high, low := strings.IndexByte(hex, text[i+1]), strings.IndexByte(hex, text[i+2])
-			if high < 0 || low < 0 || part.plain(byte(high<<4|low)) {
-				return false
-			}
-			c = byte(high<<4 | low)
+			c = byte(escaped)
 			i += 2
-		} else if !part.plain(c) {
-			return false
-		} else if len(decoded) == 0 {
-			continue // What is before the first escape is ASCII.
 		}
 		decoded = append(decoded, c)
 	}
-	return utf8.Valid(decoded)
+	if !utf8.Valid(decoded) {
+		return dst, fmt.Errorf("%s: not valid UTF-8", part)
+	}
+	return appendEncoded(dst, part, decoded), nil
 }
 
-// isCanonicalContext reports whether context parameters are in canonical
-// spelling and order. It may err on the side of caution.
-func isCanonicalContext(context string) bool {
-	last := ""
-	for parameter := range strings.SplitSeq(context, "&") {
-		key, value, ok := strings.Cut(parameter, "=")
-		// The order is that of decoded keys.
-		if !ok || key <= last || strings.IndexByte(key, '%') >= 0 || !isCanonical(partContext, key) || !isCanonical(partContext, value) {
-			return false
-		}
-		last = key
-	}
-	return true
-}
-
-// normalize returns the parts in canonical spelling. An error says what is wrong
-// with each of them.
-func (p nameParts) normalize() (nameParts, error) {
-	var faults []string
-	must := func(text string, err error) string {
-		if err != nil {
-			faults = append(faults, err.Error())
-		}
-		return text
-	}
-	p.authority = must(recode(partAuthority, p.authority))
-	p.typeName = must(recode(partType, p.typeName))
-	p.id = must(recode(partID, p.id))
-	p.context = must(normalizeContext(p.context))
-	p.hasContext = p.context != ""
-	if len(faults) > 0 {
-		return nameParts{}, errors.New(strings.Join(faults, "; "))
-	}
-	return p, nil
-}
-
-// normalizeContext sorts the context parameters by their keys. Of several with one key the last counts.
-func normalizeContext(context string) (string, error) {
-	values := make(map[string]string)
-	for text := range strings.SplitSeq(context, "&") {
-		if text == "" {
-			continue
-		}
-		rawKey, rawValue, _ := strings.Cut(text, "=")
-		key, err := decodePart(partContext, rawKey)
-		if err != nil {
-			return "", err
-		}
-		if key == "" {
-			return "", fmt.Errorf("%s: there is one without a key", partContext)
-		}
-		if values[key], err = decodePart(partContext, rawValue); err != nil {
-			return "", err
-		}
-	}
-	var parameters []string
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		parameters = append(parameters, encode(partContext, key)+"="+encode(partContext, values[key]))
-	}
-	return strings.Join(parameters, "&"), nil
-}
-
-// recode brings a part into canonical spelling.
-func recode(part namePart, text string) (string, error) {
-	decoded, err := decodePart(part, text)
-	return encode(part, decoded), err
-}
-
-func decodePart(part namePart, text string) (string, error) {
-	decoded, err := url.PathUnescape(text)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", part, err)
-	}
-	if !utf8.ValidString(decoded) {
-		return "", fmt.Errorf("%s: not valid UTF-8", part)
-	}
-	return decoded, nil
-}
-
-// hex has the digits of escapes.
-const hex = "0123456789ABCDEF"
-
-// encode percent-encodes a part as far as RFC 3986 asks for.
-func encode(part namePart, text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf || !part.plain(byte(r)) }) {
-		return text
-	}
-	var b strings.Builder
+// appendEncoded percent-encodes a part as far as RFC 3986 asks for.
+func appendEncoded[T string | []byte](dst []byte, part namePart, text T) []byte {
+	const hex = "0123456789ABCDEF"
 	for i := range len(text) {
 		if c := text[i]; part.plain(c) {
-			b.WriteByte(c)
+			dst = append(dst, c)
 		} else {
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+			dst = append(dst, '%', hex[c>>4], hex[c&15])
 		}
 	}
-	return b.String()
+	return dst
 }
 
 // PluginPrefix starts the name that routes have for the clusters that a cluster specifier plugin chooses from.
@@ -349,20 +310,19 @@ const PluginPrefix = "cluster_specifier_plugin:"
 // New returns the canonical name of a resource of an authority. The authority, which may
 // be empty, the type and the id are given decoded.
 func New(authority, typeName, id string) string {
-	return nameParts{
-		authority: encode(partAuthority, authority), typeName: encode(partType, typeName), id: EncodeID(id),
-	}.String()
+	name := appendEncoded([]byte(AuthorityPrefix(authority)), partType, typeName)
+	return string(appendEncoded(append(name, '/'), partID, id))
 }
 
 // AuthorityPrefix returns the prefix that the canonical names of an authority share, such
 // as "xdstp://a/".
 func AuthorityPrefix(authority string) string {
-	return Prefix + "//" + encode(partAuthority, authority) + "/"
+	return string(appendEncoded([]byte(Prefix+"//"), partAuthority, authority)) + "/"
 }
 
 // EncodeID percent-encodes the id of a name, as far as RFC 3986, section 3.3, requires.
 // Slashes are kept.
-func EncodeID(id string) string { return encode(partID, id) }
+func EncodeID(id string) string { return string(appendEncoded(nil, partID, id)) }
 
 // Authority returns the authority, decoded, of a new-style name in any spelling, or of a
 // template of such names. What follows the authority is not looked at. newStyle is
