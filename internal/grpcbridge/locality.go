@@ -2,14 +2,13 @@ package grpcbridge
 
 import (
 	"encoding/json"
-	"errors"
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/weightedtarget"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
 )
 
 // WithLocality returns attributes for the resolver.State of a policy that has the endpoints of one
@@ -41,17 +40,8 @@ func attributesOfTarget(a *attributes.Attributes, target string) *attributes.Att
 	if !ok {
 		return nil
 	}
-	type targetConfig struct {
-		Weight      int              `json:"weight"`
-		ChildPolicy []map[string]any `json:"childPolicy"`
-	}
-	text, err := json.Marshal(map[string]any{"targets": map[string]targetConfig{
-		target: {Weight: 1, ChildPolicy: []map[string]any{{captureName: struct{}{}}}},
-	}})
-	if err != nil {
-		return nil
-	}
-	config, err := parser.ParseConfig(text)
+	name, _ := json.Marshal(target) // of a text, which cannot fail
+	config, err := parser.ParseConfig(fmt.Appendf(nil, `{"targets": {%s: {"weight": 1, "childPolicy": [{%q: {}}]}}}`, name, captureName))
 	if err != nil {
 		return nil
 	}
@@ -90,18 +80,12 @@ func (captureBuilder) Build(balancer.ClientConn, balancer.BuildOptions) balancer
 	return capture{}
 }
 
-func (captureBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	return nil, nil
-}
-
 type capture struct{ balancer.Balancer }
-
-var errCapture = errors.New("policy " + captureName + " is for dynxds only")
 
 func (capture) UpdateClientConnState(s balancer.ClientConnState) error {
 	c, ok := s.ResolverState.Attributes.Value(capturedKey{}).(*captured)
 	if !ok {
-		return errCapture
+		return balancer.ErrBadResolverState
 	}
 	c.attributes = s.ResolverState.Attributes
 	return nil
