@@ -196,7 +196,7 @@ func (r *channelResolver) startXDS(config *bootstrap.Config) error {
 			r.record.SetMode(channels.Undecided, err.Error())
 		}
 	}
-	x.start(r.source == channels.DNS)
+	x.start()
 	return nil
 }
 
@@ -242,9 +242,6 @@ func (r *channelResolver) startDNS(reason string) error {
 		return err
 	}
 	r.dns, r.source = d, channels.DNS
-	if r.xds != nil {
-		r.xds.graph.setPatient(true)
-	}
 	return nil
 }
 
@@ -301,7 +298,6 @@ func (r *channelResolver) handOver(n news) {
 	r.xds.connected = true // by DNS
 	r.moveToXDS(n)
 	before.handOverTo(r.xds.selector)
-	r.xds.graph.setPatient(false)
 }
 
 // follow applies a snapshot of xDS.

@@ -23,34 +23,33 @@ type cluster struct {
 	// without Endpoints and Err until the endpoints are.
 	state *balancer.ClusterState
 
-	// users are the clusters that RPCs are routed to and that depend on this one, as of the last sweep.
-	users []*cluster
+	// built is what RPCs get that are routed to it, nil if none are, and shown is that in the table: both as of the last build.
+	built, shown *balancer.ClusterState
+	inUse        bool  // it is in the table, or will be after this build
+	walk         *walk // of an aggregate cluster that RPCs are routed to
 
-	// Of a cluster that RPCs are routed to, or will be:
-	generation uint64                 // of the latest config that routes to it
-	changed    []string               // the clusters it depends on that have changed since the last build
-	rewalk     bool                   // so have the clusters under them
-	walk       *walk                  // nil if it is not an aggregate one
-	built      *balancer.ClusterState // what RPCs to it get, as of the last build; nil before the first
+	// For a build, which clears them: RPCs are routed to it, and it is needed for those to it or to another one.
+	routed, needed bool
 }
 
 type endpointsWatch = watch[*xdsresource.Endpoints]
 
-// walk is a walk through the clusters under an aggregate cluster.
+// walk is a walk through the clusters under an aggregate cluster. It is repeated when edges have changed.
 type walk struct {
+	edges   uint64
 	visited []*cluster // aggregate ones too
 	// state has an error, or the clusters with endpoints in order of preference, without their states.
 	state *balancer.ClusterState
 }
 
-// cluster returns the cluster of the given name. It starts to watch a new one, which ends with the next sweep unless
+// cluster returns the cluster of the given name. It starts to watch a new one, which ends with the next build unless
 // RPCs need it.
 func (g *graph) cluster(name string) *cluster {
 	c := g.clusters[name]
 	if c == nil {
 		c = &cluster{graph: g, name: name, state: new(balancer.ClusterState)}
 		c.cds = watch[*xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: c.onCluster}
-		g.clusters[name], g.unswept = c, true
+		g.clusters[name] = c
 		if plugin := g.plugin(name); plugin != nil {
 			c.usePlugin(plugin)
 		} else {
@@ -110,7 +109,7 @@ func (c *cluster) update() {
 
 func (c *cluster) setState(s balancer.ClusterState) {
 	before := c.state
-	if s.Cluster == before.Cluster && s.Endpoints == before.Endpoints && sameError(s.Err, before.Err) {
+	if same(before, &s) {
 		return
 	}
 	c.state = &s
@@ -118,11 +117,16 @@ func (c *cluster) setState(s balancer.ClusterState) {
 	for _, name := range under(&s) {
 		c.graph.cluster(name)
 	}
-	rewalk := !slices.Equal(under(before), under(&s))
-	for _, user := range c.users {
-		user.affected(c, rewalk || user == c)
+	if !slices.Equal(under(before), under(&s)) {
+		c.graph.edges++
 	}
 	c.graph.changed()
+}
+
+// same reports whether two states of a cluster mean the same for RPCs.
+func same(a, b *balancer.ClusterState) bool {
+	return a.Cluster == b.Cluster && a.Endpoints == b.Endpoints && sameError(a.Err, b.Err) &&
+		(a.Underlying == b.Underlying || sameList(a, b) && a.Underlying.States.Same(b.Underlying.States))
 }
 
 func sameError(a, b error) bool {
@@ -137,34 +141,55 @@ func under(s *balancer.ClusterState) []string {
 	return s.Cluster.Underlying
 }
 
-// affected records that RPCs are routed to c and that by, on which it depends, has changed. The next build computes c
-// again, and walks once for all of a thousand aggregate clusters that come one by one.
-func (c *cluster) affected(by *cluster, rewalk bool) {
-	c.rewalk = c.rewalk || rewalk
-	c.changed = append(c.changed, by.name)
-	if len(c.changed) == 1 {
-		c.graph.dirty = append(c.graph.dirty, c)
+// answer is what the answers say of the cluster by now.
+func (c *cluster) answer() *balancer.ClusterState {
+	if c.dns != nil && c.dns.due {
+		c.dns.noted, c.dns.due = false, false
+		c.update()
+	}
+	return c.state
+}
+
+// walkUnder finds the clusters under an aggregate cluster, all of which are needed, and starts to watch those that are missing.
+func (c *cluster) walkUnder() *balancer.ClusterState {
+	g := c.graph
+	if c.walk == nil || c.walk.edges != g.edges || c.walk.state.Cluster != c.state.Cluster {
+		c.walk = &walk{edges: g.edges, state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
+		w := xdsresource.UnderlyingWalk{Under: func(name string) []string {
+			visited := g.cluster(name)
+			c.walk.visited = append(c.walk.visited, visited)
+			return under(visited.state)
+		}}
+		if err := w.Visit(c.name); err != nil {
+			c.walk.state.Notes = c.state.Notes
+			c.walk.state.Err = errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", g.client.Bootstrap().Node.GetId())))
+		} else {
+			c.walk.state.Underlying = &balancer.Underlying{Names: w.Leaves}
+		}
+	}
+	for _, visited := range c.walk.visited {
+		visited.needed = true
+	}
+	return c.walk.state
+}
+
+// plugin returns the cluster that the newest routes make of a plugin, nil if name is that of another cluster.
+func (g *graph) plugin(name string) *xdsresource.Cluster {
+	if c := g.latest(); c != nil {
+		return c.routes.Plugins[name]
+	}
+	return nil
+}
+
+// usePlugin makes value the Cluster of c. Its endpoints are known: it has none.
+func (c *cluster) usePlugin(value *xdsresource.Cluster) {
+	if before := c.state.Cluster; !c.isPlugin() || before.LBPolicy != value.LBPolicy || before.LBConfig != value.LBConfig {
+		c.stop()
+		c.setState(balancer.ClusterState{Cluster: value, Endpoints: new(xdsresource.Endpoints), Notes: (*notes)(c)})
 	}
 }
 
-// walkUnder lists the clusters under c, and starts to watch those that are missing.
-func (c *cluster) walkUnder() {
-	c.graph.unswept = c.graph.unswept || c.walk != nil
-	c.walk = nil
-	if under(c.state) == nil {
-		return
-	}
-	c.graph.unswept = true
-	c.walk = &walk{state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
-	w := xdsresource.UnderlyingWalk{Under: func(name string) []string {
-		visited := c.graph.cluster(name)
-		c.walk.visited = append(c.walk.visited, visited)
-		return under(visited.state)
-	}}
-	if err := w.Visit(c.name); err != nil {
-		c.walk.state.Notes = c.state.Notes
-		c.walk.state.Err = errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", c.graph.client.Bootstrap().Node.GetId())))
-	} else {
-		c.walk.state.Underlying = &balancer.Underlying{Names: w.Leaves}
-	}
+// isPlugin reports whether the routes have made the cluster, and not a resource.
+func (c *cluster) isPlugin() bool {
+	return c.state.Cluster != nil && c.state.Cluster.Kind == xdsresource.ClusterPlugin
 }

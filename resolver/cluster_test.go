@@ -53,6 +53,6 @@ func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	<-changes // of the Cluster
 	<-changes
 	xdstest.Equal(t, "further changes", 0, len(changes))
-	a, _ := f.graph.snapshot().clusters.Get("a")
+	a, _ := f.graph.snapshot(false).clusters.Get("a")
 	xdstest.Equal(t, "endpoints", n, len(a.Endpoints.Localities[0].Endpoints))
 }

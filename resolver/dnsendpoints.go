@@ -22,6 +22,8 @@ type dnsEndpoints struct {
 	names   map[string]*dnsName
 	asked   time.Time   // when the names were last looked up again
 	refresh *time.Timer // until they are without demand, nil for never
+	// noted: there are answers since the endpoints were computed, which the next build does if it is due.
+	noted, due bool
 }
 
 // dnsName is a name and its answer.
@@ -85,19 +87,20 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 		return
 	}
 	d.accept(n, r)
-	if _, noted := g.resolved[d.owner]; noted {
+	if d.noted {
 		return
 	}
+	d.noted = true
 	first := d.owner.state.Endpoints == nil && r.Addresses != nil
-	if g.resolved[d.owner] = first || len(d.names) <= fewNames; g.resolved[d.owner] {
+	if d.due = first || len(d.names) <= fewNames; d.due {
 		g.changed()
 		return
 	}
 	time.AfterFunc(min(time.Duration(len(d.names))*namePause, manyNamesPause), func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if !g.closed {
-			g.resolved[d.owner] = true
+		if d.owner.dns == d {
+			d.due = true
 			g.changed()
 		}
 	})

@@ -3,7 +3,6 @@ package resolver
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,11 +24,8 @@ type graph struct {
 	usesXDS   bool   // the channel leaves the security of connections to the control plane
 	changed   func() // is called with mu held when the next snapshot may differ
 
-	mu     sync.Mutex
-	closed bool
-	// patient: DNS serves the channel, so that the first configuration waits for its
-	// clusters as later ones do.
-	patient  bool
+	mu       sync.Mutex
+	closed   bool
 	accepted bool // there has been a valid Listener
 	lds      *watch[*xdsresource.Listener]
 	// rds provides the routes in use, and can be read without the lock. nextRDS, if not nil, is the RouteConfiguration
@@ -40,16 +36,14 @@ type graph struct {
 	clusters map[string]*cluster // all that are watched
 	// subscribed counts the subscriptions of each name. They outlive the configurations.
 	subscribed map[string]int
-	resolved   map[*cluster]bool // those for which DNS has answered; true: the next build computes their endpoints
-	dirty      []*cluster        // what build has to compute again
-	unswept    bool              // clusters may be needed no longer
+	// edges changes with the list of any aggregate cluster.
+	edges uint64
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
 	current, next *config
 	err           error
-	generation    uint64 // of the latest config
-	// table has the states of the clusters of current, as of the last build.
+	// table has the states of the clusters in use, as of the last build.
 	table pmap.Map[*balancer.ClusterState]
 	last  *snapshot
 }
@@ -58,12 +52,12 @@ type routesWatch = watch[*xdsresource.RouteConfiguration]
 
 // config is a set of resources to route by.
 type config struct {
-	generation      uint64
 	listener        *xdsresource.Listener
 	routes          *xdsresource.RouteConfiguration
 	virtualHost     *xdsresource.VirtualHost
 	defaultClusters []string
-	waits           map[string]bool // the clusters that have to answer first
+	clusters        []*cluster // those that it routes RPCs to
+	waits           []*cluster // those of them that have to answer first
 }
 
 // snapshot is the state of a graph at one moment.
@@ -82,7 +76,6 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		changed:    changed,
 		clusters:   make(map[string]*cluster),
 		subscribed: make(map[string]int),
-		resolved:   make(map[*cluster]bool),
 		last:       new(snapshot),
 	}
 	g.lds = newWatch[*xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)
@@ -106,23 +99,17 @@ func (g *graph) close() {
 	}
 }
 
-func (g *graph) setPatient(patient bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.patient = patient
-}
-
-func doesNotExist(err error) bool {
-	var e *xdsclient.Error
-	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
+func isOfKind(err error, kind xdsclient.ErrorKind) bool {
+	e, ok := errors.AsType[*xdsclient.Error](err)
+	return ok && e.Kind == kind
 }
 
 // isTransient reports whether err says nothing of a resource, and its server is that of the Listener's authority, so
 // that what is in use waits for it. The servers of other authorities are not waited for: an outage of one delays its
 // own resources, but not routes that use them among others.
 func (g *graph) isTransient(err error) bool {
-	var e *xdsclient.Error
-	return errors.As(err, &e) && e.Transient && xdsname.SameAuthority(e.Resource, g.lds.name)
+	e, ok := errors.AsType[*xdsclient.Error](err)
+	return ok && e.Transient && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
 // latest is the newest configuration, in use or not, or nil.
@@ -154,7 +141,7 @@ func (g *graph) configure() {
 	switch {
 	case newest != inUse && newest.phase != watchAnswered:
 		g.useRoutes(inUse, newest)
-	case newest != inUse && newest.lastErr != nil && g.current != nil && !doesNotExist(newest.lastErr):
+	case newest != inUse && newest.lastErr != nil && g.current != nil && !isOfKind(newest.lastErr, xdsclient.KindDoesNotExist):
 		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
 		g.useRoutes(inUse, newest)
 	default:
@@ -212,34 +199,18 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		return
 	}
 	g.err = nil
-	defer g.changed()
-	next := &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
-	g.updatePlugins(rc)
-	if g.next == nil && g.current != nil && xdsresource.SameClusters(vh, g.current.virtualHost) {
-		next.generation = g.current.generation
-		g.current = next
-		return
-	}
-	g.unswept = true
-	g.generation++
-	next.generation, next.waits = g.generation, make(map[string]bool)
-	before := g.next
-	g.next = next
+	g.next = &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
 	for _, name := range vh.Clusters() {
 		c := g.cluster(name)
-		outgoing := before != nil && c.generation != before.generation
-		c.generation = g.generation
-		if _, inUse := g.table.Get(name); !inUse {
-			next.waits[name] = true
-			c.affected(c, true)
-		} else if outgoing {
-			c.eachNeeded(func(needed *cluster) { c.affected(needed, false) })
+		if plugin := rc.Plugins[name]; plugin != nil {
+			c.usePlugin(plugin)
+		}
+		g.next.clusters = append(g.next.clusters, c)
+		if !c.inUse {
+			g.next.waits = append(g.next.waits, c)
 		}
 	}
-	for name := range g.subscribed {
-		c := g.cluster(name)
-		c.affected(c, true)
-	}
+	g.changed()
 }
 
 // lastDestinations returns the clusters of the last route, which usually is the default one.
@@ -263,27 +234,22 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 // withdraw removes the configuration, for the given reason.
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
-	g.table = pmap.Map[*balancer.ClusterState]{}
-	g.unswept = true
 	g.changed()
 }
 
-// isRouted reports whether RPCs are routed to a cluster, or will be.
-func (g *graph) isRouted(c *cluster) bool {
-	_, inUse := g.table.Get(c.name)
-	return inUse || g.inNewest(c)
+// Subscribe is that of balancer.State.Subscriber.
+func (g *graph) Subscribe(name string) (release func()) {
+	g.subscribe(name, 1)
+	return sync.OnceFunc(func() { g.subscribe(name, -1) })
 }
 
-// inNewest reports whether the newest configuration has a cluster.
-func (g *graph) inNewest(c *cluster) bool {
-	latest := g.latest()
-	return latest != nil && (c.generation == latest.generation || g.subscribed[c.name] > 0)
-}
-
-// outgoing reports whether a cluster is in use only until next replaces current.
-func (g *graph) outgoing(c *cluster) bool { return g.next != nil && !g.inNewest(c) }
-
-// routesTo reports whether a configuration, nil for none, routes RPCs to a cluster.
-func (c *config) routesTo(name string) bool {
-	return c != nil && slices.Contains(c.virtualHost.Clusters(), name)
+func (g *graph) subscribe(name string, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.subscribed[name] += n; g.subscribed[name] == 0 {
+		delete(g.subscribed, name)
+	}
+	if !g.closed {
+		g.changed()
+	}
 }

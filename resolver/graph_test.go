@@ -133,7 +133,7 @@ func (f *fixture) expect(want string) {
 // see reports whether the snapshot differs from the last one that was seen. What has not changed in it has kept its pointer.
 func (f *fixture) see() bool {
 	f.t.Helper()
-	before, s := f.seen, f.graph.snapshot()
+	before, s := f.seen, f.graph.snapshot(false)
 	f.seen = s
 	if s == before || s.config == nil && s.err == nil {
 		return false
@@ -165,7 +165,7 @@ func (f *fixture) keptPointers(before, now pmap.Map[*balancer.ClusterState]) {
 }
 
 func (f *fixture) describe() string {
-	s := f.graph.snapshot()
+	s := f.graph.snapshot(false)
 	if s.err != nil {
 		return fmt.Sprintf("!%v, %d clusters", s.err, s.clusters.Len())
 	}

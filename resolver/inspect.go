@@ -62,7 +62,7 @@ func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
 // routed returns the names of the clusters that RPCs are routed to, or will be. The graph is locked.
 func (g *graph) routed() (names []string) {
 	for name, c := range g.clusters {
-		if g.isRouted(c) {
+		if c.built != nil {
 			names = append(names, name)
 		}
 	}
@@ -88,7 +88,10 @@ func (g *graph) inspect() inspect.Config {
 	if g.next == nil {
 		return c
 	}
-	c.WaitsFor = slices.Sorted(maps.Keys(g.next.waits))
+	for _, cluster := range g.next.waits {
+		c.WaitsFor = append(c.WaitsFor, cluster.name)
+	}
+	slices.Sort(c.WaitsFor)
 	c.Waits = len(c.WaitsFor)
 	c.WaitsFor = c.WaitsFor[:min(c.Waits, inspect.MaxWaits)]
 	return c
@@ -99,15 +102,21 @@ func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.R
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.clusters[name]
-	if c == nil || !g.isRouted(c) {
+	if c == nil || c.built == nil {
 		return nil, nil, false
 	}
 	state, resources := c.built, c.inspect()
-	if state == nil {
-		state = c.state
-	}
 	others := make(map[string]*cluster)
-	c.eachNeeded(func(other *cluster) { others[other.name] = other })
+	if state.Underlying != nil {
+		for _, other := range state.Underlying.Names {
+			others[other] = g.clusters[other]
+		}
+	}
+	if c.walk != nil {
+		for _, other := range c.walk.visited {
+			others[other.name] = other
+		}
+	}
 	delete(others, name)
 	for _, other := range slices.Sorted(maps.Keys(others)) {
 		if len(resources) >= inspect.MaxResources {

@@ -107,10 +107,13 @@ func (s *script) run(words []string) string {
 		s.answer(keys[words[0]]+" "+name, s.last)
 	}
 	var parts []string
-	if s.see() {
+	changed, after := s.see(), s.watchers()
+	if changed {
 		parts = append(parts, strings.ReplaceAll(s.describe(), "\n", " "))
 	}
-	after := s.watchers()
+	if s.graph.snapshot(false) != s.seen {
+		s.t.Errorf("after %v, a second snapshot differs: %s", words, s.describe())
+	}
 	parts = append(parts, onlyIn("+", after, before)...)
 	parts = append(parts, onlyIn("-", before, after)...)
 	return strings.ReplaceAll(strings.Join(parts, "  "), s.domain, "")
@@ -119,7 +122,7 @@ func (s *script) run(words []string) string {
 // inspect returns what diagnostics get of the graph, or of one cluster.
 func (s *script) inspect(cluster []string) string {
 	s.t.Helper()
-	s.graph.snapshot()
+	s.graph.snapshot(false)
 	text := func(r inspect.Resource) string {
 		what := ": asked"
 		switch {
@@ -199,7 +202,7 @@ func (s *script) answerDNS(name string, addresses []string) {
 
 // resolveAgain returns the names that are looked up again for a cluster, on demand or not.
 func (s *script) resolveAgain(cluster string, demand bool) string {
-	c, _ := s.graph.snapshot().clusters.Get(cluster)
+	c, _ := s.graph.snapshot(false).clusters.Get(cluster)
 	if c.ResolveNow == nil {
 		return "nothing"
 	}

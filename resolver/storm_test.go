@@ -76,7 +76,7 @@ func (s *storm) plaintext() (names []string) {
 			names = append(names, name)
 		}
 	}
-	snapshot := s.graph.snapshot()
+	snapshot := s.graph.snapshot(false)
 	for name, c := range snapshot.clusters.All {
 		check(name, c)
 		if c.Underlying != nil {

@@ -50,13 +50,13 @@ func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i := range answers {
 		f.answer("Cluster m7", inlined("m7", static, fmt.Sprint(i)))
-		f.graph.snapshot()
+		f.graph.snapshot(false)
 	}
 	runtime.ReadMemStats(&after)
 	if bytes := (after.TotalAlloc - before.TotalAlloc) / answers; bytes > limit {
 		t.Errorf("an answer allocates %d bytes, want %d at most", bytes, limit)
 	}
-	s, _ := f.graph.snapshot().clusters.Get("A")
+	s, _ := f.graph.snapshot(false).clusters.Get("A")
 	if u, _ := s.Underlying.States.Get("m7"); describeCluster("m7", u) != "m7=99" {
 		t.Errorf("the last answer is %s", describeCluster("m7", u))
 	}
@@ -78,10 +78,10 @@ func TestAggregatesUnderAnAggregateCostWhatTheyAre(t *testing.T) {
 		for i, name := range names {
 			f.answer("Cluster "+name, aggregate(answers[2*i], answers[2*i+1]))
 		}
-		f.graph.snapshot()
+		f.graph.snapshot(false)
 		runtime.ReadMemStats(&after)
 		f.give(answers...)
-		s, _ := f.graph.snapshot().clusters.Get("A")
+		s, _ := f.graph.snapshot(false).clusters.Get("A")
 		xdstest.Equal(t, "the list", answers, s.Underlying.Names)
 		return after.TotalAlloc - before.TotalAlloc
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/rpcmetrics"
@@ -84,10 +85,9 @@ func newXDSSource(r *channelResolver, config *bootstrap.Config) (*xdsSource, err
 	return x, nil
 }
 
-// start begins to watch. patient: see graph.
-func (x *xdsSource) start(patient bool) {
+// start begins to watch.
+func (x *xdsSource) start() {
 	x.unregister = x.record.SetSource(x)
-	x.graph.patient = patient
 	x.graph.start()
 }
 
@@ -120,7 +120,7 @@ func (x *xdsSource) publish() {
 	if x.closed {
 		return
 	}
-	if s := x.graph.snapshot(); s != x.published && (s.config != nil || s.err != nil) {
+	if s := x.graph.snapshot(x.source == channels.DNS); s != x.published && (s.config != nil || s.err != nil) {
 		x.published = s
 		x.learn(news{x.event(s), s.err, s})
 	}

@@ -2,7 +2,6 @@ package xdsresource
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"time"
 
@@ -305,9 +304,6 @@ func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 // Clusters that only a header names are not among them, see WeightedCluster.Cluster. The
 // caller must not change the slice.
 func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
-
-// SameClusters reports whether a and b return the same from Clusters.
-func SameClusters(a, b *VirtualHost) bool { return slices.Equal(a.Clusters(), b.Clusters()) }
 
 func (vh *VirtualHost) table() *routeTable {
 	if vh.compiled != nil {
