@@ -20,7 +20,7 @@ import (
 var logger = boundlog.Component("dynxds")
 
 // channelResolver is the resolver of one channel, between idle periods. One source configures the channel: none at
-// first, then DNS or xDS, as transitions say.
+// first, then DNS or xDS, as learn decides.
 type channelResolver struct {
 	*builder
 	acquire acquire
@@ -46,57 +46,33 @@ type channelResolver struct {
 	read     time.Time // when the environment was read last
 }
 
-// event is what decides on the source.
-type event int
-
-const (
-	bootstrapMissing event = iota // the environment has none
-	bootstrapFaulty               // or one that cannot be used
-	targetUnknown                 // there is an answer in place of the first Listener, after which the policy permits DNS
-	listenerRefused               // one after which it does not
-	listenerAccepted              // there is a Listener, but no configuration for it
-	configComplete                // there is a configuration, on DNS a complete one
-)
-
-// news is an event with what belongs to it.
-type news struct {
-	event    event
-	err      error     // its reason; nil for configComplete
-	snapshot *snapshot // of xDS; nil without a bootstrap
-}
-
-// transitions are what a channel does, by its source. A channel leaves DNS when there is a complete configuration, so that
-// no RPC fails, and it never leaves xDS.
-var transitions = map[channels.Mode]map[event]func(*channelResolver, news){
-	channels.Undecided: {
-		bootstrapMissing: (*channelResolver).tryDNS,
-		bootstrapFaulty:  (*channelResolver).fail,
-		targetUnknown:    (*channelResolver).tryDNS,
-		listenerRefused:  (*channelResolver).fail,
-		listenerAccepted: (*channelResolver).moveToXDS,
-		configComplete:   (*channelResolver).moveToXDS,
-	},
-	channels.DNS: {
-		bootstrapFaulty:  (*channelResolver).stay,
-		targetUnknown:    (*channelResolver).stay,
-		listenerRefused:  (*channelResolver).stay,
-		listenerAccepted: (*channelResolver).stay,
-		configComplete:   (*channelResolver).handOver,
-	},
-	channels.XDS: {
-		bootstrapMissing: (*channelResolver).fail,
-		bootstrapFaulty:  (*channelResolver).fail,
-		targetUnknown:    (*channelResolver).follow,
-		listenerRefused:  (*channelResolver).follow,
-		listenerAccepted: (*channelResolver).follow,
-		configComplete:   (*channelResolver).follow,
-	},
-}
-
-// learn carries out a transition. The caller holds mu.
-func (r *channelResolver) learn(n news) {
-	if do := transitions[r.source][n.event]; do != nil {
-		do(r, n)
+// learn takes in what xDS says, with the error of s, or an error of the bootstrap, without s. It is the table of transitions:
+//
+//	source of the channel             none                      DNS               xDS
+//	there is no bootstrap             DNS                       stays, silently   RPCs fail
+//	the bootstrap cannot be used      RPCs fail                 stays             RPCs fail
+//	an error for the first Listener   DNS if that is permitted  stays             RPCs fail
+//	an error after that               xDS, whose RPCs fail      stays             RPCs fail
+//	a configuration                   xDS                       xDS               stays
+//
+// A channel leaves DNS when there is a complete configuration, so that no RPC fails, and it never leaves xDS. The caller holds mu.
+func (r *channelResolver) learn(err error, s *snapshot) {
+	missing := s == nil && errors.Is(err, bootstrap.ErrNotConfigured)
+	switch {
+	case r.source == channels.XDS && s != nil:
+		r.xds.apply(s)
+	case r.source == channels.DNS && s != nil && s.config != nil:
+		r.handOver(s)
+	case r.source == channels.DNS:
+		if !missing {
+			r.stay(err, s)
+		}
+	case r.source == channels.Undecided && s != nil && (s.config != nil || s.accepted):
+		r.moveToXDS(s)
+	case r.source == channels.Undecided && (missing || s != nil && permits(r.xds.bootstrap.DNSFallback, err)):
+		r.tryDNS(err)
+	default:
+		r.fail(err)
 	}
 }
 
@@ -169,12 +145,8 @@ func (r *channelResolver) readBootstrap() error {
 	if err == nil {
 		err = r.startXDS(config)
 	}
-	switch {
-	case err == nil || !r.environment:
-	case errors.Is(err, bootstrap.ErrNotConfigured):
-		r.learn(news{event: bootstrapMissing, err: err})
-	default:
-		r.learn(news{event: bootstrapFaulty, err: err})
+	if err != nil && r.environment {
+		r.learn(err, nil)
 	}
 	return err
 }
@@ -214,16 +186,15 @@ func (r *channelResolver) mustNotUseDNS() bool {
 }
 
 // tryDNS makes DNS the source, or fails RPCs if it cannot be that.
-func (r *channelResolver) tryDNS(n news) {
-	if err := r.startDNS(n.err.Error()); err != nil {
-		n.err = fmt.Errorf("%w; DNS cannot take its place: %w", n.err, err)
-		r.fail(n)
+func (r *channelResolver) tryDNS(reason error) {
+	if err := r.startDNS(reason.Error()); err != nil {
+		r.fail(fmt.Errorf("%w; DNS cannot take its place: %w", reason, err))
 		return
 	}
-	if n.event == bootstrapMissing {
+	if r.xds == nil {
 		withoutBootstrap.Do(func() {
 			logger.Errorf("%s is resolved by DNS: no bootstrap is set; its RPCs go around the mesh, as do those of other channels without a bootstrap, "+
-				"each of which has a warning: %v", r.channel.ClientConn().Target(), n.err)
+				"each of which has a warning: %v", r.channel.ClientConn().Target(), reason)
 		})
 	}
 }
@@ -246,8 +217,7 @@ func (r *channelResolver) startDNS(reason string) error {
 }
 
 // fail makes RPCs fail. gRPC gets no service config for that: DNS would inherit it if it had none of its own.
-func (r *channelResolver) fail(n news) {
-	err := n.err
+func (r *channelResolver) fail(err error) {
 	if r.xds == nil {
 		err = r.failure(err)
 	}
@@ -270,38 +240,35 @@ func (r *channelResolver) failure(err error) error {
 }
 
 // stay logs why a channel stays with DNS.
-func (r *channelResolver) stay(n news) {
-	if n.err.Error() == r.logged {
+func (r *channelResolver) stay(err error, s *snapshot) {
+	if err.Error() == r.logged {
 		return
 	}
-	r.logged = n.err.Error()
+	r.logged = err.Error()
 	log := logger.Infof
-	if n.event == bootstrapFaulty {
+	if s == nil {
 		log = logger.Warningf
 	}
-	log("%s: stays with DNS: %v", r.channel.ClientConn().Target(), n.err)
+	log("%s: stays with DNS: %v", r.channel.ClientConn().Target(), err)
 }
 
 // moveToXDS makes xDS the source.
-func (r *channelResolver) moveToXDS(n news) {
+func (r *channelResolver) moveToXDS(s *snapshot) {
 	r.source = channels.XDS
 	r.record.SetMode(channels.XDS, fmt.Sprintf("the control plane has Listener %q", r.xds.listener))
-	r.follow(n)
+	r.xds.apply(s)
 }
 
 // handOver makes xDS the source in place of DNS, whose RPCs continue by xDS.
-func (r *channelResolver) handOver(n news) {
+func (r *channelResolver) handOver(s *snapshot) {
 	before := r.dns
 	before.stop()
 	before.close()
 	r.dns = nil
 	r.xds.connected = true // by DNS
-	r.moveToXDS(n)
+	r.moveToXDS(s)
 	before.handOverTo(r.xds.selector)
 }
-
-// follow applies a snapshot of xDS.
-func (r *channelResolver) follow(n news) { r.xds.apply(n.snapshot) }
 
 // ResolveNow implements resolver.Resolver. It is for DNS and for the bootstrap; management servers push.
 func (r *channelResolver) ResolveNow(o grpcresolver.ResolveNowOptions) {

@@ -122,20 +122,7 @@ func (x *xdsSource) publish() {
 	}
 	if s := x.graph.snapshot(x.source == channels.DNS); s != x.published && (s.config != nil || s.err != nil) {
 		x.published = s
-		x.learn(news{x.event(s), s.err, s})
-	}
-}
-
-func (x *xdsSource) event(s *snapshot) event {
-	switch {
-	case s.config != nil:
-		return configComplete
-	case s.accepted:
-		return listenerAccepted
-	case permits(x.bootstrap.DNSFallback, s.err):
-		return targetUnknown
-	default:
-		return listenerRefused
+		x.learn(s.err, s)
 	}
 }
 
