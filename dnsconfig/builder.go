@@ -81,7 +81,7 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	}
 	options := b.options.withDefaults()
 	j := &joint{
-		cc: cc, target: target, options: options, name: Prefix + host, lookup: lookup, asked: make(chan struct{}, 1),
+		ClientConn: cc, target: target, options: options, name: Prefix + host, lookup: lookup, asked: make(chan struct{}, 1),
 		client: Client{Language: language, Hostname: options.Hostname, Draw: drawFor(opts)},
 	}
 	if err := j.start(dns, opts); err != nil {

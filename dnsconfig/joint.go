@@ -11,16 +11,16 @@ import (
 // joint is the resolver of one channel: it joins the addresses of gRPC's "dns" resolver, whose
 // resolver.ClientConn it is, with the service config of the TXT records, which it looks up.
 type joint struct {
-	cc        resolver.ClientConn
-	target    resolver.Target
-	options   Options
-	name      string // of the records
-	lookup    lookupFunc
-	client    Client
-	addresses resolver.Resolver
-	asked     chan struct{}      // has room for one request for a look-up, so that none is lost
-	cancel    context.CancelFunc // of the look-ups
-	running   sync.WaitGroup     // the look-ups
+	resolver.ClientConn // the channel's
+	target              resolver.Target
+	options             Options
+	name                string // of the records
+	lookup              lookupFunc
+	client              Client
+	addresses           resolver.Resolver
+	asked               chan struct{}      // has room for one request for a look-up, so that none is lost
+	cancel              context.CancelFunc // of the look-ups
+	running             sync.WaitGroup     // the look-ups
 
 	// Of the goroutine that looks up:
 	records []string // of the last look-up that was answered
@@ -81,7 +81,7 @@ func (j *joint) configure(r *Result) error {
 	j.answered = true
 	// The same text has the same value, so that the channel sees no change.
 	if c := r.Choice; c != nil && (j.config == nil || j.configText != c.ServiceConfig) {
-		j.config, j.configText, news = j.cc.ParseServiceConfig(c.ServiceConfig), c.ServiceConfig, true
+		j.config, j.configText, news = j.ParseServiceConfig(c.ServiceConfig), c.ServiceConfig, true
 	}
 	j.log(r)
 	if j.state == nil || !news {
@@ -96,7 +96,7 @@ func (j *joint) push() error {
 	if j.config != nil {
 		s.ServiceConfig = j.config
 	}
-	return j.cc.UpdateState(s)
+	return j.ClientConn.UpdateState(s)
 }
 
 // UpdateState implements resolver.ClientConn. Addresses wait for the first look-up of the
@@ -115,17 +115,5 @@ func (j *joint) UpdateState(s resolver.State) error {
 func (j *joint) ReportError(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.cc.ReportError(err)
-}
-
-// NewAddress implements resolver.ClientConn.
-//
-// Deprecated: resolvers call UpdateState.
-func (j *joint) NewAddress(addresses []resolver.Address) {
-	_ = j.UpdateState(resolver.State{Addresses: addresses})
-}
-
-// ParseServiceConfig implements resolver.ClientConn.
-func (j *joint) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	return j.cc.ParseServiceConfig(text)
+	j.ClientConn.ReportError(err)
 }

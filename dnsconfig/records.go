@@ -81,7 +81,7 @@ func (j *joint) judge(r *Result, records []string) {
 	value, found, err := Find(records)
 	if err == nil && found {
 		var list *List
-		if list, err = Parse(value, func(config string) error { return j.cc.ParseServiceConfig(config).Err }); err == nil {
+		if list, err = Parse(value, func(config string) error { return j.ParseServiceConfig(config).Err }); err == nil {
 			r.Choice, r.Void = list.Choose(j.client), list.Void
 		}
 	}

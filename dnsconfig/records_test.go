@@ -110,12 +110,12 @@ func quoted(t testing.TB, text string) (all []string) {
 // start starts the look-ups.
 func (s *scene) start() {
 	s.joint = &joint{
-		cc:      new(fakeChannel),
-		name:    "_grpc_config.x",
-		lookup:  s.lookUp,
-		client:  here,
-		options: Options{Hostname: "host-1", OnResult: s.add}.withDefaults(),
-		asked:   make(chan struct{}, 1),
+		ClientConn: new(fakeChannel),
+		name:       "_grpc_config.x",
+		lookup:     s.lookUp,
+		client:     here,
+		options:    Options{Hostname: "host-1", OnResult: s.add}.withDefaults(),
+		asked:      make(chan struct{}, 1),
 	}
 	go s.run(s.t.Context())
 }

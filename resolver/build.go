@@ -165,18 +165,14 @@ func (g *graph) settled(s *balancer.ClusterState, outgoing bool) bool {
 	return g.answered(s) && (s.Err == nil || !outgoing && !isOfKind(s.Err, xdsclient.KindTimeout))
 }
 
-// isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
-func (g *graph) isKnown(s *balancer.ClusterState) bool {
-	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
-}
-
-// answered reports whether the outcome of RPCs to a cluster is known. For an aggregate cluster, it is for each under it.
+// answered reports whether the outcome of RPCs to a cluster is known: its endpoints, or the lack of them, and for an aggregate cluster
+// those of each under it.
 func (g *graph) answered(s *balancer.ClusterState) bool {
 	if s.Underlying == nil {
-		return g.isKnown(s)
+		return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
 	}
 	for _, under := range s.Underlying.States.All {
-		if !g.isKnown(under) {
+		if !g.answered(under) {
 			return false
 		}
 	}

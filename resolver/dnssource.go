@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	grpcresolver "google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -18,8 +17,9 @@ import (
 // resolver.ClientConn of the DNS resolver, its child, and the Runner of the channel's RPCs.
 type dnsSource struct {
 	*channelResolver
-	child   grpcresolver.Resolver
-	version uint64 // of its Decisions
+	grpcresolver.ClientConn // the channel's
+	child                   grpcresolver.Resolver
+	version                 uint64 // of its Decisions
 	// because is what errors of RPCs end with: the name that DNS resolves, and why DNS does.
 	because string
 
@@ -39,7 +39,7 @@ func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 	// The target's authority is one of xDS, not a DNS server.
 	target := grpcresolver.Target{URL: url.URL{Scheme: "dnsconfig", Path: "/" + r.target.Endpoint()}}
 	because := fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(target.Endpoint()), reason)
-	d := &dnsSource{channelResolver: r, version: versions.Add(1), because: because}
+	d := &dnsSource{channelResolver: r, ClientConn: r.cc, version: versions.Add(1), because: because}
 	var err error
 	if d.child, err = dnsconfig.NewBuilder(dnsconfig.Options{OnResult: r.record.SetDNS}).Build(target, d, r.opts); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (d *dnsSource) UpdateState(s grpcresolver.State) error {
 		return nil
 	}
 	defer d.channel.Publish(d)
-	return d.cc.UpdateState(s)
+	return d.ClientConn.UpdateState(s)
 }
 
 // ReportError implements resolver.ClientConn.
@@ -75,18 +75,6 @@ func (d *dnsSource) ReportError(err error) {
 	if d.over {
 		return
 	}
-	d.cc.ReportError(err)
+	d.ClientConn.ReportError(err)
 	d.channel.Publish(d)
-}
-
-// NewAddress implements resolver.ClientConn.
-//
-// Deprecated: resolvers call UpdateState.
-func (d *dnsSource) NewAddress(addresses []grpcresolver.Address) {
-	_ = d.UpdateState(grpcresolver.State{Addresses: addresses})
-}
-
-// ParseServiceConfig implements resolver.ClientConn.
-func (d *dnsSource) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	return d.cc.ParseServiceConfig(text)
 }

@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,7 +56,7 @@ type config struct {
 	listener        *xdsresource.Listener
 	routes          *xdsresource.RouteConfiguration
 	virtualHost     *xdsresource.VirtualHost
-	defaultClusters []string
+	defaultClusters []string   // of the last route, which usually is the default one
 	clusters        []*cluster // those that it routes RPCs to
 	waits           []*cluster // those of them that have to answer first
 }
@@ -199,7 +200,10 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		return
 	}
 	g.err = nil
-	g.next = &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
+	g.next = &config{listener: l, routes: rc, virtualHost: vh}
+	if n := len(vh.Routes); n > 0 {
+		g.next.defaultClusters = slices.Collect(vh.Routes[n-1].Clusters)
+	}
 	for _, name := range vh.Clusters() {
 		c := g.cluster(name)
 		if plugin := rc.Plugins[name]; plugin != nil {
@@ -211,24 +215,6 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		}
 	}
 	g.changed()
-}
-
-// lastDestinations returns the clusters of the last route, which usually is the default one.
-func lastDestinations(vh *xdsresource.VirtualHost) []string {
-	if len(vh.Routes) == 0 {
-		return nil
-	}
-	f, ok := vh.Routes[len(vh.Routes)-1].Action.(*xdsresource.Forward)
-	if !ok {
-		return nil
-	}
-	names := make([]string, 0, len(f.Clusters))
-	for _, c := range f.Clusters {
-		if c.Name != "" { // else a header names it
-			names = append(names, c.Name)
-		}
-	}
-	return names
 }
 
 // withdraw removes the configuration, for the given reason.
