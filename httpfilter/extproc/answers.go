@@ -7,124 +7,115 @@ import (
 	"math"
 
 	procpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// handle handles a message. An error says what is wrong with it.
-func (p *processor) handle(r *procpb.ProcessingResponse) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase != live {
-		return nil
+// read handles what the processor sends until its stream ends.
+func (s *stream) read(side grpc.ClientStream) {
+	defer s.cancelSide()
+	for {
+		response := new(procpb.ProcessingResponse)
+		err := side.RecvMsg(response)
+		s.mu.Lock()
+		switch {
+		case s.phase != live || s.last != nil && !s.last.asked: // it has no say any more
+		case err == io.EOF && (s.drainsAll || s.flows[requests].drained() && s.flows[responses].drained()):
+			s.leave(over, nil, "passed", nil)
+		case err == io.EOF:
+			s.fail(errors.New("its stream has ended without a drain"))
+		case err != nil:
+			s.fail(err)
+		case !s.observe:
+			if err = s.handle(response); err != nil {
+				s.fail(err)
+			}
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
 	}
-	defer p.changed.Broadcast()
+}
+
+// handle handles a message. An error says what is wrong with it. The caller holds mu.
+func (s *stream) handle(r *procpb.ProcessingResponse) error {
+	defer s.changed.Broadcast()
 	w := r.GetServerWindowUpdate()
 	for d, n := range [directions]int64{w.GetWindowIncrementDownstreamToSidestream(), w.GetWindowIncrementUpstreamToSidestream()} {
 		if n < 0 {
 			return errors.New("server_window_update: an increment must not be negative")
 		}
-		f := &p.flows[d]
+		f := &s.flows[d]
 		f.window = min(f.window, math.MaxInt64-n) + n
 	}
 	var err error
 	switch r.GetResponse().(type) {
 	case *procpb.ProcessingResponse_RequestHeaders:
-		err = p.answerHeaders(requestHeaders, r.GetRequestHeaders())
+		h := r.GetRequestHeaders().GetResponse()
+		err = s.answer(requestHeaders, h.GetStatus(), h.GetHeaderMutation())
 	case *procpb.ProcessingResponse_ResponseHeaders:
-		err = p.answerHeaders(responseHeaders, r.GetResponseHeaders())
+		h := r.GetResponseHeaders().GetResponse()
+		err = s.answer(responseHeaders, h.GetStatus(), h.GetHeaderMutation())
 	case *procpb.ProcessingResponse_ResponseTrailers:
-		if !p.settled(responseHeaders) {
-			return errors.New("response_trailers: comes before response_headers")
-		}
-		err = p.answer(responseTrailers, r.GetResponseTrailers().GetHeaderMutation())
+		err = s.answer(responseTrailers, procpb.CommonResponse_CONTINUE, r.GetResponseTrailers().GetHeaderMutation())
 	case *procpb.ProcessingResponse_RequestBody:
-		err = p.receive(requests, requestHeaders, r.GetRequestBody().GetResponse())
+		err = s.enqueue(requests, requestHeaders, r.GetRequestBody().GetResponse())
 	case *procpb.ProcessingResponse_ResponseBody:
-		err = p.receive(responses, responseHeaders, r.GetResponseBody().GetResponse())
+		err = s.enqueue(responses, responseHeaders, r.GetResponseBody().GetResponse())
 	case *procpb.ProcessingResponse_ImmediateResponse:
-		err = p.immediate(r.GetImmediateResponse())
+		err = s.immediate(r.GetImmediateResponse())
 	}
 	//lint:ignore SA1019 gRFC A93 names it
 	all := r.GetRequestDrain()
-	p.drain(requests, r.GetRequestDrainRequests(), all)
-	p.drain(responses, r.GetRequestDrainResponses(), all)
-	if all && !p.drainsAll {
-		p.drainsAll = true
-		go p.stop(p.closeSend) // this goroutine has to go on reading, or the processor might stop reading, too
-	}
+	s.drain(requests, r.GetRequestDrainRequests(), all)
+	s.drain(responses, r.GetRequestDrainResponses(), all)
+	s.drainsAll = s.drainsAll || all
 	return err
 }
 
 // drain stops the messages of a direction, alone or with the whole stream. One whose end has been sent drains by itself.
-func (p *processor) drain(d direction, alone, all bool) {
-	f := &p.flows[d]
-	if f.passage != processed || f.lastSent || d == responses && p.last != nil || !alone && !all {
+func (s *stream) drain(d direction, alone, all bool) {
+	f := &s.flows[d]
+	if f.passage != processed || f.lastSent || d == responses && s.last != nil || !alone && !all {
 		return
 	}
-	f.passage = stopped
+	f.passage = draining
 	if !all {
-		go p.stop(func() {
-			p.mu.Lock()
-			f.passage = draining
-			p.mu.Unlock()
-			p.transmit(bodyRequest(d, &procpb.HttpBody{DrainComplete: true}))
-		})
+		s.outbox = append(s.outbox, bodyRequest(d, &procpb.HttpBody{DrainComplete: true}))
 	}
 }
 
-// stop runs a step of a drain after the message that is being sent.
-func (p *processor) stop(step func()) {
-	p.sendMu.Lock()
-	defer p.sendMu.Unlock()
-	step()
-}
-
-func (p *processor) answerHeaders(k kind, r *procpb.HeadersResponse) error {
-	if s := r.GetResponse().GetStatus(); s != procpb.CommonResponse_CONTINUE {
-		return fmt.Errorf("%v.response.status: must be CONTINUE, is %v", k, s)
-	}
-	return p.answer(k, r.GetResponse().GetHeaderMutation())
-}
-
-// settled reports whether an event has no answer to come.
-func (p *processor) settled(k kind) bool { return p.events[k].answered || !p.events[k].asked }
-
-func (p *processor) answer(k kind, m *procpb.HeaderMutation) error {
-	if p.settled(k) {
+func (s *stream) answer(k kind, status procpb.CommonResponse_ResponseStatus, m *procpb.HeaderMutation) error {
+	switch {
+	case status != procpb.CommonResponse_CONTINUE:
+		return fmt.Errorf("%v.response.status: must be CONTINUE, is %v", k, status)
+	case k == responseTrailers && s.events[responseHeaders].asked:
+		return fmt.Errorf("%v: comes before %v", k, responseHeaders)
+	case !s.events[k].asked:
 		return fmt.Errorf("%v: nothing was asked", k)
 	}
-	return p.settle(&p.events[k], m)
+	return s.settle(&s.events[k], m)
 }
 
-func (p *processor) settle(e *event, m *procpb.HeaderMutation) (err error) {
-	if e.edits, err = p.rules.Edits(m.GetSetHeaders(), m.GetRemoveHeaders()); err != nil {
-		return err
-	}
-	if e == p.last {
-		decision := "passed"
-		if p.final != nil {
-			decision = "ended"
-		}
-		if p.decides(decision, p.final) {
-			p.phase = over
-		}
-	}
-	e.answered = true
-	return nil
+func (s *stream) settle(e *event, m *procpb.HeaderMutation) (err error) {
+	e.edits, err = s.rules.Edits(m.GetSetHeaders(), m.GetRemoveHeaders())
+	e.asked = err != nil
+	return err
 }
 
-// receive puts a message of the processor into the queue. It must come after the answer to before.
-func (p *processor) receive(d direction, before kind, r *procpb.CommonResponse) error {
-	f, b := &p.flows[d], r.GetBodyMutation().GetStreamedResponse()
+// enqueue puts a message of the processor into the queue. It must come after the answer to before.
+func (s *stream) enqueue(d direction, before kind, r *procpb.CommonResponse) error {
+	f, b := &s.flows[d], r.GetBodyMutation().GetStreamedResponse()
 	switch {
 	case r.GetStatus() != procpb.CommonResponse_CONTINUE:
 		return fmt.Errorf("%v.response.status: must be CONTINUE, is %v", d, r.GetStatus())
 	case f.passage == passing:
 		return fmt.Errorf("%v: nothing was asked", d)
-	case !p.settled(before):
+	case s.events[before].asked:
 		return fmt.Errorf("%v: comes before %v", d, before)
 	case f.ended:
 		return fmt.Errorf("%v: comes after the end", d)
@@ -136,17 +127,17 @@ func (p *processor) receive(d direction, before kind, r *procpb.CommonResponse) 
 		return fmt.Errorf("%v: must not have end_of_stream", d)
 	case b.GetDrainComplete() && f.passage != draining:
 		return fmt.Errorf("%v: drain_complete comes before that of the filter", d)
-	case f.credit <= 0 && (!p.drainsAll || f.waiting() > maxDrained), len(f.queue) > windowSize: // empty messages need no credit
+	case f.credit <= 0 && (!s.drainsAll || f.waiting() > maxDrained), len(f.queue) > windowSize: // empty messages need no credit
 		return fmt.Errorf("%v: more than flow control allows", d)
 	}
-	f.credit -= int64(len(b.GetBody()))
-	f.ended = b.GetEndOfStream()
-	i := item{end: b.GetEndOfStream()}
-	if !(i.end && b.GetEndOfStreamWithoutMessage()) && !(b.GetDrainComplete() && len(b.GetBody()) == 0) {
+	n := int64(len(b.GetBody()))
+	f.credit -= n
+	i := item{end: b.GetEndOfStream(), cost: n}
+	if !(i.end && b.GetEndOfStreamWithoutMessage()) && !(b.GetDrainComplete() && n == 0) {
 		i.body = (*grpcbridge.Encoded)(&b.Body)
 	}
 	if i.body != nil || i.end {
-		f.queue = append(f.queue, i)
+		f.put(i)
 	}
 	if b.GetDrainComplete() {
 		f.passage = passing
@@ -155,32 +146,25 @@ func (p *processor) receive(d direction, before kind, r *procpb.CommonResponse) 
 }
 
 // immediate ends the RPC, or chooses its status and trailers if it answers these.
-func (p *processor) immediate(r *procpb.ImmediateResponse) error {
-	if p.noImmediate {
+func (s *stream) immediate(r *procpb.ImmediateResponse) error {
+	if s.noImmediate {
 		return errors.New("immediate_response: is disabled by disable_immediate_response")
 	}
+	code := codes.Internal // An answer that names no code is not OK, as it may refuse the RPC.
+	if r.GetGrpcStatus() != nil {
+		code = codes.Code(r.GetGrpcStatus().GetStatus())
+	}
+	if code > codes.Unauthenticated {
+		code = codes.Unknown
+	}
 	err := error(io.EOF)
-	if code := immediateCode(r); code != codes.OK {
+	if code != codes.OK {
 		err = status.Error(code, r.GetDetails())
 	}
-	if p.last != nil && !p.last.answered {
-		p.final = err
-		return p.settle(p.last, r.GetHeaders())
+	if s.last != nil {
+		s.final = err
+		return s.settle(s.last, r.GetHeaders())
 	}
-	if p.decides("ended", err) {
-		p.phase, p.err = failed, err
-		p.cancel()
-	}
+	s.leave(failed, err, "ended", err)
 	return nil
-}
-
-// immediateCode is that of the answer. One that names no code is not OK, as it may refuse the RPC.
-func immediateCode(r *procpb.ImmediateResponse) codes.Code {
-	switch {
-	case r.GetGrpcStatus() == nil:
-		return codes.Internal
-	case r.GetGrpcStatus().GetStatus() > uint32(codes.Unauthenticated):
-		return codes.Unknown
-	}
-	return codes.Code(r.GetGrpcStatus().GetStatus())
 }

@@ -13,6 +13,7 @@ import (
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -40,7 +41,7 @@ type filter struct {
 // config is a valid ExternalProcessor.
 type config struct {
 	service *sidechannel.Service
-	sends   events
+	sends   mode
 	// attributes are the names of those that go with the first event of a direction.
 	attributes [directions][]string
 	// allowFailed lets RPCs go on without the processor if it fails before it has been sent messages.
@@ -55,16 +56,16 @@ type config struct {
 	rules    sidechannel.Rules
 }
 
-// events are those of an RPC that the processor is sent.
-type events struct {
-	requestHeaders, responseHeaders, responseTrailers bool
-	bodies                                            [directions]bool
+// mode is what of an RPC the processor is sent.
+type mode struct {
+	events [kinds]bool
+	bodies [directions]bool
 }
 
 // override is a valid ExtProcPerRoute. What it does not set is as in the config.
 type override struct {
 	service     *sidechannel.Service
-	sends       *events
+	sends       *mode
 	attributes  [directions][]string
 	allowFailed *bool
 }
@@ -107,7 +108,7 @@ func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 }
 
 // parseMode reads a ProcessingMode. Without a mode, headers are sent, and trailers are not.
-func parseMode(at *faults.Path, pb *filterpb.ProcessingMode, found *faults.Faults) (e events) {
+func parseMode(at *faults.Path, pb *filterpb.ProcessingMode, found *faults.Faults) (e mode) {
 	headers := func(field string, mode filterpb.ProcessingMode_HeaderSendMode, byDefault bool) bool {
 		switch mode {
 		case filterpb.ProcessingMode_DEFAULT:
@@ -124,12 +125,12 @@ func parseMode(at *faults.Path, pb *filterpb.ProcessingMode, found *faults.Fault
 		}
 		return mode == filterpb.ProcessingMode_GRPC
 	}
-	e.requestHeaders = headers("request_header_mode", pb.GetRequestHeaderMode(), true)
-	e.responseHeaders = headers("response_header_mode", pb.GetResponseHeaderMode(), true)
-	e.responseTrailers = headers("response_trailer_mode", pb.GetResponseTrailerMode(), false)
+	e.events[requestHeaders] = headers("request_header_mode", pb.GetRequestHeaderMode(), true)
+	e.events[responseHeaders] = headers("response_header_mode", pb.GetResponseHeaderMode(), true)
+	e.events[responseTrailers] = headers("response_trailer_mode", pb.GetResponseTrailerMode(), false)
 	e.bodies[requests] = messages("request_body_mode", pb.GetRequestBodyMode())
 	e.bodies[responses] = messages("response_body_mode", pb.GetResponseBodyMode())
-	if e.bodies[responses] && !e.responseTrailers {
+	if e.bodies[responses] && !e.events[responseTrailers] {
 		found.Addf(at.Field("response_trailer_mode"), "must be SEND, as response_body_mode is GRPC")
 	}
 	return e
@@ -137,7 +138,7 @@ func parseMode(at *faults.Path, pb *filterpb.ProcessingMode, found *faults.Fault
 
 // Needs returns the target of the processor without which RPCs fail, or "". Examinations of a channel call it.
 func (c *config) Needs() string {
-	if c.allowFailed || c.sends == (events{}) {
+	if c.allowFailed || c.sends == (mode{}) {
 		return ""
 	}
 	return c.service.Target()
@@ -196,7 +197,7 @@ func (in instance) ClientInterceptor(c, o httpfilter.Config) (httpfilter.Interce
 	if o, ok := o.(*override); ok {
 		merged = merged.with(o)
 	}
-	if merged.sends == (events{}) {
+	if merged.sends == (mode{}) {
 		return nil, nil
 	}
 	channel, err := merged.service.Open()
@@ -217,18 +218,19 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 		return nil, status.Error(codes.Internal, "ext_proc: no codec is registered for the content-subtype of the RPC")
 	}
 	s := newStream(ctx, i, rpc)
-	s.showHeaders()
-	if s.processes(requests) {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	s.ask(requestHeaders, md, false)
+	if s.sends.bodies[requests] {
 		// The processor may want to see messages before it answers the headers.
-		go s.runRequests(next)
+		go s.toBackend(next)
 		return s, nil
 	}
 	s.start(next)
-	if s.startErr == io.EOF {
+	switch {
+	case s.backend != nil:
+		return s, nil
+	case s.endErr == io.EOF:
 		return httpfilter.EndedStream(ctx, nil, nil), nil
 	}
-	if s.startErr != nil {
-		return nil, s.startErr
-	}
-	return s, nil
+	return nil, s.endErr
 }

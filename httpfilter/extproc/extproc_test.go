@@ -49,8 +49,7 @@ func TestBodiesPassAsTheyAre(t *testing.T) {
 	s, err := httpfilter.NewNext(d, interceptorOf(t, addr, headersMode)).NewStream(testutils.Context(t), rpc)
 	xdstest.NoError(t, err)
 	request, reply := new(wrapperspb.StringValue), new(wrapperspb.StringValue)
-	xdstest.NoError(t, s.SendMsg(request))
-	xdstest.NoError(t, s.RecvMsg(reply))
+	xdstest.NoError(t, httpfilter.Exchange(s, request, reply))
 	if d.sent != request || d.received != reply || len(rpc.AddedOptions()) > 0 {
 		t.Error("the messages or the options are not those of the application")
 	}

@@ -1,6 +1,10 @@
 package extproc
 
-import "github.com/dynxds/dynxds/internal/grpcbridge"
+import (
+	procpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
 
 // direction of messages.
 type direction int
@@ -25,12 +29,11 @@ type passage int
 
 const (
 	processed passage = iota // the processor is sent them, and what it sends goes on in their place
-	stopped                  // by the processor, which is to be told that no more follow
-	draining                 // it has been told, and sends back what it still has
+	draining                 // it is sent no more, and sends back what it still has
 	passing                  // without the processor
 )
 
-// flow is a direction of messages. The mutex of the processor guards it.
+// flow is a direction of messages. The mutex of the stream guards it.
 type flow struct {
 	passage passage
 	// window is what the processor may be sent, in bytes. Above 0, that is a message of any size.
@@ -39,7 +42,7 @@ type flow struct {
 	credit, returned int64
 	// queue has what goes on. Its head stays until that has gone.
 	queue []item
-	// lastSent says that the processor has been sent the end of the direction, and ended that it sends no more.
+	// lastSent says that the end of the direction is with the processor, and ended that it is in the queue, or has gone.
 	lastSent, ended bool
 }
 
@@ -47,25 +50,38 @@ type flow struct {
 type item struct {
 	body *grpcbridge.Encoded // nil: only the end
 	end  bool
-	// own says that the processor has not seen it.
-	own bool
+	cost int64 // of the processor's credit; 0 for what it has not seen
 }
 
-func (f *flow) size() (n int64) {
-	if i := f.queue[0]; i.body != nil && !i.own {
-		n = int64(len(*i.body))
+func (f *flow) put(i item) {
+	f.queue = append(f.queue, i)
+	f.ended = f.ended || i.end
+}
+
+// pass puts what the processor does not see into the queue.
+func (f *flow) pass(b *procpb.HttpBody) {
+	if b.GetDrainComplete() {
+		return
 	}
-	return n
+	i := item{end: b.GetEndOfStream()}
+	if !b.GetEndOfStreamWithoutMessage() {
+		i.body = (*grpcbridge.Encoded)(&b.Body)
+	}
+	f.put(i)
 }
 
-// pop removes the head, which has gone, and reports whether the processor should be told of what it may send again. It is told
-// of half a window at once.
-func (f *flow) pop() (tell bool) {
-	f.returned += f.size()
+// pop removes the head, which has gone.
+func (f *flow) pop() {
+	f.returned += f.queue[0].cost
 	f.queue[0] = item{}
 	f.queue = f.queue[1:]
-	return f.returned >= windowSize/2
 }
+
+// owes reports whether the processor should be told of what it may send again, which is of half a window at once.
+func (f *flow) owes() bool { return f.returned >= windowSize/2 }
+
+// drained reports whether no message can be lost if the processor ends its stream.
+func (f *flow) drained() bool { return f.passage == passing || f.ended }
 
 // waiting returns how much of the processor is in the queue, in bytes.
 func (f *flow) waiting() int64 { return windowSize - f.credit - f.returned }

@@ -1,22 +1,20 @@
 package extproc
 
 import (
-	"context"
-	"errors"
 	"io"
-	"sync"
 	"time"
 
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	procpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // method is the processor's.
@@ -40,169 +38,137 @@ func (k kind) String() string {
 
 // event is one that the processor answers.
 type event struct {
-	asked, answered bool
-	edits           headeredit.Edits
+	asked bool // and not answered
+	edits headeredit.Edits
 }
 
 // phase of the stream to the processor. It only moves on.
 type phase int
 
 const (
-	live   phase = iota
-	over         // it has ended, and the RPC goes on without the processor or has ended
-	failed       // it has ended the RPC
+	live    phase = iota
+	leaving       // what ends phase live is known, and the trace of the RPC is told
+	over          // it has ended, and the RPC goes on without the processor or has ended
+	failed        // it has ended the RPC
 )
 
-// processor is the stream to the processor for one RPC. It is opened with the first event.
-type processor struct {
-	*interceptor
-	app        context.Context    // of the RPC as the application started it
-	ctx        context.Context    // of the RPC to the backend
-	cancel     context.CancelFunc // ends that RPC
-	sideCtx    context.Context
-	cancelSide context.CancelFunc
-
-	sendMu     sync.Mutex        // held while a message is sent
-	side       grpc.ClientStream // nil: not opened
-	halfClosed bool
-	attributes [directions]map[string]*structpb.Struct // for the next event; nil: none, or sent
-
-	mu         sync.Mutex
-	changed    sync.Cond // something that mu guards, or the RPC has ended
-	phase      phase
-	decided    bool  // what ends phase live is known
-	err        error // of phase failed; io.EOF for status OK
-	events     [kinds]event
-	last       *event // the one with the trailers
-	final      error  // what the answer to last ends the RPC with; io.EOF for status OK
-	flows      [directions]flow
-	sentBodies bool
-	drainsAll  bool // by the end of its stream
-}
-
-func newProcessor(ctx context.Context, i *interceptor) *processor {
-	p := &processor{interceptor: i, app: ctx}
-	p.changed.L = &p.mu
-	p.ctx, p.cancel = context.WithCancel(ctx)
-	if i.observe {
-		ctx = context.WithoutCancel(ctx)
-	}
-	p.sideCtx, p.cancelSide = context.WithCancel(ctx)
-	for d := range p.flows {
-		p.flows[d] = flow{window: windowSize, credit: windowSize}
-		if i.observe || !i.sends.bodies[d] {
-			p.flows[d].passage = passing
-		}
-	}
-	context.AfterFunc(p.ctx, p.endSide)
-	return p
-}
-
-// endSide runs when the RPC has ended. The processor may still read what it was sent, but not for long (gRFC A93,
-// "deferred_close_timeout"), unless the application has cancelled the RPC: that cancels the stream too.
-func (p *processor) endSide() {
-	p.mu.Lock()
-	p.changed.Broadcast()
-	p.mu.Unlock()
-	if !p.sendMu.TryLock() {
-		p.cancelSide() // a message waits for the processor to read
-		return
-	}
-	defer p.sendMu.Unlock()
-	if p.side == nil || p.sideCtx.Err() != nil || !p.observe && p.app.Err() != nil {
-		p.cancelSide()
-		return
-	}
-	p.closeSend()
-	t := time.AfterFunc(p.deferred, p.cancelSide)
-	context.AfterFunc(p.sideCtx, func() { t.Stop() })
-}
-
-// closeSend half-closes the stream. The caller holds sendMu.
-func (p *processor) closeSend() {
-	if !p.halfClosed {
-		p.halfClosed = true
-		_ = p.side.CloseSend()
-	}
-}
-
 // wait waits until done holds, and reports false if the RPC ends instead. The caller holds mu.
-func (p *processor) wait(done func() bool) bool {
-	for p.phase != failed && p.ctx.Err() == nil {
+func (s *stream) wait(done func() bool) bool {
+	for s.phase != failed && s.ctx.Err() == nil {
 		if done() {
 			return true
 		}
-		p.changed.Wait()
+		s.changed.Wait()
 	}
 	return false
 }
 
-// send sends an event, the first one with attributes, and reports whether it did.
-func (p *processor) send(d direction, request *procpb.ProcessingRequest) bool {
-	p.sendMu.Lock()
-	defer p.sendMu.Unlock()
-	return p.sendLocked(d, request)
+// await is wait for callers that do not hold mu.
+func (s *stream) await(done func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait(done)
 }
 
-func (p *processor) sendLocked(d direction, request *procpb.ProcessingRequest) bool {
-	request.Attributes, p.attributes[d] = p.attributes[d], nil
-	return p.transmit(request)
-}
+// passes reports whether messages of a direction pass without the processor. The caller holds mu.
+func (s *stream) passes(d direction) bool { return s.phase == over || s.flows[d].passage == passing }
 
-// transmit sends a message, and with it what the processor may send again. The caller holds sendMu.
-func (p *processor) transmit(request *procpb.ProcessingRequest) bool {
-	if p.side == nil && !p.open(request) {
+// send has the processor sent an event, the first one of a direction with attributes, and reports whether it will be. It waits until the
+// events before have been sent, as no window bounds what is observed, and messages without bytes. The caller holds mu.
+func (s *stream) send(d direction, request *procpb.ProcessingRequest) bool {
+	s.wait(func() bool { return len(s.outbox) == 0 || s.phase != live })
+	if s.phase != live || s.drainsAll {
 		return false
 	}
-	p.mu.Lock()
-	sends := p.phase == live && !p.halfClosed
-	if sends {
-		if up, down := p.flows[requests].tell(), p.flows[responses].tell(); up+down > 0 {
-			request.ClientWindowUpdate = &procpb.ProcessingRequest_ClientWindowUpdate{
-				WindowIncrementSidestreamToUpstream: up, WindowIncrementSidestreamToDownstream: down,
+	request.ObservabilityMode = s.observe
+	request.Attributes, s.attributes[d] = s.attributes[d], nil
+	if !s.opened {
+		s.opened = true
+		request.ProtocolConfig = &procpb.ProtocolConfiguration{RequestBodyMode: s.bodyMode(requests), ResponseBodyMode: s.bodyMode(responses)}
+		if !s.observe {
+			request.FlowControlInit = &procpb.ProcessingRequest_FlowControlInit{
+				InitialWindowDownstreamToSidestream: windowSize, InitialWindowSidestreamToUpstream: windowSize,
+				InitialWindowUpstreamToSidestream: windowSize, InitialWindowSidestreamToDownstream: windowSize,
 			}
 		}
-		p.sentBodies = p.sentBodies || request.GetRequestBody() != nil || request.GetResponseBody() != nil
-		p.flows[requests].lastSent = p.flows[requests].lastSent || request.GetRequestBody().GetEndOfStream()
+		go s.write()
 	}
-	p.mu.Unlock()
-	if sends {
-		request.ObservabilityMode = p.observe
-		_ = p.side.SendMsg(request) // if it fails, the receiving side has the status
-	}
-	return sends
-}
-
-// open opens the stream, if the processor has not failed. first is the first message.
-func (p *processor) open(first *procpb.ProcessingRequest) bool {
-	p.mu.Lock()
-	phase := p.phase
-	p.mu.Unlock()
-	if phase != live {
-		return false
-	}
-	side, err := p.channel.NewStream(p.sideCtx, desc, method)
-	if err != nil {
-		p.fail(err)
-		return false
-	}
-	p.side = side
-	first.ProtocolConfig = &procpb.ProtocolConfiguration{RequestBodyMode: p.bodyMode(requests), ResponseBodyMode: p.bodyMode(responses)}
-	if !p.observe {
-		first.FlowControlInit = &procpb.ProcessingRequest_FlowControlInit{
-			InitialWindowDownstreamToSidestream: windowSize, InitialWindowSidestreamToUpstream: windowSize,
-			InitialWindowUpstreamToSidestream: windowSize, InitialWindowSidestreamToDownstream: windowSize,
-		}
-	}
-	go p.read()
+	s.outbox = append(s.outbox, request)
+	s.changed.Broadcast()
 	return true
 }
 
-func (p *processor) bodyMode(d direction) filterpb.ProcessingMode_BodySendMode {
-	if p.sends.bodies[d] {
+func (s *stream) bodyMode(d direction) filterpb.ProcessingMode_BodySendMode {
+	if s.sends.bodies[d] {
 		return filterpb.ProcessingMode_GRPC
 	}
 	return filterpb.ProcessingMode_NONE
+}
+
+// ask sends headers or trailers, which the processor answers if it does not observe. After the last event there is none but the answer.
+func (s *stream) ask(k kind, md metadata.MD, last bool) {
+	if !s.sends.events[k] {
+		return
+	}
+	d, request, shown := responses, new(procpb.ProcessingRequest), sidechannel.HeaderMap(md, s.forward.Shows)
+	switch k {
+	case requestHeaders:
+		d, request.Request = requests, &procpb.ProcessingRequest_RequestHeaders{RequestHeaders: &procpb.HttpHeaders{Headers: shown}}
+	case responseHeaders:
+		request.Request = &procpb.ProcessingRequest_ResponseHeaders{ResponseHeaders: &procpb.HttpHeaders{Headers: shown, EndOfStream: last}}
+	case responseTrailers:
+		request.Request = &procpb.ProcessingRequest_ResponseTrailers{ResponseTrailers: &procpb.HttpTrailers{Trailers: shown}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events[k].asked = s.send(d, request) && !s.observe
+	if last {
+		s.last = &s.events[k]
+	}
+}
+
+// answered waits for the answer to an event, if it was asked.
+func (s *stream) answered(k kind) headeredit.Edits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &s.events[k]
+	s.wait(func() bool { return !e.asked || s.phase == over })
+	return e.edits
+}
+
+// through has a message or the end of the requests go on: by the processor, when its window allows that, or without it, after what that
+// has sent. What comes after the processor has ended the requests is discarded. One that observes gets a copy. It reports false if the
+// RPC has ended.
+func (s *stream) through(d direction, b *procpb.HttpBody) bool {
+	f := &s.flows[d]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.GetEndOfStream() && s.halfClosed.IsZero() {
+		s.halfClosed = time.Now()
+	}
+	goes := s.wait(func() bool {
+		switch {
+		case f.ended || f.lastSent:
+			return true
+		case s.phase == live && f.passage == processed:
+			return len(s.outbox) == 0 && (f.window > 0 || b.GetEndOfStreamWithoutMessage())
+		}
+		return s.passes(d) && len(f.queue) == 0
+	})
+	switch {
+	case !goes || f.ended || f.lastSent:
+	case s.passes(d):
+		if s.observe {
+			s.send(d, bodyRequest(d, b))
+		}
+		f.pass(b)
+		s.changed.Broadcast()
+	default:
+		f.window -= int64(len(b.GetBody()))
+		f.lastSent = b.GetEndOfStream()
+		s.send(d, bodyRequest(d, b))
+	}
+	return goes
 }
 
 func bodyRequest(d direction, b *procpb.HttpBody) *procpb.ProcessingRequest {
@@ -212,178 +178,109 @@ func bodyRequest(d direction, b *procpb.HttpBody) *procpb.ProcessingRequest {
 	return &procpb.ProcessingRequest{Request: &procpb.ProcessingRequest_ResponseBody{ResponseBody: b}}
 }
 
-// processes reports whether the processor is to send what goes on in a direction. It is for a new RPC.
-func (p *processor) processes(d direction) bool { return p.sends.bodies[d] && !p.observe }
-
-// passes reports whether messages of a direction pass without the processor. The caller holds mu.
-func (p *processor) passes(d direction) bool { return p.phase == over || p.flows[d].passage == passing }
-
-// process sends a message or the end of the requests, when the window allows it. It is false if these pass without the
-// processor, or the RPC has ended. What comes after the processor has ended the requests is discarded.
-func (p *processor) process(d direction, b *procpb.HttpBody) bool {
-	f := &p.flows[d]
-	p.mu.Lock()
-	p.wait(func() bool {
-		return f.window > 0 || b.GetEndOfStreamWithoutMessage() || f.ended || f.passage != processed || p.phase != live
-	})
-	p.mu.Unlock()
-	p.sendMu.Lock()
-	defer p.sendMu.Unlock()
-	p.mu.Lock()
-	discard := f.ended || f.lastSent
-	goes := f.passage == processed && p.ctx.Err() == nil
-	if goes && !discard {
-		f.window -= int64(len(b.GetBody()))
+// write sends the processor what is for it.
+func (s *stream) write() {
+	side, err := s.channel.NewStream(s.sideCtx, desc, method)
+	if err != nil {
+		s.mu.Lock()
+		s.fail(err)
+		s.mu.Unlock()
+		return
 	}
-	p.mu.Unlock()
-	return discard || goes && p.sendLocked(d, bodyRequest(d, b))
-}
-
-// head waits for the head of a queue. ok is false if there is none before messages pass without the processor, or the RPC ends.
-func (p *processor) head(d direction) (i item, ok bool) {
-	f := &p.flows[d]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.wait(func() bool { return len(f.queue) > 0 || p.passes(d) }) || len(f.queue) == 0 {
-		return item{}, false
+	go s.read(side)
+	for request := s.next(); request != nil; request = s.next() {
+		_ = side.SendMsg(request) // if it fails, read has the status
 	}
-	return f.queue[0], true
-}
-
-// gone says that the head of a queue has gone to where it goes.
-func (p *processor) gone(d direction) {
-	p.mu.Lock()
-	tell := p.flows[d].pop()
-	p.changed.Broadcast()
-	p.mu.Unlock()
-	if tell {
-		p.sendMu.Lock()
-		p.transmit(new(procpb.ProcessingRequest))
-		p.sendMu.Unlock()
+	if s.sideCtx.Err() == nil {
+		_ = side.CloseSend()
 	}
 }
 
-// post sends an event that the processor answers.
-func (p *processor) post(k kind, d direction, request *procpb.ProcessingRequest) {
-	p.mu.Lock()
-	p.events[k].asked = true
-	p.mu.Unlock()
-	if !p.send(d, request) {
-		p.mu.Lock()
-		p.events[k].answered = true
-		p.mu.Unlock()
+// next waits for the next message to the processor, and puts into it what the processor may send again. It is nil when no more follow.
+func (s *stream) next() *procpb.ProcessingRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var request *procpb.ProcessingRequest
+	up, down := &s.flows[requests], &s.flows[responses]
+	for request == nil {
+		switch {
+		case s.phase == leaving: // which decides what becomes of the outbox
+			s.changed.Wait()
+		case len(s.outbox) > 0:
+			request, s.outbox = s.outbox[0], s.outbox[1:]
+			s.sentBodies = s.sentBodies || request.GetRequestBody() != nil || request.GetResponseBody() != nil
+			s.changed.Broadcast()
+		case s.phase != live || s.drainsAll || s.ctx.Err() != nil:
+			return nil
+		case up.owes() || down.owes():
+			request = new(procpb.ProcessingRequest)
+		default:
+			s.changed.Wait()
+		}
 	}
+	if up, down := up.tell(), down.tell(); up+down > 0 {
+		request.ClientWindowUpdate = &procpb.ProcessingRequest_ClientWindowUpdate{
+			WindowIncrementSidestreamToUpstream: up, WindowIncrementSidestreamToDownstream: down,
+		}
+	}
+	return request
 }
 
-// await waits for the answer to an event, if it was asked.
-func (p *processor) await(k kind) headeredit.Edits {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := &p.events[k]
-	if e.asked && !p.observe {
-		p.wait(func() bool { return e.answered || p.phase == over })
+// ended runs when the RPC has ended. The processor may still read what it was sent, but not for long (gRFC A93,
+// "deferred_close_timeout"), unless the application has cancelled the RPC: that cancels the stream too.
+func (s *stream) ended() {
+	s.mu.Lock()
+	opened := s.opened
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	if opened {
+		_ = retries.Wait(s.sideCtx, s.deferred)
 	}
-	return e.edits
+	s.cancelSide()
 }
 
-// failure returns what the processor ends the RPC with, nil if it does not.
-func (p *processor) failure() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err
-}
-
-// decides tells the trace of the RPC what the processor, or its failure, decided, and reports whether the caller is to end phase live
-// for that: only the first one decides. An empty decision is none of the filter's. The caller holds mu, without which the trace is told.
-func (p *processor) decides(decision string, why error) bool {
-	if p.phase != live || p.decided {
-		return false
+// leave ends what the processor has to do with the RPC, for the reason why, once the trace has been told of the decision. An empty
+// decision is none of the filter's. The caller holds mu, without which the trace is told.
+func (s *stream) leave(to phase, err error, decision string, why error) {
+	if s.phase != live {
+		return
 	}
-	p.decided = true
 	if decision != "" {
 		if why == io.EOF {
 			why = nil
 		}
-		p.mu.Unlock()
-		filterchain.Decided(p.app, p.Name, decision, why)
-		p.mu.Lock()
+		s.phase = leaving
+		s.mu.Unlock()
+		filterchain.Decided(s.app, s.Name, decision, why)
+		s.mu.Lock()
 	}
-	return p.phase == live // what was sent or received meanwhile may have aborted the RPC
-}
-
-// leave ends what the processor has to do with the RPC, for the reason why.
-func (p *processor) leave(to phase, err error, decision string, why error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.decides(decision, why) {
-		p.phase, p.err = to, err
-		if f := &p.flows[requests]; f.lastSent && !f.ended {
-			// A processor that drains need not send the end back.
-			f.queue, f.ended = append(f.queue, item{end: true}), true
+	s.phase, s.err = to, err
+	for len(s.outbox) > 0 && !s.observe { // What the processor was not sent goes on without it.
+		if b := s.outbox[0].GetRequestBody(); b != nil {
+			s.flows[requests].pass(b)
+		} else if b := s.outbox[0].GetResponseBody(); b != nil {
+			s.flows[responses].pass(b)
 		}
-		p.changed.Broadcast()
+		s.outbox = s.outbox[1:]
 	}
-	if p.phase == failed {
-		p.cancelSide()
-		p.cancel()
+	if f := &s.flows[requests]; f.lastSent && !f.ended {
+		f.put(item{end: true}) // A processor that drains need not send the end back.
 	}
+	if to == failed {
+		s.cancel()
+	}
+	s.changed.Broadcast()
 }
 
-// abort ends the RPC. The processor may still read the events that were sent before.
-func (p *processor) abort(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == live {
-		p.phase, p.err = failed, err
-	}
-	p.cancel()
-}
-
-// fail is what becomes of an RPC whose processor fails (gRFC A93, "Early Termination of ext_proc Stream").
-func (p *processor) fail(err error) {
-	p.mu.Lock()
-	allow := p.allowFailed && (p.observe || !p.sentBodies)
-	p.mu.Unlock()
-	switch ended := sidechannel.Ended(p.app); {
+// fail is what becomes of an RPC whose processor fails (gRFC A93, "Early Termination of ext_proc Stream"). The caller holds mu.
+func (s *stream) fail(err error) {
+	defer s.cancelSide() // before write, which waits for mu, can half-close the stream
+	switch ended := sidechannel.Ended(s.app); {
 	case ended != nil:
-		p.leave(failed, ended, "", nil)
-	case allow:
-		p.leave(over, nil, "failed_open", err)
+		s.leave(failed, ended, "", nil)
+	case s.allowFailed && (s.observe || !s.sentBodies):
+		s.leave(over, nil, "failed_open", err)
 	default:
-		p.leave(failed, status.Errorf(codes.Internal, "ext_proc: the processor has failed: %v", err), "failed", err)
+		s.leave(failed, status.Errorf(codes.Internal, "ext_proc: the processor has failed: %v", err), "failed", err)
 	}
-}
-
-// read handles what the processor sends until its stream ends.
-func (p *processor) read() {
-	defer p.cancelSide()
-	for {
-		response := new(procpb.ProcessingResponse)
-		err := p.side.RecvMsg(response)
-		switch {
-		case err == io.EOF && p.drained():
-			p.leave(over, nil, "passed", nil)
-			return
-		case err == io.EOF:
-			err = errors.New("its stream has ended without a drain")
-		case err == nil && !p.observe:
-			err = p.handle(response)
-		}
-		if err != nil {
-			p.fail(err)
-			return
-		}
-	}
-}
-
-// drained reports whether no message can be lost if the stream has ended.
-func (p *processor) drained() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for d := range p.flows {
-		if f := &p.flows[d]; f.passage != passing && !f.ended && !p.drainsAll {
-			return false
-		}
-	}
-	return true
 }

@@ -17,50 +17,79 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/attributes"
-	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
-// stream is an RPC of the application. The processor stands between it and the backend.
+// stream is an RPC of the application. The processor stands between it and the backend: write and read have the stream to the processor,
+// which is opened with the first event, and toBackend and fromBackend the messages that it is to send on. Each is a goroutine of its own.
 type stream struct {
-	*processor
+	*interceptor
 	rpc     *httpfilter.RPC
 	cluster string
 	began   time.Time
 	codec   grpcbridge.RawCodec
 
-	started  chan struct{}
-	backend  grpc.ClientStream // after started
-	startErr error             // after started
+	app        context.Context    // of the RPC as the application started it
+	ctx        context.Context    // of the RPC to the backend
+	cancel     context.CancelFunc // ends that RPC
+	sideCtx    context.Context    // of the stream to the processor
+	cancelSide context.CancelFunc
 
-	halfClosing time.Time // when the application has half-closed; mu guards it
-	closed      bool      // the backend has all requests; mu guards it
-	readHeader  sync.Once
-	gotHeader   time.Time
-	header      metadata.MD // of the backend; after readHeader
-	headerErr   error
-	editHeader  sync.Once
-	edited      metadata.MD // after editHeader
-	end         sync.Once
-	trailer     metadata.MD
-	endErr      error
-	concluded   bool // the RPC has ended with trailer and endErr; mu guards it
+	started    chan struct{}
+	backend    grpc.ClientStream // after started; nil: the RPC has ended with endErr
+	readHeader sync.Once
+	gotHeader  time.Time
+	header     metadata.MD // of the backend; after readHeader
+	headerErr  error
+	editHeader sync.Once
+	edited     metadata.MD // after editHeader
+	end        sync.Once
+
+	mu         sync.Mutex // guards what follows
+	changed    sync.Cond  // something of that, or the RPC has ended
+	phase      phase
+	err        error                                   // of phase failed; io.EOF for status OK
+	outbox     []*procpb.ProcessingRequest             // for the processor
+	opened     bool                                    // its stream, or about to be
+	attributes [directions]map[string]*structpb.Struct // for the next event; nil: none, or sent
+	events     [kinds]event
+	last       *event // the one with the trailers
+	final      error  // what the answer to last ends the RPC with; io.EOF for status OK
+	flows      [directions]flow
+	sentBodies bool
+	drainsAll  bool      // by the end of the processor's stream
+	halfClosed time.Time // by the application
+	closed     bool      // the backend has all requests
+	concluded  bool      // the RPC has ended with trailer and endErr
+	trailer    metadata.MD
+	endErr     error
 }
 
 func newStream(ctx context.Context, i *interceptor, rpc *httpfilter.RPC) *stream {
-	s := &stream{processor: newProcessor(ctx, i), rpc: rpc, cluster: rpc.Cluster, began: time.Now(), started: make(chan struct{})}
+	s := &stream{interceptor: i, rpc: rpc, cluster: rpc.Cluster, began: time.Now(), app: ctx, started: make(chan struct{})}
+	s.changed.L = &s.mu
 	for d, names := range i.attributes {
-		s.processor.attributes[d] = attributesOf(ctx, rpc, names)
+		s.attributes[d] = attributesOf(ctx, rpc, names)
+		s.flows[d] = flow{window: windowSize, credit: windowSize}
+		if i.observe || !i.sends.bodies[d] {
+			s.flows[d].passage = passing
+		}
 	}
 	if i.sends.bodies != [directions]bool{} {
 		s.codec = grpcbridge.RawCodecOf(rpc.Options)
 		rpc.AddOptions(grpc.ForceCodecV2(s.codec))
 	}
-	if s.processes(requests) {
+	if i.sends.bodies[requests] && !i.observe {
 		// The application may have asked not to compress a message, which cannot be known of those of the processor.
 		rpc.AddOptions(grpc.UseCompressor(encoding.Identity))
 	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if i.observe {
+		ctx = context.WithoutCancel(ctx)
+	}
+	s.sideCtx, s.cancelSide = context.WithCancel(ctx)
+	context.AfterFunc(s.ctx, s.ended)
 	return s
 }
 
@@ -91,29 +120,20 @@ func (s *stream) oneResponse() bool {
 	return s.rpc.StreamDesc == nil || !s.rpc.StreamDesc.ServerStreams
 }
 
-// showHeaders shows the request headers to the processor, before any message.
-func (s *stream) showHeaders() {
-	if !s.sends.requestHeaders {
-		return
-	}
-	md, _ := metadata.FromOutgoingContext(s.ctx)
-	s.post(requestHeaders, requests, &procpb.ProcessingRequest{Request: &procpb.ProcessingRequest_RequestHeaders{
-		RequestHeaders: &procpb.HttpHeaders{Headers: sidechannel.HeaderMap(md, s.forward.Shows)},
-	}})
-}
-
 // start starts the RPC to the backend, when the processor has answered its headers, if they were shown.
 func (s *stream) start(next httpfilter.Next) {
 	defer close(s.started)
-	ctx := headeredit.Outgoing(s.ctx, s.await(requestHeaders))
-	if s.startErr = s.failure(); s.startErr == nil {
+	ctx := headeredit.Outgoing(s.ctx, s.answered(requestHeaders))
+	err := s.failure()
+	if err == nil {
 		s.since(clientHeaders, s.began, s.cluster)
-		s.backend, s.startErr = next.NewStream(ctx, s.rpc)
+		s.backend, err = next.NewStream(ctx, s.rpc)
 	}
-	if s.startErr != nil {
-		s.startErr = s.conclude(s.startErr) // the processor may have ended the RPC
-	} else if s.processes(responses) {
-		go s.runResponses()
+	if err != nil {
+		s.backend = nil
+		s.conclude(err) // the processor may have ended the RPC
+	} else if s.sends.bodies[responses] {
+		go s.fromBackend()
 	}
 }
 
@@ -121,7 +141,7 @@ func (s *stream) start(next httpfilter.Next) {
 func (s *stream) Context() context.Context {
 	select {
 	case <-s.started:
-		if s.backend != nil && (s.rpc.StreamDesc != nil || s.isConcluded()) {
+		if s.backend != nil && (s.rpc.StreamDesc != nil || s.hasEnded()) {
 			return s.backend.Context()
 		}
 	default:
@@ -139,114 +159,76 @@ func (s *stream) SendMsg(m any) error {
 }
 
 func (s *stream) sendMessage(m any) error {
-	if s.oneRequest() {
-		s.seesHalfClose()
-	}
 	if !s.sends.bodies[requests] {
-		return s.sendBackend(m)
+		return s.backend.SendMsg(m)
 	}
 	b, err := s.codec.Encode(m)
 	if err != nil {
 		return status.Errorf(codes.Internal, "ext_proc: the message cannot be serialized: %v", err)
 	}
-	shown := &procpb.HttpBody{Body: b, EndOfStream: s.oneRequest()}
-	if s.observe {
-		s.send(requests, bodyRequest(requests, shown))
-		return s.sendBackend(b)
-	}
-	if s.process(requests, shown) {
-		return nil
-	}
-	if !s.awaitPassage() {
+	if !s.through(requests, &procpb.HttpBody{Body: b, EndOfStream: s.oneRequest()}) {
 		return io.EOF
 	}
-	return s.sendBackend(b)
+	return nil
 }
 
-// sendBackend sends a message of the application. The one request ends the requests.
-func (s *stream) sendBackend(m any) error {
-	err := s.backend.SendMsg(m)
-	if s.oneRequest() {
-		s.hasClosed()
-	}
-	return err
+// abort ends the RPC with an error of a message. The processor may still read what it was sent before.
+func (s *stream) abort(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave(failed, err, "", nil)
+	s.cancel()
 }
 
 func (s *stream) CloseSend() error {
-	s.seesHalfClose()
-	end := &procpb.HttpBody{EndOfStream: true, EndOfStreamWithoutMessage: true}
-	switch {
-	case s.observe && s.sends.bodies[requests] && !s.oneRequest():
-		s.send(requests, bodyRequest(requests, end))
-	case s.processes(requests) && (s.process(requests, end) || !s.awaitPassage()):
-		return nil
+	if !s.sends.bodies[requests] {
+		return s.closeBackend(time.Now())
 	}
-	return s.closeBackend()
+	s.through(requests, &procpb.HttpBody{EndOfStream: true, EndOfStreamWithoutMessage: true})
+	return nil
 }
 
-// seesHalfClose notes when the application has half-closed.
-func (s *stream) seesHalfClose() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.halfClosing.IsZero() {
-		s.halfClosing = time.Now()
-	}
-}
-
-func (s *stream) closeBackend() error {
-	s.mu.Lock()
-	seen := s.halfClosing
-	s.mu.Unlock()
-	if !seen.IsZero() { // the processor may end the requests before the application
-		s.since(clientHalfClose, seen, s.cluster)
+// closeBackend ends the requests. halfClosed is when the application did, zero if the processor ends them before.
+func (s *stream) closeBackend(halfClosed time.Time) error {
+	if !halfClosed.IsZero() {
+		s.since(clientHalfClose, halfClosed, s.cluster)
 	}
 	err := s.backend.CloseSend()
-	s.hasClosed()
-	return err
-}
-
-// hasClosed notes that the backend has all requests.
-func (s *stream) hasClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	s.changed.Broadcast()
+	return err
 }
 
-// awaitPassage waits until requests pass without the processor. It is false if the RPC has ended instead.
-func (s *stream) awaitPassage() bool {
-	<-s.started
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.startErr == nil && s.wait(func() bool { return s.passes(requests) && len(s.flows[requests].queue) == 0 })
-}
-
-// runRequests starts the RPC, and sends the processor's messages to the backend until messages pass without it.
-func (s *stream) runRequests(next httpfilter.Next) {
+// toBackend starts the RPC, and sends the backend what goes through the processor.
+func (s *stream) toBackend(next httpfilter.Next) {
 	s.start(next)
-	for sent := 0; s.startErr == nil; {
-		i, ok := s.head(requests)
-		if !ok {
-			return
+	f, i, halfClosed := &s.flows[requests], item{}, time.Time{}
+	head := func() bool {
+		if len(f.queue) > 0 {
+			i, halfClosed = f.queue[0], s.halfClosed
 		}
+		return len(f.queue) > 0
+	}
+	for sent := 0; s.backend != nil && !i.end && s.await(head); {
 		var err error
 		if i.body != nil {
 			sent++
 			err = s.backend.SendMsg(*i.body)
 		}
-		switch {
-		case s.oneRequest() && (sent > 1 || i.end && sent == 0):
+		if s.oneRequest() && (sent > 1 || i.end && sent == 0) {
 			err = status.Errorf(codes.Internal, "ext_proc: the processor has sent %d messages in place of one request", sent)
-		case i.end && (err == nil || err == io.EOF):
-			err = s.closeBackend()
+		} else if i.end && (err == nil || err == io.EOF) {
+			err = s.closeBackend(halfClosed)
 		}
+		s.mu.Lock()
 		if err != nil && err != io.EOF { // of io.EOF, the receiving side has the status
 			s.leave(failed, err, "failed", err)
 		}
-		s.gone(requests)
-		if i.end {
-			return
-		}
+		f.pop()
+		s.changed.Broadcast()
+		s.mu.Unlock()
 	}
 }
 
@@ -257,10 +239,7 @@ func (s *stream) receiveBackend(m any) error {
 		s.headers()
 		return s.backend.RecvMsg(m)
 	}
-	s.mu.Lock()
-	closed := s.wait(func() bool { return s.closed })
-	s.mu.Unlock()
-	if !closed {
+	if !s.await(func() bool { return s.closed }) {
 		return status.FromContextError(s.ctx.Err()).Err()
 	}
 	err := s.backend.RecvMsg(m)
@@ -273,16 +252,10 @@ func (s *stream) headers() {
 	s.readHeader.Do(func() {
 		s.header, s.headerErr = s.backend.Header()
 		s.gotHeader = time.Now()
-		if s.header != nil && s.sends.responseHeaders {
-			s.post(responseHeaders, responses, s.responseHeaders(s.header, false))
+		if s.header != nil {
+			s.ask(responseHeaders, s.header, false)
 		}
 	})
-}
-
-func (s *stream) responseHeaders(md metadata.MD, only bool) *procpb.ProcessingRequest {
-	return &procpb.ProcessingRequest{Request: &procpb.ProcessingRequest_ResponseHeaders{
-		ResponseHeaders: &procpb.HttpHeaders{Headers: sidechannel.HeaderMap(md, s.forward.Shows), EndOfStream: only},
-	}}
 }
 
 // awaitHeaders waits for the response headers as the processor leaves them. There are none if the backend answers with trailers only.
@@ -293,7 +266,7 @@ func (s *stream) awaitHeaders() {
 			return
 		}
 		s.edited = s.header
-		if edits := s.await(responseHeaders); len(edits) > 0 {
+		if edits := s.answered(responseHeaders); len(edits) > 0 {
 			s.edited = s.header.Copy()
 			edits.Apply(s.edited)
 		}
@@ -303,11 +276,11 @@ func (s *stream) awaitHeaders() {
 
 func (s *stream) Header() (metadata.MD, error) {
 	<-s.started
-	err := s.startErr
-	if s.rpc.StreamDesc == nil && !s.isConcluded() {
+	if s.rpc.StreamDesc == nil && !s.hasEnded() {
 		return nil, nil
 	}
-	if err == nil {
+	err := s.endErr
+	if s.backend != nil {
 		s.awaitHeaders()
 		if err = s.failure(); err == nil {
 			return s.edited, s.headerErr
@@ -319,7 +292,14 @@ func (s *stream) Header() (metadata.MD, error) {
 	return nil, err
 }
 
-func (s *stream) isConcluded() bool {
+// failure returns what the processor ends the RPC with, nil if it does not.
+func (s *stream) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *stream) hasEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.concluded
@@ -336,15 +316,25 @@ func (s *stream) conclude(err error) error {
 	s.end.Do(func() {
 		seen := time.Now()
 		var trailer metadata.MD
-		if s.backend != nil {
+		if s.backend != nil && s.failure() == nil {
 			s.headers()
 			trailer = s.backend.Trailer().Copy()
-			s.showTrailers(trailer).Apply(trailer)
+			k := responseTrailers
+			if s.header == nil {
+				k = responseHeaders
+			}
+			s.ask(k, trailer, true)
+			s.answered(k).Apply(trailer)
 		}
 		// Who waits for the end finds it measured and decided.
 		s.since(serverTrailers, seen, s.cluster)
-		s.leave(over, nil, "passed", nil)
 		s.mu.Lock()
+		defer s.mu.Unlock()
+		decision := "passed"
+		if s.final != nil {
+			decision = "ended"
+		}
+		s.leave(over, nil, decision, s.final)
 		switch {
 		case s.err != nil:
 			trailer, err = nil, s.err
@@ -353,61 +343,24 @@ func (s *stream) conclude(err error) error {
 		}
 		s.trailer, s.endErr, s.concluded = trailer, err, true
 		s.changed.Broadcast()
-		s.mu.Unlock()
 		s.cancel()
 	})
 	return s.endErr
 }
 
-// showTrailers shows the trailers to the processor, and returns what it changes.
-func (s *stream) showTrailers(md metadata.MD) headeredit.Edits {
-	k, request := responseTrailers, &procpb.ProcessingRequest{Request: &procpb.ProcessingRequest_ResponseTrailers{
-		ResponseTrailers: &procpb.HttpTrailers{Trailers: sidechannel.HeaderMap(md, s.forward.Shows)},
-	}}
-	shows := s.sends.responseTrailers
-	if s.header == nil {
-		k, request, shows = responseHeaders, s.responseHeaders(md, true), s.sends.responseHeaders
-	}
-	if !shows {
-		return nil
-	}
-	s.mu.Lock()
-	s.last = &s.events[k]
-	s.mu.Unlock()
-	s.post(k, responses, request)
-	return s.await(k)
-}
-
 func (s *stream) RecvMsg(m any) error {
-	if <-s.started; s.startErr != nil {
-		return s.startErr
+	if <-s.started; s.backend == nil {
+		return s.endErr
 	}
-	if s.processes(responses) {
-		return s.receiveProcessed(m)
+	if s.sends.bodies[responses] {
+		return s.receive(m)
 	}
-	err := s.receive(m)
+	err := s.receiveBackend(m)
 	s.awaitHeaders()
 	if err != nil || s.oneResponse() {
 		return s.conclude(err)
 	}
 	return nil
-}
-
-// receive receives a message of the backend, and shows it to a processor that observes.
-func (s *stream) receive(m any) error {
-	if !s.sends.bodies[responses] {
-		return s.receiveBackend(m)
-	}
-	b := new(grpcbridge.Encoded)
-	if err := s.receiveBackend(b); err != nil {
-		return err
-	}
-	s.send(responses, bodyRequest(responses, &procpb.HttpBody{Body: *b}))
-	err := s.deserialize(b, m)
-	for ended := err == nil || s.oneResponse(); !ended; {
-		ended = s.receiveBackend(b) != nil // trailers must not be read before
-	}
-	return err
 }
 
 func (s *stream) deserialize(b *grpcbridge.Encoded, m any) error {
@@ -419,8 +372,8 @@ func (s *stream) deserialize(b *grpcbridge.Encoded, m any) error {
 	return err
 }
 
-// receiveProcessed receives a message of the processor, or one that has passed it.
-func (s *stream) receiveProcessed(m any) error {
+// receive receives a message that fromBackend or the processor has put into the queue.
+func (s *stream) receive(m any) error {
 	f := &s.flows[responses]
 	s.mu.Lock()
 	for !s.concluded && (len(f.queue) == 0 || s.phase == failed) {
@@ -442,36 +395,30 @@ func (s *stream) receiveProcessed(m any) error {
 	if err := s.deserialize(got, m); err != nil {
 		return err
 	}
-	s.gone(responses)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.pop()
+	s.changed.Broadcast()
 	if !s.oneResponse() {
 		return nil
 	}
-	s.mu.Lock()
 	for !s.concluded {
 		s.changed.Wait()
 	}
-	s.mu.Unlock()
 	return s.endErr
 }
 
-// runResponses shows the backend's messages to the processor until the RPC ends.
-func (s *stream) runResponses() {
+// fromBackend has the backend's messages go through the processor until the RPC ends.
+func (s *stream) fromBackend() {
 	f := &s.flows[responses]
 	for {
 		b := new(grpcbridge.Encoded)
 		err := s.receiveBackend(b)
-		if err == nil && !s.process(responses, &procpb.HttpBody{Body: *b}) {
-			s.mu.Lock()
-			if s.wait(func() bool { return s.passes(responses) && len(f.queue) == 0 }) {
-				f.queue = append(f.queue, item{body: b, own: true})
-				s.changed.Broadcast()
-			}
-			s.mu.Unlock()
+		if err == nil {
+			s.through(responses, &procpb.HttpBody{Body: *b})
 		}
 		if err != nil || s.oneResponse() {
-			s.mu.Lock()
-			s.wait(func() bool { return f.passage == processed || s.passes(responses) }) // trailers come last
-			s.mu.Unlock()
+			s.await(func() bool { return f.passage == processed || s.passes(responses) }) // trailers come last
 			s.conclude(err)
 			return
 		}
