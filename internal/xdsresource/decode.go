@@ -82,8 +82,7 @@ type validator struct {
 	noted bool
 	// tied is set when a part of the value depends on more than its bytes: regular expressions count together, equal overrides
 	// of filters are one, and what is ignored is counted.
-	tied   bool
-	unused unusedWalk
+	tied bool
 	// regexes are the regular expressions so far, each compiled once, lastRegexes those of the version before, and regexCost is what
 	// all come to; see maxRegexTotal.
 	regexes, lastRegexes map[regexKey]compiledRegex

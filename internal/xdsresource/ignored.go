@@ -105,44 +105,28 @@ func sortIgnored(list []xdsclient.Ignored) {
 // noteUnused notes the populated fields of a message at a place, and of the messages in it, that this client does not act
 // on. Those of messages that are packed in an Any are noted when these are read.
 func (v *validator) noteUnused(at *faults.Path, m protoreflect.Message) {
-	v.unused.message(m)
-	for _, f := range v.unused.found {
+	for _, f := range unused(m) {
 		v.ignored.add(faults.Join(at.String(), f.Path), f.Severity, "", f.Reason)
 	}
-	v.unused.found = v.unused.found[:0]
 }
 
-// unusedWalk goes through a message that was read. It does not know the place of the message, so that the path of
-// that need not be on the heap.
-type unusedWalk struct {
-	steps []step // to the message at hand
-	found []xdsclient.Ignored
-}
-
-// step leads to a message in a field. Its index is -1 if the field is no list.
-type step struct {
-	field string
-	index int
-}
-
-// add notes that a field of the message at hand is ignored.
-func (w *unusedWalk) add(field string, severity xdsclient.Severity, reason string) {
-	path := ""
-	for _, s := range w.steps {
-		path = faults.Join(path, s.field)
-		if s.index >= 0 {
-			path += "[" + strconv.Itoa(s.index) + "]"
-		}
+// unused returns the fields of noteUnused, with their paths from the message. A path is only made for a field that is found.
+func unused(m protoreflect.Message) (found []xdsclient.Ignored) {
+	for f := fields(m.GetUnknown()); f.next(); {
+		path := "(unknown field " + strconv.Itoa(int(f.number)) + ")"
+		found = append(found, xdsclient.Ignored{Path: path, Reason: notActedOn})
 	}
-	w.found = append(w.found, xdsclient.Ignored{Path: faults.Join(path, field), Reason: reason, Severity: severity})
-}
-
-func (w *unusedWalk) message(m protoreflect.Message) {
-	w.unknown(m.GetUnknown())
 	of := tableOf(m.Descriptor())
 	for _, f := range of.unused {
-		if m.Has(f) && !asksForNothing(f, m.Get(f)) && !twinApplied(m, f) {
-			w.unused(m, f)
+		if !m.Has(f) || asksForNothing(f, m.Get(f)) || twinApplied(m, f) {
+			continue
+		}
+		field := xdsclient.Ignored{Path: string(f.Name()), Reason: whyUnused(m, f)}
+		if fieldsThatMatter[m.Descriptor().FullName()].has(field.Path) {
+			field.Severity = xdsclient.SeverityWarning
+		}
+		if field.Reason != "" {
+			found = append(found, field)
 		}
 	}
 	for _, f := range of.inner {
@@ -151,18 +135,19 @@ func (w *unusedWalk) message(m protoreflect.Message) {
 		case f.IsList():
 			list := m.Get(f).List()
 			for i := range list.Len() {
-				w.inner(step{string(f.Name()), i}, list.Get(i).Message())
+				for _, in := range unused(list.Get(i).Message()) {
+					in.Path = faults.Join(string(f.Name())+"["+strconv.Itoa(i)+"]", in.Path)
+					found = append(found, in)
+				}
 			}
 		default:
-			w.inner(step{string(f.Name()), -1}, m.Get(f).Message())
+			for _, in := range unused(m.Get(f).Message()) {
+				in.Path = faults.Join(string(f.Name()), in.Path)
+				found = append(found, in)
+			}
 		}
 	}
-}
-
-func (w *unusedWalk) inner(s step, m protoreflect.Message) {
-	w.steps = append(w.steps, s)
-	w.message(m)
-	w.steps = w.steps[:len(w.steps)-1]
+	return found
 }
 
 // fieldTable has the fields of a message that this client does not act on, and those with messages that may have such fields. Of
@@ -193,24 +178,19 @@ func tableOf(d protoreflect.MessageDescriptor) *fieldTable {
 	return t
 }
 
-// unused notes that this client does not act on a field of a message.
-func (w *unusedWalk) unused(m protoreflect.Message, f protoreflect.FieldDescriptor) {
-	name := string(f.Name())
-	severity, reason := xdsclient.SeverityInfo, notActedOn
-	if fieldsThatMatter[m.Descriptor().FullName()].has(name) {
-		severity = xdsclient.SeverityWarning
-	}
+// whyUnused says why this client does not act on a field of a message. It is empty if others say so.
+func whyUnused(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
 	holder, ok := m.Interface().(interface {
 		GetTransportSocket() *corepb.TransportSocket
 	})
-	if ok && name == "transport_socket" && !isPlaintext(holder.GetTransportSocket()) {
-		cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
-		if cluster.GetClusterType().GetTypedConfig().GetTypeUrl() != aggregateTypeURL {
-			return // Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
-		}
-		reason = ofUnderlying
+	if !ok || f.Name() != "transport_socket" || isPlaintext(holder.GetTransportSocket()) {
+		return notActedOn
 	}
-	w.add(name, severity, reason)
+	cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
+	if cluster.GetClusterType().GetTypedConfig().GetTypeUrl() == aggregateTypeURL {
+		return ofUnderlying
+	}
+	return "" // Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
 }
 
 const (
@@ -264,11 +244,4 @@ func listedMessage(typeURL string) proto.Message {
 		return t.New().Interface()
 	}
 	return nil
-}
-
-// unknown notes the fields that the generated code does not know.
-func (w *unusedWalk) unknown(b protoreflect.RawFields) {
-	for f := fields(b); f.next(); {
-		w.add("(unknown field "+strconv.Itoa(int(f.number))+")", xdsclient.SeverityInfo, notActedOn)
-	}
 }
