@@ -26,7 +26,7 @@ func clientFilter(typeURL string) httpfilter.Filter {
 }
 
 // httpFilters validates HttpConnectionManager.http_filters by the rules of
-// gRFC A39, "Top-Level Filter Configs". at is the path of the manager.
+// gRFC A39, "Top-Level Filter Configs". at is the path of the manager. The disabled filters that clients do not have come first.
 func (d *validator) httpFilters(at *faults.Path, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
 	if len(pbs) == 0 {
 		d.fault(at.Field("http_filters"), "must have at least one filter")
@@ -35,69 +35,79 @@ func (d *validator) httpFilters(at *faults.Path, pbs []*hcmpb.HttpFilter) []http
 	if !d.atMost(at.Field("http_filters"), len(pbs), bounds.HTTPFilters) {
 		return nil
 	}
-	chain := filterChain{validator: d, byName: make(map[string]int, len(pbs))}
+	var absent, filters []httpfilter.Instance
+	var places []*faults.Path // of filters
+	byName := make(map[string]int, len(pbs))
 	for i, pb := range pbs {
-		chain.add(at.Item("http_filters", i), i, pb)
+		at, name := at.Item("http_filters", i), pb.GetName()
+		first, taken := byName[name]
+		switch {
+		case name == "":
+			d.fault(at.Field("name"), "must not be empty")
+		case taken:
+			d.fault(at.Field("name"), "%s is already the name of http_filters[%d]", faults.Quote(name), first)
+		default:
+			byName[name] = i
+		}
+		in, counts := d.httpFilter(at, pb)
+		if _, is := in.Filter.(absentFilter); is {
+			absent = append(absent, in)
+		} else if counts {
+			filters, places = append(filters, in), append(places, at)
+		}
 	}
-	chain.checkLast(at)
-	return append(chain.leftOut, chain.filters...)
+	for i, in := range filters {
+		switch last := i == len(filters)-1; {
+		case in.Filter == nil: // an error
+		case !last && in.Filter.IsTerminal():
+			d.fault(places[i], "filter %s is terminal and must be the last of the chain", faults.Quote(in.Name))
+		case last && !in.Filter.IsTerminal():
+			d.fault(places[i], "filter %s is not terminal; the last filter must be a terminal one, such as the router", faults.Quote(in.Name))
+		}
+	}
+	if len(filters) == 0 {
+		d.fault(at.Field("http_filters"), "has only optional and disabled filters that this client does not know; the last filter must be a terminal one, such as the router")
+	}
+	return append(absent, filters...)
 }
 
-// filterChain collects the filters of one chain.
-type filterChain struct {
-	*validator
-	filters []httpfilter.Instance
-	// leftOut are the disabled filters that clients do not have.
-	leftOut []httpfilter.Instance
-	byName  map[string]int
-	// last is the path of the last filter that was not ignored.
-	last *faults.Path
-	// lastUnknown says that this filter was at fault, so that it is not known whether
-	// it is terminal.
-	lastUnknown bool
-}
-
-func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
-	c.checkName(at, i, pb.GetName())
-	config := pb.GetTypedConfig()
-	typeURL, ok := c.configType(at.Field("typed_config"), pb.GetName(), config)
+// httpFilter decodes one filter, which has no Filter after an error. It reports false if the filter is left out.
+func (d *validator) httpFilter(at *faults.Path, pb *hcmpb.HttpFilter) (in httpfilter.Instance, counts bool) {
+	in.Name, in.Disabled = pb.GetName(), pb.GetDisabled()
+	config, configAt, name := pb.GetTypedConfig(), at.Field("typed_config"), faults.Quote(in.Name)
+	typeURL, ok := d.configType(configAt, in.Name, config)
+	if !ok {
+		return in, true
+	}
 	filter := clientFilter(typeURL)
-	if ok && filter == nil {
-		why := ""
+	if filter == nil {
+		unknown := fmt.Sprintf("filter %s: this client has no filter for type %s", name, faults.Quote(typeURL))
 		switch {
 		case pb.GetIsOptional():
-			why = "is_optional is set"
-		case pb.GetDisabled() && config != nil:
-			why = "disabled is set"
-			c.leftOut = append(c.leftOut, httpfilter.Instance{Name: pb.GetName(), Filter: absentFilter{typeURL}, Disabled: true})
+			d.ignore(at, "%s; is_optional is set", unknown)
+			return in, false
+		case config == nil:
+			d.fault(at, "filter %s: config_type must be typed_config, is %s", name, whichOneof(pb, "config_type"))
+		case in.Disabled:
+			d.ignore(at, "%s; disabled is set", unknown)
+			in.Filter = absentFilter{typeURL}
+		default:
+			d.fault(configAt, "%s, and is_optional is not set", unknown)
 		}
-		if why != "" {
-			c.ignore(at, "filter %s: this client has no filter for type %s; %s", faults.Quote(pb.GetName()), faults.Quote(typeURL), why)
-			return
-		}
+		return in, true
 	}
-	c.checkNotTerminal()
-	c.last, c.lastUnknown = at, true
-	if !ok {
-		return
+	d.noteInert(configAt, filter)
+	d.noteConfig(configAt, typeURL, config)
+	var err error
+	in.Filter = filter
+	if in.Config, err = d.nested(configAt, clientFilter).parser(filter).ParseConfig(config); err != nil {
+		d.fault(configAt, "filter %s: %v", name, err)
 	}
-	if filter == nil {
-		c.unknown(at, pb, typeURL)
-		return
+	if in.Disabled && filter.IsTerminal() {
+		d.ignore(at.Field("disabled"), "filter %s: a terminal filter cannot be disabled", name)
+		in.Disabled = false
 	}
-	c.lastUnknown = false
-	c.noteInert(at.Field("typed_config"), filter)
-	c.noteConfig(at.Field("typed_config"), typeURL, config)
-	parsed, err := c.nested(at.Field("typed_config"), clientFilter).parser(filter).ParseConfig(config)
-	if err != nil {
-		c.fault(at.Field("typed_config"), "filter %s: %v", faults.Quote(pb.GetName()), err)
-	}
-	disabled := pb.GetDisabled()
-	if disabled && filter.IsTerminal() {
-		c.ignore(at.Field("disabled"), "filter %s: a terminal filter cannot be disabled", faults.Quote(pb.GetName()))
-		disabled = false
-	}
-	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
+	return in, true
 }
 
 // absentFilter stands for a disabled filter that clients do not have. An override of its type is
@@ -122,49 +132,6 @@ func (f absentFilter) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Inte
 
 func (f absentFilter) err() error {
 	return fmt.Errorf("the route enables it, and this client has no filter for type %s", faults.Quote(f.typeURL))
-}
-
-func (c *filterChain) unknown(at *faults.Path, pb *hcmpb.HttpFilter, typeURL string) {
-	if pb.GetTypedConfig() == nil {
-		c.fault(at, "filter %s: config_type must be typed_config, is %s", faults.Quote(pb.GetName()), whichOneof(pb, "config_type"))
-		return
-	}
-	c.fault(at.Field("typed_config"), "filter %s: this client has no filter for type %s, and is_optional is not set",
-		faults.Quote(pb.GetName()), faults.Quote(typeURL))
-}
-
-func (c *filterChain) checkName(at *faults.Path, i int, name string) {
-	if name == "" {
-		c.fault(at.Field("name"), "must not be empty")
-		return
-	}
-	if first, taken := c.byName[name]; taken {
-		c.fault(at.Field("name"), "%s is already the name of http_filters[%d]", faults.Quote(name), first)
-		return
-	}
-	c.byName[name] = i
-}
-
-// checkNotTerminal is called when another filter follows the last one.
-func (c *filterChain) checkNotTerminal() {
-	if c.last == nil || c.lastUnknown {
-		return
-	}
-	if last := c.filters[len(c.filters)-1]; last.Filter.IsTerminal() {
-		c.fault(c.last, "filter %s is terminal and must be the last of the chain", faults.Quote(last.Name))
-	}
-}
-
-func (c *filterChain) checkLast(at *faults.Path) {
-	switch {
-	case c.last == nil:
-		c.fault(at.Field("http_filters"), "has only optional and disabled filters that this client does not know; the last filter must be a terminal one, such as the router")
-	case c.lastUnknown:
-	default:
-		if last := c.filters[len(c.filters)-1]; !last.Filter.IsTerminal() {
-			c.fault(c.last, "filter %s is not terminal; the last filter must be a terminal one, such as the router", faults.Quote(last.Name))
-		}
-	}
 }
 
 // configType returns the type that identifies the filter of a configuration: the type
@@ -344,7 +311,12 @@ func (d *routeDecoder) newFilterOverride(at *faults.Path, name string, config *a
 	}
 	filter := httpfilter.Get(typeURL) // A RouteConfiguration may be for servers, too.
 	if filter == nil {
-		d.unknownOverride(at, name, typeURL, optional)
+		unknown := fmt.Sprintf("filter %s: there is no filter for type %s", faults.Quote(name), faults.Quote(typeURL))
+		if optional {
+			d.ignore(at, "%s; is_optional is set", unknown)
+		} else {
+			d.fault(at, "%s, and is_optional is not set", unknown)
+		}
 		return FilterOverride{}, false
 	}
 	parser, ok := d.nested(at, httpfilter.Get).parser(filter).(httpfilter.OverrideParser)
@@ -359,13 +331,4 @@ func (d *routeDecoder) newFilterOverride(at *faults.Path, name string, config *a
 		return FilterOverride{}, false
 	}
 	return FilterOverride{Filter: filter, Config: parsed}, true
-}
-
-func (d *routeDecoder) unknownOverride(at *faults.Path, name, typeURL string, optional bool) {
-	what := fmt.Sprintf("filter %s: there is no filter for type %s", faults.Quote(name), faults.Quote(typeURL))
-	if optional {
-		d.ignore(at, "%s; is_optional is set", what)
-		return
-	}
-	d.fault(at, "%s, and is_optional is not set", what)
 }
