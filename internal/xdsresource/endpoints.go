@@ -2,7 +2,6 @@ package xdsresource
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -73,15 +72,8 @@ const (
 	HealthDegraded
 )
 
-var healthStatuses = [...]string{"UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"}
-
-// String returns the name that the status has in the proto.
-func (h HealthStatus) String() string {
-	if h < 0 || int(h) >= len(healthStatuses) {
-		return fmt.Sprintf("HealthStatus(%d)", int(h))
-	}
-	return healthStatuses[h]
-}
+// String returns the name that the status has in the proto, or its number.
+func (h HealthStatus) String() string { return corepb.HealthStatus(h).String() }
 
 // Usable reports whether an endpoint of this health gets RPCs: HEALTHY and
 // UNKNOWN do (gRFC A27).
@@ -167,8 +159,6 @@ type endpointDecoder struct {
 	// addresses has the place of each endpoint.
 	addresses  map[string]position
 	localities []Locality
-	// known has the metadata of endpoints so far.
-	known map[string]string
 }
 
 type localityKey struct {
@@ -195,7 +185,8 @@ func (d *endpointDecoder) add(i int, raw []byte) {
 		return
 	}
 	d.checkWeight(at, priority, weight)
-	id := d.localityID(pb.GetLocality())
+	in := pb.GetLocality()
+	id := LocalityID{Region: d.intern(in.GetRegion()), Zone: d.intern(in.GetZone()), SubZone: d.intern(in.GetSubZone())}
 	key := localityKey{id, priority}
 	if first, taken := d.ids[key]; taken {
 		d.fault(at.Field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
@@ -227,14 +218,6 @@ func (d *endpointDecoder) checkWeight(at *faults.Path, priority, weight uint32) 
 	}
 }
 
-func (d *endpointDecoder) localityID(pb *corepb.Locality) LocalityID {
-	return LocalityID{
-		Region:  d.intern(pb.GetRegion()),
-		Zone:    d.intern(pb.GetZone()),
-		SubZone: d.intern(pb.GetSubZone()),
-	}
-}
-
 // checkPriorities reports the first priority without a locality although a lower one has
 // some.
 func (d *endpointDecoder) checkPriorities() {
@@ -248,15 +231,15 @@ func (d *endpointDecoder) checkPriorities() {
 
 // closeGaps renumbers the priorities so that there are no gaps where one has no endpoints.
 func closeGaps(localities []Locality) {
-	number := make(map[uint32]uint32)
+	var used []uint32
 	for i := range localities {
-		number[localities[i].Priority] = 0
+		used = append(used, localities[i].Priority)
 	}
-	for to, from := range slices.Sorted(maps.Keys(number)) {
-		number[from] = uint32(to)
-	}
+	slices.Sort(used)
+	used = slices.Compact(used)
 	for i := range localities {
-		localities[i].Priority = number[localities[i].Priority]
+		n, _ := slices.BinarySearch(used, localities[i].Priority)
+		localities[i].Priority = uint32(n)
 	}
 }
 
@@ -323,7 +306,7 @@ func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb
 
 // address returns an address that no endpoint has yet, or "" after an error.
 func (d *endpointDecoder) address(at *faults.Path, pos position, pb *corepb.Address) string {
-	address := d.socketAddress(at, pb)
+	address := d.socketAddress(at, d.kind, pb)
 	if address == "" {
 		return ""
 	}
@@ -335,54 +318,37 @@ func (d *endpointDecoder) address(at *faults.Path, pos position, pb *corepb.Addr
 	return address
 }
 
-// socketAddress returns "host:port", or "" after an error.
-func (d *endpointDecoder) socketAddress(at *faults.Path, pb *corepb.Address) string {
+// socketAddress returns "host:port", or "" after an error. The host is an IP address, or a host name, which gRPC-Go resolves when it
+// connects. What else it has to be depends on the type of the cluster.
+func (v *validator) socketAddress(at *faults.Path, kind ClusterKind, pb *corepb.Address) string {
 	socket := pb.GetSocketAddress()
 	if socket == nil {
-		d.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
+		v.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
 		return ""
 	}
 	at = at.Field("socket_address")
-	hostOK, portOK := d.checkHost(at.Field("address"), socket.GetAddress()), d.checkPort(at, socket)
-	if d.kind != ClusterEDS && socket.GetResolverName() != "" {
-		d.fault(at.Field("resolver_name"), "must be empty, is %s: this client resolves names with DNS", faults.Quote(socket.GetResolverName()))
+	before, host, port := v.faults.Total(), socket.GetAddress(), socket.GetPortValue()
+	_, noIP := netip.ParseAddr(host)
+	switch {
+	case host == "":
+		v.fault(at.Field("address"), "must not be empty")
+	case noIP != nil && strings.ContainsAny(host, "[]:/%\x00 \t\r\n"):
+		v.fault(at.Field("address"), "%s is neither an IP address nor a host name", faults.Quote(host))
+	case noIP != nil && kind == ClusterStatic:
+		v.fault(at.Field("address"), "%s is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names", faults.Quote(host))
 	}
-	if !hostOK || !portOK {
+	if _, ok := socket.GetPortSpecifier().(*corepb.SocketAddress_PortValue); !ok {
+		v.fault(at, "port_specifier must be port_value, is %s", whichOneof(socket, "port_specifier"))
+	} else if port == 0 || port > math.MaxUint16 {
+		v.fault(at.Field("port_value"), "must be from 1 to %d, is %d", math.MaxUint16, port)
+	}
+	if kind != ClusterEDS && socket.GetResolverName() != "" {
+		v.fault(at.Field("resolver_name"), "must be empty, is %s: this client resolves names with DNS", faults.Quote(socket.GetResolverName()))
+	}
+	if v.faults.Total() > before {
 		return ""
 	}
-	if _, err := netip.ParseAddr(socket.GetAddress()); d.kind == ClusterStatic && err != nil {
-		d.fault(at.Field("address"), "%s is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names", faults.Quote(socket.GetAddress()))
-		return ""
-	}
-	return net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))
-}
-
-// checkHost accepts IP addresses, and host names, which gRPC-Go resolves when it connects.
-func (d *endpointDecoder) checkHost(at *faults.Path, host string) bool {
-	if host == "" {
-		d.fault(at, "must not be empty")
-		return false
-	}
-	if !strings.ContainsAny(host, "[]:/%\x00 \t\r\n") {
-		return true
-	}
-	if _, err := netip.ParseAddr(host); err != nil {
-		d.fault(at, "%s is neither an IP address nor a host name", faults.Quote(host))
-		return false
-	}
-	return true
-}
-
-func (d *endpointDecoder) checkPort(at *faults.Path, pb *corepb.SocketAddress) bool {
-	if _, ok := pb.GetPortSpecifier().(*corepb.SocketAddress_PortValue); !ok {
-		d.fault(at, "port_specifier must be port_value, is %s", whichOneof(pb, "port_specifier"))
-		return false
-	}
-	if port := pb.GetPortValue(); port == 0 || port > math.MaxUint16 {
-		d.fault(at.Field("port_value"), "must be from 1 to %d, is %d", math.MaxUint16, port)
-		return false
-	}
-	return true
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
 // Million is what Drop.PerMillion is a part of.
@@ -445,9 +411,7 @@ func (d *endpointDecoder) metadataAddress(at *faults.Path, packed *anypb.Any) st
 	if !d.unmarshal(at, packed, addressTypeURL, pb) {
 		return ""
 	}
-	// The type of the cluster makes no difference to the address of a proxy.
-	eds := endpointDecoder{validator: d.validator, kind: ClusterEDS}
-	address := eds.socketAddress(at, pb)
+	address := d.socketAddress(at, ClusterEDS, pb) // The type of the cluster makes no difference to the address of a proxy.
 	host := pb.GetSocketAddress().GetAddress()
 	if _, err := netip.ParseAddr(host); address != "" && err != nil {
 		d.fault(at.Field("socket_address").Field("address"), "%s is not an IP address", faults.Quote(host))
@@ -494,15 +458,7 @@ func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
 	if err != nil {
 		return "" // Not reached: it was decoded.
 	}
-	known, ok := d.known[string(wire)]
-	if !ok {
-		if d.known == nil {
-			d.known = make(map[string]string)
-		}
-		known = string(wire)
-		d.known[known] = known
-	}
-	return known
+	return d.intern(textIn(wire))
 }
 
 // filterMetadata decodes Cluster.metadata for HTTP filters: for each key the typed entry, if its type is known, or else the
