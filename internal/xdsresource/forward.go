@@ -317,8 +317,8 @@ var plugins = make(map[string]Plugin)
 // RegisterPlugin makes the decoder use a Plugin for configs of the named message. It is called by init functions only.
 func RegisterPlugin(message string, p Plugin) { plugins[message] = p }
 
-// importOf has the package that registers the Plugin of a message.
-var importOf = map[string]string{"grpc.lookup.v1.RouteLookupClusterSpecifier": "github.com/dynxds/dynxds/balancer/rls"}
+// rlsPlugin is the message whose Plugin a program imports.
+const rlsPlugin = "grpc.lookup.v1.RouteLookupClusterSpecifier"
 
 // PluginName returns what a cluster of a route is called in cluster_specifier_plugins. It reports false if it is an
 // ordinary cluster.
@@ -340,19 +340,15 @@ func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.C
 		case plugins[message] != nil:
 			known[name] = d.plugin(at, xdsname.PluginPrefix+name, pb)
 		case !pb.GetIsOptional():
+			toImport := ""
+			if message == rlsPlugin {
+				toImport = "; import github.com/dynxds/dynxds/balancer/rls"
+			}
 			d.fault(at, "plugin %s: this client has no plugin for type %s, and is_optional is not set%s",
-				faults.Quote(name), faults.Quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()), toImport(message))
+				faults.Quote(name), faults.Quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()), toImport)
 		}
 	}
 	return known
-}
-
-// toImport says what a program has to import for plugins of a message.
-func toImport(message string) string {
-	if path := importOf[message]; path != "" {
-		return "; import " + path
-	}
-	return ""
 }
 
 // clusterName checks the name of a cluster that a resource refers to. Those of plugins are not names of Clusters.

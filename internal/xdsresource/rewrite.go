@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -181,33 +182,27 @@ func (d *validator) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSub
 	return &Substitution{Regex: re.Regexp, Template: template}
 }
 
+// substitutionEscape finds what package regexp writes differently, and what is wrong.
+var substitutionEscape = regexp.MustCompile(`(?s)\$|\\.?`)
+
 // templateOf turns a substitution of RE2, where \1 is the first group, into
 // one of package regexp, or says what is wrong with it.
 func templateOf(substitution string, groups int) (template, fault string) {
-	var b strings.Builder
-	for rest := substitution; rest != ""; {
-		c := rest[0]
-		rest = rest[1:]
+	template = substitutionEscape.ReplaceAllStringFunc(substitution, func(found string) string {
+		group := strings.TrimPrefix(found, `\`)
 		switch {
-		case c == '$':
-			b.WriteString("$$")
-		case c != '\\':
-			b.WriteByte(c)
-		case rest != "" && rest[0] == '\\':
-			b.WriteByte('\\')
-			rest = rest[1:]
-		case rest != "" && '0' <= rest[0] && rest[0] <= '9':
-			group := int(rest[0] - '0')
-			if group > groups {
-				return "", `the pattern has no group for \` + strconv.Itoa(group)
-			}
-			b.WriteString("${" + strconv.Itoa(group) + "}")
-			rest = rest[1:]
-		default:
-			return "", `a \ must be followed by a digit or another \`
+		case found == "$":
+			return "$$"
+		case group == `\`:
+			return group
+		case len(group) != 1 || group < "0" || group > "9":
+			fault = cmp.Or(fault, `a \ must be followed by a digit or another \`)
+		case int(group[0]-'0') > groups:
+			fault = cmp.Or(fault, `the pattern has no group for \`+group)
 		}
-	}
-	return b.String(), ""
+		return "${" + group + "}"
+	})
+	return template, fault
 }
 
 // DirectResponse ends matching RPCs at once, as if a proxy had answered.
