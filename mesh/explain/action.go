@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/headeredit"
@@ -33,75 +35,125 @@ const (
 	levelWeighted    = "weighted cluster"
 )
 
-// routeExplainer explains one route that RPCs take.
+// routeExplainer explains one route that RPCs take: it makes the Action, and the endings of the RPCs.
 type routeExplainer struct {
 	*explainer
+	*Action
 	route *xdsresource.Route
-	index int     // of the route in the virtual host of the resource
+	raw   *routepb.Route
 	share float64 // of all RPCs
-	// weighted are the clusters as messages, as in the Forward.
-	weighted []*routepb.WeightedCluster_ClusterWeight
+	// badPath says how a rewrite of the path makes RPCs fail, or is empty.
+	badPath string
+	// ended are the RPCs that filters end, and passed those that they let pass.
+	ended, passed []ending
 }
 
-// rawRoute returns the route as a message, and at where a part of it was written.
-func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) }
+// placeOf returns where a part of a message was written.
+func placeOf(m interface{ GetMetadata() *corepb.Metadata }, parts ...string) string {
+	return provenance.At(m.GetMetadata(), append(parts, provenance.Service)...)
+}
 
-func (e routeExplainer) at(parts ...string) string { return e.raw.routeAt(e.index, parts...) }
+func (e *routeExplainer) at(parts ...string) string { return placeOf(e.raw, parts...) }
 
-// action describes what happens to the RPCs that take the route.
-func (e routeExplainer) action() *Action {
-	a := &Action{Filters: e.filters(-1)}
+func (e *routeExplainer) set(s Setting) { e.Settings = append(e.Settings, s) }
+
+// describe describes what happens to the RPCs.
+func (e *routeExplainer) describe() {
+	e.Filters = e.filters(nil, nil)
+	if d := e.route.MaxStreamDuration; d != nil { // gRFC A31
+		e.set(Setting{Name: "timeout", Value: describeDuration(*d), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)})
+	} else if d := e.listener.MaxStreamDuration; d > 0 {
+		e.set(Setting{Name: "timeout", Value: describeDuration(d), Level: levelListener})
+	}
 	switch action := e.route.Action.(type) {
 	case *xdsresource.DirectResponse:
-		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Message()
+		e.end(kindDirectResponse, codeName(action.Code), action.Message())
 	case *xdsresource.Redirect:
-		a.Kind, a.Code = kindRedirect, codeName(action.Code)
-		a.Message = "redirected to " + action.Location(&e.route.Match, &e.rpc)
+		e.end(kindRedirect, codeName(action.Code), "redirected to "+action.Location(&e.route.Match, &e.rpc))
 	case *xdsresource.Unroutable:
-		a.Kind, a.Code, a.Message = kindUnroutable, "UNAVAILABLE", action.Reason
+		e.end(kindUnroutable, unavailable, action.Reason)
 	case *xdsresource.Forward:
-		a.Kind = kindForward
-		e.forward(a, action)
+		e.forward(action)
 	}
-	if a.Kind != kindForward && e.implementation.IsGRPC() {
-		a.Code, a.Message = "UNAVAILABLE", e.implementation.name+" does not carry out the action "+a.Kind
-	}
-	a.Settings = slices.Concat(e.timeout(), a.Settings, e.headers(e.route.HeadersFor(nil), e.editedHere()))
-	return a
+	e.Settings = append(e.Settings, e.headers(e.route.Headers, e.at(provenance.Filters))...)
 }
 
-// forward adds what is for RPCs that go to a cluster.
-func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
-	a.Settings = slices.Concat(e.retry(), e.hashPolicies(), e.pathRewrite(a), e.authorityRewrite())
-	total := f.TotalWeight()
-	for i := range f.Clusters {
-		a.Destinations = append(a.Destinations, e.destination(a, &f.Clusters[i], i, total))
+// end is for RPCs that are not forwarded.
+func (e *routeExplainer) end(kind, code, message string) {
+	if e.implementation.IsGRPC() {
+		code, message = unavailable, e.implementation.name+" does not carry out the action "+kind
 	}
-	for _, c := range e.rawRoute().GetRoute().GetWeightedClusters().GetClusters() {
-		if c.GetWeight().GetValue() == 0 {
-			a.Destinations = append(a.Destinations, Destination{Cluster: c.GetName(), Header: c.GetClusterHeader(), At: e.at(provenance.BackendRefs)})
+	e.Kind, e.Code, e.Message = kind, code, message
+	end := ending{share: 100, code: code, text: e.status()}
+	if kind != kindUnroutable { // These do not reach the filters.
+		end.share = e.pass(e.Filters, 100)
+	}
+	if end.share > 0 {
+		e.passed = append(e.passed, end)
+	}
+}
+
+// status returns the status of RPCs that are not forwarded.
+func (a *Action) status() string { return strings.TrimSuffix(a.Code+": "+a.Message, ": ") }
+
+// forward is for RPCs that go to a cluster.
+func (e *routeExplainer) forward(f *xdsresource.Forward) {
+	e.Kind = kindForward
+	e.retry()
+	e.hashPolicies()
+	e.pathRewrite()
+	e.authorityRewrite()
+	var unused, weighted []*routepb.WeightedCluster_ClusterWeight // as messages; f has those of a weight
+	for _, c := range e.raw.GetRoute().GetWeightedClusters().GetClusters() {
+		if c.GetWeight().GetValue() > 0 {
+			weighted = append(weighted, c)
+		} else {
+			unused = append(unused, c)
 		}
 	}
+	total := f.TotalWeight()
+	for i := range f.Clusters {
+		var overrides map[string]*anypb.Any
+		if i < len(weighted) {
+			overrides = weighted[i].GetTypedPerFilterConfig()
+		}
+		e.destination(&f.Clusters[i], overrides, total)
+	}
+	for _, c := range unused {
+		e.Destinations = append(e.Destinations, Destination{Cluster: c.GetName(), Header: c.GetClusterHeader(), At: e.at(provenance.BackendRefs)})
+	}
 	for i := range e.route.Mirrors {
-		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
+		e.mirror(&e.route.Mirrors[i])
 	}
 }
 
-// destination describes c, the i-th cluster of the route, which a describes.
-func (e routeExplainer) destination(a *Action, c *xdsresource.WeightedCluster, i int, total uint32) Destination {
+// destination adds a cluster, whose overrides of filters are raw as messages.
+func (e *routeExplainer) destination(c *xdsresource.WeightedCluster, raw map[string]*anypb.Any, total uint32) {
 	d := Destination{
 		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
 		Percent: percent(100 * float64(c.Weight) / float64(total)),
 		At:      e.at(provenance.BackendRefs),
 	}
+	filters := e.Filters
 	if len(c.Overrides) > 0 {
-		d.Filters = e.filters(i)
+		d.Filters = e.filters(c.Overrides, raw)
+		filters = d.Filters
 	}
-	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
-		e.useCluster(d.Cluster).Share += e.share * d.Percent / 100 * passed(a.filtersOf(&d))
+	end := ending{share: d.Percent, code: unavailable}
+	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error != "" { // Nor do these reach the filters.
+		end.text = unavailable + ": " + d.Error
+	} else {
+		end.share = e.pass(filters, d.Percent)
+		e.useCluster(d.Cluster).Share += e.share * end.share / 100
+		if end.text = unavailable + ": " + e.badPath; e.badPath == "" {
+			end = ending{share: end.share, cluster: d.Cluster}
+		}
+	}
+	if end.share > 0 || d.Percent == 0 {
+		e.passed = append(e.passed, end)
 	}
 	if c.Headers != nil {
-		d.Settings = e.headers(c.Headers, nil)
+		d.Settings = e.headers(c.Headers, "")
 	}
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Settings = append(d.Settings, Setting{
@@ -109,14 +161,38 @@ func (e routeExplainer) destination(a *Action, c *xdsresource.WeightedCluster, i
 			Ignored: e.implementation.about(dialect.HostRewrites), At: d.At,
 		})
 	}
-	return d
+	e.Destinations = append(e.Destinations, d)
+}
+
+// pass adds the endings of the RPCs that filters end, out of a share, and returns the share that they let pass.
+func (e *routeExplainer) pass(filters []Filter, share float64) float64 {
+	for i := range filters {
+		f := &filters[i]
+		if f.Ends == nil || share == 0 {
+			continue
+		}
+		end := ending{share: share * (f.Ends.Percent / 100), code: f.Ends.Code, text: fmt.Sprintf("%s by filter %q", f.Ends.Code, f.Name)}
+		share -= end.share
+		if same := slices.IndexFunc(e.ended, func(other ending) bool { return other.text == end.text }); same >= 0 {
+			e.ended[same].share += end.share
+		} else {
+			e.ended = append(e.ended, end)
+		}
+	}
+	return share
 }
 
 // misnamed returns why the cluster that a header names cannot be used, or "". header is empty if the
 // route names the cluster.
-func (e routeExplainer) misnamed(header, cluster string) string {
+func (e *routeExplainer) misnamed(header, cluster string) string {
+	if e.selectable == nil {
+		e.selectable = make(map[string]bool)
+		for _, name := range e.virtualHost.Clusters() {
+			e.selectable[name] = true
+		}
+	}
 	switch {
-	case header == "", e.canSelect(cluster):
+	case header == "", e.selectable[cluster]:
 		return ""
 	case cluster == "":
 		return fmt.Sprintf("the RPC does not have the header %q, which names the cluster", header)
@@ -125,20 +201,9 @@ func (e routeExplainer) misnamed(header, cluster string) string {
 	}
 }
 
-// canSelect reports whether a route of the virtual host mentions a cluster.
-func (e *explainer) canSelect(cluster string) bool {
-	if e.selectable == nil {
-		e.selectable = make(map[string]bool)
-		for _, name := range e.virtualHost.Clusters() {
-			e.selectable[name] = true
-		}
-	}
-	return e.selectable[cluster]
-}
-
 // edited returns the RPC after the edits of its headers for a cluster of the route, nil for any: as the
 // route's mirrors and rewrites of the authority see it.
-func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
+func (e *routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 	if f, ok := e.route.Action.(*xdsresource.Forward); ok && c == nil && len(f.Clusters) == 1 {
 		c = &f.Clusters[0]
 	}
@@ -149,37 +214,25 @@ func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 	return &rpc
 }
 
-func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
+func (e *routeExplainer) mirror(m *xdsresource.Mirror) {
 	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.implementation.about(dialect.Mirrors)}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
-	if len(e.rawRoute().GetRoute().GetRequestMirrorPolicies()) > 0 {
+	if len(e.raw.GetRoute().GetRequestMirrorPolicies()) > 0 {
 		d.At = e.at(provenance.Filters)
 	}
 	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
 		e.useCluster(d.Cluster).Mirror = true
 	}
-	d.Settings = e.headers(&xdsresource.HeaderMutations{Request: m.Headers}, nil)
-	return d
+	d.Settings = e.headers(&xdsresource.HeaderMutations{Request: m.Headers}, "")
+	e.Mirrors = append(e.Mirrors, d)
 }
 
-// timeout returns the bound on the duration of RPCs (gRFC A31), if something sets one.
-func (e routeExplainer) timeout() []Setting {
-	switch {
-	case e.route.MaxStreamDuration != nil:
-		return []Setting{{Name: "timeout", Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)}}
-	case e.listener.MaxStreamDuration > 0:
-		return []Setting{{Name: "timeout", Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}}
-	default:
-		return nil
-	}
-}
-
-func (e routeExplainer) retry() []Setting {
+func (e *routeExplainer) retry() {
 	p := e.route.Retry
 	if p == nil {
-		return nil
+		return
 	}
 	var on []string
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
@@ -192,14 +245,14 @@ func (e routeExplainer) retry() []Setting {
 		value += fmt.Sprintf(", hedged after %v", cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout))
 	}
 	s := Setting{Name: "retry", Value: value, Level: levelVirtualHost}
-	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
+	if e.raw.GetRoute().GetRetryPolicy() != nil {
 		s.Level, s.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
 	}
-	return []Setting{s}
+	e.set(s)
 }
 
 // hashPolicies describes the parts of the hash of an RPC: what is hashed, and what the RPC has of it or why it adds nothing.
-func (e routeExplainer) hashPolicies() (list []Setting) {
+func (e *routeExplainer) hashPolicies() {
 	headers := e.rpc.Headers()
 	hashed := false
 	for i := range e.route.HashPolicies {
@@ -224,12 +277,11 @@ func (e routeExplainer) hashPolicies() (list []Setting) {
 		if p.Terminal {
 			value += " (terminal)"
 		}
-		list = append(list, Setting{Name: "hash", Value: value})
+		e.set(Setting{Name: "hash", Value: value})
 		if p.Terminal && hashed {
 			break // Those behind it do not count.
 		}
 	}
-	return list
 }
 
 // rewritten describes a change by a field.
@@ -237,10 +289,10 @@ func rewritten(from, to, by string) string {
 	return fmt.Sprintf("%s → %s (%s)", quote(from), quote(to), by)
 }
 
-func (e routeExplainer) pathRewrite(a *Action) []Setting {
+func (e *routeExplainer) pathRewrite() {
 	w := e.route.Rewrite
 	if w == nil || w.Prefix == "" && w.Regex == nil {
-		return nil
+		return
 	}
 	by := "prefix_rewrite"
 	if w.Regex != nil {
@@ -251,32 +303,29 @@ func (e routeExplainer) pathRewrite(a *Action) []Setting {
 	if !ok {
 		s.Value += ": the result is not a path; RPCs fail with UNAVAILABLE"
 		if s.Ignored == "" {
-			a.badPath = fmt.Sprintf("%s turns the path into %q, which is not a path", by, to)
+			e.badPath = fmt.Sprintf("%s turns the path into %q, which is not a path", by, to)
 		}
 	}
-	return []Setting{s}
+	e.set(s)
 }
 
-func (e routeExplainer) authorityRewrite() []Setting {
+func (e *routeExplainer) authorityRewrite() {
 	from, to, by, w := e.request.Authority, "", "", e.route.Rewrite
-	switch host := e.rawRoute().GetRoute().GetHostRewriteSpecifier().(type) {
+	switch host := e.raw.GetRoute().GetHostRewriteSpecifier().(type) {
 	case *routepb.RouteAction_HostRewriteLiteral:
 		by, to = "host_rewrite_literal", host.HostRewriteLiteral
 	case *routepb.RouteAction_HostRewriteHeader:
-		by = "host_rewrite_header"
+		by, to = "host_rewrite_header", e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
 		if w != nil && w.AuthorityHeader != "" {
 			to = e.route.RewriteAuthority(e.edited(nil), new(xdsresource.WeightedCluster))
-		} else {
-			to = e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
 		}
 		to = cmp.Or(to, from)
 	case *routepb.RouteAction_AutoHostRewrite:
-		by = "auto_host_rewrite"
-		if !host.AutoHostRewrite.GetValue() {
-			return nil
+		if by = "auto_host_rewrite"; !host.AutoHostRewrite.GetValue() {
+			return
 		}
 	default:
-		return nil
+		return
 	}
 	s := Setting{Name: "authority", Value: rewritten(from, to, by), At: e.at(provenance.Filters)}
 	if to == "" {
@@ -288,7 +337,7 @@ func (e routeExplainer) authorityRewrite() []Setting {
 	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
 		s.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
 	}
-	return []Setting{s}
+	e.set(s)
 }
 
 // codeName returns the name of a code as gRFCs write it.

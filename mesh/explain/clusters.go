@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -48,12 +46,12 @@ func (e *explainer) describeCluster(c *Cluster) {
 		c.Settings = []Setting{{Name: "policy", Value: plugin.LBPolicy + " " + plugin.LBConfig}}
 		return
 	}
-	var message *anypb.Any
-	if c.Resource, message, c.value, c.Fate = valueOf[*xdsresource.Cluster](e, typeurl.Cluster, c.Name); c.value == nil {
+	var raw *clusterpb.Cluster
+	if c.Resource, c.value, raw, c.Fate = find[*xdsresource.Cluster, *clusterpb.Cluster](e, typeurl.Cluster, c.Name); c.value == nil {
 		return
 	}
-	value, raw := c.value, read(message, new(clusterpb.Cluster))
-	c.At, c.Type = provenance.At(raw.GetMetadata(), provenance.Service), value.Kind.String()
+	value := c.value
+	c.At, c.Type = placeOf(raw), value.Kind.String()
 	if value.Kind == xdsresource.ClusterAggregate {
 		e.describeAggregate(c)
 		return

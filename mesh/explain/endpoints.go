@@ -6,7 +6,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -48,15 +48,15 @@ func (e *explainer) describeEndpoints(c *Cluster, raw *clusterpb.Cluster) {
 
 // assignment returns the endpoints in the ClusterLoadAssignment of a cluster.
 func (e *explainer) assignment(c *Cluster, name string) (endpoints *xdsresource.Endpoints) {
-	var raw *anypb.Any
-	if c.Assignment.Resource, raw, endpoints, c.Fate = valueOf[*xdsresource.Endpoints](e, typeurl.Endpoints, name); endpoints == nil {
+	var raw *endpointpb.ClusterLoadAssignment
+	if c.Assignment.Resource, endpoints, raw, c.Fate = find[*xdsresource.Endpoints, *endpointpb.ClusterLoadAssignment](e, typeurl.Endpoints, name); endpoints == nil {
 		return nil
 	}
-	if !e.afford(endpointDetails*countEndpoints(endpoints) + len(raw.GetValue())/10) {
+	if e.full || !e.afford(endpointDetails*countEndpoints(endpoints)+proto.Size(raw)/10) {
 		c.Unknown = "its endpoints are left out"
 		return nil
 	}
-	c.Assignment.At = livestate.EndpointPlaces(read(raw, new(endpointpb.ClusterLoadAssignment)))
+	c.Assignment.At = livestate.EndpointPlaces(raw)
 	return endpoints
 }
 

@@ -8,9 +8,11 @@ import (
 	"math"
 	"strings"
 
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -61,7 +63,9 @@ type explainer struct {
 	listener    *xdsresource.Listener
 	routes      *xdsresource.RouteConfiguration // the virtual host's
 	virtualHost *xdsresource.VirtualHost
-	raw         rawRoutes
+	// rawListener and rawHost are these as messages.
+	rawListener *listenerpb.Listener
+	rawHost     *routepb.VirtualHost
 	// uses are the clusters that RPCs go to, and clusters are these and their members by name.
 	uses     []*Cluster
 	clusters map[string]*Cluster
@@ -129,7 +133,7 @@ func (e *explainer) explain() {
 	if !e.resolve() {
 		return
 	}
-	e.tryRoutes(e.virtualHost)
+	e.tryRoutes()
 	e.describeClusters()
 	e.conclude()
 }
@@ -137,43 +141,45 @@ func (e *explainer) explain() {
 // resolve finds the virtual host. Without one it ends the explanation.
 func (e *explainer) resolve() bool {
 	var fate Fate
-	var raw *anypb.Any
-	if e.out.Listener, raw, e.listener, fate = valueOf[*xdsresource.Listener](e, typeurl.Listener, e.request.Listener); e.listener == nil {
+	if e.out.Listener, e.listener, e.rawListener, fate = find[*xdsresource.Listener, *listenerpb.Listener](e, typeurl.Listener, e.request.Listener); e.listener == nil {
 		e.end(fate)
 		e.fallBack()
 		return false
 	}
-	e.raw.setListener(raw)
-	e.out.RouteConfig, e.routes = e.out.Listener, e.listener.RouteConfig
-	if e.routes == nil {
-		if e.out.RouteConfig, raw, e.routes, fate = valueOf[*xdsresource.RouteConfiguration](e, typeurl.RouteConfiguration, e.listener.RouteConfigName); e.routes == nil {
+	manager := read(e.rawListener.GetApiListener().GetApiListener(), new(hcmpb.HttpConnectionManager))
+	for _, f := range manager.GetHttpFilters() {
+		e.filterConfigs[f.GetName()] = asJSON(f.GetTypedConfig())
+	}
+	raw := manager.GetRouteConfig()
+	if e.out.RouteConfig, e.routes = e.out.Listener, e.listener.RouteConfig; e.routes == nil {
+		if e.out.RouteConfig, e.routes, raw, fate = find[*xdsresource.RouteConfiguration, *routepb.RouteConfiguration](e, typeurl.RouteConfiguration, e.listener.RouteConfigName); e.routes == nil {
 			e.end(fate)
 			return false
 		}
-		e.raw.config = read(raw, new(routepb.RouteConfiguration))
 	}
-	e.virtualHost = e.chooseHost(e.routes)
+	e.chooseHost(raw)
 	return e.virtualHost != nil
 }
 
-// valueOf returns the status of the resource of a name, the resource and its value. Without one it returns what becomes of RPCs that
-// need it.
-func valueOf[T any](e *explainer, typeURL, name string) (status *ResourceStatus, raw *anypb.Any, value T, fate Fate) {
+// find returns the status of the resource of a name, its value, and the resource as a message. Without one it returns what becomes of
+// RPCs that need it.
+func find[V any, M proto.Message](e *explainer, typeURL, name string) (status *ResourceStatus, value V, message M, fate Fate) {
 	r := e.findResource(typeURL, name)
 	if r == nil {
 		r = &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}
 	}
 	if status = r.status(); r.Raw == nil {
-		return status, nil, value, status.Missing()
+		return status, value, message, status.Missing()
 	}
 	read := e.decode(r)
 	if read.err != nil {
 		status.Faults = []string{read.err.Error()}
 		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, read.err)
-		return status, nil, value, fate
+		return status, value, message, fate
 	}
-	e.examine(status, read, r.Raw)
-	return status, r.Raw, read.value.(T), fate
+	e.examine(status, read)
+	message, _ = read.message.(M)
+	return status, read.value.(V), message, fate
 }
 
 // end ends the explanation for want of a resource.
@@ -189,7 +195,7 @@ func (e *explainer) end(fate Fate) {
 }
 
 // examine adds to the status of a resource what of it the client ignores and rejects.
-func (e *explainer) examine(status *ResourceStatus, read *decoded, raw *anypb.Any) {
+func (e *explainer) examine(status *ResourceStatus, read *decoded) {
 	if len(read.ignored) > 0 && e.afford(ignoredDetails*len(read.ignored)) {
 		status.Ignored = read.ignored
 	}
@@ -201,7 +207,7 @@ func (e *explainer) examine(status *ResourceStatus, read *decoded, raw *anypb.An
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.implementation.rejects(read.value, raw)
+	status.Faults = e.implementation.rejects(read.value, read.message)
 	if read.rejected != "" {
 		status.Faults = append(status.Faults, read.rejected)
 	}

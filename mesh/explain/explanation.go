@@ -165,9 +165,6 @@ type Action struct {
 	// Settings are what else is done to them, by name: "timeout", "retry" (gRFC A44), "hash" (gRFC A42), "path", "authority", "headers".
 	Settings []Setting     `json:"settings,omitempty"`
 	Mirrors  []Destination `json:"mirrors,omitempty"`
-
-	// badPath is set if a rewrite of the path makes RPCs fail, and says how.
-	badPath string
 }
 
 // Destination is a cluster that an RPC may go to or be mirrored to.

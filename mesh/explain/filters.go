@@ -1,45 +1,47 @@
 package explain
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// filters returns the HTTP filters of RPCs that take the route and go to its n-th cluster, below 0 for
-// what holds for all of them.
-func (e routeExplainer) filters(n int) []Filter {
-	host := e.raw.virtualHost()
-	levels := []xdsresource.FilterOverrides{nil, e.route.Overrides, e.virtualHost.Overrides}
+// filters returns the HTTP filters of RPCs that take the route, with the overrides of one of its clusters, which are raw as messages;
+// or without them, for what holds for all clusters.
+func (e *routeExplainer) filters(overrides xdsresource.FilterOverrides, raw map[string]*anypb.Any) []Filter {
+	levels := []xdsresource.FilterOverrides{overrides, e.route.Overrides, e.virtualHost.Overrides}
 	places := []struct { // of the levels
 		name, at string
 		raw      map[string]*anypb.Any
 	}{
-		{levelWeighted, e.at(provenance.BackendRefs), nil},
-		{levelRoute, e.at(provenance.Filters), e.rawRoute().GetTypedPerFilterConfig()},
-		{levelVirtualHost, provenance.At(host.GetMetadata(), provenance.Filters, provenance.Service), host.GetTypedPerFilterConfig()},
-	}
-	if n >= 0 {
-		levels[0], places[0].raw = e.route.Action.(*xdsresource.Forward).Clusters[n].Overrides, e.weighted[n].GetTypedPerFilterConfig()
+		{levelWeighted, e.at(provenance.BackendRefs), raw},
+		{levelRoute, e.at(provenance.Filters), e.raw.GetTypedPerFilterConfig()},
+		{levelVirtualHost, placeOf(e.rawHost, provenance.Filters), e.rawHost.GetTypedPerFilterConfig()},
 	}
 	var list []Filter
 	for i := range e.listener.Filters {
 		in := &e.listener.Filters[i]
 		f := Filter{
 			Name: in.Name, Type: typeName(in.Filter), Disabled: in.Disabled, Level: levelListener,
-			Config: e.filterConfig(in.Name), At: provenance.At(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
+			Config: e.filterConfigs[in.Name], At: placeOf(e.rawListener, provenance.Filters),
 		}
 		config := in.Config
 		level, o, other := xdsresource.OverrideOf(in, levels)
@@ -49,14 +51,10 @@ func (e routeExplainer) filters(n int) []Filter {
 				f.Override, config = asJSON(overrideConfig(places[level].raw, in.Name)), o.Config
 			}
 		}
-		f.Ignored = e.implementation.filter(f.Type)
 		if other != nil {
 			e.note("an override for filter %q is for the type %s, not %s, and is passed over", in.Name, typeName(other), f.Type)
 		}
-		if f.Ignored == "" {
-			f.Ignored = ofServers(in.Filter)
-		}
-		if f.Ignored == "" && !f.Disabled {
+		if f.Ignored = cmp.Or(e.implementation.filter(f.Type), ofServers(in.Filter)); f.Ignored == "" && !f.Disabled {
 			rpc := &httpfilter.RPC{Method: e.rpc.Method, Authority: e.rpc.Authority}
 			f.Ends = filterEnd(e.rpc.Context, rpc, config)
 			if c, ok := config.(interface {
@@ -91,16 +89,6 @@ func filterEnd(ctx context.Context, rpc *httpfilter.RPC, config httpfilter.Confi
 // About what filters and header edits need in an explanation, beside their configuration and values.
 const filterDetails, editDetails = 200, 100
 
-// filterConfig returns the configuration of a filter in the Listener.
-func (e *explainer) filterConfig(name string) json.RawMessage {
-	config, known := e.filterConfigs[name]
-	if !known {
-		config = asJSON(e.raw.filterConfig(name))
-		e.filterConfigs[name] = config
-	}
-	return config
-}
-
 // ofServers returns why a filter does nothing in clients, or "".
 func ofServers(f httpfilter.Filter) string {
 	if _, ok := f.(httpfilter.ClientFilter); ok || f.IsTerminal() {
@@ -114,8 +102,8 @@ func typeName(f httpfilter.Filter) string {
 	return typeurl.Name(f.TypeURLs()[0])
 }
 
-// headers describes the edits of headers. here has those that are written at the route's own place.
-func (e routeExplainer) headers(m *xdsresource.HeaderMutations, here map[string]bool) (list []Setting) {
+// headers describes the edits of headers, which were written at a place.
+func (e *routeExplainer) headers(m *xdsresource.HeaderMutations, at string) (list []Setting) {
 	if m == nil {
 		return nil
 	}
@@ -125,36 +113,15 @@ func (e routeExplainer) headers(m *xdsresource.HeaderMutations, here map[string]
 	}{{"request ", m.Request}, {"response ", m.Response}} {
 		for _, level := range side.edits {
 			for i := range level {
-				name := side.name + level[i].Name
-				s := Setting{Name: "headers", Value: name + ": " + describeEdit(&level[i]), Ignored: e.implementation.about(dialect.HeaderEdits)}
-				if here[name] {
-					s.At = e.at(provenance.Filters)
-				}
-				if !e.afford(editDetails + len(s.Value)) {
+				value := side.name + level[i].Name + ": " + describeEdit(&level[i])
+				if !e.afford(editDetails + len(value)) {
 					return list
 				}
-				list = append(list, s)
+				list = append(list, Setting{Name: "headers", Value: value, Ignored: e.implementation.about(dialect.HeaderEdits), At: at})
 			}
 		}
 	}
 	return list
-}
-
-// editedHere returns the headers that the route itself edits, in lower case and behind "request " or "response ".
-func (e routeExplainer) editedHere() map[string]bool {
-	here := make(map[string]bool)
-	edited := func(side string, added []*corepb.HeaderValueOption, removed []string) {
-		for _, a := range added {
-			here[side+strings.ToLower(a.GetHeader().GetKey())] = true
-		}
-		for _, r := range removed {
-			here[side+strings.ToLower(r)] = true
-		}
-	}
-	raw := e.rawRoute()
-	edited("request ", raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove())
-	edited("response ", raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove())
-	return here
 }
 
 // describeEdit describes everything that a level does to one header.
@@ -183,4 +150,51 @@ func describeValues(name string, values []string) string {
 		return fmt.Sprintf("%d binary values", len(values))
 	}
 	return quotedList(values)
+}
+
+// overrideConfig returns the configuration in an entry of typed_per_filter_config.
+func overrideConfig(configs map[string]*anypb.Any, name string) *anypb.Any {
+	a := configs[name]
+	if wrapper := new(routepb.FilterConfig); a.MessageIs(wrapper) {
+		return read(a, wrapper).GetConfig()
+	}
+	return a
+}
+
+// asJSON returns the message in an Any as JSON, nil if there is none. Of one of a type that is not
+// linked in, or of one with messages in messages without end, it returns the type and the bytes: protojson
+// copies a message in an Any once for each Any that it is in.
+func asJSON(a *anypb.Any) json.RawMessage {
+	if a == nil {
+		return nil
+	}
+	var text []byte
+	var m proto.Message
+	err := errTooDeep
+	if !protofield.Deeper(a.GetValue(), maxDepth) {
+		m, err = a.UnmarshalNew()
+	}
+	if err == nil {
+		text, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	}
+	if err != nil {
+		if text, err = json.Marshal(map[string]any{"@type": a.GetTypeUrl(), "value": a.GetValue()}); err != nil {
+			return nil
+		}
+	}
+	return compact(text)
+}
+
+// maxDepth is how many messages may be within each other in one that is shown as JSON.
+const maxDepth = 100
+
+var errTooDeep = errors.New("the message is too deep")
+
+// compact removes white space, which protojson varies.
+func compact(text []byte) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return nil
+	}
+	return b.Bytes()
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -77,8 +77,8 @@ func (s implementation) filter(typeName string) string {
 	return fmt.Sprintf("%s may not have this filter, and does without it then if is_optional is set", s.name)
 }
 
-// rejects returns what of a resource makes the client reject it. raw are its bytes.
-func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
+// rejects returns what of a resource makes the client reject it.
+func (s implementation) rejects(value any, message proto.Message) (faults []string) {
 	switch v := value.(type) {
 	case *xdsresource.Listener:
 		if v.RouteConfig != nil {
@@ -96,7 +96,7 @@ func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
 		if dialect.StaticClusters.On(s.Implementation) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
 			faults = append(faults, fmt.Sprintf("%s rejects clusters of type %s", s.name, v.Kind))
 		}
-		if c := read(raw, new(clusterpb.Cluster)); s.rejectsPolicy(c) {
+		if c, _ := message.(*clusterpb.Cluster); s.rejectsPolicy(c) {
 			faults = append(faults, fmt.Sprintf("%s rejects the policy %s", s.name, c.GetLbPolicy()))
 		}
 	}

@@ -26,8 +26,11 @@ func (e *explainer) conclude() {
 			continue
 		}
 		left -= r.Share
-		r.endings = e.endings(r.Action)
-		for _, end := range r.endings {
+		for j := range r.endings {
+			end := &r.endings[j]
+			if end.text == "" {
+				e.follow(end)
+			}
 			codes[end.code] = true
 		}
 		parts = append(parts, withShare(r.Share, r.title()+" "+r.outcome()))
@@ -69,54 +72,18 @@ func (r *Route) outcome() string {
 type ending struct {
 	share float64
 	code  string // that they end with on the way, or ""
-	text  string
+	// text says it, empty for those that go to a cluster as long as they are not followed.
+	text    string
+	cluster string
 	// way are the clusters on their way, beginning with one that the route names, each with the member that is in use behind it. arrive is set
 	// if they get to the end of it.
 	way    []string
 	arrive bool
 }
 
-// endings returns what becomes of the RPCs of a route: first those that filters end.
-func (e *explainer) endings(a *Action) (list []ending) {
-	switch a.Kind {
-	case kindUnroutable: // They do not reach the filters.
-		return []ending{a.ending(100)}
-	case kindForward:
-	default:
-		list = endingsOf(a.Filters, 100, nil)
-		if share := 100 * passed(a.Filters); share > 0 {
-			list = append(list, a.ending(share))
-		}
-		return list
-	}
-	rest := make([]ending, 0, len(a.Destinations))
-	for i := range a.Destinations {
-		d := &a.Destinations[i]
-		if d.Weight == 0 {
-			continue
-		}
-		if d.Error != "" { // nor do these
-			rest = append(rest, ending{share: d.Percent, code: unavailable, text: unavailable + ": " + d.Error})
-			continue
-		}
-		filters := a.filtersOf(d)
-		list = endingsOf(filters, d.Percent, list)
-		end := ending{share: d.Percent * passed(filters)}
-		switch {
-		case end.share == 0 && d.Percent > 0:
-			continue
-		case a.badPath != "":
-			end.code, end.text = unavailable, unavailable+": "+a.badPath
-		default:
-			e.follow(d.Cluster, &end)
-		}
-		rest = append(rest, end)
-	}
-	return append(list, rest...)
-}
-
 // follow follows the RPCs that go to a cluster.
-func (e *explainer) follow(name string, end *ending) {
+func (e *explainer) follow(end *ending) {
+	name := end.cluster
 	end.text = fmt.Sprintf("cluster %q", name)
 	var last *Cluster // which decides what becomes of them, nil if it is not described
 	for range len(e.out.Clusters) + 1 {
@@ -136,55 +103,6 @@ func (e *explainer) follow(name string, end *ending) {
 		end.code = unavailable
 	}
 	end.text += last.outcome()
-}
-
-// ending is that of RPCs which are not forwarded.
-func (a *Action) ending(share float64) ending {
-	return ending{share: share, code: a.Code, text: strings.TrimSuffix(a.Code+": "+a.Message, ": ")}
-}
-
-// filtersOf returns the filters of the RPCs to a destination.
-func (a *Action) filtersOf(d *Destination) []Filter {
-	if d.Filters != nil {
-		return d.Filters
-	}
-	return a.Filters
-}
-
-// passed returns the part of RPCs that filters let pass.
-func passed(filters []Filter) float64 {
-	part := 1.0
-	for i := range filters {
-		if end := filters[i].Ends; end != nil {
-			part *= 1 - end.Percent/100
-		}
-	}
-	return part
-}
-
-// endingsOf adds what filters do to a share of RPCs.
-func endingsOf(filters []Filter, share float64, list []ending) []ending {
-	for i := range filters {
-		f := &filters[i]
-		if f.Ends == nil || share == 0 {
-			continue
-		}
-		end := ending{share: share * f.Ends.Percent / 100, code: f.Ends.Code, text: fmt.Sprintf("%s by filter %q", f.Ends.Code, f.Name)}
-		share -= end.share
-		list = addEnding(list, end)
-	}
-	return list
-}
-
-// addEnding adds an ending, to the share of one that is there with the same text.
-func addEnding(list []ending, end ending) []ending {
-	for i := range list {
-		if list[i].text == end.text {
-			list[i].share += end.share
-			return list
-		}
-	}
-	return append(list, end)
 }
 
 // outcome describes what becomes of RPCs at the last cluster on their way.

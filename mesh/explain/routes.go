@@ -5,25 +5,33 @@ import (
 	"slices"
 	"strings"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// chooseHost describes which virtual host the channel uses, and returns it. Without one it ends the
+// chooseHost describes which virtual host the channel uses, and sets it. Without one it ends the
 // explanation.
-func (e *explainer) chooseHost(rc *xdsresource.RouteConfiguration) *xdsresource.VirtualHost {
-	authority := e.request.Authority
-	chosen := rc.VirtualHost(authority)
-	domain := ""
-	if chosen != nil {
-		domain = bestDomain(chosen.Domains, authority)
+func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
+	rc, authority, domain := e.routes, e.request.Authority, ""
+	if e.virtualHost = rc.VirtualHost(authority); e.virtualHost != nil {
+		domain = bestDomain(e.virtualHost.Domains, authority)
+	} else {
+		e.fail("RouteConfiguration %q has no virtual host for authority %q; add it to the domains of one, or dial with grpc.WithAuthority",
+			rc.Name, authority)
 	}
 	for i, vh := range rc.VirtualHosts {
-		v := VirtualHost{Name: vh.Name, Domains: vh.Domains, Domain: bestDomain(vh.Domains, authority), At: e.raw.hostAt(i)}
+		var message *routepb.VirtualHost
+		if i < len(raw.GetVirtualHosts()) {
+			message = raw.GetVirtualHosts()[i]
+		}
+		v := VirtualHost{Name: vh.Name, Domains: vh.Domains, Domain: bestDomain(vh.Domains, authority), At: placeOf(message)}
 		switch {
-		case vh == chosen:
+		case vh == e.virtualHost:
 			v.Chosen, v.Reason = true, fmt.Sprintf("domain %q matches authority %q", domain, authority)
-			e.raw.host = i
+			e.rawHost = message
 		case v.Domain != "":
 			v.Reason = fmt.Sprintf("its domain %q matches too, but %q is more specific", v.Domain, domain)
 		default:
@@ -31,11 +39,6 @@ func (e *explainer) chooseHost(rc *xdsresource.RouteConfiguration) *xdsresource.
 		}
 		e.out.VirtualHosts = append(e.out.VirtualHosts, v)
 	}
-	if chosen == nil {
-		e.fail("RouteConfiguration %q has no virtual host for authority %q; add it to the domains of one, or dial with grpc.WithAuthority",
-			rc.Name, authority)
-	}
-	return chosen
 }
 
 // bestDomain returns the domain by which an authority is found, or "".
@@ -61,18 +64,18 @@ func quotedList(names []string) string {
 
 // tryRoutes goes through the routes of the virtual host, up to one that every RPC takes that
 // reaches it. Behind it, routes count, and those that almost match are listed.
-func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
+func (e *explainer) tryRoutes() {
 	left := 1.0 // the part of the RPCs that no route so far has taken
-	next := 0   // of vh.Routes
-	for i, raw := range e.raw.virtualHost().GetRoutes() {
-		r := Route{Index: i, At: e.raw.routeAt(i, "matches"), Later: left == 0}
-		if _, left := slices.BinarySearch(vh.LeftOut, i); left {
+	next := 0   // of the virtual host's routes
+	for i, raw := range e.rawHost.GetRoutes() {
+		r := Route{Index: i, At: placeOf(raw, provenance.Matches), Later: left == 0}
+		if _, out := slices.BinarySearch(e.virtualHost.LeftOut, i); out {
 			r.Name, r.LeftOut = raw.GetName(), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
 			r.Match = "not read"
 			e.addRoute(r)
 			continue
 		}
-		route := vh.Routes[next]
+		route := e.virtualHost.Routes[next]
 		next++
 		r.Name, r.Match = route.Name, DescribeMatch(&route.Match)
 		taken := 0.0
@@ -80,12 +83,11 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 			var match *matching.Route
 			match, r.Unchecked = e.implementation.ofClient(&route.Match)
 			if r.Failed, r.otherPath = e.unmet(match); r.Failed == "" {
-				taken = e.takeRoute(&r, route, left)
+				taken = e.takeRoute(&r, route, raw, left)
 			}
 		}
 		e.addRoute(r)
-		left -= left * taken
-		if taken == 1 {
+		if left -= left * taken; taken == 1 {
 			left = 0
 		}
 	}
@@ -107,7 +109,7 @@ func (r *Route) almost() bool {
 
 // takeRoute sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
 // the part of those that reach it that take it.
-func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) float64 {
+func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, raw *routepb.Route, left float64) float64 {
 	fraction := 1.0
 	if f := route.Match.Conditions().FractionPerMillion; f != nil {
 		fraction = min(float64(*f)/matching.Million, 1)
@@ -120,7 +122,9 @@ func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) 
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)
-	r.Action = routeExplainer{e, route, r.Index, r.Share, e.raw.weighted(r.Index)}.action()
+	x := &routeExplainer{explainer: e, Action: new(Action), route: route, raw: raw, share: r.Share}
+	x.describe()
+	r.Action, r.endings = x.Action, append(x.ended, x.passed...)
 	return fraction
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
@@ -78,7 +79,9 @@ var types = map[string]*xdsclient.ResourceType{
 // decoded is what the decoder makes of a resource.
 type decoded struct {
 	value any
-	err   error
+	// message is the resource as such, for what the value does not keep: levels, the configurations of filters, and places.
+	message proto.Message
+	err     error
 	// ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
 	ignored  []IgnoredField
 	rejected string
@@ -103,6 +106,7 @@ func (e *explainer) decode(r *Resource) *decoded {
 			return d
 		}
 	}
+	d.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
 	for _, i := range typ.Ignored(d.value) {
 		d.ignored = append(d.ignored, IgnoredOf(i))
 	}
@@ -256,4 +260,12 @@ func SameTarget(one, other string) bool {
 	authority, endpoint, err := ParseTarget(one)
 	a, e, wrong := ParseTarget(other)
 	return err == nil && wrong == nil && a == authority && e == endpoint
+}
+
+// read unmarshals a message that was decoded before, so that it cannot fail, and returns it.
+func read[M proto.Message](a *anypb.Any, m M) M {
+	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
+		proto.Reset(m)
+	}
+	return m
 }

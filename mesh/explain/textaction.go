@@ -15,7 +15,7 @@ func (t *text) action(r *Route) {
 	a := r.Action
 	t.heading("%s: %s of the RPCs%s", r.title(), formatPercent(r.Share), behind(r.At))
 	if a.Kind != kindForward {
-		t.fields(styled.Plain, 1, a.Kind, strings.TrimSuffix(a.Code+": "+a.Message, ": "))
+		t.fields(styled.Plain, 1, a.Kind, a.status())
 	}
 	t.destinations("cluster", a.Destinations)
 	t.filters(1, a.Filters)
