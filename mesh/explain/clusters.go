@@ -8,11 +8,13 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// useCluster returns a cluster that RPCs go to, or are mirrored to.
+// useCluster returns a cluster that RPCs go to, or are mirrored to, or that is under an aggregate one.
 func (e *explainer) useCluster(name string) *Cluster {
 	if c := e.clusters[name]; c != nil {
 		return c
@@ -25,20 +27,50 @@ func (e *explainer) useCluster(name string) *Cluster {
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
 func (e *explainer) describeClusters() {
 	slices.SortStableFunc(e.uses, func(a, b *Cluster) int { return cmp.Compare(b.Share, a.Share) })
+	e.listen()
 	for _, c := range e.uses {
 		c.Share = percent(c.Share)
 		e.describeCluster(c)
 	}
-	e.annotate()
 }
 
-// describeCluster adds a cluster, unless it is there already as a member of another one.
+// listen takes what the process says of the channel's clusters. A member of an aggregate cluster is as it is there, if RPCs go to that.
+func (e *explainer) listen() {
+	if e.source.State == nil {
+		return
+	}
+	for _, c := range e.source.State.Clusters {
+		if SameTarget(c.Target, e.request.Target) {
+			e.said[c.Name] = c
+		}
+	}
+	for _, c := range e.uses {
+		said := e.said[c.Name]
+		if said == nil || said.Live == nil {
+			continue
+		}
+		for i := range said.Live.Members {
+			member := livestate.Cluster{Live: &said.Live.Members[i].Cluster}
+			if own := e.said[member.Live.Name]; own != nil {
+				member.RPCs = own.RPCs
+			}
+			e.said[member.Live.Name] = &member
+		}
+	}
+}
+
+// describeCluster adds a cluster, unless it is there already as a member of another one: as its resources have it, and as the process
+// says that it is.
 func (e *explainer) describeCluster(c *Cluster) {
 	if c.described {
 		return
 	}
 	c.described = true
 	e.out.Clusters = append(e.out.Clusters, c)
+	said, live := e.said[c.Name], (*inspect.Cluster)(nil)
+	if said != nil {
+		c.RPCs, live = livestate.RPCs(said.RPCs), said.Live
+	}
 	if plugin := e.routes.Plugins[c.Name]; plugin != nil {
 		name, _ := xdsresource.PluginName(c.Name)
 		c.Type = plugin.Kind.String()
@@ -48,32 +80,28 @@ func (e *explainer) describeCluster(c *Cluster) {
 	}
 	var raw *clusterpb.Cluster
 	if c.Resource, c.value, raw, c.Fate = find[*xdsresource.Cluster, *clusterpb.Cluster](e, typeurl.Cluster, c.Name); c.value == nil {
+		c.setPhase(live)
 		return
 	}
-	value := c.value
-	c.At, c.Type = placeOf(raw), value.Kind.String()
-	if value.Kind == xdsresource.ClusterAggregate {
-		e.describeAggregate(c)
+	c.At, c.Type = placeOf(raw), c.value.Kind.String()
+	if c.value.Kind == xdsresource.ClusterAggregate {
+		e.describeAggregate(c, live)
 		return
 	}
-	c.Settings = e.settings(value)
-	c.byEndpoints = value.AcrossLocalities && value.LBPolicy != xdsresource.PolicyRingHash && value.LBPolicy != xdsresource.PolicyMaglev
+	c.Settings = e.settings(c.value, live)
 	e.describeEndpoints(c, raw)
+	if live != nil {
+		e.live(c, live)
+	} else if e.source.Running {
+		c.reported(said)
+	}
 }
 
-// memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut is the text for those that
-// are not in it.
-const (
-	memberDetails = 50
-	leftOut       = "the clusters under it are left out"
-)
+// memberDetails is about what a cluster under an aggregate one needs in an explanation.
+const memberDetails = 50
 
 // describeAggregate adds the clusters under an aggregate one.
-func (e *explainer) describeAggregate(c *Cluster) {
-	if !e.afford(0) {
-		c.Unknown = leftOut
-		return
-	}
+func (e *explainer) describeAggregate(c *Cluster, live *inspect.Cluster) {
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.findResource(typeurl.Cluster, name); r != nil && r.Raw != nil {
@@ -84,25 +112,35 @@ func (e *explainer) describeAggregate(c *Cluster) {
 		}
 		return nil
 	}}
-	if err := walk.Visit(c.Name); err != nil {
-		c.Error = err.Error()
-		return
+	var loop *xdsresource.UnderlyingError
+	if !e.full {
+		loop = walk.Visit(c.Name)
 	}
 	if !e.afford(edges * memberDetails) {
-		c.Unknown = leftOut
+		c.Unknown = "the clusters under it are left out"
+		return
+	}
+	if loop != nil {
+		c.Error = loop.Error()
 		return
 	}
 	c.Members = walk.Leaves
 	for _, name := range c.Members {
-		m := e.clusters[name]
-		if m == nil {
-			m = &Cluster{Name: name}
-			e.clusters[name] = m
-		}
+		m := e.useCluster(name)
 		if !m.described {
 			m.Of = c.Name
 		}
 		e.describeCluster(m)
+	}
+	if live == nil || len(live.Members) == 0 || live.Phase == inspect.PhaseDormant {
+		e.chooseMember(c)
+		return
+	}
+	c.setPhase(live)
+	for i, why := range livestate.MemberReasons(live.Members) {
+		if m := &live.Members[i]; m.Use.InUse {
+			c.InUse, c.Reason = m.Cluster.Name, why
+		}
 	}
 }
 
@@ -118,11 +156,11 @@ func (e *explainer) chooseMember(c *Cluster) {
 		case m.Unknown != "":
 			c.Unknown = fmt.Sprintf("%q: %s", name, m.Unknown)
 			return
-		case len(reasons)+len(waits) == 0:
-			c.InUse, c.Reason = name, "it is the most preferred one"
-			return
 		default:
-			c.InUse, c.Reason = name, "those before it cannot serve: "+someOf(append(reasons, waits...))
+			c.InUse, c.Reason = name, "it is the most preferred one"
+			if before := append(reasons, waits...); len(before) > 0 {
+				c.Reason = "those before it cannot serve: " + someOf(before)
+			}
 			return
 		}
 	}
@@ -138,7 +176,8 @@ const maxReasons = 5
 
 func someOf(reasons []string) string { return strings.Join(few(reasons, maxReasons, ""), "; ") }
 
-func (e *explainer) settings(c *xdsresource.Cluster) []Setting {
+// settings describes the settings of a cluster. live is nil if it is not known how it is.
+func (e *explainer) settings(c *xdsresource.Cluster, live *inspect.Cluster) []Setting {
 	policy := c.LBPolicy
 	if c.LBConfig != "" {
 		policy += " " + string(compact([]byte(c.LBConfig)))
@@ -146,10 +185,11 @@ func (e *explainer) settings(c *xdsresource.Cluster) []Setting {
 	if c.AcrossLocalities {
 		policy += ", across localities"
 	}
-	all := []Setting{
-		{Name: "policy", Value: policy}, {Name: "security", Value: describeSecurity(c, e.source.UsesXDS)},
-		{Name: "limit", Value: fmt.Sprintf("%d concurrent RPCs", c.MaxRequests)},
+	limit := fmt.Sprintf("%d concurrent RPCs", c.MaxRequests)
+	if live != nil && live.Traffic != nil {
+		limit += fmt.Sprintf(", now %d", live.Traffic.InFlight)
 	}
+	all := []Setting{{Name: "policy", Value: policy}, {Name: "security", Value: describeSecurity(c, e.source.UsesXDS)}, {Name: "limit", Value: limit}}
 	if outliers := describeOutliers(c.Outliers); outliers != "" {
 		all = append(all, Setting{Name: "outliers", Value: outliers})
 	}

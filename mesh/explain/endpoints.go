@@ -15,44 +15,43 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// describeEndpoints describes where the RPCs of a cluster that is not an aggregate one can go.
+// describeEndpoints describes where the RPCs of a cluster that is not an aggregate one can go, by its resources.
 func (e *explainer) describeEndpoints(c *Cluster, raw *clusterpb.Cluster) {
-	value, a := c.value, new(ClusterAssignment)
-	c.Assignment = a
-	endpoints := value.Inline
-	if value.Kind == xdsresource.ClusterEDS {
-		if endpoints = e.assignment(c, value.EDSServiceName); endpoints == nil {
+	c.Assignment = &ClusterAssignment{At: livestate.EndpointPlaces(raw.GetLoadAssignment())}
+	endpoints := c.value.Inline
+	if c.value.Kind == xdsresource.ClusterEDS {
+		if endpoints = e.assignment(c); endpoints == nil {
 			return
 		}
-	} else {
-		a.At = livestate.EndpointPlaces(raw.GetLoadAssignment())
 	}
 	for _, d := range endpoints.Drops {
-		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
+		c.Assignment.Drops = append(c.Assignment.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
 		if d.PerMillion >= xdsresource.Million && c.refused == "" {
 			c.refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
 	}
-	a.Priorities = describePriorities(configured(value, endpoints), c.byEndpoints)
-	none := a.choose(value.Kind.DNS(), cmp.Or(c.wouldBe(), "is ")+"HEALTHY or UNKNOWN")
-	switch {
-	case c.refused != "": // whatever its endpoints do
-		c.Error = c.refused
-	case none != "":
-		c.Error = none
-	case value.MaxRequests == 0:
+	none := c.configured(endpoints)
+	if c.refused == "" && none == "" && c.value.MaxRequests == 0 {
 		c.refused = "circuit_breakers.max_requests is 0"
-		c.Error = c.refused
 	}
+	c.Error = cmp.Or(c.refused, none)
 }
 
+// endpointDetails is about what an endpoint needs in an explanation. Many clusters may have the same ones.
+const endpointDetails = 100
+
 // assignment returns the endpoints in the ClusterLoadAssignment of a cluster.
-func (e *explainer) assignment(c *Cluster, name string) (endpoints *xdsresource.Endpoints) {
+func (e *explainer) assignment(c *Cluster) (endpoints *xdsresource.Endpoints) {
 	var raw *endpointpb.ClusterLoadAssignment
-	if c.Assignment.Resource, endpoints, raw, c.Fate = find[*xdsresource.Endpoints, *endpointpb.ClusterLoadAssignment](e, typeurl.Endpoints, name); endpoints == nil {
+	c.Assignment.Resource, endpoints, raw, c.Fate = find[*xdsresource.Endpoints, *endpointpb.ClusterLoadAssignment](e, typeurl.Endpoints, c.value.EDSServiceName)
+	if endpoints == nil {
 		return nil
 	}
-	if e.full || !e.afford(endpointDetails*countEndpoints(endpoints)+proto.Size(raw)/10) {
+	details := 0
+	for i := range endpoints.Localities {
+		details += endpointDetails * (1 + len(endpoints.Localities[i].Endpoints))
+	}
+	if e.full || !e.afford(details+proto.Size(raw)/10) {
 		c.Unknown = "its endpoints are left out"
 		return nil
 	}
@@ -60,46 +59,57 @@ func (e *explainer) assignment(c *Cluster, name string) (endpoints *xdsresource.
 	return endpoints
 }
 
-// endpointDetails is about what an endpoint needs in an explanation. Many clusters may have the same ones.
-const endpointDetails = 100
-
-func countEndpoints(e *xdsresource.Endpoints) (n int) {
-	for i := range e.Localities {
-		n += 1 + len(e.Localities[i].Endpoints)
-	}
-	return n
-}
-
-// configured returns the endpoints of a resource by priority, without the state that a channel adds.
-func configured(c *xdsresource.Cluster, endpoints *xdsresource.Endpoints) []inspect.Priority {
-	all := balancer.Describe("", &balancer.ClusterState{Cluster: c, Endpoints: endpoints}).Priorities
-	for i := range all {
-		p := &all[i]
+// configured sets the priorities as the resources have them, without the states that a channel adds. In use is the first one with an
+// endpoint that may get RPCs; none says why there is none.
+func (c *Cluster) configured(endpoints *xdsresource.Endpoints) (none string) {
+	a, inUse := c.Assignment, -1
+	a.Priorities = c.priorities(balancer.Describe("", &balancer.ClusterState{Cluster: c.value, Endpoints: endpoints}).Priorities)
+	condition := cmp.Or(c.wouldBe(), "is ") + "HEALTHY or UNKNOWN"
+	for i := range a.Priorities {
+		p, all, usable := &a.Priorities[i], 0, 0
 		p.Use, p.State = inspect.Use{}, ""
 		for j := range p.Localities {
-			p.Localities[j].State = ""
+			l := &p.Localities[j]
+			l.State = ""
+			for k := range l.Endpoints {
+				l.Endpoints[k].State = ""
+			}
+			all, usable = all+len(l.Endpoints), usable+usableOf(l)
 		}
-		for e := range livestate.EndpointsOf(p) {
-			e.State = ""
+		switch {
+		case usable == 0:
+			p.Reason = "no endpoint of it " + condition
+		case inUse >= 0:
+			p.Reason = fmt.Sprintf("priority %d is preferred", inUse)
+		default:
+			inUse, p.Use.InUse = p.Number, true
+			p.Reason = fmt.Sprintf("the first with an endpoint that %s: %d of %d", condition, usable, all)
+			if c.value.Kind.DNS() {
+				p.Reason = "DNS resolves its names, to addresses that only the process knows"
+			}
 		}
 	}
-	return all
+	switch {
+	case inUse >= 0:
+		return ""
+	case len(a.Priorities) == 0:
+		return "there are no endpoints"
+	default:
+		return "no endpoint " + condition
+	}
 }
 
-// describePriorities adds to priorities why they are in use or not, and the shares of localities: by their weights, or, if a
-// policy picks among the endpoints of all localities and does not look at weights, by their usable endpoints. Those without a
-// usable endpoint have none.
-func describePriorities(all []inspect.Priority, byEndpoints bool) (list []Priority) {
+// priorities adds to priorities why they are in use or not, and the shares of localities: by their weights, or, if a policy picks
+// among the endpoints of all localities and does not look at weights, by their usable endpoints. Those without a usable endpoint have none.
+func (c *Cluster) priorities(all []inspect.Priority) (list []Priority) {
+	byEndpoints := c.value.AcrossLocalities && c.value.LBPolicy != xdsresource.PolicyRingHash && c.value.LBPolicy != xdsresource.PolicyMaglev
 	for i, why := range livestate.PriorityReasons(all) {
 		p := Priority{Priority: all[i], Reason: why, Percents: make([]float64, len(all[i].Localities))}
 		total := 0.0
 		for j := range p.Localities {
 			l := &p.Localities[j]
-			switch n := usable(l); {
-			case n == 0:
-			case byEndpoints:
-				p.Percents[j] = float64(n)
-			default:
+			p.Percents[j] = float64(usableOf(l))
+			if p.Percents[j] > 0 && !byEndpoints {
 				p.Percents[j] = float64(l.Weight)
 			}
 			total += p.Percents[j]
@@ -112,8 +122,8 @@ func describePriorities(all []inspect.Priority, byEndpoints bool) (list []Priori
 	return list
 }
 
-// usable returns the number of endpoints of a locality that may get RPCs.
-func usable(l *inspect.Locality) (n int) {
+// usableOf returns the number of endpoints of a locality that may get RPCs.
+func usableOf(l *inspect.Locality) (n int) {
 	for i := range l.Endpoints {
 		if l.Endpoints[i].Usable() {
 			n++
@@ -122,37 +132,81 @@ func usable(l *inspect.Locality) (n int) {
 	return n
 }
 
-// choose sets the priority that is in use according to the resources alone: the first one with an endpoint that may get RPCs,
-// as the condition says in words. none is why there is none.
-func (a *ClusterAssignment) choose(dns bool, condition string) (none string) {
-	var inUse *Priority
-	for i := range a.Priorities {
-		p, all, usable := &a.Priorities[i], 0, 0
-		for e := range livestate.EndpointsOf(&p.Priority) {
-			all++
-			if e.Usable() {
-				usable++
-			}
+// live adds how a cluster is in the running channel.
+func (e *explainer) live(c *Cluster, live *inspect.Cluster) {
+	c.setPhase(live)
+	if live.Switching {
+		e.note("cluster %q: what is described serves until the connections for a newer version of the Cluster are ready", c.Name)
+	}
+	a := c.Assignment
+	waits := live.Phase == inspect.PhaseDormant || live.Unserved // so that the first RPC goes where the resources say
+	if live.Priorities != nil && !waits {
+		a.Live, a.Priorities = true, c.priorities(live.Priorities)
+	}
+	switch p := a.InUse(); {
+	case live.Priorities == nil, p == nil:
+	case waits:
+		p.Reason += "; " + livestate.Why(live)
+	case p.Switching:
+		e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
+	}
+}
+
+// setPhase sets what happens to RPCs. What follows from the resources alone counts only while the balancer
+// does not have the cluster.
+func (c *Cluster) setPhase(live *inspect.Cluster) {
+	if live == nil || live.Phase == inspect.PhaseDormant {
+		return
+	}
+	c.Fate = Fate{}
+	switch {
+	case live.Phase == inspect.PhaseFailed:
+		c.Error = livestate.Why(live)
+	case live.Phase == inspect.PhaseResolving:
+		c.Waits = livestate.Why(live)
+	case c.refused != "": // without an endpoint
+		c.Error = c.refused
+	case live.State == inspect.TransientFailure:
+		c.Error = livestate.Why(live)
+	case live.State == inspect.Connecting:
+		c.Waits = livestate.Why(live)
+	}
+}
+
+// ConnectionsUnknown is said of a process that does not say how its connections are.
+const ConnectionsUnknown = "connection state unknown"
+
+// reported adds how a cluster is in the words of another process, or that it does not say: said is nil.
+func (c *Cluster) reported(said *livestate.Cluster) {
+	c.Connections = ConnectionsUnknown
+	bad, complete := make(map[string]*livestate.BadEndpoint), false
+	if said != nil {
+		n := &said.Endpoints
+		c.Connections, complete = n.String(), n.Connecting+n.Idle == 0 && n.Failing+n.Ejected+n.Unhealthy == len(said.BadEndpoints)
+		c.setPhase(&inspect.Cluster{Name: c.Name, Kind: c.Type, Phase: inspect.Phase(said.Phase), State: inspect.State(said.State), Error: said.Error})
+		for i := range said.BadEndpoints {
+			bad[said.BadEndpoints[i].Address] = &said.BadEndpoints[i]
 		}
-		switch {
-		case usable == 0:
-			p.Reason = "no endpoint of it " + condition
-		case inUse != nil:
-			p.Reason = fmt.Sprintf("priority %d is preferred", inUse.Number)
-		default:
-			inUse, p.Use.InUse = p, true
-			p.Reason = fmt.Sprintf("the first with an endpoint that %s: %d of %d", condition, usable, all)
-			if dns {
-				p.Reason = "DNS resolves its names, to addresses that only the process knows"
+	}
+	inUse := c.Assignment.InUse()
+	if inUse == nil {
+		return
+	}
+	// The health of the resource says where RPCs may go, and not where they arrive.
+	inUse.Reason = fmt.Sprintf("the first with an endpoint that the control plane calls HEALTHY or UNKNOWN; %s", c.Connections)
+	if complete {
+		for e := range livestate.EndpointsOf(&inUse.Priority) {
+			if e.Usable() {
+				e.State = inspect.Ready
 			}
 		}
 	}
-	switch {
-	case inUse != nil:
-		return ""
-	case len(a.Priorities) == 0:
-		return "there are no endpoints"
-	default:
-		return "no endpoint " + condition
+	for _, e := range c.Assignment.Endpoints() {
+		if b := bad[e.Addresses[0]]; b != nil {
+			e.State, e.Error = inspect.State(b.State), b.Error
+			if b.EjectedBy != "" {
+				e.Ejection = &inspect.Ejection{Method: b.EjectedBy, Until: b.EjectedUntil}
+			}
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -69,6 +70,8 @@ type explainer struct {
 	// uses are the clusters that RPCs go to, and clusters are these and their members by name.
 	uses     []*Cluster
 	clusters map[string]*Cluster
+	// said has what the process says of the channel's clusters, by name.
+	said map[string]*livestate.Cluster
 	// selectable has the clusters that a header may name.
 	selectable map[string]bool
 	noted      map[string]bool
@@ -86,7 +89,7 @@ func begin(s *Source, request Request) (*explainer, error) {
 		index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]*decoded),
 		request: request, out: &Explanation{Request: request, Client: s.Client},
 		noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
-		clusters: make(map[string]*Cluster),
+		clusters: make(map[string]*Cluster), said: make(map[string]*livestate.Cluster),
 	}
 	if e.out.Outcome = s.outcome; s.outcome != "" {
 		return e, nil

@@ -255,8 +255,6 @@ type Cluster struct {
 	// refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
 	// aggregate cluster to use another member.
 	refused string
-	// byEndpoints is set if localities get RPCs by their usable endpoints.
-	byEndpoints bool
 	// described is set once the cluster is in the explanation.
 	described bool
 	value     *xdsresource.Cluster
