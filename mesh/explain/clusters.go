@@ -105,7 +105,8 @@ func (e *explainer) describeAggregate(c *Cluster, live *inspect.Cluster) {
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.findResource(typeurl.Cluster, name); r != nil && r.Raw != nil {
-			if below, ok := e.decode(r).value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
+			e.decode(r)
+			if below, ok := r.value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				edges += len(below.Underlying)
 				return below.Underlying
 			}

@@ -18,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -30,8 +29,8 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 		return nil, err
 	}
 	e, err := begin(s, request)
-	if err != nil || s.outcome != "" {
-		return e.out, err
+	if err != nil {
+		return nil, err
 	}
 	e.rpc = matching.RPC{
 		Method: request.Method, Authority: e.request.Authority,
@@ -44,8 +43,16 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if values := request.Headers["content-type"]; len(values) > 0 && strings.HasPrefix(values[0], "application/grpc") {
 		e.rpc.ContentType = values[0]
 	}
-	e.explain()
-	e.out.Notes = append(e.out.Notes, e.serverNotes()...)
+	if e.resolve() {
+		e.tryRoutes()
+		e.describeClusters()
+		e.conclude()
+	}
+	for _, s := range e.out.Client.Servers {
+		if !s.Connected && s.Error != "" {
+			e.note("management server %s is unreachable: %s; what the client holds may be old", s.URI, s.Error)
+		}
+	}
 	e.out.Notes = append(e.out.Notes, s.Notes...)
 	return e.out, nil
 }
@@ -54,12 +61,11 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 type explainer struct {
 	source         *Source
 	implementation implementation
-	index          map[resourceKey][]*Resource
-	decoded        map[*Resource]*decoded
+	index          map[resourceKey]*entry
 
-	request Request
-	rpc     matching.RPC
 	out     *Explanation
+	request *Request // of out
+	rpc     matching.RPC
 
 	listener    *xdsresource.Listener
 	routes      *xdsresource.RouteConfiguration // the virtual host's
@@ -82,35 +88,26 @@ type explainer struct {
 	full    bool
 }
 
-// begin begins an explanation, which is complete if the source has an outcome. It is an error if there is no Listener.
+// begin begins an explanation. It is an error if there is no Listener.
 func begin(s *Source, request Request) (*explainer, error) {
+	out := &Explanation{Request: request, Client: s.Client}
 	e := &explainer{
-		source: s, implementation: implementationOf(s.Client.Name),
-		index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]*decoded),
-		request: request, out: &Explanation{Request: request, Client: s.Client},
-		noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
+		source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey]*entry, len(s.Resources)),
+		out: out, request: &out.Request, noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: make(map[string]*Cluster), said: make(map[string]*livestate.Cluster),
 	}
-	if e.out.Outcome = s.outcome; s.outcome != "" {
-		return e, nil
-	}
 	for _, r := range s.Resources {
-		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
-		e.index[key] = append(e.index[key], r)
+		e.hold(r)
 	}
 	if s.State != nil {
-		e.out.Client.Servers = s.State.Servers
+		out.Client.Servers = s.State.Servers
 		for i := range s.State.Channels {
 			if c := &s.State.Channels[i]; SameTarget(c.Target, request.Target) {
-				e.out.Client.Channel = c.State
+				out.Client.Channel = c.State
 			}
 		}
 	}
-	if err := e.findListener(); err != nil {
-		return &explainer{}, err
-	}
-	e.out.Request = e.request
-	return e, nil
+	return e, e.findListener()
 }
 
 // maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
@@ -130,15 +127,6 @@ func (e *explainer) afford(n int) bool {
 	}
 	e.details += n
 	return true
-}
-
-func (e *explainer) explain() {
-	if !e.resolve() {
-		return
-	}
-	e.tryRoutes()
-	e.describeClusters()
-	e.conclude()
 }
 
 // resolve finds the virtual host. Without one it ends the explanation.
@@ -169,20 +157,19 @@ func (e *explainer) resolve() bool {
 func find[V any, M proto.Message](e *explainer, typeURL, name string) (status *ResourceStatus, value V, message M, fate Fate) {
 	r := e.findResource(typeURL, name)
 	if r == nil {
-		r = &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}
+		r = &entry{Resource: &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}}
 	}
 	if status = r.status(); r.Raw == nil {
 		return status, value, message, status.Missing()
 	}
-	read := e.decode(r)
-	if read.err != nil {
-		status.Faults = []string{read.err.Error()}
-		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, read.err)
+	if e.decode(r); r.err != nil {
+		status.Faults = []string{r.err.Error()}
+		fate.Unknown = fmt.Sprintf("dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, r.err)
 		return status, value, message, fate
 	}
-	e.examine(status, read)
-	message, _ = read.message.(M)
-	return status, read.value.(V), message, fate
+	e.examine(status, r)
+	message, _ = r.message.(M)
+	return status, r.value.(V), message, fate
 }
 
 // end ends the explanation for want of a resource.
@@ -198,9 +185,9 @@ func (e *explainer) end(fate Fate) {
 }
 
 // examine adds to the status of a resource what of it the client ignores and rejects.
-func (e *explainer) examine(status *ResourceStatus, read *decoded) {
-	if len(read.ignored) > 0 && e.afford(ignoredDetails*len(read.ignored)) {
-		status.Ignored = read.ignored
+func (e *explainer) examine(status *ResourceStatus, r *entry) {
+	if len(r.ignored) > 0 && e.afford(ignoredDetails*len(r.ignored)) {
+		status.Ignored = r.ignored
 	}
 	switch {
 	case status.FromDisk != "":
@@ -210,9 +197,9 @@ func (e *explainer) examine(status *ResourceStatus, read *decoded) {
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.implementation.rejects(read.value, read.message)
-	if read.rejected != "" {
-		status.Faults = append(status.Faults, read.rejected)
+	status.Faults = e.implementation.rejects(r.value, r.message)
+	if r.rejected != "" {
+		status.Faults = append(status.Faults, r.rejected)
 	}
 	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
@@ -244,16 +231,6 @@ func (e *explainer) note(format string, args ...any) {
 	}
 	e.noted[note] = true
 	e.out.Notes = append(e.out.Notes, note)
-}
-
-// serverNotes lists the management servers that cannot be reached.
-func (e *explainer) serverNotes() (notes []string) {
-	for _, s := range e.out.Client.Servers {
-		if !s.Connected && s.Error != "" {
-			notes = append(notes, fmt.Sprintf("management server %s is unreachable: %s; what the client holds may be old", s.URI, s.Error))
-		}
-	}
-	return notes
 }
 
 // withShare puts a share before a text, unless it is everything.

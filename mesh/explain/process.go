@@ -24,16 +24,16 @@ import (
 // balancer: if it does not answer before ctx ends, the explanation is without the state of connections.
 // InProcess is safe for concurrent use.
 func InProcess(ctx context.Context, request Request) (*Explanation, error) {
-	if err := request.Check(); err != nil {
-		return nil, err
-	}
-	s, config, err := sourceOfChannel(ctx, &request)
+	request, err := request.normal()
 	if err != nil {
 		return nil, err
 	}
-	e, err := Explain(s, request)
-	if err != nil || config == nil {
+	s, config, e, err := sourceOfChannel(ctx, &request)
+	if err != nil || e != nil {
 		return e, err
+	}
+	if e, err = Explain(s, request); err != nil {
+		return nil, err
 	}
 	if e.Pending = pending(config); e.Pending != "" {
 		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
@@ -44,15 +44,15 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	return e, nil
 }
 
-// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, nil if it has none, and
-// completes the request. RPCs are counted from now on.
-func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, error) {
+// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, and completes the
+// request. If no resources decide about RPCs, it returns an Explanation that says so instead. RPCs are counted from now on.
+func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, *Explanation, error) {
 	channel, notes, err := channelOf(request)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	without := func(outcome string) (*Source, *inspect.Config, error) {
-		return &Source{Client: Client{Source: thisProcess, Channel: string(channel.State)}, outcome: outcome}, nil, nil
+	without := func(outcome string) (*Source, *inspect.Config, *Explanation, error) {
+		return nil, nil, &Explanation{Request: *request, Client: Client{Source: thisProcess, Channel: string(channel.State)}, Outcome: outcome}, nil
 	}
 	switch {
 	case channel.Mode == string(channels.DNS):
@@ -77,7 +77,7 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 	}
 	request.Authority = cmp.Or(request.Authority, channel.Config.Authority)
 	request.Secure = request.Secure || channel.Config.Secure
-	return s, channel.Config, nil
+	return s, channel.Config, nil, nil
 }
 
 // thisProcess is the Client.Source of the process itself.
@@ -126,16 +126,16 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 
 // pending says until when RPCs take older routes than those of the newest resources, if they do.
 func pending(c *inspect.Config) string {
+	awaited := "cluster " + quotedList(c.WaitsFor)
 	switch {
 	case c.NextRoutes != nil:
-		return fmt.Sprintf("RPCs take the routes of before until there is an answer for RouteConfiguration %q", c.NextRoutes.Name)
+		awaited = fmt.Sprintf("RouteConfiguration %q", c.NextRoutes.Name)
 	case c.Waits == 0:
 		return ""
 	case c.Waits > len(c.WaitsFor):
-		return fmt.Sprintf("RPCs take the routes of before until there is an answer for %d clusters, such as %s", c.Waits, quotedList(c.WaitsFor))
-	default:
-		return "RPCs take the routes of before until there is an answer for cluster " + quotedList(c.WaitsFor)
+		awaited = fmt.Sprintf("%d clusters, such as %s", c.Waits, quotedList(c.WaitsFor))
 	}
+	return "RPCs take the routes of before until there is an answer for " + awaited
 }
 
 // fromDump returns what a client of the process holds.

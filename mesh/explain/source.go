@@ -52,9 +52,6 @@ type Source struct {
 	UsesXDS *bool
 	// Notes are added to those of explanations.
 	Notes []string
-
-	// outcome is set if the channel has no resources by which RPCs could be explained.
-	outcome string
 }
 
 // A Resource is a resource that a client holds, or has asked for.
@@ -76,41 +73,69 @@ var types = map[string]*xdsclient.ResourceType{
 	typeurl.Endpoints:          xdsresource.EndpointsType,
 }
 
-// decoded is what the decoder makes of a resource.
-type decoded struct {
-	value any
+// entry is a resource that the client holds, with what its decoder makes of it.
+type entry struct {
+	*Resource
+	count   int // of those that the client has for it
+	decoded bool
+	value   any
+	err     error
 	// message is the resource as such, for what the value does not keep: levels, the configurations of filters, and places.
 	message proto.Message
-	err     error
 	// ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
 	ignored  []IgnoredField
 	rejected string
 }
 
-// decode decodes a resource in use as the client reads it, once.
-func (e *explainer) decode(r *Resource) *decoded {
-	if d := e.decoded[r]; d != nil {
-		return d
+// resourceKey identifies a resource by its type and its canonical name.
+type resourceKey struct{ typeURL, name string }
+
+// hold adds a resource. Of several entries for one it keeps the one in use that is latest.
+func (e *explainer) hold(r *Resource) {
+	key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
+	of := e.index[key]
+	if of == nil {
+		of = &entry{Resource: r}
+		e.index[key] = of
 	}
-	d, typ := &decoded{value: r.value}, types[r.TypeURL]
-	e.decoded[r] = d
+	of.count++
+	if best := of.Resource; best.Raw == nil && r.Raw != nil || (best.Raw == nil) == (r.Raw == nil) && r.Updated.After(best.Updated) {
+		of.Resource = r
+	}
+}
+
+// findResource returns the resource of a name, or nil.
+func (e *explainer) findResource(typeURL, name string) *entry {
+	r := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
+	if r != nil && r.count > 1 {
+		e.note("the client has %d entries for %s %q: this is the latest that it uses", r.count, types[typeURL].Name, name)
+	}
+	return r
+}
+
+// decode decodes a resource in use as the client reads it, once.
+func (e *explainer) decode(r *entry) {
+	if r.decoded {
+		return
+	}
+	typ := types[r.TypeURL]
+	r.decoded, r.value = true, r.Resource.value
 	if as := e.implementation; r.TypeURL == typeurl.Cluster && as.Implementation != dialect.Dynxds {
 		if value, err := xdsresource.DecodeClusterAs(as.Implementation, r.Raw); err == nil {
-			d.value = value
+			r.value = value
 		} else {
-			d.rejected = as.name + " has no policy of load_balancing_policy that it could use"
+			r.rejected = as.name + " has no policy of load_balancing_policy that it could use"
 		}
 	}
-	if d.value == nil {
-		if d.value, d.err = typ.Decode(r.Raw, xdsclient.DecodeOptions{}); d.err != nil {
-			return d
+	if r.value == nil {
+		if r.value, r.err = typ.Decode(r.Raw, xdsclient.DecodeOptions{}); r.err != nil {
+			return
 		}
 	}
-	d.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
-	for _, i := range typ.Ignored(d.value) {
-		d.ignored = append(d.ignored, IgnoredOf(i))
+	r.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
+	for _, i := range typ.Ignored(r.value) {
+		r.ignored = append(r.ignored, IgnoredOf(i))
 	}
-	return d
 }
 
 // status returns what is known of the resource without reading it.
@@ -140,56 +165,24 @@ func (s *ResourceStatus) Missing() Fate {
 	}
 }
 
-// resourceKey identifies a resource by its type and its canonical name.
-type resourceKey struct{ typeURL, name string }
-
-// findResource returns the resource of a name, or nil. Of several, it is the one in use that is latest, and there is a note.
-func (e *explainer) findResource(typeURL, name string) *Resource {
-	key := resourceKey{typeURL, xdsname.Canonical(name)}
-	found := e.index[key]
-	if len(found) == 0 {
-		return nil
-	}
-	best := slices.MaxFunc(found, func(a, b *Resource) int {
-		switch {
-		case a.Raw == nil && b.Raw != nil:
-			return -1
-		case a.Raw != nil && b.Raw == nil:
-			return 1
-		}
-		return a.Updated.Compare(b.Updated)
-	})
-	if len(found) > 1 {
-		e.note("the client has %d entries for %s %q: this is the latest that it uses", len(found), types[typeURL].Name, name)
-		e.index[key] = []*Resource{best}
-	}
-	return best
-}
-
 // findListener names the Listener of the request, and completes the authority.
-func (e *explainer) findListener() error {
-	endpoint, authority := "", ""
-	if e.request.Target != "" {
-		var err error
-		if authority, endpoint, err = ParseTarget(e.request.Target); err != nil {
+func (e *explainer) findListener() (err error) {
+	r, authority, endpoint := e.request, "", ""
+	if r.Target != "" {
+		if authority, endpoint, err = ParseTarget(r.Target); err != nil {
 			return err
 		}
+	} else if r.Listener == "" {
+		return errors.New("name a target or a Listener")
 	}
-	if e.request.Authority == "" {
-		e.request.Authority = cmp.Or(escaped(endpoint), e.request.Listener)
+	r.Authority = cmp.Or(r.Authority, escaped(endpoint), r.Listener)
+	if r.Listener == "" {
+		r.Listener = e.guess(authority, endpoint)
 	}
-	name := e.request.Listener
-	if name == "" {
-		if e.request.Target == "" {
-			return errors.New("name a target or a Listener")
-		}
-		name = e.guess(authority, endpoint)
+	if e.findResource(typeurl.Listener, r.Listener) == nil {
+		return fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, r.Listener, e.listeners())
 	}
-	e.request.Listener = name
-	if e.findResource(typeurl.Listener, name) != nil {
-		return nil
-	}
-	return fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.listeners())
+	return nil
 }
 
 // guess returns the name of the Listener that a channel most likely uses: "endpoint", or one

@@ -13,17 +13,17 @@ func SurveySource(s *Source, target, listener string) (*Explanation, error) {
 // resources, there is only an Outcome.
 func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
 	request := Request{Target: target}
-	s, _, err := sourceOfChannel(ctx, &request)
-	if err != nil {
-		return nil, err
+	s, _, none, err := sourceOfChannel(ctx, &request)
+	if err != nil || none != nil {
+		return none, err
 	}
 	return survey(s, request)
 }
 
 func survey(s *Source, request Request) (*Explanation, error) {
 	e, err := begin(s, request)
-	if err != nil || s.outcome != "" {
-		return e.out, err
+	if err != nil {
+		return nil, err
 	}
 	if e.resolve() {
 		e.out.Services = make(map[string]string)
