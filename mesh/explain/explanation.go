@@ -297,6 +297,9 @@ type ClusterAssignment struct {
 
 // InUse returns the priority that gets the RPCs, nil if none does.
 func (a *ClusterAssignment) InUse() *Priority {
+	if a == nil {
+		return nil
+	}
 	for i := range a.Priorities {
 		if p := &a.Priorities[i]; p.Use.InUse {
 			return p

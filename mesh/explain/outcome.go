@@ -48,14 +48,6 @@ func (e *explainer) conclude() {
 	}
 }
 
-// few returns the first items of a list, and how many more there are.
-func few(items []string, most int, what string) []string {
-	if n := len(items) - most; n > 1 {
-		return append(items[:most:most], fmt.Sprintf("and %d%s more", n, what))
-	}
-	return items
-}
-
 // outcome describes what becomes of the RPCs that take a route.
 func (r *Route) outcome() string {
 	if len(r.endings) == 1 && r.Action.Kind != kindForward {
@@ -114,7 +106,7 @@ func (c *Cluster) outcome() string {
 		return ", where they wait: " + c.Waits
 	case c.Unknown != "":
 		return ", of which it is not known what becomes of them: " + c.Unknown
-	case c.Assignment == nil || c.Assignment.InUse() == nil:
+	case c.Assignment.InUse() == nil:
 		return ""
 	}
 	text := c.endpoints()

@@ -1,11 +1,14 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
@@ -23,6 +26,23 @@ const (
 	maxConfig    = 2000 // bytes of a filter's configuration
 )
 
+// first returns the first items of a list, and how many more there are: none or at least 2.
+func first[S ~[]E, E any](list S, most int) (S, int) {
+	if n := len(list) - most; n > 1 {
+		return list[:most:most], n
+	}
+	return list, 0
+}
+
+// few returns the first items of a list, and how many more there are.
+func few(items []string, most int, what string) []string {
+	items, more := first(items, most)
+	if more > 0 {
+		items = append(items, fmt.Sprintf("and %d%s more", more, what))
+	}
+	return items
+}
+
 // Text returns the explanation for a terminal, the answer first. Long lists are shortened. Text of
 // resources and peers appears without control characters.
 func (e *Explanation) Text() string { return e.Lines().String() }
@@ -37,24 +57,19 @@ func (e *Explanation) Lines() styled.Text {
 	}
 	t.hosts(e.VirtualHosts)
 	t.routes(e)
-	actions := 0
-	for i := range e.Routes {
-		if e.Routes[i].Action == nil {
-			continue
-		}
-		if actions++; actions <= maxActions {
-			t.action(&e.Routes[i])
-		}
+	taken, more := first(slices.DeleteFunc(slices.Clone(e.Routes), func(r Route) bool { return r.Action == nil }), maxActions)
+	for i := range taken {
+		t.action(&taken[i])
 	}
-	if actions > maxActions {
-		t.heading("and %d routes more that are taken", actions-maxActions)
+	if more > 0 {
+		t.heading("and %d routes more that are taken", more)
 	}
-	for i := range e.Clusters {
-		if i == maxClusters && len(e.Clusters) > maxClusters+1 {
-			t.heading("and %d clusters more", len(e.Clusters)-i)
-			break
-		}
-		t.cluster(e.Clusters[i])
+	clusters, more := first(e.Clusters, maxClusters)
+	for _, c := range clusters {
+		t.cluster(c)
+	}
+	if more > 0 {
+		t.heading("and %d clusters more", more)
 	}
 	return t.lines
 }
@@ -85,12 +100,33 @@ func (t *text) fields(style styled.Style, depth int, name string, values ...stri
 	}
 }
 
-func (t *text) head(e *Explanation) {
-	to := e.Request.Target
-	if to == "" {
-		to = "Listener " + quote(e.Request.Listener)
+// item adds a named line about something that was written at a place, and that the client may not act on.
+func (t *text) item(depth int, name, line, notInForce, at string) {
+	style := styled.Plain
+	if notInForce != "" {
+		style = styled.Bad
 	}
-	t.fields(styled.Plain, 0, "RPC", e.Request.Method+" to "+to)
+	t.fields(style, depth, name, line+ignored(notInForce)+behind(at))
+}
+
+// ignored is the text for something that the client does not act on.
+func ignored(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "; NOT IN FORCE: " + why
+}
+
+// behind puts a place behind a line.
+func behind(at string) string {
+	if at == "" {
+		return ""
+	}
+	return "  [" + at + "]"
+}
+
+func (t *text) head(e *Explanation) {
+	t.fields(styled.Plain, 0, "RPC", e.Request.Method+" to "+cmp.Or(e.Request.Target, "Listener "+quote(e.Request.Listener)))
 	client := e.Client.Source
 	if e.Client.Name != "" {
 		client += ": " + strings.TrimSpace(e.Client.Name+" "+e.Client.Version)
@@ -102,26 +138,24 @@ func (t *text) head(e *Explanation) {
 		client += ", channel " + e.Client.Channel
 	}
 	t.fields(styled.Plain, 0, "client", client)
-	name := "outcome"
+	name, outcomes := "outcome", e.outcomes
 	if e.Pending != "" {
 		t.fields(styled.Heading, 0, name, e.Pending)
 		name = "then"
 	}
-	if len(e.outcomes) > 0 {
-		t.fields(styled.Heading, 0, name, e.outcomes...)
-	} else {
-		t.fields(styled.Heading, 0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
+	if len(outcomes) == 0 {
+		outcomes = []string{strings.TrimPrefix(e.Outcome, e.Pending+"; then: ")}
 	}
+	t.fields(styled.Heading, 0, name, outcomes...)
 	t.fields(styled.Plain, 0, "note", few(e.Notes, maxNotes, "")...)
 }
 
 // resource adds a section for a resource.
 func (t *text) resource(s *ResourceStatus) {
-	if s == nil {
-		return
+	if s != nil {
+		t.heading("%s %s%s", s.Type, quote(s.Name), behind(s.At))
+		t.status(s)
 	}
-	t.heading("%s %s%s", s.Type, quote(s.Name), behind(s.At))
-	t.status(s)
 }
 
 // status adds the lines of a resource below its heading.
@@ -132,14 +166,16 @@ func (t *text) status(s *ResourceStatus) {
 
 // faults adds what is wrong with a resource.
 func (t *text) faults(s *ResourceStatus) {
-	if s.Error != "" {
-		t.fields(styled.Bad, 1, "error", s.failure())
+	if failure := s.Error; failure != "" {
+		if s.ErrorVersion != "" {
+			failure = "version " + quote(s.ErrorVersion) + ": " + failure
+		}
+		if !s.ErrorTime.IsZero() {
+			failure = livestate.Clock(s.ErrorTime) + ": " + failure
+		}
+		t.fields(styled.Bad, 1, "error", failure)
 	}
 	t.fields(styled.Bad, 1, "rejected", s.Faults...)
-	t.ignored(s)
-}
-
-func (t *text) ignored(s *ResourceStatus) {
 	var list []string
 	for i := range s.Ignored {
 		f := &s.Ignored[i]
@@ -157,73 +193,50 @@ func (t *text) ignored(s *ResourceStatus) {
 
 // summary describes the state of a resource on one line.
 func (s *ResourceStatus) summary() string {
-	parts := []string{s.State}
-	if s.State == "" {
-		parts[0] = "not requested"
-	}
+	line := cmp.Or(s.State, "not requested")
 	if s.Cached {
 		switch {
 		case s.FromDisk != "":
-			parts = append(parts, "from disk, "+s.FromDisk)
+			line += ", from disk, " + s.FromDisk
 		case s.State != "ACKED" && s.State != WouldBeSent:
-			parts = append(parts, "an older version is in use")
+			line += ", an older version is in use"
 		}
 		if s.Version != "" {
-			parts = append(parts, "version "+quote(s.Version))
+			line += ", version " + quote(s.Version)
 		}
 	}
 	if s.Server != "" {
-		parts = append(parts, "from "+s.Server)
+		line += ", from " + s.Server
 	}
 	if !s.Updated.IsZero() {
-		parts = append(parts, "of "+livestate.Clock(s.Updated))
+		line += ", of " + livestate.Clock(s.Updated)
 	}
 	if s.Variant != "" {
-		parts = append(parts, "variant "+s.Variant)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// failure describes the error of a resource.
-func (s *ResourceStatus) failure() string {
-	line := s.Error
-	if s.ErrorVersion != "" {
-		line = "version " + quote(s.ErrorVersion) + ": " + line
-	}
-	if !s.ErrorTime.IsZero() {
-		line = livestate.Clock(s.ErrorTime) + ": " + line
+		line += ", variant " + s.Variant
 	}
 	return line
 }
 
-// behind puts a place behind a line.
-func behind(at string) string {
-	if at == "" {
-		return ""
-	}
-	return "  [" + at + "]"
-}
-
 func (t *text) hosts(hosts []VirtualHost) {
+	if len(hosts) == 0 {
+		return
+	}
+	chosen := slices.IndexFunc(hosts, func(h VirtualHost) bool { return h.Chosen })
+	if chosen >= 0 {
+		t.heading("virtual host %s%s", quote(hosts[chosen].Name), behind(hosts[chosen].At))
+		t.line(styled.Plain, 1, "%s", hosts[chosen].Reason)
+	} else {
+		t.heading("virtual hosts")
+	}
 	var others styled.Table
-	chosen := -1
 	for i := range hosts {
-		if hosts[i].Chosen {
-			chosen = i
-		} else {
+		if i != chosen {
 			others.Row(styled.Plain, "not "+quote(hosts[i].Name), hosts[i].Reason)
 		}
 	}
-	switch {
-	case chosen >= 0:
-		t.heading("virtual host %s%s", quote(hosts[chosen].Name), behind(hosts[chosen].At))
-		t.line(styled.Plain, 1, "%s", hosts[chosen].Reason)
-	case len(hosts) > 0:
-		t.heading("virtual hosts")
-	}
-	if n := len(others); n > maxHosts {
-		others = others[:maxHosts]
-		others.Row(styled.Plain, fmt.Sprintf("and %d more", n-maxHosts))
+	others, more := first(others, maxHosts)
+	if more > 0 {
+		others.Row(styled.Plain, fmt.Sprintf("and %d more", more))
 	}
 	t.lines.AddTable(indent, others)
 }
@@ -277,4 +290,206 @@ func (r *Route) row(table *styled.Table) {
 		result += "; " + r.Unchecked
 	}
 	table.Row(style, number, r.Match, result+behind(r.At))
+}
+
+func (t *text) action(r *Route) {
+	a := r.Action
+	t.heading("%s: %s of the RPCs%s", r.title(), formatPercent(r.Share), behind(r.At))
+	if a.Kind != kindForward {
+		t.fields(styled.Plain, 1, a.Kind, a.status())
+	}
+	t.destinations("cluster", a.Destinations)
+	t.filters(1, a.Filters)
+	t.settings(1, a.Settings)
+	t.destinations("mirror", a.Mirrors)
+}
+
+// destinations adds the clusters or the mirrors of a route.
+func (t *text) destinations(name string, list []Destination) {
+	list, more := first(list, maxClusters)
+	for i := range list {
+		d := &list[i]
+		line := quote(d.Cluster)
+		if d.Header != "" {
+			line += " (by header " + d.Header + ")"
+		}
+		line += "  " + formatPercent(d.Percent)
+		if d.Error != "" {
+			line += ": " + d.Error
+		}
+		t.item(1, name, line, d.Ignored, d.At)
+		t.filters(2, d.Filters)
+		t.settings(2, d.Settings)
+	}
+	if more > 0 {
+		t.fields(styled.Plain, 1, name, fmt.Sprintf("and %d more", more))
+	}
+}
+
+func (t *text) filters(depth int, filters []Filter) {
+	name := "filters"
+	for i := range filters {
+		f := &filters[i]
+		line := quote(f.Name) + " " + f.Type
+		if f.Disabled {
+			line += ", disabled"
+		}
+		if f.Level != levelListener {
+			line += ", by the " + f.Level
+		}
+		config := string(f.Config)
+		if f.Override != nil {
+			config = string(f.Override)
+		}
+		switch {
+		case f.Chooses != "":
+			line += " chooses " + faults.Shorten(f.Chooses, maxConfig)
+		case config != "" && !f.Disabled && config != "{}":
+			line += " " + faults.Shorten(config, maxConfig)
+		}
+		t.item(depth, name, line, f.Ignored, f.At)
+		name = ""
+	}
+}
+
+func (t *text) settings(depth int, list []Setting) {
+	before := ""
+	for i := range list {
+		s, name := &list[i], list[i].Name
+		if name == before {
+			name = ""
+		}
+		before = s.Name
+		line := s.Value
+		if s.Level != "" {
+			line += ", by the " + s.Level
+		}
+		t.item(depth, name, line, s.Ignored, s.At)
+	}
+}
+
+func (t *text) cluster(c *Cluster) {
+	what := formatPercent(c.Share) + " of the RPCs"
+	switch {
+	case c.Share > 0:
+	case c.Mirror:
+		what = "mirrors"
+	case c.Of != "":
+		what = "member of " + quote(c.Of)
+	}
+	t.heading("cluster %s: %s%s", quote(c.Name), what, behind(c.At))
+	if c.Resource != nil {
+		t.status(c.Resource)
+	}
+	inUse := c.Assignment.InUse()
+	if inUse == nil || inUse.Reason == "" || !strings.HasSuffix(c.Error, inUse.Reason) { // which stands below
+		t.fields(styled.Bad, 1, "fails", inUse.brief(c.Error))
+	}
+	t.fields(styled.Plain, 1, "waits", c.Waits)
+	t.fields(styled.Plain, 1, "unknown", c.Unknown)
+	t.fields(styled.Plain, 1, "connections", c.Connections)
+	t.fields(styled.Plain, 1, "RPCs", inUse.brief(c.RPCs))
+	t.fields(styled.Plain, 1, "type", c.Type)
+	members, more := first(c.Members, maxClusters)
+	for _, name := range members {
+		style, line := styled.Plain, quote(name)
+		if name == c.InUse {
+			style, line = styled.Good, line+"  in use: "+c.Reason
+		}
+		t.fields(style, 1, "member", line)
+	}
+	if more > 0 {
+		t.fields(styled.Plain, 1, "member", fmt.Sprintf("and %d more", more))
+	}
+	t.settings(1, c.Settings)
+	if c.Assignment != nil {
+		t.assignment(c.Assignment, c.wouldBe())
+	}
+}
+
+// brief returns a line without the errors of endpoints, which stand below.
+func (p *Priority) brief(line string) string {
+	if p == nil {
+		return line
+	}
+	for i := range p.Localities {
+		endpoints, _ := first(p.Localities[i].Endpoints, maxEndpoints)
+		for j := range endpoints {
+			if e := endpoints[j].Error; e != "" {
+				line = strings.Replace(line, ": "+e, "", 1)
+			}
+		}
+	}
+	return line
+}
+
+// wouldBe is put before what a client would have of a folder, and is otherwise empty.
+func (c *Cluster) wouldBe() string {
+	if c.Resource != nil && c.Resource.State == WouldBeSent {
+		return "would be "
+	}
+	return ""
+}
+
+func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
+	if s := a.Resource; s != nil {
+		t.fields(styled.OfState(s.State), 1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
+		t.faults(s)
+	}
+	for _, d := range a.Drops {
+		t.fields(styled.Plain, 1, "drops", formatPercent(d.Percent)+", category "+quote(d.Category))
+	}
+	for i := range a.Priorities {
+		p := &a.Priorities[i]
+		line := "not in use"
+		if p.Use.InUse {
+			line = wouldBe + "in use"
+		}
+		if p.State != "" {
+			line += ", " + string(p.State)
+		}
+		if p.Reason != "" {
+			line += ": " + p.Reason
+		}
+		t.fields(styled.OfState(string(p.State)), 1, fmt.Sprintf("priority %d", p.Number), p.brief(line))
+		for j := range p.Localities {
+			l := &p.Localities[j]
+			name := cmp.Or(strings.Trim(l.Region+"/"+l.Zone+"/"+l.SubZone, "/"), "no name")
+			t.line(styled.OfState(string(l.State)), 2, "locality %s: weight %d, %s of the priority  %s", name, l.Weight, formatPercent(p.Percents[j]), l.State)
+			t.endpoints(l.Endpoints, a.At, wouldBe)
+		}
+	}
+}
+
+func (t *text) endpoints(endpoints []inspect.Endpoint, at map[string]string, wouldBe string) {
+	var rows styled.Table
+	endpoints, more := first(endpoints, maxEndpoints)
+	for i := range endpoints {
+		e := &endpoints[i]
+		address := e.Addresses[0]
+		if len(e.Addresses) > 1 {
+			address += " (" + strings.Join(e.Addresses[1:], ", ") + ")"
+		}
+		style, state := shown(e)
+		rows.Row(style, address, wouldBe+e.Health, fmt.Sprintf("weight %d", e.Weight), state, strings.TrimSpace(e.Error+behind(at[e.Addresses[0]])))
+	}
+	if more > 0 {
+		rows.Row(styled.Plain, fmt.Sprintf("… and %d more", more))
+	}
+	t.lines.AddTable(strings.Repeat(indent, 3), rows)
+}
+
+// shown says in words how an endpoint is in a running channel.
+func shown(e *inspect.Endpoint) (style styled.Style, state string) {
+	style, state = styled.OfState(e.Health, string(e.State), e.HealthCheck), string(e.State)
+	if e.Ejection != nil {
+		style, state = styled.Bad, strings.TrimSpace(state+" ejected")
+		if !e.Ejection.Until.IsZero() {
+			state += " until " + livestate.Clock(e.Ejection.Until)
+		}
+	}
+	if e.HealthCheck != "" {
+		state = strings.TrimSpace(state + " health check: " + e.HealthCheck)
+	}
+	return style, state
 }
