@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -82,20 +83,16 @@ func describeHeader(h *matching.Header) string {
 	return text
 }
 
+// verbs say how a string is compared. Others are equal.
+var verbs = map[matching.StringKind]string{
+	matching.StringPrefix: "starts with ", matching.StringSuffix: "ends with ", matching.StringContains: "contains ",
+}
+
 func describeString(s *matching.String) string {
-	var text string
-	switch s.Kind {
-	case matching.StringPrefix:
-		text = "starts with " + quote(s.Value)
-	case matching.StringSuffix:
-		text = "ends with " + quote(s.Value)
-	case matching.StringContains:
-		text = "contains " + quote(s.Value)
-	case matching.StringRegex:
+	if s.Kind == matching.StringRegex {
 		return "~ " + quote(matching.Pattern(s.Regex))
-	default:
-		text = "= " + quote(s.Value)
 	}
+	text := cmp.Or(verbs[s.Kind], "= ") + quote(s.Value)
 	if s.IgnoreCase {
 		text += ignoringCase
 	}

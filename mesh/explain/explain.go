@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -244,7 +245,14 @@ func withShare(share float64, text string) string {
 // percent rounds a share to a millionth of the whole, the unit of fractions.
 func percent(share float64) float64 { return math.Round(share*10_000) / 10_000 }
 
-var errMethod = errors.New(`want the full method, "/package.Service/Method"`)
+var (
+	errMethod = errors.New(`want the full method, "/package.Service/Method"`)
+	// fullMethod is what a method has to be, and likeMethod what may stand for one.
+	fullMethod = regexp.MustCompile(`(?s)^/[^/].*/.*[^/]$`)
+	likeMethod = regexp.MustCompile(`^/*([^/]+)[/.]([^/.]+)/*$`)
+	// headerName follows google.golang.org/grpc/metadata.
+	headerName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
+)
 
 // Check returns an error for a malformed request.
 func (r Request) Check() error {
@@ -254,14 +262,11 @@ func (r Request) Check() error {
 
 // normal checks a request, and completes it.
 func (r Request) normal() (Request, error) {
-	switch path, _ := matching.SplitQuery(r.Method); {
-	case strings.HasPrefix(path, "/") && strings.Count(path, "/") >= 2 && !strings.HasSuffix(path, "/") && !strings.HasPrefix(path, "//"):
-	case path == "":
+	if path, _ := matching.SplitQuery(r.Method); path == "" {
 		return r, errMethod
-	default:
-		if like := methodLike(path); like != "" {
-			return r, fmt.Errorf("%q: %w; did you mean %q?", r.Method, errMethod, like)
-		}
+	} else if like := likeMethod.FindStringSubmatch(path); !fullMethod.MatchString(path) && like != nil {
+		return r, fmt.Errorf("%q: %w; did you mean %q?", r.Method, errMethod, "/"+like[1]+"/"+like[2])
+	} else if !fullMethod.MatchString(path) {
 		return r, fmt.Errorf("%q: %w", r.Method, errMethod)
 	}
 	headers := make(map[string][]string, len(r.Headers))
@@ -270,7 +275,7 @@ func (r Request) normal() (Request, error) {
 		switch {
 		case strings.HasPrefix(key, ":") || key == "host":
 			return r, fmt.Errorf("header %q is made by gRPC: the authority and the method of the request determine it", name)
-		case key == "" || strings.ContainsFunc(key, notInHeaderName):
+		case !headerName.MatchString(key):
 			return r, fmt.Errorf("%q is not the name of a header", name)
 		}
 		headers[key] = append(headers[key], values...)
@@ -279,25 +284,4 @@ func (r Request) normal() (Request, error) {
 		r.Headers = nil
 	}
 	return r, nil
-}
-
-// notInHeaderName follows google.golang.org/grpc/metadata: "[0-9a-z-_.]".
-func notInHeaderName(c rune) bool {
-	return !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || strings.ContainsRune("-_.", c))
-}
-
-// methodLike returns the full method that a text may stand for, or "".
-func methodLike(text string) string {
-	slash := strings.HasPrefix(text, "/")
-	text = strings.Trim(text, "/")
-	if service, method, ok := strings.Cut(text, "/"); ok {
-		if service == "" || method == "" || strings.Contains(method, "/") {
-			return ""
-		}
-		return "/" + text
-	}
-	if i := strings.LastIndexByte(text, '.'); i > 0 && i < len(text)-1 && !slash {
-		return "/" + text[:i] + "/" + text[i+1:]
-	}
-	return ""
 }

@@ -68,38 +68,19 @@ func (e *explainer) tryRoutes() {
 	left := 1.0 // the part of the RPCs that no route so far has taken
 	next := 0   // of the virtual host's routes
 	for i, raw := range e.rawHost.GetRoutes() {
-		r := Route{Index: i, At: placeOf(raw, provenance.Matches), Later: left == 0}
+		r := Route{Index: i, Name: raw.GetName(), At: placeOf(raw, provenance.Matches), Later: left == 0}
 		if _, out := slices.BinarySearch(e.virtualHost.LeftOut, i); out {
-			r.Name, r.LeftOut = raw.GetName(), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
-			r.Match = "not read"
-			e.addRoute(r)
-			continue
+			r.Match, r.LeftOut = "not read", "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
+		} else {
+			left *= 1 - e.tryRoute(&r, e.virtualHost.Routes[next], raw, left)
+			next++
 		}
-		route := e.virtualHost.Routes[next]
-		next++
-		r.Name, r.Match = route.Name, DescribeMatch(&route.Match)
-		taken := 0.0
-		if r.LeftOut = e.implementation.leavesOut(route); r.LeftOut == "" {
-			var match *matching.Route
-			match, r.Unchecked = e.implementation.ofClient(&route.Match)
-			if r.Failed, r.otherPath = e.unmet(match); r.Failed == "" {
-				taken = e.takeRoute(&r, route, raw, left)
-			}
-		}
-		e.addRoute(r)
-		if left -= left * taken; taken == 1 {
-			left = 0
+		if r.Later && !r.almost() {
+			e.out.RoutesLeft++
+		} else {
+			e.out.Routes = append(e.out.Routes, r)
 		}
 	}
-}
-
-// addRoute lists a route, or counts it.
-func (e *explainer) addRoute(r Route) {
-	if r.Later && !r.almost() {
-		e.out.RoutesLeft++
-		return
-	}
-	e.out.Routes = append(e.out.Routes, r)
 }
 
 // almost reports whether a route that is not taken has the path of the RPC: another condition fails, or it comes later.
@@ -107,18 +88,24 @@ func (r *Route) almost() bool {
 	return r.LeftOut == "" && r.Action == nil && !r.otherPath
 }
 
-// takeRoute sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
-// the part of those that reach it that take it.
-func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, raw *routepb.Route, left float64) float64 {
+// tryRoute describes a route, which is also raw as a message, and what becomes of the RPCs that take it. It returns the part of those
+// that reach it that do.
+func (e *explainer) tryRoute(r *Route, route *xdsresource.Route, raw *routepb.Route, left float64) float64 {
+	r.Match = DescribeMatch(&route.Match)
+	if r.LeftOut = e.implementation.leavesOut(route); r.LeftOut != "" {
+		return 0
+	}
+	var match *matching.Route
+	match, r.Unchecked = e.implementation.ofClient(&route.Match)
+	r.Failed, r.otherPath = e.unmet(match)
 	fraction := 1.0
 	if f := route.Match.Conditions().FractionPerMillion; f != nil {
 		fraction = min(float64(*f)/matching.Million, 1)
 	}
-	if fraction == 0 {
+	if r.Failed == "" && fraction == 0 {
 		r.Failed = "its fraction is 0% of the RPCs"
-		return 0
 	}
-	if r.Later {
+	if r.Failed != "" || r.Later {
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)

@@ -2,25 +2,10 @@ package explain
 
 import "context"
 
-// SurveySource surveys the channel of a target, or of a Listener, by what a client holds: what its RPCs may use, whatever their methods and
-// headers are. The Explanation has the Listener, the RouteConfiguration, the virtual hosts, all clusters that routes of the chosen one lead to,
-// without shares, and Services; it has no routes. Missing resources are a part of it; it is an error if the client has not asked for the Listener.
-func SurveySource(s *Source, target, listener string) (*Explanation, error) {
-	return survey(s, Request{Target: target, Listener: listener})
-}
-
-// SurveyProcess surveys the channel of this process with a target; see [InProcess] about ctx. While the channel has no
-// resources, there is only an Outcome.
-func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
-	request := Request{Target: target}
-	s, _, none, err := sourceOfChannel(ctx, &request)
-	if err != nil || none != nil {
-		return none, err
-	}
-	return survey(s, request)
-}
-
-func survey(s *Source, request Request) (*Explanation, error) {
+// SurveySource surveys the channel of a request's target or Listener by what a client holds: what its RPCs may use, whatever their methods
+// and headers are. The Explanation has the Listener, the RouteConfiguration, the virtual hosts, all clusters that routes of the chosen one lead
+// to, without shares, and Services; it has no routes. Missing resources are a part of it; it is an error if the client has not asked for the Listener.
+func SurveySource(s *Source, request Request) (*Explanation, error) {
 	e, err := begin(s, request)
 	if err != nil {
 		return nil, err
@@ -39,4 +24,15 @@ func survey(s *Source, request Request) (*Explanation, error) {
 	}
 	e.out.Notes = append(e.out.Notes, s.Notes...)
 	return e.out, nil
+}
+
+// SurveyProcess surveys the channel of this process with a target; see [InProcess] about ctx. While the channel has no
+// resources, there is only an Outcome.
+func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
+	request := Request{Target: target}
+	s, _, none, err := sourceOfChannel(ctx, &request)
+	if err != nil || none != nil {
+		return none, err
+	}
+	return SurveySource(s, request)
 }

@@ -19,7 +19,7 @@ func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.
 	var surveys []*explain.Explanation
 	survey := func(target, listener string) error {
 		return withSource(p.Address, clients, target, func(s *explain.Source) error {
-			found, err := explain.SurveySource(s, target, listener)
+			found, err := explain.SurveySource(s, explain.Request{Target: target, Listener: listener})
 			if err == nil {
 				surveys = append(surveys, found)
 			}
