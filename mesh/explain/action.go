@@ -94,7 +94,7 @@ func (e *routeExplainer) end(kind, code, message string) {
 }
 
 // status returns the status of RPCs that are not forwarded.
-func (a *Action) status() string { return strings.TrimSuffix(a.Code+": "+a.Message, ": ") }
+func (a *Action) status() string { return a.Code + with(": %s", a.Message) }
 
 // forward is for RPCs that go to a cluster.
 func (e *routeExplainer) forward(f *xdsresource.Forward) {
@@ -185,12 +185,6 @@ func (e *routeExplainer) pass(filters []Filter, share float64) float64 {
 // misnamed returns why the cluster that a header names cannot be used, or "". header is empty if the
 // route names the cluster.
 func (e *routeExplainer) misnamed(header, cluster string) string {
-	if e.selectable == nil {
-		e.selectable = make(map[string]bool)
-		for _, name := range e.virtualHost.Clusters() {
-			e.selectable[name] = true
-		}
-	}
 	switch {
 	case header == "", e.selectable[cluster]:
 		return ""

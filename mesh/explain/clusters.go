@@ -233,7 +233,7 @@ func describeSecurity(c *xdsresource.Cluster, usesXDS *bool) string {
 	case usesXDS == nil:
 		return text + "; only on channels with xDS credentials (gRFC A29)"
 	case !*usesXDS:
-		return text + ignored("the channel's credentials are not those of google.golang.org/grpc/credentials/xds (gRFC A29)")
+		return text + "; NOT IN FORCE: the channel's credentials are not those of google.golang.org/grpc/credentials/xds (gRFC A29)"
 	}
 	return text
 }

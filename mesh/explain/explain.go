@@ -94,7 +94,7 @@ func begin(s *Source, request Request) (*explainer, error) {
 	out := &Explanation{Request: request, Client: s.Client}
 	e := &explainer{
 		source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey]*entry, len(s.Resources)),
-		out: out, request: &out.Request, noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
+		out: out, request: &out.Request, noted: make(map[string]bool), selectable: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: make(map[string]*Cluster), said: make(map[string]*livestate.Cluster),
 	}
 	for _, r := range s.Resources {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,30 +76,21 @@ type ending struct {
 
 // follow follows the RPCs that go to a cluster.
 func (e *explainer) follow(end *ending) {
-	name := end.cluster
-	end.text = fmt.Sprintf("cluster %q", name)
-	var last *Cluster // which decides what becomes of them, nil if it is not described
-	for range len(e.out.Clusters) + 1 {
-		end.way, last = append(end.way, name), e.clusters[name]
-		if last == nil || last.InUse == "" || last.Fate != (Fate{}) {
-			break
-		}
-		name = last.InUse
-		end.text += fmt.Sprintf(", of it %q", name)
+	c := e.clusters[end.cluster]
+	end.way, end.text = []string{c.Name}, fmt.Sprintf("cluster %q", c.Name)
+	if c.InUse != "" && c.Fate == (Fate{}) {
+		end.way, end.text = append(end.way, c.InUse), end.text+fmt.Sprintf(", of it %q", c.InUse)
+		c = cmp.Or(e.clusters[c.InUse], new(Cluster))
 	}
-	if last == nil {
-		end.arrive = true
-		return
-	}
-	end.arrive = last.Fate == Fate{}
-	if last.Error != "" {
+	if end.text += c.outcome(); c.Error != "" {
 		end.code = unavailable
 	}
-	end.text += last.outcome()
+	end.arrive = c.Fate == Fate{}
 }
 
 // outcome describes what becomes of RPCs at the last cluster on their way.
 func (c *Cluster) outcome() string {
+	p := c.Assignment.InUse()
 	switch {
 	case c.Error != "":
 		return ", where they fail with UNAVAILABLE: " + c.Error
@@ -106,28 +98,9 @@ func (c *Cluster) outcome() string {
 		return ", where they wait: " + c.Waits
 	case c.Unknown != "":
 		return ", of which it is not known what becomes of them: " + c.Unknown
-	case c.Assignment.InUse() == nil:
+	case p == nil:
 		return ""
 	}
-	text := c.endpoints()
-	if dropped := c.Assignment.dropped(); dropped > 0 {
-		text += fmt.Sprintf(", %s dropped with UNAVAILABLE", formatPercent(dropped))
-	}
-	return text
-}
-
-// dropped returns how many percent of the RPCs are dropped.
-func (a *ClusterAssignment) dropped() float64 {
-	part := 1.0
-	for _, d := range a.Drops {
-		part *= 1 - d.Percent/100
-	}
-	return percent(100 * (1 - part))
-}
-
-// endpoints describes, for the outcome, where RPCs to a cluster arrive.
-func (c *Cluster) endpoints() string {
-	p := c.Assignment.InUse()
 	usable, connected := 0, 0
 	for e := range livestate.EndpointsOf(&p.Priority) {
 		if !e.Usable() {
@@ -146,6 +119,13 @@ func (c *Cluster) endpoints() string {
 		where = c.Connections
 	case c.Assignment.Live && connected < usable:
 		where = fmt.Sprintf("%d of %s connected", connected, where)
+	}
+	passed := 1.0
+	for _, d := range c.Assignment.Drops {
+		passed *= 1 - d.Percent/100
+	}
+	if passed < 1 {
+		where += fmt.Sprintf(", %s dropped with UNAVAILABLE", formatPercent(100*(1-passed)))
 	}
 	return fmt.Sprintf(", priority %d, %s", p.Number, where)
 }

@@ -18,6 +18,9 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 	rc, authority, domain := e.routes, e.request.Authority, ""
 	if e.virtualHost = rc.VirtualHost(authority); e.virtualHost != nil {
 		domain = bestDomain(e.virtualHost.Domains, authority)
+		for _, name := range e.virtualHost.Clusters() {
+			e.selectable[name] = true
+		}
 	} else {
 		e.fail("RouteConfiguration %q has no virtual host for authority %q; add it to the domains of one, or dial with grpc.WithAuthority",
 			rc.Name, authority)

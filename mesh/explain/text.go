@@ -101,43 +101,36 @@ func (t *text) fields(style styled.Style, depth int, name string, values ...stri
 }
 
 // item adds a named line about something that was written at a place, and that the client may not act on.
-func (t *text) item(depth int, name, line, notInForce, at string) {
+func (t *text) item(depth int, name, line, ignored, at string) {
 	style := styled.Plain
-	if notInForce != "" {
+	if ignored != "" {
 		style = styled.Bad
 	}
-	t.fields(style, depth, name, line+ignored(notInForce)+behind(at))
+	t.fields(style, depth, name, line+with("; NOT IN FORCE: %s", ignored)+behind(at))
 }
 
-// ignored is the text for something that the client does not act on.
-func ignored(why string) string {
-	if why == "" {
+// with returns a part of a line about a text, or "" if there is no text.
+func with(format, text string) string {
+	if text == "" {
 		return ""
 	}
-	return "; NOT IN FORCE: " + why
+	return fmt.Sprintf(format, text)
 }
 
 // behind puts a place behind a line.
-func behind(at string) string {
-	if at == "" {
-		return ""
-	}
-	return "  [" + at + "]"
-}
+func behind(at string) string { return with("  [%s]", at) }
+
+// short shortens what is quoted.
+func short(text string) string { return faults.Shorten(text, faults.MaxQuoted) }
 
 func (t *text) head(e *Explanation) {
 	t.fields(styled.Plain, 0, "RPC", e.Request.Method+" to "+cmp.Or(e.Request.Target, "Listener "+quote(e.Request.Listener)))
-	client := e.Client.Source
-	if e.Client.Name != "" {
-		client += ": " + strings.TrimSpace(e.Client.Name+" "+e.Client.Version)
+	c := &e.Client
+	agent := ""
+	if c.Name != "" {
+		agent = strings.TrimSpace(c.Name + " " + c.Version)
 	}
-	if e.Client.NodeID != "" {
-		client += ", node " + quote(e.Client.NodeID)
-	}
-	if e.Client.Channel != "" {
-		client += ", channel " + e.Client.Channel
-	}
-	t.fields(styled.Plain, 0, "client", client)
+	t.fields(styled.Plain, 0, "client", c.Source+with(": %s", agent)+with(", node %q", short(c.NodeID))+with(", channel %s", c.Channel))
 	name, outcomes := "outcome", e.outcomes
 	if e.Pending != "" {
 		t.fields(styled.Heading, 0, name, e.Pending)
@@ -167,9 +160,7 @@ func (t *text) status(s *ResourceStatus) {
 // faults adds what is wrong with a resource.
 func (t *text) faults(s *ResourceStatus) {
 	if failure := s.Error; failure != "" {
-		if s.ErrorVersion != "" {
-			failure = "version " + quote(s.ErrorVersion) + ": " + failure
-		}
+		failure = with("version %q: ", short(s.ErrorVersion)) + failure
 		if !s.ErrorTime.IsZero() {
 			failure = livestate.Clock(s.ErrorTime) + ": " + failure
 		}
@@ -201,20 +192,13 @@ func (s *ResourceStatus) summary() string {
 		case s.State != "ACKED" && s.State != WouldBeSent:
 			line += ", an older version is in use"
 		}
-		if s.Version != "" {
-			line += ", version " + quote(s.Version)
-		}
+		line += with(", version %q", short(s.Version))
 	}
-	if s.Server != "" {
-		line += ", from " + s.Server
-	}
+	line += with(", from %s", s.Server)
 	if !s.Updated.IsZero() {
 		line += ", of " + livestate.Clock(s.Updated)
 	}
-	if s.Variant != "" {
-		line += ", variant " + s.Variant
-	}
-	return line
+	return line + with(", variant %s", s.Variant)
 }
 
 func (t *text) hosts(hosts []VirtualHost) {
@@ -271,10 +255,6 @@ func (t *text) routes(e *Explanation) {
 
 // row adds a route to the table of routes.
 func (r *Route) row(table *styled.Table) {
-	number := strconv.Itoa(r.Index)
-	if r.Name != "" {
-		number += " " + quote(r.Name)
-	}
 	style, result := styled.Plain, ""
 	switch {
 	case r.LeftOut != "":
@@ -286,10 +266,7 @@ func (r *Route) row(table *styled.Table) {
 	default:
 		style, result = styled.Good, "taken by "+formatPercent(r.Share)+" of the RPCs"
 	}
-	if r.Unchecked != "" {
-		result += "; " + r.Unchecked
-	}
-	table.Row(style, number, r.Match, result+behind(r.At))
+	table.Row(style, strconv.Itoa(r.Index)+with(" %q", short(r.Name)), r.Match, result+with("; %s", r.Unchecked)+behind(r.At))
 }
 
 func (t *text) action(r *Route) {
@@ -309,14 +286,7 @@ func (t *text) destinations(name string, list []Destination) {
 	list, more := first(list, maxClusters)
 	for i := range list {
 		d := &list[i]
-		line := quote(d.Cluster)
-		if d.Header != "" {
-			line += " (by header " + d.Header + ")"
-		}
-		line += "  " + formatPercent(d.Percent)
-		if d.Error != "" {
-			line += ": " + d.Error
-		}
+		line := quote(d.Cluster) + with(" (by header %s)", d.Header) + "  " + formatPercent(d.Percent) + with(": %s", d.Error)
 		t.item(1, name, line, d.Ignored, d.At)
 		t.filters(2, d.Filters)
 		t.settings(2, d.Settings)
@@ -360,11 +330,7 @@ func (t *text) settings(depth int, list []Setting) {
 			name = ""
 		}
 		before = s.Name
-		line := s.Value
-		if s.Level != "" {
-			line += ", by the " + s.Level
-		}
-		t.item(depth, name, line, s.Ignored, s.At)
+		t.item(depth, name, s.Value+with(", by the %s", s.Level), s.Ignored, s.At)
 	}
 }
 
@@ -445,12 +411,7 @@ func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
 		if p.Use.InUse {
 			line = wouldBe + "in use"
 		}
-		if p.State != "" {
-			line += ", " + string(p.State)
-		}
-		if p.Reason != "" {
-			line += ": " + p.Reason
-		}
+		line += with(", %s", string(p.State)) + with(": %s", p.Reason)
 		t.fields(styled.OfState(string(p.State)), 1, fmt.Sprintf("priority %d", p.Number), p.brief(line))
 		for j := range p.Localities {
 			l := &p.Localities[j]
