@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -56,7 +54,13 @@ func (e *routeExplainer) filters(overrides xdsresource.FilterOverrides, raw map[
 		}
 		if f.Ignored = cmp.Or(e.implementation.filter(f.Type), ofServers(in.Filter)); f.Ignored == "" && !f.Disabled {
 			rpc := &httpfilter.RPC{Method: e.rpc.Method, Authority: e.rpc.Authority}
-			f.Ends = filterEnd(e.rpc.Context, rpc, config)
+			if c, ok := config.(interface {
+				Ends(context.Context, *httpfilter.RPC) (percent float64, code codes.Code)
+			}); ok {
+				if share, code := c.Ends(e.rpc.Context, rpc); percent(share) > 0 {
+					f.Ends = &FilterEnd{Percent: percent(share), Code: codeName(code)}
+				}
+			}
 			if c, ok := config.(interface {
 				Chooses(context.Context, *httpfilter.RPC) string
 			}); ok {
@@ -69,21 +73,6 @@ func (e *routeExplainer) filters(overrides xdsresource.FilterOverrides, raw map[
 		list = append(list, f)
 	}
 	return list
-}
-
-// filterEnd returns which RPCs like this one a filter with a configuration ends, or nil.
-func filterEnd(ctx context.Context, rpc *httpfilter.RPC, config httpfilter.Config) *FilterEnd {
-	c, ok := config.(interface {
-		Ends(context.Context, *httpfilter.RPC) (percent float64, code codes.Code)
-	})
-	if !ok {
-		return nil
-	}
-	share, code := c.Ends(ctx, rpc)
-	if share = percent(share); share == 0 {
-		return nil
-	}
-	return &FilterEnd{Percent: share, Code: codeName(code)}
 }
 
 // About what filters and header edits need in an explanation, beside their configuration and values.
@@ -168,27 +157,22 @@ func asJSON(a *anypb.Any) json.RawMessage {
 	if a == nil {
 		return nil
 	}
-	var text []byte
-	var m proto.Message
-	err := errTooDeep
 	if !protofield.Deeper(a.GetValue(), maxDepth) {
-		m, err = a.UnmarshalNew()
-	}
-	if err == nil {
-		text, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	}
-	if err != nil {
-		if text, err = json.Marshal(map[string]any{"@type": a.GetTypeUrl(), "value": a.GetValue()}); err != nil {
-			return nil
+		if m, err := a.UnmarshalNew(); err == nil {
+			if text, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(m); err == nil {
+				return compact(text)
+			}
 		}
 	}
-	return compact(text)
+	text, err := json.Marshal(map[string]any{"@type": a.GetTypeUrl(), "value": a.GetValue()})
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // maxDepth is how many messages may be within each other in one that is shown as JSON.
 const maxDepth = 100
-
-var errTooDeep = errors.New("the message is too deep")
 
 // compact removes white space, which protojson varies.
 func compact(text []byte) json.RawMessage {

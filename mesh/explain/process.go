@@ -65,9 +65,15 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 		return without("RPCs wait for the channel's configuration: its xDS client has just ended")
 	}
 	dump := client.Dump()
-	s := fromDump(dump)
-	s.State = livestate.Take(ctx, &livestate.Source{Channels: []inspect.Channel{*channel}, Clients: []*xdsclient.Dump{dump}})
-	s.UsesXDS, s.Notes = &channel.Config.UsesXDS, notes
+	s := &Source{
+		Client: ClientOf(thisProcess, dump.Node), UsesXDS: &channel.Config.UsesXDS, Notes: notes,
+		State: livestate.Take(ctx, &livestate.Source{Channels: []inspect.Channel{*channel}, Clients: []*xdsclient.Dump{dump}}),
+	}
+	for i := range dump.Resources {
+		if r := &dump.Resources[i]; types[r.TypeURL] != nil {
+			s.Resources = append(s.Resources, resourceOf(r))
+		}
+	}
 	request.Listener = channel.Config.Listener.Name
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
 		return r.TypeURL == typeurl.Listener && xdsname.Canonical(r.Name) == xdsname.Canonical(request.Listener)
@@ -138,17 +144,7 @@ func pending(c *inspect.Config) string {
 	return "RPCs take the routes of before until there is an answer for " + awaited
 }
 
-// fromDump returns what a client of the process holds.
-func fromDump(d *xdsclient.Dump) *Source {
-	s := &Source{Client: ClientOf(thisProcess, d.Node)}
-	for i := range d.Resources {
-		if r := &d.Resources[i]; types[r.TypeURL] != nil {
-			s.Resources = append(s.Resources, resourceOf(r))
-		}
-	}
-	return s
-}
-
+// resourceOf returns a resource as a client of the process has it.
 func resourceOf(r *xdsclient.ResourceDump) *Resource {
 	held := &Resource{TypeURL: r.TypeURL, Raw: r.Any(), value: r.Value(), ResourceStatus: ResourceStatus{
 		Name: r.Name, State: string(r.State), Server: r.Server, Version: r.Version, Updated: r.LastUpdated, Variant: livestate.Variant(r),

@@ -37,24 +37,21 @@ func Explain(ctx context.Context, p Process, request explain.Request) (e *explai
 // withSource calls a function with what the xDS client for a target holds: with one client after the other, those for the target
 // first, until it returns no error.
 func withSource(address string, clients []*client, target string, try func(*explain.Source) error) error {
-	if slices.ContainsFunc(clients, func(c *client) bool { return c.isNone() && c.inScope(target) }) {
-		return fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
+	var meant, others []*client // A process may have a client for each target, whose scope is the target.
+	for _, c := range clients {
+		switch in := c.inScope(target); {
+		case c.isNone() && in:
+			return fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
+		case c.isNone():
+		case in:
+			meant = append(meant, c)
+		default:
+			others = append(others, c)
+		}
 	}
-	clients = slices.DeleteFunc(slices.Clone(clients), (*client).isNone)
-	if len(clients) == 0 {
+	if clients = append(meant, others...); len(clients) == 0 {
 		return fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
 	}
-	// A process may have a client for each target, whose scope is the target.
-	slices.SortStableFunc(clients, func(a, b *client) int {
-		switch in := a.inScope(target); {
-		case in == b.inScope(target):
-			return 0
-		case in:
-			return -1
-		default:
-			return 1
-		}
-	})
 	var errs []error
 	for _, c := range clients {
 		if c.err != nil {
