@@ -135,7 +135,11 @@ func (e *explainer) resolve() bool {
 	var fate Fate
 	if e.out.Listener, e.listener, e.rawListener, fate = find[*xdsresource.Listener, *listenerpb.Listener](e, typeurl.Listener, e.request.Listener); e.listener == nil {
 		e.end(fate)
-		e.fallBack()
+		inProcess := e.source.State != nil && !e.source.Running
+		if e.implementation.Implementation == dialect.Dynxds && !inProcess && !e.out.Listener.Cached && e.out.Listener.State == "DOES_NOT_EXIST" {
+			e.out.Code, e.out.Outcome = "", fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
+				"then they fail with UNAVAILABLE: %s", "never", fate.Error)
+		}
 		return false
 	}
 	manager := read(e.rawListener.GetApiListener().GetApiListener(), new(hcmpb.HttpConnectionManager))
@@ -173,11 +177,11 @@ func find[V any, M proto.Message](e *explainer, typeURL, name string) (status *R
 	return status, r.value.(V), message, fate
 }
 
-// end ends the explanation for want of a resource.
+// end ends the explanation, as no RPC gets to a cluster.
 func (e *explainer) end(fate Fate) {
 	switch {
 	case fate.Error != "":
-		e.fail("%s", fate.Error)
+		e.out.Code, e.out.Outcome = unavailable, "RPCs fail with UNAVAILABLE: "+fate.Error
 	case fate.Waits != "":
 		e.out.Outcome = "RPCs wait: " + fate.Waits
 	default:
@@ -205,24 +209,6 @@ func (e *explainer) examine(status *ResourceStatus, r *entry) {
 	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
-}
-
-// fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
-// the process itself knows.
-func (e *explainer) fallBack() {
-	l := e.out.Listener
-	if e.implementation.Implementation != dialect.Dynxds || e.source.State != nil && !e.source.Running || l.Cached || l.State != "DOES_NOT_EXIST" {
-		return
-	}
-	e.out.Code = ""
-	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
-		"then they fail with UNAVAILABLE: %s", "never", l.Missing().Error)
-}
-
-// fail ends the explanation: all RPCs fail.
-func (e *explainer) fail(format string, args ...any) {
-	e.out.Code = "UNAVAILABLE"
-	e.out.Outcome = "RPCs fail with UNAVAILABLE: " + fmt.Sprintf(format, args...)
 }
 
 func (e *explainer) note(format string, args ...any) {

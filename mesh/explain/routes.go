@@ -22,8 +22,8 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 			e.selectable[name] = true
 		}
 	} else {
-		e.fail("RouteConfiguration %q has no virtual host for authority %q; add it to the domains of one, or dial with grpc.WithAuthority",
-			rc.Name, authority)
+		e.end(Fate{Error: fmt.Sprintf("RouteConfiguration %q has no virtual host for authority %q; add it to the domains of one, or dial with grpc.WithAuthority",
+			rc.Name, authority)})
 	}
 	for i, vh := range rc.VirtualHosts {
 		var message *routepb.VirtualHost
