@@ -103,25 +103,21 @@ func (e *routeExplainer) forward(f *xdsresource.Forward) {
 	e.hashPolicies()
 	e.pathRewrite()
 	e.authorityRewrite()
-	var unused, weighted []*routepb.WeightedCluster_ClusterWeight // as messages; f has those of a weight
+	var unused []Destination
+	var overrides []map[string]*anypb.Any // of filters, as messages, for each cluster of f: these are the weighted ones
 	for _, c := range e.raw.GetRoute().GetWeightedClusters().GetClusters() {
 		if c.GetWeight().GetValue() > 0 {
-			weighted = append(weighted, c)
+			overrides = append(overrides, c.GetTypedPerFilterConfig())
 		} else {
-			unused = append(unused, c)
+			unused = append(unused, Destination{Cluster: c.GetName(), Header: c.GetClusterHeader(), At: e.at(provenance.BackendRefs)})
 		}
 	}
+	overrides = append(overrides, make([]map[string]*anypb.Any, len(f.Clusters))...) // none if there is one cluster
 	total := f.TotalWeight()
 	for i := range f.Clusters {
-		var overrides map[string]*anypb.Any
-		if i < len(weighted) {
-			overrides = weighted[i].GetTypedPerFilterConfig()
-		}
-		e.destination(&f.Clusters[i], overrides, total)
+		e.destination(&f.Clusters[i], overrides[i], total)
 	}
-	for _, c := range unused {
-		e.Destinations = append(e.Destinations, Destination{Cluster: c.GetName(), Header: c.GetClusterHeader(), At: e.at(provenance.BackendRefs)})
-	}
+	e.Destinations = append(e.Destinations, unused...)
 	for i := range e.route.Mirrors {
 		e.mirror(&e.route.Mirrors[i])
 	}

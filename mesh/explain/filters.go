@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -52,7 +51,11 @@ func (e *routeExplainer) filters(overrides xdsresource.FilterOverrides, raw map[
 		if other != nil {
 			e.note("an override for filter %q is for the type %s, not %s, and is passed over", in.Name, typeName(other), f.Type)
 		}
-		if f.Ignored = cmp.Or(e.implementation.filter(f.Type), ofServers(in.Filter)); f.Ignored == "" && !f.Disabled {
+		f.Ignored = e.implementation.filter(f.Type)
+		if _, ok := in.Filter.(httpfilter.ClientFilter); f.Ignored == "" && !ok && !in.Filter.IsTerminal() {
+			f.Ignored = "it runs on servers only"
+		}
+		if f.Ignored == "" && !f.Disabled {
 			rpc := &httpfilter.RPC{Method: e.rpc.Method, Authority: e.rpc.Authority}
 			if c, ok := config.(interface {
 				Ends(context.Context, *httpfilter.RPC) (percent float64, code codes.Code)
@@ -77,14 +80,6 @@ func (e *routeExplainer) filters(overrides xdsresource.FilterOverrides, raw map[
 
 // About what filters and header edits need in an explanation, beside their configuration and values.
 const filterDetails, editDetails = 200, 100
-
-// ofServers returns why a filter does nothing in clients, or "".
-func ofServers(f httpfilter.Filter) string {
-	if _, ok := f.(httpfilter.ClientFilter); ok || f.IsTerminal() {
-		return ""
-	}
-	return "it runs on servers only"
-}
 
 // typeName returns the name of the message that configures a filter.
 func typeName(f httpfilter.Filter) string {
