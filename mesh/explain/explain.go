@@ -235,7 +235,7 @@ var (
 	errMethod = errors.New(`want the full method, "/package.Service/Method"`)
 	// fullMethod is what a method has to be, and likeMethod what may stand for one.
 	fullMethod = regexp.MustCompile(`(?s)^/[^/].*/.*[^/]$`)
-	likeMethod = regexp.MustCompile(`^/*([^/]+)[/.]([^/.]+)/*$`)
+	likeMethod = regexp.MustCompile(`^/*([^/]+)/([^/]+)/*$|^([^/]+)\.([^/.]+)/*$`)
 	// headerName follows google.golang.org/grpc/metadata.
 	headerName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
 )
@@ -251,7 +251,7 @@ func (r Request) normal() (Request, error) {
 	if path, _ := matching.SplitQuery(r.Method); path == "" {
 		return r, errMethod
 	} else if like := likeMethod.FindStringSubmatch(path); !fullMethod.MatchString(path) && like != nil {
-		return r, fmt.Errorf("%q: %w; did you mean %q?", r.Method, errMethod, "/"+like[1]+"/"+like[2])
+		return r, fmt.Errorf("%q: %w; did you mean %q?", r.Method, errMethod, "/"+like[1]+like[3]+"/"+like[2]+like[4])
 	} else if !fullMethod.MatchString(path) {
 		return r, fmt.Errorf("%q: %w", r.Method, errMethod)
 	}
