@@ -8,6 +8,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -172,10 +173,8 @@ func (e *explainer) chooseMember(c *Cluster) {
 	c.Error = "no cluster under it can serve: " + someOf(reasons)
 }
 
-// maxReasons bounds the members of an aggregate cluster in one text.
-const maxReasons = 5
-
-func someOf(reasons []string) string { return strings.Join(few(reasons, maxReasons, ""), "; ") }
+// someOf lists why members of an aggregate cluster do not serve.
+func someOf(reasons []string) string { return faults.Few(reasons, 5, "; ") }
 
 // settings describes the settings of a cluster. live is nil if it is not known how it is.
 func (e *explainer) settings(c *xdsresource.Cluster, live *inspect.Cluster) []Setting {

@@ -11,7 +11,8 @@
 //	fmt.Print(e.Text())
 //
 // [Explain] is one function over the resources of a [Source], which is made from a folder, from the CSDS dump
-// of any process, or from the clients of this process; one pass over the clusters adds how the process says that they are. RPCs are matched by the code that
+// of any process, or from the clients of this process. Each cluster is described once, by its resources and by how the process says that it is.
+// RPCs are matched by the code that
 // routes them (package matching), over values that the client's own decoders made (package
 // xdsresource), so that an explanation cannot disagree with the channel. The result is an
 // [Explanation], a plain value for JSON.
