@@ -28,12 +28,9 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, config, e, err := sourceOfChannel(ctx, &request)
-	if err != nil || e != nil {
+	e, config, err := ofChannel(ctx, request, Explain)
+	if err != nil || config == nil {
 		return e, err
-	}
-	if e, err = Explain(s, request); err != nil {
-		return nil, err
 	}
 	if e.Pending = pending(config); e.Pending != "" {
 		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
@@ -44,15 +41,15 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	return e, nil
 }
 
-// sourceOfChannel returns what the xDS client of a request's channel holds, with the channel's configuration, and completes the
-// request. If no resources decide about RPCs, it returns an Explanation that says so instead. RPCs are counted from now on.
-func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.Config, *Explanation, error) {
-	channel, notes, err := channelOf(request)
+// ofChannel explains by what the xDS client of a request's channel holds, and returns the channel's configuration, too. If no resources
+// decide about RPCs, the explanation says only that, and the configuration is nil. RPCs are counted from now on.
+func ofChannel(ctx context.Context, request Request, by func(*Source, Request) (*Explanation, error)) (*Explanation, *inspect.Config, error) {
+	channel, notes, err := channelOf(&request)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	without := func(outcome string) (*Source, *inspect.Config, *Explanation, error) {
-		return nil, nil, &Explanation{Request: *request, Client: Client{Source: thisProcess, Channel: string(channel.State)}, Outcome: outcome}, nil
+	without := func(outcome string) (*Explanation, *inspect.Config, error) {
+		return &Explanation{Request: request, Client: Client{Source: thisProcess, Channel: string(channel.State)}, Outcome: outcome}, nil, nil
 	}
 	switch {
 	case channel.Mode == string(channels.DNS):
@@ -83,7 +80,8 @@ func sourceOfChannel(ctx context.Context, request *Request) (*Source, *inspect.C
 	}
 	request.Authority = cmp.Or(request.Authority, channel.Config.Authority)
 	request.Secure = request.Secure || channel.Config.Secure
-	return s, channel.Config, nil, nil
+	e, err := by(s, request)
+	return e, channel.Config, err
 }
 
 // thisProcess is the Client.Source of the process itself.

@@ -29,10 +29,6 @@ func SurveySource(s *Source, request Request) (*Explanation, error) {
 // SurveyProcess surveys the channel of this process with a target; see [InProcess] about ctx. While the channel has no
 // resources, there is only an Outcome.
 func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
-	request := Request{Target: target}
-	s, _, none, err := sourceOfChannel(ctx, &request)
-	if err != nil || none != nil {
-		return none, err
-	}
-	return SurveySource(s, request)
+	e, _, err := ofChannel(ctx, Request{Target: target}, SurveySource)
+	return e, err
 }
