@@ -16,48 +16,50 @@ type Second struct {
 	Failed  uint32 `json:"failed"`
 }
 
-// history is what happened to a Counter in the last minute, as the ticks have seen it.
-type history struct {
-	started, ended, failed uint64          // at the last tick
-	seconds                [Seconds]Second // of tick n at n%Seconds
-	latency                [buckets]uint32 // at the last change of slots
-	slots                  [slots][buckets]uint32
-	active                 uint64 // the last tick that has seen an RPC
-	// failingSince is when the first failure was seen after a minute without any; zero: there was none in
-	// the last minute. lastFailed is the tick of the last one.
-	failingSince time.Time
-	lastFailed   uint64
+// since returns what has happened between two totals.
+func (s Second) since(before Second) Second {
+	return Second{s.Started - before.Started, s.Ended - before.Ended, s.Failed - before.Failed}
 }
+
+// history is what was counted until each of the last ticks. What happened between two of them is the difference.
+type history struct {
+	totals  [Seconds + 1]Second    // modulo 2^32; see at
+	latency [slots][buckets]uint32 // of every tenth tick
+	active  uint64                 // the last tick that has seen an RPC
+	// failingSince is when the first failure was seen after a minute without any; zero: there was none in
+	// the last minute.
+	failingSince time.Time
+}
+
+// at returns the totals of a tick. Those of the next tick are a minute older than those of the last one, until it comes.
+func (h *history) at(tick uint64) *Second { return &h.totals[tick%uint64(len(h.totals))] }
 
 // take takes in what was counted since the last tick. The table is locked.
 func (c *Counter) take(tick uint64, now time.Time) {
 	h := &c.history
-	ended, failed := c.ended()
-	started := c.started.Load()
-	c.base.Store(started)
-	s := Second{uint32(started - h.started), uint32(ended - h.ended), uint32(failed - h.failed)}
-	h.started, h.ended, h.failed = started, ended, failed
-	h.seconds[tick%Seconds] = s
-	if s.Started > 0 || s.Ended > 0 {
+	c.base.Store(c.started.Load())
+	last, total := *h.at(tick - 1), c.totals()
+	*h.at(tick) = total
+	if total != last {
 		h.active = tick
 	}
 	switch {
-	case s.Failed > 0:
-		if h.failingSince.IsZero() {
-			h.failingSince = now.Add(-second)
-		}
-		h.lastFailed = tick
-	case tick-h.lastFailed >= Seconds:
+	case total.Failed == h.at(tick+1).Failed:
 		h.failingSince = time.Time{}
+	case total.Failed != last.Failed && h.failingSince.IsZero():
+		h.failingSince = now.Add(-second)
 	}
 	if tick%(Seconds/slots) == 0 {
-		slot := &h.slots[tick/(Seconds/slots)%slots]
-		for i := range slot {
-			n := c.latency[i].Load()
-			slot[i] = n - h.latency[i]
-			h.latency[i] = n
+		for i := range c.latency {
+			h.latency[tick/(Seconds/slots)%slots][i] = c.latency[i].Load()
 		}
 	}
+}
+
+// totals returns what was counted since the beginning.
+func (c *Counter) totals() Second {
+	ended, failed := c.ended()
+	return Second{uint32(c.started.Load()), uint32(ended), uint32(failed)}
 }
 
 // ended returns how many RPCs have ended, and how many of them have failed.
@@ -160,33 +162,23 @@ func (c *Counter) report(measured int) *Report {
 			r.Codes[CodeName(i)] = n
 		}
 	}
-	ended, failed := c.ended()
-	r.Minute.Started = c.started.Load() - h.started
-	r.Minute.Ended = ended - h.ended
-	r.Minute.Failed = failed - h.failed
-	for _, s := range h.seconds {
-		r.Minute.Started += uint64(s.Started)
-		r.Minute.Ended += uint64(s.Ended)
-		r.Minute.Failed += uint64(s.Failed)
-	}
+	now, tick := c.totals(), ticks.Load()
+	minute := now.since(*h.at(tick + 1))
+	r.Minute.Started, r.Minute.Ended, r.Minute.Failed = uint64(minute.Started), uint64(minute.Ended), uint64(minute.Failed)
 	switch {
-	case failed > h.failed:
+	case now.Failed != h.at(tick).Failed:
 		r.FailedUntil = time.Now()
 	case !h.failingSince.IsZero():
-		now := ticks.Load()
-		r.FailedUntil = table.ticked.Add(-second * time.Duration(now-h.lastFailed))
-		r.EndedSince = ended - h.ended
-		for tick := h.lastFailed + 1; tick <= now; tick++ {
-			r.EndedSince += uint64(h.seconds[tick%Seconds].Ended)
+		failed := tick // the last tick that has seen a failure
+		for h.at(failed-1).Failed == now.Failed {
+			failed--
 		}
+		r.FailedUntil = table.ticked.Add(-second * time.Duration(tick-failed))
+		r.EndedSince = uint64(now.since(*h.at(failed)).Ended)
 	}
+	oldest := &h.latency[(tick/(Seconds/slots)+1)%slots]
 	for i := range r.latency {
-		r.latency[i] = uint64(c.latency[i].Load() - h.latency[i])
-		for s := range h.slots {
-			if s != int((ticks.Load()/(Seconds/slots)+1)%slots) { // it is about to be replaced
-				r.latency[i] += uint64(h.slots[s][i])
-			}
-		}
+		r.latency[i] = uint64(c.latency[i].Load() - oldest[i])
 	}
 	r.setQuantiles()
 	return r
@@ -251,9 +243,9 @@ func (r *Report) quantile(rank float64) *float64 {
 	return &ms
 }
 
-// Histories returns the seconds of the last minute, the oldest first, of each of several groups of Keys. They are as
-// long as was counted. groups calls add for each group that a Key is in, by its index.
-func Histories(n int, groups func(k Key, add func(group int))) [][]Second {
+// Histories returns the seconds of the last minute, the oldest first, of each of n groups of Keys. They are as
+// long as was counted. group returns the index of a Key's group, -1 if it is in none.
+func Histories(n int, group func(Key) int) [][]Second {
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	now := ticks.Load()
@@ -263,15 +255,18 @@ func Histories(n int, groups func(k Key, add func(group int))) [][]Second {
 		all[i] = make([]Second, length)
 	}
 	for k, v := range table.byKey.Range {
-		groups(k.(Key), func(group int) {
-			h := &v.(*Counter).history
-			for i := range all[group] {
-				s, of := &all[group][i], h.seconds[(now-length+1+uint64(i))%Seconds]
-				s.Started += of.Started
-				s.Ended += of.Ended
-				s.Failed += of.Failed
-			}
-		})
+		g := group(k.(Key))
+		if g < 0 {
+			continue
+		}
+		h := &v.(*Counter).history
+		for i := range all[g] {
+			tick := now - length + 1 + uint64(i)
+			s, of := &all[g][i], h.at(tick).since(*h.at(tick - 1))
+			s.Started += of.Started
+			s.Ended += of.Ended
+			s.Failed += of.Failed
+		}
 	}
 	return all
 }

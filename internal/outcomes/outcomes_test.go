@@ -118,10 +118,11 @@ func TestTheLastMinute(t *testing.T) {
 			time.Sleep(second)
 		}
 		history := func() []Second {
-			return Histories(2, func(k Key, add func(int)) {
+			return Histories(2, func(k Key) int {
 				if k.Cluster == "c" {
-					add(1)
+					return 1
 				}
+				return -1
 			})[1]
 		}
 		h := history()

@@ -122,11 +122,12 @@ func history(rows []rowView, of []*livestate.Cluster) {
 	for i := range rows {
 		index[outcomes.Key{Target: of[i].Target, Cluster: of[i].Name}] = i
 	}
-	all := outcomes.Histories(len(rows), func(k outcomes.Key, add func(int)) {
+	all := outcomes.Histories(len(rows), func(k outcomes.Key) int {
 		k.Route = ""
 		if i, ok := index[k]; ok {
-			add(i)
+			return i
 		}
+		return -1
 	})
 	for i := range rows {
 		rows[i].Started, rows[i].Failures = split(all[i])
