@@ -118,12 +118,7 @@ func TestTheLastMinute(t *testing.T) {
 			time.Sleep(second)
 		}
 		history := func() []Second {
-			return Histories(2, func(k Key) int {
-				if k.Cluster == "c" {
-					return 1
-				}
-				return -1
-			})[1]
+			return Histories(2, func(k Key) int { return map[string]int{"c": 1}[k.Cluster] })[1]
 		}
 		h := history()
 		if len(h) != 31 || h[0] != (Second{1, 1, 1}) || h[1] != (Second{2, 2, 0}) || h[30] != (Second{2, 2, 0}) {

@@ -12,16 +12,10 @@ type changesView struct {
 	Failures []uint32 `json:"failures"`
 }
 
-func (v *view) changes() any {
-	find := v.query.search("changes")
-	all := changes.Recent()
-	var found []changes.Change
-	for _, c := range all {
-		if find.in(string(c.Kind), c.Type, c.Name, c.To, c.Server, c.Target, c.Detail) {
-			found = append(found, c)
-		}
-	}
-	view := changesView{list: listOf(len(all), found, 0, changes.Max, same)}
+func (v *view) changes(w wanted) any {
+	view := changesView{list: listOf(w, changes.Recent(), changes.Max, func(c changes.Change, find needle) bool {
+		return find.in(string(c.Kind), c.Type, c.Name, c.To, c.Server, c.Target, c.Detail)
+	}, same)}
 	view.Started, view.Failures = split(outcomes.Histories(1, func(outcomes.Key) int { return 0 })[0])
 	return view
 }

@@ -11,15 +11,10 @@ import (
 
 const channelsShown = 50
 
-func (v *view) channels() any {
-	find := v.query.search("channels")
-	var found []inspect.Channel
-	for _, c := range v.snap.channels {
-		if find.in(c.Target, c.Mode, string(c.State)) {
-			found = append(found, c)
-		}
-	}
-	return listOf(len(v.snap.channels), found, v.query.from("channels"), channelsShown, same)
+func (v *view) channels(w wanted) any {
+	return listOf(w, v.snap.channels, channelsShown, func(c inspect.Channel, find needle) bool {
+		return find.in(c.Target, c.Mode, string(c.State))
+	}, same)
 }
 
 // clientView is an xDS client of the process.
@@ -45,15 +40,10 @@ const (
 	serversShown = 20
 )
 
-func (v *view) clients() any {
-	find := v.query.search("clients")
-	var found []*xdsclient.Dump
-	for _, c := range v.snap.clients {
-		if find.in(append(c.Targets, c.Node.GetId())...) {
-			found = append(found, c)
-		}
-	}
-	return listOf(len(v.snap.clients), found, v.query.from("clients"), clientsShown, viewClient)
+func (v *view) clients(w wanted) any {
+	return listOf(w, v.snap.clients, clientsShown, func(c *xdsclient.Dump, find needle) bool {
+		return find.in(c.Node.GetId()) || find.in(c.Targets...)
+	}, viewClient)
 }
 
 func viewClient(c *xdsclient.Dump) clientView {

@@ -74,10 +74,9 @@ const (
 
 // clustersOf fills in the clusters that the shown routes lead to, and the members of
 // aggregate ones, as the channel has them.
-func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdsclient.Dump) {
+func (v *view) clustersOf(g *graphView, chosen string, channel *inspect.Channel, client *xdsclient.Dump) {
 	ctx, cancel := context.WithTimeout(v.ctx, askingTime)
 	defer cancel()
-	chosen := v.query.get("graph", "cluster")
 	states := make(map[string]*inspect.Cluster) // of those in the graph
 	for _, c := range g.Clusters {
 		live, _ := channel.Cluster(ctx, c.Name)

@@ -69,26 +69,23 @@ func slowest(c *livestate.Cluster) float64 {
 	return 0
 }
 
-func (v *view) clusters() any {
-	const section = "clusters"
-	p := v.snap.pulse()
-	find, state := v.query.search(section), v.query.get(section, "state")
+func (v *view) clusters(w wanted) any {
+	p, state := v.snap.pulse(), w.get("state")
 	view := clustersView{Since: p.CountingSince}
 	states := make(map[string]int)
-	found := make([]*livestate.Cluster, 0, len(p.Clusters))
-	for _, c := range p.Clusters {
+	all := p.Clusters
+	if order := orders[w.get("sort")]; order != nil {
+		all = slices.Clone(all)
+		slices.SortStableFunc(all, order)
+	}
+	view.list = listOf(w, all, clustersShown, func(c *livestate.Cluster, find needle) bool {
 		states[string(c.Health)]++
-		view.Targets = view.Targets || c.Target != p.Clusters[0].Target
-		if (state == "" || state == string(c.Health)) && find.in(c.Name, c.Target) {
-			found = append(found, c)
-		}
-	}
-	if order := orders[v.query.get(section, "sort")]; order != nil {
-		slices.SortStableFunc(found, order)
-	}
+		view.Targets = view.Targets || c.Target != all[0].Target
+		return (state == "" || state == string(c.Health)) && find.in(c.Name, c.Target)
+	}, v.row)
 	view.States = counts(states)
-	view.list = listOf(len(p.Clusters), found, v.query.from(section), clustersShown, v.row)
-	history(view.Items, found[view.From:])
+	history(view.Items)
+	find := newNeedle(w.get("q"))
 	for i := range p.Splits {
 		switch s := &p.Splits[i]; {
 		case !find.in(s.Route, s.Target) && !slices.ContainsFunc(s.Clusters, func(c livestate.SplitCluster) bool { return find.in(c.Name) }):
@@ -117,10 +114,10 @@ func (v *view) row(c *livestate.Cluster) rowView {
 }
 
 // history fills in what happened in each second.
-func history(rows []rowView, of []*livestate.Cluster) {
+func history(rows []rowView) {
 	index := make(map[outcomes.Key]int, len(rows))
 	for i := range rows {
-		index[outcomes.Key{Target: of[i].Target, Cluster: of[i].Name}] = i
+		index[outcomes.Key{Target: rows[i].Target, Cluster: rows[i].Name}] = i
 	}
 	all := outcomes.Histories(len(rows), func(k outcomes.Key) int {
 		k.Route = ""

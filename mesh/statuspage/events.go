@@ -78,7 +78,7 @@ func (s *stream) follow(r *http.Request, q *query, shutdown <-chan struct{}) {
 func (s *stream) send(v *view) error {
 	s.last = v.snap
 	for _, name := range v.query.sections {
-		content, err := json.Marshal(clipped(sections[name](v)))
+		content, err := json.Marshal(v.section(name))
 		if err != nil {
 			return err
 		}

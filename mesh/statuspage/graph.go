@@ -81,14 +81,13 @@ const (
 	graphClusters     = 40
 )
 
-func (v *view) graph() any {
-	const section = "graph"
+func (v *view) graph(w wanted) any {
 	g := graphView{Channels: []channelChoice{}, Routes: list[routeView]{Items: []routeView{}}, Clusters: []clusterView{}}
-	wanted := v.query.get(section, "channel")
+	number := w.get("channel")
 	var channel *inspect.Channel
 	for i := range v.snap.channels {
 		c := &v.snap.channels[i]
-		if channel == nil && wanted == "" || fmt.Sprint(c.Number) == wanted {
+		if channel == nil && number == "" || fmt.Sprint(c.Number) == number {
 			channel = c
 		}
 		if i < choicesShown {
@@ -100,8 +99,8 @@ func (v *view) graph() any {
 	switch {
 	case channel != nil:
 		g.Channel = channel.Number
-		v.channelGraph(&g, channel)
-	case wanted != "":
+		v.channelGraph(&g, w, channel)
+	case number != "":
 		g.Why = "The channel is closed."
 	default:
 		g.Why = "The process has no xDS channel in use. A channel is in use from its first RPC, or Connect, on."
@@ -110,7 +109,7 @@ func (v *view) graph() any {
 }
 
 // channelGraph fills in the graph of a channel.
-func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
+func (v *view) channelGraph(g *graphView, w wanted, channel *inspect.Channel) {
 	config := channel.Config
 	if config == nil {
 		g.Why = channel.Why
@@ -144,8 +143,8 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		return
 	}
 	g.Host = &hostView{Name: host.Name, Domains: first(host.Domains, domainsShown), Others: len(routes.VirtualHosts) - 1}
-	v.routes(g, host, channel.Target)
-	v.clustersOf(g, channel, client)
+	g.routes(w, host, channel.Target)
+	v.clustersOf(g, w.get("cluster"), channel, client)
 }
 
 // node describes a resource of a client; one that is not watched has no state.
@@ -160,26 +159,28 @@ func (v *view) node(client *xdsclient.Dump, typeURL, name string) *resourceView 
 
 // routes fills in the routes that are asked for, and the names of the clusters they lead to: those of one cluster or of one
 // route if one was chosen.
-func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string) {
-	find, route := v.query.search("graph"), v.query.get("graph", "route")
-	chosen := chosenCluster(host, v.query.get("graph", "cluster"))
+func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target string) {
+	route, chosen := w.get("route"), chosenCluster(host, w.get("cluster"))
 	g.Chosen = chosen
-	if g.Choose = len(host.Routes) > routesShown && find == "" && route == "" && chosen == ""; g.Choose {
+	if g.Choose = len(host.Routes) > routesShown && newNeedle(w.get("q")) == "" && route == "" && chosen == ""; g.Choose {
 		g.Routes.Total = len(host.Routes)
 		return
 	}
 	traffic := trafficOf(target)
-	var found, shown []int
-	for i, r := range host.Routes {
+	all := make([]int, len(host.Routes))
+	for i := range all {
+		all[i] = i
+	}
+	var shown []int
+	g.Routes = listOf(w, all, routesShown, func(i int, find needle) bool {
+		r := host.Routes[i]
 		switch {
 		case route != "" && route != strconv.Itoa(i),
-			route == "" && chosen != "" && !leadsTo(r, func(cluster string) bool { return cluster == chosen }),
-			find != "" && !find.in(r.Name, r.Match.Path) && !leadsTo(r, func(cluster string) bool { return find.in(cluster) }):
-		default:
-			found = append(found, i)
+			route == "" && chosen != "" && !leadsTo(r, func(cluster string) bool { return cluster == chosen }):
+			return false
 		}
-	}
-	g.Routes = listOf(len(host.Routes), found, v.query.from("graph"), routesShown, func(i int) routeView {
+		return find.in(r.Name, r.Match.Path) || leadsTo(r, func(cluster string) bool { return find.in(cluster) })
+	}, func(i int) routeView {
 		shown = append(shown, i)
 		return viewRoute(i, host.Routes[i], traffic)
 	})

@@ -38,7 +38,7 @@ type problemView struct {
 	Others int `json:"others,omitempty"`
 }
 
-func (v *view) overview() any {
+func (v *view) overview(wanted) any {
 	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Resources: len(v.snap.entries), Problems: []problemView{}}
 	if v.handler.plane != nil {
 		o.Plane = v.planeOverview(&o)

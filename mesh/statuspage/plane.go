@@ -25,7 +25,7 @@ type peers struct {
 // peers returns the clients of the control plane, none without one.
 func (h *handler) peers() (p peers, waited time.Duration) {
 	if h.plane == nil || h.plane.server == nil {
-		return p, 0
+		return peers{overview: clients.OverviewOf(nil, nil)}, 0
 	}
 	var loads []controlplane.RecentLoad
 	if h.loads != nil {
@@ -79,24 +79,19 @@ type servedResource struct {
 	Bytes   int    `json:"bytes"`
 }
 
-func (v *view) served() any {
-	const section = "served"
-	s := v.snap.served()
-	find, typ := v.query.search(section), v.query.get(section, "type")
+func (v *view) served(w wanted) any {
+	s, typ := v.snap.served(), w.get("type")
 	types := make(map[string]int)
-	var found []*controlplane.Resource
-	for _, r := range s.resources {
+	view := servedView{StoreVersion: s.version}
+	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource, find needle) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
 		types[short]++
-		if (typ == "" || typ == short) && find.in(r.Name(), r.Version()) {
-			found = append(found, r)
-		}
-	}
-	view := servedView{StoreVersion: s.version, Types: counts(types)}
+		return (typ == "" || typ == short) && find.in(r.Name(), r.Version())
+	}, viewServed)
+	view.Types = counts(types)
 	if p := v.handler.plane; p != nil && p.server != nil {
 		view.Ambiguous = p.server.AmbiguousChoices()
 	}
-	view.list = listOf(len(s.resources), found, v.query.from(section), resourcesShown, viewServed)
 	return view
 }
 
@@ -137,31 +132,19 @@ const (
 	peerDestinations = 20
 )
 
-func (v *view) peers() any {
-	const section = "peers"
-	p := v.snap.peers()
-	if p.overview == nil {
-		return peersView{list: list[peerView]{Items: []peerView{}}}
+func (v *view) peers(w wanted) any {
+	p, state := v.snap.peers(), w.get("state")
+	shown := first(p.overview.Destinations, peerDestinations)
+	return peersView{
+		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown),
+		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus, find needle) bool {
+			return hasStanding(&c, state) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))
+		}, viewPeer),
 	}
-	all, overview := p.streams, p.overview
-	find, wanted := v.query.search(section), v.query.get(section, "state")
-	shown := first(overview.Destinations, peerDestinations)
-	view := peersView{
-		Standings: overview.Standings, Destinations: shown, MoreDestinations: overview.MoreDestinations + len(overview.Destinations) - len(shown),
-	}
-	var found []*controlplane.ClientStatus
-	for i := range all {
-		c := &all[i]
-		if hasStanding(c, wanted) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer)) {
-			found = append(found, c)
-		}
-	}
-	view.list = listOf(len(all), found, v.query.from(section), peersShown, viewPeer)
-	return view
 }
 
-func viewPeer(c *controlplane.ClientStatus) peerView {
-	view := peerView{Client: clients.ViewOf(c), ID: c.ID, Types: []peerType{}}
+func viewPeer(c controlplane.ClientStatus) peerView {
+	view := peerView{Client: clients.ViewOf(&c), ID: c.ID, Types: []peerType{}}
 	view.Agent = strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())
 	for i, t := range first(view.Client.Types, peerTypesShown) {
 		view.Types = append(view.Types, peerType{t, first(c.Types[i].Names, peerNamesShown)})

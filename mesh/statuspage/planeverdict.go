@@ -63,23 +63,20 @@ func judgePlane(c *planestate.State, of clients.Standings) livestate.Verdict {
 // planeOverview judges the control plane, and adds its problems.
 func (v *view) planeOverview(o *overview) *planeView {
 	view := &planeView{}
-	var standings clients.Standings
 	if v.handler.configuration != nil {
 		state := v.handler.configuration()
 		view.Configuration = &state
 		o.Problems = append(o.Problems, configurationProblems(&state)...)
 	}
-	if clients := v.snap.peers().overview; clients != nil {
-		standings = clients.Standings
-		for _, r := range clients.Refusals {
-			o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
-				Severity: livestate.Failing, Kind: "client", Subject: "client " + r.Client,
-				Text: fmt.Sprintf("refuses %s version %s: %s", r.Type, r.Version, r.Error),
-			}, Others: r.Clients - 1})
-		}
-		o.More += clients.MoreRefusals
+	clients := v.snap.peers().overview
+	for _, r := range clients.Refusals {
+		o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
+			Severity: livestate.Failing, Kind: "client", Subject: "client " + r.Client,
+			Text: fmt.Sprintf("refuses %s version %s: %s", r.Type, r.Version, r.Error),
+		}, Others: r.Clients - 1})
 	}
-	view.Verdict = judgePlane(view.Configuration, standings)
+	o.More += clients.MoreRefusals
+	view.Verdict = judgePlane(view.Configuration, clients.Standings)
 	return view
 }
 

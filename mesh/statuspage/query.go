@@ -50,7 +50,7 @@ func parseQuery(values url.Values) (*query, error) {
 		}
 	}
 	for name := range sections {
-		if text := values.Get(name + ".from"); text != "" {
+		if text := q.of(name).get("from"); text != "" {
 			if n, err := strconv.Atoi(text); err != nil || n < 0 || n > maxFrom {
 				return nil, fmt.Errorf("%s.from: want a number from 0 on", name)
 			}
@@ -59,17 +59,16 @@ func parseQuery(values url.Values) (*query, error) {
 	return q, nil
 }
 
-// search returns what a section's list is searched for.
-func (q *query) search(section string) needle { return newNeedle(q.values.Get(section + ".q")) }
-
-// from returns where the shown part of a section's list begins.
-func (q *query) from(section string) int {
-	n, _ := strconv.Atoi(q.values.Get(section + ".from"))
-	return n
+// wanted is what a browser wants of one section.
+type wanted struct {
+	section string
+	values  url.Values
 }
 
-// get returns another parameter of a section.
-func (q *query) get(section, name string) string { return q.values.Get(section + "." + name) }
+func (q *query) of(section string) wanted { return wanted{section, q.values} }
+
+// get returns a parameter: "q" is what the section's list is searched for, and "from" where the shown part of it begins.
+func (w wanted) get(name string) string { return w.values.Get(w.section + "." + name) }
 
 // A list is the part of a longer list that is shown.
 type list[T any] struct {
@@ -84,13 +83,21 @@ type list[T any] struct {
 // same is the item of a list whose elements are shown as they are.
 func same[T any](item T) T { return item }
 
-// listOf returns the part of a list that is asked for: at most limit items from the given index
-// on, or the last ones if the list has become shorter. Only these are made.
-func listOf[S, T any](total int, found []S, from, limit int, item func(S) T) list[T] {
+// listOf returns the part of a list that is wanted: of the elements that are found, at most limit items from an index on, or
+// the last ones if the list has become shorter. Only these are made.
+func listOf[S, T any](w wanted, all []S, limit int, isFound func(S, needle) bool, item func(S) T) list[T] {
+	var found []S
+	find := newNeedle(w.get("q"))
+	for _, s := range all {
+		if isFound(s, find) {
+			found = append(found, s)
+		}
+	}
+	from, _ := strconv.Atoi(w.get("from"))
 	if from >= len(found) {
 		from = max(0, (len(found)-1)/limit*limit)
 	}
-	l := list[T]{Total: total, Found: len(found), From: from, Items: []T{}}
+	l := list[T]{Total: len(all), Found: len(found), From: from, Items: []T{}}
 	for _, s := range found[from:min(from+limit, len(found))] {
 		l.Items = append(l.Items, item(s))
 	}

@@ -33,13 +33,10 @@ type resourcesView struct {
 
 const resourcesShown = 25
 
-func (v *view) resources() any {
-	const section = "resources"
-	find, typ, state := v.query.search(section), v.query.get(section, "type"), v.query.get(section, "state")
-	all := v.snap.entries
+func (v *view) resources(w wanted) any {
+	typ, state := w.get("type"), w.get("state")
 	types, states := make(map[string]int), make(map[string]int)
-	var found []*entry
-	for _, e := range all {
+	shown := listOf(w, v.snap.entries, resourcesShown, func(e *entry, find needle) bool {
 		short := typeurl.ShortName(e.TypeURL)
 		types[short]++
 		states[string(e.State)]++
@@ -49,13 +46,11 @@ func (v *view) resources() any {
 			state == "ignored" && len(e.Ignored()) == 0,
 			state != "" && state != "trouble" && state != "ignored" && state != string(e.State),
 			!find.in(e.Name, e.Version, e.Server):
-		default:
-			found = append(found, e)
+			return false
 		}
-	}
-	result := resourcesView{Types: counts(types), States: counts(states)}
-	result.list = listOf(len(all), found, v.query.from(section), resourcesShown, v.resource)
-	return result
+		return true
+	}, v.resource)
+	return resourcesView{shown, counts(types), counts(states)}
 }
 
 // resource describes a resource with its ignored fields.

@@ -17,11 +17,11 @@ type view struct {
 
 // sections are the parts of the page that a browser asks for, by the names that it knows. Each
 // returns a value for JSON, of bounded size.
-var sections map[string]func(*view) any
+var sections map[string]func(*view, wanted) any
 
 func init() {
 	// Not in the declaration: a section may lead back to the names of all.
-	sections = map[string]func(*view) any{
+	sections = map[string]func(*view, wanted) any{
 		"overview":  (*view).overview,
 		"channels":  (*view).channels,
 		"clients":   (*view).clients,
@@ -44,10 +44,13 @@ func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 	v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h), query: q}
 	answer := map[string]any{"now": time.Now()}
 	for _, name := range q.sections {
-		answer[name] = clipped(sections[name](v))
+		answer[name] = v.section(name)
 	}
 	h.writeJSON(w, answer)
 }
+
+// section returns the content of a section.
+func (v *view) section(name string) any { return clipped(sections[name](v, v.query.of(name))) }
 
 // writeJSON writes an answer, for at most as long as a browser may take to read.
 func (h *handler) writeJSON(w http.ResponseWriter, value any) {
