@@ -10,7 +10,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -211,7 +210,6 @@ func (r *root) push() {
 		s.ConnectivityState = connectivity.TransientFailure
 	}
 	r.cc.UpdateState(s)
-	changes.Touch()
 }
 
 // plain returns the text of err as an error without a gRPC status, which would end even RPCs

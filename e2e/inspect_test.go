@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/testutils"
@@ -28,20 +28,19 @@ func inspected(t testing.TB, service string) inspect.Channel {
 	return inspect.Channel{}
 }
 
-// awaitInspect returns once a description is as wanted. It looks again only when changes.Watch reports a change,
-// so that it tests the notifications as well.
+// awaitInspect returns once a description is as wanted.
 func awaitInspect[T any](t testing.TB, what string, describe func() T, wanted func(T) bool) T {
 	t.Helper()
 	ctx := testutils.Context(t)
-	changed, stop := changes.Watch()
-	defer stop()
+	ticks := time.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
 	for {
 		d := describe()
 		if wanted(d) {
 			return d
 		}
 		select {
-		case <-changed:
+		case <-ticks.C:
 		case <-ctx.Done():
 			text, _ := json.MarshalIndent(d, "", "  ")
 			t.Fatalf("never: %s; but\n%s", what, text)

@@ -3,7 +3,6 @@ package resolver
 import (
 	"sync/atomic"
 
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -49,7 +48,6 @@ func (w *watch[T]) value() (T, bool) { return w.last, w.phase == watchAnswered &
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	defer done()
-	defer changes.Touch()
 	w.ambient.Store(nil)
 	w.graph.mu.Lock()
 	defer w.graph.mu.Unlock()
@@ -66,6 +64,5 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 func (w *watch[T]) AmbientError(err error, done func()) {
 	defer done()
 	w.ambient.Store(w.ambient.Load().with(err))
-	changes.Touch()
 	logger.Warningf("%s %q: the last valid version stays in use: %v", w.typ.Name, w.name, err)
 }

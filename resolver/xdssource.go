@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -154,7 +153,6 @@ func (x *xdsSource) apply(s *snapshot) {
 		x.connected = true
 		state.Reselect = x.selector.Reselect
 	}
-	defer changes.Touch()
 	if err := x.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: x.serviceConfig}, state)); err != nil {
 		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", target, s.version, err)
 	}

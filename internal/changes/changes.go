@@ -2,14 +2,12 @@
 // resources that came, were rejected or went, servers that were lost and restored, and channels
 // that changed their mode.
 //
-// Those who make a change record it; diagnostics read them and can wait for the next one. The
-// package is for people who look: nothing decides by it. It may be used from any goroutine, and
-// calls nothing.
+// Those who make a change record it; diagnostics read them. The package is for people who look:
+// nothing decides by it. It may be used from any goroutine, and calls nothing.
 package changes
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -63,14 +61,11 @@ const (
 	ModeChanged Kind = "mode"
 )
 
-var recent = struct {
+var recent struct {
 	sync.Mutex
 	count uint64
 	ring  [Max]Change
-	// watchers are the channels of Watch. watched is their number, for Touch.
-	watchers map[chan struct{}]struct{}
-	watched  atomic.Int32
-}{watchers: make(map[chan struct{}]struct{})}
+}
 
 // Add records a change. It sets the Number and, if it is zero, the Time.
 func Add(c Change) {
@@ -85,7 +80,6 @@ func Add(c Change) {
 	c.Number = recent.count + 1
 	recent.ring[recent.count%Max] = c
 	recent.count++
-	signal()
 }
 
 // Recent returns the last changes, at most Max, the latest first.
@@ -98,41 +92,4 @@ func Recent() []Change {
 		all[i] = recent.ring[(recent.count-1-uint64(i))%Max]
 	}
 	return all
-}
-
-// Touch wakes those who Watch because of something that is not a Change, such as the state of a
-// connection. It costs next to nothing while nobody does.
-func Touch() {
-	if recent.watched.Load() == 0 {
-		return
-	}
-	recent.Lock()
-	defer recent.Unlock()
-	signal()
-}
-
-// Watch returns a channel that gets a value when something has changed. Changes for which the
-// last value was not received yet share it. stop ends the watch; the channel is not closed.
-func Watch() (changed <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	recent.Lock()
-	defer recent.Unlock()
-	recent.watchers[c] = struct{}{}
-	recent.watched.Add(1)
-	return c, sync.OnceFunc(func() {
-		recent.Lock()
-		defer recent.Unlock()
-		delete(recent.watchers, c)
-		recent.watched.Add(-1)
-	})
-}
-
-// signal is called with recent locked.
-func signal() {
-	for c := range recent.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -188,7 +188,6 @@ func (r *Record) SetReason(reason string) {
 	defer r.mu.Unlock()
 	if r.status.Mode == Undecided {
 		r.status.Reason = reason
-		changes.Touch()
 	}
 }
 
@@ -211,13 +210,11 @@ func (r *Record) SetSource(s inspect.Source) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.source = s
-	changes.Touch()
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.source == s {
 			r.source = nil
-			changes.Touch()
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/tlsadvice"
@@ -336,7 +335,6 @@ func (c *Conn) changed(s balancer.SubConnState) {
 		asked = c.noteLocked(&s)
 	}
 	r.Pool.unlock()
-	changes.Touch()
 	r.notify()
 	if told {
 		c.tell(s)

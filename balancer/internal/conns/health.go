@@ -4,8 +4,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
-
-	"github.com/dynxds/dynxds/internal/changes"
 )
 
 // Health is the health of one endpoint, at all its addresses, as outlier detection sees
@@ -36,7 +34,6 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 		}
 	}
 	r.Pool.unlock()
-	changes.Touch()
 }
 
 // reportHealthLocked tells the policies of an ejection, or of its end.

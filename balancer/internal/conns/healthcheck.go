@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/boundlog"
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/retries"
 )
 
@@ -154,13 +153,9 @@ func (h *healthCheck) report(answer string, state connectivity.State, err error)
 		r.Pool.unlock()
 		return
 	}
-	same := h.answer == answer
 	h.latest, h.answer = balancer.SubConnState{ConnectivityState: state, ConnectionError: err}, answer
 	c.health.Store(int32(state))
 	c.reportHealthLocked()
 	r.Pool.unlock()
-	if !same {
-		changes.Touch()
-	}
 	r.notify()
 }

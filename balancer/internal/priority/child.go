@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
-	"github.com/dynxds/dynxds/internal/changes"
 )
 
 // child is a child policy and its state in terms of gRFC A56.
@@ -58,7 +57,6 @@ func (p *Policy[C]) observe(c *child[C]) {
 	before := c.state
 	if c.state = c.policy.State().ConnectivityState; c.state != before {
 		c.since = time.Now()
-		changes.Touch()
 	}
 	switch {
 	case c.usable():
@@ -90,7 +88,6 @@ func (c *child[C]) stopFailover() {
 func (p *Policy[C]) deactivate(c *child[C]) {
 	if c.retention == nil {
 		c.deactivated = time.Now()
-		changes.Touch()
 		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
 	}
 }
@@ -103,5 +100,4 @@ func (p *Policy[C]) destroy(c *child[C]) {
 		p.order[i] = nil
 	}
 	c.policy.Close()
-	changes.Touch()
 }

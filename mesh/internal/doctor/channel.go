@@ -19,7 +19,6 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -290,13 +289,11 @@ func (r *Report) program(target, secure string) {
 	}
 }
 
-// again is after how long the state of the channel is looked at without a change, as not everything in it announces its changes.
-const again = 200 * time.Millisecond
+// again is after how long the state of the channel is looked at again.
+const again = 100 * time.Millisecond
 
 // await returns the survey of a channel when nothing more is to be expected, or the last one when ctx ends.
 func await(ctx context.Context, target string) (s *explain.Explanation) {
-	changed, stop := changes.Watch()
-	defer stop()
 	ticks := time.NewTicker(again)
 	defer ticks.Stop()
 	for {
@@ -307,7 +304,6 @@ func await(ctx context.Context, target string) (s *explain.Explanation) {
 			}
 		}
 		select {
-		case <-changed:
 		case <-ticks.C:
 		case <-ctx.Done():
 			return s

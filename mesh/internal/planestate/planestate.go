@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -156,12 +155,11 @@ func NewKeeper(place, name string, gone func() time.Time) *Keeper {
 	return k
 }
 
-// Set changes the State, and wakes those who watch (package changes).
+// Set changes the State.
 func (k *Keeper) Set(change func(*State)) {
 	next := *k.state.Load()
 	change(&next)
 	k.state.Store(&next)
-	changes.Touch()
 }
 
 // State returns the present State.
