@@ -152,12 +152,7 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		xdstest.NoError(s.T, err)
 		return strings.ReplaceAll(string(text), `:1"`, `"`)
 	case "traffic":
-		t := d.Traffic
-		after := fmt.Sprintf("picked %d, in flight %d, refused %d, limit %d", t.Picked, t.InFlight, t.Refused, t.Limit)
-		for _, category := range slices.Sorted(maps.Keys(t.Dropped)) {
-			after += fmt.Sprintf(", %s %d", category, t.Dropped[category])
-		}
-		return after
+		return fmt.Sprintf("in flight %d", d.Traffic.InFlight)
 	case "uses":
 		return strings.Join(uses(&d), "; ")
 	}

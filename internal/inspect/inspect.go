@@ -176,10 +176,6 @@ type Cluster struct {
 	// Service is the name of the ClusterLoadAssignment.
 	Policy  string `json:"policy,omitempty"`
 	Service string `json:"service,omitempty"`
-	// SubsetOfPriority and SubsetOfLocality are how many of the endpoints of a priority, and of each
-	// locality, the policy gets (gRFC A68). 0: all. The others are IDLE.
-	SubsetOfPriority uint32 `json:"subset_of_priority,omitempty"`
-	SubsetOfLocality uint32 `json:"subset_of_locality,omitempty"`
 	// Phase is the fate of the cluster's RPCs.
 	Phase Phase `json:"phase"`
 	// Error is the error of RPCs in PhaseFailed, or of RPCs without a session where all endpoints
@@ -327,21 +323,9 @@ type Ejection struct {
 	Since  time.Time `json:"since"`
 	// Until is the earliest end; the next check after it ends the ejection.
 	Until time.Time `json:"until"`
-	// Multiplier is the number of ejections less the intervals without one. The ejection lasts
-	// that many times base_ejection_time.
-	Multiplier int `json:"multiplier"`
 }
 
-// Traffic is the RPCs of the process to one cluster, with one ClusterLoadAssignment, since it
-// came into use. A rate is the difference of two readings.
+// Traffic is the RPCs of the process to one cluster, with one ClusterLoadAssignment, that have not ended.
 type Traffic struct {
-	// Picked is the number of RPCs and attempts that were given an endpoint.
-	Picked uint64 `json:"picked"`
-	// InFlight is how many of them have not ended. Limit is circuit_breakers.max_requests.
-	InFlight int64  `json:"in_flight"`
-	Limit    uint32 `json:"limit"`
-	// Refused is the number of RPCs over the limit, Dropped that of those dropped for each
-	// category of drop_overloads.
-	Refused uint64            `json:"refused"`
-	Dropped map[string]uint64 `json:"dropped,omitempty"`
+	InFlight int64 `json:"in_flight"`
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -26,10 +25,10 @@ func limited(service string, limit uint32) cluster.Config {
 	}
 }
 
-func reportOf(service string) *inspect.Traffic {
+func inFlight(service string) int64 {
 	c := traffic.Use(traffic.Key{Cluster: "backend", Service: service})
 	defer c.Release()
-	return c.Report()
+	return c.InFlight()
 }
 
 // atHash is a place on the ring.
@@ -55,14 +54,14 @@ func TestRPCsOfAnOlderPickerAreCounted(t *testing.T) {
 				synctest.Wait()
 				result, err := older.Picker.Pick(info)
 				xdstest.NoError(t, err)
-				xdstest.Equal(t, "RPCs in flight", 1, reportOf(t.Name()).InFlight)
+				xdstest.Equal(t, "RPCs in flight", 1, inFlight(t.Name()))
 				if _, err := older.Picker.Pick(info); status.Code(err) != codes.Unavailable {
 					t.Errorf("an RPC over the limit ended with %v", err)
 				}
 				if result.Done != nil {
 					result.Done(balancer.DoneInfo{})
 				}
-				xdstest.Equal(t, "RPCs in flight at the end", 0, reportOf(t.Name()).InFlight)
+				xdstest.Equal(t, "RPCs in flight at the end", 0, inFlight(t.Name()))
 			})
 		})
 	}

@@ -39,7 +39,6 @@ func configured(name string, c *Config) inspect.Cluster {
 	}
 	if c.Cluster != nil && c.Cluster.Kind != xdsresource.ClusterAggregate {
 		d.Policy, d.Service = c.Cluster.LBPolicy, c.Cluster.EDSServiceName
-		d.SubsetOfPriority, d.SubsetOfLocality = c.Cluster.Subsets.OfPriority, c.Cluster.Subsets.OfLocality
 	}
 	switch {
 	case c.Err != nil:
@@ -59,8 +58,7 @@ func (p *Policy) Inspect() inspect.Cluster {
 	d := configured(p.name, p.config)
 	d.State = inspect.State(p.state.ConnectivityState.String())
 	if p.counter != nil && p.config.Cluster != nil {
-		d.Traffic = p.counter.Report()
-		d.Traffic.Limit = p.config.Cluster.MaxRequests
+		d.Traffic = &inspect.Traffic{InFlight: p.counter.InFlight()}
 	}
 	if d.Phase == inspect.PhaseFailed || p.config.Endpoints == nil {
 		return d

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -52,7 +51,6 @@ type gate struct {
 type drop struct {
 	category   string
 	perMillion uint32
-	count      *atomic.Uint64
 	reported   *load.Drops
 }
 
@@ -65,10 +63,7 @@ func (p *Policy) newGate(c *Config) *gate {
 		g.window = p.counter.Window(r.Interval)
 	}
 	for _, d := range c.Endpoints.Drops {
-		g.drops = append(g.drops, drop{
-			category: d.Category, perMillion: d.PerMillion,
-			count: p.counter.Drops(d.Category), reported: p.loads.Drops(d.Category),
-		})
+		g.drops = append(g.drops, drop{d.Category, d.PerMillion, p.loads.Drops(d.Category)})
 	}
 	return g
 }
@@ -208,7 +203,6 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 	for i := range p.gate.drops {
 		share := &p.gate.drops[i]
 		if rand.Uint32N(xdsresource.Million) < share.perMillion {
-			share.count.Add(1)
 			share.reported.Count()
 			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %s", share.perMillion, bounds.Quote(share.category)))
 		}

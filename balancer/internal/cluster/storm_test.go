@@ -219,7 +219,7 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 				t.Errorf("RPCs go to %q, after a fresh start to %q, with policy %q and endpoints %+v", got, want, last.Cluster.LBPolicy, last.Endpoints.Localities)
 			}
 			xdstest.Equal(t, "the state", fresh.CC.State().ConnectivityState, f.CC.State().ConnectivityState)
-			xdstest.Equal(t, "RPCs in flight", 0, reportOf(s.name).InFlight)
+			xdstest.Equal(t, "RPCs in flight", 0, inFlight(s.name))
 			for _, r := range s.store.Take(nil) {
 				for _, l := range r.Localities {
 					if l.InProgress != 0 || l.Issued != l.Succeeded+l.Failed {

@@ -140,7 +140,7 @@ func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
 		return nil
 	}
 	return &inspect.Ejection{
-		Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier, Method: one.ejectedBy,
+		Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Method: one.ejectedBy,
 	}
 }
 

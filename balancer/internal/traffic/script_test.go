@@ -74,19 +74,8 @@ func (s *script) step(line string) string {
 			c.EndRetry()
 		}
 		return fmt.Sprint(retries)
-	case "drops":
-		for range n(2) {
-			c.Drops(words[3]).Add(1)
-		}
-	case "categories":
-		for i := range n(2) {
-			c.Drops(fmt.Sprint(i)).Add(1)
-		}
-		dropped := c.Report().Dropped
-		return fmt.Sprintf("%d, with %d of others", len(dropped), dropped[traffic.Others])
 	case "report":
-		r := c.Report()
-		return fmt.Sprintf("%d picked, %d in flight, %d refused, dropped %v", r.Picked, r.InFlight, r.Refused, r.Dropped)
+		return fmt.Sprint(c.InFlight(), " in flight")
 	case "window":
 		before := s.window
 		if s.window = c.Window(interval(2)); s.window != before {

@@ -1,27 +1,17 @@
-// Package traffic counts the RPCs of the process that are in flight to each cluster, and those
-// that were dropped.
+// Package traffic counts the RPCs of the process that are in flight to each cluster.
 //
 // It is for the limit of gRFC A32, which holds for all channels of a process together, and for
-// diagnostics. It limits and drops nothing: the pickers of package cluster do.
+// diagnostics. It limits nothing: the pickers of package cluster do.
 package traffic
 
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/dynxds/dynxds/internal/inspect"
 )
 
 // Key identifies what is counted together: a cluster with one EDS service (gRFC A32, "Globally
 // shared atomics for outstanding requests").
 type Key struct{ Cluster, Service string }
-
-// MaxCategories is how many categories of drops of a cluster are counted separately. The rest
-// is counted as Others.
-const (
-	MaxCategories = 100
-	Others        = "(others)"
-)
 
 // counters has the Counters that are in use or have RPCs in flight.
 var counters = struct {
@@ -37,11 +27,9 @@ type Counter struct {
 	started, ended atomic.Uint64
 	retries        atomic.Int64 // in flight
 	users          atomic.Int64 // grows with counters locked
-	refused        atomic.Uint64
 
-	mu      sync.Mutex
-	window  *Window // see the method; nil before
-	dropped map[string]*atomic.Uint64
+	mu     sync.Mutex
+	window *Window // see the method; nil before
 }
 
 // Use returns the process's Counter of key until Release.
@@ -50,7 +38,7 @@ func Use(key Key) *Counter {
 	defer counters.Unlock()
 	c := counters.byKey[key]
 	if c == nil {
-		c = &Counter{key: key, dropped: make(map[string]*atomic.Uint64)}
+		c = &Counter{key: key}
 		counters.byKey[key] = c
 	}
 	c.users.Add(1)
@@ -67,7 +55,7 @@ func (c *Counter) Release() {
 func (c *Counter) collect() {
 	counters.Lock()
 	defer counters.Unlock()
-	if c.users.Load() == 0 && c.idle() && counters.byKey[c.key] == c {
+	if c.users.Load() == 0 && c.InFlight() == 0 && counters.byKey[c.key] == c {
 		delete(counters.byKey, c.key)
 	}
 }
@@ -86,7 +74,6 @@ func (c *Counter) Start(limit uint32) bool {
 				return true
 			}
 		case c.ended.Load() == ended: // so that limit RPCs were in flight when started was read
-			c.refused.Add(1)
 			return false
 		}
 	}
@@ -95,15 +82,13 @@ func (c *Counter) Start(limit uint32) bool {
 // End ends an RPC for which Start returned true.
 func (c *Counter) End() {
 	c.ended.Add(1)
-	if c.users.Load() == 0 && c.idle() {
+	if c.users.Load() == 0 && c.InFlight() == 0 {
 		c.collect()
 	}
 }
 
-// idle reports whether no RPC is in flight.
-func (c *Counter) idle() bool { return c.inFlight() == 0 }
-
-func (c *Counter) inFlight() int64 {
+// InFlight returns how many RPCs are in flight.
+func (c *Counter) InFlight() int64 {
 	ended := c.ended.Load()
 	return int64(c.started.Load() - ended)
 }
@@ -113,7 +98,7 @@ func (c *Counter) inFlight() int64 {
 // those of the Window if there is one, if that is more.
 func (c *Counter) StartRetry(limit uint32, percent float64, w *Window) bool {
 	for {
-		n, rpcs := c.retries.Load(), c.inFlight()
+		n, rpcs := c.retries.Load(), c.InFlight()
 		if w != nil {
 			rpcs = w.count()
 		}
@@ -128,32 +113,3 @@ func (c *Counter) StartRetry(limit uint32, percent float64, w *Window) bool {
 
 // EndRetry ends what StartRetry has counted, before End.
 func (c *Counter) EndRetry() { c.retries.Add(-1) }
-
-// Drops returns the count of RPCs dropped for a category.
-func (c *Counter) Drops(category string) *atomic.Uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.dropped[category]
-	if n == nil && len(c.dropped) >= MaxCategories {
-		category = Others
-		n = c.dropped[category]
-	}
-	if n == nil {
-		n = new(atomic.Uint64)
-		c.dropped[category] = n
-	}
-	return n
-}
-
-// Report returns what c has counted since its first Use, without the limit.
-func (c *Counter) Report() *inspect.Traffic {
-	ended := c.ended.Load()
-	started := c.started.Load()
-	r := &inspect.Traffic{Picked: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for category, n := range c.dropped {
-		r.Dropped[category] = n.Load()
-	}
-	return r
-}
