@@ -74,10 +74,8 @@ type gathering struct {
 	faults int
 	// covered are the resources whose errors are told as those of a channel or cluster.
 	covered map[resourceKey]bool
-	// told has the causes of clusters' problems, by severity and text, and the index of the problem. unrouted has the
-	// targets whose RPCs without a cluster are a problem.
-	told     map[string]int
-	unrouted map[string]bool
+	// told has the causes of clusters' problems, by severity and text, and the index of the problem.
+	told map[string]int
 }
 
 // Take returns the state of a Source. RPCs are counted from now on. Of clusters whose balancer does not answer before ctx
@@ -93,7 +91,6 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	g := &gathering{
 		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
 		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int), told: make(map[string]int),
-		unrouted: make(map[string]bool),
 	}
 	if since.Before(now) {
 		g.CountingSince = since
@@ -117,7 +114,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	for _, c := range g.Clusters {
 		g.clusterProblem(c)
 	}
-	g.goneProblems()
+	g.strayProblems()
 	g.resourceProblems()
 	g.sortProblems()
 	g.Verdict = g.verdict()
@@ -327,11 +324,8 @@ func (g *gathering) channel(c *inspect.Channel) {
 	if c.Config != nil {
 		d.Version, d.Clusters = c.Config.Version, c.Config.Clusters
 	}
-	switch {
-	case d.Health == Failing, d.Health == Degraded:
+	if d.Health == Failing || d.Health == Degraded {
 		g.channelProblem(&d, c)
-	case d.RPCs != nil && d.RPCs.Minute.Failed > 0:
-		g.unroutedProblem(&d)
 	}
 	g.Channels = append(g.Channels, d)
 }

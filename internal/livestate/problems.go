@@ -37,31 +37,25 @@ func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 	g.Problems = append(g.Problems, p)
 }
 
-// unroutedProblem tells that RPCs of a channel fail before they have a cluster: once for the channels with one target, whose
-// RPCs are counted together.
-func (g *gathering) unroutedProblem(d *Channel) {
-	if g.unrouted[d.Target] {
-		return
-	}
-	g.unrouted[d.Target] = true
-	m := &d.RPCs.Minute
-	g.Problems = append(g.Problems, Problem{
-		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + text(d.Target), Target: d.Target, weight: m.Failed,
-		Text: fmt.Sprintf("%s in %s failed without a cluster", faults.Count(int(m.Failed), "RPC"), span(g.rpcs.Seconds)) + lastError(d.RPCs),
-	})
-}
-
-// goneProblems tells of RPCs that have failed in clusters that are not described: routes do not lead there any more, or the
-// balancer has not answered.
-func (g *gathering) goneProblems() {
+// strayProblems tells of RPCs that have failed before they had a cluster, unless that is told of their channel, or in clusters that
+// are not described: routes do not lead there any more, or the balancer has not answered.
+func (g *gathering) strayProblems() {
 	for k, r := range g.counted {
-		if _, described := g.index[k]; described || k.cluster == "" || r.Minute.Failed == 0 {
+		_, described := g.index[k]
+		if described || r.Minute.Failed == 0 {
 			continue
 		}
-		g.Problems = append(g.Problems, Problem{
-			Severity: Degraded, Kind: "rpcs", Subject: "RPCs of cluster " + bounds.Quote(k.cluster), Since: r.FailingSince, Target: k.target, weight: r.Minute.Failed,
-			Text: fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.rpcs.Seconds)) + lastError(r),
-		})
+		p := Problem{Severity: Degraded, Kind: "rpcs", Target: k.target, weight: r.Minute.Failed}
+		failed := fmt.Sprintf("%s in %s failed", faults.Count(int(r.Minute.Failed), "RPC"), span(g.rpcs.Seconds))
+		switch {
+		case k.cluster != "":
+			p.Subject, p.Text, p.Since = "RPCs of cluster "+bounds.Quote(k.cluster), failed+lastError(r), r.FailingSince
+		case slices.ContainsFunc(g.Problems, func(p Problem) bool { return p.Kind == "channel" && p.Target == k.target }):
+			continue
+		default:
+			p.Subject, p.Text = "RPCs of "+text(k.target), failed+" without a cluster"+lastError(r)
+		}
+		g.Problems = append(g.Problems, p)
 	}
 }
 
