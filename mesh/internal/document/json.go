@@ -3,152 +3,105 @@ package document
 import (
 	"bytes"
 	"encoding/json"
-	"io"
-	"sort"
-	"strconv"
+	"fmt"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// parseJSON reads JSON into the nodes of YAML, which lacks a few of its escapes and tabs.
-// It returns nil if the text is not one JSON value, or is nested deeper than documents may
-// be; the YAML parser then says what is wrong.
-func parseJSON(text []byte) *yaml.Node {
-	r := newJSONReader(text)
-	root := r.value(maxDepth + 1)
-	if root == nil {
-		return nil
-	}
-	if _, err := r.decoder.Token(); err != io.EOF {
-		return nil
-	}
-	return root
-}
+// notYAML matches what strings of JSON may have and those of YAML read otherwise or not at all: \/ and surrogates, alone or in a pair, and
+// characters that are no text to YAML, or end a line. Other escapes are matched so that no match begins inside of one.
+var notYAML = regexp.MustCompile(`\\u[dD][89a-fA-F]..(?:\\u[dD][c-fC-F]..)?|\\.|[\x{7f}-\x{9f}\x{2028}\x{2029}\x{feff}\x{fffe}\x{ffff}]`)
 
-type jsonReader struct {
-	decoder *json.Decoder
-	// lines are the offsets of line ends.
-	lines []int
-}
-
-func newJSONReader(text []byte) *jsonReader {
-	r := &jsonReader{decoder: json.NewDecoder(bytes.NewReader(text))}
-	r.decoder.UseNumber()
-	for i, c := range text {
-		if c == '\n' {
-			r.lines = append(r.lines, i)
-		}
+// asYAML returns JSON as YAML, with the same lines. Any other text stays as it is.
+func asYAML(text []byte) []byte {
+	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) == 0 || start[0] != '{' || !notYAML.Match(text) || !json.Valid(text) {
+		return text
 	}
-	return r
-}
-
-// value reads a value, or returns nil.
-func (r *jsonReader) value(depth int) *yaml.Node {
-	token, err := r.decoder.Token()
-	if err != nil || depth == 0 {
-		return nil
-	}
-	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Kind: yaml.ScalarNode}
-	switch token := token.(type) {
-	case json.Delim:
-		n.Kind = yaml.SequenceNode
-		if token == '{' {
-			n.Kind = yaml.MappingNode
-		}
-		return r.content(n, depth)
-	case string:
-		n.Tag, n.Value = "!!str", token
-	case json.Number:
-		n.Tag, n.Value = numberTag(token.String()), token.String()
-	case bool:
-		n.Tag, n.Value = "!!bool", strconv.FormatBool(token)
-	default:
-		n.Tag = "!!null"
-	}
-	return n
-}
-
-// content reads the content of an object, keys and values in turn, or of a list.
-func (r *jsonReader) content(n *yaml.Node, depth int) *yaml.Node {
-	for r.decoder.More() {
-		child := r.value(depth - 1)
-		if child == nil {
-			return nil
-		}
-		n.Content = append(n.Content, child)
-	}
-	if _, err := r.decoder.Token(); err != nil {
-		return nil
-	}
-	return n
-}
-
-func numberTag(text string) string {
-	if bytes.ContainsAny([]byte(text), ".eE") {
-		return "!!float"
-	}
-	return "!!int"
-}
-
-// JSON returns the value as JSON, for readers with a schema of their own, such as
-// protojson. It is nil if the value is absent. Numbers keep their digits; those that JSON
-// does not have become decimal (0x10) or strings (.inf).
-func (v Value) JSON() []byte {
-	if v.node == nil {
-		return nil
-	}
-	return appendJSON(nil, v.node)
-}
-
-func appendJSON(b []byte, n *yaml.Node) []byte {
-	switch n.Kind {
-	case yaml.MappingNode:
-		b = append(b, '{')
-		separator := ""
-		for key, value := range pairs(n) {
-			b = append(appendString(append(b, separator...), key.Value), ':')
-			b, separator = appendJSON(b, value), ","
-		}
-		return append(b, '}')
-	case yaml.SequenceNode:
-		b = append(b, '[')
-		for i, item := range n.Content {
-			if i > 0 {
-				b = append(b, ',')
+	return notYAML.ReplaceAllFunc(text, func(found []byte) []byte {
+		switch {
+		case found[0] != '\\':
+			char, _ := utf8.DecodeRune(found)
+			return fmt.Appendf(nil, `\u%04x`, char)
+		case len(found) > len(`\n`), found[1] == '/':
+			var char string
+			if json.Unmarshal([]byte(`"`+string(found)+`"`), &char) == nil {
+				return []byte(char)
 			}
-			b = appendJSON(b, item)
 		}
-		return append(b, ']')
+		return found
+	})
+}
+
+// JSON returns the value as JSON, for readers with a schema of their own, such as protojson. Each name of a field and each value has a line for
+// itself, and lines are the parts of the document on them; a name has the path of its object, as in errors of unknown fields. Numbers
+// keep their digits; those that JSON does not have become decimal (0x10) or strings (.inf).
+func (v Value) JSON() (text []byte, lines []Value) {
+	var w jsonWriter
+	w.value(v)
+	return w.text, w.lines
+}
+
+type jsonWriter struct {
+	text  []byte
+	lines []Value
+}
+
+func (w *jsonWriter) line(at Value, text ...string) {
+	w.text = append(append(w.text, strings.Join(text, "")...), '\n')
+	w.lines = append(w.lines, at)
+}
+
+func (w *jsonWriter) value(v Value) {
+	separator := ""
+	switch v.node.Kind {
+	case yaml.MappingNode:
+		w.line(v, "{")
+		for key, value := range pairs(v.node) {
+			w.line(Value{key, v.path, v.file}, separator, quote(key.Value), ":")
+			w.value(v.field(value, key.Value))
+			separator = ","
+		}
+		w.line(v, "}")
+	case yaml.SequenceNode:
+		w.line(v, "[")
+		for i := range v.node.Content {
+			w.line(v, separator)
+			w.value(v.item(i))
+			separator = ","
+		}
+		w.line(v, "]")
 	default:
-		return appendScalar(b, n)
+		w.line(v, scalar(v.node))
 	}
 }
 
-func appendScalar(b []byte, n *yaml.Node) []byte {
+func scalar(n *yaml.Node) string {
 	switch n.Tag {
 	case "!!null":
-		return append(b, "null"...)
+		return "null"
 	case "!!bool":
-		return strconv.AppendBool(b, strings.EqualFold(n.Value, "true"))
+		return strings.ToLower(n.Value)
 	case "!!int", "!!float":
 		if json.Valid([]byte(n.Value)) {
-			return append(b, n.Value...)
+			return n.Value
 		}
 		var number any
 		if err := n.Decode(&number); err == nil {
 			if text, err := json.Marshal(number); err == nil {
-				return append(b, text...)
+				return string(text)
 			}
 		}
 	}
-	return appendString(b, n.Value)
+	return quote(n.Value)
 }
 
-func appendString(b []byte, s string) []byte {
+func quote(s string) string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // impossible: Parse found the string to be UTF-8
+		panic(err) // impossible: a string is always JSON
 	}
-	return append(b, text...)
+	return string(text)
 }

@@ -19,8 +19,8 @@ const (
 )
 
 // Parse returns the documents of a file that are not empty. A document that is not YAML is
-// reported in errors, and the others are still returned. A document that starts with "{" is
-// read as JSON if it is valid JSON. Faults show the name as that of the file.
+// reported in errors, and the others are still returned. A document that starts with "{" may
+// be JSON, which has a few strings that YAML lacks. Faults show the name as that of the file.
 func Parse(name string, data []byte, faults *Faults) []Value {
 	return ParseOpen(name, data, faults, faults)
 }
@@ -43,8 +43,7 @@ func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
 		if root == nil || isNull(root) {
 			continue
 		}
-		shift(root, part.before)
-		if file.check(root, maxDepth) && file.checkOnce(root) {
+		if file.check(root, part.before, maxDepth) && file.checkOnce(root) {
 			documents = append(documents, Value{node: root, file: file})
 		}
 	}
@@ -86,17 +85,13 @@ type part struct {
 func split(data []byte) []part {
 	data = withoutByteOrderMarks(data)
 	var parts []part
-	start, startLine, line := 0, 0, 0
-	for at := 0; at < len(data); line++ {
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
-		}
-		if isSeparator(data[at:end]) && at > start {
+	start, startLine, at, line := 0, 0, 0, 0
+	for text := range bytes.Lines(data) {
+		if isSeparator(text) && at > start {
 			parts = append(parts, part{data[start:at], startLine})
 			start, startLine = at, line
 		}
-		at = end
+		at, line = at+len(text), line+1
 	}
 	return append(parts, part{data[start:], startLine})
 }
@@ -129,13 +124,8 @@ func isSeparator(line []byte) bool {
 
 // parse returns the root of a document, or nil.
 func (s *source) parse(p part) *yaml.Node {
-	if text := bytes.TrimLeft(p.text, " \t\r\n"); len(text) > 0 && text[0] == '{' {
-		if root := parseJSON(p.text); root != nil {
-			return root
-		}
-	}
 	var document yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(p.text))
+	decoder := yaml.NewDecoder(bytes.NewReader(asYAML(p.text)))
 	if err := decoder.Decode(&document); err == io.EOF {
 		return nil
 	} else if err != nil {
@@ -161,14 +151,6 @@ func lineOfMore(text []byte, err error) int {
 	return min(line, bytes.Count(text, []byte("\n"))) + 1
 }
 
-// shift adds the lines before the document to those of its nodes.
-func shift(n *yaml.Node, lines int) {
-	n.Line += lines
-	for _, child := range n.Content {
-		shift(child, lines)
-	}
-}
-
 // leadingZero matches numbers that YAML 1.1 reads as octal, if their digits allow it, and YAML 1.2 as decimal.
 var leadingZero = regexp.MustCompile(`^[-+]?0[0-9_]`)
 
@@ -186,9 +168,10 @@ func (s *source) checkOnce(root *yaml.Node) bool {
 	return true
 }
 
-// check reports errors for the features of YAML that the package does not accept, and
-// whether there are none.
-func (s *source) check(n *yaml.Node, depth int) bool {
+// check adds the lines before the document to those of its nodes, and reports errors for the features of YAML that the
+// package does not accept, and whether there are none.
+func (s *source) check(n *yaml.Node, before, depth int) bool {
+	n.Line += before
 	switch {
 	case depth == 0:
 		s.fault(n.Line, "", fmt.Sprintf("the document is nested more than %d levels deep", maxDepth), "")
@@ -205,7 +188,7 @@ func (s *source) check(n *yaml.Node, depth int) bool {
 	}
 	ok := true
 	for _, child := range n.Content {
-		ok = s.check(child, depth-1) && ok
+		ok = s.check(child, before, depth-1) && ok
 	}
 	return ok
 }

@@ -13,7 +13,7 @@ func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	golden.Cases(t, "testdata/transcripts/*.txt", func(section, input string) string {
 		if section == "converted" {
-			return string(document.Parse("f.yaml", []byte(input), new(document.Faults))[0].JSON())
+			return compact(document.Parse("f.yaml", []byte(input), new(document.Faults))[0])
 		}
 		file := "f.yaml"
 		if strings.HasSuffix(section, "JSON") {

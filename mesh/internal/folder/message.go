@@ -17,30 +17,24 @@ func readMessage(v document.Value, m proto.Message) bool {
 		v.Object() // reports that an object is expected
 		return false
 	}
-	if err := protojson.Unmarshal(v.JSON(), m); err != nil {
-		column, problem, suggestion := messageError(err)
-		v.AtColumn(column).Fault(suggestion, "%s", problem)
-		return false
+	text, lines := v.JSON()
+	err := protojson.Unmarshal(text, m)
+	if err == nil {
+		return true
 	}
-	return true
-}
-
-// protojsonError matches errors of protojson. The JSON is one line.
-var protojsonError = regexp.MustCompile(`^(?:proto: )?(?:\(line \d+:(\d+)\): )?(.*)$`)
-
-// messageError splits an error of protojson. The column is that of Value.JSON, or 0.
-func messageError(err error) (column int, problem, suggestion string) {
 	// protojson randomizes its spaces.
-	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
-	parts := protojsonError.FindStringSubmatch(text)
-	if parts == nil {
-		return 0, text, ""
+	parts := protojsonError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\u00a0", " "))
+	if line, err := strconv.Atoi(parts[1]); err == nil && line <= len(lines) {
+		v = lines[line-1]
 	}
-	column, _ = strconv.Atoi(parts[1])
-	problem = parts[2]
+	problem, suggestion := parts[2], ""
 	if typeURL, ok := strings.CutPrefix(problem, "unable to resolve "); ok {
-		typeURL = strings.TrimSuffix(typeURL, `: "not found"`)
-		return column, "unknown type " + typeURL, "check its spelling; known are the types of Envoy's API that gRPC clients use"
+		problem = "unknown type " + strings.TrimSuffix(typeURL, `: "not found"`)
+		suggestion = "check its spelling; known are the types of Envoy's API that gRPC clients use"
 	}
-	return column, problem, ""
+	v.Fault(suggestion, "%s", problem)
+	return false
 }
+
+// protojsonError matches errors of protojson.
+var protojsonError = regexp.MustCompile(`(?s)^(?:proto: )?(?:syntax error )?(?:\(line (\d+):\d+\): )?(.*)$`)
