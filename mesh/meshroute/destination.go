@@ -51,8 +51,6 @@ type compiled struct {
 	// lead there.
 	dead    []*Resource
 	reports []Report
-	// suspects are the services that the mesh lacks, by the reports on them.
-	suspects map[Report]string
 }
 
 // resourcesOfService is own; that of nil is nil.

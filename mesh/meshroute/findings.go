@@ -27,9 +27,6 @@ func (c *compiler) report(leftOut []meshpolicy.Part, tooMany bool) {
 		if by := grpcRoutes[p.Policy.TargetKey()]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
 			c.add(reportOn(p, Warning, fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)))
 		}
-		for i := range p.Rules() {
-			c.reportMissing(p, i)
-		}
 		if tooMany && len(p.Rules()) > 0 {
 			c.add(reportOnRule(p, 0, "", Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
 				"use fewer tags", c.service, maxVariants)))
@@ -70,34 +67,6 @@ func (c *compiler) reportOutranked() {
 	}
 }
 
-// reportMissing reports references to services that do not exist.
-func (c *compiler) reportMissing(p meshpolicy.Part, rule int) {
-	missing := func(severity Severity, field, service, effect string) {
-		r := reportOnRule(p, rule, field, severity, fmt.Sprintf("the mesh has no service %q; %s", service, effect))
-		c.add(r)
-		if c.suspects == nil {
-			c.suspects = make(map[Report]string)
-		}
-		c.suspects[r] = service
-	}
-	r := &p.Rules()[rule]
-	for i, ref := range r.BackendRefs {
-		field := fmt.Sprintf("backendRefs[%d]", i)
-		switch {
-		case c.known(ref.Name):
-		case ref.Weight == 0:
-			missing(Note, field, ref.Name, "no requests go there")
-		default:
-			missing(Error, field, ref.Name, "requests that go there fail")
-		}
-	}
-	for i, f := range r.Filters {
-		if f.Mirror != nil && !c.known(f.Mirror.Name) {
-			missing(Warning, fmt.Sprintf("filters[%d]", i), f.Mirror.Name, "requests are not mirrored")
-		}
-	}
-}
-
 // reportUnreachable reports rules that no request reaches after a merge of all policies that may count together. (Then no request of
 // a client reaches them that has the rule and the one that hides it.)
 func (c *compiler) reportUnreachable() {
@@ -123,7 +92,7 @@ func (c *compiler) reportUnreachable() {
 
 // Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
 func (m *Mesh) Reports() []Report {
-	reports, missing := slices.Clone(m.leftOut), make(map[Report]string)
+	reports := slices.Concat(m.leftOut, m.policies.reports(), m.reportsOnReferences())
 	for _, d := range m.destinations {
 		if d == nil {
 			continue
@@ -132,40 +101,12 @@ func (m *Mesh) Reports() []Report {
 			reports = append(reports, d.own.reports...)
 		}
 		reports = append(reports, d.compiled.reports...)
-		maps.Copy(missing, d.suspects)
-	}
-	reports = append(reports, m.policies.reports()...)
-	for _, p := range m.policies.counting {
-		for i := range p.To {
-			if len(p.To[i].Subsets()) > 0 {
-				reports = append(reports, m.reportsOnSubsets(meshpolicy.Part{Policy: p, To: i})...)
-			}
-		}
 	}
 	slices.SortFunc(reports, func(x, y Report) int {
 		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
 			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))
 	})
-	reports = slices.Compact(reports)
-	if len(missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
-		m.suggest(reports, missing)
-	}
-	return reports
-}
-
-// suggest adds to the first reports on missing services which ones may be meant.
-func (m *Mesh) suggest(reports []Report, missing map[Report]string) {
-	left, names := maxSuggested, m.serviceNames()
-	for i := range reports {
-		name := missing[reports[i]]
-		if name == "" || left == 0 {
-			continue
-		}
-		left--
-		if nearest := faults.Nearest(name, names); nearest != "" {
-			reports[i].Message += fmt.Sprintf("; did you mean %q?", nearest)
-		}
-	}
+	return slices.Compact(reports)
 }
 
 // serviceNames returns the names of the services that are there, in order.
@@ -223,49 +164,60 @@ func (s *Service) reports() (reports []Report) {
 	return reports
 }
 
+// findings collects reports on a part of a policy: on a field of one of its rules.
+type findings struct {
+	part  meshpolicy.Part
+	rule  int
+	field string
+	list  []Report
+}
+
+func (f *findings) add(s Severity, format string, args ...any) {
+	f.list = append(f.list, reportOnRule(f.part, f.rule, f.field, s, fmt.Sprintf(format, args...)))
+}
+
+// differs adds a report on what other clients do about a feature.
+func (f *findings) differs(feature *dialect.Feature) {
+	clients, note := feature.Note()
+	f.add(Note, "%s", note)
+	f.list[len(f.list)-1].Clients = clients
+}
+
 // reports are on the policies by themselves.
 func (x *policyIndex) reports() []Report {
 	x.once.Do(func() {
-		x.list = x.leftOut
+		f := findings{list: x.leftOut}
 		for _, p := range x.counting {
 			for _, n := range p.Notes {
-				x.list = append(x.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
+				f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
 			}
 			for i := range p.To {
 				for j := range p.To[i].Rules {
-					x.list = append(x.list, reportsOnRule(meshpolicy.Part{Policy: p, To: i}, j)...)
+					f.part, f.rule = meshpolicy.Part{Policy: p, To: i}, j
+					f.onRule(&p.To[i].Rules[j])
 				}
 			}
 		}
+		x.list = f.list
 	})
 	return x.list
 }
 
-func reportsOnRule(p meshpolicy.Part, rule int) (reports []Report) {
-	r := &p.Rules()[rule]
+func (f *findings) onRule(r *meshpolicy.Rule) {
 	if r.Unsupported() != "" {
-		return nil // the reader of the policy has reported the error
+		return // the reader of the policy has reported the error
 	}
-	add := func(s Severity, field, clients, message string) {
-		report := reportOnRule(p, rule, field, s, message)
-		report.Clients = clients
-		reports = append(reports, report)
-	}
+	f.field = "matches"
 	for i := range r.Matches {
-		// In a GRPCRoute it is the name of a service.
-		if path := r.Matches[i].Path; p.Policy.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
-			add(Warning, "matches", "", fmt.Sprintf("prefixes match whole segments: %s matches the methods of a service of that name, and no service of a package; "+
-				`write the service, as in /grpc.health.v1.Health, or the regular expression %s\..*`, path.Value, regexp.QuoteMeta(strings.TrimSuffix(path.Value, "."))))
-		}
-		reportMatch(&r.Matches[i], func(s Severity, clients, message string) { add(s, "matches", clients, message) })
+		f.onMatch(&r.Matches[i])
 	}
-	for i := range r.Filters {
-		field := fmt.Sprintf("filters[%d]", i)
-		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, field, clients, message) })
+	f.onFilters("filters", r.Filters)
+	for i := range r.BackendRefs {
+		f.onFilters(fmt.Sprintf("backendRefs[%d].filters", i), r.BackendRefs[i].Filters)
 	}
-	note := func(when bool, field string, f *dialect.Feature) {
-		if clients, text := f.Note(); when {
-			add(Note, field, clients, text)
+	note := func(when bool, field string, feature *dialect.Feature) {
+		if f.field = field; when {
+			f.differs(feature)
 		}
 	}
 	note(r.Timeouts != nil && r.Timeouts.BackendRequest != nil && *r.Timeouts.BackendRequest > 0, "timeouts.backendRequest", dialect.TryTimeouts)
@@ -274,57 +226,164 @@ func reportsOnRule(p meshpolicy.Part, rule int) (reports []Report) {
 	note(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
 	switch {
 	case r.NoBackends:
-		add(Warning, "backendRefs", "", "the rule has none, so RPCs fail with UNAVAILABLE; name the Service to send them there")
+		f.add(Warning, "the rule has none, so RPCs fail with UNAVAILABLE; name the Service to send them there")
 	case r.Nowhere():
-		add(Warning, "backendRefs", "", "no backend has a weight above 0, so RPCs fail with UNAVAILABLE")
+		f.add(Warning, "no backend has a weight above 0, so RPCs fail with UNAVAILABLE")
+	}
+}
+
+// onMatch reports the parts of a match that gRPC clients interpret differently.
+func (f *findings) onMatch(m *meshpolicy.Match) {
+	path, segments := m.Path, strings.Count(m.Path.Value, "/")
+	// In a GRPCRoute it is the name of a service.
+	if f.part.Policy.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
+		f.add(Warning, "prefixes match whole segments: %s matches the methods of a service of that name, and no service of a package; "+
+			`write the service, as in /grpc.health.v1.Health, or the regular expression %s\..*`, path.Value, regexp.QuoteMeta(strings.TrimSuffix(path.Value, ".")))
+	}
+	if slices.Contains(m.Methods, "POST") {
+		f.add(Note, "every RPC has the method POST, so methods makes no difference")
+	} else if len(m.Methods) > 0 {
+		f.add(Warning, "every RPC has the method POST, so no RPC matches %s", strings.Join(m.Methods, ", "))
+	}
+	switch {
+	case path.IsAny():
+	case path.Type == meshpolicy.Exact && segments != 2, path.Type == meshpolicy.Prefix && segments > 2:
+		f.add(Warning, "the path of an RPC is /package.Service/Method, so no RPC matches %s %s", path.Type, path.Value)
+	}
+	for _, h := range m.Headers {
+		if strings.HasSuffix(h.Name, "-bin") && h.Type != meshpolicy.Absent {
+			f.add(Warning, "gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h)
+		}
+	}
+	if len(m.Query) > 0 {
+		f.add(Warning, "the path of an RPC has no query, so no RPC matches queryParams")
+	}
+}
+
+// isPackage reports whether a path prefix seems to be a package, so that it ends inside of a path's segment: its last name
+// begins with a small letter, where services begin with a capital one.
+func isPackage(prefix string) bool {
+	segment := strings.TrimPrefix(prefix, "/")
+	name := segment[strings.LastIndexByte(segment, '.')+1:]
+	return segment != "" && !strings.Contains(segment, "/") && (name == "" || 'a' <= name[0] && name[0] <= 'z')
+}
+
+// onFilters reports the parts of filters that gRPC clients do not implement.
+func (f *findings) onFilters(field string, filters []meshpolicy.Filter) {
+	for i := range filters {
+		f.field = fmt.Sprintf("%s[%d]", field, i)
+		filter := &filters[i]
+		switch filter.Type {
+		case meshpolicy.RequestRedirect:
+			f.add(Warning, "gRPC clients do not follow redirects: RPCs end with an error that names the place")
+			f.differs(dialect.Redirects)
+		case meshpolicy.RequestMirror:
+			f.differs(dialect.Mirrors)
+		case meshpolicy.URLRewrite:
+			if filter.Rewrite.Hostname != "" {
+				f.add(Note, "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
+			}
+			path := filter.Rewrite.Path
+			if path != nil {
+				f.differs(dialect.PathRewrites)
+			}
+			if path != nil && path.Full && strings.Count(path.Value, "/") != 2 {
+				f.add(Warning, "the path of an RPC is /package.Service/Method; no gRPC server has %s", path.Value)
+			}
+		case meshpolicy.RequestHeaderModifier:
+			f.onHeaders(headeredit.Request, filter.Headers)
+		case meshpolicy.ResponseHeaderModifier:
+			f.onHeaders(headeredit.Response, filter.Headers)
+		}
+	}
+}
+
+func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier) {
+	f.differs(dialect.HeaderEdits)
+	check := func(err error) bool {
+		if err != nil {
+			f.add(Warning, "gRPC clients leave this out: %v", err)
+		}
+		return err == nil
+	}
+	for _, option := range headerOptions(m) {
+		name := option.GetHeader().GetKey()
+		if _, err := headeredit.Name(side, name); check(err) {
+			_, err = headeredit.Value(name, option.GetHeader())
+			check(err)
+		}
+	}
+	for _, name := range m.Remove {
+		_, err := headeredit.Name(side, name)
+		check(err)
+	}
+}
+
+// reportsOnReferences are on rules that name services that do not exist, or subsets without endpoints.
+func (m *Mesh) reportsOnReferences() []Report {
+	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
+	for _, p := range m.policies.counting {
+		for to := range p.To {
+			for rule := range p.To[to].Rules {
+				f.addRule(meshpolicy.Part{Policy: p, To: to}, rule)
+			}
+		}
+	}
+	if len(f.missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
+		missing, names := slices.Sorted(maps.Keys(f.missing)), m.serviceNames()
+		for _, name := range missing[:min(len(missing), maxSuggested)] {
+			if nearest := faults.Nearest(name, names); nearest != "" {
+				for _, i := range f.missing[name] {
+					f.reports[i].Message += fmt.Sprintf("; did you mean %q?", nearest)
+				}
+			}
+		}
+	}
+	return f.reports
+}
+
+// referenceFindings are reports on references. missing has the indexes of those on a service that does not exist.
+type referenceFindings struct {
+	mesh    *Mesh
+	reports []Report
+	missing map[string][]int
+}
+
+func (f *referenceFindings) addRule(p meshpolicy.Part, rule int) {
+	r := &p.Rules()[rule]
+	for i := range r.Filters {
+		if mirror := r.Filters[i].Mirror; mirror != nil {
+			f.add(p, rule, "filters", i, mirror, Warning, "requests are not mirrored", "the copies of requests fail")
+		}
 	}
 	for i := range r.BackendRefs {
-		for j := range r.BackendRefs[i].Filters {
-			reportFilter(&r.BackendRefs[i].Filters[j], func(s Severity, clients, message string) {
-				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
-			})
+		if ref := &r.BackendRefs[i]; ref.Weight > 0 {
+			f.add(p, rule, "backendRefs", i, ref, Error, "requests that go there fail", "requests that go there fail")
+		} else {
+			f.add(p, rule, "backendRefs", i, ref, Note, "no requests go there", "")
 		}
 	}
-	return reports
 }
 
-// reportsOnSubsets are on the subsets in the rules of a part that have no endpoints.
-func (m *Mesh) reportsOnSubsets(p meshpolicy.Part) (reports []Report) {
-	for rule := range p.Rules() {
-		r := &p.Rules()[rule]
-		if r.Unsupported() != "" {
-			continue
-		}
-		report := func(ref *meshpolicy.BackendRef, field string, at int, effect string) {
-			if problem, line := m.emptySubset(ref, effect); problem != "" {
-				one := reportOnRule(p, rule, fmt.Sprintf("%s[%d]", field, at), Warning, problem)
-				one.Source.Line = cmp.Or(line, one.Source.Line)
-				reports = append(reports, one)
-			}
-		}
-		for i := range r.Filters {
-			if mirror := r.Filters[i].Mirror; mirror != nil {
-				report(mirror, "filters", i, "the copies of requests fail")
-			}
-		}
-		for i := range r.BackendRefs {
-			if r.BackendRefs[i].Weight > 0 {
-				report(&r.BackendRefs[i], "backendRefs", i, "requests that go there fail")
-			}
-		}
+// add adds a report on a reference, an item of a field. missing says what comes of it if there is no such service, and s how bad that is; empty
+// says what comes of it if the subset has no endpoints, "" for nothing.
+func (f *referenceFindings) add(p meshpolicy.Part, rule int, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
+	var message string
+	r, line := f.mesh.service(ref.Name), 0
+	switch {
+	case r == nil:
+		f.missing[ref.Name] = append(f.missing[ref.Name], len(f.reports))
+		message = fmt.Sprintf("the mesh has no service %q; %s", ref.Name, missing)
+	case empty != "" && len(ref.Tags) > 0 && r.empty[ref.Subset().ID]:
+		tag, suggestion := r.service.lacking(ref.Tags)
+		line, s = ref.TagLines[tag], Warning
+		message = fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), empty, suggestion)
+	default:
+		return
 	}
-	return reports
-}
-
-// emptySubset says that a subset has no endpoints, and what comes of that, with the line of the tag that no endpoint has, or 0. It is
-// empty for a subset that has some.
-func (m *Mesh) emptySubset(ref *meshpolicy.BackendRef, effect string) (problem string, line int) {
-	r := m.service(ref.Name)
-	if r == nil || len(ref.Tags) == 0 || !r.empty[ref.Subset().ID] {
-		return "", 0
-	}
-	tag, suggestion := r.service.lacking(ref.Tags)
-	return fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect, suggestion), ref.TagLines[tag]
+	report := reportOnRule(p, rule, fmt.Sprintf("%s[%d]", field, i), s, message)
+	report.Source.Line = cmp.Or(line, report.Source.Line)
+	f.reports = append(f.reports, report)
 }
 
 // lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message.
@@ -361,91 +420,4 @@ func suggest(word string, known map[string]bool) string {
 		return ""
 	}
 	return "; " + faults.DidYouMean(word, choices)
-}
-
-// reportMatch reports the parts of a match that gRPC clients interpret differently.
-func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message string)) {
-	if len(m.Methods) > 0 {
-		if slices.Contains(m.Methods, "POST") {
-			add(Note, "", "every RPC has the method POST, so methods makes no difference")
-		} else {
-			add(Warning, "", "every RPC has the method POST, so no RPC matches "+strings.Join(m.Methods, ", "))
-		}
-	}
-	segments := strings.Count(m.Path.Value, "/")
-	switch {
-	case m.Path.IsAny():
-	case m.Path.Type == meshpolicy.Exact && segments != 2, m.Path.Type == meshpolicy.Prefix && segments > 2:
-		add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
-	}
-	for _, h := range m.Headers {
-		if strings.HasSuffix(h.Name, "-bin") && h.Type != meshpolicy.Absent {
-			add(Warning, "", fmt.Sprintf("gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h))
-		}
-	}
-	if len(m.Query) > 0 {
-		add(Warning, "", "the path of an RPC has no query, so no RPC matches queryParams")
-	}
-}
-
-// isPackage reports whether a path prefix seems to be a package, so that it ends inside of a path's segment: its last name
-// begins with a small letter, where services begin with a capital one.
-func isPackage(prefix string) bool {
-	segment := strings.TrimPrefix(prefix, "/")
-	name := segment[strings.LastIndexByte(segment, '.')+1:]
-	return segment != "" && !strings.Contains(segment, "/") && (name == "" || 'a' <= name[0] && name[0] <= 'z')
-}
-
-// reportFilter reports the parts of a filter that gRPC clients do not implement.
-func reportFilter(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
-	differs := func(f *dialect.Feature) {
-		clients, note := f.Note()
-		add(Note, clients, note)
-	}
-	switch f.Type {
-	case meshpolicy.RequestRedirect:
-		add(Warning, "", "gRPC clients do not follow redirects: RPCs end with an error that names the place")
-		differs(dialect.Redirects)
-	case meshpolicy.RequestMirror:
-		differs(dialect.Mirrors)
-	case meshpolicy.URLRewrite:
-		if f.Rewrite.Hostname != "" {
-			add(Note, "", "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
-		}
-		if f.Rewrite.Path != nil {
-			differs(dialect.PathRewrites)
-		}
-		if p := f.Rewrite.Path; p != nil && p.Full && strings.Count(p.Value, "/") != 2 {
-			add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
-		}
-	default:
-		reportHeaders(f, add)
-		differs(dialect.HeaderEdits)
-	}
-}
-
-func reportHeaders(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
-	side := headeredit.Request
-	if f.Type == meshpolicy.ResponseHeaderModifier {
-		side = headeredit.Response
-	}
-	check := func(name string) bool {
-		_, err := headeredit.Name(side, name)
-		if err != nil {
-			add(Warning, "", "gRPC clients leave this out: "+err.Error())
-		}
-		return err == nil
-	}
-	for _, option := range headerOptions(f.Headers) {
-		name := option.GetHeader().GetKey()
-		if !check(name) {
-			continue
-		}
-		if _, err := headeredit.Value(name, option.GetHeader()); err != nil {
-			add(Warning, "", "gRPC clients leave this out: "+err.Error())
-		}
-	}
-	for _, name := range f.Headers.Remove {
-		check(name)
-	}
 }
