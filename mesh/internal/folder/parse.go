@@ -48,7 +48,7 @@ func (f *File) read(doc document.Value) {
 		kind = doc.Peek("type")
 	}
 	if !kind.Present() && doc.Peek("spec").Present() {
-		f.readPolicy(doc) // only policies have one, and need no kind
+		f.readPolicy(doc, meshpolicy.DocumentKind) // only policies have one, and need no kind
 		return
 	}
 	if !kind.Present() {
@@ -57,7 +57,7 @@ func (f *File) read(doc document.Value) {
 	}
 	before := f.faults.Total()
 	fine := func() bool { return f.faults.Total() == before }
-	switch kind.OneOf(kinds...) {
+	switch name := kind.OneOf(kinds...); name {
 	case kindService:
 		if faultOfKubernetesService(doc) {
 			return
@@ -69,17 +69,13 @@ func (f *File) read(doc document.Value) {
 		if r := readResource(doc); fine() {
 			f.content.Resources = append(f.content.Resources, r)
 		}
-	case meshpolicy.DocumentKind:
-		f.readPolicy(doc)
-	case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
-		f.content.Policies = append(f.content.Policies, meshpolicy.ParseRoute(doc, kind.Text(), f.faults)...)
+	case meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
+		f.readPolicy(doc, name)
 	}
 }
 
-func (f *File) readPolicy(doc document.Value) {
-	if p := meshpolicy.ParseDocument(doc, f.faults); p != nil {
-		f.content.Policies = append(f.content.Policies, p)
-	}
+func (f *File) readPolicy(doc document.Value, kind string) {
+	f.content.Policies = append(f.content.Policies, meshpolicy.Read(doc, kind, nil)...)
 }
 
 func source(v document.Value) meshroute.Source {

@@ -93,7 +93,7 @@ func readTimeouts(v document.Value) *Timeouts {
 }
 
 // readRetry reads an HTTPRouteRetry. gRPC retries at most 4 times (gRFC A6).
-func (r *routeReader) readRetry(v document.Value) *Retry {
+func (r *reader) readRetry(v document.Value) *Retry {
 	o := v.Object("codes", "attempts", "backoff")
 	retry := &Retry{}
 	for _, item := range o.Field("codes").Items() {
@@ -119,7 +119,7 @@ var RetryStatuses = map[int]string{
 }
 
 // readSession reads a SessionPersistence. Earlier versions of the API have cookieConfig and sessionName.
-func (r *routeReader) readSession(v document.Value, unique string) *Session {
+func (r *reader) readSession(v document.Value, unique string) *Session {
 	o := v.Object("type", "sessionName", "absoluteTimeout", "idleTimeout", "cookie", "cookieConfig", "header")
 	s := &Session{Path: "/"}
 	absolute := readDuration(o.Field("absoluteTimeout"))

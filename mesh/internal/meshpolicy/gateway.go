@@ -2,7 +2,6 @@ package meshpolicy
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -22,55 +21,19 @@ const (
 // NamespaceTag is the tag of clients with their namespace, to which consumer routes apply.
 const NamespaceTag = "namespace"
 
-// ParseRoute reads a GRPCRoute or an HTTPRoute. A producer route, which is in the namespace of its service,
-// is for all clients; a consumer route is for those of its own namespace. One with parents of both kinds
-// becomes two policies. It adds to faults, and returns nothing if the document has any.
-func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Policy {
-	before := faults.Total()
-	r := routeReader{kind: kind, serviceName: inFolder, inFolder: true}
-	policies := r.read(doc)
-	if faults.Total() > before {
-		return nil
-	}
-	return policies
-}
-
-// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or the port's name,
-// or NUMBER:NAME if a reference has both, and both must be those of the port; empty: none was named.
-type ServiceNaming func(name, namespace, port string) string
-
-// inFolder is that of folders, whose services have no ports.
-func inFolder(name, namespace, _ string) string { return KubernetesName(name, namespace) }
-
-// ParseRouteObject is ParseRoute with other names of services, for a cluster, where an object stays that has errors: a rule with a
-// error fails its requests, and so does a backend that is no Service, whose name ends with UnknownKind. The other rules and backends
-// are used.
-func ParseRouteObject(doc document.Value, kind string, naming ServiceNaming) []*Policy {
-	r := routeReader{kind: kind, serviceName: naming}
-	return r.read(doc)
-}
-
 // UnknownKind is what follows the name of a backend that is no Service, which begins with its kind. No service has such a name, so
 // that RPCs fail.
 const UnknownKind = ";unknown-kind"
 
-// routeReader reads one document.
-type routeReader struct {
-	kind, name, namespace string
-	serviceName           ServiceNaming
-	// inFolder says that nobody but the reader looks whether references are to Services that there can be.
-	inFolder bool
-	notes    []Note
-}
-
-func (r *routeReader) note(v document.Value, text string) {
+func (r *reader) note(v document.Value, text string) {
 	at := v.Position()
 	r.notes = append(r.notes, Note{at.Line, at.Path, text})
 }
 
-func (r *routeReader) read(doc document.Value) []*Policy {
+// readRoute reads a route of the Gateway API.
+func (r *reader) readRoute(doc document.Value) []*Policy {
 	var spec document.Object
-	problem := doc.Try(func() { spec = r.readHead(doc) })
+	problem := doc.Try(func() { spec = r.readRouteHead(doc) })
 	rules := r.rules(spec.Field("rules"))
 	at := doc.Position()
 	all := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
@@ -101,8 +64,8 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	return policies
 }
 
-// readHead reads what stands before the spec, and the hostnames.
-func (r *routeReader) readHead(doc document.Value) (spec document.Object) {
+// readRouteHead reads what stands before the spec, and the hostnames.
+func (r *reader) readRouteHead(doc document.Value) (spec document.Object) {
 	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
 	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
 	metadata := readMetadata(o.Require("metadata"))
@@ -125,7 +88,7 @@ func routeName(name, namespace string) string {
 }
 
 // parents returns the rules for the parents, those of a producer route and those of a consumer route.
-func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consumer []To) {
+func (r *reader) parents(v document.Value, rules []Rule) (producer, consumer []To) {
 	seen := make(map[string]bool)
 	for _, item := range v.Items() {
 		o := item.Object("group", "kind", "namespace", "name", "sectionName", "port")
@@ -176,18 +139,18 @@ func JoinPort(number, section string) string {
 
 // isService reports whether group and kind are those of a Service, or absent. The group is "" in Kubernetes; folders know it as
 // "core", too.
-func (r *routeReader) isService(o document.Object) bool {
+func (r *reader) isService(o document.Object) bool {
 	group, kind := o.Field("group").Text(), o.Field("kind")
 	return (group == "" || r.inFolder && group == "core") && (!kind.Present() || kind.Text() == "Service")
 }
 
 // rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
 // requests, without backends: it is the default of an HTTPRoute, which Kubernetes writes into it.
-func (r *routeReader) rules(v document.Value) []Rule {
+func (r *reader) rules(v document.Value) []Rule {
 	var rules []Rule
 	seen := make(map[string]bool)
 	for i, item := range v.Items() {
-		rule, ok := guarded(item, func(item document.Value) (Rule, bool) { return r.rule(item, i) })
+		rule, ok := r.readRule(item, i)
 		if !ok {
 			continue
 		}
@@ -199,80 +162,10 @@ func (r *routeReader) rules(v document.Value) []Rule {
 		}
 	}
 	if len(v.Items()) == 0 {
-		matches, _ := r.matches(document.Value{})
+		matches, _ := r.readMatches(document.Value{})
 		rules = []Rule{{Matches: matches, NoBackends: true}}
 	}
 	return rules
-}
-
-// rule reads a rule. ok is false if none of its matches can be read.
-func (r *routeReader) rule(v document.Value, index int) (rule Rule, ok bool) {
-	fields := []string{"name", "matches", "filters", "backendRefs", "sessionPersistence"}
-	if r.kind == HTTPRouteKind {
-		fields = append(fields, "timeouts", "retry")
-	}
-	o := v.Object(fields...)
-	o.Field("name").Text()
-	rule.Line = v.Position().Line
-	rule.Matches, ok = r.matches(o.Field("matches"))
-	if filters := o.Field("filters"); len(filters.Items()) > 0 {
-		rule.Filters, rule.Lines[FieldFilters] = r.filters(filters), filters.Position().Line
-	}
-	if refs := o.Field("backendRefs"); len(refs.Items()) > 0 {
-		rule.BackendRefs, rule.Lines[FieldBackendRefs] = readBackends(refs, r.backend), refs.Position().Line
-	}
-	read := [NumFields]func(document.Value){
-		FieldTimeouts: func(v document.Value) { rule.Timeouts = readTimeouts(v) },
-		FieldRetry:    func(v document.Value) { rule.Retry = r.readRetry(v) },
-		FieldSession:  func(v document.Value) { rule.Session = r.readSession(v, fmt.Sprintf("session-%s-%d", r.name, index)) },
-	}
-	for f, read := range read {
-		if field := o.Field(FieldNames[f]); read != nil && !field.Absent() {
-			read(field)
-			rule.Lines[f] = field.Position().Line
-		}
-	}
-	rule.NoBackends = len(rule.BackendRefs) == 0 && !rule.Redirects()
-	checkRule(o, &rule)
-	return rule, ok
-}
-
-// matches reads a list of matches. The API's default, which Kubernetes writes into an HTTPRoute, is the
-// prefix "/". ok is false if it can read none.
-func (r *routeReader) matches(v document.Value) (matches []Match, ok bool) {
-	matches, ok = readSound(v.Items(), r.match)
-	if len(matches) == 0 && r.kind == HTTPRouteKind {
-		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
-	}
-	return NormalizeMatches(matches), ok
-}
-
-func (r *routeReader) match(v document.Value) Match {
-	m := Match{Line: v.Position().Line}
-	var o document.Object
-	if r.kind == GRPCRouteKind {
-		o = v.Object("method", "headers")
-		m.Path = readGRPCMethod(o.Field("method"))
-	} else {
-		o = v.Object("path", "headers", "queryParams", "method")
-		m.Path, m.Methods = readHTTPPath(o.Field("path")), readMethods(o)
-	}
-	m.Headers = readConditions(o.Field("headers"), header)
-	m.Query = readConditions(o.Field("queryParams"), parameter)
-	return m
-}
-
-// readConditions reads conditions on headers or parameters. Of several with the same name the first one
-// applies (HTTPRouteMatch.headers).
-func readConditions(v document.Value, on condition) []ValueMatch {
-	var list []ValueMatch
-	for _, item := range v.Items() {
-		m := readValueMatch(item, on, Exact, RegularExpression)
-		if !slices.ContainsFunc(list, func(o ValueMatch) bool { return o.Name == m.Name }) {
-			list = append(list, m)
-		}
-	}
-	return list
 }
 
 func readHTTPPath(v document.Value) PathMatch {
@@ -396,50 +289,8 @@ func hasWidth(re *syntax.Regexp) bool {
 	return true
 }
 
-// filters reads filters. Those for browsers are left out.
-func (r *routeReader) filters(v document.Value) []Filter {
-	var items []document.Value
-	for _, item := range v.Items() {
-		switch kind := item.Peek("type"); {
-		case kind.IsText() && kind.Text() == "CORS":
-			r.note(item, "CORS is for browsers, and has no effect on RPCs")
-		case kind.IsText() && r.kind == GRPCRouteKind && (kind.Text() == RequestRedirect.String() || kind.Text() == URLRewrite.String()):
-			kind.Fault("write an HTTPRoute", "a GRPCRoute has no filter of type %s", kind.Text())
-		default:
-			items = append(items, item)
-		}
-	}
-	return readFilterItems(items, r.mirror)
-}
-
-// mirror reads an HTTPRequestMirrorFilter.
-func (r *routeReader) mirror(v document.Value, f *Filter) {
-	o := v.Object("backendRef", "percent", "fraction")
-	ref := r.backend(o.Require("backendRef"))
-	ref.Weight = 0
-	f.Mirror = &ref
-	percent, fraction := o.Field("percent"), o.Field("fraction")
-	switch {
-	case percent.Present() && fraction.Present():
-		fraction.Fault("keep one of the two", "percent and fraction say the same thing")
-	case percent.Present():
-		f.MirrorPerMillion = perMillion(float64(percent.Uint(0, 100)) / 100)
-	case fraction.Present():
-		of := fraction.Object("numerator", "denominator")
-		numerator, denominator := of.Require("numerator").Uint(0, 1<<31-1), uint64(100)
-		if d := of.Field("denominator"); d.Present() {
-			denominator = max(d.Uint(1, 1<<31-1), 1)
-		}
-		if numerator > denominator {
-			fraction.Fault("", "the numerator is larger than the denominator, %d", denominator)
-			return
-		}
-		f.MirrorPerMillion = perMillion(float64(numerator) / float64(denominator))
-	}
-}
-
-// backend reads a backendRef.
-func (r *routeReader) backend(v document.Value) BackendRef {
+// readRouteBackend reads a backendRef of a route.
+func (r *reader) readRouteBackend(v document.Value, weighted bool) BackendRef {
 	o := v.Object("group", "kind", "name", "namespace", "port", "weight", "filters")
 	namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
 	ref := BackendRef{Name: r.serviceName(name, namespace, readRoutePort(o)), Weight: 1}
@@ -454,12 +305,15 @@ func (r *routeReader) backend(v document.Value) BackendRef {
 	if w := o.Field("weight"); w.Present() {
 		ref.Weight = uint32(w.Uint(0, 1_000_000))
 	}
-	for _, f := range r.filters(o.Field("filters")) {
+	for _, f := range r.readFilters(o.Field("filters")) {
 		if f.Type == RequestHeaderModifier || f.Type == ResponseHeaderModifier {
 			ref.Filters = append(ref.Filters, f)
 		} else {
 			o.Field("filters").Fault("write it as a filter of the rule", "a %s of a single backend is not supported", f.Type)
 		}
+	}
+	if !weighted {
+		ref.Weight = 0
 	}
 	return ref
 }

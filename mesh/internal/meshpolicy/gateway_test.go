@@ -13,7 +13,7 @@ func mustParseRoutes(t *testing.T, text string) []*meshpolicy.Policy {
 	t.Helper()
 	policies, err := parse(text)
 	if err != nil {
-		t.Fatalf("ParseRoute:\n%v", err)
+		t.Fatalf("Read:\n%v", err)
 	}
 	return policies
 }

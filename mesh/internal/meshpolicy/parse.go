@@ -17,43 +17,70 @@ const APIVersion = "dynxds.io/v1alpha1"
 // Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
 // too. The error is a *[document.Faults]; policies without an error are returned even so. name is the
 // file name in errors and in the Source of the policies.
-func Parse(name string, data []byte) ([]*Policy, error) {
+func Parse(name string, data []byte) (policies []*Policy, err error) {
 	var faults document.Faults
-	var policies []*Policy
 	for _, doc := range document.Parse(name, data, &faults) {
-		if p := ParseDocument(doc, &faults); p != nil {
-			policies = append(policies, p)
-		}
+		policies = append(policies, Read(doc, DocumentKind, nil)...)
 	}
 	return policies, faults.Err()
 }
 
-// ParseDocument is Parse for one document of a file. It adds to faults, and returns nil if the document
-// has any.
-func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
-	before := faults.Total()
-	p := ParseObject(doc, inFolder)
-	if faults.Total() > before {
+// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or the port's name,
+// or NUMBER:NAME if a reference has both, and both must be those of the port; empty: none was named.
+type ServiceNaming func(name, namespace, port string) string
+
+// Read reads a document of a kind: a MeshHTTPRoute, or a route of the Gateway API, whose producer routes, which are in the namespace of
+// their service, are for all clients, and whose consumer routes are for those of their own namespace: one with parents of both kinds becomes two
+// policies.
+//
+// naming is for a cluster, where an object stays that has errors: a rule with an error fails its requests, and so does a backend of a route
+// that is no Service, whose name ends with UnknownKind. The other rules and backends are used, unless nobody can say for which requests
+// they are. nil is for a folder: services have no ports there, and a document with an error is no policy.
+func Read(doc document.Value, kind string, naming ServiceNaming) (policies []*Policy) {
+	r := reader{kind: kind, isRoute: kind != DocumentKind, serviceName: naming}
+	if naming == nil {
+		r.inFolder, r.serviceName = true, func(name, namespace, _ string) string { return KubernetesName(name, namespace) }
+	}
+	problem := doc.Try(func() {
+		if r.isRoute {
+			policies = r.readRoute(doc)
+		} else {
+			policies = r.readPolicy(doc)
+		}
+	})
+	if r.inFolder && problem != "" {
 		return nil
 	}
-	return p
+	return policies
 }
 
-// ParseObject is ParseDocument with other names of services, for a cluster, where an object stays that has errors: a rule with a
-// error fails its requests, and the other rules are used. It returns nil if nobody can say for which requests the policy is.
-func ParseObject(doc document.Value, naming ServiceNaming) *Policy {
+// reader reads one document.
+type reader struct {
+	kind string
+	// isRoute says that it is of the Gateway API.
+	isRoute     bool
+	serviceName ServiceNaming
+	// inFolder says that nobody but the reader looks whether references are to Services that there can be.
+	inFolder bool
+	// name and namespace are those of a route, and notes are on it.
+	name, namespace string
+	notes           []Note
+}
+
+// readPolicy reads a MeshHTTPRoute.
+func (r *reader) readPolicy(doc document.Value) []*Policy {
 	var p Policy
 	var to []document.Value
-	problem := doc.Try(func() { p, to = naming.readHead(doc) })
-	if p.To = naming.readDestinations(to); problem != "" || len(p.To) == 0 {
+	problem := doc.Try(func() { p, to = r.readHead(doc) })
+	if p.To = r.readDestinations(to); problem != "" || len(p.To) == 0 {
 		return nil
 	}
-	return New(p)
+	return []*Policy{New(p)}
 }
 
 // readHead reads a policy in either form of Kuma, but for its destinations: with its name at the top, or in metadata. What Kuma
 // and Kubernetes add when they print it is ignored.
-func (n ServiceNaming) readHead(doc document.Value) (p Policy, to []document.Value) {
+func (r *reader) readHead(doc document.Value) (p Policy, to []document.Value) {
 	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
@@ -68,16 +95,16 @@ func (n ServiceNaming) readHead(doc document.Value) (p Policy, to []document.Val
 	at := doc.Position()
 	p = Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
-		p.TargetRef = n.readClients(ref)
+		p.TargetRef = r.readClients(ref)
 	}
 	return p, spec.Require("to").NonEmpty("a list with at least one destination")
 }
 
 // readDestinations reads the destinations that have rules. One that is there twice has the rules of both, though it is an error.
-func (n ServiceNaming) readDestinations(items []document.Value) (list []To) {
+func (r *reader) readDestinations(items []document.Value) (list []To) {
 	at := make(map[string]int)
 	for i, item := range items {
-		t, ok := n.readTo(item)
+		t, ok := r.readTo(item)
 		t.Index = i
 		key := Key(t.TargetRef)
 		first, twice := at[key]
@@ -86,7 +113,7 @@ func (n ServiceNaming) readDestinations(items []document.Value) (list []To) {
 		case twice:
 			item.Fault("join their rules", "the destination is that of to[%d]", list[first].Index)
 			for _, rule := range t.Rules {
-				if !slices.ContainsFunc(list[first].Rules, func(r Rule) bool { return Key(r.Matches) == Key(rule.Matches) }) {
+				if !slices.ContainsFunc(list[first].Rules, func(o Rule) bool { return Key(o.Matches) == Key(rule.Matches) }) {
 					list[first].Rules = append(list[first].Rules, rule)
 				}
 			}
@@ -180,9 +207,9 @@ func readAll[T any](v document.Value, read func(document.Value) T) (all []T) {
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
 // record. ok is false if it has no rule that can be used, or no destination that can be read.
-func (n ServiceNaming) readTo(v document.Value) (t To, ok bool) {
+func (r *reader) readTo(v document.Value) (t To, ok bool) {
 	o := v.Object("targetRef", "rules", "default")
-	known := v.Try(func() { t.TargetRef = n.readDestination(o.Require("targetRef")) }) == ""
+	known := v.Try(func() { t.TargetRef = r.readDestination(o.Require("targetRef")) }) == ""
 	direct, inner := o.Field("rules"), o.Field("default")
 	rules := direct
 	switch {
@@ -195,7 +222,7 @@ func (n ServiceNaming) readTo(v document.Value) (t To, ok bool) {
 	}
 	seen := make(map[string]int)
 	for i, item := range rules.NonEmpty("a list with at least one rule") {
-		rule, ok := guarded(item, n.readRule)
+		rule, ok := r.readRule(item, i)
 		if !ok {
 			continue
 		}

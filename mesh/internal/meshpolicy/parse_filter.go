@@ -20,16 +20,21 @@ var filterFields = [Unsupported][]string{
 	URLRewrite:             {"urlRewrite"},
 }
 
-// readFilters reads a list of filters. The result is not nil.
-func (n ServiceNaming) readFilters(v document.Value) []Filter {
-	return readFilterItems(v.Items(), n.readMirror)
-}
-
-func readFilterItems(items []document.Value, mirror func(document.Value, *Filter)) []Filter {
+// readFilters reads a list of filters. The result is not nil. Those of routes that are for browsers are left out.
+func (r *reader) readFilters(v document.Value) []Filter {
 	filters := []Filter{}
 	var seen [URLRewrite + 1]bool
-	for _, item := range items {
-		f, ok := readFilter(item, mirror)
+	for _, item := range v.Items() {
+		switch kind := item.Peek("type"); {
+		case !r.isRoute || !kind.IsText():
+		case kind.Text() == "CORS":
+			r.note(item, "CORS is for browsers, and has no effect on RPCs")
+			continue
+		case r.kind == GRPCRouteKind && (kind.Text() == RequestRedirect.String() || kind.Text() == URLRewrite.String()):
+			kind.Fault("write an HTTPRoute", "a GRPCRoute has no filter of type %s", kind.Text())
+			continue
+		}
+		f, ok := r.readFilter(item)
 		if !ok {
 			continue
 		}
@@ -43,7 +48,7 @@ func readFilterItems(items []document.Value, mirror func(document.Value, *Filter
 }
 
 // readFilter reads a filter. Its type is optional, as the field implies it.
-func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filter, ok bool) {
+func (r *reader) readFilter(v document.Value) (f Filter, ok bool) {
 	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
 	var config document.Value
 	for known, fields := range filterFields {
@@ -62,7 +67,7 @@ func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filte
 	}
 	switch f.Type {
 	case RequestMirror:
-		mirror(config, &f)
+		r.readMirror(config, &f)
 	case RequestRedirect:
 		f.Redirect = readRedirect(config)
 	case URLRewrite:
@@ -73,13 +78,40 @@ func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filte
 	return f, true
 }
 
-func (n ServiceNaming) readMirror(v document.Value, f *Filter) {
-	m := v.Object("backendRef", "percentage")
-	ref := n.readBackendRef(m.Require("backendRef"), false)
+// readMirror reads a mirror: a MeshHTTPRoute has a percentage, a route percent or fraction.
+func (r *reader) readMirror(v document.Value, f *Filter) {
+	fields := []string{"backendRef", "percentage"}
+	if r.isRoute {
+		fields = []string{"backendRef", "percent", "fraction"}
+	}
+	o := v.Object(fields...)
+	ref := r.readBackendRef(o.Require("backendRef"), false)
 	f.Mirror = &ref
-	if share := m.Field("percentage"); share.Present() {
+	if share := o.Field("percentage"); share.Present() {
 		f.MirrorPerMillion = perMillion(share.Number(0, 100) / 100)
 	}
+	percent, fraction := o.Field("percent"), o.Field("fraction")
+	switch {
+	case percent.Present() && fraction.Present():
+		fraction.Fault("keep one of the two", "percent and fraction say the same thing")
+	case percent.Present():
+		f.MirrorPerMillion = perMillion(float64(percent.Uint(0, 100)) / 100)
+	case fraction.Present():
+		f.MirrorPerMillion = readFraction(fraction)
+	}
+}
+
+func readFraction(v document.Value) *uint32 {
+	o := v.Object("numerator", "denominator")
+	numerator, denominator := o.Require("numerator").Uint(0, 1<<31-1), uint64(100)
+	if d := o.Field("denominator"); d.Present() {
+		denominator = max(d.Uint(1, 1<<31-1), 1)
+	}
+	if numerator > denominator {
+		v.Fault("", "the numerator is larger than the denominator, %d", denominator)
+		return nil
+	}
+	return perMillion(float64(numerator) / float64(denominator))
 }
 
 func perMillion(share float64) *uint32 {

@@ -3,37 +3,66 @@ package meshpolicy
 import (
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// readMatches reads a list of matches, or a single match, as in the decision record's examples. ok is false if it can read none.
-func readMatches(v document.Value) (matches []Match, ok bool) {
+// readMatches reads a list of matches, or, in a MeshHTTPRoute, a single match, as in the decision record's examples. The default of an
+// HTTPRoute, which Kubernetes writes into it, is the prefix "/". ok is false if it can read none.
+func (r *reader) readMatches(v document.Value) (matches []Match, ok bool) {
 	items := []document.Value{v}
-	if !v.IsObject() {
+	if r.isRoute || !v.IsObject() {
 		items = v.Items()
 	}
-	matches, ok = readSound(items, readMatch)
+	matches, ok = readSound(items, r.readMatch)
+	if len(matches) == 0 && r.kind == HTTPRouteKind {
+		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
+	}
 	return NormalizeMatches(matches), ok
 }
 
-func readMatch(v document.Value) Match {
-	o := v.Object("methods", "method", "path", "headers", "queryParams")
+// matchFields are the fields of matches by the kind of the document.
+var matchFields = map[string][]string{
+	DocumentKind:  {"methods", "method", "path", "headers", "queryParams"},
+	GRPCRouteKind: {"method", "headers"},
+	HTTPRouteKind: {"path", "headers", "queryParams", "method"},
+}
+
+func (r *reader) readMatch(v document.Value) Match {
+	o := v.Object(matchFields[r.kind]...)
 	m := Match{Line: v.Position().Line}
-	m.Methods = readMethods(o)
-	if path := o.Field("path"); path.Present() {
+	switch path := o.Field("path"); {
+	case r.kind == GRPCRouteKind:
+		m.Path = readGRPCMethod(o.Field("method"))
+	case r.isRoute:
+		m.Path = readHTTPPath(path)
+	case path.Present():
 		m.Path = readPathMatch(path)
 	}
-	m.Headers = readAll(o.Field("headers"), func(item document.Value) ValueMatch {
-		return readValueMatch(item, header, Exact, Prefix, RegularExpression, Present, Absent)
-	})
-	m.Query = readAll(o.Field("queryParams"), func(item document.Value) ValueMatch {
-		return readValueMatch(item, parameter, Exact, RegularExpression)
-	})
-	checkContradiction(o.Field("headers"), m.Headers)
-	checkContradiction(o.Field("queryParams"), m.Query)
+	if r.kind != GRPCRouteKind {
+		m.Methods = readMethods(o)
+	}
+	m.Headers, m.Query = r.readConditions(o.Field("headers"), header), r.readConditions(o.Field("queryParams"), parameter)
 	return m
+}
+
+// readConditions reads conditions on headers or parameters. Of several of a route with the same name the first one
+// applies (HTTPRouteMatch.headers).
+func (r *reader) readConditions(v document.Value, on condition) (all []ValueMatch) {
+	types := on.types
+	if r.isRoute {
+		types = parameter.types
+	}
+	for _, item := range v.Items() {
+		m := readValueMatch(item, on, types...)
+		if !r.isRoute || !slices.ContainsFunc(all, func(o ValueMatch) bool { return o.Name == m.Name }) {
+			all = append(all, m)
+		}
+	}
+	checkContradiction(v, all)
+	return all
 }
 
 // readMethods reads a list of methods or, as in Kuma, a single one.
@@ -178,11 +207,13 @@ type condition struct {
 	readName func(document.Value) string
 	// value matches the values that there can be.
 	value *regexp.Regexp
+	// types are those that there can be in a MeshHTTPRoute.
+	types []MatchType
 }
 
 var (
-	header    = condition{ReadHeaderName, headerValue}
-	parameter = condition{readParameterName, regexp.MustCompile("")}
+	header    = condition{ReadHeaderName, headerValue, []MatchType{Exact, Prefix, RegularExpression, Present, Absent}}
+	parameter = condition{readParameterName, regexp.MustCompile(""), []MatchType{Exact, RegularExpression}}
 )
 
 // readValueMatch reads a condition on a header or a parameter. The default type is Exact, as in Kuma.

@@ -7,23 +7,23 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-func (n ServiceNaming) readClients(v document.Value) TargetRef {
-	return n.readRef(v, everything, meshSubset, meshService, meshServiceSubset)
+func (r *reader) readClients(v document.Value) TargetRef {
+	return r.readRef(v, everything, meshSubset, meshService, meshServiceSubset)
 }
 
-func (n ServiceNaming) readDestination(v document.Value) TargetRef {
-	return n.readRef(v, everything, meshService)
+func (r *reader) readDestination(v document.Value) TargetRef {
+	return r.readRef(v, everything, meshService)
 }
 
 // refNames are the fields of references, including the ones that only Kuma has.
 var refNames = []string{"kind", "name", "tags", "namespace", "labels", "sectionName"}
 
-func (n ServiceNaming) readRef(v document.Value, kinds ...kind) TargetRef {
+func (r *reader) readRef(v document.Value, kinds ...kind) TargetRef {
 	o := v.Object(append(slices.Clone(refNames), "proxyTypes")...)
 	for _, item := range o.Field("proxyTypes").Items() {
 		item.OneOf("Sidecar", "Gateway")
 	}
-	ref, kind, ok := n.refFields(o, kinds...)
+	ref, kind, ok := r.refFields(o, kinds...)
 	if ok {
 		checkRef(o, kind)
 	}
@@ -42,7 +42,7 @@ const (
 )
 
 // refFields reads the fields of a reference, and reports whether its kind is one of these.
-func (n ServiceNaming) refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
+func (r *reader) refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
 	k, ok = readKind(o.Require("kind"), kinds)
 	ref.Name = ReadServiceName(o.Field("name"))
 	if tags := o.Field("tags"); tags.Present() {
@@ -64,7 +64,7 @@ func (n ServiceNaming) refFields(o document.Object, kinds ...kind) (ref TargetRe
 		}
 	}
 	if ref.Name != "" {
-		ref.Name = n(ref.Name, namespace, port)
+		ref.Name = r.serviceName(ref.Name, namespace, port)
 	}
 	return ref, k, ok
 }

@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -11,14 +12,14 @@ import (
 // maxProblem bounds what the errors of RPCs say of a rule that is not supported, in bytes.
 const maxProblem = 300
 
-// guarded reads a rule. One that has an error fails the requests that it is for, as far as its matches can be read: "the filter MUST
+// readRule reads a rule. One that has an error fails the requests that it is for, as far as its matches can be read: "the filter MUST
 // NOT be skipped" (HTTPRouteFilter.type). ok is false if nobody can say which requests these are.
-func guarded(v document.Value, read func(document.Value) (Rule, bool)) (r Rule, ok bool) {
-	if problem := v.Try(func() { r, ok = read(v) }); problem != "" {
+func (r *reader) readRule(v document.Value, index int) (rule Rule, ok bool) {
+	if problem := v.Try(func() { ok = r.readRuleFields(v, index, &rule) }); problem != "" {
 		filter := Filter{Type: Unsupported, Problem: faults.Shorten(problem, maxProblem)}
-		r = Rule{Line: r.Line, Matches: r.Matches, Filters: []Filter{filter}, NoBackends: true}
+		rule = Rule{Line: rule.Line, Matches: rule.Matches, Filters: []Filter{filter}, NoBackends: true}
 	}
-	return r, ok
+	return rule, ok
 }
 
 // readSound reads the items of a list, and returns those without an error. ok is false if all have errors.
@@ -32,11 +33,20 @@ func readSound[T any](items []document.Value, read func(document.Value) T) (all 
 	return all, len(all) > 0 || len(items) == 0
 }
 
-// readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma. ok is false if none of its matches can be read.
-func (n ServiceNaming) readRule(v document.Value) (r Rule, ok bool) {
-	outer := v.Object("matches", "filters", "backendRefs", "default")
-	r = Rule{Line: v.Position().Line}
-	r.Matches, ok = readMatches(outer.Field("matches"))
+// ruleFields are the fields of rules by the kind of the document.
+var ruleFields = map[string][]string{
+	DocumentKind:  {"matches", "filters", "backendRefs", "default"},
+	GRPCRouteKind: {"name", "matches", "filters", "backendRefs", "sessionPersistence"},
+	HTTPRouteKind: {"name", "matches", "filters", "backendRefs", "sessionPersistence", "timeouts", "retry"},
+}
+
+// readRuleFields reads the fields of a rule. Filters and backendRefs may be in default, as in Kuma; lists of routes that are empty count
+// as absent. ok is false if none of the matches can be read.
+func (r *reader) readRuleFields(v document.Value, index int, rule *Rule) (ok bool) {
+	outer := v.Object(ruleFields[r.kind]...)
+	outer.Field("name").Text()
+	rule.Line = v.Position().Line
+	rule.Matches, ok = r.readMatches(outer.Field("matches"))
 	o := outer
 	if inner := outer.Field("default"); inner.Present() {
 		o = inner.Object("filters", "backendRefs")
@@ -46,14 +56,22 @@ func (n ServiceNaming) readRule(v document.Value) (r Rule, ok bool) {
 			}
 		}
 	}
-	if filters := o.Field("filters"); filters.Present() {
-		r.Filters, r.Lines[FieldFilters] = n.readFilters(filters), filters.Position().Line
+	for f, read := range [NumFields]func(document.Value){
+		FieldFilters:     func(v document.Value) { rule.Filters = r.readFilters(v) },
+		FieldBackendRefs: func(v document.Value) { rule.BackendRefs = r.readBackendRefs(v) },
+		FieldTimeouts:    func(v document.Value) { rule.Timeouts = readTimeouts(v) },
+		FieldRetry:       func(v document.Value) { rule.Retry = r.readRetry(v) },
+		FieldSession:     func(v document.Value) { rule.Session = r.readSession(v, fmt.Sprintf("session-%s-%d", r.name, index)) },
+	} {
+		isList := f <= int(FieldBackendRefs)
+		if field := o.Field(FieldNames[f]); field.Present() && !(r.isRoute && isList && len(field.Items()) == 0) {
+			read(field)
+			rule.Lines[f] = field.Position().Line
+		}
 	}
-	if refs := o.Field("backendRefs"); refs.Present() {
-		r.BackendRefs, r.Lines[FieldBackendRefs] = n.readBackendRefs(refs), refs.Position().Line
-	}
-	checkRule(o, &r)
-	return r, ok
+	rule.NoBackends = r.isRoute && len(rule.BackendRefs) == 0 && !rule.Redirects()
+	checkRule(o, rule)
+	return ok
 }
 
 // checkRule looks for contradictions between the fields of a rule.
@@ -96,15 +114,11 @@ func (f *Filter) path() *PathModifier {
 }
 
 // readBackendRefs reads destinations. The result is not nil.
-func (n ServiceNaming) readBackendRefs(v document.Value) []BackendRef {
-	return readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
-}
-
-func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
+func (r *reader) readBackendRefs(v document.Value) []BackendRef {
 	refs := []BackendRef{}
 	var total uint64
 	for _, item := range v.Items() {
-		ref := read(item)
+		ref := r.readBackendRef(item, true)
 		total += uint64(ref.Weight)
 		refs = append(refs, ref)
 	}
@@ -114,17 +128,20 @@ func readBackends(v document.Value, read func(document.Value) BackendRef) []Back
 	return refs
 }
 
-// readBackendRef reads one destination. The weight is 1 if it is not given. A
+// readBackendRef reads one destination, which has no weight in a mirror. The weight is 1 if it is not given. A
 // MeshService with tags is taken for a MeshServiceSubset: an example of the decision
 // record has it so.
-func (n ServiceNaming) readBackendRef(v document.Value, weighted bool) BackendRef {
+func (r *reader) readBackendRef(v document.Value, weighted bool) BackendRef {
+	if r.isRoute {
+		return r.readRouteBackend(v, weighted)
+	}
 	fields := append(slices.Clone(refNames), "port")
 	weight := uint64(0)
 	if weighted {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
-	ref, kind, ok := n.refFields(o, meshService, meshServiceSubset)
+	ref, kind, ok := r.refFields(o, meshService, meshServiceSubset)
 	if o.Field("tags").Present() {
 		kind = meshServiceSubset
 	}

@@ -83,14 +83,11 @@ func parse(text string) ([]*meshpolicy.Policy, error) {
 	var faults document.Faults
 	var policies []*meshpolicy.Policy
 	for _, doc := range document.Parse("f", []byte(text), &faults) {
-		switch kind := doc.Peek("kind").Text(); kind {
-		case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
-			policies = append(policies, meshpolicy.ParseRoute(doc, kind, &faults)...)
-		default:
-			if p := meshpolicy.ParseDocument(doc, &faults); p != nil {
-				policies = append(policies, p)
-			}
+		kind := doc.Peek("kind").Text()
+		if kind != meshpolicy.GRPCRouteKind && kind != meshpolicy.HTTPRouteKind {
+			kind = meshpolicy.DocumentKind
 		}
+		policies = append(policies, meshpolicy.Read(doc, kind, nil)...)
 	}
 	return policies, faults.Err()
 }

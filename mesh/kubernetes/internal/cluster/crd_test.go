@@ -71,8 +71,8 @@ type schema struct {
 func TestCRD(t *testing.T) {
 	t.Parallel()
 	const file, example = "../../../../deploy/kubernetes/crd.yaml", "testdata/meshhttproute.yaml"
-	shape, err := document.ShapeOf(example, []byte(golden.Read(t, example)), func(doc document.Value, faults *document.Faults) {
-		meshpolicy.ParseDocument(doc, faults)
+	shape, err := document.ShapeOf(example, []byte(golden.Read(t, example)), func(doc document.Value, _ *document.Faults) {
+		meshpolicy.Read(doc, meshpolicy.DocumentKind, nil)
 	})
 	xdstest.NoError(t, err)
 	g := generator{t: t, unused: maps.Clone(leftOut)}

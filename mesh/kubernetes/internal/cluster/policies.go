@@ -23,10 +23,11 @@ var clientTags = []string{meshpolicy.NamespaceTag, identity.AccountTag, identity
 // and about those of their own namespace's clients to others: these are a policy of their own, as with routes.
 func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 	naming := func(name, in, port string) string { return hostName(name, cmp.Or(in, namespace), port) }
-	p := meshpolicy.ParseObject(doc, naming)
-	if p == nil {
+	policies := meshpolicy.Read(doc, meshpolicy.DocumentKind, naming)
+	if len(policies) == 0 {
 		return nil
 	}
+	p := policies[0]
 	for _, tag := range slices.Sorted(maps.Keys(p.TargetRef.Tags)) {
 		if !slices.Contains(clientTags, tag) {
 			doc.Fault("use "+strings.Join(clientTags, ", "), "clients in Kubernetes have no tag %q", tag)

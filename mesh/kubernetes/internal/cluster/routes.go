@@ -285,7 +285,7 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 		if r.isPolicy() {
 			r.written = append(r.written, readPolicy(doc, object.GetNamespace())...)
 		} else {
-			r.written = append(r.written, meshpolicy.ParseRouteObject(doc, kind, hostName)...)
+			r.written = append(r.written, meshpolicy.Read(doc, kind, hostName)...)
 		}
 	}
 	for i := range faults.List {
