@@ -105,7 +105,7 @@ func (c *compiler) compile() *compiled {
 
 // admit sets the parts that count, and returns the others.
 func (c *compiler) admit() (leftOut []meshpolicy.Part) {
-	if c.parts = c.given; c.separate && !isFew(c.given) {
+	if c.parts = c.given; c.separate {
 		c.parts, leftOut = admit(c.given, perService)
 		slices.SortFunc(c.parts, meshpolicy.Part.Compare)
 	}

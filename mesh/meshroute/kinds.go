@@ -168,24 +168,6 @@ func (x *policyIndex) admitWide() {
 // isWide reports whether a part is for all services.
 func isWide(p meshpolicy.Part) bool { return p.Policy.To[p.To].TargetRef.Name == "" }
 
-// isFew reports whether so few parts for one service, beside those for all services, cannot exceed the bound: the most frequent case.
-func isFew(parts []meshpolicy.Part) bool {
-	most, rules := 1, 0
-	conditions := make(map[string]bool)
-	for _, p := range parts {
-		if isWide(p) {
-			continue
-		}
-		rules += len(p.Rules())
-		if key := p.Policy.TargetKey(); len(conditionOf(p.Policy.TargetRef)) > 0 && !conditions[key] {
-			conditions[key] = true
-			most = min(2*most, perService.kinds+1)
-		}
-	}
-	most *= widely.kinds
-	return most <= perService.kinds && most*rules+widely.rules*most <= perService.rules
-}
-
 func (b bound) String() string {
 	return fmt.Sprintf("more than %d kinds of clients, or has more than %d rules for them together", b.kinds, b.rules)
 }

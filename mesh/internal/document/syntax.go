@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -90,10 +89,6 @@ func isBare(line string) bool {
 
 // yamlError splits an error of the YAML library into line and problem.
 func yamlError(err error) (line int, problem string) {
-	var typeError *yaml.TypeError
-	if errors.As(err, &typeError) && len(typeError.Errors) > 0 {
-		return 0, typeError.Errors[0]
-	}
 	m := yamlErrorLine.FindStringSubmatch(err.Error())
 	if m == nil {
 		return 0, err.Error()
@@ -131,14 +126,6 @@ func jsonError(text []byte) (line int, problem string, ok bool) {
 	if err := json.Unmarshal(text, &value); !errors.As(err, &syntax) {
 		return 0, "", false
 	}
-	line, _ = position(text, syntax)
-	return line, syntax.Error(), true
-}
-
-// position returns the line and column of a syntax error, from 1.
-func position(text []byte, err *json.SyntaxError) (line, column int) {
-	// The offset is one past the character.
-	before := text[:min(len(text), max(0, int(err.Offset)-1))]
-	line = 1 + bytes.Count(before, []byte("\n"))
-	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+	before := text[:max(0, int(syntax.Offset)-1)] // the offset is one past the character
+	return 1 + bytes.Count(before, []byte("\n")), syntax.Error(), true
 }
