@@ -105,20 +105,27 @@ func (r *Reader) lookAt(at place) (changed bool, err error) {
 	}
 	r.began = r.now()
 	r.swapped = at.isSwapped(r.place)
-	for _, name := range slices.Sorted(maps.Keys(paths)) {
-		fresh, err := r.lookAtFile(name, paths[name])
+	maps.DeleteFunc(r.unsettled, func(name string, _ *change) bool { return r.files[name] == nil && paths[name] == "" })
+	names := slices.Sorted(maps.Keys(paths))
+	for name := range r.files {
+		if paths[name] == "" {
+			names = append(names, name) // behind the name that it may have now
+		}
+	}
+	for _, name := range names {
+		fresh, err := r.lookAtFile(name, paths)
 		if err != nil {
 			return false, err
 		}
 		changed = changed || fresh
 	}
-	changed = r.forget(paths) || changed
 	r.looked, r.place = true, at
 	return changed, nil
 }
 
-// lookAtFile updates a file, and reports whether its text changed.
-func (r *Reader) lookAtFile(name, path string) (changed bool, err error) {
+// lookAtFile updates a file, and reports whether its text changed. It has no path if it is gone.
+func (r *Reader) lookAtFile(name string, paths map[string]string) (changed bool, err error) {
+	path := paths[name]
 	now, err := stateOf(path)
 	if err != nil {
 		return false, err
@@ -135,7 +142,7 @@ func (r *Reader) lookAtFile(name, path string) (changed bool, err error) {
 		delete(r.unsettled, name)
 		return false, nil
 	}
-	if !r.settled(name, now) {
+	if !r.renamed(f, now, paths) && !r.settled(name, now) {
 		return false, nil
 	}
 	return r.take(name, path, now)
@@ -182,28 +189,13 @@ func (r *Reader) unfinished(name string, at time.Time) {
 	r.unsettled[name] = c
 }
 
-// forget drops the files that are no longer in the folder, and reports whether there were any.
-func (r *Reader) forget(paths map[string]string) (changed bool) {
-	for name := range r.unsettled {
-		if r.files[name] == nil && paths[name] == "" {
-			delete(r.unsettled, name)
-		}
-	}
-	for name, f := range r.files {
-		if paths[name] != "" || !r.renamed(f, paths) && !r.settled(name, state{}) {
-			continue
-		}
-		delete(r.files, name)
-		delete(r.unsettled, name)
-		changed = true
-	}
-	return changed
-}
-
 // renamed reports whether a file that is gone counts under another name.
-func (r *Reader) renamed(gone *read, paths map[string]string) bool {
+func (r *Reader) renamed(f *read, now state, paths map[string]string) bool {
+	if f == nil || !now.absent() {
+		return false
+	}
 	for name := range paths {
-		if f := r.files[name]; f != nil && os.SameFile(f.info, gone.info) {
+		if other := r.files[name]; other != nil && other != f && os.SameFile(other.info, f.info) {
 			return true
 		}
 	}
