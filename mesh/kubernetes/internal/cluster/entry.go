@@ -22,16 +22,8 @@ type entry struct {
 	names []string
 	// problems are why endpoints are left out.
 	problems []string
-	// ports are by the names of the services.
-	ports map[string]*port
-}
-
-// port is a TCP port of a Service.
-type port struct {
-	service   *meshroute.Service
-	endpoints []instance
-	// held has the addresses of endpoints that no slice has any more, and until when they are kept.
-	held map[string]time.Time
+	// instances are the endpoints by the names of the services, with those that are kept.
+	instances map[string][]instance
 }
 
 // moving is how long an endpoint is kept that was ready, and that no slice has: it may be about to appear in another slice, as
@@ -46,63 +38,51 @@ const moving = 300 * time.Millisecond
 // because of endpoints that are kept, zero if there are none. s is nil if the Service is gone.
 func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, domain string, now time.Time) (changed bool, again time.Time) {
 	before := *e
-	*e = entry{ports: map[string]*port{}}
+	*e = entry{instances: map[string][]instance{}}
 	if s != nil {
 		for i, p := range Ports(s) {
-			name := serviceName(of, p.Port)
-			old := before.ports[name]
-			if old == nil {
-				old = &port{}
+			made := &meshroute.Service{Name: serviceName(of, p.Port), Source: meshroute.Source{File: of.String()}, Aliases: aliases(of, p, i == 0, domain)}
+			if s.Spec.Type == corev1.ServiceTypeExternalName {
+				made.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strconv.Itoa(int(p.Port)))
+			} else {
+				list, problems := instances(s, slicesOf, p)
+				list, until := keep(list, before.instances[made.Name], now)
+				made.Endpoints = distinct(endpoints(list))
+				e.instances[made.Name], e.problems, again = list, append(e.problems, problems...), earlier(again, until)
 			}
-			made := e.build(name, of, s, slicesOf, p, old, now)
-			made.service.Aliases = aliases(of, p, i == 0, domain)
-			if reflect.DeepEqual(made.service, old.service) {
-				made.service = old.service // the same pointer, of which nothing is built again
+			if old := slices.IndexFunc(before.services, func(old *meshroute.Service) bool { return reflect.DeepEqual(old, made) }); old >= 0 {
+				made = before.services[old] // the same pointer, of which nothing is built again
 			}
-			e.ports[name] = made
-			e.services, e.names = append(e.services, made.service), append(e.names, name)
-			for _, a := range made.service.Aliases {
+			e.services, e.names = append(e.services, made), append(e.names, made.Name)
+			for _, a := range made.Aliases {
 				e.names = append(e.names, a.Name)
-			}
-			for _, until := range made.held {
-				if again.IsZero() || until.Before(again) {
-					again = until
-				}
 			}
 		}
 	}
 	return !slices.Equal(before.services, e.services) || !slices.Equal(before.problems, e.problems), again
 }
 
-// build makes the service of a port, but for its aliases.
-func (e *entry) build(name string, of named, s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort, old *port, now time.Time) *port {
-	made := &port{service: &meshroute.Service{Name: name, Source: meshroute.Source{File: of.String()}}, held: map[string]time.Time{}}
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		made.service.ExternalName = net.JoinHostPort(strings.TrimSuffix(s.Spec.ExternalName, "."), strconv.Itoa(int(p.Port)))
-		return made
-	}
-	list, problems := instances(s, slicesOf, p)
-	made.endpoints, e.problems = list, append(e.problems, problems...)
-	made.keep(old, now)
-	made.service.Endpoints = distinct(endpoints(made.endpoints))
-	return made
-}
-
-// keep adds the endpoints that were ready before and that may be moving to another slice.
-func (p *port) keep(before *port, now time.Time) {
-	for _, old := range before.endpoints {
-		_, there := slices.BinarySearchFunc(p.endpoints, old, func(a, b instance) int { return strings.Compare(a.Address, b.Address) })
+// keep adds the endpoints that were ready before and that may be moving to another slice, and returns when the first of them is kept no more.
+func keep(list, before []instance, now time.Time) (_ []instance, until time.Time) {
+	for _, old := range before {
+		_, there := slices.BinarySearchFunc(list, old, func(a, b instance) int { return strings.Compare(a.Address, b.Address) })
 		if there || old.Health != corepb.HealthStatus_UNKNOWN {
 			continue
 		}
-		until, known := before.held[old.Address]
-		if !known {
-			until = now.Add(moving)
+		if old.until.IsZero() {
+			old.until = now.Add(moving)
 		}
-		if !now.Before(until) {
-			continue
+		if now.Before(old.until) {
+			list, until = unique(append(list, old)), earlier(until, old.until)
 		}
-		p.held[old.Address] = until
-		p.endpoints = unique(append(p.endpoints, old))
 	}
+	return list, until
+}
+
+// earlier returns the earlier one of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

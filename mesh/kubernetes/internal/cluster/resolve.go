@@ -18,24 +18,27 @@ import (
 // noGrant is what follows the name of a backend that no ReferenceGrant allows. No service has such a name, so that RPCs fail.
 const noGrant = ";no-reference-grant"
 
-// grant is one entry of a ReferenceGrant: routes of a kind and namespace may use Services, or one of them.
-type grant struct{ kind, from, to, name string } // kinds of all groups differ
+// grantee is the routes of a kind, as kinds of all groups differ, in a namespace.
+type grantee struct{ kind, namespace string }
 
-// readGrants returns what ReferenceGrants allow.
-func (r *routes) readGrants() map[grant]bool {
-	all := make(map[grant]bool)
+// readGrants returns the Services that ReferenceGrants allow; one without a name is all of its namespace.
+func (r *routes) readGrants() map[grantee]map[named]bool {
+	all := make(map[grantee]map[named]bool)
 	for _, object := range r.grants.all() {
 		from, _, _ := unstructured.NestedSlice(object.Object, "spec", "from")
 		to, _, _ := unstructured.NestedSlice(object.Object, "spec", "to")
 		for _, f := range from {
 			f, _ := f.(map[string]any)
-			kind := text(f["kind"])
-			if f["group"] != resources[kind].Group {
+			who := grantee{text(f["kind"]), text(f["namespace"])}
+			if f["group"] != resources[who.kind].Group {
 				continue
 			}
 			for _, t := range to {
 				if t, _ := t.(map[string]any); t["group"] == "" && t["kind"] == "Service" {
-					all[grant{kind, text(f["namespace"]), object.GetNamespace(), text(t["name"])}] = true
+					if all[who] == nil {
+						all[who] = make(map[named]bool)
+					}
+					all[who][named{object.GetNamespace(), text(t["name"])}] = true
 				}
 			}
 		}
@@ -43,22 +46,12 @@ func (r *routes) readGrants() map[grant]bool {
 	return all
 }
 
-// lookup is what the policies of a route depend on, of one Service.
-type lookup struct {
-	names     []string
-	permitted bool
-}
+// grantee is whom grants for a route are for.
+func (r *Route) grantee() grantee { return grantee{r.Object.GetKind(), r.Object.GetNamespace()} }
 
-func (l lookup) equal(o lookup) bool {
-	return l.permitted == o.permitted && slices.Equal(l.names, o.names)
-}
-
-// resolve makes the policies of a route, unless it and all that it names is as before.
+// resolve makes the policies of a route.
 func (r *routes) resolve(of *Route) {
-	if of.lookups != nil && r.isCurrent(of) {
-		return
-	}
-	of.lookups, of.policies, of.Unresolved = map[named]lookup{}, nil, map[string][]string{}
+	of.uses, of.policies, of.Unresolved = nil, nil, map[string][]string{}
 	of.Parents = r.parents(of)
 	for _, p := range of.written {
 		if p = r.policy(of, p); p != nil {
@@ -75,38 +68,16 @@ func (r *routes) resolve(of *Route) {
 	}
 }
 
-// isCurrent reports whether a route would be resolved with the same once more.
-func (r *routes) isCurrent(of *Route) bool {
-	for service, was := range of.lookups {
-		if !was.equal(r.lookup(of, service)) {
-			return false
-		}
-	}
-	return true
-}
-
-// lookup returns the names of a Service, and whether a route may send requests there.
-func (r *routes) lookup(of *Route, service named) (l lookup) {
-	kind, from := of.Object.GetKind(), of.Object.GetNamespace()
-	granted := func(name string) bool { return r.granted[grant{kind, from, service.namespace, name}] }
-	l.permitted = service.namespace == from || granted("") || granted(service.name)
-	if e := r.source.entries[service]; e != nil {
-		l.names = e.names
-	}
-	return l
-}
-
 // permitted reports whether a route may send the requests for a parent to a Service. The parent is one: requests go there without
 // the route.
 func (r *routes) permitted(of *Route, service, parent named) bool {
-	l := r.lookup(of, service)
-	of.lookups[service] = l
-	return l.permitted || service == parent
+	granted := r.granted[of.grantee()]
+	return service.namespace == of.Object.GetNamespace() || service == parent || granted[service] || granted[named{namespace: service.namespace}]
 }
 
 // services returns the services of a Service, or that of one port, by meshpolicy.JoinPort. missing says why there are none.
 func (r *routes) services(of *Route, service named, port string) (list []*meshroute.Service, missing string) {
-	of.lookups[service] = r.lookup(of, service)
+	of.uses = append(of.uses, service)
 	e := r.source.entries[service]
 	if e == nil {
 		return nil, fmt.Sprintf("there is no Service %s", service)

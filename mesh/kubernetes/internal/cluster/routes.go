@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ type routes struct {
 	// objects are by the kind of the routes; grants are ReferenceGrants, and granted is what they allow.
 	objects map[string]objects[*unstructured.Unstructured]
 	grants  objects[*unstructured.Unstructured]
-	granted map[grant]bool
+	granted map[grantee]map[named]bool
 	// read are the routes as they were read last, by the UIDs of their objects.
 	read map[types.UID]*Route
 	// shown is what Source.Routes returns, and changed is closed when there is a newer one. Guarded by Source.mu.
@@ -55,9 +56,9 @@ type Route struct {
 	// written are the policies as the object says them: with names of Services, with or without ports. Rules with an error fail their
 	// requests, and there is no policy if nobody can say for which requests it is.
 	written []*meshroute.Policy
-	// policies are those with names of services of the mesh, and lookups what they were made of.
+	// policies are those with names of services of the mesh, and uses the Services that these depend on.
 	policies []*meshroute.Policy
-	lookups  map[named]lookup
+	uses     []named
 	// consumers are all bindings of consumer routes, of all routes.
 	consumers map[binding]bool
 }
@@ -159,22 +160,26 @@ func newRoutes(s *Source) *routes {
 	return r
 }
 
-// update reads what has changed, and reports whether the policies differ.
-func (r *routes) update() (changed bool) {
+// update reads what has changed, and reports whether the policies differ. renamed are the Services whose names are others than before.
+func (r *routes) update(renamed map[named]bool) (changed bool) {
 	read := make(map[types.UID]*Route, len(r.read))
+	before := r.granted
 	r.granted = r.readGrants()
 	var policies []*meshroute.Policy
 	for kind, objects := range r.objects {
 		for _, object := range objects.all() {
-			now := &Route{}
-			if last := r.read[object.GetUID()]; last != nil && last.Object.GetGeneration() == object.GetGeneration() {
+			now, last := &Route{}, r.read[object.GetUID()]
+			if isNew := last == nil || last.Object.GetGeneration() != object.GetGeneration(); isNew {
+				now = readRoute(kind, object)
+				r.resolve(now)
+			} else {
 				*now = *last
 				now.Object = object // which may have another status
-			} else {
-				now = readRoute(kind, object)
+				if slices.ContainsFunc(now.uses, func(of named) bool { return renamed[of] }) || !maps.Equal(r.granted[now.grantee()], before[now.grantee()]) {
+					r.resolve(now)
+				}
 			}
 			read[object.GetUID()] = now
-			r.resolve(now)
 			policies = append(policies, now.policies...)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -88,6 +89,8 @@ type instance struct {
 	target string
 	// terminating is set for an endpoint that still serves, but is about to end.
 	terminating bool
+	// until is how long an endpoint is kept that no slice has any more, zero for others.
+	until time.Time
 }
 
 // instances returns the endpoints for a port of a Service, ordered by address, and what is wrong with those that are left out: the

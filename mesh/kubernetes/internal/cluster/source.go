@@ -145,14 +145,13 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 			marked[of] = true
 		}
 	}
-	changed := s.content == nil
+	changed, renamed := s.content == nil, map[named]bool{}
 	for of := range marked {
-		differs, renamed := s.update(of, now)
-		// Routes depend on the names of services, but not on their endpoints, which change most.
-		changed, routesMarked = changed || differs, routesMarked || renamed
+		changed = s.update(of, now, renamed) || changed
 	}
-	if routesMarked || s.content == nil {
-		changed = s.routes.update() || changed
+	// Routes depend on the names of services, but not on their endpoints, which change most.
+	if routesMarked || len(renamed) > 0 || s.content == nil {
+		changed = s.routes.update(renamed) || changed
 		reports := s.routeReports()
 		changed = changed || !slices.Equal(reports, s.reports)
 		s.reports = reports
@@ -163,31 +162,33 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	return s.content, nil
 }
 
-// update makes the services of one Service again, and reports whether they differ, and their names.
-func (s *Source) update(of named, now time.Time) (changed, renamed bool) {
+// update makes the services of one Service again, and reports whether they differ. It adds the Service to those that are renamed if it
+// comes, goes, or has other names.
+func (s *Source) update(of named, now time.Time, renamed map[named]bool) (changed bool) {
 	e := s.entries[of]
 	object := s.services.get(of.String())
-	switch {
-	case e == nil && object == nil:
-		return false, false
-	case e == nil:
+	if e == nil && object == nil {
+		return false
+	}
+	at, known := slices.BinarySearchFunc(s.order, of, named.compare)
+	if !known {
 		e = &entry{}
 		s.entries[of] = e
-		at, _ := slices.BinarySearchFunc(s.order, of, named.compare)
 		s.order = slices.Insert(s.order, at, of)
 	}
 	names := e.names
 	changed, again := e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
-	delete(s.again, of)
-	if !again.IsZero() {
+	if delete(s.again, of); !again.IsZero() {
 		s.again[of] = again
 	}
 	if object == nil {
 		delete(s.entries, of)
-		at, _ := slices.BinarySearchFunc(s.order, of, named.compare)
 		s.order = slices.Delete(s.order, at, at+1)
 	}
-	return changed, !slices.Equal(names, e.names)
+	if !known || object == nil || !slices.Equal(names, e.names) {
+		renamed[of] = true
+	}
+	return changed
 }
 
 func (n named) compare(o named) int {
@@ -236,9 +237,7 @@ func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 // Again is when Services are to be marked again.
 func (s *Source) Again() (next time.Time) {
 	for _, at := range s.again {
-		if next.IsZero() || at.Before(next) {
-			next = at
-		}
+		next = earlier(next, at)
 	}
 	return next
 }

@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 )
@@ -36,14 +37,9 @@ const (
 	reviewTime = 10 * time.Second
 )
 
-// Reviewer creates TokenReviews: the client of client-go.
-type Reviewer interface {
-	Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
-}
-
 // Tokens reviews tokens of service accounts, and remembers the verdicts for a while. It is safe for concurrent use.
 type Tokens struct {
-	reviewer Reviewer
+	reviewer authenticationclient.TokenReviewInterface
 	audience string
 	turns    *turns
 	slots    chan struct{}
@@ -63,7 +59,7 @@ type accepted struct {
 var errLeft = errors.New("the stream has ended")
 
 // NewTokens returns Tokens for tokens with an audience, which make at most so many reviews a second; zero stands for DefaultRate.
-func NewTokens(reviewer Reviewer, audience string, perSecond int) *Tokens {
+func NewTokens(reviewer authenticationclient.TokenReviewInterface, audience string, perSecond int) *Tokens {
 	return &Tokens{
 		reviewer: reviewer, audience: audience, turns: newTurns(cmp.Or(perSecond, DefaultRate)), slots: make(chan struct{}, maxReviews),
 		good: cache.NewLRUExpireCache(maxGood), bad: cache.NewLRUExpireCache(maxBad),
