@@ -23,7 +23,7 @@ func absenceOf(t *testing.T, authority string, services ...string) *absence {
 	xdstest.NoError(t, err)
 	loaded, err := loadContent(content, publish.Options{Authority: authority})
 	xdstest.NoError(t, err)
-	a := new(absence)
+	a := newAbsence()
 	a.set(content, loaded.publisher.Mesh())
 	return a
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,17 +19,14 @@ import (
 
 // reloader updates the store from the documents. It is for one goroutine.
 type reloader struct {
-	documents Documents
-	// place is what the documents are in, dir its name.
-	place, dir string
-	publisher  *publish.Publisher
-	// permissive is Options.Permissive, and rejected what clients reject of what was published for that reason.
-	permissive bool
-	rejected   error
-	metrics    *metrics.Plane
-	state      *planestate.Keeper
-	absence    absence
-	log        *slog.Logger
+	opts      *Options
+	publisher *publish.Publisher
+	// rejected is what clients reject of what was published all the same, as Options.Permissive says.
+	rejected error
+	metrics  *metrics.Plane
+	state    *planestate.Keeper
+	absence  *absence
+	log      *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
 	// content and readErr are the last result of reading.
@@ -38,14 +34,11 @@ type reloader struct {
 	readErr error
 	// err is the error of reading or publishing it.
 	err error
-	// withheld is what is not published yet of the content, or nil; delay is how long it waits.
+	// withheld is what is not published yet of the content, or nil.
 	withheld *withheld
-	delay    time.Duration
 	// faults are those of the last content, and reports those of the last published one, which were logged.
 	faults  map[string]bool
 	reports map[meshroute.Report]bool
-	// onLeftOut is Options.OnLeftOut.
-	onLeftOut func([]meshroute.Report)
 	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
 	onFirst func()
 }
@@ -54,7 +47,7 @@ type reloader struct {
 // last time. The error is why nothing is published at all. The context bounds the wait for clients.
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
-	content, err := r.documents.Read(ctx)
+	content, err := r.opts.Documents.Read(ctx)
 	if content != r.content || err != r.readErr || r.isDue(began) {
 		r.take(ctx, content, err, began)
 	}
@@ -92,7 +85,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	}
 	r.faults = nil
 	if wasFaulty {
-		r.log.Info("the " + r.place + " is valid again")
+		r.log.Info("the " + r.opts.Place + " is valid again")
 	}
 	if next != nil {
 		r.metrics.Published(time.Since(began))
@@ -111,13 +104,13 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 	r.absence.set(content, r.publisher.Mesh())
 	reports := slices.Clone(summary.Reports)
 	if content.Files == 0 && !content.Separate {
-		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.place, 1)})
+		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.opts.Place, 1)})
 	}
 	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })
 	r.logPublished(content, summary, time.Since(began))
 	r.logReports(slices.Concat(reports, summary.Rejected))
-	if r.onLeftOut != nil {
-		r.onLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
+	if r.opts.OnLeftOut != nil {
+		r.opts.OnLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
 	}
 }
 
@@ -126,7 +119,7 @@ func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, 
 // not yet to be mounted: there may be none.
 func (r *reloader) check(content *folder.Content) error {
 	if content.Documents() == 0 && r.published.Documents() > 0 && !content.Separate {
-		return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.place, r.dir)
+		return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.opts.Place, r.opts.Dir)
 	}
 	return nil
 }
@@ -152,9 +145,9 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 
 // refuse logs each new error of documents that are not published.
 func (r *reloader) refuse(err error) {
-	refused := "the " + r.place + " has errors; clients keep the last good state"
+	refused := "the " + r.opts.Place + " has errors; clients keep the last good state"
 	if r.published == nil {
-		refused = "the " + r.place + " has errors; not ready until it is valid"
+		refused = "the " + r.opts.Place + " has errors; not ready until it is valid"
 	}
 	now := make(map[string]bool)
 	log := func(key string, args ...any) {
@@ -194,9 +187,9 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 }
 
 // run loads the documents whenever they may have changed, or on a signal, until the context ends.
-func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) {
+func (r *reloader) run(ctx context.Context) {
 	for {
-		next := r.documents.Again()
+		next := r.opts.Documents.Again()
 		if w := r.withheld; w != nil && (next.IsZero() || w.due.Before(next)) {
 			next = w.due
 		}
@@ -207,8 +200,8 @@ func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.documents.Changed():
-		case <-reload:
+		case <-r.opts.Documents.Changed():
+		case <-r.opts.Reload:
 		case <-due:
 		}
 		_ = r.load(ctx) // which logs errors

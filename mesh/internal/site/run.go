@@ -141,8 +141,8 @@ func Run(ctx context.Context, opts Options) error {
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
-	reloading.Go(func() { plane.reload.run(ctx, opts.Reload) })
-	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
+	reloading.Go(func() { plane.reload.run(ctx) })
+	reloading.Go(func() { plane.reauthorize(ctx) })
 	if of, ok := opts.Documents.(*store.Source); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
 		reloading.Go(func() { of.Announce(ctx, replica) })
@@ -155,12 +155,10 @@ func Run(ctx context.Context, opts Options) error {
 
 // plane is a control plane that does not listen.
 type plane struct {
-	store  *controlplane.Store
-	ads    *controlplane.Server
-	reload *reloader
-	// log has a line for each NACK.
-	log     *slog.Logger
-	onNACK  func(*controlplane.Server)
+	opts    Options
+	store   *controlplane.Store
+	ads     *controlplane.Server
+	reload  *reloader
 	metrics *metrics.Plane
 	// loads is what clients report of services with loadReporting.
 	loads *controlplane.LoadReports
@@ -210,15 +208,13 @@ func (p *plane) hasCluster(name string) bool {
 
 // newPlane needs the Serve.Log of the options, and their Documents.
 func newPlane(opts Options) *plane {
-	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), log: log, onNACK: opts.OnNACK, metrics: metrics.New()}
+	p := &plane{opts: opts, store: controlplane.NewStore(), metrics: metrics.New()}
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
 	})
 	p.metrics.AddLoads(p.knownLoads)
 	p.reload = &reloader{
-		documents: opts.Documents, place: opts.Place, dir: opts.Dir, state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince),
-		permissive: opts.Permissive, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay, onLeftOut: opts.OnLeftOut,
+		opts: &p.opts, state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince), metrics: p.metrics, absence: newAbsence(), log: opts.Serve.Log,
 	}
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
@@ -245,12 +241,12 @@ func newPlane(opts Options) *plane {
 }
 
 // reauthorize has clients subscribe again whenever their permissions have changed, until the context ends.
-func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
+func (p *plane) reauthorize(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-changed:
+		case <-p.opts.Reauthorize:
 			p.ads.RefreshAuthorization()
 		}
 	}
@@ -259,8 +255,8 @@ func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
 // reject logs and counts a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
 	p.metrics.NACKed(r)
-	serve.LogRejection(p.log, r)
-	if p.onNACK != nil {
-		p.onNACK(p.ads)
+	serve.LogRejection(p.opts.Serve.Log, r)
+	if p.opts.OnNACK != nil {
+		p.opts.OnNACK(p.ads)
 	}
 }

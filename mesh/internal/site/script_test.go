@@ -97,7 +97,7 @@ func beginScript(t testing.TB) (step func(string) string) {
 		p.reload.onFirst = func() {}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { p.reload.run(ctx, nil) })
+		running.Go(func() { p.reload.run(ctx) })
 		t.Cleanup(func() {
 			stop()
 			running.Wait()

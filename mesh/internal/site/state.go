@@ -17,7 +17,7 @@ import (
 // note keeps what the newest documents are: waiting, as r.withheld has it, faulty, or neither.
 func (r *reloader) note(err error) {
 	r.state.Set(func(s *planestate.State) {
-		s.Permissive, s.Waiting, s.WaitingUntil = r.permissive, "", nil
+		s.Permissive, s.Waiting, s.WaitingUntil = r.opts.Permissive, "", nil
 		if w := r.withheld; w != nil {
 			until := w.due
 			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all",

@@ -148,11 +148,11 @@ func areSameSet[T comparable](a, b []T) bool {
 // decide is the function decide, for the content, and logs what begins and ends.
 func (r *reloader) decide(content *folder.Content, now time.Time) (next *folder.Content) {
 	before := r.withheld
-	next, r.withheld = decide(r.published, content, before, now, r.delay)
+	next, r.withheld = decide(r.published, content, before, now, r.opts.WithdrawalDelay)
 	switch w := r.withheld; {
 	case before == nil && w != nil:
-		r.log.Warn("the "+r.place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
-			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.delay)
+		r.log.Warn("the "+r.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
+			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.opts.WithdrawalDelay)
 	case before != nil && w == nil:
 		if w := Withdrawn(r.published, content); w.IsLarge() {
 			r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
