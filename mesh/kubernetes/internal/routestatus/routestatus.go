@@ -166,21 +166,29 @@ func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []
 
 // write writes the status of one route, unless it is written already.
 func (w *writer) write(ctx context.Context, r *cluster.Route, refusals []refusal) error {
-	field, before := r.Status()
-	of := parents
-	if field == "conditions" {
-		before, of = slices.DeleteFunc(slices.Clone(before), ofOthers), conditions
+	field, list := r.Status()
+	before, others := []any{}, []any{} // the API does not take null
+	for _, item := range list {
+		if isOwn(item) {
+			before = append(before, item)
+		} else {
+			others = append(others, item)
+		}
 	}
-	after := of(r, before, refusals, time.Now())
-	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
+	after := own(r, field, before, refusals, time.Now())
+	if reflect.DeepEqual(before, after) {
 		return nil
 	}
 	// A list of parents is one value to server-side apply: it has the entries of other controllers too, so that it is refused if
 	// the object is a newer one. Conditions of a MeshHTTPRoute are one value each.
+	status := after
+	if field == "parents" {
+		status = append(others, after...)
+	}
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": r.Object.GetAPIVersion(), "kind": r.Object.GetKind(),
 		"metadata": map[string]any{"name": r.Object.GetName(), "namespace": r.Object.GetNamespace(), "resourceVersion": r.Object.GetResourceVersion()},
-		"status":   map[string]any{field: after},
+		"status":   map[string]any{field: status},
 	})
 	if err != nil {
 		return err
@@ -215,47 +223,32 @@ func (w *writer) report(object *unstructured.Unstructured, before, after []any) 
 	}
 }
 
-// parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
-// its place.
-func parents(r *cluster.Route, before []any, refusals []refusal, now time.Time) []any {
-	entry := func(p cluster.Parent, old []any) any {
-		return map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(r, p, old, refusals, now)}
-	}
-	list := []any{} // the API does not take null
-	wanted := slices.Clone(r.Parents)
-	for _, other := range before {
-		of, _ := other.(map[string]any)
-		if of["controllerName"] != cluster.Controller {
-			list = append(list, other)
-			continue
-		}
-		i := slices.IndexFunc(wanted, func(p cluster.Parent) bool { return reflect.DeepEqual(any(p.Ref), of["parentRef"]) })
-		if i < 0 {
-			continue // it is no parent any more
-		}
-		old, _ := of["conditions"].([]any)
-		list = append(list, entry(wanted[i], old))
-		wanted = slices.Delete(wanted, i, i+1)
-	}
-	for _, p := range wanted {
-		list = append(list, entry(p, nil))
-	}
-	return list
-}
-
-// ofOthers reports whether a condition of a MeshHTTPRoute is of another controller.
-func ofOthers(condition any) bool {
-	of, _ := condition.(map[string]any)
+// isOwn reports whether this controller has written an item of a status: the entry of a parent, or a condition of a MeshHTTPRoute.
+func isOwn(item any) bool {
+	of, _ := item.(map[string]any)
 	switch of["type"] {
 	case "Accepted", "ResolvedRefs", partiallyInvalid, Refused:
-		return false
+		return true
 	}
-	return true
+	return of["controllerName"] == cluster.Controller
 }
 
-// conditions returns those of a MeshHTTPRoute.
-func conditions(r *cluster.Route, before []any, refusals []refusal, now time.Time) []any {
-	return timed(r, r.Parents[0], before, refusals, now)
+// own returns what this controller writes into a field of the status, of which before is there.
+func own(r *cluster.Route, field string, before []any, refusals []refusal, now time.Time) []any {
+	if field == "conditions" {
+		return timed(r, r.Parents[0], before, refusals, now)
+	}
+	list := []any{}
+	for _, p := range r.Parents {
+		var old []any
+		for _, item := range before {
+			if of, _ := item.(map[string]any); reflect.DeepEqual(any(p.Ref), of["parentRef"]) {
+				old, _ = of["conditions"].([]any)
+			}
+		}
+		list = append(list, map[string]any{"parentRef": p.Ref, "controllerName": cluster.Controller, "conditions": timed(r, p, old, refusals, now)})
+	}
+	return list
 }
 
 // timed returns conditions with their times. Those that have the status that they had keep theirs.

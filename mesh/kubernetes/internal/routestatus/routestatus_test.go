@@ -17,9 +17,9 @@ func TestConditionsOfOthers(t *testing.T) {
 	object.SetGeneration(2)
 	v := &cluster.Route{Object: object, Parents: make([]cluster.Parent, 1)}
 	list := []any{map[string]any{"type": "example.com/Linted", "status": "False", "reason": "Style", "message": "no"}}
-	list = append(list, conditions(v, nil, nil, time.Now())...)
+	list = append(list, own(v, "conditions", nil, nil, time.Now())...)
 	v.Ignored = []string{`spec: unknown field "newer"`}
-	ignored, _ := conditions(v, nil, nil, time.Now())[0].(map[string]any)
+	ignored, _ := own(v, "conditions", nil, nil, time.Now())[0].(map[string]any)
 	xdstest.Equal[any](t, "message about ignored fields", `the route is served, without fields that have no effect: spec: unknown field "newer"`, ignored["message"])
 	v.Ignored = nil
 	xdstest.NoError(t, unstructured.SetNestedSlice(object.Object, list, "status", "conditions"))
