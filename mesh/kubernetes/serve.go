@@ -105,7 +105,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts.Identify = identity.Verifier{
 		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous, ZoneOf: source.ZoneOf,
 	}.Identify
-	opts.BindLocators, opts.Authorize, opts.Reauthorize = true, identity.Authorizer(source), source.AccessChanged()
+	opts.BindLocators, opts.Authorize, opts.Reauthorize = true, source.Authorize, source.AccessChanged()
 	refusals := routestatus.NewRefusals()
 	opts.OnNACK, opts.OnLeftOut = refusals.OnNACK, refusals.OnLeftOut
 	ctx, stop := context.WithCancel(ctx)

@@ -12,7 +12,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -31,11 +31,7 @@ func (l *loaded) dangling(authority string) []meshroute.Report {
 	}
 	var reports []meshroute.Report
 	for _, r := range l.content.Resources {
-		m, err := r.Any.UnmarshalNew()
-		if err != nil {
-			continue // which is reported elsewhere
-		}
-		typeURL, names := references(m, r.Name)
+		typeURL, names := references(r.Any, r.Name)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			local := !strings.HasPrefix(name, xdsname.Prefix) || authority != "" && strings.HasPrefix(name, xdsname.Prefix+authority+"/")
 			if name == "" || !local || existing[typeURL][xdsname.Canonical(name)] {
@@ -51,8 +47,12 @@ func (l *loaded) dangling(authority string) []meshroute.Report {
 	return reports
 }
 
-// references returns the resources, all of one type, to which a resource refers.
-func references(m proto.Message, name string) (typeURL string, names map[string]bool) {
+// references returns the resources, all of one type, to which a resource refers: none if it cannot be read, which is reported elsewhere.
+func references(resource *anypb.Any, name string) (typeURL string, names map[string]bool) {
+	m, err := resource.UnmarshalNew()
+	if err != nil {
+		return "", nil
+	}
 	names = make(map[string]bool)
 	switch m := m.(type) {
 	case *listenerpb.Listener:

@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
@@ -24,22 +23,12 @@ func reachable(items []Item, listener, routes string) []Item {
 			continue
 		}
 		kept = append(kept, item)
-		typeURL, names := references(item.message(), item.Name)
-		maps.Copy(wanted[typeURL], names)
+		if item.Resource != nil {
+			typeURL, names := references(item.Resource.Any(), item.Name)
+			maps.Copy(wanted[typeURL], names)
+		}
 	}
 	return kept
-}
-
-// message returns the resource, or nil for an error or an unknown message.
-func (i *Item) message() proto.Message {
-	if i.Resource == nil {
-		return nil
-	}
-	m, err := i.Resource.Any().UnmarshalNew()
-	if err != nil {
-		return nil
-	}
-	return m
 }
 
 // addClusters adds the clusters of routes, including mirrors.

@@ -103,7 +103,7 @@ func Explain(w io.Writer, v View) error {
 		return err
 	}
 	mesh, client := loaded.publisher.Mesh(), meshroute.ClientFromNode(v.node())
-	for _, service := range loaded.services() {
+	for _, service := range servicesOf(loaded.content) {
 		if v.Service != "" && v.Service != service {
 			continue
 		}
@@ -137,15 +137,12 @@ func loadView(v View) (*loaded, error) {
 
 // checkService returns an error for a service that the folder does not have. An empty name means all.
 func (l *loaded) checkService(service string) error {
-	services := l.services()
+	services := servicesOf(l.content)
 	if service == "" || slices.Contains(services, service) {
 		return nil
 	}
 	return fmt.Errorf("there is no service %q; there are %s", service, strings.Join(services, ", "))
 }
-
-// services returns the names of the services in order.
-func (l *loaded) services() []string { return servicesOf(l.content) }
 
 // Services returns the names of the services of a folder, none if it cannot be read: it is for the completion of
 // command lines.
@@ -157,6 +154,7 @@ func Services(dir string) []string {
 	return servicesOf(content)
 }
 
+// servicesOf returns the names of the services in order.
 func servicesOf(content *folder.Content) []string {
 	var names []string
 	for _, s := range content.Services {

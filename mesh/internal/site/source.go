@@ -67,8 +67,8 @@ func (l *loaded) listenerName(target string) (string, error) {
 // Such a client gets what all clients get.
 func (l *loaded) warnings(c meshroute.Client) []string {
 	services, tags := make(map[string]bool), make(map[string]bool)
-	for _, s := range l.services() {
-		services[s] = true
+	for _, s := range l.content.Services {
+		services[s.Name] = true
 	}
 	add := func(ref meshroute.TargetRef) {
 		services[ref.Name] = true

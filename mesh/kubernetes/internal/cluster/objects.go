@@ -59,27 +59,9 @@ func (o objects[T]) get(key string) (object T) {
 	return object
 }
 
-// ClosedLabel is the label of a namespace whose services are for its own clients alone; the value is "true".
-const ClosedLabel = "dynxds.io/closed"
-
 // ZoneOf returns the zone of a node, empty if it is not known. It is safe for concurrent use.
 func (s *Source) ZoneOf(node string) string {
 	return labelOf(s.nodes.get(node), corev1.LabelTopologyZone)
-}
-
-// Closed reports whether a namespace is closed to clients of others. It is safe for concurrent use.
-func (s *Source) Closed(namespace string) bool {
-	return labelOf(s.namespaces.get(namespace), ClosedLabel) == "true"
-}
-
-// AnyClosed reports whether any namespace but one is closed. It is safe for concurrent use.
-func (s *Source) AnyClosed(except string) bool {
-	for _, namespace := range s.namespaces.all() {
-		if namespace.Name != except && labelOf(namespace, ClosedLabel) == "true" {
-			return true
-		}
-	}
-	return false
 }
 
 // labelOf returns a label of an object, which may be nil.

@@ -82,8 +82,10 @@ type Parent struct {
 	bound []binding
 }
 
-// Services are those that the route is for by this parent.
-func (p Parent) Services() []string { return servicesOf(p.bound) }
+// IsFor reports whether the route is for a service by this parent.
+func (p Parent) IsFor(service string) bool {
+	return slices.ContainsFunc(p.bound, func(b binding) bool { return b.service == service })
+}
 
 // binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
 type binding struct{ service, consumer string }
@@ -119,16 +121,6 @@ func Conditions(status []any) (list []map[string]any) {
 		}
 	}
 	return list
-}
-
-// Services are those that the route is for.
-func (r *Route) Services() []string { return servicesOf(r.bound()) }
-
-func servicesOf(bound []binding) (names []string) {
-	for _, b := range bound {
-		names = append(names, b.service)
-	}
-	return names
 }
 
 // Concerns reports whether the route has rules for the requests of a client to a service.

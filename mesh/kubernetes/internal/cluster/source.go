@@ -42,7 +42,7 @@ type Source struct {
 	nodes, namespaces objects[*metav1.PartialObjectMetadata]
 	// wake has a value if something is marked.
 	wake chan struct{}
-	// access has a value if Closed may have another answer than before.
+	// access has a value if Authorize may decide otherwise than before.
 	access chan struct{}
 
 	mu sync.Mutex
@@ -101,7 +101,7 @@ func newSource(opts Options) *Source {
 	s.routes = newRoutes(s)
 	s.nodes = follow(s, nodes, apierrors.IsForbidden, &metav1.PartialObjectMetadata{}, func(*metav1.PartialObjectMetadata) {})
 	s.namespaces = follow(s, namespaces, nil, &metav1.PartialObjectMetadata{}, func(of *metav1.PartialObjectMetadata) {
-		if labelOf(of, ClosedLabel) == "true" { // before or after
+		if isClosed(of) { // before or after
 			signal(s.access)
 		}
 	})
@@ -231,7 +231,7 @@ func (s *Source) join() *folder.Content {
 // Changed has a value when something is marked.
 func (s *Source) Changed() <-chan struct{} { return s.wake }
 
-// AccessChanged has a value when Closed may have another answer than before.
+// AccessChanged has a value when Authorize may decide otherwise than before.
 func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 
 // Again is when Services are to be marked again.

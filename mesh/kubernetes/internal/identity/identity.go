@@ -45,7 +45,7 @@ type Verifier struct {
 	Tokens *Tokens
 	// Anonymous admits clients without a token and a certificate: they are who they say.
 	Anonymous bool
-	// ZoneOf returns the zone of a node, empty if it is not known.
+	// ZoneOf returns the zone of a node, empty if it is not known, as that of "" is.
 	ZoneOf func(node string) string
 }
 
@@ -113,7 +113,7 @@ func ofCertificate(p *peer.Peer) *Identity {
 func (v Verifier) is(id *Identity, node *corepb.Node) (*corepb.Node, error) {
 	tags := map[string]string{
 		meshpolicy.NamespaceTag: id.Namespace, AccountTag: id.Account, meshpolicy.ServiceKey: id.Account + "." + id.Namespace,
-		PodTag: id.Pod, meshpolicy.NodeTag: id.Node, meshpolicy.ZoneTag: v.zoneOf(id.Node),
+		PodTag: id.Pod, meshpolicy.NodeTag: id.Node, meshpolicy.ZoneTag: v.ZoneOf(id.Node),
 	}
 	claims := node.GetMetadata().GetFields()
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -145,20 +145,13 @@ func (v Verifier) located(node *corepb.Node) *corepb.Node {
 		return node
 	}
 	zone := node.GetLocality().GetZone()
-	if known := v.zoneOf(fields[meshpolicy.NodeTag].GetStringValue()); known != "" {
+	if known := v.ZoneOf(fields[meshpolicy.NodeTag].GetStringValue()); known != "" {
 		zone = known
 	}
 	if zone == "" {
 		return node
 	}
 	return withTags(node, map[string]string{meshpolicy.ZoneTag: zone})
-}
-
-func (v Verifier) zoneOf(node string) string {
-	if node == "" || v.ZoneOf == nil {
-		return ""
-	}
-	return v.ZoneOf(node)
 }
 
 // withTags returns a copy of a node that has these tags, and not those that are empty.

@@ -214,14 +214,3 @@ func TestGoodVerdictsStay(t *testing.T) {
 		xdstest.Equal(t, "code of an expired token", codes.Unauthenticated, codeOf(tokens, from(1, 1), one))
 	})
 }
-
-func TestNamespaceOf(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"greeter": "", "greeter:8080": "", "greeter.shop": "shop", "greeter.shop:8080": "shop", "greeter.shop.svc.cluster.local:grpc": "shop",
-		"greeter.shop:8080;no-such-service": "shop", "xdstp://mesh/envoy.config.listener.v3.Listener/greeter.shop:8080": "shop",
-		"xdstp://mesh/envoy.config.listener.v3.Listener/greeter.shop%3A8080?a=b": "shop",
-	} {
-		xdstest.Equal(t, name, want, namespaceOf(name))
-	}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
-	"github.com/dynxds/dynxds/mesh/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -105,21 +104,22 @@ func (r *Refusals) list() (list []refusal) {
 				if len(list) == maxRefusals {
 					return list
 				}
-				list = append(list, refusal{c.ID, meshroute.ClientFromNode(c.Node), identity.ServiceIn(name), bounds.Text(text, maxRefusalText)})
+				list = append(list, refusal{c.ID, meshroute.ClientFromNode(c.Node), cluster.ServiceIn(name), bounds.Text(text, maxRefusalText)})
 			}
 		}
 	}
 	return list
 }
 
-// refused says how many clients refuse a route as it is attached to some services, and why; empty: none does.
-func refused(of *cluster.Route, services []string, list []refusal) string {
+// refused says how many clients refuse a route as it is attached to some parents, and why; empty: none does.
+func refused(of *cluster.Route, parents []cluster.Parent, list []refusal) string {
 	if len(list) == 0 {
 		return ""
 	}
 	clients, number := map[uint64]bool{}, map[string]int{}
 	for _, r := range list {
-		if !slices.Contains(services, r.service) || !of.Concerns(r.client, r.service) || clients[r.stream] {
+		isFor := func(p cluster.Parent) bool { return p.IsFor(r.service) }
+		if !slices.ContainsFunc(parents, isFor) || !of.Concerns(r.client, r.service) || clients[r.stream] {
 			continue
 		}
 		clients[r.stream] = true

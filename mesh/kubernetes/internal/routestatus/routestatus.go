@@ -137,7 +137,7 @@ func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []
 	}
 	leftOut := *w.Refusals.leftOut.Load()
 	for _, r := range routes {
-		if text := refused(r, r.Services(), refusals); text != "" {
+		if text := refused(r, r.Parents, refusals); text != "" {
 			say(r.Object, string(r.Object.GetUID()), "RefusedByClients", text)
 		}
 		if term.Err() != nil {
@@ -253,7 +253,7 @@ func own(r *cluster.Route, field string, before []any, refusals []refusal, now t
 
 // timed returns conditions with their times. Those that have the status that they had keep theirs.
 func timed(r *cluster.Route, p cluster.Parent, old []any, refusals []refusal, now time.Time) (list []any) {
-	for _, c := range ConditionsOf(r, p, refused(r, p.Services(), refusals)) {
+	for _, c := range ConditionsOf(r, p, refused(r, []cluster.Parent{p}, refusals)) {
 		c["observedGeneration"] = r.Object.GetGeneration()
 		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
 		for _, o := range old {

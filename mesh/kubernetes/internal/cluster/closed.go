@@ -1,42 +1,41 @@
-package identity
+package cluster
 
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
-// Namespaces knows which namespaces are closed to clients of others.
-type Namespaces interface {
-	Closed(namespace string) bool
-	// AnyClosed reports whether one is closed that is not the given one.
-	AnyClosed(except string) bool
+// ClosedLabel is the label of a namespace whose services are for its own clients alone; the value is "true".
+const ClosedLabel = "dynxds.io/closed"
+
+func isClosed(namespace *metav1.PartialObjectMetadata) bool {
+	return labelOf(namespace, ClosedLabel) == "true"
 }
 
-// Authorizer returns a function for controlplane.Options.Authorize: it refuses what belongs to a closed namespace to clients of
-// others, and wildcards and globs if there is any such namespace.
-func Authorizer(namespaces Namespaces) func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
-	return func(_ context.Context, node *corepb.Node, _, name string) error {
-		own := node.GetMetadata().GetFields()[meshpolicy.NamespaceTag].GetStringValue()
-		if strings.HasSuffix(name, "*") || strings.Contains(name, "/*?") {
-			if namespaces.AnyClosed(own) {
-				return status.Error(codes.PermissionDenied, "some namespaces are closed to this client, so that it cannot subscribe to everything: subscribe by names")
-			}
-			return nil
+// Authorize is controlplane.Options.Authorize: it refuses what belongs to a closed namespace to clients of others, and wildcards and globs
+// if there is any such namespace. It is safe for concurrent use.
+func (s *Source) Authorize(_ context.Context, node *corepb.Node, _, name string) error {
+	own := node.GetMetadata().GetFields()[meshpolicy.NamespaceTag].GetStringValue()
+	if strings.HasSuffix(name, "*") || strings.Contains(name, "/*?") {
+		if slices.ContainsFunc(s.namespaces.all(), func(n *metav1.PartialObjectMetadata) bool { return n.Name != own && isClosed(n) }) {
+			return status.Error(codes.PermissionDenied, "some namespaces are closed to this client, so that it cannot subscribe to everything: subscribe by names")
 		}
-		namespace := namespaceOf(name)
-		if namespace == "" || namespace == own || !namespaces.Closed(namespace) {
-			return nil
-		}
+		return nil
+	}
+	if namespace := namespaceOf(name); namespace != own && isClosed(s.namespaces.get(namespace)) {
 		return status.Errorf(codes.PermissionDenied, "the namespace %s is closed to clients of other namespaces, and this one is of %q", namespace, own)
 	}
+	return nil
 }
 
 // ServiceIn returns the name of a resource without what makes it a name of xRFC TP1.
