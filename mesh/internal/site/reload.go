@@ -65,15 +65,16 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	if err == nil {
 		err = r.check(content)
 	}
-	var next *folder.Content
 	var summary publish.Summary
 	if err != nil {
 		r.withheld = nil
-	} else if next = r.decide(content, began); next != nil {
-		summary, err = r.publisher.Publish(ctx, next)
+	} else {
+		content = r.decide(content, began)
+		summary, err = r.publisher.Publish(ctx, content)
 	}
+	isNew := err == nil && (r.withheld == nil || summary.Changed+summary.Removed > 0)
 	if err != nil && r.withheld != nil && !wasFaulty {
-		next, err = nil, nil // what stays may conflict with what is new, which waits then
+		err = nil // what stays may conflict with what is new, which waits then
 	}
 	r.err = err
 	if err != nil {
@@ -87,9 +88,9 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	if wasFaulty {
 		r.log.Info("the " + r.opts.Place + " is valid again")
 	}
-	if next != nil {
+	if isNew {
 		r.metrics.Published(time.Since(began))
-		r.publishes(next, &summary, began)
+		r.publishes(content, &summary, began)
 	}
 	r.note(r.rejected)
 	if r.onFirst != nil {

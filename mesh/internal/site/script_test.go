@@ -154,9 +154,9 @@ func beginScript(t testing.TB) (step func(string) string) {
 			for word, file := range words {
 				of, err := folder.Join("", []*folder.File{file})
 				xdstest.NoError(t, err)
-				if c := published.Load(); c != nil && areSame(of, &folder.Content{
+				if c := published.Load(); c != nil && of.Documents() == (&folder.Content{
 					Services: both(of.Services, c.Services), Policies: both(of.Policies, c.Policies), Resources: both(of.Resources, c.Resources),
-				}) {
+				}).Documents() {
 					list = append(list, word)
 				}
 			}

@@ -86,8 +86,7 @@ type withheld struct {
 	due time.Time
 }
 
-// decide says what to publish of valid documents, nil for nothing new, and what to withhold of them, nil for nothing. before
-// is what was withheld until now.
+// decide says what to publish of valid documents, and what to withhold of them, nil for nothing. before is what was withheld until now.
 func decide(published, desired *folder.Content, before *withheld, now time.Time, delay time.Duration) (*folder.Content, *withheld) {
 	w := Withdrawn(published, desired)
 	due := now.Add(delay)
@@ -97,11 +96,7 @@ func decide(published, desired *folder.Content, before *withheld, now time.Time,
 	if !w.IsLarge() || !now.Before(due) {
 		return desired, nil
 	}
-	kept := keepRemoved(published, desired)
-	if areSame(kept, published) {
-		kept = nil
-	}
-	return kept, &withheld{w, due}
+	return keepRemoved(published, desired), &withheld{w, due}
 }
 
 // keepRemoved returns the desired documents, with all published ones that they withdraw or no longer have: routes lead to
@@ -130,19 +125,6 @@ func union[T any](list, others []T, key func(T) string) []T {
 		there[key(document)] = true
 	}
 	return slices.Concat(list, slices.DeleteFunc(slices.Clone(others), func(document T) bool { return there[key(document)] }))
-}
-
-// areSame reports whether two contents have the same documents.
-func areSame(a, b *folder.Content) bool {
-	return areSameSet(a.Services, b.Services) && areSameSet(a.Policies, b.Policies) && areSameSet(a.Resources, b.Resources)
-}
-
-func areSameSet[T comparable](a, b []T) bool {
-	there := make(map[T]bool, len(b))
-	for _, document := range b {
-		there[document] = true
-	}
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(document T) bool { return !there[document] })
 }
 
 // decide is the function decide, for the content, and logs what begins and ends.
