@@ -48,7 +48,7 @@ type reloader struct {
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.opts.Documents.Read(ctx)
-	if content != r.content || err != r.readErr || r.isDue(began) {
+	if content != r.content || err != r.readErr || r.withheld != nil && !began.Before(r.withheld.due) {
 		r.take(ctx, content, err, began)
 	}
 	if r.published == nil {

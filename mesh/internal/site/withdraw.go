@@ -86,19 +86,6 @@ type withheld struct {
 	due time.Time
 }
 
-// decide says what to publish of valid documents, and what to withhold of them, nil for nothing. before is what was withheld until now.
-func decide(published, desired *folder.Content, before *withheld, now time.Time, delay time.Duration) (*folder.Content, *withheld) {
-	w := Withdrawn(published, desired)
-	due := now.Add(delay)
-	if before != nil {
-		due = before.due
-	}
-	if !w.IsLarge() || !now.Before(due) {
-		return desired, nil
-	}
-	return keepRemoved(published, desired), &withheld{w, due}
-}
-
 // keepRemoved returns the desired documents, with all published ones that they withdraw or no longer have: routes lead to
 // services, so neither goes without the other.
 func keepRemoved(published, desired *folder.Content) *folder.Content {
@@ -127,23 +114,24 @@ func union[T any](list, others []T, key func(T) string) []T {
 	return slices.Concat(list, slices.DeleteFunc(slices.Clone(others), func(document T) bool { return there[key(document)] }))
 }
 
-// decide is the function decide, for the content, and logs what begins and ends.
-func (r *reloader) decide(content *folder.Content, now time.Time) (next *folder.Content) {
-	before := r.withheld
-	next, r.withheld = decide(r.published, content, before, now, r.opts.WithdrawalDelay)
-	switch w := r.withheld; {
-	case before == nil && w != nil:
-		r.log.Warn("the "+r.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
-			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.opts.WithdrawalDelay)
-	case before != nil && w == nil:
-		if w := Withdrawn(r.published, content); w.IsLarge() {
-			r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
-			break
+// decide returns what to publish of valid documents, and notes and logs what is withheld of them.
+func (r *reloader) decide(desired *folder.Content, now time.Time) *folder.Content {
+	w, before, due := Withdrawn(r.published, desired), r.withheld, now.Add(r.opts.WithdrawalDelay)
+	if before != nil {
+		due = before.due
+	}
+	r.withheld = nil
+	switch {
+	case w.IsLarge() && now.Before(due):
+		if r.withheld = (&withheld{w, due}); before == nil {
+			r.log.Warn("the "+r.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
+				"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.opts.WithdrawalDelay)
 		}
+		return keepRemoved(r.published, desired)
+	case before != nil && w.IsLarge():
+		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
+	case before != nil:
 		r.log.Info("the withdrawal that waited was replaced")
 	}
-	return next
+	return desired
 }
-
-// isDue reports whether what is withheld is to be published.
-func (r *reloader) isDue(now time.Time) bool { return r.withheld != nil && !now.Before(r.withheld.due) }
