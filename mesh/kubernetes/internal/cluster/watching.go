@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -133,21 +134,12 @@ func (w *watching) note(ctx context.Context, q *question, err error, at time.Tim
 	}
 }
 
-// keepAsking asks the API server for its version, until the context ends.
-func (w *watching) keepAsking(ctx context.Context, version *question) {
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		asked := time.Now()
-		asking, cancel := context.WithTimeout(ctx, answerTime)
-		err := w.ask(asking)
-		cancel()
-		w.note(ctx, version, err, asked)
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
+// askVersion asks the API server for its version.
+func (w *watching) askVersion(ctx context.Context, version *question) {
+	asked := time.Now()
+	asking, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	w.note(ctx, version, w.ask(asking), asked)
 }
 
 func (w *watching) goneSince() time.Time {
@@ -165,7 +157,9 @@ func (w *watching) start(ctx context.Context) error {
 	for _, q := range informers {
 		w.running.Go(func() { q.informer.RunWithContext(running) })
 	}
-	w.running.Go(func() { w.keepAsking(running, version) })
+	w.running.Go(func() {
+		wait.NonSlidingUntilWithContext(running, func(ctx context.Context) { w.askVersion(ctx, version) }, askEvery)
+	})
 	tick := time.NewTicker(20 * time.Millisecond) // HasSynced, for one, has no event
 	defer tick.Stop()
 	for {
