@@ -62,7 +62,7 @@ func BenchmarkPublish_OneOfManyServices(b *testing.B) {
 				for i := range n / 10 {
 					content.Policies = append(content.Policies, policy(fmt.Sprint("policy-", i), content.Services[i].Name, 0))
 				}
-				p := publish.New(controlplane.NewStore(), publish.Options{Authority: "mesh"}, publish.Streams{})
+				p := publish.New(controlplane.NewStore(), publish.Options{Authority: "mesh"})
 				_, err := p.Publish(context.Background(), content)
 				xdstest.NoError(b, err)
 				generation := 0

@@ -18,12 +18,12 @@ const patience = time.Second
 // them, and returns the number of those that have not.
 func (p *Publisher) prepare(ctx context.Context, both tags) (late int) {
 	changed := p.setTags(both)
-	if !changed || p.opts.Authority == "" || p.streams.Await == nil {
+	if !changed || p.opts.Authority == "" || p.opts.Await == nil {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
-	return p.streams.Await(ctx, p.follows)
+	return p.opts.Await(ctx, p.follows)
 }
 
 // setTags sets the tags of constraints and refreshes the streams. It reports whether the tags changed.
@@ -32,8 +32,8 @@ func (p *Publisher) setTags(t tags) (changed bool) {
 		return false
 	}
 	p.tags.Store(&t)
-	if p.streams.Refresh != nil {
-		p.streams.Refresh()
+	if p.opts.Refresh != nil {
+		p.opts.Refresh()
 	}
 	p.store.RefreshDPDS("", nil)
 	return true

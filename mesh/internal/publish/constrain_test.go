@@ -41,8 +41,9 @@ type served struct {
 func (s *site) serve() *served {
 	s.t.Helper()
 	v := &served{t: s.t}
-	s.publisher = publish.New(s.store, publish.Options{Authority: "mesh"}, publish.Streams{
-		Refresh: func() { v.control.RefreshNodeConstraints(nil) },
+	s.publisher = publish.New(s.store, publish.Options{
+		Authority: "mesh",
+		Refresh:   func() { v.control.RefreshNodeConstraints(nil) },
 		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int {
 			return v.control.Await(ctx, ok)
 		},

@@ -19,9 +19,8 @@ import (
 // Publisher fills a store. One goroutine at a time may call Publish; the other methods are safe for
 // concurrent use unless they say otherwise.
 type Publisher struct {
-	store   *controlplane.Store
-	opts    Options
-	streams Streams
+	store *controlplane.Store
+	opts  Options
 	// patience bounds the wait for clients to take new constraints.
 	patience time.Duration
 	// state is the content of the store.
@@ -44,14 +43,9 @@ type Options struct {
 	Check func(*controlplane.Resource) (meshroute.Severity, string)
 	// Permissive publishes also what clients reject.
 	Permissive bool
-}
-
-// Streams are those of the store's server. Each function may be nil.
-type Streams struct {
-	// Refresh is called when the results of NodeConstraints may have changed:
-	// RefreshNodeConstraints of the server.
+	// Refresh is called when the results of NodeConstraints may have changed: RefreshNodeConstraints of the store's server. It may be nil.
 	Refresh func()
-	// Await waits for streams: Await of the server.
+	// Await waits for streams: Await of the server. It may be nil.
 	Await func(context.Context, func(controlplane.ClientStatus) bool) (left int)
 }
 
@@ -84,8 +78,8 @@ type Summary struct {
 }
 
 // New returns a publisher for an empty store.
-func New(store *controlplane.Store, opts Options, streams Streams) *Publisher {
-	p := &Publisher{store: store, opts: opts, streams: streams, patience: patience}
+func New(store *controlplane.Store, opts Options) *Publisher {
+	p := &Publisher{store: store, opts: opts, patience: patience}
 	p.state = state{made: map[key]*meshroute.Resource{}, notes: map[key]meshroute.Report{}}
 	p.tags.Store(&tags{})
 	return p

@@ -40,7 +40,8 @@ type site struct {
 
 func newSite(t testing.TB, opts publish.Options) *site {
 	s := &site{t: t, files: map[string]*folder.File{}, store: controlplane.NewStore()}
-	s.publisher = publish.New(s.store, opts, publish.Streams{Refresh: func() { s.refreshed.Add(1) }})
+	opts.Refresh = func() { s.refreshed.Add(1) }
+	s.publisher = publish.New(s.store, opts)
 	return s
 }
 

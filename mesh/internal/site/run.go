@@ -216,7 +216,8 @@ func newPlane(opts Options) *plane {
 	p.reload = &reloader{
 		opts: &p.opts, state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince), metrics: p.metrics, absence: newAbsence(), log: opts.Serve.Log,
 	}
-	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive}, publish.Streams{
+	publisher := publish.New(p.store, publish.Options{
+		Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive,
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})

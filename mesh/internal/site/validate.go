@@ -95,7 +95,7 @@ type loaded struct {
 
 func loadContent(content *folder.Content, opts publish.Options) (*loaded, error) {
 	l := &loaded{store: controlplane.NewStore(), content: content}
-	l.publisher = publish.New(l.store, opts, publish.Streams{})
+	l.publisher = publish.New(l.store, opts)
 	var err error
 	l.summary, err = l.publisher.Publish(context.Background(), content)
 	return l, err

@@ -194,7 +194,7 @@ func newFollower(t *testing.T, api *apiServer) *follower {
 	defer cancel()
 	f.source, err = cluster.Open(opening, cluster.Options{Clients: clients, Log: slog.New(slog.DiscardHandler)})
 	xdstest.NoError(t, err)
-	publisher := publish.New(f.store, publish.Options{Authority: "mesh"}, publish.Streams{})
+	publisher := publish.New(f.store, publish.Options{Authority: "mesh"})
 	f.work.Go(func() {
 		for ctx.Err() == nil {
 			content, err := f.source.Read(ctx)
