@@ -48,53 +48,44 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 			list = append(list, e)
 		}
 	}
-	found := make([]probed, min(len(list), maxProbed))
+	texts, errs := make([]string, min(len(list), maxProbed)), make([]error, min(len(list), maxProbed))
 	turns := make(chan struct{}, maxAtOnce)
 	var probing sync.WaitGroup
-	for i := range found {
+	for i := range texts {
 		probing.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			found[i] = probe(ctx, bundle.Address(list[i].Addresses[0], list[i].Hostname, ""), bundle, value.Security != nil)
+			texts[i], errs[i] = probe(ctx, bundle.Address(list[i].Addresses[0], list[i].Hostname, ""), bundle, value.Security != nil)
 		})
 	}
 	probing.Wait()
-	good, failed := 0, 0
-	for i, p := range found {
-		switch {
-		case p.failed:
+	failed := 0
+	for i, err := range errs {
+		switch address := list[i].Addresses[0]; {
+		case err != nil:
 			if failed++; failed <= maxLines {
-				r.fail(endpoints.about(p.text), "endpoint", list[i].Addresses[0], "%s", p.text)
+				r.fail(endpoints.about(err.Error()), "endpoint", address, "%v", err)
 			}
-		case len(found) <= maxLines:
-			r.ok("endpoint", list[i].Addresses[0], "%s", p.text)
-			fallthrough
-		default:
-			good++
+		case len(errs) <= maxLines:
+			r.ok("endpoint", address, "%s", texts[i])
 		}
 	}
-	if len(found) > maxLines {
+	if len(errs) > maxLines {
 		left := ""
-		if more := len(list) - len(found); more > 0 {
+		if more := len(list) - len(errs); more > 0 {
 			left = fmt.Sprintf(", %d more were not tried", more)
 		}
-		r.ok("endpoints", c.Name, "%d of %d answer%s", good, len(found), left)
+		r.ok("endpoints", c.Name, "%d of %d answer%s", len(errs)-failed, len(errs), left)
 	}
 }
 
-// probed is what became of an attempt to use an endpoint.
-type probed struct {
-	failed bool
-	text   string
-}
-
-// probe connects to an address, and asks the health service for the health of the server.
-func probe(ctx context.Context, address resolver.Address, bundle *clustertls.Bundle, secure bool) probed {
+// probe connects to an address, and returns what its health service says of the server. The error is why it cannot be used.
+func probe(ctx context.Context, address resolver.Address, bundle *clustertls.Bundle, secure bool) (string, error) {
 	r := manual.NewBuilderWithScheme("dynxds-doctor")
 	r.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{address}}}})
 	cc, err := grpc.NewClient(r.Scheme()+":///endpoint", grpc.WithResolvers(r), grpc.WithAuthority(address.Addr), grpc.WithCredentialsBundle(bundle))
 	if err != nil {
-		return probed{true, err.Error()}
+		return "", err
 	}
 	defer cc.Close()
 	how := "plaintext"
@@ -102,13 +93,10 @@ func probe(ctx context.Context, address resolver.Address, bundle *clustertls.Bun
 		how = "TLS"
 	}
 	health, err := ask(ctx, cc)
-	switch {
-	case err != nil:
-		return probed{true, err.Error()}
-	case health == "NOT_SERVING":
-		return probed{true, "connected, " + how + "; its health service says NOT_SERVING"}
+	if health == "NOT_SERVING" {
+		err = errors.New("connected, " + how + "; its health service says NOT_SERVING")
 	}
-	return probed{text: "connected, " + how + health}
+	return "connected, " + how + health, err
 }
 
 // ask connects a channel, and returns what its server's health service says. The error is why it cannot be connected.
