@@ -19,9 +19,7 @@ func follow[T runtime.Object](s *Source, resource schema.GroupVersionResource, m
 		in = []string{""}
 	}
 	for _, namespace := range in {
-		informer := s.watch.add(resource.GroupResource().String(), mayLack, s.opts.Clients.of(resource, namespace), example)
-		// It fails only for an informer that was stopped.
-		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		handler := cache.ResourceEventHandlerFuncs{
 			AddFunc: func(object any) { changed(object.(T)) },
 			UpdateFunc: func(before, after any) {
 				changed(before.(T))
@@ -33,8 +31,8 @@ func follow[T runtime.Object](s *Source, resource schema.GroupVersionResource, m
 				}
 				changed(object.(T))
 			},
-		})
-		list = append(list, informer)
+		}
+		list = append(list, s.watch.add(resource.GroupResource().String(), mayLack, s.opts.Clients.of(resource, namespace), example, handler))
 	}
 	return list
 }

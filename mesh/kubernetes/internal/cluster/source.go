@@ -65,17 +65,13 @@ type Source struct {
 // byService is the index of EndpointSlices by their Service.
 const byService = "service"
 
-// Open starts the informers, and waits until they have everything. It fails at once if the API server forbids what is needed, and
+// Open starts the informers, and waits until they have everything, and all is marked. It fails at once if the API server forbids what is needed, and
 // when the context ends.
 func Open(ctx context.Context, opts Options) (*Source, error) {
 	s := newSource(opts)
 	if err := s.watch.start(ctx); err != nil {
 		s.Close()
 		return nil, err
-	}
-	// The informers have everything, though they may not have called the handlers yet.
-	for _, object := range s.services.all() {
-		s.mark(serviceOf(object))
 	}
 	return s, nil
 }

@@ -43,6 +43,7 @@ type watching struct {
 type question struct {
 	resource string
 	informer cache.SharedIndexInformer // nil for the version
+	handled  func() bool               // whether the handler was called for all objects that there were at the start
 	// mayLack reports whether an error says that there are no such objects, which is then as if there were none; nil: they are needed.
 	mayLack func(error) bool
 	// err is the last answer, and absent says that it was one that may be. Guarded by watching.mu.
@@ -56,8 +57,8 @@ const reminder = 5 * time.Minute
 // askEvery is the interval at which the API server is asked, and answerTime bounds an answer. An outage is known within both.
 const askEvery, answerTime = 5 * time.Second, 10 * time.Second
 
-// add adds an informer.
-func (w *watching) add(resource string, mayLack func(error) bool, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
+// add adds an informer with a handler.
+func (w *watching) add(resource string, mayLack func(error) bool, of *cache.ListWatch, example runtime.Object, handler cache.ResourceEventHandler) cache.SharedIndexInformer {
 	q := &question{resource: resource, mayLack: mayLack}
 	noting := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -82,6 +83,8 @@ func (w *watching) add(resource string, mayLack func(error) bool, of *cache.List
 			w.note(ctx, q, err, time.Now())
 		}
 	})
+	registered, _ := q.informer.AddEventHandler(handler) // it fails only for an informer that was stopped
+	q.handled = registered.HasSynced
 	w.all = append(w.all, q)
 	return q.informer
 }
@@ -171,7 +174,7 @@ func (w *watching) start(ctx context.Context) error {
 			if apierrors.IsForbidden(q.err) || apierrors.IsUnauthorized(q.err) {
 				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", q.resource, q.err))
 			}
-			if q.informer != nil && !q.absent && !q.informer.HasSynced() {
+			if q.informer != nil && !q.absent && !q.handled() {
 				waiting = append(waiting, q.resource)
 			}
 		}
