@@ -42,8 +42,7 @@ func (s *site) serve() *served {
 	s.t.Helper()
 	v := &served{t: s.t}
 	s.publisher = publish.New(s.store, publish.Options{
-		Authority: "mesh",
-		Refresh:   func() { v.control.RefreshNodeConstraints(nil) },
+		Authority: "mesh", Refresh: func() { v.control.RefreshNodeConstraints(nil) },
 		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int {
 			return v.control.Await(ctx, ok)
 		},
