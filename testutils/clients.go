@@ -46,7 +46,7 @@ type Locator struct {
 // Clients returns the status of the present streams in the order in which they began; none while the server
 // is stopped.
 func (f *FakeServer) Clients() []ClientStatus {
-	all, _ := f.service.clients()
+	all, _ := f.clients()
 	return all
 }
 
@@ -54,7 +54,7 @@ func (f *FakeServer) Clients() []ClientStatus {
 // when the context ends. ok is called after every request and response.
 func (f *FakeServer) Await(ctx context.Context, ok func([]ClientStatus) bool) ([]ClientStatus, error) {
 	for {
-		all, changed := f.service.clients()
+		all, changed := f.clients()
 		if ok(all) {
 			return all, nil
 		}
@@ -67,19 +67,16 @@ func (f *FakeServer) Await(ctx context.Context, ok func([]ClientStatus) bool) ([
 }
 
 // clients returns the status of the streams, and a channel that is closed when it changes.
-func (s *service) clients() ([]ClientStatus, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []ClientStatus
-	for _, st := range s.streams {
+func (f *FakeServer) clients() (all []ClientStatus, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, st := range f.streams {
 		all = append(all, st.status())
 	}
-	return all, s.changed
+	return all, f.changed
 }
 
 func (st *stream) status() ClientStatus {
-	st.mu.Lock()
-	defer st.mu.Unlock()
 	c := ClientStatus{Node: st.node, Delta: st.delta}
 	for _, ts := range st.types {
 		t := ts.reply

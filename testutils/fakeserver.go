@@ -1,13 +1,19 @@
 package testutils
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // FakeServer is an xDS server on a real loopback port: ADS, SotW and delta, for any type of
@@ -19,14 +25,23 @@ import (
 // and sends what the client was not told. Removals are sent at once, those of Clusters and their endpoints
 // after all other changes of an update. Versions of responses count the updates.
 type FakeServer struct {
-	service *service
-	server  *loopback.Server
-	opts    []grpc.ServerOption
+	server *loopback.Server
+	opts   []grpc.ServerOption
+	// running counts the goroutines of streams.
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	store   store
+	streams []*stream // in the order in which they began
+	// changed is closed and replaced when a stream begins, ends, or has a request or a response.
+	changed chan struct{}
 }
 
 // NewFakeServer starts a FakeServer with options, such as credentials, for the gRPC server. The caller must Close it.
 func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
-	f := &FakeServer{service: newService(newStore()), opts: opts}
+	f := &FakeServer{opts: opts, changed: make(chan struct{}), store: store{
+		types: map[string]map[string]variants{}, dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){},
+	}}
 	var err error
 	if f.server, err = loopback.StartServer(f.run, nil); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
@@ -34,11 +49,35 @@ func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
 	return f, nil
 }
 
-// run returns what is served from a start until a stop.
+var errStopped = status.Error(codes.Unavailable, "the server stops")
+
+// run returns what is served from a start until a stop, which ends all streams with UNAVAILABLE and waits for them.
 func (f *FakeServer) run() loopback.Run {
 	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts...)...)
-	f.service.register(server)
-	return loopback.Run{GRPC: server, EndStreams: f.service.endStreams}
+	lasts, stop := context.WithCancel(context.Background())
+	method := func(name string, delta bool, onlyType string) grpc.StreamDesc {
+		return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: func(_ any, wire grpc.ServerStream) error {
+			return f.serve(lasts, &stream{delta: delta, onlyType: onlyType, due: make(chan struct{}, 1), types: map[string]*typeState{}}, wire)
+		}}
+	}
+	// The messages are copies of the published ones under other names; the services have the published names.
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		Streams:     []grpc.StreamDesc{method("StreamAggregatedResources", false, ""), method("DeltaAggregatedResources", true, "")},
+	}, nil)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService",
+		Streams: []grpc.StreamDesc{
+			method("StreamDynamicParameterConstraints", false, dynparam.MapTypeURL),
+			method("DeltaDynamicParameterConstraints", true, dynparam.MapTypeURL),
+		},
+	}, nil)
+	return loopback.Run{GRPC: server, EndStreams: func() {
+		f.mu.Lock()
+		stop() // no stream begins any more
+		f.mu.Unlock()
+		f.running.Wait()
+	}}
 }
 
 // StartFakeServer starts a FakeServer that is closed when the test ends.
@@ -58,7 +97,19 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
-func (f *FakeServer) TryUpdate(change func(*Tx)) error { return f.service.store.update(change) }
+func (f *FakeServer) TryUpdate(change func(*Tx)) error {
+	tx := new(Tx)
+	change(tx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.store.update(tx); err != nil {
+		return err
+	}
+	for _, st := range f.streams {
+		wake(st.due)
+	}
+	return nil
+}
 
 // Update is TryUpdate. It fails the test on an error.
 func (f *FakeServer) Update(t testing.TB, change func(*Tx)) {

@@ -36,12 +36,16 @@ type linkListener struct {
 	link *Link
 }
 
+// Accept implements net.Listener. Between the client's connection and the server's is a pipe.
 func (l *linkListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+	client, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return l.link.carry(conn), nil
+	server, far := net.Pipe()
+	l.link.carry(client, far, &l.link.toServer)
+	l.link.carry(far, client, &l.link.toClient)
+	return &linkConn{server, client, l.link}, nil
 }
 
 const (
@@ -53,158 +57,56 @@ const (
 	linger = 5 * time.Second
 )
 
-// chunk is bytes, or their end, on the way until due.
+// chunk is bytes, or without bytes their end, on the way until due.
 type chunk struct {
 	due   time.Time
 	bytes []byte
-	err   error
-}
-
-// linkConn is the server's side of a connection.
-type linkConn struct {
-	net.Conn
-	link *Link
-	// in is from the client, out to the client.
-	in, out chan chunk
-	// closed is closed by Close.
-	closed    chan struct{}
-	closeOnce sync.Once
-
-	reading sync.Mutex
-	// rest was received and not read yet; ended is the error after it.
-	rest  []byte
-	ended error
-
-	writing sync.Mutex
-	// failed is the error of the last write to the client.
-	failed atomic.Pointer[error]
 }
 
 // after returns the time of arrival of what is sent now.
 func after(delay *atomic.Int64) time.Time { return time.Now().Add(time.Duration(delay.Load())) }
 
-func (l *Link) carry(conn net.Conn) *linkConn {
-	c := &linkConn{
-		Conn: conn, link: l,
-		in: make(chan chunk, linkWindow), out: make(chan chunk, linkWindow),
-		closed: make(chan struct{}),
-	}
-	l.carrying.Go(c.receive)
-	l.carrying.Go(c.deliver)
-	return c
-}
-
-// receive reads from the client.
-func (c *linkConn) receive() {
-	b := make([]byte, linkChunk)
-	for {
-		n, err := c.Conn.Read(b)
-		next := chunk{after(&c.link.toServer), bytes.Clone(b[:n]), err}
-		select {
-		case c.in <- next:
-		case <-c.closed:
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// Read returns bytes from the client after their delay.
-func (c *linkConn) Read(b []byte) (int, error) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	for len(c.rest) == 0 {
-		if c.ended != nil {
-			return 0, c.ended
-		}
-		select {
-		case next := <-c.in:
-			if !c.arrives(next.due) {
-				return 0, net.ErrClosed
+// carry carries bytes until one of the connections ends, and closes the other when everything has arrived there.
+func (l *Link) carry(from, to net.Conn, delay *atomic.Int64) {
+	underWay := make(chan chunk, linkWindow)
+	l.carrying.Go(func() {
+		defer close(underWay)
+		b := make([]byte, linkChunk)
+		for {
+			n, err := from.Read(b)
+			underWay <- chunk{after(delay), bytes.Clone(b[:n])}
+			if err != nil {
+				return
 			}
-			c.rest, c.ended = next.bytes, next.err
-		case <-c.closed:
-			return 0, net.ErrClosed
 		}
-	}
-	n := copy(b, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// arrives waits until a chunk is due. It returns false if the connection is closed before.
-func (c *linkConn) arrives(due time.Time) bool {
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-c.closed:
-		return false
-	}
-}
-
-// Write sends to the client. It blocks only while the link is full.
-func (c *linkConn) Write(b []byte) (int, error) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	sent := 0
-	for sent < len(b) {
-		select {
-		case <-c.closed:
-			return sent, net.ErrClosed
-		default:
-		}
-		if err := c.failed.Load(); err != nil {
-			return sent, *err
-		}
-		n := min(len(b)-sent, linkChunk)
-		next := chunk{due: after(&c.link.toClient), bytes: bytes.Clone(b[sent : sent+n])}
-		select {
-		case c.out <- next:
-			sent += n
-		case <-c.closed:
-			return sent, net.ErrClosed
-		}
-	}
-	return sent, nil
-}
-
-// deliver writes to the client, and closes the connection when everything has arrived.
-func (c *linkConn) deliver() {
-	defer c.Conn.Close()
-	for {
-		select {
-		case next := <-c.out:
-			c.hand(next)
-		case <-c.closed:
-			c.writing.Lock() // so that the last Write has ended
-			defer c.writing.Unlock()
-			for len(c.out) > 0 {
-				c.hand(<-c.out)
+	})
+	l.carrying.Go(func() {
+		defer to.Close()
+		var failed error // what comes after it is lost, until the other direction has ended too
+		for next := range underWay {
+			<-time.After(time.Until(next.due))
+			if failed == nil && len(next.bytes) > 0 {
+				_, failed = to.Write(next.bytes)
 			}
-			return
 		}
-	}
+	})
 }
 
-func (c *linkConn) hand(next chunk) {
-	if c.failed.Load() != nil {
-		return
-	}
-	<-time.After(time.Until(next.due))
-	if _, err := c.Conn.Write(next.bytes); err != nil {
-		c.failed.CompareAndSwap(nil, &err)
-	}
+// linkConn is the server's side of a connection.
+type linkConn struct {
+	net.Conn
+	client net.Conn
+	link   *Link
 }
+
+// LocalAddr implements net.Conn.
+func (c *linkConn) LocalAddr() net.Addr { return c.client.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *linkConn) RemoteAddr() net.Addr { return c.client.RemoteAddr() }
 
 // Close ends the connection for the server at once, and for the client when everything has arrived.
 func (c *linkConn) Close() error {
-	c.closeOnce.Do(func() {
-		_ = c.Conn.SetWriteDeadline(after(&c.link.toClient).Add(linger))
-		close(c.closed)
-	})
-	return nil
+	_ = c.client.SetWriteDeadline(after(&c.link.toClient).Add(linger))
+	return c.Conn.Close()
 }

@@ -138,8 +138,8 @@ func TestLink_IsBounded(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	server.Close()
-	if err := <-full; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a write ended with %v after %d bytes, want net.ErrClosed", err, accepted.Load())
+	if err := <-full; !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a write ended with %v after %d bytes, want io.ErrClosedPipe", err, accepted.Load())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLink_WriteAfterClose(t *testing.T) {
 		}
 	}
 	server.Close()
-	if _, err := server.Write([]byte("response")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the write ended with %v, want net.ErrClosed", err)
+	if _, err := server.Write([]byte("response")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the write ended with %v, want io.ErrClosedPipe", err)
 	}
 }

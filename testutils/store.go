@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -20,17 +19,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// store has the resources of a FakeServer, by type, name and dynamic parameters (xRFC TP2). It is safe for concurrent use.
+// store has the resources of a FakeServer, by type, name and dynamic parameters (xRFC TP2). FakeServer.mu guards it.
 type store struct {
-	mu sync.Mutex
 	// version counts the updates.
 	version uint64
 	// types has the variants by type URL and by name in canonical form.
 	types map[string]map[string]variants
 	// dpds are the functions of SetDPDS by name in canonical form.
 	dpds map[string]func(*corepb.Node) (dynparam.ByType, error)
-	// wakers are woken by every update.
-	wakers map[chan struct{}]struct{}
 }
 
 // variants are what there is under one name, by the key of the parameters. An error in place of the whole
@@ -49,46 +45,22 @@ type variant struct {
 	doNotCache bool
 }
 
-// newStore returns an empty store.
-func newStore() *store {
-	return &store{
-		types:  map[string]map[string]variants{},
-		dpds:   map[string]func(*corepb.Node) (dynparam.ByType, error){},
-		wakers: map[chan struct{}]struct{}{},
-	}
-}
-
 // Tx collects the changes of one update. It is valid only within the function that gets it.
 type Tx struct {
 	changes []func(*store)
 	faults  []error
 }
 
-// update makes the changes that f collects, all of them or, if any is invalid, none.
-func (s *store) update(f func(tx *Tx)) error {
-	tx := new(Tx)
-	f(tx)
+// update makes the changes of tx, all of them or, if any is invalid, none.
+func (s *store) update(tx *Tx) error {
 	if len(tx.faults) > 0 {
 		return errors.Join(tx.faults...)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, change := range tx.changes {
 		change(s)
 	}
 	s.version++
-	for waker := range s.wakers {
-		wake(waker)
-	}
 	return nil
-}
-
-// wake leaves a token in a channel that has room for one.
-func wake(waker chan struct{}) {
-	select {
-	case waker <- struct{}{}:
-	default:
-	}
 }
 
 // Set adds resources, or replaces those of the same type and name. The name is the message's field name or
@@ -211,8 +183,7 @@ func nameOf(m proto.Message) string {
 	return ""
 }
 
-// under returns what there is under a name in canonical form, for a client with this node. The caller
-// holds s.mu.
+// under returns what there is under a name in canonical form, for a client with this node.
 func (s *store) under(typeURL, name string, node *corepb.Node) variants {
 	of := s.dpds[name]
 	if typeURL != dynparam.MapTypeURL || of == nil {

@@ -2,84 +2,78 @@ package testutils
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // stream is one stream of a client. After each request, and each update of the store, it computes from
-// scratch what the client is to know, and sends what the client was not told.
+// scratch what the client is to know, and sends what the client was not told. A request of SotW is taken as one of delta that
+// subscribes to all that the client wants, and a response is made for delta first. FakeServer.mu guards it.
 type stream struct {
-	store *store
 	delta bool
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
 	// due has a token when something may be due.
 	due chan struct{}
 
-	mu     sync.Mutex
 	node   *corepb.Node
 	types  map[string]*typeState
 	nonces int
 }
 
-func newStream(s *service, delta bool, onlyType string) *stream {
-	return &stream{
-		store: s.store, delta: delta, onlyType: onlyType,
-		due: make(chan struct{}, 1), types: map[string]*typeState{},
+// wake leaves a token in a channel that has room for one.
+func wake(due chan struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
 	}
 }
 
-// serve runs a stream until the client, an error or the server ends it. request takes a request, responses
-// returns what is due.
-func serve[Req, Resp any](s *service, st *stream, wire grpc.BidiStreamingServer[Req, Resp],
-	request func(*Req) error, responses func() []*Resp) error {
-	stop, err := s.begin(st)
-	if err != nil {
-		return err
+// serve runs a stream until the client, an error or the server ends it.
+func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerStream) error {
+	if !f.begin(lasts, st) {
+		return errStopped
 	}
-	defer s.end(st)
+	defer f.end(st)
 	ended := make(chan error, 2)
-	s.running.Go(func() {
+	f.running.Go(func() {
 		for {
-			req, err := wire.Recv()
+			req, err := st.receive(wire)
 			if err == nil {
-				err = request(req)
+				err = f.request(st, req)
 			}
 			if err != nil {
 				ended <- err
 				return
 			}
-			s.notify()
-			wake(st.due)
 		}
 	})
-	s.running.Go(func() {
+	f.running.Go(func() {
 		for {
 			select {
 			case <-st.due:
 			case <-wire.Context().Done():
 				return
 			}
-			all := responses()
-			s.notify()
-			for _, resp := range all {
-				if err := wire.Send(resp); err != nil {
+			for _, resp := range f.responses(st) {
+				if err := wire.SendMsg(resp); err != nil {
 					ended <- err
 					return
 				}
@@ -92,29 +86,107 @@ func serve[Req, Resp any](s *service, st *stream, wire grpc.BidiStreamingServer[
 			return nil
 		}
 		return err
-	case <-stop:
+	case <-lasts.Done():
 		return errStopped
 	}
 }
 
-// begin returns the state of the type of a request. locators are those that it subscribes to.
-func (st *stream) begin(typeURL string, node *corepb.Node, locators []*discoverypb.ResourceLocator) (ts *typeState, first bool, err error) {
-	if len(st.types) == 0 {
-		st.node = node
+// begin adds a stream, unless the server stops.
+func (f *FakeServer) begin(lasts context.Context, st *stream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if lasts.Err() != nil {
+		return false
 	}
-	typeURL = cmp.Or(typeURL, st.onlyType)
+	f.running.Add(1)
+	f.streams = append(f.streams, st)
+	f.notify()
+	return true
+}
+
+func (f *FakeServer) end(st *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running.Done()
+	f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
+	f.notify()
+}
+
+// notify makes Await look again. The caller holds f.mu.
+func (f *FakeServer) notify() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// request takes a request, and makes due what it asks for.
+func (f *FakeServer) request(st *stream, req *discoverypb.DeltaDiscoveryRequest) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := st.request(req); err != nil {
+		return err
+	}
+	f.notify()
+	wake(st.due)
+	return nil
+}
+
+// responses returns what is due.
+func (f *FakeServer) responses(st *stream) []proto.Message {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notify()
+	return st.responses(&f.store)
+}
+
+// receive reads a request.
+func (st *stream) receive(wire grpc.ServerStream) (*discoverypb.DeltaDiscoveryRequest, error) {
+	if st.delta {
+		req := new(discoverypb.DeltaDiscoveryRequest)
+		return req, wire.RecvMsg(req)
+	}
+	req := new(discoverypb.DiscoveryRequest)
+	err := wire.RecvMsg(req)
+	return &discoverypb.DeltaDiscoveryRequest{
+		Node: req.GetNode(), TypeUrl: req.GetTypeUrl(), ResponseNonce: req.GetResponseNonce(), ErrorDetail: req.GetErrorDetail(),
+		ResourceNamesSubscribe: req.GetResourceNames(), ResourceLocatorsSubscribe: req.GetResourceLocators(),
+	}, err
+}
+
+// sotw returns a response as one of SotW, which has no removals. Only a wrapped resource has parameters (TP2, "API Changes") and cache
+// control.
+func sotw(resp *discoverypb.DeltaDiscoveryResponse, wrapped bool) proto.Message {
+	m := &discoverypb.DiscoveryResponse{
+		TypeUrl: resp.GetTypeUrl(), VersionInfo: resp.GetSystemVersionInfo(), Nonce: resp.GetNonce(), ResourceErrors: resp.GetResourceErrors(),
+	}
+	for _, r := range resp.GetResources() {
+		packed := r.GetResource()
+		if wrapped {
+			value, _ := proto.Marshal(r) // of parts that were marshaled before
+			packed = &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
+		}
+		m.Resources = append(m.Resources, packed)
+	}
+	return m
+}
+
+// typeOf returns the state of the type of a request.
+func (st *stream) typeOf(req *discoverypb.DeltaDiscoveryRequest) (ts *typeState, first bool, err error) {
+	if len(st.types) == 0 {
+		st.node = req.GetNode()
+	}
+	typeURL, locators := cmp.Or(req.GetTypeUrl(), st.onlyType), len(req.GetResourceLocatorsSubscribe()) > 0
 	if typeURL == "" || st.onlyType != "" && typeURL != st.onlyType {
 		return nil, false, status.Errorf(codes.InvalidArgument, "type_url is %q", typeURL)
 	}
 	ts = st.types[typeURL]
 	if first = ts == nil; first {
 		ts = &typeState{
-			typeURL: typeURL, complete: !st.delta && hasWildcard(typeURL), byLocators: len(locators) > 0,
-			subscribed: topics{}, told: facts{}, reply: TypeStatus{TypeURL: typeURL},
+			typeURL: typeURL, complete: !st.delta && hasWildcard(typeURL), byLocators: locators,
+			subscribed: subscriptions{}, reply: TypeStatus{TypeURL: typeURL},
 		}
 		st.types[typeURL] = ts
 	}
-	if !ts.byLocators && len(locators) > 0 {
+	if !ts.byLocators && locators {
 		return nil, false, status.Errorf(codes.InvalidArgument, "locators of %s after a first request without: they would be ignored (xRFC TP2)", typeURL)
 	}
 	return ts, first, nil
@@ -132,69 +204,39 @@ func (ts *typeState) answered(nonce string, fault *statuspb.Status) {
 	}
 }
 
-// subscribe adds a subscription. The client is told what there is even if it was told before.
-func (ts *typeState) subscribe(tp topic, sub subscription) {
-	ts.forget(tp, sub)
-	ts.subscribed[tp] = sub
-}
-
-func (ts *typeState) unsubscribe(tp topic) {
-	delete(ts.subscribed, tp)
-	delete(ts.told, tp)
-}
-
-// sotwRequest takes a request of a SotW stream.
-func (st *stream) sotwRequest(req *discoverypb.DiscoveryRequest) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	ts, first, err := st.begin(req.GetTypeUrl(), req.GetNode(), req.GetResourceLocators())
+// request takes a request. The client is told what there is of each new subscription, even if it was told before.
+func (st *stream) request(req *discoverypb.DeltaDiscoveryRequest) error {
+	ts, first, err := st.typeOf(req)
 	if err != nil {
 		return err
 	}
-	if nonce := req.GetResponseNonce(); nonce != "" && nonce != ts.nonce {
+	if nonce := req.GetResponseNonce(); !st.delta && nonce != "" && nonce != ts.nonce {
 		return nil // it has crossed a response, for which the client will send another
 	}
 	ts.answered(req.GetResponseNonce(), req.GetErrorDetail())
-	list := topicsOf(ts.byLocators, req.GetResourceNames(), req.GetResourceLocators())
-	if len(list) == 0 && !ts.named && ts.complete {
-		list[topic{name: wildcard}] = subscription{name: wildcard}
-	} else if len(list) > 0 {
+	dropped := subscriptionsOf(ts.byLocators, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
+	asked := subscriptionsOf(ts.byLocators, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
+	if len(asked) == 0 && !ts.named && hasWildcard(ts.typeURL) {
+		asked.add(wildcard, nil, false)
+	} else if len(asked) > 0 {
 		ts.named = true
 	}
-	for tp := range ts.subscribed {
-		if _, ok := list[tp]; !ok {
-			ts.unsubscribe(tp)
+	ts.named = ts.named || st.delta
+	if !st.delta {
+		for tp := range ts.subscribed {
+			if _, still := asked[tp]; still {
+				delete(asked, tp)
+			} else {
+				delete(ts.subscribed, tp)
+			}
 		}
 	}
-	for tp, sub := range list {
-		if _, ok := ts.subscribed[tp]; !ok {
-			ts.subscribe(tp, sub)
-			ts.unanswered = ts.complete
-		}
-	}
-	ts.unanswered = ts.unanswered || first && ts.complete
-	return nil
-}
-
-// deltaRequest takes a request of a delta stream.
-func (st *stream) deltaRequest(req *discoverypb.DeltaDiscoveryRequest) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	ts, first, err := st.begin(req.GetTypeUrl(), req.GetNode(), req.GetResourceLocatorsSubscribe())
-	if err != nil {
-		return err
-	}
-	ts.answered(req.GetResponseNonce(), req.GetErrorDetail())
-	for tp := range topicsOf(ts.byLocators, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()) {
-		ts.unsubscribe(tp)
-	}
-	asked := topicsOf(ts.byLocators, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
-	if first && len(asked) == 0 && hasWildcard(ts.typeURL) {
-		asked.add(wildcard, nil, false)
+	for tp := range dropped {
+		delete(ts.subscribed, tp)
 	}
 	for tp, sub := range asked {
-		ts.subscribe(tp, sub)
-		ts.unanswered = ts.unanswered || tp.name == wildcard
+		ts.subscribed[tp] = sub
+		ts.unanswered = ts.unanswered || ts.complete || st.delta && tp.name == wildcard
 	}
 	if first {
 		ts.resume(req.GetInitialResourceVersions())
@@ -202,87 +244,29 @@ func (st *stream) deltaRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	return nil
 }
 
-// resume notes what a client has from an earlier stream. Versions are by name: one says nothing if there are
-// several locators of the name.
-func (ts *typeState) resume(versions map[string]string) {
-	for name, version := range versions {
-		key := topic{name: xdsname.Canonical(name)}
-		if ts.byLocators {
-			n := 0
-			for tp := range ts.subscribed {
-				if tp.name == key.name {
-					key, n = tp, n+1
-				}
-			}
-			if n != 1 {
-				continue
-			}
-		}
-		ts.told[key] = fact{variant: &variant{name: name, version: version}}
-	}
-}
+// breakOrder has the types in the order in which they refer to each other. Responses are in the opposite order, so that nothing
+// refers to what the client does not have yet, and those of other types come last.
+var breakOrder = []string{typeurl.RouteConfiguration, typeurl.Listener, typeurl.Endpoints, typeurl.Cluster, dynparam.MapTypeURL}
 
-// sotwResponses returns what is due.
-func (st *stream) sotwResponses() (all []*discoverypb.DiscoveryResponse) {
-	st.compose(func(ts *typeState, n news, version string) (said bool) {
-		resp := ts.sotw(n)
-		if resp == nil {
-			return false
-		}
-		ts.nonce = st.nextNonce()
-		resp.VersionInfo, resp.Nonce = version, ts.nonce
-		all = append(all, resp)
-		return true
-	})
-	return all
-}
-
-// deltaResponses returns what is due.
-func (st *stream) deltaResponses() (all []*discoverypb.DeltaDiscoveryResponse) {
-	st.compose(func(ts *typeState, n news, version string) (said bool) {
-		resp := ts.delta(n)
-		if resp == nil {
-			return false
-		}
-		if ts.repeats(n.gone) {
-			wake(st.due)
-		}
-		ts.nonce = st.nextNonce()
-		resp.SystemVersionInfo, resp.Nonce = version, ts.nonce
-		all = append(all, resp)
-		return true
-	})
-	return all
-}
-
-func (st *stream) nextNonce() string {
-	st.nonces++
-	return fmt.Sprint("nonce-", st.nonces)
-}
-
-// makeOrder is the order of types in which nothing refers to what the client does not have yet.
-var makeOrder = []string{dynparam.MapTypeURL, typeurl.Cluster, typeurl.Endpoints, typeurl.Listener, typeurl.RouteConfiguration}
-
-// compose has what is due said, from one state of the store. Clusters and their endpoints are lost only after
-// all other types have changed.
-func (st *stream) compose(say func(ts *typeState, n news, version string) (said bool)) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.store.mu.Lock()
-	defer st.store.mu.Unlock()
-	version := fmt.Sprint(st.store.version)
+// responses returns what is due. Clusters and their endpoints are lost only after all other types have changed.
+func (st *stream) responses(s *store) (all []proto.Message) {
 	next := func(ts *typeState, keepLost bool) {
-		wanted := ts.wanted(st.store, st.node)
-		if keepLost {
-			ts.keepLost(wanted)
+		resp := st.news(ts, s, keepLost)
+		if resp == nil {
+			return
 		}
-		if say(ts, ts.compare(wanted), version) {
-			ts.unanswered = false
-			ts.reply.Sent, ts.reply.Answered, ts.reply.NACK = version, false, nil
+		st.nonces++
+		ts.nonce, ts.unanswered = fmt.Sprint("nonce-", st.nonces), false
+		resp.SystemVersionInfo, resp.Nonce = fmt.Sprint(s.version), ts.nonce
+		ts.reply.Sent, ts.reply.Answered, ts.reply.NACK = resp.GetSystemVersionInfo(), false, nil
+		if st.delta {
+			all = append(all, resp)
+		} else {
+			all = append(all, sotw(resp, ts.byLocators || ts.typeURL == dynparam.MapTypeURL))
 		}
 	}
 	types := slices.SortedFunc(maps.Values(st.types), func(a, b *typeState) int {
-		return cmp.Or(cmp.Compare(makeRank(a.typeURL), makeRank(b.typeURL)), strings.Compare(a.typeURL, b.typeURL))
+		return cmp.Or(cmp.Compare(slices.Index(breakOrder, b.typeURL), slices.Index(breakOrder, a.typeURL)), strings.Compare(a.typeURL, b.typeURL))
 	})
 	breaks := func(ts *typeState) bool { return ts.typeURL == typeurl.Cluster || ts.typeURL == typeurl.Endpoints }
 	for _, ts := range types {
@@ -293,12 +277,5 @@ func (st *stream) compose(say func(ts *typeState, n news, version string) (said 
 			next(ts, false)
 		}
 	}
-}
-
-// makeRank is the place of a type in makeOrder; others are last.
-func makeRank(typeURL string) int {
-	if i := slices.Index(makeOrder, typeURL); i >= 0 {
-		return i
-	}
-	return len(makeOrder)
+	return all
 }

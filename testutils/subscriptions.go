@@ -2,7 +2,6 @@ package testutils
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,48 +21,50 @@ const wildcard = "*"
 // (a glob or the wildcard) has for it.
 type topic struct {
 	name  string // in canonical form
-	which string // empty by names; otherwise a mark and a key of constraints or parameters
+	which string // empty by names; of a locator markConstraints and its constraints, of a variant the key of its parameters
 }
 
-const (
-	markConstraints = "?"
-	markVariant     = "="
-)
+const markConstraints = "?"
 
-// subscription is a topic in the client's words.
+func locator(name string, constraints *discoverypb.DynamicParameterConstraints) topic {
+	bytes, _ := proto.MarshalOptions{Deterministic: true}.Marshal(constraints) // what was received can be sent
+	return topic{name, markConstraints + string(bytes)}
+}
+
+// subscription is what a client subscribes to, in its words, and what it was told of that.
 type subscription struct {
 	name        string
 	constraints *discoverypb.DynamicParameterConstraints // nil by names
+	told        facts
 }
 
-// topics are the subscriptions of a request.
-type topics map[topic]subscription
+// subscriptions are by their topics.
+type subscriptions map[topic]*subscription
 
-func (t topics) add(name string, constraints *discoverypb.DynamicParameterConstraints, byLocators bool) {
+func (all subscriptions) add(name string, constraints *discoverypb.DynamicParameterConstraints, byLocators bool) {
 	key := topic{name: xdsname.Canonical(name)}
 	if byLocators {
 		if constraints == nil {
 			constraints = new(discoverypb.DynamicParameterConstraints)
 		}
-		bytes, _ := proto.MarshalOptions{Deterministic: true}.Marshal(constraints) // what was received can be sent
-		key.which = markConstraints + string(bytes)
+		key = locator(key.name, constraints)
 	}
-	t[key] = subscription{name, constraints}
+	all[key] = &subscription{name: name, constraints: constraints, told: facts{}}
 }
 
-// topicsOf returns the subscriptions of a request: TP2 has names ignored where there are locators.
-func topicsOf(byLocators bool, names []string, locators []*discoverypb.ResourceLocator) topics {
-	t := topics{}
+// subscriptionsOf returns those of a request: TP2 has names ignored where there are locators.
+func subscriptionsOf(byLocators bool, names []string, locators []*discoverypb.ResourceLocator) subscriptions {
+	all := subscriptions{}
 	if byLocators {
 		for _, l := range locators {
-			t.add(l.GetName(), l.GetDynamicParameterConstraints(), true)
+			all.add(l.GetName(), l.GetDynamicParameterConstraints(), true)
 		}
-		return t
+		return all
 	}
 	for _, name := range names {
-		t.add(name, nil, false)
+		all.add(name, nil, false)
 	}
-	return t
+	return all
 }
 
 // fact is what a client is to know, or was told, of a topic: a variant or an error, or that there is neither.
@@ -71,8 +72,6 @@ type fact struct {
 	*variant
 	// kept says that there is nothing any more, but that the client is not told yet.
 	kept bool
-	// again says that the client is told once more, for a collection that it has subscribed to since.
-	again bool
 }
 
 func (f fact) isResource() bool { return f.variant != nil && f.err == nil }
@@ -88,15 +87,8 @@ func (f fact) equal(other fact) bool {
 	return f.err != nil && other.err != nil && proto.Equal(f.err.Proto(), other.err.Proto())
 }
 
-// facts are what a client is to know, or was told, of one type.
+// facts are what a client is to know, or was told, of one subscription.
 type facts map[topic]fact
-
-// inOrder returns the topics in a fixed order.
-func (f facts) inOrder() []topic {
-	return slices.SortedFunc(maps.Keys(f), func(a, b topic) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.which, b.which))
-	})
-}
 
 // typeState is what a stream has of one type.
 type typeState struct {
@@ -105,11 +97,9 @@ type typeState struct {
 	// Clusters.
 	complete   bool
 	byLocators bool
-	// named says that a request had names: only before that does an empty list mean the wildcard.
+	// named says that an empty list does not mean the wildcard any more: a request had names, or it was one of delta.
 	named      bool
-	subscribed topics
-	// told is what the client was told.
-	told facts
+	subscribed subscriptions
 	// unanswered says that the client is sent a response even if there is nothing new.
 	unanswered bool
 
@@ -122,52 +112,54 @@ func hasWildcard(typeURL string) bool {
 	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
 }
 
-// wanted computes what the client is to know. The caller holds the store's mu.
-func (ts *typeState) wanted(s *store, node *corepb.Node) facts {
-	w := facts{}
-	for tp, sub := range ts.subscribed {
-		if !isCollection(tp.name) {
-			continue
-		}
-		if tp.name != wildcard {
-			if w[tp] = (fact{variant: s.types[ts.typeURL][tp.name][wholeName]}); w[tp].isError() {
-				continue // nothing is said about members
+// resume notes what a client has from an earlier stream. Versions are by name: by locators one says nothing of a
+// collection, nor if there are several locators of the name.
+func (ts *typeState) resume(versions map[string]string) {
+	for name, version := range versions {
+		of := topic{name: xdsname.Canonical(name)}
+		had := fact{variant: &variant{name: name, version: version}}
+		var named []topic
+		for tp, sub := range ts.subscribed {
+			if tp.name == of.name {
+				named = append(named, tp)
+			} else if !ts.byLocators && isMember(of.name, tp.name) {
+				sub.told[of] = had
 			}
 		}
-		for name, all := range s.types[ts.typeURL] {
-			if isMember(name, tp.name) {
-				ts.addMember(w, tp.name, sub, name, all)
-			}
+		if len(named) == 1 {
+			ts.subscribed[named[0]].told[named[0]] = had
 		}
 	}
-	// By names, one topic may be a member and subscribed to: what follows includes its absence.
-	for tp, sub := range ts.subscribed {
-		if !isCollection(tp.name) {
-			w[tp] = fact{variant: s.under(ts.typeURL, tp.name, node).choose(sub.constraints)}
+}
+
+// wanted computes what the client is to know of a subscription. The caller holds FakeServer.mu.
+func (ts *typeState) wanted(s *store, node *corepb.Node, tp topic, sub *subscription) facts {
+	if tp.name != wildcard && !xdsname.IsCollection(tp.name) {
+		return facts{tp: {variant: s.under(ts.typeURL, tp.name, node).choose(sub.constraints)}}
+	}
+	w := facts{}
+	if tp.name != wildcard {
+		if w[tp] = (fact{variant: s.types[ts.typeURL][tp.name][wholeName]}); w[tp].isError() {
+			return w // nothing is said about members
+		}
+	}
+	for name, all := range s.types[ts.typeURL] {
+		if !isMember(name, tp.name) {
+			continue
+		}
+		// All variants that match or, for a client that knows no variants, one.
+		found := variants{"": all.choose(nil)}
+		if ts.byLocators {
+			found = all.matching(sub.constraints)
+		}
+		for key, v := range found {
+			if v != nil && (v.err == nil || tp.name != wildcard) { // TP3 has no errors for the wildcard
+				w[topic{name, key}] = fact{variant: v}
+			}
 		}
 	}
 	return w
 }
-
-// addMember adds what a collection has under a name: all variants that match or, for a client that knows no
-// variants, one. TP3 has no errors for the wildcard.
-func (ts *typeState) addMember(w facts, collection string, sub subscription, name string, all variants) {
-	found := map[topic]*variant{}
-	if ts.byLocators {
-		for key, v := range all.matching(sub.constraints) {
-			found[topic{name, markVariant + key}] = v
-		}
-	} else if v := all.choose(nil); v != nil {
-		found[topic{name: name}] = v
-	}
-	for tp, v := range found {
-		if v.err == nil || collection != wildcard {
-			w[tp] = fact{variant: v}
-		}
-	}
-}
-
-func isCollection(name string) bool { return name == wildcard || xdsname.IsCollection(name) }
 
 // isMember reports whether a name is a member of a collection. The wildcard has everything but globs.
 func isMember(name, collection string) bool {
@@ -177,43 +169,140 @@ func isMember(name, collection string) bool {
 	return collection == wildcard || strings.HasPrefix(name, xdsname.Prefix) && xdsname.CollectionOf(name) == collection
 }
 
-// covered reports whether a topic that the client was told of, and that is gone, was a member of a
-// collection that the client is still subscribed to: then it is told so.
-func (ts *typeState) covered(w facts, tp topic, old fact) bool {
-	if strings.HasPrefix(tp.which, markConstraints) || old.variant == nil {
-		return false
-	}
-	for collection, sub := range ts.subscribed {
-		if isMember(tp.name, collection.name) && !w[collection].isError() && matches(sub.constraints, old.parameters) {
-			return true
-		}
-	}
-	return false
+// item is a topic with what the client is to know of it; with what it was told, if that is gone from a collection.
+type item struct {
+	topic
+	fact
+	isNew, gone bool
 }
 
-// forget makes the client be told again what it subscribes to again.
-func (ts *typeState) forget(tp topic, sub subscription) {
-	delete(ts.told, tp)
-	if !isCollection(tp.name) {
-		return
+// compare returns what a client is to know of a subscription, and notes that it was told. With keepLost, what it has and is to lose
+// is kept, for a response before its other types have changed (make before break).
+func (ts *typeState) compare(s *store, node *corepb.Node, tp topic, sub *subscription, keepLost bool) (items []item) {
+	now := ts.wanted(s, node, tp, sub)
+	failed := now[tp].isError()
+	for of, old := range sub.told {
+		f, wanted := now[of]
+		if keepLost && old.isResource() && !f.isResource() && (of == tp || !failed) {
+			now[of] = fact{old.variant, true}
+		} else if !wanted && !failed {
+			items = append(items, item{topic: of, fact: old, gone: true})
+		}
 	}
-	// Members stay known: of one that goes before the next response, other collections are to be told.
-	for member, old := range ts.told {
-		if isMember(member.name, tp.name) && !strings.HasPrefix(member.which, markConstraints) &&
-			(old.variant == nil || matches(sub.constraints, old.parameters)) {
-			old.again = true
-			ts.told[member] = old
+	for of, f := range now {
+		old, known := sub.told[of]
+		// That a collection is not there is said only of one without members.
+		isNew := (!known || !f.equal(old)) && (f.variant != nil || len(now) == 1)
+		items = append(items, item{topic: of, fact: f, isNew: isNew})
+	}
+	sub.told = now
+	return items
+}
+
+// news returns what the client is to be told of a type, nil if there is nothing.
+func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.DeltaDiscoveryResponse {
+	var items []item
+	for tp, sub := range ts.subscribed {
+		items = append(items, ts.compare(s, st.node, tp, sub, keepLost)...)
+	}
+	slices.SortFunc(items, func(a, b item) int {
+		return cmp.Or(strings.Compare(a.topic.name, b.topic.name), strings.Compare(a.which, b.which))
+	})
+	all, there := ts.unanswered, map[topic]bool{}
+	for _, it := range items {
+		all = all || it.isNew || it.gone
+		there[it.topic] = there[it.topic] || it.variant != nil && !it.gone
+	}
+	all = all && ts.complete
+	// sent are the names of which a resource is sent. A client takes a variant for all locators that it
+	// matches, in place of what they had: so what these have is sent with it.
+	sent := map[string]bool{}
+	for _, it := range items {
+		if ts.byLocators && it.isResource() && !it.gone && (it.isNew || all) {
+			sent[it.topic.name] = true
+		}
+	}
+	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: ts.typeURL}
+	said := map[any]bool{} // variants and topics: several subscriptions may have them
+	for _, it := range items {
+		again := it.isNew || sent[it.topic.name]
+		switch {
+		case it.gone:
+			if !there[it.topic] && !said[it.topic] {
+				said[it.topic] = true
+				st.remove(ts, it, resp)
+			}
+		case it.isResource():
+			if (all || again && !it.kept) && !said[it.variant] {
+				said[it.variant] = true
+				resp.Resources = append(resp.Resources, ts.resource(it))
+			}
+		case said[it.topic] || !again:
+		case it.isError():
+			said[it.topic] = true
+			resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(it), ErrorDetail: it.err.Proto()})
+		case it.isNew:
+			said[it.topic] = true
+			st.remove(ts, it, resp)
+		}
+	}
+	nothing := len(resp.Resources)+len(resp.ResourceErrors)+len(resp.RemovedResources)+len(resp.RemovedResourceNames) == 0
+	if nothing && !ts.unanswered && !all {
+		return nil
+	}
+	return resp
+}
+
+// remove adds to a response that something is not there. SotW says so only by a response that is complete.
+func (st *stream) remove(ts *typeState, it item, resp *discoverypb.DeltaDiscoveryResponse) {
+	of := ts.resourceName(it)
+	switch {
+	case !st.delta:
+	case !ts.byLocators:
+		resp.RemovedResources = append(resp.RemovedResources, of.GetName())
+	default:
+		resp.RemovedResourceNames = append(resp.RemovedResourceNames, of)
+		// A client takes the removal of a variant for that of a locator with these constraints too: what it has is sent again.
+		if sub := ts.subscribed[locator(it.topic.name, of.GetDynamicParameterConstraints())]; it.gone && sub != nil {
+			sub.told = facts{}
+			wake(st.due)
 		}
 	}
 }
 
-// keepLost adds to what is wanted the resources that the client has and is to lose, for a response before
-// its other types have changed (make before break).
-func (ts *typeState) keepLost(w facts) {
-	for tp, old := range ts.told {
-		now, wanted := w[tp]
-		if old.isResource() && !now.isResource() && (wanted || ts.covered(w, tp, old)) {
-			w[tp] = fact{variant: old.variant, kept: true}
+// resource returns the message for a variant.
+func (ts *typeState) resource(it item) *discoverypb.Resource {
+	r := &discoverypb.Resource{Name: ts.resourceName(it).GetName(), Version: it.version, Resource: it.body}
+	if ts.byLocators {
+		r.DynamicParameters = it.parameters
+	}
+	if it.doNotCache {
+		r.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
+	return r
+}
+
+// resourceName names a topic to the client: a subscription in the client's words, a variant of a collection
+// by constraints that only it satisfies.
+func (ts *typeState) resourceName(it item) *discoverypb.ResourceName {
+	if sub, ok := ts.subscribed[it.topic]; ok {
+		return &discoverypb.ResourceName{Name: sub.name, DynamicParameterConstraints: sub.constraints}
+	}
+	of := &discoverypb.ResourceName{Name: it.variant.name}
+	if ts.byLocators {
+		of.DynamicParameterConstraints = exactly(it.parameters)
+	}
+	return of
+}
+
+func exactly(parameters map[string]string) *discoverypb.DynamicParameterConstraints {
+	c := &discoverypb.DynamicParameterConstraints{KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{}}
+	for key, value := range parameters {
+		c.KeyConstraints[key] = &discoverypb.DynamicParameterConstraints_KeyConstraints{
+			Constraints: []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{{
+				Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: value},
+			}},
 		}
 	}
+	return c
 }
