@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // maxPayload bounds what a request can make the service allocate.
@@ -83,7 +85,7 @@ func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.Stre
 
 func sendAll(ctx context.Context, params []*testpb.ResponseParameters, send func(*testpb.StreamingOutputCallResponse) error) error {
 	for _, p := range params {
-		if err := pause(ctx, time.Duration(p.GetIntervalUs())*time.Microsecond); err != nil {
+		if err := retries.Wait(ctx, time.Duration(p.GetIntervalUs())*time.Microsecond); err != nil {
 			return err
 		}
 		payload, err := newPayload(p.GetSize())
@@ -95,21 +97,6 @@ func sendAll(ctx context.Context, params []*testpb.ResponseParameters, send func
 		}
 	}
 	return nil
-}
-
-// pause waits between two responses.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // echoStatus returns the error that the request asks for.
