@@ -145,17 +145,17 @@ var attacks = []attack{
 	}, nil},
 	{"version of 5 MB, then a new stream", (*hostileWorld).honest, func(ctx context.Context, _ *testing.B, w *hostileWorld) {
 		version := string(bytes.Repeat([]byte("v"), 5_000_000))
-		w.server.Faults.OnResponse(func(_ uint64, r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		w.server.OnResponse(func(_ uint64, r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
 			r.VersionInfo = version
 			return r
 		})
-		w.server.Faults.OnDeltaResponse(func(_ uint64, r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		w.server.OnDeltaResponse(func(_ uint64, r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
 			for _, resource := range r.GetResources() {
 				resource.Version = version
 			}
 			return r
 		})
-		every(ctx, 3*time.Second, func(int) { w.server.Faults.BreakStreams(nil) })
+		every(ctx, 3*time.Second, func(int) { w.server.BreakStreams(nil) })
 	}},
 	{"1,000 dead names of DNS", func(w *hostileWorld) []proto.Message {
 		all := w.honest()

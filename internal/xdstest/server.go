@@ -1,8 +1,8 @@
 // Package xdstest extends package testutils for the tests of this module: an xDS server that
-// records its requests and injects faults (Server; Tap does it for other servers), backends on several
+// records its requests and injects errors (Server; Tap does it for other servers), backends on several
 // addresses (Forward), a log that tests read (Log), and the checks that every test makes (NoError, Equal).
 //
-// Nothing here sleeps. A test waits for the event, under a context: Recorder.Wait for a
+// Nothing here sleeps. A test waits for the event, under a context: Tap.Wait for a
 // request of the client, Log.Wait for a line.
 package xdstest
 

@@ -1,25 +1,50 @@
 package xdstest
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 const (
 	adsMethods  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 	dpdsMethods = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
+
+	// maxRecorded bounds the requests that a Tap keeps by default; soak tests run for long.
+	maxRecorded = 100_000
 )
 
-// Tap stands between an xDS server and its clients: it records requests (Recorder) and injects faults
-// (Faults). Both apply to ADS and DPDS streams, and outlive the server. It is safe for concurrent use.
+// Tap stands between an xDS server and its clients: it keeps the requests that clients sent, counts their streams, and injects
+// errors, of which there are none by default. It applies to ADS and DPDS streams, and outlives the server. Messages are those of
+// proto/dynxds/discovery/v3, which have the fields of xRFC TP2. It is safe for concurrent use.
 type Tap struct {
-	*Recorder
-	*Faults
+	state State
+	// limit bounds requests. dropped counts the oldest, which are gone, and next is the position at which Wait continues, counted
+	// from the first.
+	limit, dropped, next int
+	requests             []Request
+	// attempts counts all streams; streams are the present ones.
+	attempts uint64
+	streams  map[uint64]*stream
+
+	refuse               error
+	sendsHeld, readsHeld bool
+	onRequest            func(Request) error
+	onResponse           func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
+	onDeltaResponse      func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
 }
 
-// NewTap returns a Tap without faults. Its Intercept must be an interceptor of the gRPC server.
-func NewTap() *Tap { return &Tap{newRecorder(), newFaults()} }
+// NewTap returns a Tap. Its Intercept must be an interceptor of the gRPC server.
+func NewTap() *Tap { return &Tap{limit: maxRecorded, streams: map[uint64]*stream{}} }
 
 // Intercept is a grpc.StreamServerInterceptor. It runs the handler of a stream until BreakStreams. gRPC
 // ends the stream when Intercept returns, which ends the handler too; whoever stops the server waits for it.
@@ -28,19 +53,219 @@ func (t *Tap) Intercept(srv any, wire grpc.ServerStream, info *grpc.StreamServer
 	if !strings.HasPrefix(method, adsMethods) && !strings.HasPrefix(method, dpdsMethods) {
 		return handler(srv, wire)
 	}
-	st, err := t.begin(wire, t.Recorder)
-	t.began(err == nil)
-	if err != nil {
-		return err
+	s := &stream{ServerStream: wire, tap: t, broken: make(chan error, 1)}
+	var refuse error
+	t.state.Change(func() {
+		t.attempts++
+		if s.id, refuse = t.attempts, t.refuse; refuse == nil {
+			t.streams[s.id] = s
+		}
+	})
+	if refuse != nil {
+		if _, ok := status.FromError(refuse); !ok {
+			return status.Error(codes.Unavailable, refuse.Error())
+		}
+		return refuse
 	}
-	defer t.ended()
-	defer t.end(st)
+	defer t.state.Change(func() { delete(t.streams, s.id) })
 	ended := make(chan error, 1)
-	go func() { ended <- handler(srv, st) }()
+	go func() { ended <- handler(srv, s) }()
 	select {
 	case err := <-ended:
 		return err
-	case err := <-st.broken:
+	case err := <-s.broken:
 		return err
 	}
+}
+
+// stream is a proxy between the wire and the server on one ADS stream.
+type stream struct {
+	grpc.ServerStream
+	tap *Tap
+	id  uint64
+	// broken receives the error that ends the stream.
+	broken chan error
+}
+
+// pass waits while held is true.
+func (s *stream) pass(held *bool) error {
+	return s.tap.state.wait(s.Context(), func() bool { return !*held })
+}
+
+// RecvMsg is called by the server to read a request, which is recorded.
+func (s *stream) RecvMsg(m any) error {
+	if err := s.pass(&s.tap.readsHeld); err != nil {
+		return err
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if err := s.pass(&s.tap.readsHeld); err != nil { // requests may be held since RecvMsg waited
+		return err
+	}
+	if message, ok := m.(proto.Message); ok { // the server may wrap what it receives into in a message of its own
+		m = message.ProtoReflect().Interface()
+	}
+	var recorded Request
+	switch req := m.(type) {
+	case *discoverypb.DiscoveryRequest:
+		recorded = newRequest(s.id, proto.CloneOf(req))
+	case *discoverypb.DeltaDiscoveryRequest:
+		recorded = newDeltaRequest(s.id, proto.CloneOf(req))
+	default:
+		return nil
+	}
+	if hook := s.tap.add(recorded); hook != nil {
+		return hook(recorded)
+	}
+	return nil
+}
+
+// SendMsg is called by the server to send a response.
+func (s *stream) SendMsg(m any) error {
+	if err := s.pass(&s.tap.sendsHeld); err != nil {
+		return err
+	}
+	s.tap.state.mu.Lock()
+	onResponse, onDeltaResponse := s.tap.onResponse, s.tap.onDeltaResponse
+	s.tap.state.mu.Unlock()
+	switch resp := m.(type) {
+	case *discoverypb.DiscoveryResponse:
+		if onResponse != nil {
+			if resp = onResponse(s.id, proto.CloneOf(resp)); resp == nil {
+				return nil
+			}
+			m = resp
+		}
+	case *discoverypb.DeltaDiscoveryResponse:
+		if onDeltaResponse != nil {
+			if resp = onDeltaResponse(s.id, proto.CloneOf(resp)); resp == nil {
+				return nil
+			}
+			m = resp
+		}
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// RefuseStreams ends every new ADS stream with err before reading from it. nil, the default, accepts
+// streams. Present streams are not affected.
+func (t *Tap) RefuseStreams(err error) { t.state.Change(func() { t.refuse = err }) }
+
+// BreakStreams ends every present ADS stream with err, stalled ones included. A nil err ends them with
+// OK, as a server may.
+func (t *Tap) BreakStreams(err error) {
+	t.state.locked(func() {
+		for _, s := range t.streams {
+			select {
+			case s.broken <- err:
+			default: // it ends already
+			}
+		}
+	})
+}
+
+// StallSends withholds all responses until resume is called. The server continues to read.
+func (t *Tap) StallSends() (resume func()) { return t.hold(&t.sendsHeld) }
+
+// StallReads withholds all requests until resume is called; they are not recorded either. The server
+// continues to send.
+func (t *Tap) StallReads() (resume func()) { return t.hold(&t.readsHeld) }
+
+func (t *Tap) hold(what *bool) (resume func()) {
+	t.state.Change(func() { *what = true })
+	return func() { t.state.Change(func() { *what = false }) }
+}
+
+// OnRequest calls hook for every request after it was recorded and before the server reads it,
+// one at a time per stream. Its error ends the stream. hook may block; Stop waits for it. nil removes
+// the hook.
+func (t *Tap) OnRequest(hook func(Request) error) { t.state.Change(func() { t.onRequest = hook }) }
+
+// OnResponse calls hook for every SotW response of the server, and sends the result instead;
+// nothing if it is nil. hook owns the message. nil removes the hook.
+func (t *Tap) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
+	t.state.Change(func() { t.onResponse = hook })
+}
+
+// OnDeltaResponse is OnResponse for delta responses.
+func (t *Tap) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse) {
+	t.state.Change(func() { t.onDeltaResponse = hook })
+}
+
+// add records a request, and returns the hook to call.
+func (t *Tap) add(req Request) (hook func(Request) error) {
+	t.state.Change(func() {
+		if len(t.requests) >= t.limit {
+			drop := len(t.requests) - t.limit/2
+			t.requests = slices.Delete(t.requests, 0, drop)
+			t.dropped += drop
+			t.next = max(t.next, t.dropped)
+		}
+		t.requests, hook = append(t.requests, req), t.onRequest
+	})
+	return hook
+}
+
+// Keep bounds the requests that are kept for Requests and Wait, at least 2: the newest n/2 are always
+// kept. It is for tests that measure memory.
+func (t *Tap) Keep(n int) { t.state.Change(func() { t.limit = n }) }
+
+// Requests returns all requests so far, or at least the newest 50,000.
+func (t *Tap) Requests() (all []Request) {
+	t.state.locked(func() { all = slices.Clone(t.requests) })
+	return all
+}
+
+// Skip makes the next Wait ignore all requests so far.
+func (t *Tap) Skip() { t.state.locked(func() { t.next = t.dropped + len(t.requests) }) }
+
+// Wait returns the next request that matches. It looks at each request once: it continues after the one
+// that the last successful Wait returned. The error lists the last requests.
+func (t *Tap) Wait(ctx context.Context, match Match) (found Request, err error) {
+	err = t.state.wait(ctx, func() bool {
+		from := t.next - t.dropped
+		i := slices.IndexFunc(t.requests[from:], match)
+		if i < 0 {
+			return false
+		}
+		found, t.next = t.requests[from+i], t.next+i+1
+		return true
+	})
+	if err != nil {
+		all := t.Requests()
+		return Request{}, fmt.Errorf("no matching request: %w; the last ones were %v", err, all[max(0, len(all)-20):])
+	}
+	return found, nil
+}
+
+// MustWait is Wait that fails the test instead of returning an error.
+func (t *Tap) MustWait(ctx context.Context, tb testing.TB, match Match) Request {
+	tb.Helper()
+	req, err := t.Wait(ctx, match)
+	NoError(tb, err)
+	return req
+}
+
+// WaitOpen returns when exactly n ADS streams are open.
+func (t *Tap) WaitOpen(ctx context.Context, n int) error {
+	var open int
+	if err := t.state.wait(ctx, func() bool { open = len(t.streams); return open == n }); err != nil {
+		return fmt.Errorf("%d streams are open, want %d: %w", open, n, err)
+	}
+	return nil
+}
+
+// WaitAttempts returns when at least n ADS streams have begun, refused ones included.
+func (t *Tap) WaitAttempts(ctx context.Context, n int) error {
+	if err := t.state.wait(ctx, func() bool { return int(t.attempts) >= n }); err != nil {
+		return fmt.Errorf("%d streams have begun, want %d: %w", t.Attempts(), n, err)
+	}
+	return nil
+}
+
+// Attempts returns the number of ADS streams so far, refused ones included.
+func (t *Tap) Attempts() (n int) {
+	t.state.locked(func() { n = int(t.attempts) })
+	return n
 }

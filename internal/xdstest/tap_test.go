@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
+func TestTap_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	t.Parallel()
-	r := newRecorder()
+	r := NewTap()
 	const total = maxRecorded*2 + 10
 	for i := range total {
 		r.add(Request{TypeURL: fmt.Sprint(i)})
@@ -24,29 +24,5 @@ func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	last, err := r.Wait(context.Background(), Subscribing(fmt.Sprint(total-1)))
 	if err != nil || last.TypeURL != all[len(all)-1].TypeURL {
 		t.Errorf("Wait found %s, %v", last.TypeURL, err)
-	}
-}
-
-func TestGate_ShutTwiceIsOpenedByEither(t *testing.T) {
-	t.Parallel()
-	var g gate
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	first, second := g.shut(), g.shut()
-	if g.pass(canceled) == nil {
-		t.Error("passed a shut gate")
-	}
-	second()
-	if err := g.pass(canceled); err != nil {
-		t.Error(err)
-	}
-	third := g.shut()
-	first() // of an earlier shutting: must not open this one
-	if g.pass(canceled) == nil {
-		t.Error("an old key opened the gate")
-	}
-	third()
-	if err := g.pass(canceled); err != nil {
-		t.Error(err)
 	}
 }
