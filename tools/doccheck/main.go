@@ -1,7 +1,7 @@
 // Command doccheck runs the commands and writes the files of the documentation, and follows
 // its links to files and sections, so that neither rot.
 //
-//	doccheck [-timeout 5m] [-links] [-with NAME] FILE...
+//	doccheck [-timeout 5m] [-with NAME] FILE...
 //
 // The files are paths in a Git repository, from its top, where it is run. The
 // repository is copied to an empty folder, as a reader's fresh clone is: what Git does not track, and what
@@ -36,7 +36,6 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -46,17 +45,16 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("doccheck: ")
 	timeout := flag.Duration("timeout", 5*time.Minute, "how long the commands of one file may take")
-	onlyLinks := flag.Bool("links", false, "follow the links, and run no commands")
 	with := flag.String("with", "", "also carry out blocks that are marked \"with\" this name")
 	flag.Parse()
-	if err := checkAll(flag.Args(), *timeout, *onlyLinks, *with); err != nil {
+	if err := checkAll(flag.Args(), *timeout, *with); err != nil {
 		log.Print(err)
 		os.Exit(1)
 	}
 }
 
 // checkAll carries out all files, and prints what is wrong with each.
-func checkAll(files []string, timeout time.Duration, onlyLinks bool, with string) error {
+func checkAll(files []string, timeout time.Duration, with string) error {
 	clone, err := os.MkdirTemp("", "doccheck-")
 	if err != nil {
 		return err
@@ -68,10 +66,8 @@ func checkAll(files []string, timeout time.Duration, onlyLinks bool, with string
 		if err != nil {
 			faults = append(faults, err.Error())
 		}
-		if !onlyLinks {
-			if err := check(file, clone, timeout, with); err != nil {
-				faults = append(faults, fmt.Sprintf("%s: %v", file, err))
-			}
+		if err := check(file, clone, timeout, with); err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", file, err))
 		}
 		for _, fault := range faults {
 			log.Print(fault)
@@ -136,26 +132,18 @@ func uses(steps []step) error {
 	return nil
 }
 
-// fill makes a folder the copy of the working tree, without what an earlier file left there but for the
-// programs that it built.
+// refill makes a folder the copy of the files of the working tree that Git tracks, or would if they were added. What an earlier file
+// left in the folder goes, but for the programs that it built.
+const refill = `
+find "$0" -mindepth 1 ! -path "$0/bin" ! \( -path "$0/bin/*" ! -path "$0/bin/*/*" -type f -perm -100 \) -delete
+git ls-files --cached --others --exclude-standard | grep -vxFf <(git ls-files --deleted) | tar -c -T - | tar -x -C "$0"
+`
+
 func fill(clone string) error {
-	programs := filepath.Join(clone, built)
-	err := filepath.WalkDir(clone, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || path == clone || path == programs {
-			return err
-		}
-		if info, err := entry.Info(); err != nil || filepath.Dir(path) == programs && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return err
-		}
-		if err := os.RemoveAll(path); err != nil || !entry.IsDir() {
-			return err
-		}
-		return filepath.SkipDir
-	})
-	if err != nil {
-		return err
+	if output, err := exec.Command("bash", "-euo", "pipefail", "-c", refill, clone).CombinedOutput(); err != nil {
+		return fmt.Errorf("filling %s: %w\n%s", clone, err, output)
 	}
-	return copyTracked(clone)
+	return nil
 }
 
 // run runs a script in a folder and ends what it leaves behind.
@@ -188,34 +176,4 @@ func (t *tail) Write(p []byte) (int, error) {
 		t.text = append(t.text[:0], t.text[n:]...)
 	}
 	return len(p), nil
-}
-
-// copyTracked copies the files of the working tree that Git tracks, or would if
-// they were added.
-func copyTracked(to string) error {
-	list, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
-	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
-	}
-	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {
-		info, err := os.Stat(name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // It is deleted, and that is not committed yet.
-		}
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		path := filepath.Join(to, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, data, info.Mode()); err != nil {
-			return err
-		}
-	}
-	return nil
 }

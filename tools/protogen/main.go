@@ -11,7 +11,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 
 	"github.com/bufbuild/protocompile"
 	"github.com/bufbuild/protocompile/linker"
@@ -57,7 +55,7 @@ func main() {
 }
 
 func run(ctx context.Context, folder, out string) error {
-	names, err := sources(folder)
+	names, err := fs.Glob(os.DirFS(folder), "dynxds/*/*/*.proto") // as packages are named
 	if err != nil {
 		return err
 	}
@@ -76,24 +74,6 @@ func run(ctx context.Context, folder, out string) error {
 		}
 	}
 	return nil
-}
-
-// sources returns the paths of the .proto files below the folder, relative to it
-// and sorted.
-func sources(folder string) ([]string, error) {
-	var names []string
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".proto" {
-			return err
-		}
-		name, err := filepath.Rel(folder, path)
-		names = append(names, filepath.ToSlash(name))
-		return err
-	})
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("there is no .proto file in %s", folder)
-	}
-	return names, err
 }
 
 func compile(ctx context.Context, folder string, names []string) (linker.Files, error) {
@@ -157,9 +137,6 @@ func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorR
 	if response.Error != nil {
 		return fmt.Errorf("%s", response.GetError())
 	}
-	slices.SortFunc(response.File, func(a, b *pluginpb.CodeGeneratorResponse_File) int {
-		return cmp.Compare(a.GetName(), b.GetName())
-	})
 	for _, file := range response.File {
 		path := filepath.Join(out, filepath.FromSlash(file.GetName()))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
