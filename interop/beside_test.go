@@ -125,11 +125,14 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 			if want := "package google.golang.org/grpc/internal/xds/resolver"; choice.lost && !strings.Contains(string(out), want) {
 				t.Errorf("the log does not name the %s:\n%s", want, out)
 			}
-			got := map[string]string{}
+			got, agents := map[string]string{}, map[uint64]string{} // by scheme and by stream, whose first request has the node
 			for _, r := range w.control.Requests() {
+				if r.Node != nil {
+					agents[r.Stream] = r.Node.GetUserAgentName()
+				}
 				for _, scheme := range schemes {
 					if r.TypeURL == xdsmsg.ListenerType && slices.Contains(r.Names, serviceOf(scheme)) {
-						got[scheme] = r.Node.GetUserAgentName()
+						got[scheme] = agents[r.Stream]
 					}
 				}
 			}

@@ -1,11 +1,13 @@
 package interop_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -77,7 +79,7 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 					w.load.WaitForBackends(t, s.answering...)
 				}
 				w.load.Stop(t)
-				if n := w.control.Streams(); n != 1 {
+				if n := w.control.Attempts(); n != 1 {
 					t.Errorf("the client opened %d ADS streams, want 1", n)
 				}
 			})
@@ -129,9 +131,9 @@ func TestRestartOfTheControlPlane(t *testing.T) {
 // resource of every type.
 func (w *world) resubscribed(t *testing.T) {
 	t.Helper()
-	for _, typeURL := range []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType} {
-		w.waitFor(t, typeURL+" to be asked for again", func(r gocp.Request) bool {
-			return r.Stream > 1 && r.TypeURL == typeURL && len(r.Names) > 0
-		})
-	}
+	missing := []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType}
+	w.control.MustWait(testutils.Context(t), t, func(r xdstest.Request) bool {
+		missing = slices.DeleteFunc(missing, func(typeURL string) bool { return r.Stream > 1 && r.TypeURL == typeURL && len(r.Names) > 0 })
+		return len(missing) == 0
+	})
 }

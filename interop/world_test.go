@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -148,10 +147,4 @@ func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.Dial
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
-}
-
-// waitFor returns when a request of the client satisfies want.
-func (w *world) waitFor(t *testing.T, what string, want func(gocp.Request) bool) {
-	t.Helper()
-	w.control.Wait(t, what, func(requests []gocp.Request) bool { return slices.ContainsFunc(requests, want) })
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	envoypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,7 +26,8 @@ const (
 
 // Tap stands between an xDS server and its clients: it keeps the requests that clients sent, counts their streams, and injects
 // errors, of which there are none by default. It applies to ADS and DPDS streams, and outlives the server. Messages are those of
-// proto/dynxds/discovery/v3, which have the fields of xRFC TP2. It is safe for concurrent use.
+// proto/dynxds/discovery/v3, which have the fields of xRFC TP2; of a server that has Envoy's own, it only keeps the requests. It is
+// safe for concurrent use.
 type Tap struct {
 	state State
 	// limit bounds requests. dropped counts the oldest, which are gone, and next is the position at which Wait continues, counted
@@ -112,6 +114,10 @@ func (s *stream) RecvMsg(m any) error {
 		recorded = newRequest(s.id, proto.CloneOf(req))
 	case *discoverypb.DeltaDiscoveryRequest:
 		recorded = newDeltaRequest(s.id, proto.CloneOf(req))
+	case *envoypb.DiscoveryRequest:
+		recorded = newRequest(s.id, twin(req, new(discoverypb.DiscoveryRequest)))
+	case *envoypb.DeltaDiscoveryRequest:
+		recorded = newDeltaRequest(s.id, twin(req, new(discoverypb.DeltaDiscoveryRequest)))
 	default:
 		return nil
 	}
@@ -119,6 +125,18 @@ func (s *stream) RecvMsg(m any) error {
 		return hook(recorded)
 	}
 	return nil
+}
+
+// twin is a message of the same bytes.
+func twin[Message proto.Message](of proto.Message, into Message) Message {
+	bytes, err := proto.Marshal(of)
+	if err == nil {
+		err = proto.Unmarshal(bytes, into)
+	}
+	if err != nil {
+		panic(err) // it was received
+	}
+	return into
 }
 
 // SendMsg is called by the server to send a response.

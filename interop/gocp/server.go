@@ -3,13 +3,10 @@ package gocp
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -17,7 +14,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/config"
 	sotwv3 "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -59,34 +55,16 @@ func (m Mode) String() string {
 	}
 }
 
-// Request is a request of a client, as the server saw it.
-type Request struct {
-	// Stream numbers the ADS streams of a Server, over restarts.
-	Stream int64
-	Node   *corepb.Node
-	// TypeURL is the type of the resources, Names the names of those that the
-	// client is now subscribed to, sorted.
-	TypeURL string
-	Names   []string
-	// Version is version_info, empty in delta, Nonce response_nonce.
-	Version, Nonce string
-	// Err is error_detail: the request is a NACK if it is not nil.
-	Err *statuspb.Status
-}
-
 // Server is go-control-plane's xDS server on a loopback port. It is safe for
 // concurrent use.
 type Server struct {
+	*xdstest.Tap
 	mode   Mode
 	server *loopback.Server
 
 	mu      sync.Mutex
 	cache   cachev3.SnapshotCache
 	version int // of the snapshot that was set last
-	streams int64
-
-	record   xdstest.State
-	requests []Request // guarded by record
 }
 
 // Start starts a Server that has no snapshot yet, so that it leaves every
@@ -97,7 +75,7 @@ func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 // StartOver is Start for a Server behind a link, if link is not nil.
 func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
-	s := &Server{mode: mode}
+	s := &Server{Tap: xdstest.NewTap(), mode: mode}
 	s.forget()
 	var wrap func(net.Listener) net.Listener
 	if link != nil {
@@ -113,7 +91,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 		}
 		for _, r := range s.Requests() {
 			if r.Err != nil {
-				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
+				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.Message())
 			}
 		}
 		if t.Failed() {
@@ -164,9 +142,9 @@ func (s *Server) forget() {
 func (s *Server) run() loopback.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ChainStreamInterceptor(s.Intercept))
 	ctx, cancel := context.WithCancel(context.Background())
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, s.cache, s.callbacks(), s.mode.options()...))
+	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, s.cache, nil, s.mode.options()...))
 	return loopback.Run{GRPC: server, EndStreams: cancel}
 }
 
@@ -202,105 +180,3 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cache.SetSnapshot(t.Context(), NodeID, snapshot))
 }
-
-// Requests returns what clients have asked for since Start, in order.
-func (s *Server) Requests() (all []Request) {
-	s.record.Change(func() { all = slices.Clone(s.requests) })
-	return all
-}
-
-// Streams returns how many ADS streams have begun since Start.
-func (s *Server) Streams() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.streams
-}
-
-// Wait returns when done is true of what clients have asked for since Start. It fails the test if that does not
-// happen in time.
-func (s *Server) Wait(t testing.TB, what string, done func([]Request) bool) {
-	t.Helper()
-	s.record.Await(t, what, func() bool { return done(s.requests) })
-}
-
-// String is one line of a failed test's report.
-func (r Request) String() string {
-	return fmt.Sprintf("{stream %d %s %v version %q nonce %q error %q}", r.Stream, r.TypeURL, r.Names, r.Version, r.Nonce, r.Err.GetMessage())
-}
-
-// callbacks returns what records the requests of one run.
-func (s *Server) callbacks() serverv3.Callbacks {
-	r := &recording{server: s, number: map[int64]int64{}, subscribed: map[subscription]map[string]bool{}}
-	return serverv3.CallbackFuncs{
-		StreamOpenFunc:      r.open,
-		DeltaStreamOpenFunc: r.open,
-		StreamRequestFunc: func(id int64, req *discoverypb.DiscoveryRequest) error {
-			s.add(Request{
-				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: slices.Sorted(slices.Values(req.GetResourceNames())),
-				Version: req.GetVersionInfo(), Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
-			})
-			return nil
-		},
-		StreamDeltaRequestFunc: func(id int64, req *discoverypb.DeltaDiscoveryRequest) error {
-			s.add(Request{
-				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: r.subscribe(id, req),
-				Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
-			})
-			return nil
-		},
-	}
-}
-
-// recording is what is known of the streams of one run. go-control-plane numbers
-// those from 1 in each run; they are renumbered here.
-type recording struct {
-	server *Server
-
-	mu         sync.Mutex
-	number     map[int64]int64
-	subscribed map[subscription]map[string]bool
-}
-
-// subscription is what a delta stream is subscribed to of a type.
-type subscription struct {
-	stream  int64
-	typeURL string
-}
-
-func (r *recording) open(_ context.Context, id int64, _ string) error {
-	r.server.mu.Lock()
-	r.server.streams++
-	n := r.server.streams
-	r.server.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.number[id] = n
-	return nil
-}
-
-func (r *recording) stream(id int64) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.number[id]
-}
-
-// subscribe returns what the stream is subscribed to after the request.
-func (r *recording) subscribe(id int64, req *discoverypb.DeltaDiscoveryRequest) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := subscription{id, req.GetTypeUrl()}
-	names := r.subscribed[of]
-	if names == nil {
-		names = map[string]bool{}
-		r.subscribed[of] = names
-	}
-	for _, name := range req.GetResourceNamesSubscribe() {
-		names[name] = true
-	}
-	for _, name := range req.GetResourceNamesUnsubscribe() {
-		delete(names, name)
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-func (s *Server) add(r Request) { s.record.Change(func() { s.requests = append(s.requests, r) }) }
