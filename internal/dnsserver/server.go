@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -117,18 +118,18 @@ func (s *Server) Addr() string { return s.addr }
 // SetTXT gives the name these TXT records in place of those it has, each as its
 // character strings of at most 255 bytes. Strings splits a text into such.
 func (s *Server) SetTXT(name string, records ...[]string) {
-	var rrs []dns.RR
-	for _, strings := range records {
-		escaped := make([]string, len(strings))
-		for i, text := range strings {
-			escaped[i] = escape(text)
+	var values []string
+	for _, parts := range records {
+		quoted := make([]string, len(parts))
+		for i, text := range parts {
+			quoted[i] = `"` + escape(text) + `"`
 		}
-		rrs = append(rrs, &dns.TXT{Hdr: header(name, dns.TypeTXT), Txt: escaped})
+		values = append(values, strings.Join(quoted, " "))
 	}
-	s.set(name, dns.TypeTXT, rrs)
+	s.set(name, dns.TypeTXT, values...)
 }
 
-// escape writes a text in the presentation format that package dns keeps it in.
+// escape writes a text in the format of zone files.
 func escape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -157,26 +158,16 @@ func Strings(text string, size int) []string {
 
 // SetA gives the name these IPv4 addresses in place of those it has.
 func (s *Server) SetA(name string, addresses ...string) {
-	var rrs []dns.RR
-	for _, a := range addresses {
-		rrs = append(rrs, &dns.A{Hdr: header(name, dns.TypeA), A: net.ParseIP(a)})
-	}
-	s.set(name, dns.TypeA, rrs)
+	s.set(name, dns.TypeA, addresses...)
 }
 
 // SetAAAA gives the name these IPv6 addresses in place of those it has.
 func (s *Server) SetAAAA(name string, addresses ...string) {
-	var rrs []dns.RR
-	for _, a := range addresses {
-		rrs = append(rrs, &dns.AAAA{Hdr: header(name, dns.TypeAAAA), AAAA: net.ParseIP(a)})
-	}
-	s.set(name, dns.TypeAAAA, rrs)
+	s.set(name, dns.TypeAAAA, addresses...)
 }
 
 // SetCNAME makes the name an alias of another.
-func (s *Server) SetCNAME(name, target string) {
-	s.set(name, dns.TypeCNAME, []dns.RR{&dns.CNAME{Hdr: header(name, dns.TypeCNAME), Target: dns.Fqdn(target)}})
-}
+func (s *Server) SetCNAME(name, target string) { s.set(name, dns.TypeCNAME, dns.Fqdn(target)) }
 
 // Fault makes h answer the queries for a name; nil ends that.
 func (s *Server) Fault(name string, h Handler) {
@@ -198,19 +189,19 @@ func Code(rcode int) Handler {
 	return func(w dns.ResponseWriter, query *dns.Msg) { _ = w.WriteMsg(new(dns.Msg).SetRcode(query, rcode)) }
 }
 
-func header(name string, typ uint16) dns.RR_Header {
-	return dns.RR_Header{Name: dns.Fqdn(name), Rrtype: typ, Class: dns.ClassINET, Ttl: 1}
-}
-
 func key(name string) string { return strings.ToLower(dns.Fqdn(name)) }
 
-func (s *Server) set(name string, typ uint16, rrs []dns.RR) {
+// set gives the name records of a type in place of those it has, with values as in zone files.
+func (s *Server) set(name string, typ uint16, values ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, rr := range s.records[key(name)] {
-		if rr.Header().Rrtype != typ {
-			rrs = append(rrs, rr)
+	rrs := slices.DeleteFunc(slices.Clone(s.records[key(name)]), func(rr dns.RR) bool { return rr.Header().Rrtype == typ })
+	for _, value := range values {
+		rr, err := dns.NewRR(fmt.Sprintf("%s 1 IN %s %s", dns.Fqdn(name), dns.TypeToString[typ], value))
+		if err != nil {
+			panic(err)
 		}
+		rrs = append(rrs, rr)
 	}
 	s.records[key(name)] = rrs
 }
@@ -237,7 +228,7 @@ func (s *Server) count(name string, typ uint16, network string) int {
 func (s *Server) All() []Query {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Query(nil), s.queries...)
+	return slices.Clone(s.queries)
 }
 
 // Wait returns when at least n queries for the name and type were received.
