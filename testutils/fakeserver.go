@@ -2,6 +2,7 @@ package testutils
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -39,9 +40,7 @@ type FakeServer struct {
 
 // NewFakeServer starts a FakeServer with options, such as credentials, for the gRPC server. The caller must Close it.
 func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
-	f := &FakeServer{opts: opts, changed: make(chan struct{}), store: store{
-		types: map[string]map[string]variants{}, dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){},
-	}}
+	f := &FakeServer{opts: opts, changed: make(chan struct{}), store: store{dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){}}}
 	var err error
 	if f.server, err = loopback.StartServer(f.run, nil); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
@@ -98,13 +97,14 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
 func (f *FakeServer) TryUpdate(change func(*Tx)) error {
-	tx := new(Tx)
-	change(tx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.store.update(tx); err != nil {
-		return err
+	tx := f.store.begin()
+	change(tx)
+	if len(tx.faults) > 0 {
+		return errors.Join(tx.faults...)
 	}
+	f.store = tx.store
 	for _, st := range f.streams {
 		wake(st.due)
 	}
