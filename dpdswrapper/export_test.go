@@ -25,7 +25,8 @@ func Remembered(cfg *bootstrap.Config) bool {
 	program.Lock()
 	defer program.Unlock()
 	_, set := program.only[cfg.Fingerprint()]
-	return set || pool.Has(cfg.Fingerprint())
+	pool.Each(func(fingerprint string, _ *wrapper) { set = set || fingerprint == cfg.Fingerprint() })
+	return set
 }
 
 // SetConstraints sets the constraints of the program for one wrapper.

@@ -110,7 +110,6 @@ func (l *Logger) line(s severity, format string, args []any) Line {
 	if !unlimited.Load() {
 		var ok bool
 		if omitted, ok = l.lines[s].Take(format); !ok {
-			l.lines[s].Omit(format)
 			return Line{}
 		}
 	}

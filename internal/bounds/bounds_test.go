@@ -59,8 +59,6 @@ func flood(l *Lines, n int, kind string) (logged, omitted int) {
 	for range n {
 		if left, ok := l.Take(kind); ok {
 			logged, omitted = logged+1, omitted+left
-		} else {
-			l.Omit(kind)
 		}
 	}
 	return logged, omitted

@@ -57,7 +57,7 @@ func NewLines(limits LineLimits, say func(kind string, omitted int)) *Lines {
 }
 
 // Take asks for a line. If ok is true it may be logged, and omitted is how many lines of its kind were left
-// out before, which the line has to say unless it is 0.
+// out before, which the line has to say unless it is 0. Otherwise it is counted.
 func (l *Lines) Take(kind string) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,6 +67,7 @@ func (l *Lines) Take(kind string) (omitted int, ok bool) {
 	rates := [...]Rate{l.limits.All, l.limits.Kind}
 	for i, b := range buckets {
 		if !b.has(rates[i], now) {
+			l.omit(k, now)
 			return 0, false
 		}
 	}
@@ -77,13 +78,11 @@ func (l *Lines) Take(kind string) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// Omit counts a line that Take did not allow.
-func (l *Lines) Omit(kind string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kind(kind).omitted++
+// omit counts a line that was left out.
+func (l *Lines) omit(k *lineKind, now time.Time) {
+	k.omitted++
 	// A timer of a bubble of testing/synctest that has ended never fires. Then the clock is far from due.
-	if now := time.Now(); l.due.IsZero() || now.Sub(l.due).Abs() > 2*sayAfter {
+	if l.due.IsZero() || now.Sub(l.due).Abs() > 2*sayAfter {
 		l.due = now.Add(sayAfter)
 		time.AfterFunc(sayAfter, l.flush)
 	}

@@ -65,10 +65,3 @@ func (p *Pool[K, V]) Each(f func(K, V)) {
 		f(key, m.value)
 	}
 }
-
-// Has reports whether the key has a value.
-func (p *Pool[K, V]) Has(key K) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.members[key] != nil
-}
