@@ -7,7 +7,6 @@
 package perendpoint
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -19,8 +18,15 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// ErrEmpty is for RPCs to a policy whose Set is empty.
-var ErrEmpty = errors.New("there is no usable endpoint")
+// Config reads the configuration of a policy, which package xdsresource has checked by the same function: a Cluster with one that it does
+// not take is rejected.
+func Config[C any](parse func(text string) (C, error), text string) C {
+	c, err := parse(text)
+	if err != nil {
+		c, _ = parse("")
+	}
+	return c
+}
 
 // Set has the usable endpoints of a policy.
 type Set struct {

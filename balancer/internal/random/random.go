@@ -25,12 +25,11 @@ import (
 type Policy struct {
 	env     *tree.Env
 	changed func()
-	parse   func(text string) (xdsresource.SlowStart, error)
+	// configured says that the policy has a configuration.
+	configured bool
 
 	set       *perendpoint.Set
-	text      string // what config was parsed from
 	config    xdsresource.SlowStart
-	configErr error
 	endpoints map[*perendpoint.Member]*endpoint // nil after Close
 	// ready and failed have the endpoints in these states.
 	ready, failed *group
@@ -56,31 +55,24 @@ type endpoint struct {
 	done     func(balancer.DoneInfo)
 }
 
-// New returns a Policy for RANDOM, without endpoints, which fails RPCs until Update. It has no configuration.
+// New returns a Policy for RANDOM, which needs an Update before anything else is called. It has no configuration.
 func New(env *tree.Env, changed func()) *Policy {
-	return newPolicy(env, changed, func(string) (xdsresource.SlowStart, error) { return xdsresource.ParseSlowStart("") })
-}
-
-// NewSlowStart is New for round robin and least request. The configuration is as xdsresource.ParseSlowStart reads it.
-func NewSlowStart(env *tree.Env, changed func()) *Policy {
-	return newPolicy(env, changed, xdsresource.ParseSlowStart)
-}
-
-func newPolicy(env *tree.Env, changed func(), parse func(string) (xdsresource.SlowStart, error)) *Policy {
-	p := &Policy{
-		env: env, changed: changed, parse: parse, endpoints: make(map[*perendpoint.Member]*endpoint),
-		state: tree.Failing(perendpoint.ErrEmpty, nil),
-	}
-	p.config, p.configErr = parse("")
+	p := &Policy{env: env, changed: changed, endpoints: make(map[*perendpoint.Member]*endpoint)}
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
-// Update sets the endpoints and the configuration.
+// NewSlowStart is New for round robin and least request. The configuration is as xdsresource.ParseSlowStart reads it.
+func NewSlowStart(env *tree.Env, changed func()) *Policy {
+	p := New(env, changed)
+	p.configured = true
+	return p
+}
+
+// Update sets the endpoints, of which one at least is usable, and the configuration.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
-	if config != p.text {
-		p.text = config
-		p.config, p.configErr = p.parse(config)
+	if p.configured {
+		p.config = perendpoint.Config(xdsresource.ParseSlowStart, config)
 	}
 	p.set.Update(endpoints)
 	members, before := p.set.Members(), p.endpoints
@@ -160,16 +152,12 @@ func (p *Policy) observe(e *endpoint) {
 // refresh computes the state from those of the endpoints.
 func (p *Policy) refresh() {
 	p.weigh()
-	switch members := len(p.endpoints); {
-	case p.configErr != nil:
-		p.state = tree.Failing(p.configErr, nil)
-	case members == 0:
-		p.state = tree.Failing(perendpoint.ErrEmpty, nil)
+	switch {
 	case p.ready.size() > 0 && p.config.ChoiceCount > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: leastRequest{p.ready, int(p.config.ChoiceCount)}}
 	case p.ready.size() > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready}
-	case p.failed.size() == members:
+	case p.failed.size() == len(p.endpoints):
 		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed}
 	default:
 		p.state = tree.Waiting(connectivity.Connecting)

@@ -20,50 +20,41 @@ import (
 type Policy struct {
 	env     *tree.Env
 	changed func()
-	parse   func(text string) (settings, error)
+	place   func(config string, endpoints []xdsresource.Endpoint) (p places, header string)
 
 	set       *perendpoint.Set
-	text      string // what config was parsed from
-	config    settings
-	configErr error
+	config    string
 	endpoints []xdsresource.Endpoint // those in places
-	places    places                 // nil: there are none
-	picker    *picker                // of the last update
-	state     balancer.State
-}
-
-// settings are what a Policy reads in its configuration.
-type settings struct {
+	places    places
 	// header is hashed in place of what the route's hash policies give, unless it is empty.
 	header string
-	place  func([]xdsresource.Endpoint) places
+	picker *picker // of the last update
+	state  balancer.State
 }
 
-// New returns a Policy with a ring, and without endpoints, which fails RPCs until Update. The
+// New returns a Policy with a ring, which needs an Update before anything else is called. The
 // configuration is as xdsresource.ParseRingHash reads it.
 func New(env *tree.Env, changed func()) *Policy {
-	return newPolicy(env, changed, func(text string) (settings, error) {
-		c, err := xdsresource.ParseRingHash(text)
-		return settings{c.RequestHashHeader, func(e []xdsresource.Endpoint) places { return newRing(e, c) }}, err
+	return newPolicy(env, changed, func(config string, e []xdsresource.Endpoint) (places, string) {
+		c := perendpoint.Config(xdsresource.ParseRingHash, config)
+		return newRing(e, c), c.RequestHashHeader
 	})
 }
 
 // NewMaglev is New with a table. The configuration is as xdsresource.ParseMaglev reads it.
 func NewMaglev(env *tree.Env, changed func()) *Policy {
-	return newPolicy(env, changed, func(text string) (settings, error) {
-		c, err := xdsresource.ParseMaglev(text)
-		return settings{"", func(e []xdsresource.Endpoint) places { return lookup{newTable(e, c.TableSize), len(e)} }}, err
+	return newPolicy(env, changed, func(config string, e []xdsresource.Endpoint) (places, string) {
+		return lookup{newTable(e, perendpoint.Config(xdsresource.ParseMaglev, config).TableSize), len(e)}, ""
 	})
 }
 
-func newPolicy(env *tree.Env, changed func(), parse func(string) (settings, error)) *Policy {
-	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(perendpoint.ErrEmpty, nil)}
-	p.config, p.configErr = parse("")
+func newPolicy(env *tree.Env, changed func(), place func(string, []xdsresource.Endpoint) (places, string)) *Policy {
+	p := &Policy{env: env, changed: changed, place: place}
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
-// Update sets the endpoints and the configuration. If both are unchanged, so are the places.
+// Update sets the endpoints, of which one at least is usable, and the configuration. If both are unchanged, so are the places.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
 	members := slices.Clone(p.set.Members())
@@ -71,15 +62,11 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	for _, m := range members {
 		usable = append(usable, m.Endpoint())
 	}
-	if p.places == nil || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
-		p.text = config
-		p.config, p.configErr = p.parse(config)
-		p.endpoints, p.places = usable, nil
-		if len(usable) > 0 && p.configErr == nil {
-			p.places = p.config.place(usable)
-		}
+	if p.places == nil || config != p.config || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
+		p.config, p.endpoints = config, usable
+		p.places, p.header = p.place(config, usable)
 	}
-	p.picker = &picker{policy: p, places: p.places, members: members, header: p.config.header}
+	p.picker = &picker{policy: p, places: p.places, members: members, header: p.header}
 	p.refresh()
 }
 
@@ -103,14 +90,6 @@ func (p *Policy) memberChanged(*perendpoint.Member) {
 
 // refresh computes the state from those of the endpoints.
 func (p *Policy) refresh() {
-	switch {
-	case p.configErr != nil:
-		p.state = tree.Failing(p.configErr, nil)
-		return
-	case p.places == nil:
-		p.state = tree.Failing(perendpoint.ErrEmpty, nil)
-		return
-	}
 	s := p.aggregate()
 	if s == connectivity.Connecting || s == connectivity.TransientFailure {
 		// If a priority above has given up on the ring there may be no picks. The ring has to
