@@ -8,7 +8,6 @@
 package priority
 
 import (
-	"errors"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -24,8 +23,6 @@ const (
 	// One that is removed from the configuration is closed at once (gRFC A115).
 	RetentionTime = 15 * time.Minute
 )
-
-var errEmpty = errors.New("no priority is configured")
 
 // Entry is one priority.
 type Entry[C any] struct {
@@ -50,13 +47,13 @@ type Policy[C any] struct {
 	current *child[C]
 }
 
-// New returns a Policy without priorities, which fails RPCs until Update. build creates the
+// New returns a Policy without priorities, which needs an Update before anything else is called. build creates the
 // child of a name.
 func New[C any](env *tree.Env, build func(name string, changed func()) tree.Configured[C], changed func()) *Policy[C] {
 	return &Policy[C]{env: env, build: build, changed: changed}
 }
 
-// Update sets the priorities, in order of preference.
+// Update sets the priorities, at least one, in order of preference.
 func (p *Policy[C]) Update(entries []Entry[C]) {
 	before := p.order
 	p.entries, p.order = entries, make([]*child[C], len(entries))
@@ -96,12 +93,7 @@ func (p *Policy[C]) Refresh(changed []Entry[C]) {
 	p.choose()
 }
 
-func (p *Policy[C]) State() balancer.State {
-	if p.current == nil {
-		return tree.Failing(errEmpty, nil)
-	}
-	return p.current.policy.State()
-}
+func (p *Policy[C]) State() balancer.State { return p.current.policy.State() }
 
 // ExitIdle implements tree.Policy. Deactivated children stay as they are.
 func (p *Policy[C]) ExitIdle() {
