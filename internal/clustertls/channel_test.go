@@ -203,7 +203,7 @@ func TestOnlyChannelsThatObeyAreSecured(t *testing.T) {
 		{name: "no Pool", cluster: xdsresource.Cluster{Security: asked, HTTPConnect: true}},
 	} {
 		key := tc.pool.Key("c", &tc.cluster)
-		xdstest.Equal(t, tc.name+": secure", tc.secure, key.Secure())
+		xdstest.Equal(t, tc.name+": secure", tc.secure, key.secure)
 		xdstest.Equal(t, tc.name+": special", tc.special, key != Key{})
 		xdstest.Equal(t, tc.name+": stricter than none", tc.stricter, tc.pool.Stricter(nil, tc.cluster.Security))
 		xdstest.Equal(t, tc.name+": stricter than the same", false, tc.pool.Stricter(tc.cluster.Security, tc.cluster.Security))

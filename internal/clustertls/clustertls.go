@@ -47,13 +47,10 @@ type Pool struct {
 // Key is equal for Clusters whose connections are made in the same way, and zero if they are
 // made as those of any channel.
 type Key struct {
-	secure   bool
+	secure   bool // the connections have credentials other than the channel's
 	security xdsresource.SecurityKey
 	connect  bool
 }
-
-// Secure reports whether the connections have credentials other than the channel's.
-func (k Key) Secure() bool { return k.secure }
 
 // key is equal for clusters of the same name whose connections are made in the same way.
 type key struct {
@@ -109,16 +106,13 @@ func (p *Pool) Stricter(before, now *xdsresource.Security) bool {
 // credentials make the connections and always will: if the channel does not obey the Cluster, and that asks
 // for no proxies.
 func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, release func()) {
-	k := key{cluster: cluster}
-	var s *xdsresource.Security
-	if c != nil {
-		k.way = p.Key(cluster, c)
-	}
-	if k.way.Secure() {
-		s = c.Security
-	}
+	k := key{cluster, p.Key(cluster, c)}
 	if k.way == (Key{}) && (p == nil || !p.obeys) {
 		return nil, func() {}
+	}
+	var s *xdsresource.Security
+	if k.way.secure {
+		s = c.Security
 	}
 	b, release = p.acquire(k, s)
 	b.open.setOutdated(false)

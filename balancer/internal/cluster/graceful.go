@@ -30,7 +30,7 @@ type Graceful struct {
 	changed func()
 
 	policies *switchover.Policy[*Config, need]
-	// cluster is the last Cluster that was known, and need is what the connections of that Cluster need.
+	// cluster is the last Cluster that was known, before that an empty one, and need is what the connections of that Cluster need.
 	cluster *xdsresource.Cluster
 	need    need
 	// deadline runs while a policy serves whose connections are made in another way. Otherwise it is nil.
@@ -46,7 +46,7 @@ type need struct {
 // NewGraceful returns the policy of the named cluster, which has to be updated at once. plugin makes the policy of a plugin; nil: the cluster is
 // no plugin.
 func NewGraceful(env *tree.Env, name string, plugin func(c *Config, changed func()) tree.Configured[*Config], changed func()) *Graceful {
-	g := &Graceful{env: env, name: name, plugin: plugin, changed: changed}
+	g := &Graceful{env: env, name: name, plugin: plugin, changed: changed, cluster: new(xdsresource.Cluster)}
 	g.policies = switchover.New(func(*Config) need { return g.need }, g.mayOverlap, g.build, g.policyChanged)
 	return g
 }
@@ -62,7 +62,7 @@ type securedPolicy struct {
 }
 
 func (p securedPolicy) Close() {
-	if p.graceful.env.TLS.Stricter(p.security, p.graceful.security()) {
+	if p.graceful.env.TLS.Stricter(p.security, p.graceful.cluster.Security) {
 		p.bundle.Outdate()
 	}
 	p.Policy.Close()
@@ -76,20 +76,12 @@ func (g *Graceful) build(c *Config, changed func()) tree.Configured[*Config] {
 	case g.need.other:
 		return newAggregate(g.env, g.name, changed)
 	}
-	p := securedPolicy{graceful: g, key: g.need.key, security: g.security()}
+	p := securedPolicy{graceful: g, key: g.need.key, security: g.cluster.Security}
 	env := *g.env
 	p.bundle, p.release = g.env.TLS.Acquire(g.name, g.cluster)
 	env.Bundle = p.bundle
 	p.Policy = New(&env, g.name, changed)
 	return p
-}
-
-// security returns what the Cluster asks for, as far as it is known.
-func (g *Graceful) security() *xdsresource.Security {
-	if g.cluster == nil {
-		return nil
-	}
-	return g.cluster.Security
 }
 
 // stricter reports whether the Cluster, or one under it, asks for more than connections may have that are secured in another way.
@@ -109,10 +101,9 @@ func (g *Graceful) Update(c *Config) {
 	if c.Cluster != nil {
 		g.cluster = c.Cluster
 	}
-	if of := g.cluster; of != nil {
-		// The policies of plugins know no errors.
-		g.need = need{of.Kind == xdsresource.ClusterAggregate || of.Kind == xdsresource.ClusterPlugin && c.Err == nil, g.env.TLS.Key(g.name, of)}
-	}
+	// The policies of plugins know no errors.
+	other := g.cluster.Kind == xdsresource.ClusterAggregate || g.cluster.Kind == xdsresource.ClusterPlugin && c.Err == nil
+	g.need = need{other, g.env.TLS.Key(g.name, g.cluster)}
 	g.policies.Update(c)
 	g.setDeadline()
 }
