@@ -31,7 +31,7 @@ func (builder) Name() string { return policyName }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	// Some credentials leave security to the control plane.
 	usesXDS := grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)
-	r := &root{cc: cc, targets: make(map[string][]*targetPolicy), unregister: func() {}}
+	r := &root{cc: cc, state: new(State), targets: make(map[string][]*targetPolicy), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
@@ -59,15 +59,13 @@ type root struct {
 	loop *tree.Loop
 	env  *tree.Env
 
-	state    *State // nil until the first update
+	state    *State // before the first update one without a Version, whose Err is why there is none yet
 	clusters pmap.Map[*lazyCluster]
 	tally    tally
 	// targets has the clusters that plugins have named, and who sends RPCs to them.
 	targets map[string][]*targetPolicy
 	// subscriber is that of state.
 	subscriber subscriber
-	// refused is why there is no state yet.
-	refused error
 	// pickerOutdated is set when a lazyCluster has a new picker: RPCs that wait are picked for again when the channel's picker
 	// is replaced.
 	pickerOutdated bool
@@ -102,9 +100,6 @@ func (r *root) UpdateSubConnState(grpcbalancer.SubConn, grpcbalancer.SubConnStat
 // ExitIdle connects the clusters of State.Default, and idle endpoints of clusters in use.
 func (r *root) ExitIdle() {
 	r.loop.Post(func() {
-		if r.state == nil {
-			return
-		}
 		r.connectDefault()
 		for _, c := range r.clusters.All {
 			c.exitIdle()
@@ -128,11 +123,8 @@ func (r *root) Close() {
 
 // update costs what differs from the old State.
 func (r *root) update(state *State) {
-	var before pmap.Map[*ClusterState]
-	if r.state != nil {
-		before = r.state.Clusters
-	}
-	r.state, r.refused = state, nil
+	before := r.state.Clusters
+	r.state = state
 	r.resubscribe(state.Subscriber)
 	r.env.NoHealthChecks = state.NoHealthChecks
 	r.register(state.Live)
@@ -173,8 +165,8 @@ func (r *root) update(state *State) {
 }
 
 func (r *root) refuse(err error) {
-	if r.state == nil {
-		r.refused = err
+	if r.state.Version == 0 {
+		r.state = &State{Err: err}
 	}
 	r.push()
 }
@@ -196,14 +188,9 @@ func (r *root) settle() {
 
 func (r *root) push() {
 	r.pickerOutdated = false
-	p := &picker{clusters: r.clusters}
-	switch {
-	case r.state == nil:
-		p.err = plain(r.refused)
-	case r.state.Err != nil:
-		p.version, p.err = r.state.Version, plain(r.state.Err)
-	default:
-		p.version, p.reselect = r.state.Version, r.state.Reselect
+	p := &picker{clusters: r.clusters, version: r.state.Version, reselect: r.state.Reselect}
+	if r.state.Err != nil {
+		p.err = plain(r.state.Err)
 	}
 	s := grpcbalancer.State{ConnectivityState: r.tally.aggregate(), Picker: p}
 	if p.err != nil {

@@ -12,7 +12,7 @@ import (
 // State is the balancer's part of one snapshot. It is immutable. What is unchanged since the
 // last State is the same pointer, by which the balancer sees that it is.
 type State struct {
-	// Version is the snapshot's version, see decision.Decision.
+	// Version is the snapshot's version, see decision.Decision. It is not 0.
 	Version uint64
 	// Clusters has every cluster that the snapshot's routes name.
 	Clusters pmap.Map[*ClusterState]
