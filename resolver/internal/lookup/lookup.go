@@ -61,7 +61,7 @@ type lookup struct {
 
 	asked    bool      // there is demand for a look-up
 	earliest time.Time // when that may begin
-	waits    []*group  // where it waits for a turn, nil if it does not
+	waits    bool      // for a turn
 	running  bool      // it has one
 	failures int       // since the last look-up that found addresses
 }
@@ -98,7 +98,7 @@ func Start(name, cluster string, changed func(Result)) (*Watch, Result) {
 	switch {
 	case len(l.watches) == 1:
 		l.plan()
-	case l.waits != nil:
+	case l.waits:
 		l.enqueue(cluster)
 		startLookups()
 	}
@@ -136,7 +136,7 @@ func (w *Watch) Stop() {
 	delete(l.watches, w)
 	if len(l.watches) == 0 && lookups[l.name] == l {
 		delete(lookups, l.name)
-		l.dequeue()
+		l.waits = false
 		l.stop()
 	}
 }

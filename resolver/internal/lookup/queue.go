@@ -25,46 +25,22 @@ var queue = struct {
 // group has the names of one cluster. Guarded by mu.
 type group struct {
 	cluster string
-	names   []*lookup // that wait, in order
+	names   []*lookup // in order; those that do not wait any more are skipped
 	running int
 }
 
-// enqueue makes the name wait for the turn of a cluster.
+// enqueue makes the name wait for a turn of a cluster, beside those of others.
 func (l *lookup) enqueue(cluster string) {
 	g := queue.groups[cluster]
 	if g == nil {
 		g = &group{cluster: cluster}
 		queue.groups[cluster] = g
 	}
-	if slices.Contains(l.waits, g) {
-		return
-	}
 	if len(g.names) == 0 {
 		queue.waiting = append(queue.waiting, g)
 	}
 	g.names = append(g.names, l)
-	l.waits = append(l.waits, g)
-}
-
-// dequeue ends that, for all clusters.
-func (l *lookup) dequeue() {
-	for _, g := range l.waits {
-		g.names = without(g.names, l)
-		if len(g.names) == 0 {
-			queue.waiting = without(queue.waiting, g)
-			g.forget()
-		}
-	}
-	l.waits = nil
-}
-
-// without removes x from a list of which it is an element, most often the first.
-func without[T comparable](list []T, x T) []T {
-	i := slices.Index(list, x)
-	if i == 0 {
-		return list[1:]
-	}
-	return slices.Delete(list, i, i+1)
+	l.waits = true
 }
 
 // forget forgets a group that has nothing any more.
@@ -82,12 +58,20 @@ func startLookups() {
 		if queue.running >= bounds.Lookups && !reserved {
 			return
 		}
-		queue.waiting = append(without(queue.waiting, g), g)
+		queue.waiting = slices.DeleteFunc(queue.waiting, func(other *group) bool { return other == g })
+		next := slices.IndexFunc(g.names, func(l *lookup) bool { return l.waits })
+		if next < 0 {
+			g.names = nil
+			g.forget()
+			continue
+		}
+		l := g.names[next]
+		if g.names = g.names[next+1:]; len(g.names) > 0 {
+			queue.waiting = append(queue.waiting, g)
+		}
 		g.running++
 		queue.running++
-		l := g.names[0]
-		l.dequeue()
-		l.asked, l.running = false, true
+		l.asked, l.waits, l.running = false, false, true
 		go work(l, g)
 	}
 }
