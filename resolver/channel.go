@@ -168,7 +168,6 @@ func (r *channelResolver) startXDS(config *bootstrap.Config) error {
 			r.record.SetMode(channels.Undecided, err.Error())
 		}
 	}
-	x.start()
 	return nil
 }
 

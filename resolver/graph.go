@@ -70,6 +70,7 @@ type snapshot struct {
 	err      error
 }
 
+// newGraph begins to watch a Listener.
 func newGraph(client xdsclient.Client, listener, authority string, changed func()) *graph {
 	g := &graph{
 		client:     client,
@@ -80,13 +81,10 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		last:       new(snapshot),
 	}
 	g.lds = newWatch[*xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)
-	return g
-}
-
-func (g *graph) start() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lds.start()
+	return g
 }
 
 func (g *graph) close() {
@@ -140,7 +138,7 @@ func (g *graph) configure() {
 	inUse := g.rds.Load()
 	newest := g.routes(l.RouteConfigName)
 	switch {
-	case newest != inUse && newest.phase != watchAnswered:
+	case newest != inUse && !newest.answered:
 		g.useRoutes(inUse, newest)
 	case newest != inUse && newest.lastErr != nil && g.current != nil && !isOfKind(newest.lastErr, xdsclient.KindDoesNotExist):
 		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
@@ -150,7 +148,7 @@ func (g *graph) configure() {
 		g.useRoutes(newest, nil)
 	}
 	switch latest := g.latest(); {
-	case inUse == nil || inUse.phase != watchAnswered:
+	case inUse == nil || !inUse.answered:
 	case inUse == newest && inUse.lastErr != nil:
 		g.withdraw(inUse.lastErr)
 	case inUse == newest:

@@ -81,7 +81,6 @@ func newFixture(t *testing.T) *fixture {
 // listen makes the graph one whose Listener has the given name.
 func (f *fixture) listen(listener string) {
 	f.graph = newGraph(f.transport, listener, "authority", func() { f.changes++ })
-	f.graph.start()
 }
 
 // answer gives the watches of that type and name an answer: a resource, or an error.

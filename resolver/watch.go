@@ -14,20 +14,13 @@ type watch[T any] struct {
 	name    string
 	changed func()
 
-	phase   watchPhase
-	cancel  func()
-	last    T
-	lastErr error
-	ambient atomic.Pointer[ambient] // the errors since the last answer, or nil
+	cancel   func()
+	stopped  bool
+	answered bool // last or lastErr holds the answer
+	last     T
+	lastErr  error
+	ambient  atomic.Pointer[ambient] // the errors since the last answer, or nil
 }
-
-type watchPhase int
-
-const (
-	watchAsking   watchPhase = iota
-	watchAnswered            // last or lastErr holds the answer
-	watchStopped
-)
 
 func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed func()) *watch[T] {
 	return &watch[T]{graph: g, typ: typ, name: name, changed: changed}
@@ -39,11 +32,11 @@ func (w *watch[T]) stop() {
 	if w.cancel != nil {
 		w.cancel()
 	}
-	w.phase = watchStopped
+	w.stopped = true
 }
 
 // value returns the resource, if there is one.
-func (w *watch[T]) value() (T, bool) { return w.last, w.phase == watchAnswered && w.lastErr == nil }
+func (w *watch[T]) value() (T, bool) { return w.last, w.answered && w.lastErr == nil }
 
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
@@ -51,10 +44,10 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	w.ambient.Store(nil)
 	w.graph.mu.Lock()
 	defer w.graph.mu.Unlock()
-	if w.graph.closed || w.phase == watchStopped {
+	if w.stopped {
 		return
 	}
-	w.phase = watchAnswered
+	w.answered = true
 	w.last, _ = value.(T)
 	w.lastErr = err
 	w.changed()

@@ -51,7 +51,7 @@ type xdsSource struct {
 	publishers sync.WaitGroup // of publish
 }
 
-// newXDSSource returns the source for a bootstrap, which nobody knows before start.
+// newXDSSource returns the source for a bootstrap, and begins to watch. The caller holds mu, for which what follows from that waits.
 func newXDSSource(r *channelResolver, config *bootstrap.Config) (*xdsSource, error) {
 	if r.opts.DisableServiceConfig {
 		return nil, errors.New("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
@@ -81,13 +81,8 @@ func newXDSSource(r *channelResolver, config *bootstrap.Config) (*xdsSource, err
 	}
 	x.graph = newGraph(client, listener, r.opts.Authority, x.changed)
 	x.graph.usesXDS = r.usesXDS
-	return x, nil
-}
-
-// start begins to watch.
-func (x *xdsSource) start() {
 	x.unregister = x.record.SetSource(x)
-	x.graph.start()
+	return x, nil
 }
 
 // stop ends the watches. No snapshot is published any more.
