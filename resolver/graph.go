@@ -29,8 +29,8 @@ type graph struct {
 	closed   bool
 	accepted bool // there has been a valid Listener
 	lds      *watch[*xdsresource.Listener]
-	// rds provides the routes in use, and can be read without the lock. nextRDS, if not nil, is the RouteConfiguration
-	// that a newer Listener names and that has not answered yet.
+	// rds provides the routes in use, or an error in their place, and can be read without the lock. nextRDS, if not nil, is the
+	// RouteConfiguration that a newer Listener names and that has no routes yet.
 	rds     atomic.Pointer[routesWatch]
 	nextRDS *routesWatch
 
@@ -135,25 +135,21 @@ func (g *graph) configure() {
 		g.route(l, l.RouteConfig)
 		return
 	}
-	inUse := g.rds.Load()
-	newest := g.routes(l.RouteConfigName)
+	inUse, newest := g.rds.Load(), g.routes(l.RouteConfigName)
 	switch {
-	case newest != inUse && !newest.answered:
-		g.useRoutes(inUse, newest)
-	case newest != inUse && newest.lastErr != nil && g.current != nil && !isOfKind(newest.lastErr, xdsclient.KindDoesNotExist):
-		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
-		g.useRoutes(inUse, newest)
-	default:
-		inUse = newest
+	case newest.answered && newest.lastErr == nil:
 		g.useRoutes(newest, nil)
+		g.route(l, newest.last)
+		return
+	case newest.answered && (newest == inUse || g.current == nil || isOfKind(newest.lastErr, xdsclient.KindDoesNotExist)):
+		g.useRoutes(newest, nil)
+		g.withdraw(newest.lastErr)
+		return
+	case newest.answered:
+		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
 	}
-	switch latest := g.latest(); {
-	case inUse == nil || !inUse.answered:
-	case inUse == newest && inUse.lastErr != nil:
-		g.withdraw(inUse.lastErr)
-	case inUse == newest:
-		g.route(l, inUse.last)
-	case inUse.lastErr == nil && latest != nil:
+	g.useRoutes(inUse, newest)
+	if latest := g.latest(); latest != nil && inUse != nil && inUse.lastErr == nil {
 		g.route(latest.listener, inUse.last)
 	}
 }
