@@ -254,7 +254,7 @@ func (r *channelResolver) stay(err error, s *snapshot) {
 // moveToXDS makes xDS the source.
 func (r *channelResolver) moveToXDS(s *snapshot) {
 	r.source = channels.XDS
-	r.record.SetMode(channels.XDS, fmt.Sprintf("the control plane has Listener %q", r.xds.listener))
+	r.record.SetMode(channels.XDS, fmt.Sprintf("the control plane has Listener %q", r.xds.graph.lds.name))
 	r.xds.apply(s)
 }
 

@@ -16,7 +16,7 @@ var _ inspect.Source = (*xdsSource)(nil)
 // Config implements inspect.Source.
 func (x *xdsSource) Config() inspect.Config {
 	c := x.graph.inspect()
-	c.Client, c.Authority = x.client.Bootstrap().Fingerprint(), x.opts.Authority
+	c.Client, c.Authority = x.bootstrap.Fingerprint(), x.opts.Authority
 	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
 	if last := x.applied.Load(); last != nil {
 		c.Version, c.Published = last.version, last.at

@@ -15,7 +15,6 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/rpcmetrics"
-	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -28,15 +27,11 @@ var versions atomic.Uint64
 type xdsSource struct {
 	*channelResolver
 	bootstrap     *bootstrap.Config
-	client        xdsclient.Client
-	release       func()
-	listener      string // the name of the Listener
+	release       func() // of the client
 	metrics       *rpcmetrics.Recorder
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
-	// noHealthChecks: see balancer.State.
-	noHealthChecks bool
 	// live leads to the balancer, for diagnostics, which find the source until unregister.
 	live       inspect.Live
 	unregister func()
@@ -68,12 +63,9 @@ func newXDSSource(r *channelResolver, config *bootstrap.Config) (*xdsSource, err
 	x := &xdsSource{
 		channelResolver: r,
 		bootstrap:       config,
-		client:          client,
 		release:         release,
-		listener:        listener,
 		serviceConfig:   r.cc.ParseServiceConfig(balancer.ServiceConfig),
 		rpcs:            configselector.NewChannel(cc, r.opts.Authority, secure(r.opts), r.opts.MetricsRecorder),
-		noHealthChecks:  grpcbridge.DisablesHealthChecks(cc),
 		metrics:         rpcmetrics.New(cc.CanonicalTarget(), r.opts.MetricsRecorder),
 	}
 	if x.metrics != nil {
@@ -130,8 +122,11 @@ type applied struct {
 // of them first waits for the other, by the version.
 func (x *xdsSource) apply(s *snapshot) {
 	x.applied.Store(&applied{s.version, time.Now()})
-	target := x.channel.ClientConn().Target()
-	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: x.noHealthChecks, Live: &x.live, Subscriber: x.graph, Err: s.err}
+	cc := x.channel.ClientConn()
+	state := &balancer.State{
+		Version: s.version, Clusters: s.clusters, Err: s.err,
+		NoHealthChecks: grpcbridge.DisablesHealthChecks(cc), Live: &x.live, Subscriber: x.graph,
+	}
 	if s.config != nil {
 		if s.config != x.config {
 			x.config, x.selector = s.config, x.rpcs.NewSelector(configselector.Config{
@@ -141,7 +136,7 @@ func (x *xdsSource) apply(s *snapshot) {
 				RouteConfigName: s.config.routes.Name,
 			})
 			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
-				target, s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
+				cc.Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
 		}
 		state.Default = s.config.defaultClusters
 		state.Connect = !x.connected && !x.channel.Awaited()
@@ -149,11 +144,11 @@ func (x *xdsSource) apply(s *snapshot) {
 		state.Reselect = x.selector.Reselect
 	}
 	if err := x.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: x.serviceConfig}, state)); err != nil {
-		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", target, s.version, err)
+		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", cc.Target(), s.version, err)
 	}
 	switch {
 	case s.err != nil:
-		logger.Warningf("%s: no configuration: %v", target, s.err)
+		logger.Warningf("%s: no configuration: %v", cc.Target(), s.err)
 		x.channel.Fail(s.err)
 		x.metrics.Configured(false)
 		x.forget()
