@@ -20,7 +20,7 @@ import (
 var logger = boundlog.Component("dynxds")
 
 // channelResolver is the resolver of one channel, between idle periods. One source configures the channel: none at
-// first, then DNS or xDS, as learn decides.
+// first, then DNS or xDS, as learn decides. The record remembers it over idle periods.
 type channelResolver struct {
 	*builder
 	acquire acquire
@@ -35,10 +35,9 @@ type channelResolver struct {
 	// goroutine that it does not wait for.
 	mu     sync.Mutex
 	closed bool
-	source channels.Mode // XDS if that was the source before the channel was idle
-	dns    *dnsSource    // while it is the source
-	xds    *xdsSource    // since there is a bootstrap, whatever the source
-	logged string        // the last error that was logged
+	dns    *dnsSource // while it is the source
+	xds    *xdsSource // since there is a bootstrap, whatever the source
+	logged string     // the last error that was logged
 
 	// Until there is a bootstrap:
 	timer    *time.Timer // reads the environment again
@@ -58,18 +57,18 @@ type channelResolver struct {
 // A channel leaves DNS when there is a complete configuration, so that no RPC fails, and it never leaves xDS. The caller holds mu.
 func (r *channelResolver) learn(err error, s *snapshot) {
 	missing := s == nil && errors.Is(err, bootstrap.ErrNotConfigured)
-	switch {
-	case r.source == channels.XDS && s != nil:
+	switch onXDS := r.dns == nil && r.record.Mode() == channels.XDS; {
+	case onXDS && s != nil:
 		r.xds.apply(s)
-	case r.source == channels.DNS && s != nil && s.config != nil:
+	case r.dns != nil && s != nil && s.config != nil:
 		r.handOver(s)
-	case r.source == channels.DNS:
+	case r.dns != nil:
 		if !missing {
 			r.stay(err, s)
 		}
-	case r.source == channels.Undecided && s != nil && (s.config != nil || s.accepted):
+	case !onXDS && s != nil && (s.config != nil || s.accepted):
 		r.moveToXDS(s)
-	case r.source == channels.Undecided && (missing || s != nil && permits(r.xds.bootstrap.DNSFallback, err)):
+	case !onXDS && (missing || s != nil && permits(r.xds.bootstrap.DNSFallback, err)):
 		r.tryDNS(err)
 	default:
 		r.fail(err)
@@ -111,10 +110,6 @@ const (
 func (r *channelResolver) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.source = channels.Undecided
-	if r.record.Mode() == channels.XDS {
-		r.source = channels.XDS
-	}
 	err := r.readBootstrap()
 	if err == nil {
 		return nil
@@ -159,7 +154,7 @@ func (r *channelResolver) startXDS(config *bootstrap.Config) error {
 		return err
 	}
 	r.xds, r.logged = x, ""
-	if before := r.record.Status(); before.Mode == channels.DNS && r.source != channels.DNS {
+	if before := r.record.Status(); before.Mode == channels.DNS && r.dns == nil {
 		err := errNeverDNS
 		if config.DNSFallback != bootstrap.DNSFallbackNever || r.mustNotUseDNS() {
 			err = r.startDNS(before.Reason)
@@ -211,7 +206,7 @@ func (r *channelResolver) startDNS(reason string) error {
 	if err != nil {
 		return err
 	}
-	r.dns, r.source = d, channels.DNS
+	r.dns = d
 	return nil
 }
 
@@ -253,7 +248,6 @@ func (r *channelResolver) stay(err error, s *snapshot) {
 
 // moveToXDS makes xDS the source.
 func (r *channelResolver) moveToXDS(s *snapshot) {
-	r.source = channels.XDS
 	r.record.SetMode(channels.XDS, fmt.Sprintf("the control plane has Listener %q", r.xds.graph.lds.name))
 	r.xds.apply(s)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
-	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/rpcmetrics"
@@ -106,7 +105,7 @@ func (x *xdsSource) publish() {
 	if x.closed {
 		return
 	}
-	if s := x.graph.snapshot(x.source == channels.DNS); s != x.published && (s.config != nil || s.err != nil) {
+	if s := x.graph.snapshot(x.dns != nil); s != x.published && (s.config != nil || s.err != nil) {
 		x.published = s
 		x.learn(s.err, s)
 	}
