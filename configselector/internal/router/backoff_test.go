@@ -117,18 +117,18 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// A mirror that has ended is not referred to by its channel or by timers, which last longer.
+// A mirror that has ended is not referred to by its channel or by the context of the RPC, which last longer.
 func TestAMirrorThatHasEnded(t *testing.T) {
 	t.Parallel()
 	ch := new(Channel)
 	ctx, cancel := context.WithCancel(t.Context())
 	over, end := context.WithCancel(t.Context())
-	m := &mirror{ch: ch, attempt: attempt{decision: &decision.Decision{Context: ctx}}, cancel: cancel, queue: make(chan grpcbridge.Encoded), grace: time.AfterFunc(time.Hour, cancel)}
-	m.ended = context.AfterFunc(over, m.originalEnded)
+	m := &mirror{ch: ch, attempt: attempt{decision: &decision.Decision{Context: ctx}}, cancel: cancel, queue: make(chan grpcbridge.Encoded)}
+	m.ended = context.AfterFunc(over, m.closeSend)
 	ch.mirrors.Add(1)
 	m.end()
 	end()
-	if ctx.Err() == nil || m.ended() || m.grace.Stop() || ch.mirrors.Load() != 0 {
-		t.Errorf("its context is %v, %d mirrors run, or a timer is left", ctx.Err(), ch.mirrors.Load())
+	if ctx.Err() == nil || m.ended() || ch.mirrors.Load() != 0 {
+		t.Errorf("its context is %v, %d mirrors run, or the context of the RPC knows it", ctx.Err(), ch.mirrors.Load())
 	}
 }

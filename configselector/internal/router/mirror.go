@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -47,7 +47,6 @@ type mirror struct {
 	ch      *Channel
 	attempt attempt
 	cancel  context.CancelFunc
-	grace   *time.Timer // ends a mirror without a deadline; nil: there is one
 	ended   func() bool // ends the registration with the context of the RPC
 
 	queue   chan grpcbridge.Encoded // messages to send
@@ -95,11 +94,11 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	c.attempt.opts = r.mirrorOptions(m)
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
-	if deadline, ok := r.decision.Deadline(); ok {
+	deadline, limited := r.decision.Deadline()
+	if limited {
 		ctx, c.cancel = context.WithDeadline(ctx, deadline)
 	} else {
 		ctx, c.cancel = context.WithCancel(ctx)
-		c.grace = time.AfterFunc(math.MaxInt64, c.cancel)
 	}
 	d.Context, d.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
@@ -107,12 +106,16 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if r.call.unary() {
 		c.queue = make(chan grpcbridge.Encoded, 1)
 	}
-	if over := r.call.over; over.Err() != nil { // A filter sends the RPC once more.
-		c.ended = func() bool { return false }
-		c.endLater()
-	} else {
-		c.ended = context.AfterFunc(over, c.originalEnded)
-	}
+	again := r.call.over.Err() != nil // A filter sends the RPC once more.
+	c.ended = context.AfterFunc(r.call.over, func() {
+		if !again {
+			c.closeSend()
+		}
+		if !limited {
+			_ = retries.Wait(ctx, mirrorGrace)
+			c.cancel()
+		}
+	})
 	return c
 }
 
@@ -146,26 +149,10 @@ func shadow(authority string) string {
 	return host + "-shadow" + port
 }
 
-// originalEnded is called when the RPC has ended.
-func (c *mirror) originalEnded() {
-	c.closeSend()
-	c.endLater()
-}
-
-// endLater has the mirror end some time from now, unless it has a deadline.
-func (c *mirror) endLater() {
-	if c.grace != nil {
-		c.grace.Reset(mirrorGrace)
-	}
-}
-
 // end releases what a mirror holds, and what refers to it.
 func (c *mirror) end() {
 	c.cancel()
 	c.ended()
-	if c.grace != nil {
-		c.grace.Stop()
-	}
 	c.ch.mirrors.Add(-1)
 }
 
