@@ -38,8 +38,7 @@ var inListener = faults.Field("api_listener").Field("api_listener")
 
 func readListener(v *validator, raw []byte) *Listener {
 	pb := new(listenerpb.Listener)
-	head, manager, routes := routesInListener(raw)
-	if !v.readNamed(head, pb, "name", pb.GetName) {
+	if !v.readNamed(raw, pb, "name", pb.GetName) {
 		return nil
 	}
 	l := &Listener{Name: pb.GetName()}
@@ -49,51 +48,35 @@ func readListener(v *validator, raw []byte) *Listener {
 		return l
 	}
 	packed := pb.GetApiListener().GetApiListener()
-	if routes == nil {
-		manager = packed.GetValue()
-	}
+	manager, routes := routesInManager(packed.GetValue())
 	if hcm := new(hcmpb.HttpConnectionManager); v.hasType(inListener, packed, httpConnectionManagerTypeURL) && v.read(inListener, manager, hcm) {
 		v.connectionManager(inListener, hcm, routes, l)
 	}
 	return l
 }
 
-// Numbers of fields on the way from a Listener to the RouteConfiguration in it.
-const (
-	fieldAPIListener   = 19 // Listener.api_listener
-	fieldListenerInAPI = 1  // ApiListener.api_listener
-	fieldAnyValue      = 2  // Any.value
-	fieldRDS           = 3  // HttpConnectionManager.rds
-	fieldRouteConfig   = 4  // HttpConnectionManager.route_config
-	fieldScopedRoutes  = 31 // HttpConnectionManager.scoped_routes
-)
-
-// routesInListener returns a Listener without its HttpConnectionManager, that without the virtual hosts of the RouteConfiguration
-// in it, and the RouteConfiguration. There are only the Listener as it is and no others if that has to be read as a message, since
-// fields on the way are there more than once.
-func routesInListener(listener []byte) (head, manager, routes []byte) {
-	path := [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue}
-	var around [len(path)][]byte
-	part := listener
-	for i, number := range path {
-		value, once := only(part, number)
-		if !once {
-			return listener, nil, nil
+// routesInManager returns an HttpConnectionManager without the virtual hosts of the RouteConfiguration in it, and that with them. It
+// returns nil for that, and the other one as it is, if the message has no routes, or several: of these, the last on the wire count.
+func routesInManager(raw []byte) (manager, routes []byte) {
+	var others joined
+	sources, f := 0, fields(raw)
+	for f.next() {
+		switch f.number {
+		case fieldRDS, fieldRouteConfig, fieldScopedRoutes:
+			sources++
 		}
-		around[i], part = part, value
+		if f.is(fieldRouteConfig) {
+			routes = f.value
+		} else {
+			others.add(f.whole)
+		}
 	}
-	routes, once := only(part, fieldRouteConfig)
-	if !once || has(part, fieldRDS) || has(part, fieldScopedRoutes) {
-		return listener, nil, nil // Of the three, the last one on the wire counts.
+	if f.broken || sources != 1 || routes == nil {
+		return raw, nil
 	}
-	head, _ = without(around[2], fieldAnyValue)
-	for i, number := range slices.Backward(path[:2]) {
-		rest, _ := without(around[i], number)
-		head = protowire.AppendBytes(protowire.AppendTag(rest, number, protowire.BytesType), head)
-	}
-	manager, _ = without(part, fieldRouteConfig)
 	config, _ := without(routes, fieldVirtualHosts)
-	return head, protowire.AppendBytes(protowire.AppendTag(manager, fieldRouteConfig, protowire.BytesType), config), routes
+	manager = protowire.AppendTag(slices.Clip(others.bytes), fieldRouteConfig, protowire.BytesType)
+	return protowire.AppendBytes(manager, config), routes
 }
 
 // connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, whose virtual hosts the message does not
@@ -112,15 +95,14 @@ func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionM
 		d.adsOrSelf(rds.Field("config_source"), from.Rds.GetConfigSource())
 		l.RouteConfigName = d.notEmpty(rds.Field("route_config_name"), from.Rds.GetRouteConfigName())
 	case *hcmpb.HttpConnectionManager_RouteConfig:
-		in := at.Field("route_config")
-		if routes == nil {
-			routes, d.noted = marshal(from.RouteConfig), true
-		}
 		var before *RouteConfiguration
 		if last, ok := d.Last.(*Listener); ok {
 			before = last.RouteConfig
 		}
-		l.RouteConfig = routeConfigurationAt(d, in, from.RouteConfig, routes, before, nil)
+		if routes == nil {
+			routes, d.noted = marshal(from.RouteConfig), true
+		}
+		l.RouteConfig = routeConfigurationAt(d, at.Field("route_config"), from.RouteConfig, routes, before, nil)
 		d.noted = false
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))

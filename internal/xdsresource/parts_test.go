@@ -96,10 +96,12 @@ func TestOddRoutesInAListener(t *testing.T) {
 	}
 	plain := xdsmsg.Any(validManager()).GetValue()
 	manager, _ := without(plain, fieldRDS)
-	rds, _ := only(plain, fieldRDS)
+	sources := fields(plain)
+	sources.nextOf(fieldRDS)
+	rds := sources.value
 	listener := func(typeURL string, hcm ...[]byte) []byte {
-		return slices.Concat(field(1, []byte("l")), field(fieldAPIListener, field(fieldListenerInAPI,
-			field(1, []byte(typeURL)), field(fieldAnyValue, slices.Concat(hcm...)))))
+		return slices.Concat(field(1, []byte("l")), field(19, field(1,
+			field(1, []byte(typeURL)), field(2, slices.Concat(hcm...)))))
 	}
 	for name, tc := range map[string]struct {
 		listener []byte

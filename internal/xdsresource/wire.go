@@ -22,6 +22,10 @@ const (
 	fieldRoutes       = 3 // VirtualHost.routes
 	fieldMatch        = 1 // Route.match
 	fieldMetadata     = 4 // Route.metadata
+
+	fieldRDS          = 3  // HttpConnectionManager.rds
+	fieldRouteConfig  = 4  // HttpConnectionManager.route_config
+	fieldScopedRoutes = 31 // HttpConnectionManager.scoped_routes
 )
 
 // fieldsOf goes through the fields of a message on the wire. After next it has a field, its tag and length in whole.
@@ -102,27 +106,6 @@ func (j *joined) add(part []byte) {
 	}
 }
 
-// only returns the value of a field that is there exactly once.
-func only(b []byte, number protowire.Number) ([]byte, bool) {
-	f := fields(b)
-	if !f.nextOf(number) {
-		return nil, false
-	}
-	value := f.value
-	return value, !f.nextOf(number)
-}
-
-// has reports whether a message has a field.
-func has(b []byte, number protowire.Number) bool {
-	f := fields(b)
-	for f.next() {
-		if f.number == number {
-			return true
-		}
-	}
-	return false
-}
-
 // marshal returns a message that was read as bytes. It returns nil if the message has text that is not UTF-8, which no reader lets
 // pass.
 func marshal(pb proto.Message) []byte {
@@ -130,9 +113,8 @@ func marshal(pb proto.Message) []byte {
 	return b
 }
 
-// A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment, also one in a Cluster, are read in parts. As a message of its own each takes ten times the
-// memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes
-// that of its own.
+// A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment are read in parts. As a message each takes ten times the
+// memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes that of its own.
 
 // Numbers of fields in proto messages.
 const (
