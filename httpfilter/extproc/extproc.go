@@ -62,13 +62,8 @@ type mode struct {
 	bodies [directions]bool
 }
 
-// override is a valid ExtProcPerRoute. What it does not set is as in the config.
-type override struct {
-	service     *sidechannel.Service
-	sends       *mode
-	attributes  [directions][]string
-	allowFailed *bool
-}
+// override is a valid ExtProcPerRoute: what it changes in the config.
+type override []func(*config)
 
 func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
@@ -152,50 +147,39 @@ func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 		return nil, err
 	}
 	var found faults.Faults
+	var o override
 	at, overrides := faults.Field("overrides"), pb.GetOverrides()
-	o := &override{attributes: [directions][]string{overrides.GetRequestAttributes(), overrides.GetResponseAttributes()}}
 	if service := overrides.GetGrpcService(); service != nil {
-		o.service = sidechannel.Parse(at.Field("grpc_service"), service, f.services, &found)
+		service := sidechannel.Parse(at.Field("grpc_service"), service, f.services, &found)
+		o = append(o, func(c *config) { c.service = service })
 	}
 	if mode := overrides.GetProcessingMode(); mode != nil {
 		sends := parseMode(at.Field("processing_mode"), mode, &found)
-		o.sends = &sends
+		o = append(o, func(c *config) { c.sends = sends })
 	}
 	if allow := overrides.GetFailureModeAllow(); allow != nil {
-		o.allowFailed = &allow.Value
+		o = append(o, func(c *config) { c.allowFailed = allow.GetValue() })
 	}
-	return o, found.Err()
-}
-
-// with returns the config that an override leaves.
-func (c config) with(o *override) *config {
-	if o.service != nil {
-		c.service = o.service
-	}
-	if o.sends != nil {
-		c.sends = *o.sends
-	}
-	if o.allowFailed != nil {
-		c.allowFailed = *o.allowFailed
-	}
-	for d, names := range o.attributes {
+	for d, names := range [directions][]string{overrides.GetRequestAttributes(), overrides.GetResponseAttributes()} {
 		if len(names) > 0 {
-			c.attributes[d] = names
+			o = append(o, func(c *config) { c.attributes[d] = names })
 		}
 	}
-	return &c
+	return &o, found.Err()
 }
 
 func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return instance{durations{info}}
+	return instance{info}
 }
 
-type instance struct{ durations }
+type instance struct{ httpfilter.ClientInstanceInfo }
 
 func (in instance) ClientInterceptor(c, o httpfilter.Config) (httpfilter.Interceptor, error) {
-	merged := c.(*config)
+	merged := *c.(*config)
 	if o, ok := o.(*override); ok {
-		merged = merged.with(o)
+		for _, change := range *o {
+			change(&merged)
+		}
 	}
 	if merged.sends == (mode{}) {
 		return nil, nil
@@ -204,12 +188,12 @@ func (in instance) ClientInterceptor(c, o httpfilter.Config) (httpfilter.Interce
 	if err != nil {
 		return nil, fmt.Errorf("ext_proc: %w", err)
 	}
-	return &interceptor{config: merged, durations: in.durations, channel: channel}, nil
+	return &interceptor{config: merged, instance: in, channel: channel}, nil
 }
 
 type interceptor struct {
-	*config
-	durations
+	config
+	instance
 	channel *sidechannel.Channel
 }
 

@@ -5,7 +5,6 @@ import (
 
 	estats "google.golang.org/grpc/experimental/stats"
 
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -26,10 +25,7 @@ func metric(name, sees, allows string) *grpcbridge.Metric {
 	})
 }
 
-// durations are the metrics of a channel.
-type durations struct{ httpfilter.ClientInstanceInfo }
-
 // since records the time since the filter saw the event.
-func (d durations) since(m *grpcbridge.Metric, seen time.Time, cluster string) {
-	m.Record(d.Metrics, time.Since(seen).Seconds(), d.Target, cluster)
+func (s *stream) since(m *grpcbridge.Metric, seen time.Time) {
+	m.Record(s.Metrics, time.Since(seen).Seconds(), s.Target, s.cluster)
 }

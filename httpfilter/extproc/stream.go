@@ -126,7 +126,7 @@ func (s *stream) start(next httpfilter.Next) {
 	ctx := headeredit.Outgoing(s.ctx, s.answered(requestHeaders))
 	err := s.failure()
 	if err == nil {
-		s.since(clientHeaders, s.began, s.cluster)
+		s.since(clientHeaders, s.began)
 		s.backend, err = next.NewStream(ctx, s.rpc)
 	}
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *stream) CloseSend() error {
 // closeBackend ends the requests. halfClosed is when the application did, zero if the processor ends them before.
 func (s *stream) closeBackend(halfClosed time.Time) error {
 	if !halfClosed.IsZero() {
-		s.since(clientHalfClose, halfClosed, s.cluster)
+		s.since(clientHalfClose, halfClosed)
 	}
 	err := s.backend.CloseSend()
 	s.mu.Lock()
@@ -270,7 +270,7 @@ func (s *stream) awaitHeaders() {
 			s.edited = s.header.Copy()
 			edits.Apply(s.edited)
 		}
-		s.since(serverHeaders, s.gotHeader, s.cluster)
+		s.since(serverHeaders, s.gotHeader)
 	})
 }
 
@@ -327,7 +327,7 @@ func (s *stream) conclude(err error) error {
 			s.answered(k).Apply(trailer)
 		}
 		// Who waits for the end finds it measured and decided.
-		s.since(serverTrailers, seen, s.cluster)
+		s.since(serverTrailers, seen)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		decision := "passed"
