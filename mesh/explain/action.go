@@ -19,12 +19,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// The kinds of Action.
+// Two of the kinds of Action.
 const (
-	kindForward        = "forward"
-	kindDirectResponse = "direct_response"
-	kindRedirect       = "redirect"
-	kindUnroutable     = "unroutable"
+	kindForward    = "forward"
+	kindUnroutable = "unroutable"
 )
 
 // The levels of configuration.
@@ -67,9 +65,9 @@ func (e *routeExplainer) describe() {
 	}
 	switch action := e.route.Action.(type) {
 	case *xdsresource.DirectResponse:
-		e.end(kindDirectResponse, codeName(action.Code), action.Message())
+		e.end("direct_response", codeName(action.Code), action.Message())
 	case *xdsresource.Redirect:
-		e.end(kindRedirect, codeName(action.Code), "redirected to "+action.Location(&e.route.Match, &e.rpc))
+		e.end("redirect", codeName(action.Code), "redirected to "+action.Location(&e.route.Match, &e.rpc))
 	case *xdsresource.Unroutable:
 		e.end(kindUnroutable, unavailable, action.Reason)
 	case *xdsresource.Forward:

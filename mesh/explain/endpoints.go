@@ -20,9 +20,16 @@ func (e *explainer) describeEndpoints(c *Cluster, raw *clusterpb.Cluster) {
 	c.Assignment = &ClusterAssignment{At: livestate.EndpointPlaces(raw.GetLoadAssignment())}
 	endpoints := c.value.Inline
 	if c.value.Kind == xdsresource.ClusterEDS {
-		if endpoints = e.assignment(c); endpoints == nil {
+		var raw *endpointpb.ClusterLoadAssignment
+		c.Assignment.Resource, endpoints, raw, c.Fate = find[*xdsresource.Endpoints, *endpointpb.ClusterLoadAssignment](e, typeurl.Endpoints, c.value.EDSServiceName)
+		if endpoints == nil {
 			return
 		}
+		if !e.affordEndpoints(endpoints, raw) {
+			c.Unknown = "its endpoints are left out"
+			return
+		}
+		c.Assignment.At = livestate.EndpointPlaces(raw)
 	}
 	for _, d := range endpoints.Drops {
 		c.Assignment.Drops = append(c.Assignment.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
@@ -40,23 +47,13 @@ func (e *explainer) describeEndpoints(c *Cluster, raw *clusterpb.Cluster) {
 // endpointDetails is about what an endpoint needs in an explanation. Many clusters may have the same ones.
 const endpointDetails = 100
 
-// assignment returns the endpoints in the ClusterLoadAssignment of a cluster.
-func (e *explainer) assignment(c *Cluster) (endpoints *xdsresource.Endpoints) {
-	var raw *endpointpb.ClusterLoadAssignment
-	c.Assignment.Resource, endpoints, raw, c.Fate = find[*xdsresource.Endpoints, *endpointpb.ClusterLoadAssignment](e, typeurl.Endpoints, c.value.EDSServiceName)
-	if endpoints == nil {
-		return nil
-	}
+// affordEndpoints reports whether endpoints can be added.
+func (e *explainer) affordEndpoints(endpoints *xdsresource.Endpoints, raw proto.Message) bool {
 	details := 0
 	for i := range endpoints.Localities {
 		details += endpointDetails * (1 + len(endpoints.Localities[i].Endpoints))
 	}
-	if e.full || !e.afford(details+proto.Size(raw)/10) {
-		c.Unknown = "its endpoints are left out"
-		return nil
-	}
-	c.Assignment.At = livestate.EndpointPlaces(raw)
-	return endpoints
+	return !e.full && e.afford(details+proto.Size(raw)/10)
 }
 
 // configured sets the priorities as the resources have them, without the states that a channel adds. In use is the first one with an

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -20,10 +21,7 @@ type implementation struct {
 }
 
 func implementationOf(userAgent string) implementation {
-	if userAgent == "" {
-		return implementation{"another gRPC client", dialect.OtherGRPC}
-	}
-	return implementation{userAgent, dialect.Of(userAgent, nil)}
+	return implementation{cmp.Or(userAgent, "another gRPC client"), dialect.Of(userAgent, nil)}
 }
 
 // about returns why the client does not do what dynxds does about a feature, or "".
