@@ -232,17 +232,15 @@ func (g *gathering) servers() {
 		behind := g.behind(d)
 		for _, s := range d.Servers {
 			one := Server{URI: s.URI, Connected: s.Connected}
+			p := Problem{Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Server: one.URI}
 			if s.Err != nil {
 				one.Error, one.Since, one.NextAttempt = text(s.Err.Error()), g.lostSince(s.URI), s.NextAttempt
-				g.Problems = append(g.Problems, Problem{
-					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: one.Error, Since: one.Since, Server: one.URI,
-				})
+				p.Text, p.Since = one.Error, one.Since
+			} else if one.BehindSince = behind[s.URI]; !one.BehindSince.IsZero() {
+				p.Text, p.Since = RelayAlone(g.Time.Sub(one.BehindSince)), one.BehindSince
 			}
-			if since := behind[s.URI]; s.Err == nil && !since.IsZero() {
-				one.BehindSince = since
-				g.Problems = append(g.Problems, Problem{
-					Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Text: RelayAlone(g.Time.Sub(since)), Since: since, Server: one.URI,
-				})
+			if p.Text != "" {
+				g.Problems = append(g.Problems, p)
 			}
 			g.Servers = append(g.Servers, one)
 		}
