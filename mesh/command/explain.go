@@ -121,11 +121,7 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 
 // leaveOut leaves out the clusters whose names, and the endpoints whose states, are not asked for.
 func (x *explained) leaveOut(e *explain.Explanation) {
-	f := x.process.filter
-	if f.State == "" && f.Name == "" {
-		return
-	}
-	byName, byState := status.Filter{Name: f.Name}, status.Filter{State: f.State}
+	byName, byState := status.Filter{Name: x.process.filter.Name}, status.Filter{State: x.process.filter.State}
 	e.Clusters = slices.DeleteFunc(e.Clusters, func(c *explain.Cluster) bool { return !byName.Takes(c.Name) })
 	for i := range e.Clusters {
 		if a := e.Clusters[i].Assignment; a != nil {

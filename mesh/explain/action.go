@@ -203,12 +203,12 @@ func (e *routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 }
 
 func (e *routeExplainer) mirror(m *xdsresource.Mirror) {
-	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.implementation.about(dialect.Mirrors)}
+	d := Destination{
+		Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100,
+		Ignored: e.implementation.about(dialect.Mirrors), At: e.at(provenance.Filters),
+	}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
-	}
-	if len(e.raw.GetRoute().GetRequestMirrorPolicies()) > 0 {
-		d.At = e.at(provenance.Filters)
 	}
 	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
 		e.useCluster(d.Cluster).Mirror = true
