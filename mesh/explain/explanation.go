@@ -89,8 +89,6 @@ type ResourceStatus struct {
 	Ignored []IgnoredField `json:"ignored,omitempty"`
 	// Faults are what dynxds rejects in a resource that the client uses.
 	Faults []string `json:"faults,omitempty"`
-	// At is the "file:line" of the policy that the resource was made from.
-	At string `json:"at,omitempty"`
 }
 
 // The states of resources in a folder.

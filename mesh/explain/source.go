@@ -56,7 +56,7 @@ type Source struct {
 
 // A Resource is a resource that a client holds, or has asked for.
 type Resource struct {
-	// ResourceStatus is without what the fields below and an explanation say: Type, Cached, Ignored, Faults and At.
+	// ResourceStatus is without what the fields below and an explanation say: Type, Cached, Ignored and Faults.
 	ResourceStatus
 	TypeURL string
 	// Raw is the version in use. nil: none.

@@ -146,7 +146,7 @@ func (t *text) head(e *Explanation) {
 // resource adds a section for a resource.
 func (t *text) resource(s *ResourceStatus) {
 	if s != nil {
-		t.heading("%s %s%s", s.Type, quote(s.Name), behind(s.At))
+		t.heading("%s %s", s.Type, quote(s.Name))
 		t.status(s)
 	}
 }
