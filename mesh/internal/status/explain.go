@@ -75,6 +75,9 @@ func withSource(address string, clients []*client, target string, try func(*expl
 // maxErrors bounds the errors of a process with many clients that cannot be explained.
 const maxErrors = 10
 
+// entry is one resource of a client.
+type entry = statuspb.ClientConfig_GenericXdsConfig
+
 // client is an xDS client of a process: what it holds, and how its channels are.
 type client struct {
 	explain.Source
@@ -87,7 +90,7 @@ type client struct {
 // clientOf reads what a process says of a client.
 func clientOf(address string, config *statuspb.ClientConfig) *client {
 	c := &client{scope: config.GetClientScope(), Source: explain.Source{Running: true, Client: explain.ClientOf(address, config.GetNode())}}
-	for _, e := range append(config.GetGenericXdsConfigs(), olderEntries(config)...) {
+	for _, e := range config.GetGenericXdsConfigs() {
 		if e.GetName() == csds.StateName && e.GetTypeUrl() == stateType {
 			c.State = cmp.Or(stateOf(e), c.State)
 			continue
@@ -174,4 +177,21 @@ func splitName(name string, raw *anypb.Any) (string, string) {
 		return name, ""
 	}
 	return name[:i], name[i+1:]
+}
+
+// nameIn returns the name in a resource, which is field 1 in each of the four types, or "".
+func nameIn(resource *anypb.Any) string {
+	if resource == nil {
+		return ""
+	}
+	m, err := resource.UnmarshalNew()
+	if err != nil {
+		return ""
+	}
+	r := m.ProtoReflect()
+	field := r.Descriptor().Fields().ByNumber(1)
+	if field == nil || field.Kind().String() != "string" || field.IsList() {
+		return ""
+	}
+	return r.Get(field).String()
 }

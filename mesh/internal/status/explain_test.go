@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 Older processes still answer in the deprecated form.
-
 package status
 
 import (
@@ -49,28 +47,6 @@ func genericConfig() *statuspb.ClientConfig {
 	return &statuspb.ClientConfig{GenericXdsConfigs: []*entry{generic("backend", l), generic("r", r), generic("c", c), generic("c", e)}}
 }
 
-// olderConfig says the same in the form with a message for each type.
-func olderConfig() *statuspb.ClientConfig {
-	l, r, c, e := resources()
-	return &statuspb.ClientConfig{XdsConfig: []*statuspb.PerXdsConfig{
-		{PerXdsConfig: &statuspb.PerXdsConfig_ListenerConfig{ListenerConfig: &adminpb.ListenersConfigDump{
-			DynamicListeners: []*adminpb.ListenersConfigDump_DynamicListener{{
-				Name: "backend", ClientStatus: acked,
-				ActiveState: &adminpb.ListenersConfigDump_DynamicListenerState{VersionInfo: "1", Listener: xdsmsg.Any(l)},
-			}},
-		}}},
-		{PerXdsConfig: &statuspb.PerXdsConfig_RouteConfig{RouteConfig: &adminpb.RoutesConfigDump{
-			DynamicRouteConfigs: []*adminpb.RoutesConfigDump_DynamicRouteConfig{{VersionInfo: "1", RouteConfig: xdsmsg.Any(r), ClientStatus: acked}},
-		}}},
-		{PerXdsConfig: &statuspb.PerXdsConfig_ClusterConfig{ClusterConfig: &adminpb.ClustersConfigDump{
-			DynamicActiveClusters: []*adminpb.ClustersConfigDump_DynamicCluster{{VersionInfo: "1", Cluster: xdsmsg.Any(c), ClientStatus: acked}},
-		}}},
-		{PerXdsConfig: &statuspb.PerXdsConfig_EndpointConfig{EndpointConfig: &adminpb.EndpointsConfigDump{
-			DynamicEndpointConfigs: []*adminpb.EndpointsConfigDump_DynamicEndpointConfig{{VersionInfo: "1", EndpointConfig: xdsmsg.Any(e), ClientStatus: acked}},
-		}}},
-	}}
-}
-
 // changed returns the configuration of genericConfig with each of its entries changed.
 func changed(change func(*entry)) *statuspb.ClientConfig {
 	c := genericConfig()
@@ -97,7 +73,7 @@ func node(userAgent string) *corepb.Node { return &corepb.Node{Id: "n", UserAgen
 func TestExplainAProcess(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]*statuspb.ClientConfig{
-		"generic": genericConfig(), "older": olderConfig(),
+		"generic": genericConfig(),
 		"wrapped": changed(func(e *entry) { e.XdsConfig = xdsmsg.Any(&discoverypb.Resource{Name: e.Name, Resource: e.XdsConfig}) }),
 		// As grpc-js has them.
 		"with names for type URLs": changed(func(e *entry) { e.TypeUrl = strings.TrimPrefix(e.TypeUrl, "type.googleapis.com/") }),
