@@ -33,7 +33,7 @@ func AllowHosts(names ...string) Option {
 // WithControlPlane adds a control plane that runs in the process: its clients, with what each
 // of them has ACKed and NACKed, and the resources it serves. Either may be nil.
 func WithControlPlane(server *controlplane.Server, store *controlplane.Store) Option {
-	return func(h *handler) { h.plane = &plane{server: server, store: store} }
+	return func(h *handler) { h.plane, h.server, h.store = true, server, store }
 }
 
 // Configuration is what a control plane says about its own configuration: whether its documents are valid, since when
@@ -77,7 +77,10 @@ func Handler(opts ...Option) http.Handler {
 // handler is the page. It keeps nothing but the last snapshot and what is known of its resources.
 type handler struct {
 	hosts []string
-	plane *plane // nil: none
+	// plane says that a control plane runs in the process: server and store, of which either may be nil.
+	plane  bool
+	server *controlplane.Server
+	store  *controlplane.Store
 	// configuration is what the control plane says about its configuration; nil: nothing.
 	configuration func() Configuration
 	// loads is what clients have reported to the control plane lately; nil: nothing.

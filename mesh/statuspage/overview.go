@@ -40,7 +40,7 @@ type problemView struct {
 
 func (v *view) overview(wanted) any {
 	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Resources: len(v.snap.entries), Problems: []problemView{}}
-	if v.handler.plane != nil {
+	if v.handler.plane {
 		o.Plane = v.planeOverview(&o)
 	}
 	if o.Plane != nil && o.Channels == 0 && o.Clients == 0 {

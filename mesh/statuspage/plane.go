@@ -10,12 +10,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 )
 
-// plane is a control plane of the process.
-type plane struct {
-	server *controlplane.Server
-	store  *controlplane.Store
-}
-
 // peers are the clients of a control plane, and the same at a glance.
 type peers struct {
 	streams  []controlplane.ClientStatus
@@ -24,14 +18,13 @@ type peers struct {
 
 // peers returns the clients of the control plane, none without one.
 func (h *handler) peers() (p peers, waited time.Duration) {
-	if h.plane == nil || h.plane.server == nil {
-		return peers{overview: clients.OverviewOf(nil, nil)}, 0
-	}
 	var loads []controlplane.RecentLoad
-	if h.loads != nil {
+	if h.server != nil {
+		p.streams = h.server.Overview()
+	}
+	if h.server != nil && h.loads != nil {
 		loads = h.loads()
 	}
-	p.streams = h.plane.server.Overview()
 	p.overview = clients.OverviewOf(p.streams, loads)
 	return p, 0
 }
@@ -51,12 +44,12 @@ type served struct {
 
 // served returns what the store has, nothing without one.
 func (h *handler) served() (s served, waited time.Duration) {
-	if h.plane == nil || h.plane.store == nil {
+	if h.store == nil {
 		return s, 0
 	}
-	s.version = h.plane.store.Version()
+	s.version = h.store.Version()
 	for _, t := range planeTypes {
-		s.resources = append(s.resources, h.plane.store.Resources(t)...)
+		s.resources = append(s.resources, h.store.Resources(t)...)
 	}
 	return s, 0
 }
@@ -89,8 +82,8 @@ func (v *view) served(w wanted) any {
 		return (typ == "" || typ == short) && find.in(r.Name(), r.Version())
 	}, viewServed)
 	view.Types = counts(types)
-	if p := v.handler.plane; p != nil && p.server != nil {
-		view.Ambiguous = p.server.AmbiguousChoices()
+	if v.handler.server != nil {
+		view.Ambiguous = v.handler.server.AmbiguousChoices()
 	}
 	return view
 }

@@ -26,7 +26,7 @@ type Answer struct {
 	Upstream string `json:"upstream,omitempty"`
 }
 
-// Parameters of the query: for what clients refuse alone, and for an Overview.
+// Parameters of the query: for what clients refuse alone, and for an Overview. Without one all clients are asked for.
 const (
 	onlyNACKs = "nacks"
 	atAGlance = "overview"
@@ -56,18 +56,17 @@ type Source struct {
 // Handler serves the Answer of a replica. One that was made in the last second is given to all that ask, so that the cost does not
 // depend on their number; and nobody waits for others to read theirs.
 func Handler(from Source) http.Handler {
-	var all, nacks, glance answers
+	kept := map[string]*answers{"": {}, onlyNACKs: {}, atAGlance: {}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		of, add := &all, from.addClients
+		query, kind := r.URL.Query(), ""
 		switch {
 		case query.Has(atAGlance):
-			of, add = &glance, from.addOverview
+			kind = atAGlance
 		case query.Has(onlyNACKs):
-			of, add = &nacks, from.addRefusing
+			kind = onlyNACKs
 		}
-		content, err := of.get(func() ([]byte, error) {
-			content, err := json.Marshal(from.answer(add))
+		content, err := kept[kind].get(func() ([]byte, error) {
+			content, err := json.Marshal(from.answer(kind))
 			return append(content, '\n'), err
 		})
 		if err != nil {
@@ -103,10 +102,26 @@ func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
 	return content, nil
 }
 
-// answer returns the answer with what add adds of the clients.
-func (s *Source) answer(add func(*Answer)) *Answer {
+// answer returns the answer to a query.
+func (s *Source) answer(kind string) *Answer {
 	a := &Answer{Replica: s.ID, Time: time.Now(), Clients: []Client{}}
-	add(a)
+	streams := s.Streams()
+	if kind == atAGlance {
+		var loads []controlplane.RecentLoad
+		if s.Loads != nil {
+			loads = s.Loads()
+		}
+		a.Overview = OverviewOf(streams, loads)
+	} else {
+		for i := range streams {
+			if kind == onlyNACKs && StandingOf(&streams[i], a.Time) != Refusing {
+				continue
+			}
+			c := ViewOf(&streams[i])
+			c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return kind == onlyNACKs && !t.Refuses() })
+			a.Clients = append(a.Clients, c)
+		}
+	}
 	if s.Configuration != nil {
 		state := s.Configuration()
 		a.Configuration = &state
@@ -115,32 +130,4 @@ func (s *Source) answer(add func(*Answer)) *Answer {
 		a.Upstream = s.Upstream()
 	}
 	return a
-}
-
-func (s *Source) addClients(a *Answer) {
-	all := s.Streams()
-	a.Clients = make([]Client, len(all))
-	for i := range all {
-		a.Clients[i] = ViewOf(&all[i])
-	}
-}
-
-func (s *Source) addRefusing(a *Answer) {
-	all := s.Streams()
-	for i := range all {
-		if StandingOf(&all[i], a.Time) != Refusing {
-			continue
-		}
-		c := ViewOf(&all[i])
-		c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return !t.Refuses() })
-		a.Clients = append(a.Clients, c)
-	}
-}
-
-func (s *Source) addOverview(a *Answer) {
-	var loads []controlplane.RecentLoad
-	if s.Loads != nil {
-		loads = s.Loads()
-	}
-	a.Overview = OverviewOf(s.Streams(), loads)
 }
