@@ -53,10 +53,6 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 		b.previous = previous
 	}
 	b.indexPolicies()
-	b.indexNames()
-	if err := b.faults.Err(); err != nil {
-		return nil, err
-	}
 	b.compileServices()
 	b.mesh.shared = make(map[resourceKey]*Resource)
 	b.compileServers()
@@ -72,9 +68,7 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 type builder struct {
 	mesh, previous *Mesh
 	faults         Faults
-	// own are the resources of each service of the input, nil for those that are left out.
-	own []*serviceResources
-	// sameKnown says that the previous mesh has the same services, by their names and places.
+	// sameKnown says that the previous mesh has services of the same names.
 	sameKnown bool
 }
 
@@ -133,49 +127,6 @@ func (b *builder) indexPolicies() {
 	}
 }
 
-// nameIndex says where Mesh.destinations has a name: the services are in the order of the input, and behind them is what only policies name.
-type nameIndex struct {
-	list []string
-	at   map[string]int
-	// twice are the places of services whose name an earlier one has; in list they have none.
-	twice []int
-}
-
-func (b *builder) indexNames() {
-	in, before := &b.mesh.in, &b.previous.in
-	b.sameKnown = b.mesh.policies == b.previous.policies &&
-		slices.EqualFunc(in.Services, before.Services, func(s, o *Service) bool { return s == o || s.Name == o.Name })
-	if b.sameKnown {
-		b.mesh.names = b.previous.names
-	} else {
-		b.mesh.names = newNameIndex(in.Services, b.mesh.policies)
-	}
-	for _, i := range b.mesh.names.twice {
-		s := in.Services[i]
-		first := in.Services[b.mesh.names.at[s.Name]]
-		b.leaveOut(&b.mesh.leftOut, "", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source))
-	}
-}
-
-func newNameIndex(services []*Service, policies *policyIndex) *nameIndex {
-	x := &nameIndex{list: make([]string, 0, len(services)), at: make(map[string]int, len(services))}
-	for i, s := range services {
-		if _, twice := x.at[s.Name]; twice {
-			x.list, x.twice = append(x.list, ""), append(x.twice, i)
-			continue
-		}
-		x.list = append(x.list, s.Name)
-		x.at[s.Name] = i
-	}
-	for name := range policies.parts {
-		if _, ok := x.at[name]; !ok && name != "" {
-			x.at[name] = len(x.list)
-			x.list = append(x.list, name)
-		}
-	}
-	return x
-}
-
 // faultAt returns an error of a service or policy.
 func faultAt(at Source, problem string, args ...any) document.Fault {
 	return document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)}
@@ -192,28 +143,26 @@ func (b *builder) leaveOut(list *[]Report, policy string, f document.Fault) {
 	})
 }
 
-// before returns what the previous mesh has in the place of a name.
-func (b *builder) before(i int) *destination {
-	if b.mesh.names == b.previous.names {
-		return b.previous.destinations[i]
-	}
-	return b.previous.destination(b.mesh.names.list[i])
-}
-
 func (b *builder) compileServices() {
-	b.own = make([]*serviceResources, len(b.mesh.in.Services))
-	for i, s := range b.mesh.in.Services {
-		if b.mesh.names.at[s.Name] != i {
-			continue // which is left out
+	services := b.mesh.in.Services
+	b.mesh.services = make(map[string]*serviceResources, len(services))
+	b.sameKnown = true
+	for _, s := range services {
+		if other := b.mesh.services[s.Name]; other != nil {
+			b.leaveOut(&b.mesh.leftOut, "", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, other.service.Source))
+			continue
 		}
-		old := b.before(i).resourcesOfService()
-		var faults []document.Fault
-		b.own[i], faults = b.service(s, old)
+		old := b.previous.services[s.Name]
+		r, faults := b.service(s, old)
+		if r != nil {
+			b.mesh.services[s.Name] = r
+		}
 		for _, f := range faults {
 			b.leaveOut(&b.mesh.leftOut, "", f)
 		}
-		b.sameKnown = b.sameKnown && (old == nil) == (b.own[i] == nil)
+		b.sameKnown = b.sameKnown && (old == nil) == (r == nil)
 	}
+	b.sameKnown = b.sameKnown && len(b.mesh.services) == len(b.previous.services)
 }
 
 // service returns the resources of a service, those of the previous build if they are made of the same, or its errors.
@@ -243,22 +192,24 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 
 func (b *builder) compileDestinations() {
 	m := b.mesh
-	m.destinations = make([]*destination, len(m.names.list))
+	m.destinations = make(map[string]*destination, len(m.services))
 	keys := make(map[string]bool)
-	for i := range m.destinations {
-		if m.names.list[i] == "" {
-			continue // which is left out
-		}
-		d := b.destination(i)
-		if m.destinations[i] = d; d == nil {
-			continue
-		}
-		selecting := d.variants.keys
-		if d.own != nil {
-			selecting = slices.Concat(selecting, d.own.keys)
-		}
-		for _, key := range selecting {
+	add := func(name string) {
+		d := b.destination(name)
+		m.destinations[name] = d
+		for _, key := range d.variants.keys {
 			keys[key] = true
+		}
+	}
+	for name, own := range m.services {
+		add(name)
+		for _, key := range own.keys {
+			keys[key] = true
+		}
+	}
+	for name := range m.policies.parts {
+		if name != "" && m.services[name] == nil {
+			add(name)
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
@@ -266,21 +217,13 @@ func (b *builder) compileDestinations() {
 	}
 }
 
-// destination returns what a name leads to, nil if that is nothing: the destination of the previous mesh, if it is made of the same.
-func (b *builder) destination(i int) *destination {
-	var own *serviceResources
-	if i < len(b.own) {
-		own = b.own[i]
-	}
-	m, name, old := b.mesh, b.mesh.names.list[i], b.before(i)
-	if b.sameKnown && m.policies == b.previous.policies && old.resourcesOfService() == own {
+// destination returns what a name leads to: the destination of the previous mesh, if it is made of the same.
+func (b *builder) destination(name string) *destination {
+	m, own, old := b.mesh, b.mesh.services[name], b.previous.destinations[name]
+	if b.sameKnown && m.policies == b.previous.policies && own == b.previous.services[name] {
 		return old
 	}
-	wide, parts := m.policies.parts[""], m.policies.parts[name]
-	if own == nil && len(parts) == 0 {
-		return nil
-	}
-	given := slices.Concat(wide, parts)
+	given := slices.Concat(m.policies.parts[""], m.policies.parts[name])
 	slices.SortFunc(given, meshpolicy.Part.Compare)
 	in := routeInput{service: name, exists: own != nil, given: given, knows: b.knows(given)}
 	if own != nil {
@@ -289,21 +232,16 @@ func (b *builder) destination(i int) *destination {
 			in.sessions = filter.GetName()
 		}
 	}
-	switch {
-	case old == nil || !old.routeInput.equal(&in):
-		c := compiler{naming: m.naming, places: m.places, known: b.known, separate: m.in.Separate, routeInput: in}
-		return &destination{own: own, routeInput: in, compiled: c.compile()}
-	case old.own != own:
-		return &destination{own: own, routeInput: in, compiled: old.compiled}
+	if old != nil && old.routeInput.equal(&in) {
+		return old
 	}
-	return old
+	c := compiler{naming: m.naming, places: m.places, known: b.known, separate: m.in.Separate, destination: &destination{routeInput: in}}
+	c.compile()
+	return c.destination
 }
 
 // known reports whether there is a service of a name, which is not left out.
-func (b *builder) known(service string) bool {
-	i, ok := b.mesh.names.at[service]
-	return ok && i < len(b.own) && b.own[i] != nil
-}
+func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
 
 // knows says of each service that parts name whether it is known.
 func (b *builder) knows(parts []meshpolicy.Part) (list []bool) {

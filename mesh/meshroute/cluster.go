@@ -44,6 +44,14 @@ type serviceResources struct {
 	reports []Report
 }
 
+// resources returns all; nil has none.
+func (r *serviceResources) resources() []*Resource {
+	if r == nil {
+		return nil
+	}
+	return r.list
+}
+
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {

@@ -13,14 +13,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
-// destination is what a name leads to: a service with the routes to it, or the errors in place of a service that only policies name.
-type destination struct {
-	// own are the resources of the service, nil if it is missing.
-	own *serviceResources
-	routeInput
-	*compiled
-}
-
 // routeInput is what the routes to a service are made of.
 type routeInput struct {
 	service string
@@ -40,8 +32,9 @@ func (in *routeInput) equal(o *routeInput) bool {
 		in.sessions == o.sessions && (in.settings == o.settings || proto.Equal(in.settings, o.settings))
 }
 
-// compiled are the routes to a service.
-type compiled struct {
+// destination is the routes to a service, or the errors in place of a service that only policies name.
+type destination struct {
+	routeInput
 	// parts are those that count, from least to most specific.
 	parts    []meshpolicy.Part
 	variants *variants
@@ -53,29 +46,20 @@ type compiled struct {
 	reports []Report
 }
 
-// resourcesOfService is own; that of nil is nil.
-func (d *destination) resourcesOfService() *serviceResources {
-	if d == nil {
-		return nil
-	}
-	return d.own
-}
-
 // resources returns all; nil has none.
 func (d *destination) resources() []*Resource {
-	if d == nil {
+	switch {
+	case d == nil:
 		return nil
-	}
-	if d.missing != nil {
+	case d.missing != nil:
 		return append([]*Resource{d.missing}, d.variants.list...)
 	}
-	return slices.Concat(d.own.list, d.variants.list, d.dead)
+	return slices.Concat(d.variants.list, d.dead)
 }
 
 // compiler compiles the routes to one service.
 type compiler struct {
-	routeInput
-	*compiled
+	*destination
 	naming naming
 	places places
 	// separate is Input.Separate.
@@ -84,13 +68,12 @@ type compiler struct {
 	known func(service string) bool
 }
 
-func (c *compiler) compile() *compiled {
-	c.compiled = new(compiled)
+func (c *compiler) compile() {
 	name := c.naming.resource(RouteConfigurationType, c.service)
 	leftOut := c.admit()
 	if !c.exists {
 		c.absent(name)
-		return c.compiled
+		return
 	}
 	var ok bool
 	if c.variants, ok = c.makeVariants(name); !ok {
@@ -100,7 +83,6 @@ func (c *compiler) compile() *compiled {
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
 		c.dead = c.naming.deadCluster(c.service)
 	}
-	return c.compiled
 }
 
 // admit sets the parts that count, and returns the others.

@@ -93,31 +93,17 @@ func (c *compiler) reportUnreachable() {
 // Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
 func (m *Mesh) Reports() []Report {
 	reports := slices.Concat(m.leftOut, m.policies.reports(), m.reportsOnReferences())
+	for _, own := range m.services {
+		reports = append(reports, own.reports...)
+	}
 	for _, d := range m.destinations {
-		if d == nil {
-			continue
-		}
-		if d.own != nil {
-			reports = append(reports, d.own.reports...)
-		}
-		reports = append(reports, d.compiled.reports...)
+		reports = append(reports, d.reports...)
 	}
 	slices.SortFunc(reports, func(x, y Report) int {
 		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
 			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))
 	})
 	return slices.Compact(reports)
-}
-
-// serviceNames returns the names of the services that are there, in order.
-func (m *Mesh) serviceNames() (names []string) {
-	for _, d := range m.destinations {
-		if d.resourcesOfService() != nil {
-			names = append(names, d.service)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // differs is a report on what other clients do about a feature, for which args are.
@@ -330,7 +316,7 @@ func (m *Mesh) reportsOnReferences() []Report {
 		}
 	}
 	if len(f.missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
-		missing, names := slices.Sorted(maps.Keys(f.missing)), m.serviceNames()
+		missing, names := slices.Sorted(maps.Keys(f.missing)), slices.Sorted(maps.Keys(m.services))
 		for _, name := range missing[:min(len(missing), maxSuggested)] {
 			if nearest := faults.Nearest(name, names); nearest != "" {
 				for _, i := range f.missing[name] {
@@ -369,7 +355,7 @@ func (f *referenceFindings) addRule(p meshpolicy.Part, rule int) {
 // says what comes of it if the subset has no endpoints, "" for nothing.
 func (f *referenceFindings) add(p meshpolicy.Part, rule int, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
 	var message string
-	r, line := f.mesh.service(ref.Name), 0
+	r, line := f.mesh.services[ref.Name], 0
 	switch {
 	case r == nil:
 		f.missing[ref.Name] = append(f.missing[ref.Name], len(f.reports))

@@ -17,9 +17,10 @@ type Mesh struct {
 	naming   naming
 	places   places
 	policies *policyIndex
-	names    *nameIndex
-	// destinations are what the names lead to; nil is nothing: what has a name is left out then.
-	destinations []*destination
+	// services are the resources that services have for themselves, and destinations the routes to these and to what only policies
+	// name, by name. A service that is left out is in neither.
+	services     map[string]*serviceResources
+	destinations map[string]*destination
 	// shared are the resources that no service has for itself: the Listeners of servers, and what is in
 	// place of missing services.
 	shared map[resourceKey]*Resource
@@ -30,27 +31,13 @@ type Mesh struct {
 }
 
 // nothing is the mesh before the first one.
-var nothing = &Mesh{policies: new(policyIndex), names: new(nameIndex), shared: map[resourceKey]*Resource{}}
-
-// destination returns what a name leads to, nil if that is nothing.
-func (m *Mesh) destination(name string) *destination {
-	i, ok := m.names.at[name]
-	if !ok {
-		return nil
-	}
-	return m.destinations[i]
-}
-
-// service returns the resources that a service has for itself, nil for a missing service.
-func (m *Mesh) service(name string) *serviceResources {
-	return m.destination(name).resourcesOfService()
-}
+var nothing = &Mesh{policies: new(policyIndex)}
 
 // Resources returns all resources in a stable order.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
-	for _, name := range slices.Sorted(maps.Keys(m.names.at)) {
-		all = append(all, m.destination(name).resources()...)
+	for _, name := range slices.Sorted(maps.Keys(m.destinations)) {
+		all = append(append(all, m.services[name].resources()...), m.destinations[name].resources()...)
 	}
 	return append(all, inOrder(m.shared)...)
 }
@@ -76,24 +63,8 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		}
 	}
 	compare(slices.Collect(maps.Values(since.shared)), slices.Collect(maps.Values(m.shared)))
-	for i, d := range m.destinations {
-		var old *destination
-		if m.names == since.names {
-			old = since.destinations[i]
-		} else {
-			old = since.destination(m.names.list[i])
-		}
-		if d != old {
-			compare(old.resources(), d.resources())
-		}
-	}
-	if m.names != since.names {
-		for _, d := range since.destinations {
-			if d != nil && m.destination(d.service) == nil {
-				compare(d.resources(), nil)
-			}
-		}
-	}
+	different(since.services, m.services, compare)
+	different(since.destinations, m.destinations, compare)
 	for k, r := range now {
 		if old := before[k]; old == nil || !old.Equal(r) {
 			changed = append(changed, r)
@@ -101,6 +72,23 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		delete(before, k)
 	}
 	return changed, inOrder(before)
+}
+
+// different calls compare with the resources of what two meshes have under one name, if it is not the same.
+func different[T interface {
+	comparable
+	resources() []*Resource
+}](before, now map[string]T, compare func(old, list []*Resource)) {
+	for name, one := range now {
+		if old := before[name]; old != one {
+			compare(old.resources(), one.resources())
+		}
+	}
+	for name, old := range before {
+		if _, still := now[name]; !still {
+			compare(old.resources(), nil)
+		}
+	}
 }
 
 func inOrder(set map[resourceKey]*Resource) []*Resource {
@@ -113,7 +101,7 @@ func inOrder(set map[resourceKey]*Resource) []*Resource {
 // that its constraints choose, or one with the same content. It is for clients without dynamic
 // parameters. It is nil for a name that is neither a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
-	d := m.destination(service)
+	d := m.destinations[service]
 	if d == nil {
 		return nil
 	}
@@ -165,7 +153,7 @@ func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 // Merged returns the rules for the requests of a client to a service, with their policies. ok is false
 // for a name that is neither a service nor in any policy.
 func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
-	d := m.destination(service)
+	d := m.destinations[service]
 	if d == nil {
 		return Merged{}, false
 	}

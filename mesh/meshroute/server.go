@@ -85,9 +85,15 @@ func (e *Endpoint) address() *corepb.Address {
 // these agree on its security.
 func (b *builder) compileServers() {
 	owners := make(map[resourceKey]*Service)
-	secured := slices.DeleteFunc(slices.Clone(b.own), func(r *serviceResources) bool { return r == nil || len(r.servers) == 0 })
-	slices.SortFunc(secured, func(a, o *serviceResources) int { return strings.Compare(a.service.Name, o.service.Name) })
-	for _, r := range secured {
+	var secured []string
+	for name, r := range b.mesh.services {
+		if len(r.servers) > 0 {
+			secured = append(secured, name)
+		}
+	}
+	slices.Sort(secured)
+	for _, name := range secured {
+		r := b.mesh.services[name]
 		s := r.service
 		for _, of := range r.servers {
 			k := of.listener.key()

@@ -68,7 +68,7 @@ func tableOf(in Input, name string, c Client) routeTable {
 	known := func(n string) bool {
 		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
 	}
-	of := &compiler{naming: naming{in.Authority}, known: known, routeInput: routeInput{service: name, sessions: sessionFilter}}
+	of := &compiler{naming: naming{in.Authority}, known: known, destination: &destination{routeInput: routeInput{service: name, sessions: sessionFilter}}}
 	return routeTable{of, c.Tag(meshpolicy.RoutesKey) != ""}
 }
 
@@ -138,7 +138,7 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 			first[rest.String()] = got
 		}
 	}
-	got := slices.Sorted(slices.Values(m.destination(name).variants.keys))
+	got := slices.Sorted(slices.Values(m.destinations[name].variants.keys))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
 		t.Fatalf("tags that make a difference (-want +got):\n%s", diff)
 	}
