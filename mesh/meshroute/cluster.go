@@ -161,9 +161,9 @@ func (s *Service) resolve(cluster *clusterpb.Cluster) {
 // error of RPCs in some clients.
 func deadID(service string) string { return service + ";redirects-are-not-followed" }
 
-// deadCluster returns the Cluster and its assignment.
-func (n naming) deadCluster(service string) []*Resource {
-	cluster := n.cluster(meshpolicy.Subset{ID: deadID(service)})
+// emptyCluster returns a Cluster without endpoints and its assignment.
+func (n naming) emptyCluster(id, service string) []*Resource {
+	cluster := n.cluster(meshpolicy.Subset{ID: id})
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
 		{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster},

@@ -81,7 +81,7 @@ func (c *compiler) compile() {
 	}
 	c.report(leftOut, !ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
-		c.dead = c.naming.deadCluster(c.service)
+		c.dead = c.naming.emptyCluster(deadID(c.service), c.service)
 	}
 }
 

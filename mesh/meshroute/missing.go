@@ -5,12 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // This file is about rules that send requests to services that the mesh does not have. Only those requests
@@ -25,15 +22,12 @@ func missingID(subset string) string { return subset + ";no-such-service" }
 // compileMissing adds the resources of missing backends.
 func (b *builder) compileMissing() {
 	n := b.mesh.naming
-	add := func(r *Resource) { b.mesh.shared[r.key()] = r }
 	for id, policies := range b.missingBackends() {
-		cluster := n.cluster(meshpolicy.Subset{ID: missingID(id)})
-		assignment := cluster.GetEdsClusterConfig().GetServiceName()
 		service, _, _ := strings.Cut(id, ";")
-		add(&Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: status.Newf(codes.NotFound,
-			"the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies))})
-		add(&Resource{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster})
-		add(&Resource{TypeURL: EndpointsType, Name: assignment, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: assignment}})
+		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies))
+		for _, r := range append(n.emptyCluster(missingID(id), service), &Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: err}) {
+			b.mesh.shared[r.key()] = r
+		}
 	}
 }
 
@@ -42,12 +36,12 @@ func (b *builder) missingBackends() map[string][]string {
 	missing := make(map[string][]string)
 	for _, p := range b.mesh.policies.counting {
 		for i := range p.To {
-			if !slices.ContainsFunc(p.To[i].Services(), func(name string) bool { return !b.known(name) }) {
-				continue
-			}
 			for _, r := range p.To[i].Rules {
 				for _, ref := range r.BackendRefs {
-					if id := ref.Subset().ID; !b.known(ref.Name) && !slices.Contains(missing[id], p.Name) {
+					if b.known(ref.Name) {
+						continue
+					}
+					if id := ref.Subset().ID; !slices.Contains(missing[id], p.Name) {
 						missing[id] = append(missing[id], p.Name)
 					}
 				}
