@@ -168,19 +168,6 @@ func (r *reader) rules(v document.Value) []Rule {
 	return rules
 }
 
-func readHTTPPath(v document.Value) PathMatch {
-	o := v.Object("type", "value")
-	m := PathMatch{Prefix, "/"}
-	if t := o.Field("type"); t.Present() {
-		m.Type = map[string]MatchType{"Exact": Exact, "PathPrefix": Prefix, "RegularExpression": RegularExpression}[t.OneOf("Exact", "PathPrefix", "RegularExpression")]
-	}
-	if value := o.Field("value"); value.Present() {
-		m.Value = value.Text()
-		checkPathMatch(value, m)
-	}
-	return m
-}
-
 // anySegment matches a service or a method.
 const anySegment = "[^/]+"
 

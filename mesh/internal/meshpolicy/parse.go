@@ -197,14 +197,6 @@ func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool)
 	return values[i], true
 }
 
-// readAll reads the items of a list.
-func readAll[T any](v document.Value, read func(document.Value) T) (all []T) {
-	for _, item := range v.Items() {
-		all = append(all, read(item))
-	}
-	return all
-}
-
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
 // record. ok is false if it has no rule that can be used, or no destination that can be read.
 func (r *reader) readTo(v document.Value) (t To, ok bool) {

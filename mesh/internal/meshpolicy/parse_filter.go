@@ -153,24 +153,21 @@ var (
 )
 
 func readHeaderModifier(v document.Value) *HeaderModifier {
-	o := v.Object("set", "add", "remove")
-	e := headerEdits{seen: make(map[string]bool)}
-	m := &HeaderModifier{Set: e.headers(o.Field("set")), Add: e.headers(o.Field("add"))}
-	m.Remove = readAll(o.Field("remove"), e.name)
+	o, seen := v.Object("set", "add", "remove"), make(map[string]bool)
+	m := &HeaderModifier{Set: readHeaders(o.Field("set"), seen), Add: readHeaders(o.Field("add"), seen)}
+	for _, item := range o.Field("remove").Items() {
+		m.Remove = append(m.Remove, readEdited(item, seen))
+	}
 	if o.IsObject() && len(o.Names()) == 0 {
 		o.Fault("add set, add or remove", "the filter does nothing")
 	}
 	return m
 }
 
-// headerEdits finds duplicate headers.
-type headerEdits struct{ seen map[string]bool }
-
-func (e *headerEdits) headers(v document.Value) []Header {
-	var headers []Header
+func readHeaders(v document.Value, seen map[string]bool) (headers []Header) {
 	for _, item := range v.Items() {
 		o := item.Object("name", "value")
-		h := Header{Name: e.name(o.Require("name"))}
+		h := Header{Name: readEdited(o.Require("name"), seen)}
 		// In the decision record's use cases a value is null.
 		if value := o.Require("value"); !value.Absent() {
 			if h.Value = value.Text(); value.IsText() && !value.Fits(headerValue, 0) {
@@ -182,16 +179,17 @@ func (e *headerEdits) headers(v document.Value) []Header {
 	return headers
 }
 
-func (e *headerEdits) name(v document.Value) string {
+// readEdited reads the name of a header to edit, which must not be among those that were seen.
+func readEdited(v document.Value, seen map[string]bool) string {
 	name := ReadHeaderName(v)
 	switch {
 	case name == "":
 	case name[0] == ':' || name == "host":
 		v.Fault("use URLRewrite for path and host", "the header %q cannot be edited", name)
-	case e.seen[name]:
+	case seen[name]:
 		v.Fault("keep one of them", "the header %q is edited twice", name)
 	}
-	e.seen[name] = true
+	seen[name] = true
 	return name
 }
 

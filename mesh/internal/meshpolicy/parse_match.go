@@ -98,50 +98,56 @@ func checkContradiction(v document.Value, all []ValueMatch) {
 	}
 }
 
+// pathTypes are the types of conditions on the path. Kuma and the Gateway API call a Prefix PathPrefix.
+var pathTypes = map[string]MatchType{"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression}
+
 // readPathMatch reads {type, value}, or {prefix: value} and the like, as in the decision record's
 // examples.
 func readPathMatch(v document.Value) PathMatch {
 	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
-	short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}
-	var m PathMatch
-	var value document.Value
 	for _, name := range o.Names() {
-		if t, ok := short[name]; ok {
-			if len(o.Names()) > 1 {
-				o.Fault("write type and value", "%s has no other field beside it", name)
-				return PathMatch{}
-			}
-			m.Type, value = t, o.Field(name)
-		}
-	}
-	if !value.Present() {
-		t, ok := readPathType(o.Require("type"))
-		if value = o.Require("value"); !ok {
+		t, short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}[name]
+		switch {
+		case !short:
+		case len(o.Names()) > 1:
+			o.Fault("write type and value", "%s has no other field beside it", name)
 			return PathMatch{}
+		default:
+			return readPath(o.Field(name), t)
 		}
-		m.Type = t
 	}
-	m.Value = value.Text()
-	if value.IsText() {
-		checkPathMatch(value, m)
+	t, ok := pathTypes[o.Require("type").OneOf("Exact", "Prefix", "PathPrefix", "RegularExpression")]
+	value := o.Require("value")
+	if !ok {
+		return PathMatch{}
+	}
+	return readPath(value, t)
+}
+
+// readHTTPPath reads an HTTPPathMatch.
+func readHTTPPath(v document.Value) PathMatch {
+	o := v.Object("type", "value")
+	m := PathMatch{Prefix, "/"}
+	if t := o.Field("type"); t.Present() {
+		m.Type = pathTypes[t.OneOf("Exact", "PathPrefix", "RegularExpression")]
+	}
+	if value := o.Field("value"); value.Present() {
+		m = readPath(value, m.Type)
 	}
 	return m
 }
 
-// readPathType reads the type of a condition on the path. Kuma and the Gateway API call a Prefix
-// PathPrefix.
-func readPathType(v document.Value) (MatchType, bool) {
-	t, ok := map[string]MatchType{"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression}[v.OneOf(
-		"Exact", "Prefix", "PathPrefix", "RegularExpression")]
-	return t, ok
-}
-
-func checkPathMatch(v document.Value, m PathMatch) {
-	if m.Type == RegularExpression {
+// readPath reads the value of a condition on the path.
+func readPath(v document.Value, t MatchType) PathMatch {
+	m := PathMatch{t, v.Text()}
+	switch {
+	case !v.IsText():
+	case t == RegularExpression:
 		checkRegex(v, m.Value)
-	} else {
+	default:
 		checkPath(v, m.Value)
 	}
+	return m
 }
 
 // pathOnly is a path without query and fragment.
