@@ -33,9 +33,12 @@ func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
 		faults.Add(Fault{File: name, Problem: fmt.Sprintf("the file has %d bytes, more than %d", len(data), MaxSize)})
 		return nil
 	}
-	if at, ok := badUTF8(data); ok {
-		faults.Add(Fault{File: name, Line: 1 + bytes.Count(data[:at], []byte("\n")), Problem: "the text is not UTF-8"})
-		return nil
+	line := 0
+	for text := range bytes.Lines(data) {
+		if line++; !utf8.Valid(text) {
+			faults.Add(Fault{File: name, Line: line, Problem: "the text is not UTF-8"})
+			return nil
+		}
 	}
 	var documents []Value
 	for _, part := range split(data) {
@@ -62,17 +65,6 @@ func (s *source) fault(line int, path, problem, suggestion string) {
 	s.faults.Add(Fault{File: s.name, Line: line, Path: path, Problem: problem, Suggestion: suggestion})
 }
 
-func badUTF8(data []byte) (at int, bad bool) {
-	for at < len(data) {
-		r, size := utf8.DecodeRune(data[at:])
-		if r == utf8.RuneError && size <= 1 {
-			return at, true
-		}
-		at += size
-	}
-	return 0, false
-}
-
 // part is the text of one document.
 type part struct {
 	text []byte
@@ -81,9 +73,10 @@ type part struct {
 }
 
 // split cuts a file at its "---" lines, so that a mistake in one document does not
-// hide the others.
+// hide the others. Files that were joined may have byte order marks at the starts of lines.
 func split(data []byte) []part {
-	data = withoutByteOrderMarks(data)
+	const mark = "\ufeff"
+	data = bytes.TrimPrefix(bytes.ReplaceAll(data, []byte("\n"+mark), []byte("\n")), []byte(mark))
 	var parts []part
 	start, startLine, at, line := 0, 0, 0, 0
 	for text := range bytes.Lines(data) {
@@ -94,27 +87,6 @@ func split(data []byte) []part {
 		at, line = at+len(text), line+1
 	}
 	return append(parts, part{data[start:], startLine})
-}
-
-var byteOrderMark = []byte("\ufeff")
-
-// withoutByteOrderMarks removes the marks at the starts of documents, where files that were joined have them: before or after
-// a "---" line.
-func withoutByteOrderMarks(data []byte) []byte {
-	if !bytes.Contains(data, byteOrderMark) {
-		return data
-	}
-	clean := make([]byte, 0, len(data))
-	starts := true
-	for line := range bytes.Lines(data) {
-		bare := bytes.TrimPrefix(line, byteOrderMark)
-		if starts || isSeparator(bare) {
-			line = bare
-		}
-		clean = append(clean, line...)
-		starts = isSeparator(line)
-	}
-	return clean
 }
 
 func isSeparator(line []byte) bool {
