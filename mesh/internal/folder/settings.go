@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -116,22 +117,13 @@ func readCircuitBreakers(v document.Value) *clusterpb.CircuitBreakers {
 // readHealthCheck reads a health check by gRPC's protocol. Envoy needs all fields, so each has a default.
 func readHealthCheck(v document.Value) *corepb.HealthCheck {
 	o := v.Object("service", "interval", "timeout", "healthyThreshold", "unhealthyThreshold")
-	check := &corepb.HealthCheck{
-		Interval: durationpb.New(10 * time.Second), Timeout: durationpb.New(time.Second),
-		HealthyThreshold: wrapperspb.UInt32(1), UnhealthyThreshold: wrapperspb.UInt32(3),
-		HealthChecker: &corepb.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corepb.HealthCheck_GrpcHealthCheck{ServiceName: o.Field("service").Text()}},
+	return &corepb.HealthCheck{
+		Interval:           cmp.Or(readDuration(o.Field("interval")), durationpb.New(10*time.Second)),
+		Timeout:            cmp.Or(readDuration(o.Field("timeout")), durationpb.New(time.Second)),
+		HealthyThreshold:   cmp.Or(readUint32(o.Field("healthyThreshold"), 1), wrapperspb.UInt32(1)),
+		UnhealthyThreshold: cmp.Or(readUint32(o.Field("unhealthyThreshold"), 1), wrapperspb.UInt32(3)),
+		HealthChecker:      &corepb.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corepb.HealthCheck_GrpcHealthCheck{ServiceName: o.Field("service").Text()}},
 	}
-	for name, to := range map[string]**durationpb.Duration{"interval": &check.Interval, "timeout": &check.Timeout} {
-		if field := o.Field(name); field.Present() {
-			*to = readDuration(field)
-		}
-	}
-	for name, to := range map[string]**wrapperspb.UInt32Value{"healthyThreshold": &check.HealthyThreshold, "unhealthyThreshold": &check.UnhealthyThreshold} {
-		if field := o.Field(name); field.Present() {
-			*to = readUint32(field, 1)
-		}
-	}
-	return check
 }
 
 // readLocalities reads the weights of localities, which Envoy ignores without a locality_weighted_lb_config.
@@ -188,13 +180,11 @@ func readRetry(v document.Value) *routepb.RetryPolicy {
 	}
 	if backoff := o.Field("backoff"); backoff.Present() {
 		b := backoff.Object("base", "max")
-		p.RetryBackOff = &routepb.RetryPolicy_RetryBackOff{BaseInterval: readDuration(b.Require("base"))}
-		if longest := b.Field("max"); longest.Present() {
-			p.RetryBackOff.MaxInterval = readDuration(longest)
-			if p.RetryBackOff.GetMaxInterval().AsDuration() < p.RetryBackOff.GetBaseInterval().AsDuration() {
-				longest.Fault("", "max is shorter than base")
-			}
+		base, longest := readDuration(b.Require("base")), readDuration(b.Field("max"))
+		if longest != nil && longest.AsDuration() < base.AsDuration() {
+			b.Field("max").Fault("", "max is shorter than base")
 		}
+		p.RetryBackOff = &routepb.RetryPolicy_RetryBackOff{BaseInterval: base, MaxInterval: longest}
 	}
 	return p
 }
