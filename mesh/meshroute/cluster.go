@@ -88,29 +88,19 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 	return r, nil
 }
 
-// addEndpoints adds the ClusterLoadAssignment of a subset, in variants: without host names for clients that reject these, or
-// by the places of clients that prefer some endpoints.
+// addEndpoints adds the ClusterLoadAssignment of a subset, with the variants of it that some clients get.
 func (r *serviceResources) addEndpoints(n naming, places places, s *Service, sub meshpolicy.Subset) error {
-	assignment := n.assignment(places, s, sub, nil)
-	name := assignment.GetClusterName()
-	r.add(EndpointsType, name, assignment)
-	if len(assignment.GetEndpoints()) == 0 {
-		r.empty[sub.ID] = true
-	}
-	variants := s.preferences(sub)
-	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
-		onlyIP := func(e *Endpoint) (uint32, bool) { return 0, e.isIP() }
-		variants = []preference{{meshpolicy.AddressesKey, meshpolicy.IPAddresses, onlyIP}}
-	}
-	if len(variants) == 0 {
-		return nil
-	}
-	if err := r.setParameters("", "", 0); err != nil {
-		return err
-	}
+	variants := append([]preference{{}}, s.preferences(sub)...) // the first one is for all other clients
 	for _, v := range variants {
-		r.add(EndpointsType, name, n.assignment(places, s, sub, v.rank))
-		if err := r.setParameters(v.key, v.value, v.specificity()); err != nil {
+		assignment := n.assignment(places, s, sub, v.rank)
+		r.add(EndpointsType, assignment.GetClusterName(), assignment)
+		if v.key == "" && len(assignment.GetEndpoints()) == 0 {
+			r.empty[sub.ID] = true
+		}
+		if len(variants) == 1 {
+			break
+		}
+		if err := r.setParameters(v.key, v.value, v.specificity); err != nil {
 			return err
 		}
 	}

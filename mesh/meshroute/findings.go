@@ -310,6 +310,9 @@ func (m *Mesh) reportsOnReferences() []Report {
 	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
 	for _, p := range m.policies.counting {
 		for to := range p.To {
+			if name := p.To[to].TargetRef.Name; name != "" && m.services[name] == nil {
+				continue // no requests go anywhere
+			}
 			for rule := range p.To[to].Rules {
 				f.addRule(meshpolicy.Part{Policy: p, To: to}, rule)
 			}

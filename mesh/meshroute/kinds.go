@@ -35,8 +35,6 @@ var (
 type kinds struct {
 	list   []*kind
 	byName map[string]*kind
-	// full says that a bound was exceeded: further kinds are not added.
-	full bool
 }
 
 // kind is the clients with some tags.
@@ -57,9 +55,6 @@ func noKinds() *kinds {
 func (k *kinds) add(p meshpolicy.Part, most bound) bool {
 	of := conditionOf(p.Policy.TargetRef)
 	fresh := k.joined(of)
-	if k.full && len(fresh) > 0 {
-		return false
-	}
 	selected, total := fresh, 0
 	for _, one := range k.list {
 		if total += one.rules; one.implies(of) {
@@ -71,7 +66,6 @@ func (k *kinds) add(p meshpolicy.Part, most bound) bool {
 	}
 	total += len(selected) * len(p.Rules())
 	if len(k.list)+len(fresh) > most.kinds || total > most.rules {
-		k.full = true
 		return false
 	}
 	k.take(fresh)

@@ -10,10 +10,12 @@ import (
 // This file is about endpoints that clients prefer by where they run. Such clients get a variant of the endpoints, in which
 // these are in the first priority.
 
-// preference is a variant of the endpoints for the clients with a value of a key. rank is that of naming.assignment.
+// preference is a variant of the endpoints for the clients with a value of a key. rank is that of naming.assignment. specificity orders
+// the variants that fit one client: its node is more specific than its zone.
 type preference struct {
-	key, value string
-	rank       func(*Endpoint) (lower uint32, wanted bool)
+	key, value  string
+	specificity int
+	rank        func(*Endpoint) (lower uint32, wanted bool)
 }
 
 // maxRank is the largest rank.
@@ -22,17 +24,13 @@ const maxRank = 2
 // maxPreferred bounds the endpoints in the variants of a service by node: each node has one, with all endpoints.
 const maxPreferred = 20_000
 
-// specificity orders the variants that fit one client: its node is more specific than its zone.
-func (p preference) specificity() int {
-	if p.key == meshpolicy.NodeKey {
-		return 2
-	}
-	return 1
-}
-
-// preferences returns the variants of a subset by zone and by node. A client on a node that has endpoints of its own falls back
-// to those for the zone of the node.
+// preferences returns the variants of a subset by zone and by node: a client on a node that has endpoints of its own falls back
+// to those for the zone of the node. If there are host names, the only variant is without these, for clients that reject them.
 func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
+	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
+		onlyIP := func(e *Endpoint) (uint32, bool) { return 0, e.isIP() }
+		return []preference{{meshpolicy.AddressesKey, meshpolicy.IPAddresses, 1, onlyIP}}
+	}
 	zones, zoneOf := make(map[string]bool), make(map[string]string)
 	count := 0
 	for i := range s.Endpoints {
@@ -49,7 +47,7 @@ func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
 		}
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
-		list = append(list, preference{meshpolicy.ZoneKey, zone, func(e *Endpoint) (uint32, bool) {
+		list = append(list, preference{meshpolicy.ZoneKey, zone, 1, func(e *Endpoint) (uint32, bool) {
 			if slices.Contains(e.ForZones, zone) {
 				return 0, true
 			}
@@ -60,7 +58,7 @@ func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
 		return list
 	}
 	for _, node := range slices.Sorted(maps.Keys(zoneOf)) {
-		list = append(list, preference{meshpolicy.NodeKey, node, func(e *Endpoint) (uint32, bool) {
+		list = append(list, preference{meshpolicy.NodeKey, node, 2, func(e *Endpoint) (uint32, bool) {
 			switch {
 			case slices.Contains(e.ForNodes, node):
 				return 0, true
