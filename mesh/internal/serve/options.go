@@ -106,12 +106,8 @@ func (o *Options) Access() (controlplane.Access, error) {
 
 // withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, DefaultMaxConnectionAge)
 	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)

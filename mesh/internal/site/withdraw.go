@@ -86,19 +86,14 @@ type withheld struct {
 	due time.Time
 }
 
-// keepRemoved returns the desired documents, with all published ones that they withdraw or no longer have: routes lead to
-// services, so neither goes without the other.
-func keepRemoved(published, desired *folder.Content) *folder.Content {
-	emptied := make(map[string]bool)
-	for _, s := range desired.Services {
-		emptied[s.Name] = len(s.Endpoints) == 0
-	}
-	had := make(map[string]bool)
-	for _, s := range published.Services {
-		had[s.Name] = len(s.Endpoints) > 0
-	}
+// keepRemoved returns the desired documents, with all published ones that they withdraw, whose names these are in order, or no longer have:
+// routes lead to services, so neither goes without the other.
+func keepRemoved(published, desired *folder.Content, withdrawn []string) *folder.Content {
 	next := *desired
-	next.Services = slices.DeleteFunc(slices.Clone(desired.Services), func(s *meshroute.Service) bool { return emptied[s.Name] && had[s.Name] })
+	next.Services = slices.DeleteFunc(slices.Clone(desired.Services), func(s *meshroute.Service) bool {
+		_, is := slices.BinarySearch(withdrawn, s.Name)
+		return is
+	})
 	next.Services = union(next.Services, published.Services, func(s *meshroute.Service) string { return s.Name })
 	next.Policies = union(desired.Policies, published.Policies, func(p *meshroute.Policy) string { return p.Name })
 	next.Resources = union(desired.Resources, published.Resources, (*folder.Resource).Key)
@@ -127,7 +122,7 @@ func (r *reloader) decide(desired *folder.Content, now time.Time) *folder.Conten
 			r.log.Warn("the "+r.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
 				"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.opts.WithdrawalDelay)
 		}
-		return keepRemoved(r.published, desired)
+		return keepRemoved(r.published, desired, w.Services)
 	case before != nil && w.IsLarge():
 		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
 	case before != nil:

@@ -170,35 +170,30 @@ func (f *Source) completes(changes *clientv3.GetResponse) bool {
 
 // take takes in the keys of a response, which has all or only those that have changed. Files with the same text are the same.
 func (f *Source) take(response *clientv3.GetResponse, all bool) {
-	before := f.files
-	if all {
-		f.files = make(map[string]*file, len(response.Kvs))
+	now := make(map[string]*file, len(response.Kvs))
+	if !all {
+		maps.Copy(now, f.files)
 	}
 	for _, kv := range response.Kvs {
 		name, isDocument := f.store.name(kv.Key)
-		old := before[name]
-		if old != nil && old.text == string(kv.Value) {
-			f.files[name] = old
+		switch old := f.files[name]; {
+		case old != nil && old.text == string(kv.Value):
+			now[name] = old
 			continue
-		}
-		fresh := &file{text: string(kv.Value)}
-		if isDocument {
-			fresh.parsed = folder.Parse(f.store.Dir()+"/"+name, kv.Value)
-			f.stale = true
-		} else if old == nil {
+		case old == nil && !isDocument:
 			f.log.Warn("ignoring a key of the store that is not a document: names of documents end in .yaml, .yml or .json",
 				"key", faults.Shorten(string(kv.Key), maxKey))
 		}
-		f.files[name] = fresh
-	}
-	if !all {
-		return
-	}
-	for name, old := range before {
-		if f.files[name] == nil && old.parsed != nil {
+		now[name] = &file{text: string(kv.Value)}
+		if isDocument {
+			now[name].parsed = folder.Parse(f.store.Dir()+"/"+name, kv.Value)
 			f.stale = true
 		}
 	}
+	for name, old := range f.files {
+		f.stale = f.stale || now[name] == nil && old.parsed != nil
+	}
+	f.files = now
 }
 
 // watch asks for a reading whenever a document may have changed, until the context ends. What it misses, as while a member

@@ -57,10 +57,8 @@ func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 			return nil
 		}
 	}
-	consumer.TargetRef.Tags = maps.Clone(p.TargetRef.Tags)
-	if consumer.TargetRef.Tags == nil {
-		consumer.TargetRef.Tags = make(map[string]string)
-	}
+	consumer.TargetRef.Tags = make(map[string]string)
+	maps.Copy(consumer.TargetRef.Tags, p.TargetRef.Tags)
 	consumer.TargetRef.Tags[meshpolicy.NamespaceTag] = namespace
 	if len(list) > 0 {
 		consumer.Name += "/consumer"
