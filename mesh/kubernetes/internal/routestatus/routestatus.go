@@ -4,7 +4,6 @@ package routestatus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -185,17 +183,11 @@ func (w *writer) write(ctx context.Context, r *cluster.Route, refusals []refusal
 	if field == "parents" {
 		status = append(others, after...)
 	}
-	text, err := json.Marshal(map[string]any{
+	_, err := w.Dynamic.Resource(r.Resource()).Namespace(r.Object.GetNamespace()).ApplyStatus(ctx, r.Object.GetName(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": r.Object.GetAPIVersion(), "kind": r.Object.GetKind(),
 		"metadata": map[string]any{"name": r.Object.GetName(), "namespace": r.Object.GetNamespace(), "resourceVersion": r.Object.GetResourceVersion()},
 		"status":   map[string]any{field: status},
-	})
-	if err != nil {
-		return err
-	}
-	force := true
-	_, err = w.Dynamic.Resource(r.Resource()).Namespace(r.Object.GetNamespace()).Patch(ctx, r.Object.GetName(), types.ApplyPatchType, text,
-		metav1.PatchOptions{FieldManager: manager, Force: &force}, "status")
+	}}, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if apierrors.IsConflict(err) {
 		return nil // the newer object is on its way, and will be looked at
 	}
