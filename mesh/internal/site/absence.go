@@ -2,7 +2,6 @@ package site
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,32 +31,23 @@ const (
 
 func newAbsence() *absence { return &absence{compared: rate.NewLimiter(maxCompared, maxCompared)} }
 
-// dialable is what can be dialled.
+// dialable is what is published.
 type dialable struct {
-	// names are in order, and written is how they were given.
-	names, written []string
-	// listener returns the name of xRFC TP1 of a service's Listener, if the control plane has an authority.
-	listener func(service string) string
+	content *folder.Content
+	mesh    *meshroute.Mesh
 }
 
-// set notes what is published.
-func (a *absence) set(content *folder.Content, mesh *meshroute.Mesh) {
-	d := &dialable{listener: mesh.ListenerName}
-	d.written = make([]string, 0, len(content.Services))
-	for _, s := range content.Services {
-		d.written = append(d.written, s.Name)
+// names returns what can be dialled, in the order of the documents, so that all clients are told the same.
+func (d *dialable) names() (names []string) {
+	for _, s := range d.content.Services {
+		names = append(names, s.Name)
 	}
-	for _, r := range content.Resources {
+	for _, r := range d.content.Resources {
 		if r.Any.GetTypeUrl() == meshroute.ListenerType && !strings.HasPrefix(r.Name, xdsname.Prefix) {
-			d.written = append(d.written, r.Name)
+			names = append(names, r.Name)
 		}
 	}
-	if last := a.published.Load(); last != nil && slices.Equal(last.written, d.written) {
-		d.names, d.written = last.names, last.written
-	} else {
-		d.names = slices.Sorted(slices.Values(d.written)) // so that all clients are told the same
-	}
-	a.published.Store(d)
+	return names
 }
 
 // text is a controlplane.Options.Absence.
@@ -68,14 +58,14 @@ func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
 	}
 	service, listener := name, func(service string) string { return service }
 	if strings.HasPrefix(name, xdsname.Prefix) {
-		service, listener = name[strings.LastIndexByte(name, '/')+1:], d.listener
+		service, listener = name[strings.LastIndexByte(name, '/')+1:], d.mesh.ListenerName
 	}
 	text := "there is no service " + bounds.Quote(service)
-	if len(service) > maxWord || !a.compared.AllowN(time.Now(), min(len(d.names)*len(service), maxCompared)) {
+	if len(service) > maxWord || !a.compared.AllowN(time.Now(), min((len(d.content.Services)+len(d.content.Resources))*len(service), maxCompared)) {
 		return text
 	}
 	var others []string
-	for _, other := range d.names {
+	for _, other := range d.names() {
 		if allowed(listener(other)) {
 			others = append(others, other)
 		}
@@ -87,8 +77,7 @@ func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
 }
 
 // similar returns the name that a word may have been meant to be: one that differs by few letters, or else the closest one
-// that begins with it or that it begins with, such as greeter for greet, or for greeter.default.svc.cluster.local. names are in
-// order.
+// that begins with it or that it begins with, such as greeter for greet, or for greeter.default.svc.cluster.local: the first of several.
 func similar(word string, names []string) (found string) {
 	if found = faults.Nearest(word, names); found != "" {
 		return found

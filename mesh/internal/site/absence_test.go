@@ -24,7 +24,7 @@ func absenceOf(t *testing.T, authority string, services ...string) *absence {
 	loaded, err := loadContent(content, publish.Options{Authority: authority})
 	xdstest.NoError(t, err)
 	a := newAbsence()
-	a.set(content, loaded.publisher.Mesh())
+	a.published.Store(&dialable{content, loaded.publisher.Mesh()})
 	return a
 }
 

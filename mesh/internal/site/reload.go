@@ -102,7 +102,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 // publishes notes and logs what was published.
 func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
 	r.published, r.rejected = content, publish.ErrorsIn(summary.Rejected)
-	r.absence.set(content, r.publisher.Mesh())
+	r.absence.published.Store(&dialable{content, r.publisher.Mesh()})
 	reports := slices.Clone(summary.Reports)
 	if content.Files == 0 && !content.Separate {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.opts.Place, 1)})
