@@ -16,59 +16,47 @@ import (
 // dynparam.
 const maxTags = 120
 
-// tags are the keys that select variants, each list in order.
-type tags struct {
-	// mesh are the tags in policies.
-	mesh []string
-	// written are the dynamic parameters of the folder's resources, by the name of their type.
-	written map[string][]string
-}
+// tags are the keys that select variants, in order: under "" those in policies, and under the name of a type the dynamic parameters of
+// the folder's resources of that type.
+type tags map[string][]string
 
 // tagsOf returns the tags of one state.
 func tagsOf(meshes []*meshroute.Mesh, resources map[key]written) tags {
-	t := tags{written: map[string][]string{}}
+	t := tags{}
 	for _, mesh := range meshes {
-		t.mesh = append(t.mesh, mesh.Keys()...)
+		t[""] = append(t[""], mesh.Keys()...)
 	}
-	t.mesh = sorted(t.mesh)
 	for k, r := range resources {
 		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
 				name := typeurl.Name(k.typeURL)
-				t.written[name] = append(t.written[name], parameter)
+				t[name] = append(t[name], parameter)
 			}
 		}
 	}
-	for name := range t.written {
-		t.written[name] = sorted(t.written[name])
-	}
-	return t
+	return t.and(nil)
 }
 
-// and returns the tags of both.
+// and returns the tags of both, each once.
 func (t tags) and(o tags) tags {
-	both := tags{mesh: sorted(slices.Concat(t.mesh, o.mesh)), written: maps.Clone(t.written)}
-	for name, keys := range o.written {
-		if both.written == nil {
-			both.written = map[string][]string{}
+	both := tags{}
+	for _, of := range []tags{t, o} {
+		for name, keys := range of {
+			if len(keys) > 0 {
+				both[name] = sorted(slices.Concat(both[name], keys))
+			}
 		}
-		both.written[name] = sorted(slices.Concat(both.written[name], keys))
 	}
 	return both
 }
 
-func (t tags) equal(o tags) bool {
-	return slices.Equal(t.mesh, o.mesh) && maps.EqualFunc(t.written, o.written, slices.Equal)
-}
+func (t tags) equal(o tags) bool { return maps.EqualFunc(t, o, slices.Equal) }
 
 // check reports too many tags, as an error of the folder as a whole.
 func (t tags) check() error {
-	all := slices.Clone(t.mesh)
-	for _, keys := range t.written {
-		all = append(all, keys...)
-	}
-	if all = sorted(all); len(all) <= maxTags {
+	all := sorted(slices.Concat(slices.Collect(maps.Values(t))...))
+	if len(all) <= maxTags {
 		return nil
 	}
 	var faults document.Faults
@@ -82,12 +70,15 @@ func (t tags) check() error {
 // a tag differs from those with it. They have a dynamic parameter of the folder's resources only if
 // the client has that tag: it may have constraints of its own instead.
 func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
-	mesh, err := meshroute.ConstraintsFor(c, t.mesh)
-	if err != nil || len(t.written) == 0 {
+	mesh, err := meshroute.ConstraintsFor(c, t[""])
+	if err != nil {
 		return mesh, err
 	}
-	written := make(map[string]dynparam.Constraints, len(t.written))
-	for name, keys := range t.written {
+	written := map[string]dynparam.Constraints{}
+	for name, keys := range t {
+		if name == "" {
+			continue
+		}
 		values := map[string]string{}
 		for _, key := range keys {
 			if value := c.Tag(key); value != "" {
@@ -97,6 +88,9 @@ func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 		if written[name], err = dynparam.Exact(values); err != nil {
 			return dynparam.ByType{}, err
 		}
+	}
+	if len(written) == 0 {
+		return mesh, nil
 	}
 	byType, err := dynparam.NewByType(written)
 	return byType.Merge(mesh), err

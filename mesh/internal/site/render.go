@@ -167,14 +167,14 @@ func servicesOf(content *folder.Content) []string {
 // types returns the types of the store's resources.
 func (l *loaded) types() []string {
 	types := []string{meshroute.ListenerType, meshroute.RouteConfigurationType, meshroute.ClusterType, meshroute.EndpointsType}
-	var others []string
+	known := len(types)
 	for _, r := range l.content.Resources {
 		if typeURL := r.Any.GetTypeUrl(); !slices.Contains(types, typeURL) {
-			others = append(others, typeURL)
+			types = append(types, typeURL)
 		}
 	}
-	slices.Sort(others)
-	return append(types, slices.Compact(others)...)
+	slices.Sort(types[known:])
+	return types
 }
 
 // names returns the sorted names of a type, including errors.
