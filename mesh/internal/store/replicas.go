@@ -42,7 +42,9 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	if err != nil {
 		return s.fault("connect to", err)
 	}
-	lease, err := s.grant(ctx, client)
+	asking, cancel := s.timeout(ctx) // for both requests
+	defer cancel()
+	lease, err := client.Grant(asking, int64(leaseTTL/time.Second))
 	if err != nil {
 		return s.fault("get a lease of", err)
 	}
@@ -50,12 +52,12 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	defer func() {
 		ctx, cancel := s.timeout(context.WithoutCancel(ctx))
 		defer cancel()
-		_, _ = client.Revoke(ctx, lease)
+		_, _ = client.Revoke(ctx, lease.ID)
 	}()
-	if err := s.put(ctx, client, s.prefix+replicas+r.ID, value, lease); err != nil {
+	if _, err := client.Put(asking, s.prefix+replicas+r.ID, string(value), clientv3.WithLease(lease.ID)); err != nil {
 		return s.fault("announce replica "+r.ID+" in", err)
 	}
-	alive, err := client.KeepAlive(ctx, lease)
+	alive, err := client.KeepAlive(ctx, lease.ID)
 	if err != nil {
 		return s.fault("keep the lease of replica "+r.ID+" in", err)
 	}
@@ -65,23 +67,6 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 		return nil
 	}
 	return fmt.Errorf("the lease of replica %s has ended: etcd was not reached for %s, or the password has changed", r.ID, leaseTTL)
-}
-
-func (s *Store) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {
-	ctx, cancel := s.timeout(ctx)
-	defer cancel()
-	response, err := client.Grant(ctx, int64(leaseTTL/time.Second))
-	if err != nil {
-		return 0, err
-	}
-	return response.ID, nil
-}
-
-func (s *Store) put(ctx context.Context, client *clientv3.Client, key string, value []byte, lease clientv3.LeaseID) error {
-	ctx, cancel := s.timeout(ctx)
-	defer cancel()
-	_, err := client.Put(ctx, key, string(value), clientv3.WithLease(lease))
-	return err
 }
 
 // announceAgain is the pause after the store has failed a replica that announces itself.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -192,10 +193,7 @@ func (s *Store) fault(do string, err error) error {
 // wantsCertificate reports whether an error may be that of a member that wants a certificate. With TLS 1.3 it ends the
 // connection after the handshake, and whether the reason is read before that is chance.
 func wantsCertificate(err error) bool {
-	for _, text := range []string{"certificate required", "broken pipe", "connection reset"} {
-		if strings.Contains(err.Error(), text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"certificate required", "broken pipe", "connection reset"}, func(text string) bool {
+		return strings.Contains(err.Error(), text)
+	})
 }

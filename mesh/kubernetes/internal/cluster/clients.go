@@ -94,24 +94,21 @@ var (
 func (c *Clients) of(resource schema.GroupVersionResource, namespace string) *cache.ListWatch {
 	switch resource {
 	case services:
-		of := c.Typed.CoreV1().Services(namespace)
-		return listWatch(of.List, of.Watch)
+		return listWatch(c.Typed.CoreV1().Services(namespace))
 	case endpointSlices:
-		of := c.Typed.DiscoveryV1().EndpointSlices(namespace)
-		return listWatch(of.List, of.Watch)
+		return listWatch(c.Typed.DiscoveryV1().EndpointSlices(namespace))
 	case nodes, namespaces:
-		of := c.Metadata.Resource(resource)
-		return listWatch(of.List, of.Watch)
+		return listWatch(c.Metadata.Resource(resource))
 	}
-	of := c.Dynamic.Resource(resource).Namespace(namespace)
-	return listWatch(of.List, of.Watch)
+	return listWatch(c.Dynamic.Resource(resource).Namespace(namespace))
 }
 
-func listWatch[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error),
-	watched func(context.Context, metav1.ListOptions) (watch.Interface, error),
-) *cache.ListWatch {
+func listWatch[L runtime.Object](of interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}) *cache.ListWatch {
 	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) },
-		WatchFuncWithContext: watched,
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of.List(ctx, o) },
+		WatchFuncWithContext: of.Watch,
 	}
 }

@@ -6,5 +6,6 @@
 //
 //	API server --watch--> informer --mark--> Source.Read --> site: publish --> clients
 //
-// It is not for what clients may have (package identity), nor does it write anything.
+// It also says which namespaces are closed to clients of others. It is not for who clients are (package identity), nor does it write
+// anything.
 package cluster
