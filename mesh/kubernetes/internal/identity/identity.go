@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -144,10 +145,7 @@ func (v Verifier) located(node *corepb.Node) *corepb.Node {
 	if fields[meshpolicy.ZoneTag].GetStringValue() != "" {
 		return node
 	}
-	zone := node.GetLocality().GetZone()
-	if known := v.ZoneOf(fields[meshpolicy.NodeTag].GetStringValue()); known != "" {
-		zone = known
-	}
+	zone := cmp.Or(v.ZoneOf(fields[meshpolicy.NodeTag].GetStringValue()), node.GetLocality().GetZone())
 	if zone == "" {
 		return node
 	}
@@ -158,18 +156,13 @@ func (v Verifier) located(node *corepb.Node) *corepb.Node {
 func withTags(node *corepb.Node, tags map[string]string) *corepb.Node {
 	is := &corepb.Node{}
 	proto.Merge(is, node)
-	if is.Metadata == nil {
-		is.Metadata = &structpb.Struct{}
-	}
-	if is.Metadata.Fields == nil {
-		is.Metadata.Fields = map[string]*structpb.Value{}
-	}
+	fields := map[string]*structpb.Value{}
+	maps.Copy(fields, is.GetMetadata().GetFields())
 	for key, value := range tags {
-		if value == "" {
-			delete(is.Metadata.Fields, key)
-			continue
+		if delete(fields, key); value != "" {
+			fields[key] = structpb.NewStringValue(value)
 		}
-		is.Metadata.Fields[key] = structpb.NewStringValue(value)
 	}
+	is.Metadata = &structpb.Struct{Fields: fields}
 	return is
 }
