@@ -31,12 +31,23 @@ type CA struct {
 // New makes an authority.
 func New(t testing.TB) *CA {
 	t.Helper()
-	ca := &CA{t: t}
-	ca.cert, ca.key, ca.pem = ca.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
+	return (&CA{t: t}).authority("test CA")
+}
+
+// Intermediate makes an authority that this one certifies.
+func (ca *CA) Intermediate() *CA {
+	ca.t.Helper()
+	return ca.authority("test intermediate CA")
+}
+
+// authority makes an authority, certified by itself if the CA has no certificate yet.
+func (ca *CA) authority(name string) *CA {
+	ca.t.Helper()
+	next := &CA{t: ca.t}
+	next.cert, next.key, next.pem = ca.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
-	return ca
+	return next
 }
 
 // sign makes a certificate, signed by itself if the CA has none yet.
@@ -71,17 +82,6 @@ func (ca *CA) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.Privat
 
 // PEM is the authority's own certificate.
 func (ca *CA) PEM() []byte { return ca.pem }
-
-// Intermediate makes an authority that this one certifies.
-func (ca *CA) Intermediate() *CA {
-	ca.t.Helper()
-	sub := &CA{t: ca.t}
-	sub.cert, sub.key, sub.pem = ca.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test intermediate CA"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	})
-	return sub
-}
 
 // Cert is the authority's own certificate, parsed.
 func (ca *CA) Cert() *x509.Certificate { return ca.cert }

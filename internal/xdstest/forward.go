@@ -31,7 +31,12 @@ func ForwardFrom(t testing.TB, listener net.Listener, addr string) {
 			if err != nil {
 				return
 			}
-			running.Go(func() { join(conn, addr) })
+			running.Go(func() {
+				if other, err := net.Dial("tcp", addr); err == nil {
+					join(conn, other)
+				}
+				conn.Close()
+			})
 		}
 	})
 	t.Cleanup(func() {
@@ -40,19 +45,14 @@ func ForwardFrom(t testing.TB, listener net.Listener, addr string) {
 	})
 }
 
-// join copies between a connection and a new one to addr until either ends.
-func join(conn net.Conn, addr string) {
-	defer conn.Close()
-	other, err := net.Dial("tcp", addr)
-	if err != nil {
-		return
-	}
+// join copies between two connections until either ends, and closes both.
+func join(one, other net.Conn) {
 	var back sync.WaitGroup
 	back.Go(func() {
-		_, _ = io.Copy(conn, other)
-		conn.Close()
+		_, _ = io.Copy(one, other)
+		one.Close()
 	})
-	_, _ = io.Copy(other, conn)
+	_, _ = io.Copy(other, one)
 	other.Close()
 	back.Wait()
 }

@@ -62,7 +62,7 @@ func (p *Proxy) connect(w http.ResponseWriter, request *http.Request) {
 	defer endpoint.Close()
 	p.open.Add(1) // The server does not wait for handlers that have hijacked their connections.
 	defer p.open.Done()
-	client, buffered, err := w.(http.Hijacker).Hijack()
+	client, _, err := w.(http.Hijacker).Hijack() // nothing is buffered: the client waits for the answer
 	if err != nil {
 		return
 	}
@@ -72,9 +72,5 @@ func (p *Proxy) connect(w http.ResponseWriter, request *http.Request) {
 		endpoint.Close()
 	})()
 	io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n")
-	p.open.Go(func() {
-		io.Copy(endpoint, buffered)
-		endpoint.Close()
-	})
-	io.Copy(client, endpoint)
+	join(client, endpoint)
 }

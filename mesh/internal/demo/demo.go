@@ -97,11 +97,10 @@ func (d *demo) step(ctx context.Context, number string, s *step) error {
 	text := styled.Text{{}, {Style: styled.Heading, Text: "Step " + number + ": " + s.name}}
 	text.AddAll(styled.Plain, s.text)
 	d.print(text)
-	d.tally.begin(s.groups)
 	if err := s.do(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("could not be done: %w", err)
 	}
-	d.tally.made()
+	d.tally.begin(s.groups)
 	if d.wait(ctx); ctx.Err() != nil {
 		return fmt.Errorf("was cut short: %w", context.Cause(ctx))
 	}

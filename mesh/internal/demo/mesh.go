@@ -44,9 +44,10 @@ type mesh struct {
 }
 
 func newMesh(ctx context.Context, record func(rpc)) *mesh {
+	more, noMore := context.WithCancel(ctx)
 	return &mesh{
 		store: controlplane.NewStore(), backends: map[string]*testutils.Backend{},
-		traffic: &traffic{record: record, ctx: ctx, stopping: make(chan struct{})},
+		traffic: &traffic{record: record, ctx: ctx, more: more, noMore: noMore},
 	}
 }
 

@@ -35,7 +35,7 @@ func (g *group) title() string { return cmp.Or(strings.Join(g.of, ", "), "all RP
 type tally struct {
 	mu      sync.Mutex
 	groups  []group
-	changed time.Time // when the change of the step was made; zero until then
+	changed time.Time // when the change of the step was made
 	// missing has the backends of each group that no RPC has reached since, as one may still be connecting.
 	missing map[missing]bool
 	arrived time.Time        // when none was missing any more; RPCs that begin later count
@@ -53,25 +53,18 @@ type missing struct {
 	backend string
 }
 
-// begin starts a step.
+// begin starts a step, whose change was made.
 func (t *tally) begin(groups []group) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.groups, t.missing, t.counted = groups, map[missing]bool{}, nil
-	t.changed, t.arrived, t.strays = time.Time{}, time.Time{}, 0
+	t.changed, t.arrived, t.strays = time.Now(), time.Time{}, 0
 	for i, g := range groups {
 		t.counted = append(t.counted, map[string]int{})
 		for backend := range g.shares {
 			t.missing[missing{i, backend}] = true
 		}
 	}
-}
-
-// made says that the change of the step was made.
-func (t *tally) made() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.changed = time.Now()
 }
 
 // excuse says that RPCs on a connection to an address will fail.
@@ -99,7 +92,7 @@ func (t *tally) record(r rpc) {
 		return
 	}
 	at := slices.IndexFunc(t.groups, func(g group) bool { return len(g.of) == 0 || slices.Contains(g.of, r.of) })
-	if at < 0 || t.changed.IsZero() || r.start.Before(t.changed) {
+	if at < 0 || r.start.Before(t.changed) {
 		return
 	}
 	right := r.configuration == t.groups[at].configuration

@@ -17,7 +17,6 @@ func judged(answer func(draw *rand.Rand, r *rpc)) string {
 	t := new(tally)
 	t.excuse("10.0.0.1:80")
 	t.begin([]group{{nil, "new", map[string]float64{stable1: 0.5, canary1: 0.5}}})
-	t.made()
 	for range 2500 {
 		r := rpc{of: emptyCall, start: time.Now()}
 		answer(draw, &r)
@@ -87,7 +86,6 @@ func TestGroups(t *testing.T) {
 		{[]string{alice}, direct, map[string]float64{stable1: 1}},
 		{[]string{bob}, viaProxy, map[string]float64{proxy1: 1}},
 	})
-	tl.made()
 	record := func(of, configuration, backend string) {
 		tl.record(rpc{of: of, configuration: configuration, backend: backend, start: time.Now()})
 	}

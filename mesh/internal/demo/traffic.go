@@ -38,10 +38,11 @@ type rpc struct {
 
 // traffic makes RPCs until it is stopped.
 type traffic struct {
-	record   func(rpc)
-	ctx      context.Context // of the RPCs
-	stopping chan struct{}   // closed when no RPC shall begin any more
-	workers  sync.WaitGroup
+	record  func(rpc)
+	ctx     context.Context // of the RPCs
+	more    context.Context // until then RPCs begin
+	noMore  context.CancelFunc
+	workers sync.WaitGroup
 }
 
 // invoke makes one RPC.
@@ -57,9 +58,7 @@ func (t *traffic) start(of string, workers int, makeRPC invoke) {
 				t.call(of, makeRPC)
 				select {
 				case <-ticks.C:
-				case <-t.stopping:
-					return
-				case <-t.ctx.Done():
+				case <-t.more.Done():
 					return
 				}
 			}
@@ -69,7 +68,7 @@ func (t *traffic) start(of string, workers int, makeRPC invoke) {
 
 // stop returns when the RPCs under way have ended.
 func (t *traffic) stop() {
-	close(t.stopping)
+	t.noMore()
 	t.workers.Wait()
 }
 
