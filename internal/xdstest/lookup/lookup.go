@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -48,7 +47,7 @@ func Start(t testing.TB) *Service {
 }
 
 func (l *Service) serve(_ any, stream grpc.ServerStream) error {
-	request, response := ofLookup("RouteLookupRequest"), ofLookup("RouteLookupResponse")
+	request := ofLookup("RouteLookupRequest")
 	if err := stream.RecvMsg(request.Interface()); err != nil {
 		return err
 	}
@@ -69,13 +68,11 @@ func (l *Service) serve(_ any, stream grpc.ServerStream) error {
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	}
-	fields := response.Descriptor().Fields()
-	list := response.Mutable(fields.ByName("targets")).List()
+	text := ""
 	for _, target := range targets {
-		list.Append(protoreflect.ValueOfString(target))
+		text += fmt.Sprintf("targets: %q ", target)
 	}
-	response.Set(fields.ByName("header_data"), protoreflect.ValueOfString("data of "+tenant))
-	return stream.SendMsg(response.Interface())
+	return stream.SendMsg(xdsmsg.With(ofLookup("RouteLookupResponse").Interface(), "%s header_data: %q", text, "data of "+tenant))
 }
 
 func (l *Service) lookup(tenant, key string) (targets []string, known bool) {
@@ -105,13 +102,10 @@ func (l *Service) Plugin(more string) *routepb.ClusterSpecifierPlugin {
 
 // PluginFor is Plugin with keys for RPCs of one service.
 func (l *Service) PluginFor(service, more string) *routepb.ClusterSpecifierPlugin {
-	specifier := ofLookup("RouteLookupClusterSpecifier").Interface()
-	text := fmt.Sprintf(`route_lookup_config { lookup_service: %q cache_size_bytes: 100000 %s
-		grpc_keybuilders { names { service: %q } headers { key: "tenant" names: "x-tenant" names: "x-old-tenant" }
-			constant_keys { key: "fixed" value: "1" } extra_keys { service: "s" } } }`, "passthrough:///"+l.addr, more, service)
-	if err := prototext.Unmarshal([]byte(text), specifier); err != nil {
-		panic(err)
-	}
+	specifier := xdsmsg.With(ofLookup("RouteLookupClusterSpecifier").Interface(), `
+		route_lookup_config { lookup_service: %q cache_size_bytes: 100000 %s
+			grpc_keybuilders { names { service: %q } headers { key: "tenant" names: "x-tenant" names: "x-old-tenant" }
+				constant_keys { key: "fixed" value: "1" } extra_keys { service: "s" } } }`, "passthrough:///"+l.addr, more, service)
 	return &routepb.ClusterSpecifierPlugin{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: xdsmsg.Any(specifier)}}
 }
 
