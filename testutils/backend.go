@@ -3,7 +3,6 @@ package testutils
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/await"
 	"github.com/dynxds/dynxds/internal/loopback"
 )
 
@@ -36,17 +36,15 @@ type Backend struct {
 	id     string
 	server *loopback.Server
 
-	mu     sync.Mutex
+	state  await.State
 	count  int
 	last   RPC
 	behave func(context.Context, RPC) error
-	// changed is closed and replaced for every RPC.
-	changed chan struct{}
 }
 
 // NewBackend starts a Backend. The options are gRPC's. The caller must Close it.
 func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
-	b := &Backend{id: id, changed: make(chan struct{})}
+	b := &Backend{id: id}
 	opts = append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(b.unary),
 		grpc.ChainStreamInterceptor(b.stream),
@@ -102,9 +100,7 @@ func (b *Backend) Close() { b.server.Close() }
 // SetBehaviour makes every new RPC call f first: f may wait, and its error ends the RPC like that of a
 // gRPC handler. nil, the default, answers at once.
 func (b *Backend) SetBehaviour(f func(ctx context.Context, rpc RPC) error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.behave = f
+	b.state.Look(func() { b.behave = f })
 }
 
 // Fail ends every new RPC with err; nil ends that.
@@ -117,34 +113,23 @@ func (b *Backend) Fail(err error) {
 }
 
 // Count returns the number of RPCs so far.
-func (b *Backend) Count() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.count
+func (b *Backend) Count() (n int) {
+	b.state.Look(func() { n = b.count })
+	return n
 }
 
 // Last returns the last RPC, the zero RPC if there was none.
-func (b *Backend) Last() RPC {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.last
+func (b *Backend) Last() (last RPC) {
+	b.state.Look(func() { last = b.last })
+	return last
 }
 
 // Wait returns when at least n RPCs have begun, or the context's error.
 func (b *Backend) Wait(ctx context.Context, n int) error {
-	for {
-		b.mu.Lock()
-		have, changed := b.count, b.changed
-		b.mu.Unlock()
-		if have >= n {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("backend %s: waiting for %d RPCs, got %d: %w", b.id, n, have, ctx.Err())
-		}
+	if err := b.state.Wait(ctx, func() bool { return b.count >= n }); err != nil {
+		return fmt.Errorf("backend %s: waiting for %d RPCs, got %d: %w", b.id, n, b.Count(), err)
 	}
+	return nil
 }
 
 // begin records the RPC, calls the behaviour and sets the header.
@@ -158,14 +143,11 @@ func (b *Backend) begin(ctx context.Context, method string, setHeader func(metad
 	}
 	rpc.Deadline, _ = ctx.Deadline()
 
-	b.mu.Lock()
-	b.count++
-	b.last = rpc
-	behave := b.behave
-	close(b.changed)
-	b.changed = make(chan struct{})
-	b.mu.Unlock()
-
+	var behave func(context.Context, RPC) error
+	b.state.Change(func() {
+		b.count++
+		b.last, behave = rpc, b.behave
+	})
 	var err error
 	if behave != nil {
 		err = behave(ctx, rpc)

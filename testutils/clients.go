@@ -45,35 +45,30 @@ type Locator struct {
 
 // Clients returns the status of the present streams in the order in which they began; none while the server
 // is stopped.
-func (f *FakeServer) Clients() []ClientStatus {
-	all, _ := f.clients()
+func (f *FakeServer) Clients() (all []ClientStatus) {
+	f.state.Look(func() { all = f.clients() })
 	return all
 }
 
 // Await waits until the status of the clients satisfies ok, and returns it, or an error with the last one
-// when the context ends. ok is called after every request and response.
-func (f *FakeServer) Await(ctx context.Context, ok func([]ClientStatus) bool) ([]ClientStatus, error) {
-	for {
-		all, changed := f.clients()
-		if ok(all) {
-			return all, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return all, fmt.Errorf("the clients of the server are not as awaited, but %+v: %w", all, ctx.Err())
-		}
+// when the context ends. ok is called after every request and response, and must not use the server.
+func (f *FakeServer) Await(ctx context.Context, ok func([]ClientStatus) bool) (all []ClientStatus, err error) {
+	err = f.state.Wait(ctx, func() bool {
+		all = f.clients()
+		return ok(all)
+	})
+	if err != nil {
+		err = fmt.Errorf("the clients of the server are not as awaited, but %+v: %w", all, err)
 	}
+	return all, err
 }
 
-// clients returns the status of the streams, and a channel that is closed when it changes.
-func (f *FakeServer) clients() (all []ClientStatus, changed <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// clients returns the status of the streams. The caller holds f.state.
+func (f *FakeServer) clients() (all []ClientStatus) {
 	for _, st := range f.streams {
 		all = append(all, st.status())
 	}
-	return all, f.changed
+	return all
 }
 
 func (st *stream) status() ClientStatus {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/await"
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -31,16 +32,15 @@ type FakeServer struct {
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
 
-	mu      sync.Mutex
+	// state guards what follows, and changes when a stream begins, ends, or has a request or a response.
+	state   await.State
 	store   store
 	streams []*stream // in the order in which they began
-	// changed is closed and replaced when a stream begins, ends, or has a request or a response.
-	changed chan struct{}
 }
 
 // NewFakeServer starts a FakeServer with options, such as credentials, for the gRPC server. The caller must Close it.
 func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
-	f := &FakeServer{opts: opts, changed: make(chan struct{}), store: store{dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){}}}
+	f := &FakeServer{opts: opts, store: store{dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){}}}
 	var err error
 	if f.server, err = loopback.StartServer(f.run, nil); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
@@ -72,9 +72,7 @@ func (f *FakeServer) run() loopback.Run {
 		},
 	}, nil)
 	return loopback.Run{GRPC: server, EndStreams: func() {
-		f.mu.Lock()
-		stop() // no stream begins any more
-		f.mu.Unlock()
+		f.state.Look(stop) // no stream begins any more
 		f.running.Wait()
 	}}
 }
@@ -96,19 +94,19 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
-func (f *FakeServer) TryUpdate(change func(*Tx)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	tx := f.store.begin()
-	change(tx)
-	if len(tx.faults) > 0 {
-		return errors.Join(tx.faults...)
-	}
-	f.store = tx.store
-	for _, st := range f.streams {
-		wake(st.due)
-	}
-	return nil
+func (f *FakeServer) TryUpdate(change func(*Tx)) (err error) {
+	f.state.Look(func() {
+		tx := f.store.begin()
+		change(tx)
+		if err = errors.Join(tx.faults...); err != nil {
+			return
+		}
+		f.store = tx.store
+		for _, st := range f.streams {
+			wake(st.due)
+		}
+	})
+	return err
 }
 
 // Update is TryUpdate. It fails the test on an error.

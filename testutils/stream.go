@@ -25,7 +25,7 @@ import (
 
 // stream is one stream of a client. After each request, and each update of the store, it computes from
 // scratch what the client is to know, and sends what the client was not told. A request of SotW is taken as one of delta that
-// subscribes to all that the client wants, and a response is made for delta first. FakeServer.mu guards it.
+// subscribes to all that the client wants, and a response is made for delta first. FakeServer.state guards it.
 type stream struct {
 	delta bool
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
@@ -57,12 +57,13 @@ func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerSt
 		for {
 			req, err := st.receive(wire)
 			if err == nil {
-				err = f.request(st, req)
+				f.state.Change(func() { err = st.request(req) })
 			}
 			if err != nil {
 				ended <- err
 				return
 			}
+			wake(st.due)
 		}
 	})
 	f.running.Go(func() {
@@ -72,7 +73,9 @@ func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerSt
 			case <-wire.Context().Done():
 				return
 			}
-			for _, resp := range f.responses(st) {
+			var all []proto.Message
+			f.state.Change(func() { all = st.responses(&f.store) })
+			for _, resp := range all {
 				if err := wire.SendMsg(resp); err != nil {
 					ended <- err
 					return
@@ -92,50 +95,21 @@ func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerSt
 }
 
 // begin adds a stream, unless the server stops.
-func (f *FakeServer) begin(lasts context.Context, st *stream) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if lasts.Err() != nil {
-		return false
-	}
-	f.running.Add(1)
-	f.streams = append(f.streams, st)
-	f.notify()
-	return true
+func (f *FakeServer) begin(lasts context.Context, st *stream) (begun bool) {
+	f.state.Change(func() {
+		if begun = lasts.Err() == nil; begun {
+			f.running.Add(1)
+			f.streams = append(f.streams, st)
+		}
+	})
+	return begun
 }
 
 func (f *FakeServer) end(st *stream) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.running.Done()
-	f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
-	f.notify()
-}
-
-// notify makes Await look again. The caller holds f.mu.
-func (f *FakeServer) notify() {
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// request takes a request, and makes due what it asks for.
-func (f *FakeServer) request(st *stream, req *discoverypb.DeltaDiscoveryRequest) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := st.request(req); err != nil {
-		return err
-	}
-	f.notify()
-	wake(st.due)
-	return nil
-}
-
-// responses returns what is due.
-func (f *FakeServer) responses(st *stream) []proto.Message {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.notify()
-	return st.responses(&f.store)
+	f.state.Change(func() {
+		f.running.Done()
+		f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
+	})
 }
 
 // receive reads a request.

@@ -132,7 +132,7 @@ func (ts *typeState) resume(versions map[string]string) {
 	}
 }
 
-// wanted computes what the client is to know of a subscription. The caller holds FakeServer.mu.
+// wanted computes what the client is to know of a subscription.
 func (ts *typeState) wanted(s *store, node *corepb.Node, tp topic, sub *subscription) facts {
 	if tp.name != wildcard && !xdsname.IsCollection(tp.name) {
 		return facts{tp: {variant: s.under(ts.typeURL, tp.name, node).choose(sub.constraints)}}

@@ -14,12 +14,11 @@ func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 	}
 	q := query.Question[0]
 	network := w.LocalAddr().Network()
-	s.mu.Lock()
-	s.queries = append(s.queries, Query{Name: key(q.Name), Type: q.Qtype, Network: network})
-	close(s.changed)
-	s.changed = make(chan struct{})
-	fault := s.faults[key(q.Name)]
-	s.mu.Unlock()
+	var fault Handler
+	s.state.Change(func() {
+		s.queries = append(s.queries, Query{Name: key(q.Name), Type: q.Qtype, Network: network})
+		fault = s.faults[key(q.Name)]
+	})
 	if fault != nil {
 		fault(w, query)
 		return
@@ -39,15 +38,15 @@ func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 // Answer is the right answer to a query, of any length. Handlers can start from
 // it.
 func (s *Server) Answer(query *dns.Msg) *dns.Msg {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	q := query.Question[0]
 	answer := new(dns.Msg).SetReply(query)
 	answer.Authoritative, answer.RecursionAvailable, answer.Compress = true, true, true
 	name := q.Name
 	for range maxAliases {
-		rrs, ok := s.records[key(name)]
-		if !ok {
+		var rrs []dns.RR
+		known := false
+		s.state.Look(func() { rrs, known = s.records[key(name)] })
+		if !known {
 			answer.Rcode = dns.RcodeNameError
 			return answer
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/dynxds/dynxds/internal/await"
 )
 
 // Server is the DNS server. It is safe for concurrent use.
@@ -24,12 +26,10 @@ type Server struct {
 	servers []*dns.Server
 	serving sync.WaitGroup
 
-	mu      sync.Mutex
+	state   await.State
 	records map[string][]dns.RR // by lower-case name
 	faults  map[string]Handler
 	queries []Query
-	// changed is closed and replaced at every query.
-	changed chan struct{}
 }
 
 // Handler answers a query in place of the Server. It may write any message,
@@ -67,7 +67,6 @@ func New() (*Server, error) {
 		addr:    listener.Addr().String(),
 		records: map[string][]dns.RR{},
 		faults:  map[string]Handler{},
-		changed: make(chan struct{}),
 	}
 	s.servers = []*dns.Server{
 		{PacketConn: packets, Handler: dns.HandlerFunc(s.serve)},
@@ -171,13 +170,7 @@ func (s *Server) SetCNAME(name, target string) { s.set(name, dns.TypeCNAME, dns.
 
 // Fault makes h answer the queries for a name; nil ends that.
 func (s *Server) Fault(name string, h Handler) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h == nil {
-		delete(s.faults, key(name))
-		return
-	}
-	s.faults[key(name)] = h
+	s.state.Look(func() { s.faults[key(name)] = h })
 }
 
 // Silence is a fault: no answer at all.
@@ -193,9 +186,7 @@ func key(name string) string { return strings.ToLower(dns.Fqdn(name)) }
 
 // set gives the name records of a type in place of those it has, with values as in zone files.
 func (s *Server) set(name string, typ uint16, values ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rrs := slices.DeleteFunc(slices.Clone(s.records[key(name)]), func(rr dns.RR) bool { return rr.Header().Rrtype == typ })
+	var rrs []dns.RR
 	for _, value := range values {
 		rr, err := dns.NewRR(fmt.Sprintf("%s 1 IN %s %s", dns.Fqdn(name), dns.TypeToString[typ], value))
 		if err != nil {
@@ -203,15 +194,21 @@ func (s *Server) set(name string, typ uint16, values ...string) {
 		}
 		rrs = append(rrs, rr)
 	}
-	s.records[key(name)] = rrs
+	s.state.Look(func() {
+		for _, rr := range s.records[key(name)] {
+			if rr.Header().Rrtype != typ {
+				rrs = append(rrs, rr)
+			}
+		}
+		s.records[key(name)] = rrs
+	})
 }
 
 // Queries returns how many queries for the name and type were received, over one network
 // or, if that is empty, over both.
-func (s *Server) Queries(name string, typ uint16, network string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count(name, typ, network)
+func (s *Server) Queries(name string, typ uint16, network string) (n int) {
+	s.state.Look(func() { n = s.count(name, typ, network) })
+	return n
 }
 
 func (s *Server) count(name string, typ uint16, network string) int {
@@ -225,26 +222,15 @@ func (s *Server) count(name string, typ uint16, network string) int {
 }
 
 // All returns every query received.
-func (s *Server) All() []Query {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.queries)
+func (s *Server) All() (all []Query) {
+	s.state.Look(func() { all = slices.Clone(s.queries) })
+	return all
 }
 
 // Wait returns when at least n queries for the name and type were received.
 func (s *Server) Wait(ctx context.Context, t testing.TB, name string, typ uint16, n int) {
 	t.Helper()
-	for {
-		s.mu.Lock()
-		have, changed := s.count(name, typ, ""), s.changed
-		s.mu.Unlock()
-		if have >= n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("received %d queries for %s %s, waiting for %d: %v", have, dns.TypeToString[typ], name, n, ctx.Err())
-		}
+	if err := s.state.Wait(ctx, func() bool { return s.count(name, typ, "") >= n }); err != nil {
+		t.Fatalf("received %d queries for %s %s, waiting for %d: %v", s.Queries(name, typ, ""), dns.TypeToString[typ], name, n, err)
 	}
 }

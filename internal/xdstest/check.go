@@ -4,7 +4,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/await"
 )
+
+// State guards what a test waits for.
+type State = await.State
 
 // NoError ends the test if err is not nil. Like testing.TB.FailNow, it must be called
 // from the goroutine that runs the test.

@@ -22,7 +22,7 @@ func (l *Log) Write(p []byte) (int, error) {
 
 // Count returns the number of lines that have all of the texts.
 func (l *Log) Count(texts ...string) (n int) {
-	l.state.locked(func() { n = l.count(texts) })
+	l.state.Look(func() { n = l.count(texts) })
 	return n
 }
 
@@ -51,7 +51,7 @@ func (l *Log) After(text string) (rest []string) {
 
 // Wait returns when a line has all of the texts; its error has the log.
 func (l *Log) Wait(ctx context.Context, texts ...string) error {
-	if err := l.state.wait(ctx, func() bool { return l.count(texts) > 0 }); err != nil {
+	if err := l.state.Wait(ctx, func() bool { return l.count(texts) > 0 }); err != nil {
 		return fmt.Errorf("no line of the log has %q: %w:\n%s", texts, err, l)
 	}
 	return nil
@@ -59,6 +59,6 @@ func (l *Log) Wait(ctx context.Context, texts ...string) error {
 
 // String returns the whole log.
 func (l *Log) String() (text string) {
-	l.state.locked(func() { text = l.text.String() })
+	l.state.Look(func() { text = l.text.String() })
 	return text
 }

@@ -91,7 +91,7 @@ type stream struct {
 
 // pass waits while held is true.
 func (s *stream) pass(held *bool) error {
-	return s.tap.state.wait(s.Context(), func() bool { return !*held })
+	return s.tap.state.Wait(s.Context(), func() bool { return !*held })
 }
 
 // RecvMsg is called by the server to read a request, which is recorded.
@@ -144,9 +144,9 @@ func (s *stream) SendMsg(m any) error {
 	if err := s.pass(&s.tap.sendsHeld); err != nil {
 		return err
 	}
-	s.tap.state.mu.Lock()
-	onResponse, onDeltaResponse := s.tap.onResponse, s.tap.onDeltaResponse
-	s.tap.state.mu.Unlock()
+	var onResponse func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
+	var onDeltaResponse func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
+	s.tap.state.Look(func() { onResponse, onDeltaResponse = s.tap.onResponse, s.tap.onDeltaResponse })
 	switch resp := m.(type) {
 	case *discoverypb.DiscoveryResponse:
 		if onResponse != nil {
@@ -173,7 +173,7 @@ func (t *Tap) RefuseStreams(err error) { t.state.Change(func() { t.refuse = err 
 // BreakStreams ends every present ADS stream with err, stalled ones included. A nil err ends them with
 // OK, as a server may.
 func (t *Tap) BreakStreams(err error) {
-	t.state.locked(func() {
+	t.state.Look(func() {
 		for _, s := range t.streams {
 			select {
 			case s.broken <- err:
@@ -231,17 +231,17 @@ func (t *Tap) Keep(n int) { t.state.Change(func() { t.limit = n }) }
 
 // Requests returns all requests so far, or at least the newest 50,000.
 func (t *Tap) Requests() (all []Request) {
-	t.state.locked(func() { all = slices.Clone(t.requests) })
+	t.state.Look(func() { all = slices.Clone(t.requests) })
 	return all
 }
 
 // Skip makes the next Wait ignore all requests so far.
-func (t *Tap) Skip() { t.state.locked(func() { t.next = t.dropped + len(t.requests) }) }
+func (t *Tap) Skip() { t.state.Look(func() { t.next = t.dropped + len(t.requests) }) }
 
 // Wait returns the next request that matches. It looks at each request once: it continues after the one
 // that the last successful Wait returned. The error lists the last requests.
 func (t *Tap) Wait(ctx context.Context, match Match) (found Request, err error) {
-	err = t.state.wait(ctx, func() bool {
+	err = t.state.Wait(ctx, func() bool {
 		from := t.next - t.dropped
 		i := slices.IndexFunc(t.requests[from:], match)
 		if i < 0 {
@@ -268,7 +268,7 @@ func (t *Tap) MustWait(ctx context.Context, tb testing.TB, match Match) Request 
 // WaitOpen returns when exactly n ADS streams are open.
 func (t *Tap) WaitOpen(ctx context.Context, n int) error {
 	var open int
-	if err := t.state.wait(ctx, func() bool { open = len(t.streams); return open == n }); err != nil {
+	if err := t.state.Wait(ctx, func() bool { open = len(t.streams); return open == n }); err != nil {
 		return fmt.Errorf("%d streams are open, want %d: %w", open, n, err)
 	}
 	return nil
@@ -276,7 +276,7 @@ func (t *Tap) WaitOpen(ctx context.Context, n int) error {
 
 // WaitAttempts returns when at least n ADS streams have begun, refused ones included.
 func (t *Tap) WaitAttempts(ctx context.Context, n int) error {
-	if err := t.state.wait(ctx, func() bool { return int(t.attempts) >= n }); err != nil {
+	if err := t.state.Wait(ctx, func() bool { return int(t.attempts) >= n }); err != nil {
 		return fmt.Errorf("%d streams have begun, want %d: %w", t.Attempts(), n, err)
 	}
 	return nil
@@ -284,6 +284,6 @@ func (t *Tap) WaitAttempts(ctx context.Context, n int) error {
 
 // Attempts returns the number of ADS streams so far, refused ones included.
 func (t *Tap) Attempts() (n int) {
-	t.state.locked(func() { n = int(t.attempts) })
+	t.state.Look(func() { n = int(t.attempts) })
 	return n
 }

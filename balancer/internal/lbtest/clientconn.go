@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/await"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -53,27 +53,25 @@ type ClientConn struct {
 
 	serializer *tree.Loop
 
-	mu       sync.Mutex
+	state    await.State
 	reach    map[string]Reach
 	subConns []*SubConn
 	made     map[string]int // SubConns by address
-	states   []balancer.State
-	updated  chan struct{} // closed at the next UpdateState
+	updates  int            // calls of UpdateState
+	latest   balancer.State // of the last one
 }
 
 // NewClientConn returns a ClientConn.
 func NewClientConn() *ClientConn {
 	return &ClientConn{
-		reach: make(map[string]Reach), made: make(map[string]int), serializer: tree.NewLoop(func() {}), updated: make(chan struct{}),
+		reach: make(map[string]Reach), made: make(map[string]int), serializer: tree.NewLoop(func() {}), latest: tree.Waiting(connectivity.Idle),
 	}
 }
 
 // Set changes what happens to connections to addr. Unless it is Up or Full, existing ones break; those
 // that hang proceed if it is not Silent or Full.
 func (cc *ClientConn) Set(addr string, r Reach) {
-	cc.mu.Lock()
-	cc.reach[addr] = r
-	cc.mu.Unlock()
+	cc.state.Look(func() { cc.reach[addr] = r })
 	for _, sc := range cc.subConnsTo(addr) {
 		cc.serializer.Post(func() { sc.networkChanged(r) })
 	}
@@ -84,11 +82,7 @@ func (cc *ClientConn) UpdateState(s balancer.State) {
 	if cc.OnUpdate != nil {
 		cc.OnUpdate()
 	}
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	cc.states = append(cc.states, s)
-	close(cc.updated)
-	cc.updated = make(chan struct{})
+	cc.state.Change(func() { cc.updates, cc.latest = cc.updates+1, s })
 }
 
 // NewSubConn implements balancer.ClientConn.
@@ -101,10 +95,10 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	if bundle := opts.CredsBundle; cc.Tag != nil && bundle != nil {
 		sc.Addr += cc.Tag(bundle)
 	}
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	cc.subConns = append(cc.subConns, sc)
-	cc.made[sc.Addr]++
+	cc.state.Look(func() {
+		cc.subConns = append(cc.subConns, sc)
+		cc.made[sc.Addr]++
+	})
 	return sc, nil
 }
 
@@ -118,40 +112,23 @@ func (cc *ClientConn) Target() string { return "test:///target" }
 func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder { return newRecorder(cc.Meter) }
 
 // Updates returns how often the policy called UpdateState.
-func (cc *ClientConn) Updates() int {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return len(cc.states)
+func (cc *ClientConn) Updates() (n int) {
+	cc.state.Look(func() { n = cc.updates })
+	return n
 }
 
 // State returns what the policy last passed to UpdateState.
-func (cc *ClientConn) State() balancer.State {
-	s, _ := cc.latest()
+func (cc *ClientConn) State() (s balancer.State) {
+	cc.state.Look(func() { s = cc.latest })
 	return s
-}
-
-func (cc *ClientConn) latest() (balancer.State, chan struct{}) {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	if len(cc.states) == 0 {
-		return tree.Waiting(connectivity.Idle), cc.updated
-	}
-	return cc.states[len(cc.states)-1], cc.updated
 }
 
 // Await returns once the policy has reported s, or ctx is done.
 func (cc *ClientConn) Await(ctx context.Context, s connectivity.State) error {
-	for {
-		latest, updated := cc.latest()
-		if latest.ConnectivityState == s {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the policy is %v, not %v: %w", latest.ConnectivityState, s, ctx.Err())
-		case <-updated:
-		}
+	if err := cc.state.Wait(ctx, func() bool { return cc.latest.ConnectivityState == s }); err != nil {
+		return fmt.Errorf("the policy is %v, not %v: %w", cc.State().ConnectivityState, s, err)
 	}
+	return nil
 }
 
 // Pick picks with the latest picker for an RPC that ends at once, and returns the address, or
@@ -186,41 +163,37 @@ func (cc *ClientConn) Labels(addr string) (all []string) {
 
 // Open returns the addresses of the SubConns that are not shut down, sorted.
 func (cc *ClientConn) Open() []string {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
 	addrs := []string{}
-	for _, sc := range cc.subConns {
-		addrs = append(addrs, sc.Addr)
-	}
+	cc.state.Look(func() {
+		for _, sc := range cc.subConns {
+			addrs = append(addrs, sc.Addr)
+		}
+	})
 	slices.Sort(addrs)
 	return addrs
 }
 
 // Made returns how many SubConns to the address there have been.
-func (cc *ClientConn) Made(addr string) int {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return cc.made[addr]
+func (cc *ClientConn) Made(addr string) (n int) {
+	cc.state.Look(func() { n = cc.made[addr] })
+	return n
 }
 
-func (cc *ClientConn) subConnsTo(addr string) []*SubConn {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	var found []*SubConn
-	for _, sc := range cc.subConns {
-		if sc.Addr == addr {
-			found = append(found, sc)
+func (cc *ClientConn) subConnsTo(addr string) (found []*SubConn) {
+	cc.state.Look(func() {
+		for _, sc := range cc.subConns {
+			if sc.Addr == addr {
+				found = append(found, sc)
+			}
 		}
-	}
+	})
 	return found
 }
 
 func (cc *ClientConn) drop(sc *SubConn) {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	if i := slices.Index(cc.subConns, sc); i >= 0 {
-		cc.subConns = slices.Delete(cc.subConns, i, i+1)
-	}
+	cc.state.Look(func() {
+		cc.subConns = slices.DeleteFunc(cc.subConns, func(other *SubConn) bool { return other == sc })
+	})
 }
 
 // SubConn is a connection to one address. Its fields except the exported ones are used by the
@@ -280,9 +253,8 @@ func (sc *SubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Prod
 }
 
 func (sc *SubConn) attempt() {
-	sc.cc.mu.Lock()
-	reach := sc.cc.reach[sc.Addr]
-	sc.cc.mu.Unlock()
+	var reach Reach
+	sc.cc.state.Look(func() { reach = sc.cc.reach[sc.Addr] })
 	switch reach {
 	case Up:
 		sc.report(connectivity.Ready, nil)
