@@ -32,7 +32,7 @@ type FakeServer struct {
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
 
-	// state guards what follows, and changes when a stream begins, ends, or has a request or a response.
+	// state guards what follows.
 	state   await.State
 	store   store
 	streams []*stream // in the order in which they began
@@ -56,7 +56,7 @@ func (f *FakeServer) run() loopback.Run {
 	lasts, stop := context.WithCancel(context.Background())
 	method := func(name string, delta bool, onlyType string) grpc.StreamDesc {
 		return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: func(_ any, wire grpc.ServerStream) error {
-			return f.serve(lasts, &stream{delta: delta, onlyType: onlyType, due: make(chan struct{}, 1), types: map[string]*typeState{}}, wire)
+			return f.serve(lasts, &stream{delta: delta, onlyType: onlyType, types: map[string]*typeState{}}, wire)
 		}}
 	}
 	// The messages are copies of the published ones under other names; the services have the published names.
@@ -95,7 +95,7 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
 func (f *FakeServer) TryUpdate(change func(*Tx)) (err error) {
-	f.state.Look(func() {
+	f.state.Change(func() {
 		tx := f.store.begin()
 		change(tx)
 		if err = errors.Join(tx.faults...); err != nil {
@@ -103,7 +103,7 @@ func (f *FakeServer) TryUpdate(change func(*Tx)) (err error) {
 		}
 		f.store = tx.store
 		for _, st := range f.streams {
-			wake(st.due)
+			st.due = true
 		}
 	})
 	return err

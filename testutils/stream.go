@@ -30,20 +30,12 @@ type stream struct {
 	delta bool
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
-	// due has a token when something may be due.
-	due chan struct{}
+	// due says that something may be due.
+	due bool
 
 	node   *corepb.Node
 	types  map[string]*typeState
 	nonces int
-}
-
-// wake leaves a token in a channel that has room for one.
-func wake(due chan struct{}) {
-	select {
-	case due <- struct{}{}:
-	default:
-	}
 }
 
 // serve runs a stream until the client, an error or the server ends it.
@@ -57,24 +49,21 @@ func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerSt
 		for {
 			req, err := st.receive(wire)
 			if err == nil {
-				f.state.Change(func() { err = st.request(req) })
+				f.state.Change(func() { st.due, err = true, st.request(req) })
 			}
 			if err != nil {
 				ended <- err
 				return
 			}
-			wake(st.due)
 		}
 	})
 	f.running.Go(func() {
-		for {
-			select {
-			case <-st.due:
-			case <-wire.Context().Done():
-				return
-			}
+		for f.state.Wait(wire.Context(), func() bool { return st.due }) == nil {
 			var all []proto.Message
-			f.state.Change(func() { all = st.responses(&f.store) })
+			f.state.Change(func() {
+				st.due = false
+				all = st.responses(&f.store)
+			})
 			for _, resp := range all {
 				if err := wire.SendMsg(resp); err != nil {
 					ended <- err

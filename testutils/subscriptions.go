@@ -265,7 +265,7 @@ func (st *stream) remove(ts *typeState, it item, resp *discoverypb.DeltaDiscover
 		// A client takes the removal of a variant for that of a locator with these constraints too: what it has is sent again.
 		if sub := ts.subscribed[locator(it.topic.name, of.GetDynamicParameterConstraints())]; it.gone && sub != nil {
 			sub.told = facts{}
-			wake(st.due)
+			st.due = true
 		}
 	}
 }

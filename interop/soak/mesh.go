@@ -56,7 +56,7 @@ type backend struct {
 }
 
 func newMesh(t testing.TB) *mesh {
-	store, m := controlplane.NewStore(), &mesh{pacing: newPacing(), certificates: newCertificates(t), caches: t.TempDir(), relays: map[through]*loopback.Server{}}
+	store, m := controlplane.NewStore(), &mesh{pacing: &pacing{stirred: time.Now()}, certificates: newCertificates(t), caches: t.TempDir(), relays: map[through]*loopback.Server{}}
 	secure := grpc.Creds(m.certificates.server())
 	start := func() *meshtest.Server {
 		server := meshtest.StartServer(t, meshtest.OverStore(store), meshtest.GRPCOptions(secure))

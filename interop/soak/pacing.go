@@ -1,8 +1,10 @@
 package soak
 
 import (
-	"sync"
+	"context"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/await"
 )
 
 const (
@@ -16,32 +18,21 @@ const (
 
 // pacing says when the next RPC is due.
 type pacing struct {
-	mu sync.Mutex
-	// stirred is when something happened last, and news is closed and replaced then.
+	state await.State
+	// stirred is when something happened last.
 	stirred time.Time
-	news    chan struct{}
 }
-
-func newPacing() *pacing { return &pacing{stirred: time.Now(), news: make(chan struct{})} }
 
 // stir says that something has happened, so that RPCs are worth their while.
-func (p *pacing) stir() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stirred = time.Now()
-	close(p.news)
-	p.news = make(chan struct{})
-}
+func (p *pacing) stir() { p.state.Change(func() { p.stirred = time.Now() }) }
 
 // rest waits between two RPCs of a kind.
-func (p *pacing) rest(done <-chan struct{}) {
-	p.mu.Lock()
-	calm, news := time.Since(p.stirred), p.news
-	p.mu.Unlock()
+func (p *pacing) rest(ctx context.Context) {
+	var stirred time.Time
+	p.state.Look(func() { stirred = p.stirred })
+	calm := time.Since(stirred)
 	time.Sleep(briskest)
-	select {
-	case <-time.After(min(slowest, time.Duration(calming*float64(calm))) - briskest):
-	case <-news:
-	case <-done:
-	}
+	ctx, cancel := context.WithTimeout(ctx, min(slowest, time.Duration(calming*float64(calm)))-briskest)
+	defer cancel()
+	_ = p.state.Wait(ctx, func() bool { return p.stirred != stirred })
 }

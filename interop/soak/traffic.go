@@ -128,7 +128,7 @@ func (c *channel) begin(r *run) {
 		c.work.Go(func() {
 			for ctx.Err() == nil {
 				c.judge(c.do(kind), r.mesh, &r.history)
-				r.pacing.rest(ctx.Done())
+				r.pacing.rest(ctx)
 			}
 		})
 	}
