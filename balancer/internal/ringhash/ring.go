@@ -72,6 +72,17 @@ func (r ring) candidate(place, i int) int { return r[(place+i)%len(r)].endpoint 
 
 // placeOf returns the index of the entry for a hash.
 func (r ring) placeOf(hash uint64) int {
-	i, _ := slices.BinarySearchFunc(r, hash, func(e entry, hash uint64) int { return cmp.Compare(e.hash, hash) })
-	return i % len(r)
+	low, high := 0, len(r)
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		if r[middle].hash < hash {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == len(r) {
+		return 0
+	}
+	return low
 }
