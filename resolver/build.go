@@ -81,7 +81,8 @@ func (g *graph) eachRouted(c *config, f func(*cluster)) {
 	}
 }
 
-// resolve computes what RPCs to a cluster get, once in a build. A cluster is outgoing if it is in use only until next replaces current.
+// resolve computes what RPCs to a cluster get, once in a build. A cluster is outgoing if it is in use only until next replaces
+// current.
 func (g *graph) resolve(c *cluster, outgoing bool) {
 	if c.routed {
 		return
@@ -96,6 +97,8 @@ func (g *graph) resolve(c *cluster, outgoing bool) {
 	}
 	if under(now) != nil {
 		now = g.fill(c.walkUnder(), before, outgoing)
+	} else {
+		c.walk = nil
 	}
 	if before != nil && !sameList(before, now) {
 		before = g.fill(before, before, outgoing)
@@ -111,7 +114,8 @@ func (g *graph) resolve(c *cluster, outgoing bool) {
 	}
 }
 
-// fill returns an aggregate cluster with the states of the clusters in its list, each of which follows the one in use, and any other as it is.
+// fill returns an aggregate cluster with the states of the clusters in its list, each of which follows the one in use, and any
+// other cluster as it is.
 func (g *graph) fill(s, before *balancer.ClusterState, outgoing bool) *balancer.ClusterState {
 	if s.Underlying == nil {
 		return s
