@@ -96,9 +96,7 @@ func TestOddRoutesInAListener(t *testing.T) {
 	}
 	plain := xdsmsg.Any(validManager()).GetValue()
 	manager, _ := without(plain, fieldRDS)
-	sources := fields(plain)
-	sources.nextOf(fieldRDS)
-	rds := sources.value
+	rds := marshal(validManager().GetRds())
 	listener := func(typeURL string, hcm ...[]byte) []byte {
 		return slices.Concat(field(1, []byte("l")), field(19, field(1,
 			field(1, []byte(typeURL)), field(2, slices.Concat(hcm...)))))
