@@ -191,7 +191,7 @@ func (s *stream) write() {
 	for request := s.next(); request != nil; request = s.next() {
 		_ = side.SendMsg(request) // if it fails, read has the status
 	}
-	if s.sideCtx.Err() == nil {
+	if s.sideCtx.Err() == nil && (s.observe || s.app.Err() == nil) { // Otherwise the stream is cancelled, now or at once.
 		_ = side.CloseSend()
 	}
 }
