@@ -43,9 +43,7 @@ func (s *site) serve() *served {
 	v := &served{t: s.t}
 	s.publisher = publish.New(s.store, publish.Options{
 		Authority: "mesh", Refresh: func() { v.control.RefreshNodeConstraints(nil) },
-		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int {
-			return v.control.Await(ctx, ok)
-		},
+		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return v.control.Await(ctx, ok) },
 	})
 	v.control = controlplane.NewServer(s.store, controlplane.Options{NodeConstraints: s.publisher.NodeConstraints})
 	v.addr = cmdtest.Serve(s.t, func(g *grpc.Server) { v.control.Register(g) })
