@@ -41,10 +41,11 @@ type served struct {
 func (s *site) serve() *served {
 	s.t.Helper()
 	v := &served{t: s.t}
-	s.publisher = publish.New(s.store, publish.Options{
-		Authority: "mesh", Refresh: func() { v.control.RefreshNodeConstraints(nil) },
-		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return v.control.Await(ctx, ok) },
-	})
+	opts := publish.Options{Authority: "mesh", Refresh: func() { v.control.RefreshNodeConstraints(nil) }}
+	opts.Await = func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int {
+		return v.control.Await(ctx, ok)
+	}
+	s.publisher = publish.New(s.store, opts)
 	v.control = controlplane.NewServer(s.store, controlplane.Options{NodeConstraints: s.publisher.NodeConstraints})
 	v.addr = cmdtest.Serve(s.t, func(g *grpc.Server) { v.control.Register(g) })
 	s.t.Cleanup(v.control.Close)
