@@ -165,6 +165,7 @@ func (f *fixture) keptPointers(before, now pmap.Map[*balancer.ClusterState]) {
 
 func (f *fixture) describe() string {
 	s := f.graph.snapshot(false)
+	xdstest.Equal(f.t, "without news, the next snapshot is the last one", true, f.seen == nil || s == f.seen)
 	if s.err != nil {
 		return fmt.Sprintf("!%v, %d clusters", s.err, s.clusters.Len())
 	}
