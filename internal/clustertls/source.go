@@ -107,11 +107,22 @@ func (s *source) recovered(err *error) {
 	}
 }
 
+// close does not wait for a plugin that is building the provider. The source may be nil.
 func (s *source) close() {
-	if s == nil {
-		return
+	switch {
+	case s == nil:
+	case s.mu.TryLock():
+		s.closeLocked()
+	default:
+		go func() {
+			s.mu.Lock()
+			s.closeLocked()
+		}()
 	}
-	s.mu.Lock()
+}
+
+// closeLocked unlocks mu.
+func (s *source) closeLocked() {
 	defer s.mu.Unlock()
 	s.closed = true
 	var err error
