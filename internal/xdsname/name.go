@@ -75,7 +75,7 @@ func Canonical(name string) string {
 }
 
 // Parse takes a resource name apart. It allocates nothing for an old-style
-// name and for one in canonical spelling. An error says what is wrong with the
+// name and for one of usual length in canonical spelling. An error says what is wrong with the
 // name; it does not repeat the name.
 func Parse(name string) (Name, error) {
 	switch {
@@ -268,8 +268,11 @@ func appendContext(dst []byte, context string) ([]byte, error) {
 	return dst, nil
 }
 
-// appendPart appends a part in canonical spelling. It allocates nothing for texts of usual length, for which the buffer is enough.
+// appendPart appends a part in canonical spelling. It allocates nothing for texts without escapes, and for those of usual length, for which the buffer is enough.
 func appendPart(dst []byte, part namePart, text string) ([]byte, error) {
+	if strings.IndexByte(text, '%') < 0 && utf8.ValidString(text) {
+		return appendEncoded(dst, part, text), nil
+	}
 	var buffer [64]byte
 	decoded := buffer[:0]
 	for i := 0; i < len(text); i++ {

@@ -87,6 +87,7 @@ func TestCanonicalNamesCostNothing(t *testing.T) {
 		"outbound|80||echo.example.com",
 		"xdstp://xds.example.com/envoy.config.listener.v3.Listener/grpc/echo.example.com:443?env=prod&zone=a",
 		"xdstp://xds.example.com/envoy.config.listener.v3.Listener/a%20%C3%A9%25?env=%F0%9F%98%80",
+		"xdstp://xds.example.com/envoy.config.listener.v3.Listener/" + strings.Repeat("long/", 20),
 	} {
 		if n := testing.AllocsPerRun(100, func() {
 			if parsed, err := xdsname.Parse(name); err != nil || parsed.Text != name {
