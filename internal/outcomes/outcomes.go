@@ -4,7 +4,7 @@
 //
 // It is off until somebody looks, see [Look]. While it is off an RPC pays one atomic load. While it is on an
 // RPC takes no lock and allocates nothing: it adds to the numbers of a [Counter], which only grow. Once a
-// second a timer takes the differences of these numbers, of which readings of the last minute are made.
+// second a timer keeps these numbers: readings of the last minute are differences of what it has kept.
 //
 // It decides nothing and knows neither routes nor endpoints. The interceptors and the router count; package
 // livestate reads. Numbers of connections and of requests in flight to endpoints, for the limits of gRFC A32,
