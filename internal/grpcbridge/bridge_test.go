@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -117,4 +119,37 @@ func TestClosingWhileRPCsArriveNeverHangs(t *testing.T) {
 			t.Fatal("a Channel of a closed channel was left behind")
 		}
 	}
+}
+
+// attachingBuilder keeps what it builds resolvers with.
+type attachingBuilder struct {
+	*fakeBuilder
+	rcc grpcresolver.ClientConn
+}
+
+func (b *attachingBuilder) Build(target grpcresolver.Target, rcc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	b.rcc = rcc
+	return b.fakeBuilder.Build(target, rcc, opts)
+}
+
+// A failed Build that ends late does not end what belongs to the next resolver.
+func TestAttachAfterAFailedBuild(t *testing.T) {
+	t.Parallel()
+	b := &attachingBuilder{fakeBuilder: newFakeBuilder()}
+	b.err = errors.New("faulty")
+	cc := dial(t, b, grpc.WithIdleTimeout(20*time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := call(ctx, cc, false); err == nil {
+		t.Fatal("an RPC succeeded without a resolver")
+	}
+	next, err := grpcbridge.Attach(b.rcc)
+	xdstest.NoError(t, err)
+	defer next.Detach()
+	for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+		cc.WaitForStateChange(ctx, s)
+	}
+	time.Sleep(10 * time.Millisecond) // for the one that failed
+	next.Publish(new(fakeRunner))
+	xdstest.NoError(t, call(ctx, cc, false))
 }

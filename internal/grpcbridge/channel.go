@@ -44,6 +44,7 @@ type Channel struct {
 
 	// Guarded by registry.mu.
 	attached bool // a resolver, or the error of its Build, owns the Channel, or did
+	failed   bool // it is the error
 	waiters  int  // RPCs that wait here
 }
 
@@ -75,6 +76,9 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 	}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
+	if before := lookup(cc); before != nil && before.failed {
+		before.Detach() // It has not seen its end yet.
+	}
 	ch := channelLocked(cc)
 	ch.attached = true
 	return ch, nil
@@ -87,6 +91,9 @@ func AttachFailed(rcc resolver.ClientConn, err error) {
 	if attachErr != nil {
 		return // No RPC waits on a channel that cannot be found.
 	}
+	registry.mu.Lock()
+	ch.failed = true
+	registry.mu.Unlock()
 	ch.Fail(err)
 	// There is no resolver that gRPC would close, so this Channel has to find its
 	// end itself.
