@@ -90,60 +90,40 @@ type RecentLoad struct {
 	Over time.Duration
 }
 
+// add adds the counts of another load.
+func (r *RecentLoad) add(more RecentLoad) {
+	r.Issued += more.Issued
+	r.Succeeded += more.Succeeded
+	r.Failed += more.Failed
+	r.Dropped += more.Dropped
+}
+
 // Recent returns what clients have reported in the last six intervals, for rates: of clusters that some client has reported
 // then, ordered by name.
 func (l *LoadReports) Recent() []RecentLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
+	oldest := l.interval(now) - recentIntervals + 1
 	byName := make(map[string]RecentLoad)
 	for key, s := range l.sums {
-		load := byName[key.cluster]
-		if s.addRecent(&load, now, l.opts.Interval) {
-			load.Cluster = key.cluster
+		// The first report is about the interval before it.
+		over := min(now.Sub(time.Unix(0, oldest*int64(l.opts.Interval))), now.Sub(s.first)+l.opts.Interval)
+		for _, at := range s.recent {
+			if at.number < oldest {
+				continue
+			}
+			load := byName[key.cluster]
+			load.Cluster, load.Over = key.cluster, max(load.Over, over)
+			load.add(at.RecentLoad)
 			byName[key.cluster] = load
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b RecentLoad) int { return cmp.Compare(a.Cluster, b.Cluster) })
 }
 
-// intervalLoad is what was reported in one interval. Intervals are counted from the Unix epoch.
-type intervalLoad struct {
-	interval                           int64
-	issued, succeeded, failed, dropped uint64
-}
-
-// recent returns the load of the present interval.
-func (s *loadSum) recent(now time.Time, interval time.Duration) *intervalLoad {
-	n := now.UnixNano() / int64(interval)
-	at := &s.intervals[n%recentIntervals]
-	if at.interval != n {
-		*at = intervalLoad{interval: n}
-	}
-	return at
-}
-
-// addRecent adds the last intervals to a load, and reports whether something was reported in them.
-func (s *loadSum) addRecent(load *RecentLoad, now time.Time, interval time.Duration) (reported bool) {
-	n := now.UnixNano() / int64(interval)
-	for _, at := range s.intervals {
-		if at.interval <= n-recentIntervals {
-			continue
-		}
-		reported = true
-		load.Issued += at.issued
-		load.Succeeded += at.succeeded
-		load.Failed += at.failed
-		load.Dropped += at.dropped
-	}
-	// The first report is about the interval before it.
-	begin := time.Unix(0, (n-recentIntervals+1)*int64(interval))
-	if first := s.first.Add(-interval); first.After(begin) {
-		begin = first
-	}
-	load.Over = max(load.Over, now.Sub(begin))
-	return reported
-}
+// interval returns the number of a time's interval. They are counted from the Unix epoch.
+func (l *LoadReports) interval(at time.Time) int64 { return at.UnixNano() / int64(l.opts.Interval) }
 
 // What a part of a sum takes in memory, about, without its name.
 const (
@@ -164,9 +144,15 @@ type loadSum struct {
 	// bytes is what it takes in memory, and reported when a client last reported it.
 	bytes    int
 	reported time.Time
-	// first is when a client first reported it, and intervals has what was reported in each of the last ones.
-	first     time.Time
-	intervals [recentIntervals]intervalLoad
+	// first is when a client first reported it, and recent has what was reported in each of the last intervals.
+	first  time.Time
+	recent [recentIntervals]intervalLoad
+}
+
+// intervalLoad is what was reported in one interval.
+type intervalLoad struct {
+	number int64
+	RecentLoad
 }
 
 type localityKey struct{ region, zone, subZone string }
@@ -222,7 +208,6 @@ func (l *LoadReports) grow(s *loadSum, bytes int) bool {
 		return false
 	}
 	s.bytes += bytes
-	l.news = true
 	return true
 }
 
@@ -230,10 +215,11 @@ func (l *LoadReports) grow(s *loadSum, bytes int) bool {
 func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 	l := st.reports
 	l.mu.Lock()
-	defer l.unlock()
-	if st.ended {
+	defer l.mu.Unlock()
+	if st.ended || len(report) == 0 {
 		return
 	}
+	l.wake()
 	now := time.Now()
 	for _, stats := range report {
 		key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
@@ -250,29 +236,29 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 			l.sums[key] = s
 		}
 		s.reported = now
-		l.count(&s.TotalDropped, stats.GetTotalDroppedRequests())
-		recent := s.recent(now, l.opts.Interval)
-		recent.dropped += stats.GetTotalDroppedRequests()
+		s.TotalDropped += stats.GetTotalDroppedRequests()
+		recent := s.recentIn(l.interval(now))
+		recent.Dropped += stats.GetTotalDroppedRequests()
 		for _, d := range stats.GetDroppedRequests() {
-			n, known := s.Dropped[d.GetCategory()]
-			if known || l.grow(s, loadBytes+len(d.GetCategory())) {
-				l.count(&n, d.GetDroppedCount())
-				s.Dropped[d.GetCategory()] = n
+			if _, known := s.Dropped[d.GetCategory()]; known || l.grow(s, loadBytes+len(d.GetCategory())) {
+				s.Dropped[d.GetCategory()] += d.GetDroppedCount()
 			}
 		}
 		for _, at := range stats.GetUpstreamLocalityStats() {
 			if st.addLocality(s, at) {
-				recent.issued += at.GetTotalIssuedRequests()
-				recent.succeeded += at.GetTotalSuccessfulRequests()
-				recent.failed += at.GetTotalErrorRequests()
+				recent.add(RecentLoad{Issued: at.GetTotalIssuedRequests(), Succeeded: at.GetTotalSuccessfulRequests(), Failed: at.GetTotalErrorRequests()})
 			}
 		}
 	}
 }
 
-func (l *LoadReports) count(sum *uint64, n uint64) {
-	*sum += n
-	l.news = l.news || n > 0
+// recentIn returns the load of the present interval.
+func (s *loadSum) recentIn(number int64) *intervalLoad {
+	at := &s.recent[number%recentIntervals]
+	if at.number != number {
+		*at = intervalLoad{number: number}
+	}
+	return at
 }
 
 // addLocality reports whether there was room.
@@ -287,9 +273,9 @@ func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocality
 		at = &LocalityLoad{Region: key.region, Zone: key.zone, SubZone: key.subZone, Metrics: make(map[string]MetricLoad)}
 		s.localities[key] = at
 	}
-	l.count(&at.Issued, stats.GetTotalIssuedRequests())
-	l.count(&at.Succeeded, stats.GetTotalSuccessfulRequests())
-	l.count(&at.Failed, stats.GetTotalErrorRequests())
+	at.Issued += stats.GetTotalIssuedRequests()
+	at.Succeeded += stats.GetTotalSuccessfulRequests()
+	at.Failed += stats.GetTotalErrorRequests()
 	st.setInProgress(at, stats.GetTotalRequestsInProgress())
 	l.measure(s, at, "cpu_utilization", stats.GetCpuUtilization())
 	l.measure(s, at, "mem_utilization", stats.GetMemUtilization())
@@ -303,21 +289,17 @@ func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocality
 // setInProgress replaces the number of RPCs that the client has in progress in a locality. One for which there is no room
 // is not counted.
 func (st *loadStream) setInProgress(at *LocalityLoad, n uint64) {
-	l := st.reports
 	last, known := st.inProgress[at]
 	switch {
-	case n == last:
-		return
-	case n == 0:
+	case known && n == 0:
 		delete(st.inProgress, at)
-		l.bytes -= inProgressBytes
-	case !known && !l.take(inProgressBytes):
-		return
-	default:
+		st.reports.bytes -= inProgressBytes
+	case n > 0 && (known || st.reports.take(inProgressBytes)):
 		st.inProgress[at] = n
+	default:
+		return
 	}
 	at.InProgress += n - last
-	l.news = true
 }
 
 // metricStats is common to both kinds of metrics in a report.
@@ -334,7 +316,7 @@ func (l *LoadReports) measure(s *loadSum, at *LocalityLoad, name string, stats m
 		return
 	}
 	if known || l.grow(s, loadBytes+len(name)) {
-		l.count(&m.RPCs, stats.GetNumRequestsFinishedWithMetric())
+		m.RPCs += stats.GetNumRequestsFinishedWithMetric()
 		at.Metrics[name] = m
 	}
 }

@@ -61,9 +61,7 @@ type LoadReports struct {
 	// may take, and forgot when sums were last forgotten.
 	bytes, limit int
 	forgot       time.Time
-	// news is whether there is something to notify calls of Await of: a sum that has changed, or the begin or end of a
-	// stream. changed is closed and replaced then.
-	news    bool
+	// changed is closed, and replaced, after every report that has a cluster, and every begin and end of a stream.
 	changed chan struct{}
 }
 
@@ -98,7 +96,7 @@ func (l *LoadReports) Streams() (open int, opened uint64) {
 }
 
 // Await waits until a Snapshot satisfies until, and returns it, or the context's error. until is
-// called at once, after every report that changes a sum, and after every begin and end of a stream, without locks.
+// called at once, after every report that has a cluster, and after every begin and end of a stream, without locks.
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
@@ -115,14 +113,10 @@ func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool)
 	}
 }
 
-// unlock wakes the calls of Await if there is news.
-func (l *LoadReports) unlock() {
-	if l.news {
-		l.news = false
-		close(l.changed)
-		l.changed = make(chan struct{})
-	}
-	l.mu.Unlock()
+// wake has the calls of Await look again. The caller holds mu.
+func (l *LoadReports) wake() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // lrs keeps the service's method out of the API of LoadReports.
@@ -139,13 +133,10 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 	}
 	defer st.end()
 	defer st.recheck.end()
-	received := make(chan error, 1)
 	// It ends with the stream, at the latest when this handler has returned.
-	l.running.Go(func() { received <- st.receive(wire) })
+	l.running.Go(func() { st.over <- st.receive(wire) })
 	select {
-	case err := <-received:
-		return err
-	case err := <-st.refused:
+	case err := <-st.over:
 		return err
 	case <-l.closing.Done():
 		return errClosed
@@ -157,9 +148,10 @@ type loadStream struct {
 	reports *LoadReports
 	// grant is what LoadOptions.Access gives the client. Only the reader uses it.
 	grant access.Grant
-	// recheck calls LoadOptions.Identify again, and refused has its error.
+	// recheck calls LoadOptions.Identify again.
 	recheck recheck
-	refused chan error
+	// over has why the stream ends: what receive returned, or the error of recheck.
+	over chan error
 	// inProgress is the client's last report for each locality that has RPCs in progress, which is subtracted
 	// when the stream ends. It and ended are guarded by LoadReports.mu.
 	inProgress map[*LocalityLoad]uint64
@@ -169,15 +161,15 @@ type loadStream struct {
 // begin counts a stream. It returns nil if the reports are closed.
 func (l *LoadReports) begin() *loadStream {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.closing.Err() != nil {
 		return nil
 	}
 	l.running.Add(1)
 	l.open++
 	l.opened++
-	l.news = true
-	return &loadStream{reports: l, refused: make(chan error, 1), inProgress: make(map[*LocalityLoad]uint64)}
+	l.wake()
+	return &loadStream{reports: l, over: make(chan error, 2), inProgress: make(map[*LocalityLoad]uint64)}
 }
 
 func (st *loadStream) end() {
@@ -188,8 +180,8 @@ func (st *loadStream) end() {
 	}
 	st.ended = true
 	l.open--
-	l.news = true
-	l.unlock()
+	l.wake()
+	l.mu.Unlock()
 	l.running.Done()
 }
 
@@ -208,7 +200,7 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			if r.GetNode() == nil {
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
-			fail := func(err error) { st.refused <- err }
+			fail := func(err error) { st.over <- err }
 			if st.grant, _, err = st.recheck.begin(wire.Context(), opts.Identify, opts.Access, r.GetNode(), fail); err != nil {
 				return err
 			}
