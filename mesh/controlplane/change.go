@@ -57,10 +57,12 @@ func isIn(set map[topic]locator, tp topic) bool {
 
 // A request is compared with what is subscribed by the stream's reader, which alone changes that. It holds no lock, but Store.mu in turns.
 
-// sotwChange compares the names of a SotW request with the subscription.
+// sotwChange compares the names of a SotW request with the subscription. It follows "How the client specifies what resources to return"
+// in Envoy's description of the protocol.
 func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange {
-	change := subscriptionChange{interest: sub.nextSotWInterest(wanted), added: wanted}
-	if change.interest == interestLegacyWildcard {
+	change := subscriptionChange{interest: interestNamed, added: wanted}
+	if hasWildcard(sub.typeURL) && sub.addressing == byNames && len(wanted) == 0 && sub.interest != interestNamed {
+		change.interest = interestLegacyWildcard
 		wanted[wildcardTopic] = locator{name: wildcardName}
 	}
 	change.removed = sub.unwanted(wanted)
@@ -110,26 +112,14 @@ func (sub *subscription) deleteNamed(set map[topic]locator) (deleted []topic) {
 	return deleted
 }
 
-// nextSotWInterest follows "How the client specifies what resources to return" in Envoy's
-// description of the protocol.
-func (sub *subscription) nextSotWInterest(wanted map[topic]locator) interest {
-	if !hasWildcard(sub.typeURL) {
-		return interestNamed
-	}
-	if asksForWildcard(wanted) {
-		return interestWildcard
-	}
-	if sub.addressing == byNames && len(wanted) == 0 && (sub.interest == interestUnknown || sub.interest == interestLegacyWildcard) {
-		return interestLegacyWildcard
-	}
-	return interestNamed
-}
-
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
-// again.
+// again. Nothing in the first request is the wildcard; until there is one, a request that only unsubscribes, from others, does not count.
 func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
-	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
-	if change.interest == interestLegacyWildcard && sub.interest == interestUnknown {
+	change := subscriptionChange{interest: interestNamed, removed: map[topic]locator{}}
+	if hasWildcard(sub.typeURL) && sub.interest == interestUnknown && len(asked) == 0 && !asksForWildcard(dropped) {
+		if len(dropped) > 0 {
+			return subscriptionChange{}
+		}
 		asked[wildcardTopic] = locator{name: wildcardName}
 	}
 	turn := sub.stream.store.reading(sub.stream.yielding())
@@ -149,34 +139,6 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 	return change
 }
 
-// nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
-// unsubscribes from "*". With locators, several may be the wildcard.
-func (sub *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
-	switch {
-	case !hasWildcard(sub.typeURL):
-		return interestNamed
-	case asksForWildcard(asked):
-		return interestWildcard
-	case sub.interest == interestUnknown && len(asked)+len(dropped) == 0:
-		return interestLegacyWildcard
-	case sub.interest == interestUnknown && (len(asked) > 0 || asksForWildcard(dropped)), sub.interest.wildcard() && sub.dropsWildcard(dropped):
-		return interestNamed
-	default:
-		return sub.interest
-	}
-}
-
-func (sub *subscription) dropsWildcard(dropped map[topic]locator) bool {
-	sub.stream.store.mu.RLock()
-	defer sub.stream.store.mu.RUnlock()
-	for a := range sub.asksFor(wildcardKey) {
-		if !isIn(dropped, sub.topicOf(a)) {
-			return false
-		}
-	}
-	return true
-}
-
 // relevantVersions returns the versions of a reconnecting client's resources that it subscribes to
 // in the same request.
 func (sub *subscription) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
@@ -185,10 +147,11 @@ func (sub *subscription) relevantVersions(change subscriptionChange, versions ma
 		asked[tp.name] = true
 	}
 	known := make(map[string]string, len(versions))
+	wildcard := hasWildcard(sub.typeURL) && asked[wildcardKey]
 	for name, version := range versions {
 		key := keyOf(name)
 		inGlob := key.collection != "" && asked[key.glob()]
-		if !key.isGlob() && (asked[key] || inGlob || change.interest.wildcard()) {
+		if !key.isGlob() && (asked[key] || inGlob || wildcard) {
 			known[name] = version
 		}
 	}

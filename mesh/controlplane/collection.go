@@ -14,8 +14,7 @@ func (sub *subscription) isClosed(a *ask) bool {
 func (sub *subscription) anyCollection(of nameKey, is func(*ask) bool) bool {
 	wildcard := of.collection == ""
 	switch {
-	case of.isGlob(), !wildcard && sub.mode != pushDifference, wildcard && !hasWildcard(sub.typeURL),
-		wildcard && sub.addressing == byNames && !sub.interest.wildcard():
+	case of.isGlob(), !wildcard && sub.mode != pushDifference, wildcard && !sub.wildcard():
 		return false
 	}
 	for a := range sub.asksFor(of.glob()) {

@@ -33,7 +33,7 @@ func (w *composer) list(all, renewed bool) {
 
 // subscribed returns all existing resources of what is subscribed, of a type with a wildcard.
 func (sub *subscription) subscribed() []*Resource {
-	covered := sub.addressing == byNames && sub.interest.wildcard()
+	covered := sub.addressing == byNames && sub.wildcard()
 	var found []*Resource
 	for _, a := range sub.asksInOrder() {
 		if r := a.entryOf(sub).asResource(); r != nil && !(covered && a.name.collection == "") {

@@ -171,7 +171,7 @@ func checkSent(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 			want := ""
 			inGlob := key.collection != "" && sub.inCollection(tp, nil, true) && table.slots[key.glob()] == nil
 			switch e := table.slots[key].variant(""); {
-			case !sub.named(tp) && !inGlob && !sub.interest.wildcard():
+			case !sub.named(tp) && !inGlob && !sub.wildcard():
 				continue
 			case e != nil && e.resource != nil:
 				want = "resource " + e.resource.version

@@ -71,7 +71,7 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 		return
 	}
 	if sub.addressing == byNames {
-		if sub.interest.wildcard() || sub.wants(tp, nil) {
+		if sub.wildcard() || sub.wants(tp, nil) {
 			sub.setSent(tp, claim(name, ""))
 			sub.items.add(tp, dueNow, true)
 		}
@@ -95,5 +95,5 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
 // that this covers.
 func (sub *subscription) besideWildcard(tp topic, had *entry) bool {
-	return sub.interest.wildcard() && tp.name.collection != "" && had.asResource() != nil
+	return sub.wildcard() && tp.name.collection != "" && had.asResource() != nil
 }

@@ -81,7 +81,7 @@ func (r *resubscription) dueAgain(before interest) error {
 		sub.items.all = sub.items.all || len(change.added) > 0
 		for tp := range change.removed {
 			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			sub.items.all = sub.items.all || sub.interest.wildcard() && tp.name.collection != ""
+			sub.items.all = sub.items.all || sub.wildcard() && tp.name.collection != ""
 		}
 	case pushDifference:
 		sub.compareClaims()
@@ -105,10 +105,10 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 // removal of what that does not cover is due, as the client cannot know.
 func (r *resubscription) forgetUnwanted() error {
 	sub := r.sub
-	if !sub.interest.wildcard() {
+	if !sub.wildcard() {
 		sub.items.all, sub.items.allAgain = false, false
 	}
-	dropsDue := sub.addressing == byNames && !sub.interest.wildcard()
+	dropsDue := sub.addressing == byNames && !sub.wildcard()
 	for tp := range sub.items.of.m {
 		if !r.next() {
 			return errClosed

@@ -100,10 +100,17 @@ func (a *ask) addSub(sub *subscription) {
 		sub.number = a.table.index.subs.add(sub)
 	}
 	if a.subs.insert(sub.number) {
-		sub.joined++
+		sub.countAsk(a, 1)
 	}
 	if a.payer == nil {
 		payNames(&a.payer, sub.stream.usage.peer, a.weight())
+	}
+}
+
+func (sub *subscription) countAsk(a *ask, by int) {
+	sub.joined += by
+	if a.name == wildcardKey {
+		sub.wildcards += by
 	}
 }
 
@@ -116,7 +123,7 @@ func (a *ask) removeSub(sub *subscription) {
 	if a.payer == sub.stream.usage.peer {
 		payNames(&a.payer, a.nextPayer(), a.weight())
 	}
-	if sub.joined--; sub.joined == 0 {
+	if sub.countAsk(a, -1); sub.joined == 0 {
 		a.table.index.subs.remove(sub.number)
 		sub.number = 0
 	}

@@ -22,17 +22,14 @@ type interest int
 const (
 	// interestUnknown: no request for the type has been processed.
 	interestUnknown interest = iota
-	// interestLegacyWildcard: no request had a name (SotW) or the first one had none (delta),
-	// which means all resources of a type with a wildcard.
+	// interestLegacyWildcard: no SotW request had a name, which means all resources of a type with a wildcard.
 	interestLegacyWildcard
-	// interestNamed: there were names, or a delta client has unsubscribed from "*", and "*" is
-	// not among the present names. No names now means no resources.
+	// interestNamed: what is subscribed is what the names say. No names now means no resources.
 	interestNamed
-	// interestWildcard: "*" is among the names.
-	interestWildcard
 )
 
-func (i interest) wildcard() bool { return i == interestLegacyWildcard || i == interestWildcard }
+// wildcard reports whether the client has subscribed to all resources of the type. The caller holds Store.mu.
+func (sub *subscription) wildcard() bool { return sub.wildcards > 0 && hasWildcard(sub.typeURL) }
 
 // pushMode is how the changes of a subscription are sent.
 type pushMode int

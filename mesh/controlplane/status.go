@@ -227,7 +227,7 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	d := sub.delivery
 	t := TypeStatus{
 		TypeURL:      sub.typeURL,
-		Wildcard:     sub.interest.wildcard(),
+		Wildcard:     sub.wildcard(),
 		Kept:         sub.keptNames(most),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
@@ -245,8 +245,8 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 // addNames adds the subscribed names and locators, and what was sent of them. The caller holds Store.mu and stream.mu.
 func (sub *subscription) addNames(t *TypeStatus, most int) {
 	t.NameCount = sub.names.len()
-	if hasWildcard(sub.typeURL) {
-		t.NameCount -= sub.count(wildcardKey)
+	if t.Wildcard {
+		t.NameCount -= sub.wildcards
 	}
 	some := min(sub.names.len(), most)
 	t.Names = make([]string, 0, some)

@@ -37,9 +37,9 @@ type subscription struct {
 
 	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
 	implicit dynparam.Constraints
-	// number is that in the index of the table, 0 while no ask is joined; joined counts the asks.
-	number uint32
-	joined int
+	// number is that in the index of the table, 0 while no ask is joined; joined counts the asks, and wildcards those for "*".
+	number            uint32
+	joined, wildcards int
 
 	// Guarded by stream.mu.
 
