@@ -55,10 +55,8 @@ type Demand struct {
 	payer *peerUsage
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
-	// begun is set when the source was notified of the begin.
+	// begun is set while the source was notified of the begin, and not of the end.
 	begun bool
-	// over is set when the demand is finished: the source was notified of the end, or of neither.
-	over bool
 }
 
 // Collection reports whether the demand is for a glob collection or, if its Name is "*", for a wildcard.
@@ -113,17 +111,20 @@ func (d *demands) sourceOf(typeURL string) *sourceOf {
 	return d.sources[""]
 }
 
-// exhausted reports whether the source has no room for what the demand asks for.
-func (d *Demand) exhausted() bool {
-	return d.answer != nil && d.answer.err != nil && d.answer.err.status.Code() == codes.ResourceExhausted
+// stands reports whether the demand was neither dropped nor replaced. The caller holds Store.mu.
+func (d *Demand) stands() bool {
+	if d.sub != nil {
+		return d.ask.own[d.sub] == d
+	}
+	return d.ask.demand == d
 }
 
 // live reports whether the demand has a subscriber. The caller holds Store.mu.
 func (d *Demand) live() bool {
-	if d.sub != nil {
-		return d.ask.hasSub(d.sub) && d.ask.own[d.sub] == d
+	if d.sub != nil && !d.ask.hasSub(d.sub) {
+		return false
 	}
-	return d.ask.demand == d && d.ask.subs.len() > 0
+	return d.stands() && d.ask.subs.len() > 0
 }
 
 // update has the source notified, soon, if the demand has begun or ended. One that ended before the source
@@ -148,14 +149,14 @@ func (d *Demand) update() {
 // drop removes the demand from its ask, and the ask from the table if nothing is left of it. The
 // caller holds Store.mu.
 func (d *Demand) drop() {
-	d.over = true
+	d.begun = false
 	payNames(&d.payer, nil, 1)
 	a := d.ask
-	if d.sub != nil {
-		if a.own[d.sub] == d {
-			delete(a.own, d.sub)
-		}
-	} else if a.demand == d {
+	switch {
+	case !d.stands():
+	case d.sub != nil:
+		delete(a.own, d.sub)
+	default:
 		a.demand = nil
 	}
 	a.dropIfUnused()
@@ -188,7 +189,7 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 	for d := range pending {
 		turn.next()
 		switch {
-		case d.over || d.live() == d.begun:
+		case d.live() == d.begun:
 		case d.live():
 			d.begun = true
 			begun = append(begun, d)
@@ -217,7 +218,7 @@ func (a *ask) demanded(sub *subscription) {
 	case d == nil:
 		d = newDemand(a)
 		d.First, a.demand = sub.stream.id, d
-	case d.sub == nil && d.First != sub.stream.id && d.exhausted():
+	case d.sub == nil && d.First != sub.stream.id && d.answer.asError().Code() == codes.ResourceExhausted:
 		other := newDemand(a)
 		other.First, other.answer = sub.stream.id, d.answer
 		a.demand = other
@@ -276,7 +277,7 @@ func (a *ask) entryOf(sub *subscription) *entry {
 // changed. The caller holds Store.mu.
 func (d *Demand) answered(e *entry, version uint64) bool {
 	old := d.answer
-	if d.over || d.sub != nil && d.ask.own[d.sub] != d || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
+	if !d.stands() || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
 		return false
 	}
 	if r := e.asResource(); r != nil && r.doNotCache && d.sub == nil {

@@ -3,8 +3,6 @@ package controlplane
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -91,9 +89,6 @@ func (w *composer) addHeartbeats(renewed []topic) {
 
 // heartbeat is the resource without its bytes.
 func (r *Resource) heartbeat(name string, d addressing) *discoverypb.Resource {
-	m := &discoverypb.Resource{Name: name, Version: r.version, Ttl: durationpb.New(r.ttl)}
-	if d == byLocators {
-		m.DynamicParameters = r.parameters.Map()
-	}
-	return m
+	whole := r.message(name, d)
+	return &discoverypb.Resource{Name: name, Version: r.version, Ttl: whole.Ttl, DynamicParameters: whole.DynamicParameters}
 }

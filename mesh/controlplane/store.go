@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -89,9 +90,7 @@ func (s *Store) apply(tx *Tx) uint64 {
 		}
 	}
 	for _, r := range tx.renewals {
-		if t := s.tables[r.typeURL]; t != nil {
-			t.renew(r.name, r.parameters)
-		}
+		s.present(r.typeURL).renew(r.name, r.parameters)
 	}
 	return s.version
 }
@@ -116,52 +115,43 @@ func (s *Store) Error(typeURL, name string) *status.Status { return s.entry(type
 func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.tables[typeURL]; t != nil {
-		e, _ := t.slots[keyOf(name)].choose(c)
-		return e.asResource(), e.asError()
-	}
-	return nil, nil
+	e, _ := s.present(typeURL).slots[keyOf(name)].choose(c)
+	return e.asResource(), e.asError()
 }
 
 // Variants returns all variants of a resource, in a stable order.
 func (s *Store) Variants(typeURL, name string) []*Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.tables[typeURL]; t != nil {
-		return t.slots[keyOf(name)].resources(dynparam.Constraints{})
-	}
-	return nil
+	return s.present(typeURL).slots[keyOf(name)].resources(dynparam.Constraints{})
 }
 
 // entry returns the variant without dynamic parameters, nil if there is none.
 func (s *Store) entry(typeURL, name string) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.tables[typeURL]; t != nil {
-		return t.slots[keyOf(name)].variant("")
-	}
-	return nil
+	return s.present(typeURL).slots[keyOf(name)].variant("")
 }
 
 // keys returns the names of a type's resources and errors, in no order.
 func (s *Store) keys(typeURL string) []nameKey {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.tables[typeURL]; t != nil {
-		return slices.Collect(maps.Keys(t.slots))
-	}
-	return nil
+	return slices.Collect(maps.Keys(s.present(typeURL).slots))
 }
 
 // Resources returns all variants of all resources of a type, ordered by name.
 func (s *Store) Resources(typeURL string) []*Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.tables[typeURL]; t != nil {
-		return t.all()
-	}
-	return nil
+	return s.present(typeURL).all()
 }
+
+// empty is in place of a table that does not exist, for reading.
+var empty = new(table)
+
+// present returns the table of a type, to be read only. The caller holds mu.
+func (s *Store) present(typeURL string) *table { return cmp.Or(s.tables[typeURL], empty) }
 
 // table returns the table of a type, which is made if there is none. The caller holds mu.
 func (s *Store) table(typeURL string) *table {
