@@ -21,16 +21,10 @@ func (s *stream) mayHaveName(typeURL, name string) error {
 
 // authorize asks Options.Access and Options.Authorize for the topics that a request subscribes to, and marks those that
 // the client may not have. A wildcard ends the stream: TP3 has no errors for it, and without an answer
-// the client would wait for ever. legacy is set if a first request without names would subscribe to all
-// resources.
-func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bool) error {
+// the client would wait for ever.
+func (s *stream) authorize(sub *subscription, asked map[topic]locator) error {
 	if s.opts.Authorize == nil && s.grant.Everything() {
 		return nil
-	}
-	if legacy && hasWildcard(sub.typeURL) && sub.interest == interestUnknown {
-		if err := s.mayHaveName(sub.typeURL, wildcardName); err != nil {
-			return statusOf(err).Err()
-		}
 	}
 	for tp, l := range asked {
 		if l.refused != nil || s.mayHave(sub, tp) {

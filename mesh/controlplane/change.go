@@ -40,16 +40,6 @@ var (
 	wildcardTopic = topic{name: wildcardKey}
 )
 
-// asksForWildcard reports whether one of the topics is the wildcard of a type that has one.
-func asksForWildcard(wanted map[topic]locator) bool {
-	for tp := range wanted {
-		if tp.name == wildcardKey {
-			return true
-		}
-	}
-	return false
-}
-
 func isIn(set map[topic]locator, tp topic) bool {
 	_, ok := set[tp]
 	return ok
@@ -57,15 +47,9 @@ func isIn(set map[topic]locator, tp topic) bool {
 
 // A request is compared with what is subscribed by the stream's reader, which alone changes that. It holds no lock, but Store.mu in turns.
 
-// sotwChange compares the names of a SotW request with the subscription. It follows "How the client specifies what resources to return"
-// in Envoy's description of the protocol.
-func (sub *subscription) sotwChange(wanted map[topic]locator) subscriptionChange {
-	change := subscriptionChange{interest: interestNamed, added: wanted}
-	if hasWildcard(sub.typeURL) && sub.addressing == byNames && len(wanted) == 0 && sub.interest != interestNamed {
-		change.interest = interestLegacyWildcard
-		wanted[wildcardTopic] = locator{name: wildcardName}
-	}
-	change.removed = sub.unwanted(wanted)
+// sotwChange compares the names of a SotW request with the subscription.
+func (sub *subscription) sotwChange(wanted map[topic]locator, becomes interest) subscriptionChange {
+	change := subscriptionChange{interest: becomes, added: wanted, removed: sub.unwanted(wanted)}
 	sub.deleteNamed(wanted)
 	return change
 }
@@ -113,15 +97,9 @@ func (sub *subscription) deleteNamed(set map[topic]locator) (deleted []topic) {
 }
 
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
-// again. Nothing in the first request is the wildcard; until there is one, a request that only unsubscribes, from others, does not count.
+// again.
 func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: interestNamed, removed: map[topic]locator{}}
-	if hasWildcard(sub.typeURL) && sub.interest == interestUnknown && len(asked) == 0 && !asksForWildcard(dropped) {
-		if len(dropped) > 0 {
-			return subscriptionChange{}
-		}
-		asked[wildcardTopic] = locator{name: wildcardName}
-	}
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {

@@ -30,7 +30,13 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	p.enter()
 	asked := requested(sub.addressing, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	dropped := requested(sub.addressing, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
-	return p.resubscribe(sub, asked, len(asked)+len(dropped) == 0, func() subscriptionChange {
+	if hasWildcard(sub.typeURL) && sub.interest == interestUnknown && len(asked) == 0 && !isIn(dropped, wildcardTopic) {
+		if len(dropped) > 0 {
+			return nil // it has subscribed to nothing yet, and the next request counts as the first
+		}
+		asked[wildcardTopic] = locator{name: wildcardName}
+	}
+	return p.resubscribe(sub, asked, func() subscriptionChange {
 		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
 }

@@ -298,7 +298,7 @@ func TestRequestsOfOnePeerWaitForEachOther(t *testing.T) {
 		all.Go(func() {
 			sub, err := p.subscription(typeurl.Endpoints, nil)
 			if err == nil {
-				err = p.resubscribe(sub, nil, false, compare)
+				err = p.resubscribe(sub, nil, compare)
 			}
 			if err != nil {
 				t.Error(err)

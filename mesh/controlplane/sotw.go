@@ -51,7 +51,13 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	defer p.settle(sub, -1)
 	p.enter()
 	wanted := requested(sub.addressing, req.GetResourceNames(), req.GetResourceLocators())
-	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return sub.sotwChange(wanted) })
+	// Envoy, xDS protocol, "How the client specifies what resources to return".
+	becomes := interestNamed
+	if hasWildcard(sub.typeURL) && sub.addressing == byNames && len(wanted) == 0 && sub.interest != interestNamed {
+		becomes = interestLegacyWildcard
+		wanted[wildcardTopic] = locator{name: wildcardName}
+	}
+	err = p.resubscribe(sub, wanted, func() subscriptionChange { return sub.sotwChange(wanted, becomes) })
 	if err != nil {
 		return err
 	}

@@ -231,8 +231,7 @@ func (s *Store) begin(sub *subscription) error {
 }
 
 // resubscribe applies a request's change of a subscription, if the client may have what it asks for.
-// legacy is that of authorize.
-func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy bool, compare func() subscriptionChange) error {
+func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, compare func() subscriptionChange) error {
 	return onOtherStack(func() error {
 		defer s.changing.Unlock()
 		if !s.changing.TryLock() {
@@ -247,7 +246,7 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy 
 				return err
 			}
 		}
-		if err := s.authorize(sub, asked, legacy); err != nil {
+		if err := s.authorize(sub, asked); err != nil {
 			return err
 		}
 		s.enter()
