@@ -49,26 +49,21 @@ func isIn(set map[topic]locator, tp topic) bool {
 
 // sotwChange compares the names of a SotW request with the subscription.
 func (sub *subscription) sotwChange(wanted map[topic]locator, becomes interest) subscriptionChange {
-	change := subscriptionChange{interest: becomes, added: wanted, removed: sub.unwanted(wanted)}
-	sub.deleteNamed(wanted)
+	change := subscriptionChange{interest: becomes, added: wanted, removed: map[topic]locator{}}
+	sub.eachAsk(func(a *ask) {
+		if tp := sub.topicOf(a); isIn(wanted, tp) {
+			delete(wanted, tp)
+		} else {
+			change.removed[tp] = sub.locator(a)
+		}
+	})
 	return change
 }
 
-// unwanted returns what is subscribed and not among wanted; a part of it, if the stream has ended.
-func (sub *subscription) unwanted(wanted map[topic]locator) map[topic]locator {
-	unwanted := map[topic]locator{}
-	sub.eachAsk(sub.stream.yielding(), func(a *ask) {
-		if tp := sub.topicOf(a); !isIn(wanted, tp) {
-			unwanted[tp] = sub.locator(a)
-		}
-	})
-	return unwanted
-}
-
-// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns of this peer. It returns
+// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns. It returns
 // false if the asks changed meanwhile.
-func (sub *subscription) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
-	turn := sub.stream.store.reading(peer)
+func (sub *subscription) eachAsk(f func(*ask)) (whole bool) {
+	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	defer turn.unlock()
 	names, version := sub.names.numbers, sub.namesVersion
@@ -82,24 +77,10 @@ func (sub *subscription) eachAsk(peer *peerUsage, f func(*ask)) (whole bool) {
 	return true
 }
 
-// deleteNamed deletes what is subscribed by name from a set, and returns it.
-func (sub *subscription) deleteNamed(set map[topic]locator) (deleted []topic) {
-	turn := sub.stream.store.reading(sub.stream.yielding())
-	turn.lock()
-	defer turn.unlock()
-	for tp := range set {
-		if turn.next(); sub.named(tp) {
-			delete(set, tp)
-			deleted = append(deleted, tp)
-		}
-	}
-	return deleted
-}
-
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
 // again.
 func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
-	change := subscriptionChange{interest: interestNamed, removed: map[topic]locator{}}
+	change := subscriptionChange{interest: interestNamed, added: asked, removed: map[topic]locator{}}
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {
@@ -108,9 +89,13 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 			change.removed[tp] = sub.locator(a)
 		}
 	}
+	for tp := range asked {
+		if turn.next(); sub.named(tp) {
+			delete(asked, tp)
+			change.repeated = append(change.repeated, tp)
+		}
+	}
 	turn.unlock()
-	change.repeated = sub.deleteNamed(asked)
-	change.added = asked
 	if sub.interest == interestUnknown {
 		change.known = sub.relevantVersions(change, versions)
 	}

@@ -110,7 +110,7 @@ func (sub *subscription) sorted(asks []*ask) []*ask {
 // change is complete.
 func (r *resubscription) sortNames() {
 	sub, all := r.sub, make([]*ask, 0, r.sub.names.len())
-	if sub.mode != pushAll || cap(all) <= r.pace.due || !sub.eachAsk(sub.stream.yielding(), func(a *ask) { all = append(all, a) }) {
+	if sub.mode != pushAll || cap(all) <= r.pace.due || !sub.eachAsk(func(a *ask) { all = append(all, a) }) {
 		return
 	}
 	all = sub.sorted(all)

@@ -98,7 +98,7 @@ func (s *stream) bind(sub *subscription, asked map[topic]locator) {
 // others not.
 func (r *resubscription) constrain(now dynparam.Constraints) bool {
 	var asks []*ask
-	r.sub.eachAsk(r.sub.stream.yielding(), func(a *ask) { asks = append(asks, a) })
+	r.sub.eachAsk(func(a *ask) { asks = append(asks, a) })
 	r.lock()
 	defer r.unlock()
 	if !r.goesOn() {
