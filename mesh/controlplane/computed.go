@@ -84,11 +84,8 @@ func (sub *subscription) nextComputed() *computed {
 // it is nil, for all. Only clients whose answer changed are sent anything. affected is called
 // without locks.
 func (s *Store) RefreshDPDS(name string, affected func(*corepb.Node) bool) {
-	var subs []*subscription
 	s.mu.RLock()
-	if t := s.tables[dynparam.MapTypeURL]; t != nil {
-		subs = slices.Clone(t.index.subs.of)
-	}
+	subs := slices.Clone(s.present(dynparam.MapTypeURL).index.subs.of)
 	s.mu.RUnlock()
 	for _, sub := range subs {
 		if sub != nil && (affected == nil || affected(sub.stream.node)) {

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,10 +65,7 @@ func variantTopic(name nameKey, p dynparam.Parameters) topic {
 
 // variant returns the key of the parameters, if the topic is a variant.
 func (tp topic) variant() (parameters string, ok bool) {
-	if len(tp.which) == 0 || tp.which[:1] != markVariant {
-		return "", false
-	}
-	return tp.which[1:], true
+	return strings.CutPrefix(tp.which, markVariant)
 }
 
 // locator is a subscription by name, in the client's spelling. Subscriptions by names have no

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"hash/maphash"
 	"iter"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -68,7 +69,7 @@ func (sub *subscription) askOf(tp topic) *ask {
 	if sub.names.len() == 0 {
 		return nil
 	}
-	if sub.addressing == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+	if sub.addressing == byLocators && !strings.HasPrefix(tp.which, markConstraints) {
 		return nil
 	}
 	if a := sub.table.ask(tp.name, sub.askKey(tp)); a != nil && sub.names.has(a.number) {

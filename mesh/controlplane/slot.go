@@ -95,9 +95,6 @@ type draft struct {
 
 // set stores a variant. It ends an error that replaces all variants.
 func (d *draft) set(e *entry) {
-	if d.variants == nil {
-		d.variants = map[string]*entry{}
-	}
 	if none := d.variants[""]; none != nil && none.whole {
 		delete(d.variants, "")
 		d.replaced = true
@@ -105,18 +102,14 @@ func (d *draft) set(e *entry) {
 	d.variants[e.parameters().Key()] = e
 }
 
-func (d *draft) delete(parameters string) {
-	if d.variants == nil {
-		d.variants = map[string]*entry{}
-	}
-	d.variants[parameters] = nil
-}
+func (d *draft) delete(parameters string) { d.variants[parameters] = nil }
 
 // replace replaces all variants by e, which may be nil.
 func (d *draft) replace(e *entry) {
-	d.replaced, d.variants = true, nil
+	d.replaced = true
+	clear(d.variants)
 	if e != nil {
-		d.variants = map[string]*entry{e.parameters().Key(): e}
+		d.variants[e.parameters().Key()] = e
 	}
 }
 

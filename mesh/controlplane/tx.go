@@ -104,7 +104,7 @@ func (tx *Tx) SetResource(r *Resource) {
 func (tx *Tx) Answer(d *Demand, r *Resource) {
 	switch {
 	case r == nil:
-		tx.answer(d, nil)
+		tx.answers[d] = nil
 	case d.Collection():
 		tx.fail(fmt.Errorf("answer %q: the demand is for a collection: set its members by SetResource, and answer nil", d.Name))
 	case r.packed.TypeUrl != d.TypeURL:
@@ -114,7 +114,7 @@ func (tx *Tx) Answer(d *Demand, r *Resource) {
 	case !d.Constraints.Match(r.parameters):
 		tx.fail(fmt.Errorf("answer %q: the demand is for %v, the resource has the parameters %v", d.Name, d.Constraints, r.parameters))
 	default:
-		tx.answer(d, &entry{resource: r})
+		tx.answers[d] = &entry{resource: r}
 	}
 }
 
@@ -142,14 +142,7 @@ func (tx *Tx) AnswerError(d *Demand, st *status.Status) {
 		tx.fail(fmt.Errorf("answer %q: %w", d.Name, err))
 		return
 	}
-	tx.answer(d, &entry{err: e})
-}
-
-func (tx *Tx) answer(d *Demand, e *entry) {
-	if tx.answers == nil {
-		tx.answers = map[*Demand]*entry{}
-	}
-	tx.answers[d] = e
+	tx.answers[d] = &entry{err: e}
 }
 
 // SetDPDS stores a resource with the constraints that each client must subscribe with (TP2,
@@ -280,7 +273,7 @@ func (tx *Tx) DeleteAll(typeURL string) {
 func (tx *Tx) draft(typeURL string, key nameKey) *draft {
 	d := tx.changes[slotKey{typeURL, key}]
 	if d == nil {
-		d = new(draft)
+		d = &draft{variants: map[string]*entry{}}
 		tx.changes[slotKey{typeURL, key}] = d
 	}
 	return d
