@@ -24,7 +24,7 @@ func (c *XDSClient) Attach(target string, recorder estats.MetricsRecorder) (deta
 	a := &attachment{target: target, recorder: recorder, labels: make(map[labelKey][]string)}
 	unregister := func() {}
 	if recorder != nil {
-		a.handles = registeredHandles()
+		a.metrics = registeredMetrics()
 		unregister = a.registerGauges(c)
 	}
 	c.attached.add(a)
@@ -39,7 +39,7 @@ type attachment struct {
 	target string
 	// recorder may be nil.
 	recorder estats.MetricsRecorder
-	handles  handles
+	metrics  map[string]*estats.MetricDescriptor // see registeredMetrics
 
 	mu sync.Mutex
 	// labels are the label values that were used, so that recording allocates nothing. There
@@ -49,11 +49,13 @@ type attachment struct {
 
 type labelKey struct{ server, typ string }
 
-// labelsFor returns the label values of a counter. typ is empty for counters without a resource
-// type.
-func (a *attachment) labelsFor(server, typ string) []string {
+// count adds to a counter, if it is registered. typ is empty for counters without a resource type.
+func (a *attachment) count(metric, server, typ string, n int) {
+	counter := a.metrics[metric]
+	if counter == nil || n == 0 {
+		return
+	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	key := labelKey{server, typ}
 	labels := a.labels[key]
 	if labels == nil {
@@ -63,15 +65,16 @@ func (a *attachment) labelsFor(server, typ string) []string {
 		}
 		a.labels[key] = labels
 	}
-	return labels
+	a.mu.Unlock()
+	(*estats.Int64CountHandle)(counter).Record(a.recorder, int64(n), labels...)
 }
 
 // registerGauges has the recorder read the gauges when it needs them.
 func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	var gauges []estats.AsyncMetric
-	for _, h := range []*estats.Int64AsyncGaugeHandle{a.handles.connected, a.handles.resources, a.handles.fromDisk} {
-		if h != nil {
-			gauges = append(gauges, h)
+	for _, d := range a.metrics {
+		if d.Type == estats.MetricTypeIntAsyncGauge {
+			gauges = append(gauges, (*estats.Int64AsyncGaugeHandle)(d))
 		}
 	}
 	if len(gauges) == 0 {
@@ -86,9 +89,9 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 }
 
 func (a *attachment) reportGauges(n *census, to estats.AsyncMetricsRecorder) {
-	record := func(h *estats.Int64AsyncGaugeHandle, value int64, labels ...string) {
-		if h != nil {
-			h.Record(to, value, labels...)
+	record := func(metric string, value int64, labels ...string) {
+		if gauge := a.metrics[metric]; gauge != nil {
+			(*estats.Int64AsyncGaugeHandle)(gauge).Record(to, value, labels...)
 		}
 	}
 	for server, connected := range n.connected {
@@ -96,13 +99,13 @@ func (a *attachment) reportGauges(n *census, to estats.AsyncMetricsRecorder) {
 		if connected {
 			value = 1
 		}
-		record(a.handles.connected, value, a.target, server)
+		record(metricConnected, value, a.target, server)
 	}
 	for key, count := range n.fromDisk {
-		record(a.handles.fromDisk, count, a.target, key.authority, key.typ)
+		record(metricFromDisk, count, a.target, key.authority, key.typ)
 	}
 	for key, count := range n.resources {
-		record(a.handles.resources, count, a.target, key.authority, key.stateLabel(), key.typ)
+		record(metricResources, count, a.target, key.authority, key.stateLabel(), key.typ)
 	}
 }
 
@@ -175,22 +178,15 @@ func (s *attachments) reportersOf(ch *managementServer) iter.Seq[*attachment] {
 // received counts the resources of a response.
 func (s *attachments) received(ch *managementServer, t *ResourceType, m meterReading) {
 	for a := range s.reportersOf(ch) {
-		count := func(h *estats.Int64CountHandle, n int) {
-			if h != nil && n > 0 {
-				h.Record(a.recorder, int64(n), a.labelsFor(ch.server.URI, t.label())...)
-			}
-		}
-		count(a.handles.valid, m.valid)
-		count(a.handles.invalid, m.invalid)
-		count(a.handles.unmatched, m.unmatched)
+		a.count(metricValid, ch.server.URI, t.label(), m.valid)
+		a.count(metricInvalid, ch.server.URI, t.label(), m.invalid)
+		a.count(metricUnmatched, ch.server.URI, t.label(), m.unmatched)
 	}
 }
 
 // serverFailed counts that a server became unreachable.
 func (s *attachments) serverFailed(ch *managementServer) {
 	for a := range s.reportersOf(ch) {
-		if a.handles.serverFailure != nil {
-			a.handles.serverFailure.Record(a.recorder, 1, a.labelsFor(ch.server.URI, "")...)
-		}
+		a.count(metricServerFailure, ch.server.URI, "", 1)
 	}
 }

@@ -60,17 +60,9 @@ func Metrics() []estats.MetricDescriptor {
 	}
 }
 
-// handles are what metrics are recorded with. One that gRPC's registry does not have, or has
-// with another type or other labels, is nil.
-type handles struct {
-	connected, resources, fromDisk *estats.Int64AsyncGaugeHandle
-	serverFailure, valid, invalid  *estats.Int64CountHandle
-	unmatched                      *estats.Int64CountHandle
-}
-
-// registeredHandles looks the metrics up in gRPC's registry. It must not be called before the
-// program's init functions have run: the registry is complete only then.
-func registeredHandles() handles {
+// registeredMetrics returns those of the metrics that gRPC's registry has with the same type and labels, by name. It must not be
+// called before the program's init functions have run: the registry is complete only then.
+func registeredMetrics() map[string]*estats.MetricDescriptor {
 	found := make(map[string]*estats.MetricDescriptor)
 	for _, want := range Metrics() {
 		got := estats.DescriptorForMetric(want.Name)
@@ -78,15 +70,7 @@ func registeredHandles() handles {
 			found[want.Name] = got
 		}
 	}
-	return handles{
-		connected:     (*estats.Int64AsyncGaugeHandle)(found[metricConnected]),
-		resources:     (*estats.Int64AsyncGaugeHandle)(found[metricResources]),
-		fromDisk:      (*estats.Int64AsyncGaugeHandle)(found[metricFromDisk]),
-		serverFailure: (*estats.Int64CountHandle)(found[metricServerFailure]),
-		valid:         (*estats.Int64CountHandle)(found[metricValid]),
-		invalid:       (*estats.Int64CountHandle)(found[metricInvalid]),
-		unmatched:     (*estats.Int64CountHandle)(found[metricUnmatched]),
-	}
+	return found
 }
 
 // census counts the servers and resources of a target for the gauges.
