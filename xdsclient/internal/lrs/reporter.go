@@ -147,13 +147,15 @@ func (r *reporter) attempt() (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := newStream(ctx, r, wire)
+	s := &stream{reporter: r, ctx: ctx, wire: wire, ordered: make(chan struct{}, 1), ended: make(chan error, 1)}
+	var reading sync.WaitGroup
+	reading.Go(func() { s.ended <- s.read() })
 	defer func() {
 		cancel()
-		s.reading.Wait()
+		reading.Wait()
 	}()
-	if answered, err := s.begin(); !answered {
-		return false, err
+	if answered, err := s.begin(); err != nil || !answered {
+		return answered, err
 	}
 	unlink()
 	defer context.AfterFunc(r.ctx, func() { time.AfterFunc(Farewell, cancel) })()

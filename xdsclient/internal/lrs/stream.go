@@ -3,7 +3,7 @@ package lrs
 import (
 	"context"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -24,55 +24,41 @@ const (
 // stream is one LRS stream. One goroutine writes reports, another reads the
 // server's orders.
 type stream struct {
-	ctx      context.Context
-	reporter *reporter
-	wire     grpc.ClientStream
-	reading  sync.WaitGroup
-	// orders carries the server's orders, and ended the reason for which the
-	// stream ended.
-	orders chan *order
-	ended  chan error
-
-	// order is the server's last order, and reported when the last report
-	// was sent, or the first order came.
-	order    *order
+	*reporter
+	ctx  context.Context
+	wire grpc.ClientStream
+	// order is the server's last order, and ordered is told of each.
+	order   atomic.Pointer[order]
+	ordered chan struct{}
+	// ended carries the reason for which the stream ended.
+	ended chan error
+	// reported is when the last report was sent, or the first order was seen.
 	reported time.Time
 }
 
-func newStream(ctx context.Context, r *reporter, wire grpc.ClientStream) *stream {
-	return &stream{
-		ctx: ctx, reporter: r, wire: wire,
-		orders: make(chan *order),
-		ended:  make(chan error, 1),
-	}
-}
-
 // begin introduces the client and waits for the server's first order. It does not
-// wait when there is no cluster in use any more.
+// wait when there is no cluster in use any more. answered says whether there is an order to serve, or was one
+// before the error.
 func (s *stream) begin() (answered bool, err error) {
-	s.reading.Go(func() { s.ended <- s.read() })
-	hello, err := encodeHello(s.reporter.Node)
-	if err != nil {
-		return false, err
+	hello, err := encodeHello(s.Node)
+	if err == nil {
+		err = s.send(hello)
 	}
-	if err := s.send(hello); err != nil {
-		return false, err
-	}
-	for s.reporter.store.InUse() {
-		select {
-		case o := <-s.orders:
+	for err == nil && s.store.InUse() {
+		if s.order.Load() != nil {
 			s.reported = time.Now()
-			s.obey(o)
 			return true, nil
-		case <-s.reporter.wake:
-		case err := <-s.ended:
-			return false, err
+		}
+		select {
+		case <-s.ordered:
+		case <-s.wake:
+		case err = <-s.ended:
 		}
 	}
-	return false, nil
+	return err != nil && s.order.Load() != nil, err
 }
 
-// read hands the server's orders on until the stream ends, not faster than transport.Pace
+// read takes the server's orders until the stream ends, not faster than transport.Pace
 // allows. One that cannot be understood ends it.
 func (s *stream) read() error {
 	var pace transport.Pace
@@ -90,21 +76,15 @@ func (s *stream) read() error {
 		if err != nil {
 			return err
 		}
+		if last := s.order.Swap(o); last == nil || last.String() != o.String() {
+			logger.Infof("load reports to xDS management server %s: %v", s.Server, o)
+		}
 		select {
-		case s.orders <- o:
-		case <-s.ctx.Done():
-			return s.ctx.Err()
+		case s.ordered <- struct{}{}:
+		default:
 		}
 		pace.Wait(s.ctx, size)
 	}
-}
-
-// obey takes over an order.
-func (s *stream) obey(o *order) {
-	if s.order == nil || s.order.String() != o.String() {
-		logger.Infof("load reports to xDS management server %s: %v", s.reporter.Server, o)
-	}
-	s.order = o
 }
 
 // serve reports at the interval until there is nothing left to report, or the
@@ -114,14 +94,13 @@ func (s *stream) serve() error {
 	defer timer.Stop()
 	for {
 		select {
-		case o := <-s.orders:
-			s.obey(o)
+		case <-s.ordered:
 		case <-timer.C:
 			if more, err := s.reportOrLeave(); err != nil || !more {
 				return err
 			}
-		case <-s.reporter.wake:
-			if s.reporter.store.InUse() {
+		case <-s.wake:
+			if s.store.InUse() {
 				continue
 			}
 			if more, err := s.reportOrLeave(); err != nil || !more {
@@ -145,23 +124,23 @@ func (s *stream) serve() error {
 // reportOrLeave sends a report, and ends the stream if no later one can have anything. It asks for RPCs in flight first: one
 // that ends after the report is in the next.
 func (s *stream) reportOrLeave() (more bool, err error) {
-	more = s.reporter.store.Busy()
+	more = s.store.Busy()
 	if err := s.report(); err != nil || more {
 		return more, err
 	}
 	return false, s.leave()
 }
 
-func (s *stream) due() time.Time { return s.reported.Add(s.order.interval) }
+func (s *stream) due() time.Time { return s.reported.Add(s.order.Load().interval) }
 
 // awaitDisuse waits, for half of the Farewell at most, until the channels that are
 // being closed have given up their clusters.
 func (s *stream) awaitDisuse() {
 	patience := time.NewTimer(Farewell / 2)
 	defer patience.Stop()
-	for s.reporter.store.InUse() {
+	for s.store.InUse() {
 		select {
-		case <-s.reporter.wake:
+		case <-s.wake:
 		case <-patience.C:
 			return
 		case <-s.ctx.Done():
@@ -174,14 +153,14 @@ func (s *stream) awaitDisuse() {
 // takes. Load that could not be sent is put back.
 func (s *stream) report() error {
 	s.reported = time.Now()
-	reports := s.reporter.store.Take(s.order.wants)
+	reports := s.store.Take(s.order.Load().wants)
 	for first := true; first || len(reports) > 0; first = false {
 		message, n, err := encodeReports(reports)
 		if err == nil {
 			err = s.send(message)
 		}
 		if err != nil {
-			s.reporter.store.PutBack(reports)
+			s.store.PutBack(reports)
 			return err
 		}
 		s.noteOmitted(reports[:n])
@@ -196,7 +175,7 @@ func (s *stream) noteOmitted(reports []*load.Report) {
 		for _, l := range r.Localities {
 			if l.OmittedMetrics > 0 {
 				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones, or names of more than %d bytes",
-					s.reporter.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed, load.MaxName)
+					s.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed, load.MaxName)
 			}
 		}
 	}
@@ -205,16 +184,10 @@ func (s *stream) noteOmitted(reports []*load.Report) {
 // send writes a message. The error of a broken stream is the one that reading returns.
 func (s *stream) send(message []byte) error {
 	err := s.wire.SendMsg(message)
-	if err != io.EOF {
-		return err
+	if err == io.EOF {
+		return <-s.ended
 	}
-	for {
-		select {
-		case <-s.orders:
-		case err := <-s.ended:
-			return err
-		}
-	}
+	return err
 }
 
 // leave ends the stream and waits until the server has read all of it.
@@ -222,15 +195,9 @@ func (s *stream) leave() error {
 	if err := s.wire.CloseSend(); err != nil {
 		return err
 	}
-	patience := time.NewTimer(Farewell)
-	defer patience.Stop()
-	for {
-		select {
-		case <-s.orders:
-		case <-s.ended:
-			return nil
-		case <-patience.C:
-			return nil
-		}
+	select {
+	case <-s.ended:
+	case <-time.After(Farewell):
 	}
+	return nil
 }
