@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -49,122 +48,94 @@ type CallCredentialsBuilder interface {
 	ParseConfig(config json.RawMessage) (build func() (creds credentials.PerRPCCredentials, release func(), err error), err error)
 }
 
+// registry has, by type, the parsers of channel credentials, or those of call credentials. It is complete when the
+// program's init functions have run.
+type registry[Build any] map[string]func(config json.RawMessage) (Build, error)
+
 var (
-	channelTypes = newRegistry[BuildCredentials](insecureBuilder{}, tlsBuilder{})
-	callTypes    = newRegistry[buildCallCredentials](jwtBuilder{})
+	channelTypes = registry[BuildCredentials]{insecureType: parseInsecure, tlsType: parseTLS}
+	callTypes    = registry[buildCallCredentials]{"jwt_token_file": parseJWT}
 )
 
-// RegisterCredentials makes a type of channel credentials known to Parse. It is meant for
-// init functions and panics if the type is taken, as which of two builders is used must
+// RegisterCredentials makes a type of channel credentials known to Parse. It is for
+// init functions only and panics if the type is taken, as which of two builders is used must
 // not depend on the order of init functions.
-func RegisterCredentials(b CredentialsBuilder) { channelTypes.register(b) }
+func RegisterCredentials(b CredentialsBuilder) { channelTypes.register(b.Type(), b, b.ParseConfig) }
 
 // RegisterCallCredentials makes a type of call credentials known to Parse. The types of
 // channel and call credentials are apart; otherwise it is like RegisterCredentials.
-func RegisterCallCredentials(b CallCredentialsBuilder) { callTypes.register(b) }
-
-// A builder is a CredentialsBuilder or a CallCredentialsBuilder.
-type builder[Build any] interface {
-	Type() string
-	ParseConfig(json.RawMessage) (Build, error)
+func RegisterCallCredentials(b CallCredentialsBuilder) {
+	callTypes.register(b.Type(), b, b.ParseConfig)
 }
 
-// A registry holds the builders of channel credentials, or those of call credentials.
-type registry[Build any] struct {
-	mu     sync.RWMutex
-	byType map[string]builder[Build]
-}
-
-func newRegistry[Build any](builtIn ...builder[Build]) *registry[Build] {
-	r := &registry[Build]{byType: make(map[string]builder[Build])}
-	for _, b := range builtIn {
-		r.register(b)
+func (r registry[Build]) register(name string, builder any, parse func(json.RawMessage) (Build, error)) {
+	if _, taken := r[name]; taken {
+		panic(fmt.Sprintf("bootstrap: %T registers credentials of type %q, which are registered already", builder, name))
 	}
-	return r
+	r[name] = parse
 }
 
-func (r *registry[Build]) register(b builder[Build]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if old, ok := r.byType[b.Type()]; ok {
-		panic(fmt.Sprintf("bootstrap: %T and %T both register credentials of type %q", old, b, b.Type()))
-	}
-	r.byType[b.Type()] = b
-}
+func (r registry[Build]) types() string { return strings.Join(slices.Sorted(maps.Keys(r)), ", ") }
 
-func (r *registry[Build]) types() string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return strings.Join(slices.Sorted(maps.Keys(r.byType)), ", ")
-}
-
-// creds is an entry of channel_creds or call_creds.
+// creds are credentials that a document has, or a trusted server sends.
 type creds[Build any] struct {
-	name    string
-	config  pluginConfig
-	builder builder[Build] // nil if the type is not registered
-	build   Build
-	// preferred are the first types of channel_creds before this one, in quotes. This program does not
-	// support them.
-	preferred []string
+	name   string
+	config pluginConfig
+	build  Build
 }
 
-// parseEntry checks the shape of an entry. It does not parse the configuration: one of an
-// unknown type is for other programs.
-func (r *registry[Build]) parseEntry(v jsondoc.Value) (c creds[Build], ok bool) {
-	o := v.Object("type", "config")
-	if !o.IsObject() {
-		return c, false
+// parse has the parser of the type read the configuration.
+func (r registry[Build]) parse(name string, config pluginConfig) creds[Build] {
+	build, err := r[name](config.raw)
+	if err != nil {
+		config.fail(err)
 	}
-	var hasType, hasConfig bool
-	c.name, hasType = o.Field("type").NonEmptyText("the type of the credentials")
-	c.config, hasConfig = parsePluginConfig(o.Field("config"))
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	c.builder = r.byType[c.name]
-	return c, hasType && hasConfig
-}
-
-func (c *creds[Build]) parseConfig() {
-	var err error
-	if c.build, err = c.builder.ParseConfig(c.config.raw); err != nil {
-		c.config.fail(err)
-	}
+	return creds[Build]{name, config, build}
 }
 
 // key identifies the credentials.
 func (c *creds[Build]) key() any { return []any{c.name, canonical(c.config.raw)} }
 
+// parseEntry checks the shape of an entry of channel_creds or call_creds. It does not parse the configuration: one of an
+// unknown type is for other programs.
+func parseEntry(v jsondoc.Value) (name string, config pluginConfig, ok bool) {
+	o := v.Object("type", "config")
+	if !o.IsObject() {
+		return "", config, false
+	}
+	name, hasType := o.Field("type").NonEmptyText("the type of the credentials")
+	config, hasConfig := parsePluginConfig(o.Field("config"))
+	return name, config, hasType && hasConfig
+}
+
 // parseChannelCreds returns the first credentials of the list whose type is supported
-// (gRFC A27), or an error without a place if no type is.
-func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], unsupported error) {
+// (gRFC A27), and the types before them, in quotes; or an error without a place if no type is.
+func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], preferred []string, unsupported error) {
 	var offered []string
 	unreadable := false // one of them may have a type that is supported
 	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
-		c, ok := channelTypes.parseEntry(element)
+		name, config, ok := parseEntry(element)
 		switch {
 		case !ok:
 			unreadable = true
 			continue
-		case c.builder != nil && chosen.builder == nil:
-			chosen = c
-			chosen.preferred = slices.Clone(offered)
+		case channelTypes[name] != nil && chosen.name == "":
+			chosen.name, chosen.config, preferred = name, config, slices.Clone(offered)
 		}
 		if len(offered) < maxListed {
-			offered = append(offered, faults.Quote(c.name))
+			offered = append(offered, faults.Quote(name))
 		}
 	}
-	if chosen.builder != nil {
-		if chosen.name == (tlsBuilder{}).Type() {
-			chosen.config.Know(append(certfiles.Keys(), serverIDs)...)
-		}
-		chosen.parseConfig()
-		return chosen, nil
+	if chosen.name == tlsType {
+		chosen.config.Know(append(certfiles.Keys(), serverIDs)...)
 	}
-	if unreadable || len(offered) == 0 {
-		return chosen, nil
+	switch {
+	case chosen.name != "":
+		return channelTypes.parse(chosen.name, chosen.config), preferred, nil
+	case unreadable || len(offered) == 0:
+		return chosen, nil, nil
 	}
-	return chosen, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
+	return chosen, nil, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
 		channelTypes.types(), strings.Join(offered, ", "), support(offered))
 }
 
@@ -177,15 +148,13 @@ func support(types []string) string {
 }
 
 // parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
-func parseCallCreds(v jsondoc.Value) []creds[buildCallCredentials] {
+func parseCallCreds(v jsondoc.Value) (all []creds[buildCallCredentials]) {
 	if v.Absent() {
 		return nil
 	}
-	var all []creds[buildCallCredentials]
 	for _, element := range v.Elements("a list of call credentials") {
-		if c, ok := callTypes.parseEntry(element); ok && c.builder != nil {
-			c.parseConfig()
-			all = append(all, c)
+		if name, config, ok := parseEntry(element); ok && callTypes[name] != nil {
+			all = append(all, callTypes.parse(name, config))
 		}
 	}
 	return all
@@ -217,24 +186,20 @@ func parsePluginConfig(v jsondoc.Value) (config pluginConfig, ok bool) {
 	}
 }
 
-const insecureType = "insecure"
+// The types that are built in, but for jwt_token_file.
+const (
+	insecureType = "insecure"
+	tlsType      = "tls"
+)
 
-// insecureBuilder is the type "insecure": plain text, no authentication.
-type insecureBuilder struct{}
-
-func (insecureBuilder) Type() string { return insecureType }
-
-func (insecureBuilder) ParseConfig(json.RawMessage) (BuildCredentials, error) {
+// parseInsecure is for the type "insecure": plain text, no authentication.
+func parseInsecure(json.RawMessage) (BuildCredentials, error) {
 	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }, nil
 }
 
-// jwtBuilder is the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
+// parseJWT is for the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
 // from a file, which is read again before the token expires.
-type jwtBuilder struct{}
-
-func (jwtBuilder) Type() string { return "jwt_token_file" }
-
-func (jwtBuilder) ParseConfig(config json.RawMessage) (buildCallCredentials, error) {
+func parseJWT(config json.RawMessage) (buildCallCredentials, error) {
 	found := new(Faults)
 	v, err := jsondoc.Parse(config, found)
 	if err != nil {

@@ -53,9 +53,6 @@ func parseNode(v jsondoc.Value) *corev3.Node {
 		return node
 	}
 	o := v.Object("id", "cluster", "locality", "metadata")
-	if !o.IsObject() {
-		return node
-	}
 	node.Id = o.Field("id").Text()
 	node.Cluster = o.Field("cluster").Text()
 	node.Locality = parseLocality(o.Field("locality"))

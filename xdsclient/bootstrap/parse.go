@@ -123,9 +123,6 @@ func parseAuthorities(v jsondoc.Value, fallback []*Server, own serverList) map[s
 	resources := make(map[string]jsondoc.Value)
 	for name, entry := range v.Entries() {
 		o := entry.Object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
-		if !o.IsObject() {
-			continue
-		}
 		a := &Authority{Servers: fallback}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
 			if list := own.parse(servers.Elements("a list of management servers")); len(list) > 0 {

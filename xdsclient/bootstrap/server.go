@@ -116,11 +116,8 @@ func parseServerURI(v jsondoc.Value) string {
 // parseFeatures keeps the known features. Other entries are ignored, whatever their type
 // (gRFC A30).
 func parseFeatures(v jsondoc.Value) []Feature {
-	if v.Absent() {
-		return nil
-	}
 	var features []Feature
-	for _, element := range v.Elements("a list") {
+	for _, element := range v.Items() {
 		if !element.IsText() {
 			continue
 		}

@@ -108,14 +108,14 @@ func build[C comparable](s *Service, name string, from func() (C, func(), error)
 // channel_creds is supported, that is an error of the document, or the service is unusable.
 func (s *Service) parseCredentials(o jsondoc.Object, needed bool) []any {
 	channelCreds := o.Field("channel_creds")
-	channel, unsupported := parseChannelCreds(channelCreds)
+	channel, preferred, unsupported := parseChannelCreds(channelCreds)
 	switch {
-	case channel.builder != nil:
+	case channel.build != nil:
 		s.CredentialsType, s.channel = channel.name, channel.build
 		switch {
-		case channel.name == insecureType && len(channel.preferred) > 0:
-			s.warn = s.plaintextWarning(channelCreds.Path(), channel.preferred)
-		case channel.name == (tlsBuilder{}).Type():
+		case channel.name == insecureType && len(preferred) > 0:
+			s.warn = s.plaintextWarning(channelCreds.Path(), preferred)
+		case channel.name == tlsType:
 			s.warn = s.impostorWarning(channel.config.Value)
 		}
 	case unsupported != nil && needed:

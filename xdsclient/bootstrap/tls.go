@@ -24,13 +24,9 @@ import (
 	"github.com/dynxds/dynxds/internal/peercert"
 )
 
-// tlsBuilder is the type "tls" (gRFC A65): TLS, and mutual TLS if there is a client
+// parseTLS is for the type "tls" (gRFC A65): TLS, and mutual TLS if there is a client
 // certificate.
-type tlsBuilder struct{}
-
-func (tlsBuilder) Type() string { return "tls" }
-
-func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) {
+func parseTLS(config json.RawMessage) (BuildCredentials, error) {
 	files, err := certfiles.Parse(config)
 	if err != nil {
 		return nil, err

@@ -107,9 +107,9 @@ func (c *Config) trustedService(target string, pb *corev3.GrpcService_GoogleGrpc
 func (c *Config) channelPlugin(plugin *anypb.Any) (name string, build BuildCredentials, err error) {
 	switch plugin.GetTypeUrl() {
 	case plaintextType:
-		return channelTypes.plugin(insecureType)
+		name = insecureType
 	case googlePlugin:
-		return channelTypes.plugin("google_default")
+		name = "google_default"
 	case tlsPlugin:
 		build, err := c.tlsPlugin(plugin)
 		return "tls", build, err
@@ -129,21 +129,10 @@ func (c *Config) channelPlugin(plugin *anypb.Any) (name string, build BuildCrede
 			return "", nil, fmt.Errorf("fallback_credentials: %w", err)
 		}
 		return "xds", func() (credentials.Bundle, func(), error) { return xdsCredentials(fallback) }, nil
-	default:
-		return "", nil, nil
 	}
-}
-
-// plugin returns credentials without configuration, if the type is registered.
-func (r *registry[Build]) plugin(name string) (string, Build, error) {
-	r.mu.RLock()
-	builder := r.byType[name]
-	r.mu.RUnlock()
-	if builder == nil {
-		var none Build
-		return name, none, nil
+	if parse := channelTypes[name]; parse != nil {
+		build, err = parse(json.RawMessage("{}"))
 	}
-	build, err := builder.ParseConfig(json.RawMessage("{}"))
 	return name, build, err
 }
 
