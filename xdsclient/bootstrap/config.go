@@ -62,6 +62,7 @@ type Config struct {
 
 	fingerprint string
 	document    []byte
+	trusted     []string // the URIs of servers that have FeatureTrustedXDSServer whatever the document says
 }
 
 // Authority is the configuration of one authority (gRFC A47).

@@ -26,13 +26,13 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if source == "" {
 		source = inMemory
 	}
-	c, found := &Config{Source: source}, &Faults{Source: "xDS bootstrap " + source}
+	c, found := &Config{Source: source, trusted: trusted}, &Faults{Source: "xDS bootstrap " + source}
 	if len(data) > maxSize {
 		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
 	} else if top, err := jsondoc.Parse(data, found); err != nil {
 		found.Addf(nil, "%v", err)
 	} else {
-		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers", "allowed_grpc_services",
+		c.parse(top.Object("xds_servers", "node", "authorities", "certificate_providers", "allowed_grpc_services",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "resource_cache"))
 		c.Warnings = top.Ignored()
@@ -40,15 +40,15 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	c.Warnings = append(c.Warnings, c.untrusted(trusted)...)
+	c.Warnings = append(c.Warnings, c.untrusted()...)
 	warnOnce(found.Source, c.Warnings)
 	c.fingerprint, c.document = fingerprintOf(c), bytes.Clone(data)
 	return c, nil
 }
 
-// untrusted returns a warning for each entry of trusted that is the URI of no server: whoever wrote the entry takes a
+// untrusted returns a warning for each entry of c.trusted that is the URI of no server: whoever wrote the entry takes a
 // server for trusted that is not.
-func (c *Config) untrusted(trusted []string) []string {
+func (c *Config) untrusted() []string {
 	servers := slices.Clone(c.Servers)
 	for _, name := range slices.Sorted(maps.Keys(c.Authorities)) {
 		servers = append(servers, c.Authorities[name].Servers...)
@@ -59,7 +59,7 @@ func (c *Config) untrusted(trusted []string) []string {
 			uris = append(uris, s.URI)
 		}
 	}
-	for _, uri := range trusted {
+	for _, uri := range c.trusted {
 		if uri != "" && !slices.Contains(uris, uri) {
 			texts = append(texts, fmt.Sprintf("%s names %s, which is no server_uri of the bootstrap, so no server is trusted by that entry; the bootstrap has %s",
 				envTrusted, faults.Quote(uri), quoted(uris)))
@@ -93,13 +93,13 @@ func warnOnce(source string, texts []string) {
 	}
 }
 
-func (c *Config) parse(trusted []string, top jsondoc.Object) {
+func (c *Config) parse(top jsondoc.Object) {
 	if !top.IsObject() {
 		return
 	}
-	c.Servers = serverList{true, trusted}.parse(top.Field("xds_servers").NonEmpty("a list with at least one management server"))
+	c.Servers = c.parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"), true)
 	c.Node = parseNode(top.Field("node"))
-	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers, serverList{false, trusted})
+	c.Authorities = c.parseAuthorities(top.Field("authorities"))
 	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
 	c.AllowedServices = parseServices(top.Field("allowed_grpc_services"))
 	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
@@ -113,9 +113,8 @@ func (c *Config) parse(trusted []string, top jsondoc.Object) {
 	c.parseResourceCache(top.Field("resource_cache"))
 }
 
-// parseAuthorities reads the authorities. fallback are the servers of those that have none
-// of their own.
-func parseAuthorities(v jsondoc.Value, fallback []*Server, own serverList) map[string]*Authority {
+// parseAuthorities reads the authorities. Those without servers of their own have c.Servers.
+func (c *Config) parseAuthorities(v jsondoc.Value) map[string]*Authority {
 	if v.Absent() {
 		return nil
 	}
@@ -123,9 +122,9 @@ func parseAuthorities(v jsondoc.Value, fallback []*Server, own serverList) map[s
 	resources := make(map[string]jsondoc.Value)
 	for name, entry := range v.Entries() {
 		o := entry.Object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
-		a := &Authority{Servers: fallback}
+		a := &Authority{Servers: c.Servers}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
-			if list := own.parse(servers.Elements("a list of management servers")); len(list) > 0 {
+			if list := c.parseServers(servers.Elements("a list of management servers"), false); len(list) > 0 {
 				a.Servers = list
 			}
 		}

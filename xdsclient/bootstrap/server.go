@@ -56,33 +56,24 @@ type Server struct {
 // HasFeature reports whether the server has the feature.
 func (s *Server) HasFeature(f Feature) bool { return slices.Contains(s.Features, f) }
 
-// serverList is how a list of servers is read.
-type serverList struct {
-	// topLevel: a server whose channel credentials are all unknown is an error, as A27
-	// requires. In an authority it is unusable, which is no problem of other authorities.
-	topLevel bool
-	// trusted are the URIs of servers that have FeatureTrustedXDSServer whatever the
-	// document says.
-	trusted []string
-}
-
-func (l serverList) parse(elements []jsondoc.Value) []*Server {
-	var servers []*Server
+// parseServers reads a list of servers. needed: one whose channel credentials are all unknown is an error, as A27
+// requires. In an authority it is unusable, which is no problem of other authorities.
+func (c *Config) parseServers(elements []jsondoc.Value, needed bool) (servers []*Server) {
 	for _, element := range elements {
-		servers = append(servers, l.parseServer(element))
+		servers = append(servers, c.parseServer(element, needed))
 	}
 	return servers
 }
 
-func (l serverList) parseServer(v jsondoc.Value) *Server {
+func (c *Config) parseServer(v jsondoc.Value, needed bool) *Server {
 	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
 	if !o.IsObject() {
 		return nil
 	}
 	s := &Server{Service: Service{what: "management server", URI: parseServerURI(o.Field("server_uri"))}}
-	credentials := s.parseCredentials(o, l.topLevel)
+	credentials := s.parseCredentials(o, needed)
 	s.Features = parseFeatures(o.Field("server_features"))
-	if slices.Contains(l.trusted, s.URI) && !s.HasFeature(FeatureTrustedXDSServer) {
+	if slices.Contains(c.trusted, s.URI) && !s.HasFeature(FeatureTrustedXDSServer) {
 		s.Features = append(s.Features, FeatureTrustedXDSServer)
 		slices.Sort(s.Features)
 	}
