@@ -96,7 +96,7 @@ func (l *diskLevel) endWait() {
 	l.state = diskUnasked
 	for _, a := range c.authorities {
 		if a.disk == l {
-			a.disk.reach()
+			l.reach()
 		}
 	}
 	if !l.reached() { // nobody waits any more
@@ -264,7 +264,6 @@ type restored struct {
 	record  *diskcache.Record
 	decoder resourceDecoder
 	item    item
-	taken   stamp
 }
 
 // restoreNext restores the first entry of the queue. It reports false if the queue is empty.
@@ -344,27 +343,26 @@ func (x *restored) read(ofCollection bool) {
 		it.Err = err
 	}
 	x.decoder.decode(it)
-	x.taken = stamp{version: string(it.Version), at: x.record.Time.UnixNano(), parameters: it.parameters, stored: true}
 }
 
 // apply has an entry use the records that were read. Records that cannot be decoded are left out.
 func (l *diskLevel) apply(r *resource, all []restored) {
 	for i := range all {
-		x := &all[i]
-		switch rec := x.record; {
-		case x.item.Err != nil:
+		rec, it := all[i].record, &all[i].item
+		of, p := r, it.payload
+		switch {
+		case it.Err != nil:
 			l.drop(r, rec)
-			l.writer.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, l.writer.file.Path(), x.item.Err)
+			l.writer.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, l.writer.file.Path(), it.Err)
+			continue
 		case rec.Member != "":
-			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
-			m := r.newMember(key, x.item.parameters)
-			r.members[key] = m
-			l.use(m, x.item.payload, x.taken)
+			key := resourceKey{r.key.typ, rec.Member, it.parameters.Key()}
+			of = r.newMember(key, it.parameters)
+			r.members[key] = of
 		case r.isCollection():
-			l.use(r, &payload{server: x.decoder.types.channel.server}, stamp{at: rec.Time.UnixNano(), stored: true})
-		default:
-			l.use(r, x.item.payload, x.taken)
+			p = &payload{server: all[i].decoder.types.channel.server}
 		}
+		l.use(of, p, stamp{version: string(it.Version), at: rec.Time.UnixNano(), parameters: it.parameters, stored: true})
 	}
 }
 
