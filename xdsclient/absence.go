@@ -27,14 +27,14 @@ var (
 func (u *update) applyAbsence() {
 	inBatches(u, u.resp.Errors, u.applyError)
 	inBatches(u, u.resp.Removed, u.applyRemoval)
-	if u.types.Dialect.Locators() {
+	if u.types.Dialect.Locators {
 		inBatches(u, u.resp.RemovedLocators, u.applyRemoval)
 	}
 }
 
 // applyOmissions applies that the full state omits resources.
 func (u *update) applyOmissions() {
-	if u.resp.FullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
+	if u.types.FullState() && u.nameless == 0 {
 		u.deleteOmitted()
 	}
 	u.answerFailing()
@@ -260,7 +260,7 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 
 // ignores reports whether a denial in the response does not count for a subscription.
 func (u *update) ignores(s *subscription, sc *scope) bool {
-	return u.types.Dialect.Locators() && s.resource.memberOf == nil && u.types.IgnoresDenial(s, u.number, !sc.all)
+	return u.types.Dialect.Locators && s.resource.memberOf == nil && u.types.IgnoresDenial(s, u.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.
@@ -282,7 +282,7 @@ func (u *update) scopeOf(n wire.ResourceName) (scope, error) {
 	if n.Err != nil {
 		return scope{}, n.Err
 	}
-	if !n.Scoped || !u.types.Dialect.Locators() {
+	if !n.Scoped || !u.types.Dialect.Locators {
 		return scope{all: true}, nil
 	}
 	c, err := dynwire.UnmarshalConstraints(n.Constraints)

@@ -80,7 +80,7 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 		u.timed = u.timed || it.TTL > 0
 	}
 	switch {
-	case !u.types.Dialect.Incremental() && len(it.Version) == 0:
+	case !u.types.Dialect.Incremental && len(it.Version) == 0:
 	case s.taken.version == string(it.Version):
 		st.version = s.taken.version
 	default:
@@ -134,7 +134,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.Dialect.Locators() && !it.parameters.IsZero() {
+	if u.types.Dialect.Locators && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	err = bounds.Error(err, bounds.FaultText) // it is kept
@@ -174,7 +174,7 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 
 // collected reports whether a resource may be in a response for a collection.
 func (u *update) collected(it *item) bool {
-	if d := u.types.Dialect; !d.Incremental() || !d.Locators() {
+	if d := u.types.Dialect; !d.Incremental || !d.Locators {
 		return false
 	}
 	first, _ := u.types.collectionsOf(it.Name)
@@ -204,7 +204,7 @@ func (u *update) answerCollection(s *subscription) {
 // may have crossed the request for the wildcard says nothing of the wildcard.
 func (u *update) answerEmpty() {
 	ts := u.types
-	if ts.collections == 0 || !ts.Dialect.Incremental() || u.resp.HasAnswers() || u.resp.HasErrors() {
+	if ts.collections == 0 || !ts.Dialect.Incremental || u.resp.HasAnswers() || u.resp.HasErrors() {
 		return
 	}
 	for s := range ts.subs.first[wildcard].siblings() {

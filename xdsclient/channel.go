@@ -17,9 +17,9 @@ type managementServer struct {
 	loads *load.Store
 	// stream calls the methods of ads.Handler.
 	stream *ads.Stream
-	// protocol changes in Protocol only, between two streams, so the stream reads it without the lock.
-	protocol wire.Protocol
-	link     ads.Link
+	// dialect changes in Dialect only, between two streams, so the stream reads it without the lock.
+	dialect wire.Dialect
+	link    ads.Link
 
 	// target is that of the authorities with several servers, for which the channel is, or "".
 	target string
@@ -49,11 +49,11 @@ type managementServer struct {
 func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) *managementServer {
 	share := c.shareOf(server)
 	ch := &managementServer{
-		client:   c,
-		server:   server,
-		loads:    share.loads,
-		protocol: promised(server),
-		target:   target,
+		client:  c,
+		server:  server,
+		loads:   share.loads,
+		dialect: promised(server),
+		target:  target,
 
 		authorities: make(map[*authority]struct{}),
 	}

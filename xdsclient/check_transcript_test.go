@@ -208,7 +208,7 @@ func (s *directStream) next() *transcriptRequest {
 	if !s.began {
 		s.began, r.Node = true, s.config.Node
 	}
-	message, err := s.ch.protocol.Encode(r)
+	message, err := s.ch.dialect.Encode(r)
 	xdstest.NoError(s.t, err)
 	s.ch.Sent()
 	request, err := requestOf(s.t, s.way.delta, func(m any) error { return proto.Unmarshal(message, m.(proto.Message)) })

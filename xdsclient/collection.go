@@ -82,7 +82,7 @@ var errLeft = errors.New("does not exist: it is no longer in its collection")
 // collectionsOf returns the first of the subscriptions to the collection that has resources
 // of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.Dialect.Incremental() {
+	if ts.collections == 0 || !ts.Dialect.Incremental {
 		return nil, ""
 	}
 	if !bytes.HasPrefix(name, []byte(xdsname.Prefix)) {

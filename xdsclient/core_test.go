@@ -110,7 +110,7 @@ func (k *core) request() []byte {
 	if r == nil {
 		return nil
 	}
-	message, err := k.channel.protocol.Encode(r)
+	message, err := k.channel.dialect.Encode(r)
 	xdstest.NoError(k.t, err)
 	k.channel.Sent()
 	return message

@@ -16,14 +16,14 @@ import (
 
 var _ ads.Handler = (*managementServer)(nil)
 
-// Protocol implements ads.Handler.
-func (ch *managementServer) Protocol() wire.Protocol {
+// Dialect implements ads.Handler.
+func (ch *managementServer) Dialect() wire.Dialect {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if !ch.link.Closed() {
-		ch.speak(ch.nextProtocol())
+		ch.speak(ch.nextDialect())
 	}
-	return ch.protocol
+	return ch.dialect
 }
 
 // Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
@@ -61,7 +61,7 @@ func (ch *managementServer) Opened() {
 func (ch *managementServer) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if !ch.standsBy(s.resource) && !(ts.Dialect.Locators() && s.IsCollection()) {
+			if !ch.standsBy(s.resource) && !(ts.Dialect.Locators && s.IsCollection()) {
 				continue
 			}
 			ts.ForgetAnswers(s)

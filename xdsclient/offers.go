@@ -87,7 +87,7 @@ func (s *subscription) currentOffer() *offer {
 
 // compareOffers is the first pass over a response.
 func (u *update) compareOffers() {
-	if !u.types.Dialect.Locators() {
+	if !u.types.Dialect.Locators {
 		return
 	}
 	inBatches(u, u.resp.RemovedLocators, u.noteRetraction)

@@ -12,21 +12,20 @@ import (
 //	SotW stream   works until the server restarts
 //	delta stream  works
 
-// promised returns the best protocol that a server's bootstrap entry promises.
-func promised(server *bootstrap.Server) wire.Protocol {
-	if server.HasFeature(bootstrap.FeatureDelta) {
-		return wire.Delta{}
+// promised returns the best dialect that a server's bootstrap entry promises.
+func promised(server *bootstrap.Server) wire.Dialect {
+	return wire.Dialect{
+		Incremental: server.HasFeature(bootstrap.FeatureDelta),
+		Locators:    server.HasFeature(bootstrap.FeatureDynamicParameterConstraints),
 	}
-	return wire.SotW{}
 }
 
-// nextProtocol returns the protocol of the next stream. The one after it is the best again.
-func (ch *managementServer) nextProtocol() wire.Protocol {
-	if ch.withoutDelta {
-		ch.withoutDelta = false
-		return wire.SotW{}
-	}
-	return promised(ch.server)
+// nextDialect returns the dialect of the next stream. That of the one after it is the best again.
+func (ch *managementServer) nextDialect() wire.Dialect {
+	next := promised(ch.server)
+	next.Incremental = next.Incremental && !ch.withoutDelta
+	ch.withoutDelta = false
+	return next
 }
 
 // downgrade has the next stream be SotW after the server said that it does not implement delta. It is no error
@@ -34,28 +33,28 @@ func (ch *managementServer) nextProtocol() wire.Protocol {
 func (ch *managementServer) downgrade() bool {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	if !ch.link.Unanswered() || ch.protocol != (wire.Delta{}) {
+	if !ch.link.Unanswered() || !ch.dialect.Incremental {
 		return false
 	}
 	if ch.withoutDelta = true; !ch.saidWithoutDelta {
 		ch.saidWithoutDelta = true
 		ch.client.warningf("xDS management server %s does not implement %s, which its server_features promise; using %s, and trying again with each stream after that",
-			ch.server, wire.Delta{}.Method(), wire.SotW{}.Method())
+			ch.server, ch.dialect.Method(), wire.Dialect{}.Method())
 	}
 	ch.link.Restart()
 	ch.reset()
 	return true
 }
 
-// speak has the next stream be of a protocol. Versions of one mean nothing in another, so the server has to send again
+// speak has the next stream be of a dialect. Versions of one mean nothing in another, so the server has to send again
 // what it has sent.
-func (ch *managementServer) speak(next wire.Protocol) {
-	if next == ch.protocol {
+func (ch *managementServer) speak(next wire.Dialect) {
+	if next == ch.dialect {
 		return
 	}
-	ch.protocol = next
+	ch.dialect = next
 	for _, ts := range ch.types {
-		ts.Dialect = next.Dialect(ch.server)
+		ts.Dialect = next
 		for s := range ts.subs.all() {
 			ts.ForgetAnswers(s)
 		}

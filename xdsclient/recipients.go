@@ -93,7 +93,7 @@ func (u *update) asked(name []byte) bool {
 // takes reports whether a subscription to the name of a resource takes it, and passes whether it does not, though the resource
 // matches, because of something better.
 func (u *update) takes(s *subscription, it *item) (takes, passes bool) {
-	if !u.types.Dialect.Locators() {
+	if !u.types.Dialect.Locators {
 		return true, false
 	}
 	switch c := s.offer.in(u.number); {
@@ -120,7 +120,7 @@ func (u *update) takes(s *subscription, it *item) (takes, passes bool) {
 // neither names as removed nor omits from a full state.
 func (u *update) holdsBetter(s *subscription, it *item) bool {
 	stands := s.State == ads.Received || s.State == ads.Reask || s.State.Pending() && !s.offer.asks
-	if s.payload == nil || !stands || s.offer.retracted == u.number || u.resp.FullState && u.types.typ.FullStateInSotW {
+	if s.payload == nil || !stands || s.offer.retracted == u.number || u.types.FullState() {
 		return false
 	}
 	return s.resource.constraints.Choose([]dynparam.Parameters{it.parameters, s.taken.parameters}).Index == 1

@@ -103,7 +103,7 @@ func (u *update) deliverAll(items []item) (unknown []item) {
 
 // readParameters reads the dynamic parameters, if the server is asked for variants.
 func (u *update) readParameters(it *item) {
-	if !u.types.Dialect.Locators() {
+	if !u.types.Dialect.Locators {
 		return
 	}
 	var err error
@@ -169,7 +169,7 @@ func (u *update) drop(it *item) bool {
 	case u.outranked:
 		u.passed++
 	default:
-		if u.unasked++; u.types.Dialect.Locators() && u.asked(it.Name) {
+		if u.unasked++; u.types.Dialect.Locators && u.asked(it.Name) {
 			u.unmatched++
 		}
 	}

@@ -38,7 +38,7 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 		canonicalName:   make(map[*subscription]string),
 		byCanonicalName: make(map[string][]*subscription),
 	}
-	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.protocol.Dialect(ch.server), ads.Subscriptions[*subscription](ts))
+	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.dialect, ads.Subscriptions[*subscription](ts))
 	return ts
 }
 
@@ -88,7 +88,7 @@ func (s *subscription) expire(after time.Duration) {
 	if !ch.serves(s.resource) || s.resource.cached() && !deleted {
 		return
 	}
-	if ts.Dialect.Locators() {
+	if ts.Dialect.Locators {
 		if other := s.otherVariant((*subscription).sent); other != nil {
 			ts.Step(s, ads.Sent)
 			s.accept(other.payload, other.taken, nil)
@@ -130,7 +130,7 @@ func (s *subscription) expire(after time.Duration) {
 func (s *subscription) saysAbsent() bool {
 	ts := s.types
 	switch {
-	case !ts.Answered(), ts.Dialect.Incremental(), ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
+	case !ts.Answered(), ts.Dialect.Incremental, ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
 		return false
 	case ts.typ.FullStateInSotW:
 		return ts.SaysAbsent(s)

@@ -28,7 +28,7 @@ import (
 // Receive implements ads.Handler: it works on a response. An error means that the server does not
 // speak the protocol.
 func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan struct{}, err error) {
-	resp, err := ch.protocol.Decode(message)
+	resp, err := ch.dialect.Decode(message)
 	if err != nil {
 		return false, nil, err
 	}

@@ -83,7 +83,7 @@ func (u *unsubscription) same(other unsubscription) bool {
 
 // noteAllUnsubscribed remembers the unsubscriptions of a delta request.
 func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
-	if !q.Dialect.Locators() || len(subs) == 0 {
+	if !q.Dialect.Locators || len(subs) == 0 {
 		return
 	}
 	q.forgetUnsubscribed()
@@ -97,7 +97,7 @@ func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
 func (q *Requests[S]) noteListed(s S) {
 	p, name := s.progress(), s.Locator().Name
 	p.request, p.listed = q.number, q.responses
-	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators() {
+	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators {
 		return
 	}
 	var none S
@@ -123,7 +123,7 @@ func (q *Requests[S]) wasUnsubscribedLike(name string, like func(*unsubscription
 func (q *Requests[S]) wasUnsubscribed(s S) bool {
 	l := s.Locator()
 	return q.wasUnsubscribedLike(l.Name, func(u *unsubscription) bool {
-		return !q.Dialect.Locators() || l.Constraints.Equal(u.constraints)
+		return !q.Dialect.Locators || l.Constraints.Equal(u.constraints)
 	})
 }
 
@@ -131,7 +131,7 @@ func (q *Requests[S]) wasUnsubscribed(s S) bool {
 // to have read some, and in SotW old requests count as read.
 func (q *Requests[S]) forgetUnsubscribed() {
 	read := func(l unsubscription) bool {
-		return l.request <= q.read || !q.Dialect.Incremental() && l.responses+maxCrossings <= q.responses
+		return l.request <= q.read || !q.Dialect.Incremental && l.responses+maxCrossings <= q.responses
 	}
 	q.unsubscriptions = 0
 	for name, list := range q.unsubscribed {
@@ -146,7 +146,7 @@ func (q *Requests[S]) forgetUnsubscribed() {
 
 // crossed notes that a response came, before its reply is added.
 func (q *Requests[S]) crossed(number uint64) {
-	if len(q.unsubscribed) > 0 && (!q.fullState || q.Dialect.Locators()) {
+	if len(q.unsubscribed) > 0 && (!q.fullState || q.Dialect.Locators) {
 		q.repeatPreviousList = true
 		for s := range q.subs.All() {
 			p := s.progress()
@@ -167,7 +167,7 @@ func (q *Requests[S]) crossed(number uint64) {
 //	server sends a           answers the first request
 //	server sends a           says that there is no b
 func (q *Requests[S]) SaysAbsent(s S) bool {
-	return q.fullState && !q.Dialect.Incremental() && s.progress().older < q.responses
+	return q.FullState() && s.progress().older < q.responses
 }
 
 // Expire notes that the server did not send the resource of a subscription in time. It has read the request by now.
@@ -246,7 +246,7 @@ func (q *Requests[S]) HasRead(s S) bool {
 // mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another
 // one, and not have read the request for this one, for which it may prefer another variant.
 func (q *Requests[S]) mayBeUnread(p *Progress) bool {
-	return q.Dialect.Locators() && !q.Dialect.Incremental() && p.State == Received && !p.read
+	return q.Dialect.Locators && !q.Dialect.Incremental && p.State == Received && !p.read
 }
 
 // knew reports whether the server may have known of a subscription to the name with other constraints, that are like this, when
@@ -304,7 +304,7 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
 	p.repeats, p.ignoredDenialIn = 0, 0
-	if !q.Dialect.Locators() && q.Dialect.Incremental() || collected {
+	if !q.Dialect.Locators && q.Dialect.Incremental || collected {
 		return
 	}
 	if q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {

@@ -49,7 +49,7 @@ func (q *Replies) add(r Reply, d wire.Dialect) error {
 
 func (q *Replies) enqueue(r Reply, d wire.Dialect) error {
 	q.nonce = r.Nonce
-	if !d.Incremental() {
+	if !d.Incremental {
 		q.queue, q.backlog = q.queue[:0], 0
 	}
 	first := len(q.queue) == 0

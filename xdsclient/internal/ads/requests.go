@@ -152,13 +152,16 @@ func (q *Requests[S]) Forget(s S) {
 	delete(q.touched, s)
 }
 
+// FullState reports whether a response has all subscribed resources of the type that the server has.
+func (q *Requests[S]) FullState() bool { return q.fullState && !q.Dialect.Incremental }
+
 // Serves reports whether the server can serve a subscription: only delta has collections.
-func (q *Requests[S]) Serves(s S) bool { return q.Dialect.Incremental() || !s.IsCollection() }
+func (q *Requests[S]) Serves(s S) bool { return q.Dialect.Incremental || !s.IsCollection() }
 
 // Asked reports whether the server was asked on this stream for a subscription. An earlier answer of a delta
 // server may be older than the subscription, and will be repeated.
 func (q *Requests[S]) Asked(s S) bool {
-	return !q.Dialect.Incremental() || s.progress().State != Unsent
+	return !q.Dialect.Incremental || s.progress().State != Unsent
 }
 
 // BeginResponse notes that the work on a response begins, whose hash is given.
@@ -182,7 +185,7 @@ func (q *Requests[S]) Answered() bool { return q.responses > 0 }
 func (q *Requests[S]) EndResponse(number uint64, r Reply, unasked bool) error {
 	// The reply to an earlier response may still be due, and have to list the same.
 	q.repeatPreviousList = q.repeatPreviousList || unasked
-	if !q.Dialect.Incremental() {
+	if !q.Dialect.Incremental {
 		q.crossed(number)
 	}
 	q.repeatedPreviousList = q.repeatPreviousList
@@ -206,7 +209,7 @@ func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 func (q *Requests[S]) Next(held bool) (r *wire.Request, fresh []S) {
 	due, _ := q.Replies.Due()
 	next := wire.Request{TypeURL: q.typeURL}
-	if q.Dialect.Incremental() {
+	if q.Dialect.Incremental {
 		fresh, due = q.nextDelta(&next, due, held)
 	} else {
 		fresh, due = q.nextSotW(&next, due, held)
@@ -345,7 +348,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	}
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
-		if p.request == 0 && serves && !q.Dialect.Incremental() {
+		if p.request == 0 && serves && !q.Dialect.Incremental {
 			q.noteListed(s)
 		}
 		switch {
@@ -354,7 +357,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 				unwanted = append(unwanted, s)
 			}
 			q.subs.Drop(s)
-		case (p.State.isNew() || q.Dialect.Incremental() && p.State.isRepeat()) && serves:
+		case (p.State.isNew() || q.Dialect.Incremental && p.State.isRepeat()) && serves:
 			fresh = append(fresh, s)
 		}
 	}
@@ -382,7 +385,7 @@ func targetsOf[S Subscriber](subs []S, d wire.Dialect) (t wire.Targets) {
 func (q *Requests[S]) listAll() (fresh []S, differs bool) {
 	fresh, _ = q.settle()
 	var list wire.Targets
-	if q.Dialect.Locators() {
+	if q.Dialect.Locators {
 		list = targetsOf(slices.DeleteFunc(q.served(), q.leaveOutToReask), q.Dialect)
 	} else {
 		list.Names = q.names(q.leaveOutToReask)

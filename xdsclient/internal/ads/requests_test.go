@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
@@ -88,9 +87,8 @@ func (t *fakeType) ask() {
 // What is remembered of names that were given up is bounded.
 func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
 	t.Parallel()
-	server := &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureDynamicParameterConstraints}}
-	for name, p := range map[string]wire.Protocol{"SotW": wire.SotW{}, "delta": wire.Delta{}} {
-		f := newFakeType(p.Dialect(server))
+	for name, incremental := range map[string]bool{"SotW": false, "delta": true} {
+		f := newFakeType(wire.Dialect{Incremental: incremental, Locators: true})
 		f.subscribe("kept")
 		for i := range MaxUnsubscribed + 10 {
 			f.subscribe(fmt.Sprint("c", i))
@@ -113,7 +111,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	nonce := strings.Repeat("n", MaxBacklog/4)
 	for _, again := range []bool{false, true} {
-		f := newFakeType(wire.Delta{}.Dialect(&bootstrap.Server{}))
+		f := newFakeType(wire.Dialect{Incremental: true})
 		f.subscribe("a")
 		f.ask()
 		var err error

@@ -10,7 +10,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
@@ -64,15 +63,8 @@ type scripted struct {
 
 func newScripted(t *testing.T, how string) *scripted {
 	y := &scripted{fakeType: &fakeType{}, t: t, told: make(map[*fakeSub]string)}
-	var p wire.Protocol = wire.SotW{}
-	if strings.Contains(how, "delta") {
-		p = wire.Delta{}
-	}
-	server := &bootstrap.Server{}
-	if strings.Contains(how, "locators") {
-		server.Features = []bootstrap.Feature{bootstrap.FeatureDynamicParameterConstraints}
-	}
-	y.Requests = NewRequests("type", strings.Contains(how, "full"), p.Dialect(server), Subscriptions[*fakeSub](y.fakeType))
+	d := wire.Dialect{Incremental: strings.Contains(how, "delta"), Locators: strings.Contains(how, "locators")}
+	y.Requests = NewRequests("type", strings.Contains(how, "full"), d, Subscriptions[*fakeSub](y.fakeType))
 	return y
 }
 

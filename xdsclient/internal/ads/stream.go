@@ -19,8 +19,8 @@ import (
 // A Handler decides what a Stream sends, and works on what it receives. NextRequest and Sent
 // are called from one goroutine, while a stream is open, and the other methods from another.
 type Handler interface {
-	// Protocol is that of the next stream.
-	Protocol() wire.Protocol
+	// Dialect is that of the next stream.
+	Dialect() wire.Dialect
 	// Opened is called when a stream is open, before anything is sent or received.
 	Opened()
 	// NextRequest returns the request that is due. If there is none it returns nil, and when
@@ -124,8 +124,8 @@ func (s *Stream) attempt(conn *transport.Conn) (accepted bool, err error) {
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	protocol := s.handler.Protocol()
-	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(), grpc.ForceCodecV2(transport.Codec{}))
+	dialect := s.handler.Dialect()
+	stream, err := cc.NewStream(ctx, transport.StreamDesc, dialect.Method(), grpc.ForceCodecV2(transport.Codec{}))
 	if err != nil {
 		return false, err
 	}
@@ -133,7 +133,7 @@ func (s *Stream) attempt(conn *transport.Conn) (accepted bool, err error) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := s.write(ctx, stream, protocol); err != nil {
+		if err := s.write(ctx, stream, dialect); err != nil {
 			cancel(err)
 		}
 	}()
@@ -188,7 +188,7 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (accepted b
 
 // write sends the requests that are due until the stream ends. It returns an error only if the
 // client is to blame: read returns why a stream broke.
-func (s *Stream) write(ctx context.Context, stream grpc.ClientStream, protocol wire.Protocol) error {
+func (s *Stream) write(ctx context.Context, stream grpc.ClientStream, dialect wire.Dialect) error {
 	node := s.config.Node
 	for {
 		r, at := s.handler.NextRequest()
@@ -199,7 +199,7 @@ func (s *Stream) write(ctx context.Context, stream grpc.ClientStream, protocol w
 			continue
 		}
 		r.Node, node = node, nil
-		message, err := protocol.Encode(r)
+		message, err := dialect.Encode(r)
 		if err != nil {
 			return fmt.Errorf("cannot make a request for %s: %w", r.TypeURL, err)
 		}

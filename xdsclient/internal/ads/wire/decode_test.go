@@ -17,9 +17,9 @@ func TestMalformedResponse(t *testing.T) {
 	t.Parallel()
 	const bytesField = 2
 	for _, p := range []struct {
-		protocol Protocol
-		layout   layout
-	}{{SotW{}, sotwLayout}, {Delta{}, deltaLayout}} {
+		dialect Dialect
+		layout  layout
+	}{{Dialect{}, sotwLayout}, {Dialect{Incremental: true}, deltaLayout}} {
 		for name, tc := range map[string]struct {
 			message []byte
 			want    string
@@ -31,7 +31,7 @@ func TestMalformedResponse(t *testing.T) {
 			"version no UTF8": {[]byte{byte(p.layout.version)<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
 			"nonce no UTF8":   {[]byte{byte(p.layout.nonce)<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
 		} {
-			_, err := p.protocol.Decode(tc.message)
+			_, err := p.dialect.Decode(tc.message)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "malformed "+p.layout.message) {
 				t.Errorf("%s, %s: got error %v, want %q", p.layout.message, name, err, tc.want)
 			}
@@ -52,7 +52,7 @@ func TestUnusualEncoding(t *testing.T) {
 	message := field(byte(sotwLayout.typeURL), "other") + varint(byte(sotwLayout.typeURL)) + varint(byte(sotwLayout.resources)) +
 		field(byte(sotwLayout.resources), inner) + field(byte(sotwLayout.resources), wrapped) + field(byte(sotwLayout.typeURL), "t") +
 		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, typeurl.Wrapper)+field(2, field(2, "\xff")))
-	r, err := SotW{}.Decode([]byte(message))
+	r, err := Dialect{}.Decode([]byte(message))
 	xdstest.NoError(t, err)
 	var got []string
 	for w := range r.Resources {
@@ -104,7 +104,7 @@ func TestOnlyTheNonceMayDiffer(t *testing.T) {
 		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
 	}
 	rest := func(fields ...[]byte) string {
-		r, err := SotW{}.Decode(slices.Concat(fields...))
+		r, err := Dialect{}.Decode(slices.Concat(fields...))
 		xdstest.NoError(t, err)
 		return string(r.beforeNonce) + string(r.afterNonce)
 	}

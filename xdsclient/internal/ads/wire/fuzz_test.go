@@ -35,13 +35,13 @@ func FuzzSotWDecode(f *testing.F) {
 		var want discoveryv3.DiscoveryResponse
 		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
 			// Parts that do not matter here may be malformed: no panic is enough.
-			if r, err := (SotW{}).Decode(message); err == nil {
+			if r, err := (Dialect{}).Decode(message); err == nil {
 				for range r.Resources {
 				}
 			}
 			return
 		}
-		got, err := SotW{}.Decode(message)
+		got, err := Dialect{}.Decode(message)
 		if err != nil {
 			t.Fatalf("proto.Unmarshal accepts what Decode does not: %v", err)
 		}
@@ -68,7 +68,7 @@ func FuzzDeltaDecode(f *testing.F) {
 		ResourceErrors: []*discoveryv3.ResourceError{
 			{ResourceName: &discoveryv3.ResourceName{Name: "d"}, ErrorDetail: &statuspb.Status{Code: 5, Message: "x"}}, {}}}))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		got, err := Delta{}.Decode(message)
+		got, err := Dialect{Incremental: true}.Decode(message)
 		var want discoveryv3.DeltaDiscoveryResponse
 		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
 			if err == nil {
@@ -170,7 +170,7 @@ func FuzzLocatorFields(f *testing.F) {
 		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
 			return
 		}
-		got, err := Delta{}.Decode(message)
+		got, err := Dialect{Incremental: true}.Decode(message)
 		if err != nil {
 			t.Fatalf("proto.Unmarshal accepts what Decode does not: %v", err)
 		}

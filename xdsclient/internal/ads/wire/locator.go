@@ -30,7 +30,7 @@ func (l Locator) Compare(other Locator) int {
 // Size is roughly the size of a locator in a request, in bytes.
 func (l Locator) Size(d Dialect) int {
 	const overhead = 4 // of tags and lengths
-	if !d.locators {
+	if !d.Locators {
 		return len(l.Name) + overhead
 	}
 	return 2*(len(l.Name)+overhead) + len(l.Constraints.Key()) + 2*overhead
@@ -48,7 +48,7 @@ func (t *Targets) Add(l Locator, d Dialect) {
 	if n := len(t.Names); n == 0 || t.Names[n-1] != l.Name {
 		t.Names = append(t.Names, l.Name)
 	}
-	if d.locators {
+	if d.Locators {
 		t.Locators = append(t.Locators, l)
 	}
 }
@@ -63,7 +63,7 @@ func (t *Targets) Equal(other *Targets) bool {
 
 // Missing calls f for the targets of an older list that t does not have.
 func (t *Targets) Missing(older *Targets, d Dialect, f func(Locator)) {
-	if d.locators {
+	if d.Locators {
 		missing(t.Locators, older.Locators, Locator.Compare, f)
 	} else {
 		missing(t.Names, older.Names, strings.Compare, func(name string) { f(Locator{Name: name}) })

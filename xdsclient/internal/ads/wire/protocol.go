@@ -1,5 +1,5 @@
 // Package wire reads and writes the messages of an ADS stream. SotW and delta are the two
-// implementations of Protocol. Responses are read without proto.Unmarshal, which copies
+// protocols, see Dialect. Responses are read without proto.Unmarshal, which copies
 // each resource: an unchanged resource, as most of a SotW response is, costs no allocation.
 //
 // The package keeps no state, and decides nothing: the requests that are due, and the
@@ -13,38 +13,20 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Protocol is one of the xDS transport protocols, SotW or delta. Implementations have no
-// state, and may be compared.
-type Protocol interface {
-	// Method is the full name of the streaming gRPC method.
-	Method() string
-	// Dialect says how a server behaves that speaks the protocol.
-	Dialect(server *bootstrap.Server) Dialect
-	// Encode makes the message for a request.
-	Encode(r *Request) ([]byte, error)
-	// Decode reads the envelope of a response. The response refers to the bytes of the
-	// message. An error means that the server does not speak the protocol; errors of
-	// single resources are found when they are iterated.
-	Decode(message []byte) (*Response, error)
+// Dialect is how a server is spoken to, and behaves: the protocol, SotW or delta, and what else follows from the server's
+// features. The zero value is SotW by names.
+type Dialect struct {
+	// Incremental says that the protocol is delta: requests and responses carry changes only. Such a
+	// server keeps track of what a stream is subscribed to, expects an answer to the nonce of
+	// each response, sends again what it is asked for again, names what does not exist, gives
+	// each resource a version and serves collections.
+	Incremental bool
+	// Locators says that the server is asked for resources by name and constraints
+	// (xRFC TP2), so that it chooses among their variants. Other servers go by names.
+	Locators bool
 }
-
-// Dialect is how a server behaves. It follows from the protocol and from the
-// server's features. The zero value is SotW by names.
-type Dialect struct{ incremental, locators bool }
-
-// Incremental reports whether requests and responses carry changes only (delta). Such a
-// server keeps track of what a stream is subscribed to, expects an answer to the nonce of
-// each response, sends again what it is asked for again, names what does not exist, gives
-// each resource a version and serves collections.
-func (d Dialect) Incremental() bool { return d.incremental }
-
-// Locators reports whether the server is asked for resources by name and constraints
-// (xRFC TP2), so that it chooses among their variants. Other servers go by names.
-func (d Dialect) Locators() bool { return d.locators }
 
 // Request is a request for one type, of either protocol.
 type Request struct {
@@ -82,9 +64,6 @@ type Response struct {
 	TypeURL string
 	Version string
 	Nonce   string
-	// FullState says that a subscribed resource that is missing was deleted, if the
-	// type is one whose SotW responses carry the full state.
-	FullState bool
 	// Resources, Errors and Removed iterate what the server sent, the errors it sent in
 	// place of resources (xRFC TP3), and the names of what it does not have.
 	// RemovedLocators has more of the latter, some with constraints (xRFC TP2); they mean

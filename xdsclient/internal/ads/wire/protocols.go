@@ -4,29 +4,30 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// SotW is the state-of-the-world protocol: each request carries all names of its type, and
-// each response, for some types, all resources. Every server speaks it.
-type SotW struct{}
-
-// Method implements Protocol.
-func (SotW) Method() string {
+// Method is the full name of the streaming gRPC method.
+func (d Dialect) Method() string {
+	if d.Incremental {
+		return "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+	}
 	return "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 }
 
-// Dialect implements Protocol.
-func (SotW) Dialect(server *bootstrap.Server) Dialect {
-	return Dialect{locators: server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)}
-}
+// The fields of DiscoveryRequest and DeltaDiscoveryRequest with locators (xRFC TP2, "API Changes").
+const (
+	locatorsInSotW      protowire.Number = 7
+	locatorsSubscribe   protowire.Number = 8
+	locatorsUnsubscribe protowire.Number = 9
+)
 
-// locatorsInSotW is the field of DiscoveryRequest with locators (xRFC TP2, "API Changes").
-const locatorsInSotW = 7
-
-// Encode implements Protocol.
-func (SotW) Encode(r *Request) ([]byte, error) {
+// Encode makes the message for a request. In SotW each request carries all names of its type, in delta the names that were
+// added and removed.
+func (d Dialect) Encode(r *Request) ([]byte, error) {
+	if d.Incremental {
+		return encodeDelta(r)
+	}
 	b, err := transport.Marshal(&discoveryv3.DiscoveryRequest{
 		VersionInfo:   r.Version,
 		Node:          r.Node,
@@ -38,47 +39,7 @@ func (SotW) Encode(r *Request) ([]byte, error) {
 	return appendLocators(b, locatorsInSotW, r.All.Locators), err
 }
 
-// sotwLayout is that of envoy.service.discovery.v3.DiscoveryResponse.
-var sotwLayout = layout{
-	message:        "DiscoveryResponse",
-	version:        1,
-	resources:      2,
-	typeURL:        4,
-	nonce:          5,
-	resourceErrors: 7,
-}
-
-// Decode implements Protocol.
-func (SotW) Decode(message []byte) (*Response, error) {
-	r, err := sotwLayout.read(message, unpack)
-	if err == nil {
-		r.FullState = true
-	}
-	return r, err
-}
-
-// Delta is the incremental protocol: requests carry the names that were added and removed,
-// responses the resources that changed and the names of those that the server does not have.
-type Delta struct{}
-
-// Method implements Protocol.
-func (Delta) Method() string {
-	return "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-}
-
-// Dialect implements Protocol.
-func (Delta) Dialect(server *bootstrap.Server) Dialect {
-	return Dialect{incremental: true, locators: server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)}
-}
-
-// The fields of DeltaDiscoveryRequest with locators (xRFC TP2, "API Changes").
-const (
-	locatorsSubscribe   protowire.Number = 8
-	locatorsUnsubscribe protowire.Number = 9
-)
-
-// Encode implements Protocol.
-func (Delta) Encode(r *Request) ([]byte, error) {
+func encodeDelta(r *Request) ([]byte, error) {
 	b, err := transport.Marshal(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.Node,
 		TypeUrl:                  r.TypeURL,
@@ -90,6 +51,16 @@ func (Delta) Encode(r *Request) ([]byte, error) {
 	}, sizeOfLocators(locatorsSubscribe, r.Subscribe.Locators)+sizeOfLocators(locatorsUnsubscribe, r.Unsubscribe.Locators))
 	b = appendLocators(b, locatorsSubscribe, r.Subscribe.Locators)
 	return appendLocators(b, locatorsUnsubscribe, r.Unsubscribe.Locators), err
+}
+
+// sotwLayout is that of envoy.service.discovery.v3.DiscoveryResponse.
+var sotwLayout = layout{
+	message:        "DiscoveryResponse",
+	version:        1,
+	resources:      2,
+	typeURL:        4,
+	nonce:          5,
+	resourceErrors: 7,
 }
 
 // deltaLayout is that of envoy.service.discovery.v3.DeltaDiscoveryResponse.
@@ -104,5 +75,12 @@ var deltaLayout = layout{
 	resourceErrors:  9,
 }
 
-// Decode implements Protocol.
-func (Delta) Decode(message []byte) (*Response, error) { return deltaLayout.read(message, unwrap) }
+// Decode reads the envelope of a response. The response refers to the bytes of the
+// message. An error means that the server does not speak the protocol; errors of
+// single resources are found when they are iterated.
+func (d Dialect) Decode(message []byte) (*Response, error) {
+	if d.Incremental {
+		return deltaLayout.read(message, unwrap)
+	}
+	return sotwLayout.read(message, unpack)
+}
