@@ -16,7 +16,7 @@
 // DialOptions and NewBuilder take a bootstrap in memory, such as that of KubernetesBootstrap. Channels and Dump show the state of
 // channels and of the clients that they share, WithTrace what becomes of one RPC.
 // RegisterCredentials, RegisterCallCredentials and SetConstraints add what only the program
-// knows. All functions are safe for concurrent use.
+// knows. All functions but RegisterCredentials and RegisterCallCredentials are safe for concurrent use.
 //
 // The package has no logic of its own: it registers the schemes (package resolver), and with
 // them the load-balancing policies (balancer) and the HTTP filters (httpfilter/builtin).
