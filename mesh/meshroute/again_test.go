@@ -59,6 +59,7 @@ func TestBuildAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
 		in := randomInput(r)
+		in.Separate = r.IntN(2) == 0
 		m := mustBuild(t, in, nil)
 		sameChanges(t, nothing, m)
 		for range 12 {
@@ -69,8 +70,12 @@ func TestBuildAgain(t *testing.T) {
 					next.Services[i] = changeService(r, s)
 				}
 			}
-			if r.IntN(8) == 0 && len(next.Services) > 0 {
-				next.Services = next.Services[1:]
+			if n := len(next.Services); n > 0 && r.IntN(4) == 0 { // one comes twice
+				next.Services = slices.Insert(next.Services, r.IntN(n), policytest.Pick(r, []*Service{next.Services[r.IntN(n)], changeService(r, next.Services[r.IntN(n)])}))
+			}
+			if n := len(next.Services); n > 0 && r.IntN(3) == 0 {
+				at := r.IntN(n)
+				next.Services = slices.Delete(next.Services, at, at+1)
 			}
 			if r.IntN(8) == 0 {
 				next.Policies = policytest.Policies(r, 3)

@@ -216,6 +216,12 @@ func BenchmarkBuildAgain_5000Services(b *testing.B) {
 			}
 		})
 	}
+	one := in.Services[2500]
+	changed := *one
+	changed.Endpoints = changed.Endpoints[1:]
+	in.Services[2500] = &changed
+	run("an endpoint")
+	in.Services[2500] = one
 	add(5000)
 	run("a Service")
 	in.Services = in.Services[:5000]

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
@@ -68,8 +69,6 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 type builder struct {
 	mesh, previous *Mesh
 	faults         Faults
-	// sameKnown says that the previous mesh has services of the same names.
-	sameKnown bool
 }
 
 // policyIndex groups policies by the services that they are about.
@@ -143,26 +142,43 @@ func (b *builder) leaveOut(list *[]Report, policy string, f document.Fault) {
 	})
 }
 
+// differing returns the services of a list that another does not have at the same place, counted from the start or from the end.
+func differing(list, other []*Service) (differ []*Service) {
+	for i, s := range list {
+		if j := i + len(other) - len(list); (i >= len(other) || other[i] != s) && (j < 0 || other[j] != s) {
+			differ = append(differ, s)
+		}
+	}
+	return differ
+}
+
+// compileServices looks only at services that may have changed. It looks at all if policies have, or if one is left out or has the name of
+// another: which one counts does not depend on the previous mesh.
 func (b *builder) compileServices() {
-	services := b.mesh.in.Services
-	b.mesh.services = make(map[string]*serviceResources, len(services))
-	b.sameKnown = true
-	for _, s := range services {
-		if other := b.mesh.services[s.Name]; other != nil {
+	before, all := b.previous.in.Services, b.mesh.in.Services
+	gone, list := differing(before, all), differing(all, before)
+	services := b.previous.services.Edit()
+	for _, s := range gone {
+		services.Delete(s.Name)
+	}
+	if b.mesh.policies != b.previous.policies || b.previous.services.Len() < len(before) || len(before)-len(gone)+len(list) < len(all) ||
+		slices.ContainsFunc(list, func(s *Service) bool { _, twice := services.Get(s.Name); return twice }) {
+		services, list = new(pmap.Builder[*serviceResources]), all
+	}
+	for _, s := range list {
+		if other, twice := services.Get(s.Name); twice {
 			b.leaveOut(&b.mesh.leftOut, "", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, other.service.Source))
 			continue
 		}
-		old := b.previous.services[s.Name]
-		r, faults := b.service(s, old)
+		r, faults := b.service(s, b.previous.service(s.Name))
 		if r != nil {
-			b.mesh.services[s.Name] = r
+			services.Set(s.Name, r)
 		}
 		for _, f := range faults {
 			b.leaveOut(&b.mesh.leftOut, "", f)
 		}
-		b.sameKnown = b.sameKnown && (old == nil) == (r == nil)
 	}
-	b.sameKnown = b.sameKnown && len(b.mesh.services) == len(b.previous.services)
+	b.mesh.services = services.Map()
 }
 
 // service returns the resources of a service, those of the previous build if they are made of the same, or its errors.
@@ -190,26 +206,50 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 	return r, nil
 }
 
+// compileDestinations looks only at names whose services have changed. If services came or went, it looks also at what policies are about,
+// as these may name them, and if policies did, or some are for all services, at all.
 func (b *builder) compileDestinations() {
-	m := b.mesh
-	m.destinations = make(map[string]*destination, len(m.services))
+	m, destinations := b.mesh, b.previous.destinations.Edit()
+	update := func(name string) {
+		old := b.previous.destination(name)
+		if d, _ := destinations.Get(name); d != old {
+			return // it has been updated
+		}
+		if m.service(name) == nil && (name == "" || m.policies.parts[name] == nil) {
+			destinations.Delete(name)
+		} else {
+			destinations.Set(name, b.destination(name, old))
+		}
+	}
+	samePolicies := m.policies == b.previous.policies
+	sameNames := true
+	m.services.Diff(b.previous.services, func(name string, _, _ *serviceResources, had, has bool) {
+		update(name)
+		sameNames = sameNames && had == has
+	})
+	if !samePolicies || !sameNames {
+		for name := range m.policies.parts {
+			update(name)
+		}
+	}
+	if !samePolicies || !sameNames && m.policies.parts[""] != nil {
+		for name := range m.services.All {
+			update(name)
+		}
+		for name := range b.previous.policies.parts {
+			update(name)
+		}
+	}
+	m.destinations = destinations.Map()
 	keys := make(map[string]bool)
-	add := func(name string) {
-		d := b.destination(name)
-		m.destinations[name] = d
+	for _, r := range m.services.All {
+		for _, key := range r.keys {
+			keys[key] = true
+		}
+	}
+	for _, d := range m.destinations.All {
 		for _, key := range d.variants.keys {
 			keys[key] = true
-		}
-	}
-	for name, own := range m.services {
-		add(name)
-		for _, key := range own.keys {
-			keys[key] = true
-		}
-	}
-	for name := range m.policies.parts {
-		if name != "" && m.services[name] == nil {
-			add(name)
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
@@ -218,11 +258,8 @@ func (b *builder) compileDestinations() {
 }
 
 // destination returns what a name leads to: the destination of the previous mesh, if it is made of the same.
-func (b *builder) destination(name string) *destination {
-	m, own, old := b.mesh, b.mesh.services[name], b.previous.destinations[name]
-	if b.sameKnown && m.policies == b.previous.policies && own == b.previous.services[name] {
-		return old
-	}
+func (b *builder) destination(name string, old *destination) *destination {
+	m, own := b.mesh, b.mesh.service(name)
 	given := slices.Concat(m.policies.parts[""], m.policies.parts[name])
 	slices.SortFunc(given, meshpolicy.Part.Compare)
 	in := routeInput{service: name, exists: own != nil, given: given, knows: b.knows(given)}
@@ -241,7 +278,7 @@ func (b *builder) destination(name string) *destination {
 }
 
 // known reports whether there is a service of a name, which is not left out.
-func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
+func (b *builder) known(service string) bool { return b.mesh.service(service) != nil }
 
 // knows says of each service that parts name whether it is known.
 func (b *builder) knows(parts []meshpolicy.Part) (list []bool) {

@@ -93,10 +93,10 @@ func (c *compiler) reportUnreachable() {
 // Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
 func (m *Mesh) Reports() []Report {
 	reports := slices.Concat(m.leftOut, m.policies.reports(), m.reportsOnReferences())
-	for _, own := range m.services {
+	for _, own := range m.services.All {
 		reports = append(reports, own.reports...)
 	}
-	for _, d := range m.destinations {
+	for _, d := range m.destinations.All {
 		reports = append(reports, d.reports...)
 	}
 	slices.SortFunc(reports, func(x, y Report) int {
@@ -310,7 +310,7 @@ func (m *Mesh) reportsOnReferences() []Report {
 	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
 	for _, p := range m.policies.counting {
 		for to := range p.To {
-			if name := p.To[to].TargetRef.Name; name != "" && m.services[name] == nil {
+			if name := p.To[to].TargetRef.Name; name != "" && m.service(name) == nil {
 				continue // no requests go anywhere
 			}
 			for rule := range p.To[to].Rules {
@@ -319,9 +319,9 @@ func (m *Mesh) reportsOnReferences() []Report {
 		}
 	}
 	if len(f.missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
-		missing, names := slices.Sorted(maps.Keys(f.missing)), slices.Sorted(maps.Keys(m.services))
+		missing, known := slices.Sorted(maps.Keys(f.missing)), names(m.services)
 		for _, name := range missing[:min(len(missing), maxSuggested)] {
-			if nearest := faults.Nearest(name, names); nearest != "" {
+			if nearest := faults.Nearest(name, known); nearest != "" {
 				for _, i := range f.missing[name] {
 					f.reports[i].Message += fmt.Sprintf("; did you mean %q?", nearest)
 				}
@@ -358,7 +358,7 @@ func (f *referenceFindings) addRule(p meshpolicy.Part, rule int) {
 // says what comes of it if the subset has no endpoints, "" for nothing.
 func (f *referenceFindings) add(p meshpolicy.Part, rule int, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
 	var message string
-	r, line := f.mesh.services[ref.Name], 0
+	r, line := f.mesh.service(ref.Name), 0
 	switch {
 	case r == nil:
 		f.missing[ref.Name] = append(f.missing[ref.Name], len(f.reports))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -19,8 +20,8 @@ type Mesh struct {
 	policies *policyIndex
 	// services are the resources that services have for themselves, and destinations the routes to these and to what only policies
 	// name, by name. A service that is left out is in neither.
-	services     map[string]*serviceResources
-	destinations map[string]*destination
+	services     pmap.Map[*serviceResources]
+	destinations pmap.Map[*destination]
 	// shared are the resources that no service has for itself: the Listeners of servers, and what is in
 	// place of missing services.
 	shared map[resourceKey]*Resource
@@ -33,11 +34,23 @@ type Mesh struct {
 // nothing is the mesh before the first one.
 var nothing = &Mesh{policies: new(policyIndex)}
 
+// service returns the resources that a service has for itself, nil for a missing service.
+func (m *Mesh) service(name string) *serviceResources {
+	r, _ := m.services.Get(name)
+	return r
+}
+
+// destination returns the routes to a service, nil for a name that is neither a service nor in any policy.
+func (m *Mesh) destination(name string) *destination {
+	d, _ := m.destinations.Get(name)
+	return d
+}
+
 // Resources returns all resources in a stable order.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
-	for _, name := range slices.Sorted(maps.Keys(m.destinations)) {
-		all = append(append(all, m.services[name].resources()...), m.destinations[name].resources()...)
+	for _, name := range names(m.destinations) {
+		all = append(append(all, m.service(name).resources()...), m.destination(name).resources()...)
 	}
 	return append(all, inOrder(m.shared)...)
 }
@@ -63,8 +76,8 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		}
 	}
 	compare(slices.Collect(maps.Values(since.shared)), slices.Collect(maps.Values(m.shared)))
-	different(since.services, m.services, compare)
-	different(since.destinations, m.destinations, compare)
+	m.services.Diff(since.services, func(_ string, old, r *serviceResources, _, _ bool) { compare(old.resources(), r.resources()) })
+	m.destinations.Diff(since.destinations, func(_ string, old, d *destination, _, _ bool) { compare(old.resources(), d.resources()) })
 	for k, r := range now {
 		if old := before[k]; old == nil || !old.Equal(r) {
 			changed = append(changed, r)
@@ -74,21 +87,14 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	return changed, inOrder(before)
 }
 
-// different calls compare with the resources of what two meshes have under one name, if it is not the same.
-func different[T interface {
-	comparable
-	resources() []*Resource
-}](before, now map[string]T, compare func(old, list []*Resource)) {
-	for name, one := range now {
-		if old := before[name]; old != one {
-			compare(old.resources(), one.resources())
-		}
+// names returns the names in a map, in order.
+func names[V comparable](m pmap.Map[V]) []string {
+	list := make([]string, 0, m.Len())
+	for name := range m.All {
+		list = append(list, name)
 	}
-	for name, old := range before {
-		if _, still := now[name]; !still {
-			compare(old.resources(), nil)
-		}
-	}
+	slices.Sort(list)
+	return list
 }
 
 func inOrder(set map[resourceKey]*Resource) []*Resource {
@@ -101,7 +107,7 @@ func inOrder(set map[resourceKey]*Resource) []*Resource {
 // that its constraints choose, or one with the same content. It is for clients without dynamic
 // parameters. It is nil for a name that is neither a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
-	d := m.destinations[service]
+	d := m.destination(service)
 	if d == nil {
 		return nil
 	}
@@ -153,7 +159,7 @@ func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 // Merged returns the rules for the requests of a client to a service, with their policies. ok is false
 // for a name that is neither a service nor in any policy.
 func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
-	d := m.destinations[service]
+	d := m.destination(service)
 	if d == nil {
 		return Merged{}, false
 	}

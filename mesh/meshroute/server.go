@@ -85,15 +85,14 @@ func (e *Endpoint) address() *corepb.Address {
 // these agree on its security.
 func (b *builder) compileServers() {
 	owners := make(map[resourceKey]*Service)
-	var secured []string
-	for name, r := range b.mesh.services {
+	var secured []*serviceResources
+	for _, r := range b.mesh.services.All {
 		if len(r.servers) > 0 {
-			secured = append(secured, name)
+			secured = append(secured, r)
 		}
 	}
-	slices.Sort(secured)
-	for _, name := range secured {
-		r := b.mesh.services[name]
+	slices.SortFunc(secured, func(a, o *serviceResources) int { return strings.Compare(a.service.Name, o.service.Name) })
+	for _, r := range secured {
 		s := r.service
 		for _, of := range r.servers {
 			k := of.listener.key()

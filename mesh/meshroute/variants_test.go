@@ -138,7 +138,7 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 			first[rest.String()] = got
 		}
 	}
-	got := slices.Sorted(slices.Values(m.destinations[name].variants.keys))
+	got := slices.Sorted(slices.Values(m.destination(name).variants.keys))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
 		t.Fatalf("tags that make a difference (-want +got):\n%s", diff)
 	}
