@@ -190,12 +190,12 @@ func (st *stream) request(req *discoverypb.DeltaDiscoveryRequest) error {
 			if _, still := asked[tp]; still {
 				delete(asked, tp)
 			} else {
-				delete(ts.subscribed, tp)
+				ts.unsubscribe(tp)
 			}
 		}
 	}
 	for tp := range dropped {
-		delete(ts.subscribed, tp)
+		ts.unsubscribe(tp)
 	}
 	for tp, sub := range asked {
 		ts.subscribed[tp] = sub
@@ -205,6 +205,14 @@ func (st *stream) request(req *discoverypb.DeltaDiscoveryRequest) error {
 		ts.resume(req.GetInitialResourceVersions())
 	}
 	return nil
+}
+
+// unsubscribe ends a subscription. Of what a collection has under the name the client is told again, as it may have forgotten that.
+func (ts *typeState) unsubscribe(tp topic) {
+	delete(ts.subscribed, tp)
+	for _, sub := range ts.subscribed {
+		delete(sub.told, tp)
+	}
 }
 
 // breakOrder has the types in the order in which they refer to each other. Responses are in the opposite order, so that nothing
