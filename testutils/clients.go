@@ -51,16 +51,19 @@ func (f *FakeServer) Clients() (all []ClientStatus) {
 }
 
 // Await waits until the status of the clients satisfies ok, and returns it, or an error with the last one
-// when the context ends. ok is called after every request and response, and must not use the server.
+// when the context ends. ok is called after every request and response.
 func (f *FakeServer) Await(ctx context.Context, ok func([]ClientStatus) bool) (all []ClientStatus, err error) {
-	err = f.state.Wait(ctx, func() bool {
-		all = f.clients()
-		return ok(all)
-	})
-	if err != nil {
-		err = fmt.Errorf("the clients of the server are not as awaited, but %+v: %w", all, err)
+	for {
+		changed := f.state.Next(func() { all = f.clients() })
+		if ok(all) { // without a lock: it may use the server, or end the test
+			return all, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return all, fmt.Errorf("the clients of the server are not as awaited, but %+v: %w", all, ctx.Err())
+		}
 	}
-	return all, err
 }
 
 // clients returns the status of the streams. The caller holds f.state.

@@ -31,6 +31,8 @@ type FakeServer struct {
 	opts   []grpc.ServerOption
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
+	// updating is held during an update.
+	updating sync.Mutex
 
 	// state guards what follows.
 	state   await.State
@@ -94,19 +96,22 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
-func (f *FakeServer) TryUpdate(change func(*Tx)) (err error) {
+func (f *FakeServer) TryUpdate(change func(*Tx)) error {
+	f.updating.Lock() // and not state, so that streams do not wait for change
+	defer f.updating.Unlock()
+	var tx *Tx
+	f.state.Look(func() { tx = f.store.begin() })
+	change(tx)
+	if err := errors.Join(tx.faults...); err != nil {
+		return err
+	}
 	f.state.Change(func() {
-		tx := f.store.begin()
-		change(tx)
-		if err = errors.Join(tx.faults...); err != nil {
-			return
-		}
 		f.store = tx.store
 		for _, st := range f.streams {
 			st.due = true
 		}
 	})
-	return err
+	return nil
 }
 
 // Update is TryUpdate. It fails the test on an error.

@@ -65,7 +65,7 @@ func TestFakeServer_ClientsAndTheirAnswers(t *testing.T) {
 		p.subscribe(cds, "b", "a env=prod")
 		p.next()
 		rejected := func(all []testutils.ClientStatus) bool {
-			return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].NACK != nil
+			return len(s.Clients()) == 1 && len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].NACK != nil
 		}
 		all, err := s.Await(p.ctx, rejected)
 		xdstest.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 // State guards what is waited for. The zero State is ready to use.
 type State struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change; nil while nothing waits
+	changed chan struct{} // closed at the next change; nil while nobody was given it
 }
 
 // Change calls f with the State locked. Waiters look again.
@@ -33,19 +33,25 @@ func (s *State) Look(f func()) {
 	f()
 }
 
+// Next calls f with the State locked, and returns a channel that is closed at the next change.
+func (s *State) Next(f func()) (changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
 // Wait returns when ok, which is called with the State locked, returns true, or the context's error if that ends before.
 func (s *State) Wait(ctx context.Context, ok func() bool) error {
 	for {
-		s.mu.Lock()
-		if ok() {
-			s.mu.Unlock()
+		done := false
+		changed := s.Next(func() { done = ok() })
+		if done {
 			return nil
 		}
-		if s.changed == nil {
-			s.changed = make(chan struct{})
-		}
-		changed := s.changed
-		s.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
