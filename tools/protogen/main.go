@@ -56,6 +56,9 @@ func main() {
 
 func run(ctx context.Context, folder, out string) error {
 	names, err := fs.Glob(os.DirFS(folder), "dynxds/*/*/*.proto") // as packages are named
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("there is no .proto file in %s", folder)
+	}
 	if err != nil {
 		return err
 	}
