@@ -26,6 +26,7 @@ var queue = struct {
 type group struct {
 	cluster string
 	names   []*lookup // in order; those that do not wait any more are skipped
+	listed  map[*lookup]struct{}
 	running int
 }
 
@@ -33,14 +34,34 @@ type group struct {
 func (l *lookup) enqueue(cluster string) {
 	g := queue.groups[cluster]
 	if g == nil {
-		g = &group{cluster: cluster}
+		g = &group{cluster: cluster, listed: make(map[*lookup]struct{})}
 		queue.groups[cluster] = g
+	}
+	l.waits = true
+	if _, listed := g.listed[l]; listed {
+		return
 	}
 	if len(g.names) == 0 {
 		queue.waiting = append(queue.waiting, g)
 	}
-	g.names = append(g.names, l)
-	l.waits = true
+	g.names, g.listed[l] = append(g.names, l), struct{}{}
+}
+
+// skip removes names up to the first one that waits, and reports whether there is none.
+func (g *group) skip() bool {
+	for len(g.names) > 0 && !g.names[0].waits {
+		g.next()
+	}
+	g.forget()
+	return len(g.names) == 0
+}
+
+// next removes the first name.
+func (g *group) next() *lookup {
+	l := g.names[0]
+	g.names = g.names[1:]
+	delete(g.listed, l)
+	return l
 }
 
 // forget forgets a group that has nothing any more.
@@ -52,21 +73,18 @@ func (g *group) forget() {
 
 // startLookups begins look-ups while there are places for them.
 func startLookups() {
-	for len(queue.waiting) > 0 {
+	for {
+		if queue.waiting = slices.DeleteFunc(queue.waiting, (*group).skip); len(queue.waiting) == 0 {
+			return
+		}
 		g := slices.MinFunc(queue.waiting, func(a, b *group) int { return cmp.Compare(a.running, b.running) })
 		reserved := g.running == 0 && queue.running < bounds.Lookups+bounds.LookupsReserve
 		if queue.running >= bounds.Lookups && !reserved {
 			return
 		}
 		queue.waiting = slices.DeleteFunc(queue.waiting, func(other *group) bool { return other == g })
-		next := slices.IndexFunc(g.names, func(l *lookup) bool { return l.waits })
-		if next < 0 {
-			g.names = nil
-			g.forget()
-			continue
-		}
-		l := g.names[next]
-		if g.names = g.names[next+1:]; len(g.names) > 0 {
+		l := g.next()
+		if len(g.names) > 0 {
 			queue.waiting = append(queue.waiting, g)
 		}
 		g.running++
