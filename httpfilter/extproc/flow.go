@@ -44,6 +44,8 @@ type flow struct {
 	queue []item
 	// lastSent says that the end of the direction is with the processor, and ended that it is in the queue, or has gone.
 	lastSent, ended bool
+	// refused says that the backend takes no more requests, as the RPC has ended: RecvMsg has the status.
+	refused bool
 }
 
 // item is a message for the backend or the application, or the end of the requests.

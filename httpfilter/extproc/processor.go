@@ -138,7 +138,7 @@ func (s *stream) answered(k kind) headeredit.Edits {
 
 // through has a message or the end of the requests go on: by the processor, when its window allows that, or without it, after what that
 // has sent. What comes after the processor has ended the requests is discarded. One that observes gets a copy. It reports false if the
-// RPC has ended.
+// RPC has ended, also if the application does not know yet.
 func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 	f := &s.flows[d]
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 	}
 	goes := s.wait(func() bool {
 		switch {
-		case f.ended || f.lastSent:
+		case f.ended || f.lastSent || f.refused:
 			return true
 		case s.phase == live && f.passage == processed:
 			return len(s.outbox) == 0 && (f.window > 0 || b.GetEndOfStreamWithoutMessage())
@@ -156,7 +156,7 @@ func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 		return s.passes(d) && len(f.queue) == 0
 	})
 	switch {
-	case !goes || f.ended || f.lastSent:
+	case !goes || f.ended || f.lastSent || f.refused:
 	case s.passes(d):
 		if s.observe {
 			s.send(d, bodyRequest(d, b))
@@ -168,7 +168,7 @@ func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 		f.lastSent = b.GetEndOfStream()
 		s.send(d, bodyRequest(d, b))
 	}
-	return goes
+	return goes && !f.refused
 }
 
 func bodyRequest(d direction, b *procpb.HttpBody) *procpb.ProcessingRequest {

@@ -128,6 +128,12 @@ func (s *scene) step(line string) string {
 	case "app sends":
 		m := expand(rest)
 		return outcome(s.app.SendMsg(&m))
+	case "app floods": // until an error
+		m, err := "m", error(nil)
+		for err == nil {
+			err = s.app.SendMsg(&m)
+		}
+		return outcome(err)
 	case "app closes":
 		return outcome(s.app.CloseSend())
 	case "app receives":

@@ -226,6 +226,7 @@ func (s *stream) toBackend(next httpfilter.Next) {
 		if err != nil && err != io.EOF { // of io.EOF, the receiving side has the status
 			s.leave(failed, err, "failed", err)
 		}
+		f.refused = f.refused || err == io.EOF
 		f.pop()
 		s.changed.Broadcast()
 		s.mu.Unlock()
