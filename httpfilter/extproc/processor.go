@@ -76,7 +76,7 @@ func (s *stream) passes(d direction) bool { return s.phase == over || s.flows[d]
 // send has the processor sent an event, the first one of a direction with attributes, and reports whether it will be. It waits until the
 // events before have been sent, as no window bounds what is observed, and messages without bytes. The caller holds mu.
 func (s *stream) send(d direction, request *procpb.ProcessingRequest) bool {
-	s.wait(func() bool { return len(s.outbox) == 0 || s.phase != live })
+	s.wait(func() bool { return s.phase != leaving && (len(s.outbox) == 0 || s.phase != live) })
 	if s.phase != live || s.drainsAll {
 		return false
 	}
