@@ -40,6 +40,10 @@ func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 // strayProblems tells of RPCs that have failed before they had a cluster, unless that is told of their channel, or in clusters that
 // are not described: routes do not lead there any more, or the balancer has not answered.
 func (g *gathering) strayProblems() {
+	told := make(map[string]bool) // targets of channels
+	for i := range g.Problems {
+		told[g.Problems[i].Target] = told[g.Problems[i].Target] || g.Problems[i].Kind == "channel"
+	}
 	for k, r := range g.counted {
 		_, described := g.index[k]
 		if described || r.Minute.Failed == 0 {
@@ -50,7 +54,7 @@ func (g *gathering) strayProblems() {
 		switch {
 		case k.cluster != "":
 			p.Subject, p.Text, p.Since = "RPCs of cluster "+bounds.Quote(k.cluster), failed+lastError(r), r.FailingSince
-		case slices.ContainsFunc(g.Problems, func(p Problem) bool { return p.Kind == "channel" && p.Target == k.target }):
+		case told[k.target]:
 			continue
 		default:
 			p.Subject, p.Text = "RPCs of "+text(k.target), failed+" without a cluster"+lastError(r)
