@@ -35,6 +35,20 @@ func asYAML(text []byte) []byte {
 	})
 }
 
+// keys matches strings of JSON, with the colon behind those that are keys.
+var keys = regexp.MustCompile(`"(?:[^"\\]|\\.)*"(?:\s*:)?`)
+
+// withExplicitKeys returns JSON as YAML that may have a key of any length, with the colon on another line, and tabs wherever JSON may.
+// Few documents need it.
+func withExplicitKeys(text []byte) []byte {
+	return keys.ReplaceAllFunc(bytes.ReplaceAll(bytes.TrimRight(text, " \t\r\n"), []byte("\t"), []byte(" ")), func(found []byte) []byte {
+		if bytes.HasSuffix(found, []byte(":")) {
+			return append([]byte("? "), found...)
+		}
+		return found
+	})
+}
+
 // JSON returns the value as JSON, for readers with a schema of their own, such as protojson. Each name of a field and each value has a line for
 // itself, and lines are the parts of the document on them; a name has the path of its object, as in errors of unknown fields. Numbers
 // keep their digits; those that JSON does not have become decimal (0x10) or strings (.inf).

@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
@@ -97,8 +98,14 @@ func isSeparator(line []byte) bool {
 // parse returns the root of a document, or nil.
 func (s *source) parse(p part) *yaml.Node {
 	var document yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(asYAML(p.text)))
-	if err := decoder.Decode(&document); err == io.EOF {
+	text := asYAML(p.text)
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&document)
+	if err != nil && json.Valid(p.text) {
+		decoder = yaml.NewDecoder(bytes.NewReader(withExplicitKeys(text)))
+		err = decoder.Decode(&document)
+	}
+	if err == io.EOF {
 		return nil
 	} else if err != nil {
 		line, problem, suggestion := s.syntaxError(p.text, err)
