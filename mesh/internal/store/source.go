@@ -170,9 +170,9 @@ func (f *Source) completes(changes *clientv3.GetResponse) bool {
 
 // take takes in the keys of a response, which has all or only those that have changed. Files with the same text are the same.
 func (f *Source) take(response *clientv3.GetResponse, all bool) {
-	now := make(map[string]*file, len(response.Kvs))
-	if !all {
-		maps.Copy(now, f.files)
+	now := f.files
+	if all {
+		now = make(map[string]*file, len(response.Kvs))
 	}
 	for _, kv := range response.Kvs {
 		name, isDocument := f.store.name(kv.Key)
@@ -190,8 +190,10 @@ func (f *Source) take(response *clientv3.GetResponse, all bool) {
 			f.stale = true
 		}
 	}
-	for name, old := range f.files {
-		f.stale = f.stale || now[name] == nil && old.parsed != nil
+	if all {
+		for name, old := range f.files {
+			f.stale = f.stale || now[name] == nil && old.parsed != nil
+		}
 	}
 	f.files = now
 }
