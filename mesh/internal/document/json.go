@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // notYAML matches what strings of JSON may have and those of YAML read otherwise or not at all: \/ and surrogates, alone or in a pair, and
@@ -50,45 +53,56 @@ func withExplicitKeys(text []byte) []byte {
 }
 
 // JSON returns the value as JSON, for readers with a schema of their own, such as protojson. Each name of a field and each value has a line for
-// itself, and lines are the parts of the document on them; a name has the path of its object, as in errors of unknown fields. Numbers
+// itself, and at returns the part of the document on a line, from 1; a name has the path of its object, as in errors of unknown fields. Numbers
 // keep their digits; those that JSON does not have become decimal (0x10) or strings (.inf).
-func (v Value) JSON() (text []byte, lines []Value) {
+func (v Value) JSON() (text []byte, at func(line int) Value) {
 	var w jsonWriter
-	w.value(v)
-	return w.text, w.lines
+	w.value(v.node, func() string { return v.path })
+	return w.text, func(line int) Value {
+		if line < 1 || line > len(w.lines) {
+			return v
+		}
+		return Value{w.lines[line-1].node, w.lines[line-1].path(), v.file}
+	}
 }
 
 type jsonWriter struct {
 	text  []byte
-	lines []Value
+	lines []jsonLine
 }
 
-func (w *jsonWriter) line(at Value, text ...string) {
+// jsonLine is what is on a line. Its path is made when it is asked for: all paths may be much longer than the document.
+type jsonLine struct {
+	node *yaml.Node
+	path func() string
+}
+
+func (w *jsonWriter) line(n *yaml.Node, path func() string, text ...string) {
 	w.text = append(append(w.text, strings.Join(text, "")...), '\n')
-	w.lines = append(w.lines, at)
+	w.lines = append(w.lines, jsonLine{n, path})
 }
 
-func (w *jsonWriter) value(v Value) {
+func (w *jsonWriter) value(n *yaml.Node, path func() string) {
 	separator := ""
-	switch v.node.Kind {
+	switch n.Kind {
 	case yaml.MappingNode:
-		w.line(v, "{")
-		for key, value := range pairs(v.node) {
-			w.line(Value{key, v.path, v.file}, separator, quote(key.Value), ":")
-			w.value(v.field(value, key.Value))
+		w.line(n, path, "{")
+		for key, value := range pairs(n) {
+			w.line(key, path, separator, quote(key.Value), ":")
+			w.value(value, func() string { return faults.Join(path(), key.Value) })
 			separator = ","
 		}
-		w.line(v, "}")
+		w.line(n, path, "}")
 	case yaml.SequenceNode:
-		w.line(v, "[")
-		for i := range v.node.Content {
-			w.line(v, separator)
-			w.value(v.item(i))
+		w.line(n, path, "[")
+		for i, item := range n.Content {
+			w.line(n, path, separator)
+			w.value(item, func() string { return path() + "[" + strconv.Itoa(i) + "]" })
 			separator = ","
 		}
-		w.line(v, "]")
+		w.line(n, path, "]")
 	default:
-		w.line(v, scalar(v.node))
+		w.line(n, path, scalar(n))
 	}
 }
 

@@ -111,14 +111,10 @@ func (v Value) Elements(what string) []Value {
 		return nil
 	}
 	items := make([]Value, len(v.node.Content))
-	for i := range items {
-		items[i] = v.item(i)
+	for i, n := range v.node.Content {
+		items[i] = Value{n, v.path + "[" + strconv.Itoa(i) + "]", v.file}
 	}
 	return items
-}
-
-func (v Value) item(i int) Value {
-	return Value{v.node.Content[i], v.path + "[" + strconv.Itoa(i) + "]", v.file}
 }
 
 // NonEmpty is Elements for a list that must not be empty.

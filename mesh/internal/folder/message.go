@@ -17,22 +17,20 @@ func readMessage(v document.Value, m proto.Message) bool {
 		v.Object() // reports that an object is expected
 		return false
 	}
-	text, lines := v.JSON()
+	text, at := v.JSON()
 	err := protojson.Unmarshal(text, m)
 	if err == nil {
 		return true
 	}
 	// protojson randomizes its spaces.
 	parts := protojsonError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\u00a0", " "))
-	if line, err := strconv.Atoi(parts[1]); err == nil && line <= len(lines) {
-		v = lines[line-1]
-	}
+	line, _ := strconv.Atoi(parts[1])
 	problem, suggestion := parts[2], ""
 	if typeURL, ok := strings.CutPrefix(problem, "unable to resolve "); ok {
 		problem = "unknown type " + strings.TrimSuffix(typeURL, `: "not found"`)
 		suggestion = "check its spelling; known are the types of Envoy's API that gRPC clients use"
 	}
-	v.Fault(suggestion, "%s", problem)
+	at(line).Fault(suggestion, "%s", problem)
 	return false
 }
 
