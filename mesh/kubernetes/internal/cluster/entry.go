@@ -50,7 +50,7 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 				made.Endpoints = distinct(endpoints(list))
 				e.instances[made.Name], e.problems, again = list, append(e.problems, problems...), earlier(again, until)
 			}
-			if old := slices.IndexFunc(before.services, func(old *meshroute.Service) bool { return reflect.DeepEqual(old, made) }); old >= 0 {
+			if old := slices.IndexFunc(before.services, func(old *meshroute.Service) bool { return old.Name == made.Name }); old >= 0 && reflect.DeepEqual(before.services[old], made) {
 				made = before.services[old] // the same pointer, of which nothing is built again
 			}
 			e.services, e.names = append(e.services, made), append(e.names, made.Name)
