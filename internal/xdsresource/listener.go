@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -48,7 +49,11 @@ func readListener(v *validator, raw []byte) *Listener {
 		return l
 	}
 	packed := pb.GetApiListener().GetApiListener()
-	manager, routes := routesInManager(packed.GetValue())
+	value := packed.GetValue()
+	if i := bytes.Index(raw, value); i >= 0 { // Routes refer to bytes that are kept anyway, and not to a copy.
+		value = raw[i : i+len(value)]
+	}
+	manager, routes := routesInManager(value)
 	if hcm := new(hcmpb.HttpConnectionManager); v.hasType(inListener, packed, httpConnectionManagerTypeURL) && v.read(inListener, manager, hcm) {
 		v.connectionManager(inListener, hcm, routes, l)
 	}

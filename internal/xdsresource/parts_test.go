@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -129,6 +130,10 @@ func TestOddRoutesInAListener(t *testing.T) {
 		got := -1
 		if rc := value.(*Listener).RouteConfig; rc != nil {
 			got = len(rc.VirtualHosts)
+			path := uintptr(unsafe.Pointer(unsafe.StringData(rc.VirtualHosts[0].Routes[0].Match.Path)))
+			if begin := uintptr(unsafe.Pointer(&tc.listener[0])); name == "as usual" && path-begin >= uintptr(len(tc.listener)) {
+				t.Error("a route keeps a copy of the Listener")
+			}
 		}
 		xdstest.Equal(t, name, tc.hosts, got)
 	}
