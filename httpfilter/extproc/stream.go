@@ -280,8 +280,10 @@ func (s *stream) Header() (metadata.MD, error) {
 	if s.rpc.StreamDesc == nil && !s.hasEnded() {
 		return nil, nil
 	}
-	err := s.endErr
-	if s.backend != nil {
+	var err error
+	if s.backend == nil {
+		err = s.endErr // which start has set
+	} else {
 		s.awaitHeaders()
 		if err = s.failure(); err == nil {
 			return s.edited, s.headerErr
