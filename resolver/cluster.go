@@ -22,6 +22,8 @@ type cluster struct {
 	// state is what the answers say, whatever RPCs are sent to meanwhile: empty until the Cluster is known, and
 	// without Endpoints and Err until the endpoints are.
 	state *balancer.ClusterState
+	// edges changes with the list of an aggregate cluster.
+	edges uint64
 
 	// built is what RPCs get that are routed to it, nil if none are, and shown is that in the table: both as of the last build.
 	built, shown *balancer.ClusterState
@@ -34,9 +36,9 @@ type cluster struct {
 
 type endpointsWatch = watch[*xdsresource.Endpoints]
 
-// walk is a walk through the clusters under an aggregate cluster. It is repeated when edges have changed.
+// walk is a walk through the clusters under an aggregate cluster. It is repeated when one that it has visited has another list.
 type walk struct {
-	edges   uint64
+	edges   uint64     // of all visited together
 	visited []*cluster // aggregate ones too
 	// state has an error, or the clusters with endpoints in order of preference, without their states.
 	state *balancer.ClusterState
@@ -118,7 +120,7 @@ func (c *cluster) setState(s balancer.ClusterState) {
 		c.graph.cluster(name)
 	}
 	if !slices.Equal(under(before), under(&s)) {
-		c.graph.edges++
+		c.edges++
 	}
 	c.graph.changed()
 }
@@ -153,8 +155,8 @@ func (c *cluster) answer() *balancer.ClusterState {
 // walkUnder finds the clusters under an aggregate cluster, all of which are needed, and starts to watch those that are missing.
 func (c *cluster) walkUnder() *balancer.ClusterState {
 	g := c.graph
-	if c.walk == nil || c.walk.edges != g.edges || c.walk.state.Cluster != c.state.Cluster {
-		c.walk = &walk{edges: g.edges, state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
+	if c.walk == nil || c.walk.edges != c.walk.edgesNow() || c.walk.state.Cluster != c.state.Cluster {
+		c.walk = &walk{state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
 		w := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 			visited := g.cluster(name)
 			c.walk.visited = append(c.walk.visited, visited)
@@ -166,11 +168,20 @@ func (c *cluster) walkUnder() *balancer.ClusterState {
 		} else {
 			c.walk.state.Underlying = &balancer.Underlying{Names: w.Leaves}
 		}
+		c.walk.edges = c.walk.edgesNow()
 	}
 	for _, visited := range c.walk.visited {
 		visited.needed = true
 	}
 	return c.walk.state
+}
+
+// edgesNow only grows, as those of each cluster do.
+func (w *walk) edgesNow() (n uint64) {
+	for _, visited := range w.visited {
+		n += visited.edges
+	}
+	return n
 }
 
 // plugin returns the cluster that the newest routes make of a plugin, nil if name is that of another cluster.

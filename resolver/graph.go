@@ -37,8 +37,6 @@ type graph struct {
 	clusters map[string]*cluster // all that are watched
 	// subscribed counts the subscriptions of each name. They outlive the configurations.
 	subscribed map[string]int
-	// edges changes with the list of any aggregate cluster.
-	edges uint64
 
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.

@@ -24,15 +24,21 @@ func (f *fixture) give(clusters ...string) {
 // 2^15 paths lead through such a graph.
 func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	t.Parallel()
-	f := routed(t, "l0")
+	f := routed(t, "l0", "other")
 	for i := range 14 {
 		f.answer(fmt.Sprint("Cluster l", i), aggregate(fmt.Sprint("l", i+1), fmt.Sprint("r", i+1)))
 		f.answer(fmt.Sprint("Cluster r", i+1), aggregate(fmt.Sprint("l", i+2), fmt.Sprint("r", i+2)))
 	}
 	f.answer("Cluster l14", aggregate("l15", "r15"))
 	f.give("l15", "r15")
-	f.expect("R: l0=[l15=l15 r15=r15]")
-	xdstest.Equal(t, "visited clusters", 31, len(f.graph.clusters["l0"].walk.visited))
+	f.expect("R: l0=[l15=l15 r15=r15] other=?")
+	walk := f.graph.clusters["l0"].walk
+	xdstest.Equal(t, "visited clusters", 31, len(walk.visited))
+	f.answer("Cluster other", aggregate("l15"))
+	f.expect("R: l0=[l15=l15 r15=r15] other=[l15=l15]")
+	if f.graph.clusters["l0"].walk != walk {
+		t.Error("the list of a cluster elsewhere causes a walk")
+	}
 }
 
 // An answer for one cluster under an aggregate one costs the same, however many others there
