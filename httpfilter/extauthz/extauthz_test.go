@@ -36,7 +36,7 @@ import (
 // authorizer is the service.
 type authorizer struct {
 	authpb.UnimplementedAuthorizationServer
-	addr         string
+	target       string
 	answer       func(context.Context, *authpb.CheckRequest) (*authpb.CheckResponse, error)
 	server       *grpc.Server
 	opened, open atomic.Int64 // connections
@@ -72,7 +72,7 @@ func startOver(t testing.TB, link *testutils.Link, answer func(context.Context, 
 	a := &authorizer{answer: answer}
 	a.server = grpc.NewServer(grpc.StatsHandler(a))
 	authpb.RegisterAuthorizationServer(a.server, a)
-	a.addr = xdstest.Serve(t, link, a.server)
+	a.target = xdstest.Target(xdstest.Serve(t, link, a.server))
 	return a
 }
 
@@ -89,15 +89,15 @@ func anyService(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 	return plaintext(pb.GetTargetUri()), nil
 }
 
-// interceptorOf returns the interceptor of a configuration in text that asks the service at addr.
-func interceptorOf(t testing.TB, addr, fields string) httpfilter.Interceptor {
+// interceptorOf returns the interceptor of a configuration in text that asks the service at target.
+func interceptorOf(t testing.TB, target, fields string) httpfilter.Interceptor {
 	t.Helper()
-	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, addr, fields)
+	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, target, fields)
 }
 
-func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fields string) httpfilter.Interceptor {
+func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, target, fields string) httpfilter.Interceptor {
 	t.Helper()
-	pb := xdsmsg.With(new(filterpb.ExtAuthz), `grpc_service { google_grpc { target_uri: "passthrough:///%s" } }`, addr)
+	pb := xdsmsg.With(new(filterpb.ExtAuthz), `grpc_service { google_grpc { target_uri: "%s" } }`, target)
 	pb = xdsmsg.With(pb, "%s", fields)
 	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
@@ -175,7 +175,7 @@ func TestCases(t *testing.T) {
 			answer = option.ReplaceAllString(text, `{ header { key: "$2" raw_value: "$3" } append_action: $1 }`)
 		}
 		counted, decided, before := &recorder{counts: map[string]int64{}}, "", time.Now()
-		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: counted}, a.addr, fields)
+		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: counted}, a.target, fields)
 		ctx := rpctrace.With(testutils.Context(t), &rpctrace.Trace{FilterDecided: func(f rpctrace.Filter) {
 			decided += fmt.Sprintf("\n%s decides: %s, %v", f.Name, f.Decision, status.Code(f.Err))
 		}})
@@ -232,9 +232,9 @@ func TestShareOfRPCs(t *testing.T) {
 		return &authpb.CheckResponse{}, nil
 	})
 	const some = `filter_enabled { default_value { numerator: 50 } } `
-	percent, code := interceptorOf(t, a.addr, some+`deny_at_disable { default_value { value: true } }`).(*interceptor).Ends(t.Context(), nil)
+	percent, code := interceptorOf(t, a.target, some+`deny_at_disable { default_value { value: true } }`).(*interceptor).Ends(t.Context(), nil)
 	xdstest.Equal(t, "explanation of RPCs that end", "50 PermissionDenied", fmt.Sprint(percent, " ", code))
-	i := interceptorOf(t, a.addr, some)
+	i := interceptorOf(t, a.target, some)
 	for range 400 {
 		xdstest.NoError(t, send(testutils.Context(t), i).err)
 	}
@@ -261,28 +261,28 @@ func TestFailureModes(t *testing.T) {
 		return hang(ctx, r)
 	})
 	const short = ` grpc_service { timeout { nanos: 50000000 } }`
-	for _, test := range []struct{ name, addr, fields, text string }{
-		{"unreachable", gone.addr, ``, "Unavailable"},
-		{"an error", broken.addr, ``, "code = Internal desc = broken"},
-		{"not the service", xdstest.Serve(t, nil, grpc.NewServer()), ``, "Unimplemented"},
-		{"no answer in time", hanging.addr, short, "DeadlineExceeded"},
-		{"a slow network", far.addr, short, "DeadlineExceeded"},
-		{"gone while it is asked", dying.addr, ``, "Unavailable"},
+	for _, test := range []struct{ name, target, fields, text string }{
+		{"unreachable", gone.target, ``, "Unavailable"},
+		{"an error", broken.target, ``, "code = Internal desc = broken"},
+		{"not the service", xdstest.Target(xdstest.Serve(t, nil, grpc.NewServer())), ``, "Unimplemented"},
+		{"no answer in time", hanging.target, short, "DeadlineExceeded"},
+		{"a slow network", far.target, short, "DeadlineExceeded"},
+		{"gone while it is asked", dying.target, ``, "Unavailable"},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
-			r := send(ctx, interceptorOf(t, test.addr, test.fields))
+			r := send(ctx, interceptorOf(t, test.target, test.fields))
 			checkStatus(t, r.err, codes.PermissionDenied, "ext_authz: the service has not decided: ")
 			checkStatus(t, r.err, codes.PermissionDenied, test.text)
-			r = send(ctx, interceptorOf(t, test.addr, `status_on_error { code: TooManyRequests }`+test.fields))
+			r = send(ctx, interceptorOf(t, test.target, `status_on_error { code: TooManyRequests }`+test.fields))
 			checkStatus(t, r.err, codes.Unavailable, test.text)
 			if r.sent != nil {
 				t.Error("the RPC was sent")
 			}
-			r = send(ctx, interceptorOf(t, test.addr, `failure_mode_allow: true`+test.fields))
+			r = send(ctx, interceptorOf(t, test.target, `failure_mode_allow: true`+test.fields))
 			xdstest.NoError(t, r.err)
 			xdstest.Equal(t, "metadata", metadata.MD{"k": {"v"}}, r.sent)
-			r = send(ctx, interceptorOf(t, test.addr, `failure_mode_allow: true failure_mode_allow_header_add: true`+test.fields))
+			r = send(ctx, interceptorOf(t, test.target, `failure_mode_allow: true failure_mode_allow_header_add: true`+test.fields))
 			xdstest.NoError(t, r.err)
 			xdstest.Equal(t, "metadata", metadata.MD{"k": {"v"}, "x-envoy-auth-failure-mode-allowed": {"true"}}, r.sent)
 		})
@@ -292,7 +292,7 @@ func TestFailureModes(t *testing.T) {
 		<-t.Context().Done()
 		return &authpb.CheckResponse{}, nil
 	})
-	i := interceptorOf(t, stuck.addr, `failure_mode_allow: true`)
+	i := interceptorOf(t, stuck.target, `failure_mode_allow: true`)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	checkStatus(t, send(ctx, i).err, codes.DeadlineExceeded, "")
@@ -318,7 +318,7 @@ func TestTheConnectionIsShared(t *testing.T) {
 	t.Parallel()
 	a := start(t, "", nil)
 	for _, fields := range []string{``, `failure_mode_allow: true`, `grpc_service { timeout { seconds: 10 } initial_metadata { key: "k" value: "v" } }`} {
-		first, next := interceptorOf(t, a.addr, fields), interceptorOf(t, a.addr, fields+` status_on_error { code: NotFound }`)
+		first, next := interceptorOf(t, a.target, fields), interceptorOf(t, a.target, fields+` status_on_error { code: NotFound }`)
 		xdstest.NoError(t, send(testutils.Context(t), first).err)
 		xdstest.NoError(t, send(testutils.Context(t), next).err)
 		runtime.KeepAlive(first)
@@ -343,8 +343,8 @@ func BenchmarkRPC(b *testing.B) {
 	for name, i := range map[string]httpfilter.Interceptor{
 		"without":      nil,
 		"disabled":     interceptorOf(b, "127.0.0.1:1", `filter_enabled { default_value { numerator: 0 } }`),
-		"loopback":     interceptorOf(b, startOver(b, nil, answer).addr, ""),
-		"1ms each way": interceptorOf(b, startOver(b, xdstest.SlowLink(time.Millisecond, time.Millisecond), answer).addr, ""),
+		"loopback":     interceptorOf(b, startOver(b, nil, answer).target, ""),
+		"1ms each way": interceptorOf(b, startOver(b, xdstest.SlowLink(time.Millisecond, time.Millisecond), answer).target, ""),
 	} {
 		b.Run(name, func(b *testing.B) {
 			var chain []httpfilter.Interceptor

@@ -44,9 +44,9 @@ func (d *direct) RecvMsg(m any) error                                           
 // Without body modes, messages are neither serialized nor copied.
 func TestBodiesPassAsTheyAre(t *testing.T) {
 	t.Parallel()
-	addr := startProcessor(t, mirror)
+	target := startProcessor(t, nil, mirror)
 	d, rpc := new(direct), &httpfilter.RPC{Method: "/s/m"}
-	s, err := httpfilter.NewNext(d, interceptorOf(t, addr, headersMode)).NewStream(testutils.Context(t), rpc)
+	s, err := httpfilter.NewNext(d, interceptorOf(t, target, headersMode)).NewStream(testutils.Context(t), rpc)
 	xdstest.NoError(t, err)
 	request, reply := new(wrapperspb.StringValue), new(wrapperspb.StringValue)
 	xdstest.NoError(t, httpfilter.Exchange(s, request, reply))
@@ -55,15 +55,33 @@ func TestBodiesPassAsTheyAre(t *testing.T) {
 	}
 }
 
+// after starts the RPC to a backend after a processor has been sent something. That does not wait for one that observes.
+type after struct {
+	backend
+	begun <-chan struct{}
+}
+
+func (a after) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
+	select {
+	case <-a.begun:
+		return a.backend.Send(ctx, rpc)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // gRFC A93, "deferred_close_timeout": the processor has that time after the RPC to read what it was sent, although the application
 // cancels its context.
 func TestDeferredClose(t *testing.T) {
 	t.Parallel()
 	for deferred, want := range map[string]error{"3600": io.EOF, "0 nanos: 1000000": context.Canceled} {
-		ended := make(chan error, 1)
-		addr := startProcessor(t, func(s procpb.ExternalProcessor_ProcessServer) error {
+		begun, ended := make(chan struct{}, 1), make(chan error, 1)
+		target := startProcessor(t, nil, func(s procpb.ExternalProcessor_ProcessServer) error {
 			for {
-				_, err := s.Recv()
+				r, err := s.Recv()
+				if r.GetRequestHeaders() != nil {
+					begun <- struct{}{}
+				}
 				if err == io.EOF && want != io.EOF {
 					<-s.Context().Done()
 				}
@@ -74,8 +92,8 @@ func TestDeferredClose(t *testing.T) {
 			}
 		})
 		ctx, cancel := context.WithCancel(testutils.Context(t))
-		i := interceptorOf(t, addr, headersMode+`observability_mode: true deferred_close_timeout { seconds: `+deferred+` }`)
-		xdstest.NoError(t, exchange(ctx, startBackend(t), i, bidi))
+		i := interceptorOf(t, target, headersMode+`observability_mode: true deferred_close_timeout { seconds: `+deferred+` }`)
+		xdstest.NoError(t, exchange(ctx, after{startBackend(t), begun}, i, bidi))
 		cancel()
 		if err := <-ended; err != want {
 			t.Errorf("%s s: the stream ends with %v, not %v", deferred, err, want)
@@ -143,11 +161,11 @@ func (oldText) Unmarshal(data []byte, m any) error {
 // gRFC A93, "Interaction With Compression": messages of the processor are not compressed.
 func TestCompressionIsOff(t *testing.T) {
 	t.Parallel()
-	addr := startProcessor(t, mirror)
+	target := startProcessor(t, nil, mirror)
 	rpc := &httpfilter.RPC{Method: "/s/m", Options: []grpc.CallOption{grpc.UseCompressor("gzip")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := httpfilter.NewNext(new(direct), interceptorOf(t, addr, `processing_mode { request_body_mode: GRPC }`)).NewStream(ctx, rpc)
+	_, err := httpfilter.NewNext(new(direct), interceptorOf(t, target, `processing_mode { request_body_mode: GRPC }`)).NewStream(ctx, rpc)
 	xdstest.NoError(t, err)
 	if !slices.Contains(rpc.AddedOptions(), grpc.UseCompressor(encoding.Identity)) {
 		t.Errorf("options %v", rpc.AddedOptions())
@@ -176,7 +194,7 @@ func TestATraceMayLookAtTheRPC(t *testing.T) {
 	var s grpc.ClientStream
 	seen := make(chan metadata.MD, 1)
 	ctx := rpctrace.With(testutils.Context(t), &rpctrace.Trace{FilterDecided: func(rpctrace.Filter) { seen <- s.Trailer() }})
-	i := interceptorOf(t, startProcessor(t, mirror), `processing_mode { request_header_mode: SKIP }`)
+	i := interceptorOf(t, startProcessor(t, nil, mirror), `processing_mode { request_header_mode: SKIP }`)
 	var err error
 	s, err = httpfilter.NewNext(startBackend(t), i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m", StreamDesc: bidi})
 	xdstest.NoError(t, err)
@@ -192,12 +210,12 @@ func TestATraceMayLookAtTheRPC(t *testing.T) {
 // gRFC A93, "Client-Side Metrics": the four of them, for each kind of event once.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	addr := startProcessor(t, mirror)
+	target := startProcessor(t, nil, mirror)
 	b := startBackend(t)
 	for _, fields := range []string{headersMode, bodiesMode, bodiesMode + `observability_mode: true`} {
 		for _, d := range []*grpc.StreamDesc{nil, bidi} {
 			r := new(recorder)
-			i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, addr, fields, "")
+			i := interceptorFor(t, httpfilter.ClientInstanceInfo{Target: "xds:///t", Metrics: r}, target, fields, "")
 			xdstest.NoError(t, exchange(testutils.Context(t), b, i, d))
 			slices.Sort(r.got)
 			const labels = "_duration[grpc.target] [grpc.lb.backend_service] [xds:///t c]"
@@ -226,9 +244,7 @@ func BenchmarkRPC(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			var chain []httpfilter.Interceptor
 			if bench.link != nil {
-				p := &fakeProcessor{script: mirror}
-				addr := serve(b, bench.link, func(server *grpc.Server) { procpb.RegisterExternalProcessorServer(server, p) })
-				chain = append(chain, interceptorOf(b, addr, bench.fields))
+				chain = append(chain, interceptorOf(b, startProcessor(b, bench.link, mirror), bench.fields))
 			}
 			next := httpfilter.NewNext(new(direct), chain...)
 			ctx := metadata.AppendToOutgoingContext(b.Context(), "k", "v")
@@ -256,13 +272,13 @@ func BenchmarkRPC(b *testing.B) {
 // The deadline of the RPC is not a failure of the processor.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	addr := startProcessor(t, func(s procpb.ExternalProcessor_ProcessServer) error {
+	target := startProcessor(t, nil, func(s procpb.ExternalProcessor_ProcessServer) error {
 		<-s.Context().Done()
 		return nil
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err := exchange(ctx, startBackend(t), interceptorOf(t, addr, headersMode+`failure_mode_allow: true`), nil)
+	err := exchange(ctx, startBackend(t), interceptorOf(t, target, headersMode+`failure_mode_allow: true`), nil)
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("the RPC ends with %v", err)
 	}

@@ -32,13 +32,6 @@ func (p *fakeProcessor) Process(s procpb.ExternalProcessor_ProcessServer) error 
 	return p.script(s)
 }
 
-func serve(t testing.TB, link *testutils.Link, register func(*grpc.Server), options ...grpc.ServerOption) string {
-	t.Helper()
-	server := grpc.NewServer(options...)
-	register(server)
-	return xdstest.Serve(t, link, server)
-}
-
 var insecureCredentials = insecure.NewCredentials()
 
 type plaintext string
@@ -53,14 +46,14 @@ func anyService(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 	return plaintext(pb.GetTargetUri()), nil
 }
 
-func interceptorOf(t testing.TB, addr, fields string) httpfilter.Interceptor {
+func interceptorOf(t testing.TB, target, fields string) httpfilter.Interceptor {
 	t.Helper()
-	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, addr, fields, "")
+	return interceptorFor(t, httpfilter.ClientInstanceInfo{}, target, fields, "")
 }
 
-func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, addr, fields, override string) httpfilter.Interceptor {
+func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, target, fields, override string) httpfilter.Interceptor {
 	t.Helper()
-	pb := xdsmsg.With(new(filterpb.ExternalProcessor), `grpc_service { google_grpc { target_uri: "passthrough:///%s" } }`, addr)
+	pb := xdsmsg.With(new(filterpb.ExternalProcessor), `grpc_service { google_grpc { target_uri: "%s" } }`, target)
 	pb = xdsmsg.With(pb, "%s", fields)
 	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
@@ -76,7 +69,7 @@ type backend struct{ conn *grpc.ClientConn }
 
 func startBackend(t testing.TB) backend {
 	t.Helper()
-	addr := serve(t, nil, func(*grpc.Server) {}, grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	addr := xdstest.Serve(t, nil, grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		for {
 			m := new(wrapperspb.StringValue)
 			if err := s.RecvMsg(m); err == io.EOF {
@@ -88,7 +81,7 @@ func startBackend(t testing.TB) backend {
 				return err
 			}
 		}
-	}))
+	})))
 	return backend{dial(t, addr)}
 }
 
@@ -103,7 +96,7 @@ func (b backend) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStre
 }
 
 // exchange sends a message, receives until the RPC ends, and returns the error that it ends with.
-func exchange(ctx context.Context, b backend, i httpfilter.Interceptor, d *grpc.StreamDesc) error {
+func exchange(ctx context.Context, b httpfilter.End, i httpfilter.Interceptor, d *grpc.StreamDesc) error {
 	s, err := httpfilter.NewNext(b, i).NewStream(ctx, &httpfilter.RPC{Method: "/s/m", Cluster: "c", StreamDesc: d})
 	if err != nil {
 		return err
@@ -169,6 +162,10 @@ const (
 	bodiesMode  = `processing_mode { response_trailer_mode: SEND request_body_mode: GRPC response_body_mode: GRPC } `
 )
 
-func startProcessor(t testing.TB, s script) (addr string) {
-	return serve(t, nil, func(server *grpc.Server) { procpb.RegisterExternalProcessorServer(server, &fakeProcessor{script: s}) })
+// startProcessor starts a processor, over a link if that is not nil, and returns its target.
+func startProcessor(t testing.TB, link *testutils.Link, s script) (target string) {
+	t.Helper()
+	server := grpc.NewServer()
+	procpb.RegisterExternalProcessorServer(server, &fakeProcessor{script: s})
+	return xdstest.Target(xdstest.Serve(t, link, server))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,7 +69,7 @@ type scene struct {
 	procEnds, serverEnds chan error
 	decisions            chan string            // that the trace of the RPC gets
 	later                map[string]chan string // steps that are under way
-	addr, backendAddr    string
+	target, backendAddr  string
 }
 
 func newScene(t *testing.T) *scene {
@@ -80,16 +81,14 @@ func newScene(t *testing.T) *scene {
 	s.ctx, s.cancel = context.WithCancel(rpctrace.With(s.deadline, &rpctrace.Trace{FilterDecided: func(f rpctrace.Filter) {
 		s.decisions <- strings.TrimSpace(f.Decision + " " + outcome(f.Err))
 	}}))
-	s.addr = serve(t, nil, func(server *grpc.Server) {
-		procpb.RegisterExternalProcessorServer(server, &fakeProcessor{script: func(p procpb.ExternalProcessor_ProcessServer) error {
-			s.procs <- p
-			return ended(p.Context(), s.procEnds)
-		}})
+	s.target = startProcessor(t, nil, func(p procpb.ExternalProcessor_ProcessServer) error {
+		s.procs <- p
+		return ended(p.Context(), s.procEnds)
 	})
-	s.backendAddr = serve(t, nil, func(*grpc.Server) {}, grpc.ForceServerCodecV2(text{}), grpc.UnknownServiceHandler(func(_ any, b grpc.ServerStream) error {
+	s.backendAddr = xdstest.Serve(t, nil, grpc.NewServer(grpc.ForceServerCodecV2(text{}), grpc.UnknownServiceHandler(func(_ any, b grpc.ServerStream) error {
 		s.servers <- b
 		return ended(b.Context(), s.serverEnds)
-	}))
+	})))
 	return s
 }
 
@@ -113,8 +112,15 @@ func (s *scene) await(step string) string {
 	case got := <-s.later[step]:
 		return got
 	case <-s.deadline.Done():
-		s.t.Errorf("%s: it does not end", step)
-		return "does not end"
+		for step, done := range s.later {
+			select {
+			case got := <-done:
+				s.t.Logf("%s: it has ended with %q", step, got)
+			default:
+			}
+		}
+		s.t.Fatalf("%s: it does not end", step)
+		return ""
 	}
 }
 
@@ -168,6 +174,7 @@ func (s *scene) step(line string) string {
 		s.proc = arrived(s.ctx, s.proc, s.procs)
 		return outcome(s.proc.Send(answer(expand(rest))))
 	case "processor passes":
+		s.proc = arrived(s.ctx, s.proc, s.procs)
 		return outcome(s.proc.Send(passed(rest)))
 	case "processor ends":
 		return s.end(s.procEnds, ending(rest))
@@ -218,7 +225,8 @@ func arrived[S comparable](ctx context.Context, have S, streams chan S) S {
 	case have = <-streams:
 		return have
 	case <-ctx.Done():
-		panic("no stream has arrived")
+		runtime.Goexit() // await says which step does not end
+		return none
 	}
 }
 
@@ -229,11 +237,15 @@ func (s *scene) start(rest string) string {
 	conn := dial(s.t, s.backendAddr)
 	s.rpc = httpfilter.RPC{Method: "/s/m", Authority: "host", StreamDesc: desc, Options: []grpc.CallOption{grpc.ForceCodecV2(text{})}}
 	var chain []httpfilter.Interceptor
-	if i := interceptorFor(s.t, httpfilter.ClientInstanceInfo{}, s.addr, s.fields, s.override); i != nil {
+	// Whether a stream ends by itself or is cancelled must not depend on the time that steps take.
+	fields := s.fields + "deferred_close_timeout { seconds: 3600 }"
+	if i := interceptorFor(s.t, httpfilter.ClientInstanceInfo{}, s.target, fields, s.override); i != nil {
 		chain = append(chain, i)
 	}
 	app, err := httpfilter.NewNext(backend{conn}, chain...).NewStream(metadata.NewOutgoingContext(s.ctx, pairs(md)), &s.rpc)
-	s.app = app
+	if s.app = app; err != nil {
+		s.app = httpfilter.EndedStream(s.ctx, err, nil)
+	}
 	return outcome(err)
 }
 

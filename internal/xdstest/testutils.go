@@ -2,8 +2,10 @@ package xdstest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +44,14 @@ func Serve(t testing.TB, link *testutils.Link, s *grpc.Server) (address string) 
 		serving.Wait()
 	})
 	return listener.Addr().String()
+}
+
+var targets atomic.Int64
+
+// Target returns a target for an address that is no other's. Clients that share a connection by its target may have one to the server of
+// an earlier test when another gets its port: it may be about to end, or wait before it is made anew.
+func Target(address string) string {
+	return fmt.Sprintf("passthrough://%d/%s", targets.Add(1), address)
 }
 
 // SlowLink returns a link with a delay for each direction.
