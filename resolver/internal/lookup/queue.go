@@ -73,13 +73,12 @@ func (g *group) forget() {
 
 // startLookups begins look-ups while there are places for them.
 func startLookups() {
-	for {
+	for queue.running < bounds.Lookups+bounds.LookupsReserve {
 		if queue.waiting = slices.DeleteFunc(queue.waiting, (*group).skip); len(queue.waiting) == 0 {
 			return
 		}
 		g := slices.MinFunc(queue.waiting, func(a, b *group) int { return cmp.Compare(a.running, b.running) })
-		reserved := g.running == 0 && queue.running < bounds.Lookups+bounds.LookupsReserve
-		if queue.running >= bounds.Lookups && !reserved {
+		if queue.running >= bounds.Lookups && g.running > 0 {
 			return
 		}
 		queue.waiting = slices.DeleteFunc(queue.waiting, func(other *group) bool { return other == g })
