@@ -126,12 +126,15 @@ func (g *graph) fill(s, before *balancer.ClusterState, outgoing bool) *balancer.
 		old = before.Underlying.States
 	}
 	states := u.States.Edit()
-	if sameList(before, s) {
+	unchanged := sameList(before, s)
+	if unchanged {
 		u.Names, states = before.Underlying.Names, old.Edit()
 	}
 	for _, name := range u.Names {
 		was, _ := old.Get(name)
-		states.Set(name, g.keep(was, g.clusters[name].answer(), outgoing))
+		if now := g.clusters[name].answer(); was != now || !unchanged {
+			states.Set(name, g.keep(was, now, outgoing))
+		}
 	}
 	u.States = states.Map()
 	return &balancer.ClusterState{Cluster: s.Cluster, Notes: s.Notes, Underlying: u}
