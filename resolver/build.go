@@ -34,8 +34,8 @@ func (g *graph) build(patient bool) {
 	if g.closed {
 		return // Nothing may be watched again.
 	}
-	g.eachRouted(g.latest(), func(c *cluster) { g.resolve(c, false) })
 	if g.next != nil {
+		g.eachRouted(g.next, func(c *cluster) { g.resolve(c, false) })
 		g.next.waits = slices.DeleteFunc(g.next.waits, func(c *cluster) bool { return g.answered(c.built) })
 		if len(g.next.waits) == 0 || g.current == nil && !patient {
 			g.current, g.next = g.next, nil
