@@ -22,7 +22,7 @@ func (s *stream) read(side grpc.ClientStream) {
 		err := side.RecvMsg(response)
 		s.mu.Lock()
 		switch {
-		case s.phase != live || s.last != nil && !s.last.asked: // it has no say any more
+		case s.phase != live || s.last != nil && !s.last.asked: // the processor has no say any more
 		case err == io.EOF && (s.drainsAll || s.flows[requests].drained() && s.flows[responses].drained()):
 			s.leave(over, nil, "passed", nil)
 		case err == io.EOF:
@@ -41,7 +41,7 @@ func (s *stream) read(side grpc.ClientStream) {
 	}
 }
 
-// handle handles a message. An error says what is wrong with it. The caller holds mu.
+// handle carries out a message of the processor. An error says what is wrong with the message. The caller holds mu.
 func (s *stream) handle(r *procpb.ProcessingResponse) error {
 	defer s.changed.Broadcast()
 	w := r.GetServerWindowUpdate()

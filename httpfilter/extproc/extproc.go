@@ -62,7 +62,7 @@ type mode struct {
 	bodies [directions]bool
 }
 
-// override is a valid ExtProcPerRoute: what it changes in the config.
+// override is a valid ExtProcPerRoute, as a list of changes of the config.
 type override []func(*config)
 
 func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }

@@ -33,7 +33,7 @@ const (
 	passing                  // without the processor
 )
 
-// flow is a direction of messages. The mutex of the stream guards it.
+// flow is one direction of the RPC's messages. stream.mu guards the flow.
 type flow struct {
 	passage passage
 	// window is what the processor may be sent, in bytes. Above 0, that is a message of any size.
@@ -79,7 +79,7 @@ func (f *flow) pop() {
 	f.queue = f.queue[1:]
 }
 
-// owes reports whether the processor should be told of what it may send again, which is of half a window at once.
+// owes reports whether a window update is due to the processor: each one gives back at least half a window.
 func (f *flow) owes() bool { return f.returned >= windowSize/2 }
 
 // drained reports whether no message can be lost if the processor ends its stream.

@@ -63,7 +63,7 @@ func (s *stream) wait(done func() bool) bool {
 	return false
 }
 
-// await is wait for callers that do not hold mu.
+// await is wait for callers without mu.
 func (s *stream) await(done func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *stream) await(done func() bool) bool {
 // passes reports whether messages of a direction pass without the processor. The caller holds mu.
 func (s *stream) passes(d direction) bool { return s.phase == over || s.flows[d].passage == passing }
 
-// send has the processor sent an event, the first one of a direction with attributes, and reports whether it will be. It waits until the
-// events before have been sent, as no window bounds what is observed, and messages without bytes. The caller holds mu.
+// send puts an event for the processor into the outbox, the first one of a direction with attributes, and reports whether it has. send waits
+// until the events before have left, since no window bounds what is observed, and messages without bytes. The caller holds mu.
 func (s *stream) send(d direction, request *procpb.ProcessingRequest) bool {
 	s.wait(func() bool { return s.phase != leaving && (len(s.outbox) == 0 || s.phase != live) })
 	if s.phase != live || s.drainsAll {
@@ -127,7 +127,7 @@ func (s *stream) ask(k kind, md metadata.MD, last bool) {
 	}
 }
 
-// answered waits for the answer to an event, if it was asked.
+// answered waits for the answer to an event that was asked, and returns the answer's edits.
 func (s *stream) answered(k kind) headeredit.Edits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,9 +136,9 @@ func (s *stream) answered(k kind) headeredit.Edits {
 	return e.edits
 }
 
-// through has a message or the end of the requests go on: by the processor, when its window allows that, or without it, after what that
-// has sent. What comes after the processor has ended the requests is discarded. One that observes gets a copy. It reports false if the
-// RPC has ended, also if the application does not know yet.
+// through takes a message or the end of the requests on its way: to the processor, when the window allows that, or past the processor, behind
+// what the processor has sent. After the processor has ended the requests, more of them are discarded. A processor that observes gets a copy.
+// through reports false if the RPC has ended, even if the application does not know that yet.
 func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 	f := &s.flows[d]
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func bodyRequest(d direction, b *procpb.HttpBody) *procpb.ProcessingRequest {
 	return &procpb.ProcessingRequest{Request: &procpb.ProcessingRequest_ResponseBody{ResponseBody: b}}
 }
 
-// write sends the processor what is for it.
+// write opens the stream to the processor, and sends the outbox until next returns nil.
 func (s *stream) write() {
 	side, err := s.channel.NewStream(s.sideCtx, desc, method)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *stream) write() {
 	}
 }
 
-// next waits for the next message to the processor, and puts into it what the processor may send again. It is nil when no more follow.
+// next waits for the next message to the processor, and adds the window update that is due. It returns nil after the last message.
 func (s *stream) next() *procpb.ProcessingRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()

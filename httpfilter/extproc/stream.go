@@ -172,7 +172,7 @@ func (s *stream) sendMessage(m any) error {
 	return nil
 }
 
-// abort ends the RPC with an error of a message. The processor may still read what it was sent before.
+// abort ends the RPC with an error of a message. Messages that were sent to the processor before stay readable.
 func (s *stream) abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

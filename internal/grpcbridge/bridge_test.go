@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -135,21 +136,21 @@ func (b *attachingBuilder) Build(target grpcresolver.Target, rcc grpcresolver.Cl
 // A failed Build that ends late does not end what belongs to the next resolver.
 func TestAttachAfterAFailedBuild(t *testing.T) {
 	t.Parallel()
-	b := &attachingBuilder{fakeBuilder: newFakeBuilder()}
-	b.err = errors.New("faulty")
-	cc := dial(t, b, grpc.WithIdleTimeout(20*time.Millisecond))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := call(ctx, cc, false); err == nil {
-		t.Fatal("an RPC succeeded without a resolver")
-	}
-	next, err := grpcbridge.Attach(b.rcc)
-	xdstest.NoError(t, err)
-	defer next.Detach()
-	for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
-		cc.WaitForStateChange(ctx, s)
-	}
-	time.Sleep(10 * time.Millisecond) // for the one that failed
-	next.Publish(new(fakeRunner))
-	xdstest.NoError(t, call(ctx, cc, false))
+	synctest.Test(t, func(t *testing.T) {
+		b := &attachingBuilder{fakeBuilder: newFakeBuilder()}
+		b.err = errors.New("faulty")
+		cc := dial(t, b, grpc.WithIdleTimeout(time.Second))
+		if err := call(t.Context(), cc, false); err == nil {
+			t.Fatal("an RPC succeeded without a resolver")
+		}
+		next, err := grpcbridge.Attach(b.rcc)
+		xdstest.NoError(t, err)
+		defer next.Detach()
+		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+			cc.WaitForStateChange(t.Context(), s)
+		}
+		synctest.Wait() // for the Build that failed
+		next.Publish(new(fakeRunner))
+		xdstest.NoError(t, call(t.Context(), cc, false))
+	})
 }

@@ -48,8 +48,8 @@ func Serve(t testing.TB, link *testutils.Link, s *grpc.Server) (address string) 
 
 var targets atomic.Int64
 
-// Target returns a target for an address that is no other's. Clients that share a connection by its target may have one to the server of
-// an earlier test when another gets its port: it may be about to end, or wait before it is made anew.
+// Target returns a target for an address that no other call returns. Connections are shared by target, and a new server may get the port of a
+// server of an earlier test: with the same target its clients would get the old connection, which is about to end or waits to be made again.
 func Target(address string) string {
 	return fmt.Sprintf("passthrough://%d/%s", targets.Add(1), address)
 }

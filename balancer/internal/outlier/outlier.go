@@ -1,8 +1,8 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
 // A61, A75), or several in a row (Envoy), and counts what it detects (gRFC A91).
 //
-// Connections tell it how RPCs end. It moves no RPC: policies avoid endpoints whose connections report an ejection. All but that
-// counting works on the tree's loop.
+// Connections tell a Detector how RPCs end. A Detector moves no RPC: policies avoid endpoints whose connections report an ejection. RPCs are
+// counted without a lock; all else works on the tree's loop.
 package outlier
 
 import (
@@ -39,7 +39,7 @@ type Detector struct {
 // endpoint is one endpoint.
 type endpoint struct {
 	*conns.Health
-	// successes and failures count how RPCs end in this interval; succeeded and failed are those of the last one.
+	// successes and failures count the RPCs that end in this interval; succeeded and failed are the counts of the last interval.
 	successes, failures atomic.Uint64
 	succeeded, failed   uint64
 
