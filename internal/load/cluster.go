@@ -1,23 +1,35 @@
 package load
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // MaxCategories is how many categories of drops of a cluster are reported separately.
 const MaxCategories = 100
 
-// Cluster counts the load of one Key for one user. A nil Cluster counts nothing.
+// Cluster is one use of the counters of a Key, which all its users share. A nil Cluster counts nothing.
 type Cluster struct {
 	store *Store
-	key   Key
-	which *Metrics
+	*account
+	elsewhere *Locality
+	// localities are those that the user has now. Store.mu guards them.
+	localities []*Locality
+}
 
-	// The following is guarded by Store.mu.
-
-	released bool
-	round    uint64 // counts the changes of localities
+// account has what is counted of one Key. Store.mu guards it, but for what which points to.
+type account struct {
+	// since is when the next Report begins.
+	since time.Time
+	// which selects from the metrics of backends, as the last user wanted.
+	which atomic.Pointer[Metrics]
+	// users counts the Clusters in use. Without any there are still RPCs in flight, or something that was not reported yet.
+	users int
 	// drops are by category, those without one under the empty name.
-	drops      map[string]*Drops
-	localities map[LocalityID]*Locality
+	drops map[string]*Drops
+	byID  map[LocalityID]*Locality
+	// unsent is what was put back, or nil.
+	unsent *Report
 }
 
 // Drops counts RPCs that were dropped for one reason. A nil Drops counts nothing.
@@ -49,21 +61,21 @@ func (c *Cluster) Drops(category string) *Drops {
 	return d
 }
 
-// Localities returns the counters of the localities that the cluster has from now on. RPCs that are under way in others, or begin
-// there in the next moment, are still counted.
+// Localities returns the counters of the localities that the user has from now on, which the caller must not change. RPCs that are under way
+// in others, or begin there in the next moment, are still counted.
 func (c *Cluster) Localities(ids []LocalityID) []*Locality {
 	if c == nil {
 		return nil
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	c.round++
-	all := make([]*Locality, len(ids))
+	before := c.localities
+	c.localities = make([]*Locality, len(ids))
 	for i, id := range ids {
-		all[i] = c.localityLocked(id)
+		c.localities[i] = c.use(id)
 	}
-	c.evictLocked()
-	return all
+	c.leave(before...)
+	return c.localities
 }
 
 // Elsewhere returns the counters of RPCs to addresses that are in no locality.
@@ -71,48 +83,66 @@ func (c *Cluster) Elsewhere() *Locality {
 	if c == nil {
 		return nil
 	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	return c.localityLocked(LocalityID{})
+	return c.elsewhere
 }
 
-// Has reports whether l is of c.
-func (c *Cluster) Has(l *Locality) bool { return l != nil && l.cluster == c }
+// Has reports whether l is of the Key of c.
+func (c *Cluster) Has(l *Locality) bool { return c != nil && l != nil && l.account == c.account }
+
+// SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by PutBack.
+func (c *Cluster) SetElsewhere(inProgress map[LocalityID]uint64) {
+	if c == nil {
+		return
+	}
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	for id := range inProgress {
+		c.locality(id)
+	}
+	for id, l := range c.byID {
+		l.elsewhere = inProgress[id]
+	}
+	c.evict()
+}
 
 // The following is called with Store.mu held.
 
-func (c *Cluster) localityLocked(id LocalityID) *Locality {
-	l := c.localities[id]
+// locality returns the counters of a locality, if need be new ones, which have no users.
+func (a *account) locality(id LocalityID) *Locality {
+	l := a.byID[id]
 	if l == nil {
-		l = &Locality{cluster: c, id: id}
-		c.localities[id] = l
+		l = &Locality{account: a, id: id}
+		a.byID[id] = l
 	}
-	l.round, l.quiet = c.round, 0
+	l.quiet = 0
 	return l
 }
 
-// retireLocked ends the use of the cluster.
-func (c *Cluster) retireLocked() {
-	c.released = true
-	c.round++
-	c.evictLocked()
+func (a *account) use(id LocalityID) *Locality {
+	l := a.locality(id)
+	l.users++
+	return l
 }
 
-// evictLocked removes localities that are not used any more if there are too many. Those with RPCs in flight stay.
-func (c *Cluster) evictLocked() {
-	for id, l := range c.localities {
-		if l.round != c.round {
-			l.elsewhere.Store(0)
-		}
-		if len(c.localities) > maxLeft && l.retired() && l.counts().InProgress == 0 {
-			delete(c.localities, id)
+func (a *account) leave(all ...*Locality) {
+	for _, l := range all {
+		l.users--
+	}
+	a.evict()
+}
+
+// evict removes localities without users if there are too many. Those with RPCs in flight stay.
+func (a *account) evict() {
+	for id, l := range a.byID {
+		if len(a.byID) > maxLeft && l.users == 0 && l.counts().InProgress == 0 {
+			delete(a.byID, id)
 		}
 	}
 }
 
 // inProgress reports whether there are RPCs in flight.
-func (c *Cluster) inProgress() bool {
-	for _, l := range c.localities {
+func (a *account) inProgress() bool {
+	for _, l := range a.byID {
 		if l.counts().InProgress > 0 {
 			return true
 		}
@@ -120,27 +150,28 @@ func (c *Cluster) inProgress() bool {
 	return false
 }
 
-// takeInto moves what happened since the last Report to r.
-func (c *Cluster) takeInto(r *Report) {
-	for category, d := range c.drops {
-		r.addDrops(category, d.unreported.Swap(0))
-	}
-	for id, l := range c.localities {
-		switch found := l.takeReport(); {
-		case found != nil:
-			l.quiet = 0
-			r.addLocality(found)
-		case l.retired():
-			if l.quiet++; l.quiet >= quietEnough {
-				delete(c.localities, id)
-			}
-		}
-	}
-}
-
 // quietEnough is how many Takes must find nothing before what is not used any more is removed.
 // One is not enough: a picker that was just replaced may start one more RPC.
 const quietEnough = 2
 
-// spent reports whether nothing can be counted any more.
-func (c *Cluster) spent() bool { return c.released && len(c.localities) == 0 }
+// take moves what happened since the last Report to r.
+func (a *account) take(r *Report) {
+	for category, d := range a.drops {
+		r.addDrops(category, d.unreported.Swap(0))
+	}
+	for id, l := range a.byID {
+		switch found := l.take(); {
+		case found != nil:
+			l.quiet = 0
+			r.Localities = append(r.Localities, found)
+		case l.users == 0:
+			if l.quiet++; l.quiet >= quietEnough {
+				delete(a.byID, id)
+			}
+		}
+	}
+	if a.unsent != nil {
+		r.merge(a.unsent)
+		a.unsent = nil
+	}
+}

@@ -5,10 +5,9 @@
 // its own counters for circuit breaking), and is not for metrics of the process. The pickers of
 // package balancer count; the Reports go to the stream of the server that the load is for.
 //
-// A Store has the counts for one server. Each policy of a cluster has a Cluster of its own in the
-// Store, and a Report sums up the Clusters of a Key. Start and End of a Locality, and Count of Drops,
-// are for the RPC path: they take no lock and allocate nothing, unless an RPC ends with metrics of
-// the backend, which lock the Locality. Everything else locks the Store.
+// A Store has the counts for one server. Each policy of a cluster uses the counters of its Key in the Store, which it shares with others.
+// Start and End of a Locality, and Count of Drops, are for the RPC path: they take no lock and allocate nothing, unless an RPC ends with
+// metrics of the backend, which lock the Locality. Everything else locks the Store.
 //
 // # Nothing is counted twice
 //
@@ -26,7 +25,6 @@
 package load
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -46,19 +44,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	accounts map[Key]*account
-	// left counts the accounts without users.
-	left int
-}
-
-// account has what is to be reported of one Key.
-type account struct {
-	// since is when the next Report begins.
-	since time.Time
-	// users counts the clusters that are in use. The others have RPCs in flight, or something that was not reported yet.
-	users    int
-	clusters []*Cluster
-	// unsent is what was put back, or nil.
-	unsent *Report
+	// used counts the accounts with users.
+	used int
 }
 
 // NewStore returns an empty Store. changed, which may be nil, is called without any lock when
@@ -70,21 +57,19 @@ func NewStore(changed func()) *Store {
 	return &Store{changed: changed, accounts: make(map[Key]*account)}
 }
 
-// Use returns counters of a key until their Release. A Report sums up those of all users of a key. which
-// selects from the metrics that backends send; nil selects none.
+// Use returns the counters of a key until their Release. which selects from the metrics that backends send; nil selects none.
 func (s *Store) Use(k Key, which *Metrics) *Cluster {
 	if s == nil {
 		return nil
 	}
-	c := &Cluster{store: s, key: k, which: which, drops: map[string]*Drops{"": new(Drops)}, localities: make(map[LocalityID]*Locality)}
-	c.localityLocked(LocalityID{})
 	s.mu.Lock()
-	first := !s.inUse()
 	a := s.account(k)
+	a.which.Store(which)
+	c := &Cluster{store: s, account: a, elsewhere: a.use(LocalityID{})}
 	if a.users++; a.users == 1 {
-		s.left--
+		s.used++
 	}
-	a.clusters = append(a.clusters, c)
+	first := a.users == 1 && s.used == 1
 	s.mu.Unlock()
 	if first {
 		s.changed()
@@ -96,28 +81,25 @@ func (s *Store) Use(k Key, which *Metrics) *Cluster {
 func (s *Store) account(k Key) *account {
 	a := s.accounts[k]
 	if a == nil {
-		a = &account{since: time.Now()}
+		a = &account{since: time.Now(), drops: map[string]*Drops{"": new(Drops)}, byID: make(map[LocalityID]*Locality)}
 		s.accounts[k] = a
-		s.left++
 	}
 	return a
 }
 
-// Release ends a Use. What the cluster has counted is still reported, and so are its RPCs in
-// flight.
+// Release ends a Use. What was counted is still reported, and so are the RPCs in flight.
 func (c *Cluster) Release() {
 	if c == nil {
 		return
 	}
 	s := c.store
 	s.mu.Lock()
-	c.retireLocked()
-	a := s.accounts[c.key]
-	if a.users--; a.users == 0 {
-		s.left++
+	c.leave(append(c.localities, c.elsewhere)...)
+	if c.users--; c.users == 0 {
+		s.used--
 		s.evict()
 	}
-	last := !s.inUse()
+	last := s.used == 0
 	s.mu.Unlock()
 	if last {
 		s.changed()
@@ -128,20 +110,15 @@ func (c *Cluster) Release() {
 func (s *Store) InUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inUse()
+	return s.used > 0
 }
-
-func (s *Store) inUse() bool { return len(s.accounts) > s.left }
 
 // Busy reports whether any cluster is in use or has RPCs in flight.
 func (s *Store) Busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inUse() {
-		return true
-	}
 	for _, a := range s.accounts {
-		if a.inProgress() {
+		if a.users > 0 || a.inProgress() {
 			return true
 		}
 	}
@@ -162,30 +139,16 @@ func (s *Store) Take(wanted func(cluster string) bool) []*Report {
 		}
 		r := Report{Key: key, Interval: now.Sub(a.since)}
 		a.since = now
-		a.takeInto(&r)
+		a.take(&r)
 		if !r.empty() {
 			found := r // r itself stays on the stack, for the clusters without a report
 			reports = append(reports, &found)
-		} else if len(a.clusters) == 0 {
-			s.drop(key)
+		} else if len(a.byID) == 0 { // without users
+			delete(s.accounts, key)
 		}
 	}
 	return reports
 }
-
-// takeInto moves what happened since the last Report to r.
-func (a *account) takeInto(r *Report) {
-	for _, c := range a.clusters {
-		c.takeInto(r)
-	}
-	a.clusters = slices.DeleteFunc(a.clusters, (*Cluster).spent)
-	if a.unsent != nil {
-		r.merge(a.unsent)
-		a.unsent = nil
-	}
-}
-
-func (a *account) inProgress() bool { return slices.ContainsFunc(a.clusters, (*Cluster).inProgress) }
 
 // PutBack returns reports that were not sent: the next Take of their clusters includes them.
 func (s *Store) PutBack(reports []*Report) {
@@ -210,19 +173,13 @@ const maxLeft = 1000
 // evict removes a cluster without users if there are too many. Those with RPCs in flight stay:
 // they are no more than RPCs.
 func (s *Store) evict() {
-	if s.left <= maxLeft {
+	if len(s.accounts)-s.used <= maxLeft {
 		return
 	}
 	for key, a := range s.accounts {
 		if a.users == 0 && !a.inProgress() {
-			s.drop(key)
+			delete(s.accounts, key)
 			return
 		}
 	}
-}
-
-// drop removes the account of a cluster without users.
-func (s *Store) drop(k Key) {
-	delete(s.accounts, k)
-	s.left--
 }

@@ -79,8 +79,7 @@ func TestReleasedClusterIsForgotten(t *testing.T) {
 		for range 3 { // one more RPC may begin at first
 			takeAfter(s, time.Second)
 		}
-		forgotten := weak.Make(c)
-		runtime.KeepAlive(l)
+		forgotten := weak.Make(l)
 		runtime.GC()
 		if forgotten.Value() != nil {
 			t.Error("the cluster is still remembered")

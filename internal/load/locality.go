@@ -13,7 +13,7 @@ type LocalityID struct{ Region, Zone, SubZone string }
 
 // Locality counts the RPCs to one locality of a cluster. A nil Locality counts nothing.
 type Locality struct {
-	cluster *Cluster
+	account *account
 	id      LocalityID
 
 	// RPCs in flight are those that were issued and have not ended.
@@ -21,14 +21,13 @@ type Locality struct {
 	// void counts picks without an RPC: the connection had ended, and gRPC picked again.
 	void    atomic.Uint64
 	metrics metrics
-	// elsewhere counts the RPCs in flight of other processes.
-	elsewhere atomic.Uint64
 
 	// The following is guarded by Store.mu.
 
-	round    uint64 // of the cluster that has had the locality last
-	quiet    int    // Takes that have found nothing since
-	reported Counts
+	users     int
+	quiet     int // Takes that have found nothing since
+	reported  Counts
+	elsewhere uint64 // RPCs in flight of other processes
 	// reportedElsewhere says that there were RPCs elsewhere at the last report: that they have
 	// ended has to be reported, too.
 	reportedElsewhere bool
@@ -47,7 +46,7 @@ func (l *Locality) End(info balancer.DoneInfo) {
 	if l == nil {
 		return
 	}
-	if which := l.cluster.which; which != nil {
+	if which := l.account.which.Load(); which != nil {
 		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
 			l.metrics.add(report, which)
 		}
@@ -62,28 +61,19 @@ func (l *Locality) End(info balancer.DoneInfo) {
 	}
 }
 
-// retired reports whether the cluster does not have the locality any more. The empty one stays until the Release.
-func (l *Locality) retired() bool {
-	return l.round != l.cluster.round && (l.id != LocalityID{} || l.cluster.released)
-}
-
-// SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by
-// PutBack, as long as the cluster has the locality.
-func (l *Locality) SetElsewhere(n uint64) { l.elsewhere.Store(n) }
-
 // counts returns the counts since the Locality was made. Ends are counted after their starts
 // and read before them, so that no RPC has ended that was not issued.
 func (l *Locality) counts() Counts {
 	n := Counts{Succeeded: l.succeeded.Load(), Failed: l.failed.Load()}
 	void := l.void.Load()
 	n.Issued = l.issued.Load() - void
-	n.InProgress = n.Issued - n.Succeeded - n.Failed + l.elsewhere.Load()
+	n.InProgress = n.Issued - n.Succeeded - n.Failed + l.elsewhere
 	return n
 }
 
-// takeReport returns what happened since the last call, nil if nothing did. The metrics of an RPC
+// take returns what happened since the last call, nil if nothing did. The metrics of an RPC
 // that ends concurrently may be in the report before that of its end.
-func (l *Locality) takeReport() *LocalityReport {
+func (l *Locality) take() *LocalityReport {
 	now := l.counts()
 	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
 	// it.
@@ -96,9 +86,8 @@ func (l *Locality) takeReport() *LocalityReport {
 	}
 	r := l.metrics.take()
 	r.ID, r.Counts = l.id, added
-	elsewhere := l.elsewhere.Load() > 0
-	ended := l.reportedElsewhere && !elsewhere
-	l.reportedElsewhere = elsewhere
+	ended := l.reportedElsewhere && l.elsewhere == 0
+	l.reportedElsewhere = l.elsewhere > 0
 	if r.empty() && !ended {
 		return nil
 	}

@@ -2,6 +2,7 @@ package load
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -73,26 +74,18 @@ func (r *Report) merge(earlier *Report) {
 	}
 	r.TotalDropped += earlier.TotalDropped
 	for _, e := range earlier.Localities {
-		// If it still had RPCs in flight, it would be in r.
-		if e.InProgress = 0; !e.empty() {
-			r.addLocality(e)
+		i := slices.IndexFunc(r.Localities, func(l *LocalityReport) bool { return l.ID == e.ID })
+		e.InProgress = 0 // If it still had RPCs in flight, it would be in r.
+		switch {
+		case i >= 0:
+			r.Localities[i].merge(e)
+		case !e.empty():
+			r.Localities = append(r.Localities, e)
 		}
 	}
-}
-
-// addLocality adds the load of a locality, which r may have already.
-func (r *Report) addLocality(l *LocalityReport) {
-	for _, known := range r.Localities {
-		if known.ID == l.ID {
-			known.merge(l)
-			return
-		}
-	}
-	r.Localities = append(r.Localities, l)
 }
 
 func (r *LocalityReport) merge(other *LocalityReport) {
-	r.InProgress += other.InProgress
 	r.Issued += other.Issued
 	r.Succeeded += other.Succeeded
 	r.Failed += other.Failed

@@ -50,7 +50,8 @@ func (s *script) step(line string) string {
 	case "rpcs":
 		rpcs(s.localities[name[0]], s.number(name[1]), s.end(name[2:]))
 	case "elsewhere":
-		s.localities[name[0]].SetElsewhere(uint64(s.number(name[1])))
+		cluster, zone, _ := strings.Cut(name[0], "/")
+		s.clusters[cluster].SetElsewhere(map[load.LocalityID]uint64{{Region: "eu", Zone: zone}: uint64(s.number(name[1]))})
 	case "drops":
 		for range s.number(name[1]) {
 			s.clusters[name[0]].Drops(strings.Join(name[2:], "")).Count()

@@ -95,21 +95,18 @@ func (l *loads) storeFor(cluster string) *load.Store {
 func (c relayedLoad) forward(key load.Key, reported controlplane.ClusterLoad) {
 	r := &load.Report{Key: key, TotalDropped: reported.TotalDropped, Dropped: reported.Dropped}
 	maps.DeleteFunc(r.Dropped, func(_ string, n uint64) bool { return n == 0 })
-	var busy []load.LocalityID // localities with RPCs in progress, which are inProgress
-	var inProgress []uint64
+	inProgress := make(map[load.LocalityID]uint64)
 	for _, at := range reported.Localities {
 		id := load.LocalityID{Region: at.Region, Zone: at.Zone, SubZone: at.SubZone}
 		if at.InProgress > 0 {
-			busy, inProgress = append(busy, id), append(inProgress, at.InProgress)
+			inProgress[id] = at.InProgress
 		}
 		maps.DeleteFunc(at.Metrics, func(_ string, m controlplane.MetricLoad) bool { return m.RPCs == 0 })
 		if max(at.Issued, at.Succeeded, at.Failed) > 0 || len(at.Metrics) > 0 {
 			r.Localities = append(r.Localities, localityReport(id, at))
 		}
 	}
-	for i, l := range c.cluster.Localities(busy) {
-		l.SetElsewhere(inProgress[i])
-	}
+	c.cluster.SetElsewhere(inProgress)
 	if r.TotalDropped > 0 || len(r.Localities) > 0 {
 		c.store.PutBack([]*load.Report{r})
 	}
