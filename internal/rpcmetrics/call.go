@@ -1,11 +1,11 @@
 package rpcmetrics
 
 import (
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -16,13 +16,13 @@ import (
 type call struct {
 	metrics *Recorder
 	begin   time.Time
-	labels  atomic.Pointer[labelSet]
+	labels  atomic.Pointer[labels]
 }
 
 // Begin returns the Observer of an RPC that begins. m is not nil.
 func (m *Recorder) Begin() rpctrace.Observer {
 	c := &call{metrics: m, begin: time.Now()}
-	c.labels.Store(m.unrouted)
+	c.labels.Store(&m.unrouted)
 	return c
 }
 
@@ -35,20 +35,20 @@ func (c *call) Picked(p rpctrace.Pick) {
 	if p.Err == nil {
 		priority = strconv.FormatUint(uint64(p.Priority), 10)
 	}
-	l := c.metrics.labels(c.labels.Load().key.route, p.Cluster, priority)
+	l := c.metrics.labels(c.labels.Load()[1], p.Cluster, priority)
 	c.labels.Store(l)
 	if p.Err != nil {
-		c.metrics.failures.Record(c.metrics.to, 1, l.key.target, l.key.cluster, p.Reason)
+		c.metrics.count(metricFailures, l[0], l[2], p.Reason)
 	}
 }
 
 func (c *call) Resending() (count func()) {
 	before := c.labels.Load()
-	return func() { c.metrics.retries.Record(c.metrics.to, 1, before.byRoute...) }
+	return func() { c.metrics.count(metricRetries, before[:]...) }
 }
 
 func (c *call) Ended(err error) {
 	m, l := c.metrics, c.labels.Load()
-	m.calls.Record(m.to, 1, append(slices.Clip(l.byRoute), outcomes.CodeName(int(status.Code(err))))...)
-	m.duration.Record(m.to, time.Since(c.begin).Seconds(), l.byRoute...)
+	m.count(metricCalls, append(l[:4:4], outcomes.CodeName(int(status.Code(err))))...)
+	(*estats.Float64HistoHandle)(m.metrics[metricDuration]).Record(m.to, time.Since(c.begin).Seconds(), l[:]...)
 }

@@ -49,15 +49,15 @@ func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
 	if since == nil || !m.reportsFirst() {
 		return nil
 	}
-	m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
-	record := func(k outcomes.Key, n int64) { m.handles.inFlight.Record(to, n, k.Target, k.Route, k.Cluster) }
+	m.gauge(metricAge).Record(to, int64(time.Since(*since).Seconds()), m.target)
+	record := func(k outcomes.Key, n int64) { m.gauge(metricInFlight).Record(to, n, k.Target, k.Route, k.Cluster) }
 	outcomes.InFlight(m.target, record)
 	// Nobody knows the channels of these RPCs, and certificates are the process's. So each channel reports all of them, with the same
 	// labels: they are one value.
 	outcomes.InFlight(outcomes.Others, record)
 	for _, c := range certfiles.Identities() {
-		m.handles.left.Record(to, int64(c.Left().Seconds()), c.File)
-		m.handles.lifetime.Record(to, int64(c.Lifetime().Seconds()), c.File)
+		m.gauge(metricLeft).Record(to, int64(c.Left().Seconds()), c.File)
+		m.gauge(metricLifetime).Record(to, int64(c.Lifetime().Seconds()), c.File)
 	}
 	return nil
 }

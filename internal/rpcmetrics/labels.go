@@ -16,56 +16,45 @@ const (
 	maxCluster = 1 << 10
 )
 
-type labelKey struct{ target, route, cluster, priority string }
+// labels are the values of the labels byRoute. RPCs share them, so that recording allocates none.
+type labels [4]string
 
-// labelSet is the values of labels that RPCs share, so that recording allocates none. It is
-// immutable.
-type labelSet struct {
-	key     labelKey
-	byRoute []string // target, route, cluster, priority
-}
-
-func newLabelSet(k labelKey) *labelSet {
-	return &labelSet{k, []string{k.target, k.route, k.cluster, k.priority}}
-}
-
-// labelSets has the labelSets of the process. RPCs read it without a lock.
+// labelSets has the labels of the process. RPCs read it without a lock.
 type labelSets struct {
-	byKey atomic.Pointer[map[labelKey]*labelSet]
-	mu    sync.Mutex // held to replace the map
+	shared atomic.Pointer[map[labels]*labels]
+	mu     sync.Mutex // held to replace the map
 }
 
 var known labelSets
 
-// get returns the labelSet of a key, or nil if there is no room for another one.
-func (s *labelSets) get(k labelKey) *labelSet {
-	if m := s.byKey.Load(); m != nil {
-		if l := (*m)[k]; l != nil || len(*m) >= maxLabelSets {
-			return l
+// get returns the labels that are shared, or nil if there is no room for another one.
+func (s *labelSets) get(l labels) *labels {
+	if before := s.shared.Load(); before != nil {
+		if found := (*before)[l]; found != nil || len(*before) >= maxLabelSets {
+			return found
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := make(map[labelKey]*labelSet)
-	if before := s.byKey.Load(); before != nil {
-		if l := (*before)[k]; l != nil || len(*before) >= maxLabelSets {
-			return l
-		}
-		m = maps.Clone(*before)
+	now := make(map[labels]*labels)
+	if before := s.shared.Load(); before != nil {
+		now = maps.Clone(*before)
 	}
-	l := newLabelSet(k)
-	m[k] = l
-	s.byKey.Store(&m)
-	return l
+	if now[l] == nil && len(now) < maxLabelSets {
+		kept := l // l itself stays on the stack
+		now[l] = &kept
+		s.shared.Store(&now)
+	}
+	return now[l]
 }
 
-// labels returns the labelSet for an RPC of the channel.
-func (m *Recorder) labels(route, cluster, priority string) *labelSet {
+// labels returns the labels for an RPC of the channel.
+func (m *Recorder) labels(route, cluster, priority string) *labels {
 	if len(cluster) > maxCluster {
 		cluster = other
 	}
-	if l := known.get(labelKey{m.target, route, cluster, priority}); l != nil {
+	if l := known.get(labels{m.target, route, cluster, priority}); l != nil {
 		return l
 	}
-	return m.others
+	return &m.others
 }

@@ -63,44 +63,27 @@ func Descriptors() []estats.MetricDescriptor {
 	}
 }
 
-// handles are what metrics are recorded with.
-type handles struct {
-	calls, retries, failures *estats.Int64CountHandle
-	duration                 *estats.Float64HistoHandle
-	inFlight, age            *estats.Int64AsyncGaugeHandle
-	left, lifetime           *estats.Int64AsyncGaugeHandle
-}
-
-// registered looks the metrics up in gRPC's registry. It reports false unless all are there. It
+// registered looks the metrics up in gRPC's registry, by their names. It returns nil unless all are there. It
 // must not be called before the program's init functions have run.
-func registered() (handles, bool) {
+func registered() map[string]*estats.MetricDescriptor {
 	found := make(map[string]*estats.MetricDescriptor)
 	for _, want := range Descriptors() {
 		if found[want.Name] = grpcbridge.FindMetric(want); found[want.Name] == nil {
-			return handles{}, false
+			return nil
 		}
 	}
-	return handles{
-		calls:    (*estats.Int64CountHandle)(found[metricCalls]),
-		retries:  (*estats.Int64CountHandle)(found[metricRetries]),
-		failures: (*estats.Int64CountHandle)(found[metricFailures]),
-		duration: (*estats.Float64HistoHandle)(found[metricDuration]),
-		inFlight: (*estats.Int64AsyncGaugeHandle)(found[metricInFlight]),
-		age:      (*estats.Int64AsyncGaugeHandle)(found[metricAge]),
-		left:     (*estats.Int64AsyncGaugeHandle)(found[metricLeft]),
-		lifetime: (*estats.Int64AsyncGaugeHandle)(found[metricLifetime]),
-	}, true
+	return found
 }
 
 // Recorder records the metrics of one channel, between idle periods. A nil Recorder records
 // nothing. It is safe for concurrent use.
 type Recorder struct {
-	handles
-	target string
-	to     estats.MetricsRecorder
+	metrics map[string]*estats.MetricDescriptor
+	target  string
+	to      estats.MetricsRecorder
 	// unrouted are the labels of RPCs without a route, others those of RPCs for whose own there
 	// is no room (labelSets).
-	unrouted, others *labelSet
+	unrouted, others labels
 	// since is when the configuration came into use; nil: there is none.
 	since      atomic.Pointer[time.Time]
 	unregister func() // the gauges
@@ -112,18 +95,23 @@ func New(target string, to estats.MetricsRecorder) *Recorder {
 	if !grpcbridge.Records(to) {
 		return nil
 	}
-	h, ok := registered()
-	if !ok {
+	metrics := registered()
+	if metrics == nil {
 		return nil
 	}
-	m := &Recorder{
-		handles: h, target: target, to: to,
-		unrouted: newLabelSet(labelKey{target: target}),
-		others:   newLabelSet(labelKey{target, other, other, other}),
-	}
+	m := &Recorder{metrics: metrics, target: target, to: to, unrouted: labels{target}, others: labels{target, other, other, other}}
 	reporters.Lock()
 	reporters.byTarget[target] = append(reporters.byTarget[target], m)
 	reporters.Unlock()
-	m.unregister = to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report), h.age, h.inFlight, h.left, h.lifetime)
+	m.unregister = to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report),
+		m.gauge(metricAge), m.gauge(metricInFlight), m.gauge(metricLeft), m.gauge(metricLifetime))
 	return m
+}
+
+func (m *Recorder) count(name string, labels ...string) {
+	(*estats.Int64CountHandle)(m.metrics[name]).Record(m.to, 1, labels...)
+}
+
+func (m *Recorder) gauge(name string) *estats.Int64AsyncGaugeHandle {
+	return (*estats.Int64AsyncGaugeHandle)(m.metrics[name])
 }

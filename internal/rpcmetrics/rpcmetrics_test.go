@@ -213,13 +213,13 @@ func TestCertificates(t *testing.T) {
 func TestLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	var sets labelSets
-	first := labelKey{target: "t"}
+	first := labels{"t"}
 	kept := sets.get(first)
 	for i := range 2 * maxLabelSets {
-		sets.get(labelKey{target: "t", route: fmt.Sprint(i)})
+		sets.get(labels{"t", fmt.Sprint(i)})
 	}
-	if sets.get(first) != kept || len(*sets.byKey.Load()) != maxLabelSets || sets.get(labelKey{target: "late"}) != nil {
-		t.Errorf("%d sets of labels, want %d, the first of them kept", len(*sets.byKey.Load()), maxLabelSets)
+	if sets.get(first) != kept || len(*sets.shared.Load()) != maxLabelSets || sets.get(labels{"late"}) != nil {
+		t.Errorf("%d sets of labels, want %d, the first of them kept", len(*sets.shared.Load()), maxLabelSets)
 	}
 }
 
@@ -228,11 +228,11 @@ func TestLongNameOfACluster(t *testing.T) {
 	t.Parallel()
 	m := &Recorder{target: t.Name()}
 	long := strings.Repeat("x", maxCluster+1)
-	if l := m.labels("r", long, ""); l.key.cluster != other {
-		t.Errorf("the label has %d bytes", len(l.key.cluster))
+	if l := m.labels("r", long, ""); l[2] != other {
+		t.Errorf("the label has %d bytes", len(l[2]))
 	}
-	if l := m.labels("r", long[1:], ""); l.key.cluster != long[1:] {
-		t.Errorf("the label is %.100q", l.key.cluster)
+	if l := m.labels("r", long[1:], ""); l[2] != long[1:] {
+		t.Errorf("the label is %.100q", l[2])
 	}
 }
 
