@@ -18,18 +18,10 @@ type Loop struct {
 	settle func()
 	ended  chan struct{} // closed by Close
 
-	mu    sync.Mutex
-	phase phase
-	queue []func()
+	mu      sync.Mutex
+	queue   []func()
+	running bool // a goroutine works on what was queued
 }
-
-type phase int
-
-const (
-	resting phase = iota // the queue is empty and there is no goroutine
-	running              // a goroutine works on the queue
-	closed               // nothing runs any more
-)
 
 // NewLoop returns a Loop. settle is called on the loop each time that it has worked off what
 // was queued, to do once what a burst of events has in common.
@@ -40,14 +32,14 @@ func NewLoop(settle func()) *Loop { return &Loop{settle: settle, ended: make(cha
 func (l *Loop) Post(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch l.phase {
-	case closed:
+	if l.closed() {
 		return
-	case resting:
-		l.phase = running
-		go l.work()
 	}
 	l.queue = append(l.queue, fn)
+	if !l.running {
+		l.running = true
+		go l.work()
+	}
 }
 
 // PostFromPick is Post for picks. It takes no lock, and therefore starts a goroutine.
@@ -76,47 +68,41 @@ func (l *Loop) Ask(ctx context.Context, fn func()) bool {
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue, l.phase = nil, closed
+	l.queue = nil
 	close(l.ended)
 }
 
-// work settles after as many jobs as were queued the last time, not when the queue is empty: a
-// steady stream of jobs must not put it off.
+func (l *Loop) closed() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// work settles after what was queued when it began, not when the queue is empty: a steady
+// stream of functions must not put it off.
 func (l *Loop) work() {
-	for n := l.queued(); n > 0; n = l.queued() {
-		for range n {
-			fn := l.next()
-			if fn == nil {
+	for batch := l.take(); len(batch) > 0; batch = l.take() {
+		for i, fn := range batch {
+			batch[i] = nil // It may hold much, and those behind it may take long.
+			fn()
+			if l.closed() {
 				return
 			}
-			fn()
 		}
 		l.settle()
 	}
 }
 
-// queued returns the length of the queue. If it is 0 the loop rests, and the goroutine must
-// end.
-func (l *Loop) queued() int {
+// take returns what is queued. If that is nothing the goroutine must end.
+func (l *Loop) take() []func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == 0 && l.phase == running {
-		l.phase, l.queue = resting, nil
-	}
-	return len(l.queue)
-}
-
-// next returns the next function; nil after Close.
-func (l *Loop) next() func() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase == closed {
-		return nil
-	}
-	fn := l.queue[0]
-	l.queue[0] = nil
-	l.queue = l.queue[1:]
-	return fn
+	batch := l.queue
+	l.queue, l.running = nil, len(batch) > 0
+	return batch
 }
 
 // Timer runs a function on the loop later. A nil Timer is not pending.
