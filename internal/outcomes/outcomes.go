@@ -127,10 +127,7 @@ func (r RPC) End(err error) {
 	if c == nil {
 		return
 	}
-	code := codes.OK
-	if err != nil {
-		code = status.Code(err)
-	}
+	code := status.Code(err)
 	index := min(uint(code), uint(other))
 	// Failures are told by their number: their latency is that of a deadline, or of a refusal.
 	if r.weight != 0 && !failing[index] {

@@ -19,12 +19,10 @@ import (
 
 // Detector watches the endpoints of one cluster, of all its priorities together (gRFC A75).
 type Detector struct {
-	env      *tree.Env
-	loop     *tree.Loop
-	registry *conns.Registry
+	env *tree.Env
 
-	// config is nil while no algorithm is in use.
-	config *xdsresource.OutlierDetection
+	// config is nil while no algorithm is in use. The ends of RPCs read it.
+	config atomic.Pointer[xdsresource.OutlierDetection]
 	// endpoints are in the order of the resource. byKey has the same ones.
 	endpoints []*endpoint
 	byKey     map[string]*endpoint
@@ -39,12 +37,13 @@ type Detector struct {
 // endpoint is one endpoint.
 type endpoint struct {
 	*conns.Health
+	detector *Detector
 	// successes and failures count the RPCs that end in this interval; succeeded and failed are the counts of the last interval.
 	successes, failures atomic.Uint64
 	succeeded, failed   uint64
 
-	runs atomic.Pointer[runCounter] // nil unless consecutive failures count
-	key  string                     // in byKey
+	lengths [runs]atomic.Uint32 // of the runs of failures
+	key     string              // in byKey
 	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
 	used bool
 	// ejectedAt is when it was last ejected, and ejectedBy why. jitter is added to the duration.
@@ -57,19 +56,24 @@ type endpoint struct {
 
 // New returns a Detector without endpoints for the cluster that env is for.
 func New(env *tree.Env) *Detector {
-	return &Detector{env: env, loop: env.Loop, registry: env.Endpoints}
+	return &Detector{env: env}
 }
 
 // Update sets the configuration, nil for none, and the endpoints of the cluster. used has the conns.Key of
 // those in use, of which MaxEjectionPercent is; nil: all are. Endpoints with the same
 // addresses as before keep their Health.
 func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) {
-	d.config = config
+	before := d.config.Swap(config)
 	if config == nil {
 		d.stop()
 		return
 	}
 	d.setEndpoints(localities, used)
+	if before != nil && !sameRuns(before, config) {
+		for _, e := range d.endpoints {
+			e.restartRuns()
+		}
+	}
 	wait := config.Interval
 	if d.started.IsZero() {
 		d.started = time.Now()
@@ -78,7 +82,7 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 		wait = max(0, wait-time.Since(d.started))
 	}
 	d.timer.Stop()
-	d.timer = d.loop.After(wait, d.sweep)
+	d.timer = d.env.Loop.After(wait, d.sweep)
 }
 
 // setEndpoints takes in the endpoints, but for those that get no RPCs.
@@ -94,10 +98,9 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[stri
 			}
 			one := old[key]
 			if one == nil {
-				one = &endpoint{key: key}
+				one = &endpoint{detector: d, key: key}
 				one.Health = conns.NewHealth(one.ended, append([]string{e.Address}, e.Additional...)...)
 			}
-			d.watchRuns(one)
 			d.byKey[key] = one
 			d.endpoints = append(d.endpoints, one)
 			if one.used = used == nil || used[key]; one.used {
@@ -145,7 +148,7 @@ func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
 }
 
 // Close stops the timer. Nothing is ejected any more.
-func (d *Detector) Close() { d.stop() }
+func (d *Detector) Close() { d.Update(nil, nil, nil) }
 
 func (d *Detector) takeCalls() {
 	for _, e := range d.endpoints {
@@ -157,11 +160,12 @@ func (d *Detector) takeCalls() {
 func (d *Detector) sweep() {
 	d.started = time.Now()
 	d.takeCalls()
-	if d.config.SuccessRate != nil {
-		d.ejectBySuccessRate(d.config.SuccessRate)
+	config := d.config.Load()
+	if config.SuccessRate != nil {
+		d.ejectBySuccessRate(config.SuccessRate)
 	}
-	if d.config.FailurePercentage != nil {
-		d.ejectByFailurePercentage(d.config.FailurePercentage)
+	if config.FailurePercentage != nil {
+		d.ejectByFailurePercentage(config.FailurePercentage)
 	}
 	for _, e := range d.endpoints {
 		switch {
@@ -170,16 +174,17 @@ func (d *Detector) sweep() {
 		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
 			d.countEjected(e, -1)
 			e.restartRuns()
-			d.registry.Eject(e.Health, false)
+			d.env.Endpoints.Eject(e.Health, false)
 		}
 	}
-	d.timer = d.loop.After(d.config.Interval, d.sweep)
+	d.timer = d.env.Loop.After(config.Interval, d.sweep)
 }
 
 func (d *Detector) ejectionTime(e *endpoint) time.Duration {
-	t := max(d.config.BaseEjectionTime, d.config.MaxEjectionTime)
-	if d.config.BaseEjectionTime <= t/time.Duration(e.multiplier) { // The product fits.
-		t = d.config.BaseEjectionTime * time.Duration(e.multiplier)
+	config := d.config.Load()
+	t := max(config.BaseEjectionTime, config.MaxEjectionTime)
+	if config.BaseEjectionTime <= t/time.Duration(e.multiplier) { // The product fits.
+		t = config.BaseEjectionTime * time.Duration(e.multiplier)
 	}
 	return t + min(e.jitter, math.MaxInt64-t)
 }
@@ -246,7 +251,7 @@ func (e *endpoint) successRate() float64 {
 
 // full reports whether the maximum number of endpoints in use is ejected.
 func (d *Detector) full() bool {
-	return d.ejected*100 >= int(d.config.MaxEjectionPercent)*d.used
+	return d.ejected*100 >= int(d.config.Load().MaxEjectionPercent)*d.used
 }
 
 // countEjected counts an ejection or, with -1, its end.
@@ -269,8 +274,8 @@ func (d *Detector) detected(e *endpoint, at time.Time, by string, percentage uin
 		d.count(enforced, by)
 		d.countEjected(e, 1)
 		e.ejectedAt, e.ejectedBy = at, by
-		e.jitter = rand.N(min(d.config.MaxEjectionTimeJitter, math.MaxInt64-1) + 1)
+		e.jitter = rand.N(min(d.config.Load().MaxEjectionTimeJitter, math.MaxInt64-1) + 1)
 		e.multiplier++
-		d.registry.Eject(e.Health, true)
+		d.env.Endpoints.Eject(e.Health, true)
 	}
 }
