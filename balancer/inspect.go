@@ -7,15 +7,6 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
-// register makes the policy the one that the channel's diagnostics ask.
-func (r *root) register(live *inspect.Live) {
-	if live == r.live {
-		return
-	}
-	r.unregister()
-	r.live, r.unregister = live, live.Serve(r.inspect)
-}
-
 // inspect describes a cluster, for diagnostics.
 func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool) {
 	var d inspect.Cluster

@@ -126,11 +126,6 @@ func (s subscriptions) Subscribe(name string) func() {
 	}
 }
 
-// source is a subscriber, which has to be comparable.
-type source struct{ subscriptions }
-
-func newSource() *source { return &source{subscriptions{}} }
-
 func TestPicksOfPluginsAllocateNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTree(t)

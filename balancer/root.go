@@ -12,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
@@ -64,14 +63,11 @@ type root struct {
 	tally    tally
 	// targets has the clusters that plugins have named, and who sends RPCs to them.
 	targets map[string][]*targetPolicy
-	// subscriber is that of state.
-	subscriber subscriber
 	// pickerOutdated is set when a lazyCluster has a new picker: RPCs that wait are picked for again when the channel's picker
 	// is replaced.
 	pickerOutdated bool
 
-	// live is where diagnostics find the policy, until unregister.
-	live       *inspect.Live
+	// unregister ends that diagnostics find the policy.
 	unregister func()
 }
 
@@ -115,7 +111,11 @@ func (r *root) Close() {
 		for _, c := range r.clusters.All {
 			c.close()
 		}
-		r.resubscribe(nil)
+		for _, users := range r.targets { // Closed plugins do not end that on a closed loop.
+			for _, user := range users {
+				user.release()
+			}
+		}
 		r.clusters, r.pickerOutdated = pmap.Map[*lazyCluster]{}, false
 		r.loop.Close()
 	})
@@ -124,10 +124,11 @@ func (r *root) Close() {
 // update costs what differs from the old State.
 func (r *root) update(state *State) {
 	before := r.state.Clusters
+	if r.state.Version == 0 {
+		r.env.NoHealthChecks = state.NoHealthChecks
+		r.unregister = state.Live.Serve(r.inspect)
+	}
 	r.state = state
-	r.resubscribe(state.Subscriber)
-	r.env.NoHealthChecks = state.NoHealthChecks
-	r.register(state.Live)
 	clusters := r.clusters.Edit()
 	var removed []*lazyCluster
 	var named []string

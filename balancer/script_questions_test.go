@@ -133,11 +133,7 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 	}
 	switch verb {
 	case "subscriptions":
-		var all []string
-		for _, source := range s.sources {
-			all = append(all, fmt.Sprint(source.subscriptions))
-		}
-		return strings.ReplaceAll(strings.Join(all, " "), "map", "")
+		return strings.TrimPrefix(fmt.Sprint(s.plugged), "map")
 	case "why":
 		after := fmt.Sprintf("%s %s: %s", d.Phase, d.State, strings.ReplaceAll(livestate.Why(&d), s.T.Name(), "EDS "))
 		if d.Notes != "" {

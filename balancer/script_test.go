@@ -42,7 +42,6 @@ import (
 //	aggregate NAME ...         the cluster is an aggregate one over others, which are no clusters of the channel from then on
 //	plugin NAME ...            the cluster is that of a plugin, which sends its RPCs to the first of the clusters NAME; "deaf-plugin": what these
 //	                           report waits for the next such step
-//	source                     another source of configurations takes over, with subscriptions of its own
 //	unknown                    neither the Cluster nor its endpoints are known; "unresolved": the endpoints are not
 //	error TEXT                 the cluster has an error, whatever its endpoints; without a text: no more
 //	remove                     the channel does not have the cluster any more
@@ -81,7 +80,7 @@ import (
 //	labels-of a                those of the open connections to a
 //	loads                      which load stores are in use, and what they report
 //	metrics PREFIX             those that were recorded
-//	subscriptions              those of the plugins, of each source
+//	subscriptions              those of the plugins
 //	watches a                  the services that open health checks of a ask for, and the number of all
 //	why                        what diagnostics say of the cluster
 //	uses                       what they say of its priorities, or of the clusters under it
@@ -106,7 +105,7 @@ type script struct {
 	// securities is nil without credentials.
 	securities *securities
 	updates    int // of the picker, after the last step
-	sources    []*source
+	plugged    subscriptions
 	stores     [2]*load.Store
 	// labels, if not nil, gets the labels of RPCs.
 	labels func(map[string]string)
@@ -133,7 +132,7 @@ func (n note) String() string { return string(n) }
 
 func newScript(t testing.TB) *script {
 	s := &script{clusters: make(map[string]*scripted), servers: make(map[string]*healthServer),
-		sources: []*source{newSource()}, stores: [2]*load.Store{load.NewStore(nil), load.NewStore(nil)}}
+		plugged: subscriptions{}, stores: [2]*load.Store{load.NewStore(nil), load.NewStore(nil)}}
 	s.use(newTree(t))
 	t.Cleanup(func() { s.end(len(s.held), nil) }) // as they are counted for the process
 	return s
@@ -203,9 +202,6 @@ func (s *script) step(step string) (after string) {
 		s.publish(c)
 	case "plugin", "deaf-plugin":
 		c.over, c.state = nil, *chooserOf(chooserConfig{Clusters: words, Deaf: verb == "deaf-plugin"})
-		s.publish(c)
-	case "source":
-		s.sources = append(s.sources, newSource())
 		s.publish(c)
 	case "broken":
 		s.policy.ResolverError(status.Error(codes.Internal, rest))
@@ -299,7 +295,7 @@ func (s *script) publish(c *scripted) {
 }
 
 func (s *script) defaults(state *balancer.State) {
-	state.Live, state.Subscriber = &s.live, s.sources[len(s.sources)-1]
+	state.Live, state.Subscriber = &s.live, s.plugged
 	if !s.lazy {
 		state.Default, state.Connect = slices.Collect(maps.Keys(s.clusters)), true
 	}

@@ -25,16 +25,19 @@ type State struct {
 	// Reselect routes the RPC of an older Decision again, by this snapshot. It returns the name
 	// of the new cluster, or the status error that the RPC ends with. It takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
+	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail
+	// with Err (UNAVAILABLE) unless they wait for ready.
+	Err error
+
+	// The following is the same in all States of a channel.
+
 	// NoHealthChecks says that the application does not want health checks, whatever the clusters
-	// ask for. It is the same in all States of a channel.
+	// ask for.
 	NoHealthChecks bool
 	// Subscriber gets Clusters more clusters, those that a plugin names.
 	Subscriber subscriber
 	// Live, if not nil, leads diagnostics to the balancer that has the State.
 	Live *inspect.Live
-	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail
-	// with Err (UNAVAILABLE) unless they wait for ready.
-	Err error
 }
 
 // subscriber adds clusters to the States of a channel.

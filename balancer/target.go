@@ -62,17 +62,9 @@ func (e targetError) Unwrap() error { return e.error }
 
 // follow makes the cluster of the given name known, and its state to the user.
 func (r *root) follow(name string, user *targetPolicy) {
-	user.release = r.subscribe(name)
+	user.release = r.state.Subscriber.Subscribe(name)
 	r.targets[name] = append(r.targets[name], user)
 	user.report(r.targetState(name))
-}
-
-// subscribe has the subscriber, if there is one, add a cluster to the States.
-func (r *root) subscribe(name string) (release func()) {
-	if r.subscriber == nil {
-		return func() {}
-	}
-	return r.subscriber.Subscribe(name)
 }
 
 func (r *root) unfollow(name string, user *targetPolicy) {
@@ -84,21 +76,6 @@ func (r *root) unfollow(name string, user *targetPolicy) {
 		delete(r.targets, name)
 	}
 	user.release()
-}
-
-// resubscribe makes s the subscriber, which another source of configurations brings along. nil ends what a closed plugin has not
-// ended on a closed loop.
-func (r *root) resubscribe(s subscriber) {
-	if s == r.subscriber {
-		return
-	}
-	r.subscriber = s
-	for name, users := range r.targets {
-		for _, user := range users {
-			user.release()
-			user.release = r.subscribe(name)
-		}
-	}
 }
 
 type targetBuilder struct{}
