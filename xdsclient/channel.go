@@ -1,7 +1,10 @@
 package xdsclient
 
 import (
-	"github.com/dynxds/dynxds/internal/load"
+	"context"
+	"sync/atomic"
+	"time"
+
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -13,11 +16,14 @@ import (
 type managementServer struct {
 	client *XDSClient
 	server *bootstrap.Server
-	// loads counts the load that is reported to the server.
-	loads *load.Store
-	// stream calls the methods of ads.Handler.
-	stream *ads.Stream
-	// dialect changes in Dialect only, between two streams, so the stream reads it without the lock.
+	share  *serverShare
+	// ctx ends when the channel closes. wake has a buffer of one, so that a wake-up of the writer is never lost.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{}
+	// nextAttempt is when the next attempt to open a stream begins, nil while one is under way or a stream is open.
+	nextAttempt atomic.Pointer[time.Time]
+	// dialect changes between two streams only, so the stream reads it without the lock.
 	dialect wire.Dialect
 	link    ads.Link
 
@@ -33,8 +39,6 @@ type managementServer struct {
 	// go out together.
 	delivery *delivery
 	expiry   expiry
-	// sending has the new subscriptions of a request, from NextRequest until Sent.
-	sending []*subscription
 	// responses and finds number the responses, and the searches for the recipients of a
 	// resource.
 	responses, finds uint64
@@ -47,17 +51,17 @@ type managementServer struct {
 }
 
 func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) *managementServer {
-	share := c.shareOf(server)
 	ch := &managementServer{
 		client:  c,
 		server:  server,
-		loads:   share.loads,
+		share:   c.shareOf(server),
+		wake:    make(chan struct{}, 1),
 		dialect: promised(server),
 		target:  target,
 
 		authorities: make(map[*authority]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.Backoff, Work: &share.work})
+	ch.ctx, ch.cancel = context.WithCancel(c.ctx)
 	ch.expiry.timeout = c.options.ResourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
@@ -97,7 +101,7 @@ func (ch *managementServer) subscribe(r *resource) {
 		s.refuseUnserved()
 	}
 	ts.Disturb()
-	ch.stream.Notify()
+	ch.notify()
 }
 
 // subscriptionTo returns the subscription to a resource, or nil.
@@ -120,7 +124,7 @@ func (ch *managementServer) unsubscribe(r *resource) {
 	if !ch.link.Streaming() {
 		ts.forgetVersion()
 	}
-	ch.stream.Notify()
+	ch.notify()
 }
 
 // close ends all subscriptions, the stream and the connection. The goroutines end soon after; a
@@ -135,7 +139,7 @@ func (ch *managementServer) close() {
 	ch.link.Close()
 	ch.expiry.stop()
 	ch.expiry.clear()
-	ch.stream.Close()
+	ch.cancel()
 }
 
 // reinstate gives the cache entry of a resource, which is watched from this server from now on, the server's last

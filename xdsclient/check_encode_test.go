@@ -29,9 +29,9 @@ func newCheckEncoder() *explore.Encoder {
 		Distances: map[string]uint64{"of type": 8},
 		// Caches of what can be found otherwise, statistics, times, and what is of no use in a check.
 		Skipped: map[string]bool{
-			"XDSClient": true, "managementServer.client": true, "managementServer.server": true, "managementServer.loads": true,
-			"managementServer.stream": true, "managementServer.protocol": true, "managementServer.finds": true, "managementServer.ignored": true,
-			"managementServer.authorities": true, "managementServer.target": true, "managementServer.saidSoon": true, "managementServer.sending": true, "typeState.channel": true,
+			"XDSClient": true, "managementServer.client": true, "managementServer.server": true, "managementServer.share": true,
+			"managementServer.ctx": true, "managementServer.cancel": true, "managementServer.nextAttempt": true, "managementServer.finds": true, "managementServer.ignored": true,
+			"managementServer.authorities": true, "managementServer.target": true, "managementServer.saidSoon": true, "typeState.channel": true,
 			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
 			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
 			"subscription.types": true, "subscription.found": true, "subscriptions.variants": true, "subscriptions.size": true, "resource.authority": true, "authority.client": true, "authority.servers": true, "authority.channels": true,

@@ -201,7 +201,7 @@ func (s *directStream) sendMessage(m proto.Message) {
 
 // next implements transcriptStream.
 func (s *directStream) next() *transcriptRequest {
-	r, _ := s.ch.NextRequest()
+	r, fresh, _ := s.ch.nextRequest()
 	if r == nil {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (s *directStream) next() *transcriptRequest {
 	}
 	message, err := s.ch.dialect.Encode(r)
 	xdstest.NoError(s.t, err)
-	s.ch.Sent()
+	s.ch.sent(fresh)
 	request, err := requestOf(s.t, s.way.delta, func(m any) error { return proto.Unmarshal(message, m.(proto.Message)) })
 	xdstest.NoError(s.t, err)
 	return request

@@ -140,7 +140,7 @@ func (env *checkEnv) newBareTrial() *trial {
 	for side := range x.sides {
 		x.at(side).connect()
 	}
-	x.at(0).ch.Opened()
+	x.at(0).ch.opened()
 	return x
 }
 
@@ -162,7 +162,7 @@ func (x *trial) lose() {
 func (x *trial) watch(l int) {
 	if x.at(0).ch.link.Closed() {
 		x.connect()
-		x.ch.Opened()
+		x.ch.opened()
 	}
 	w, loc := &trialWatch{x: x, locator: l}, &x.way.locators_[l]
 	x.steps.add("watch " + loc.watchText())
@@ -216,7 +216,7 @@ func (x *trial) flush() (sent bool) {
 	}
 	x.steps.wrote()
 	for {
-		r, at := x.ch.NextRequest()
+		r, fresh, at := x.ch.nextRequest()
 		if r == nil && at.IsZero() {
 			return sent
 		}
@@ -228,7 +228,7 @@ func (x *trial) flush() (sent bool) {
 			x.sleep(2 * time.Until(at)) // more than it can be by chance
 			continue
 		}
-		x.ch.Sent()
+		x.ch.sent(fresh)
 		sent = true
 		if q := x.request(r); q != nil {
 			x.up = append(x.up, q)
@@ -322,7 +322,7 @@ func (x *trial) moveTo(l int) {
 
 // receive hands over a response.
 func (x *trial) receive(message []byte) {
-	_, done, err := x.ch.Receive(message)
+	_, done, err := x.ch.receive(message)
 	if err != nil {
 		x.Fail("the client does not understand a response: %v", err)
 		return
@@ -331,8 +331,8 @@ func (x *trial) receive(message []byte) {
 	if done != nil {
 		select {
 		case <-done:
-			x.ch.Delivered()
-			x.ch.Reading()
+			x.ch.delivered()
+			x.ch.reading()
 		default:
 			x.Fail("a response is not released")
 		}
@@ -492,7 +492,7 @@ func (x *trial) fallBack() {
 // fail has an attempt to reach a server fail.
 func (x *trial) fail() {
 	x.step("fail")
-	x.ch.Ended(transport.ErrNoAnswer)
+	x.ch.ended(transport.ErrNoAnswer)
 	x.pump()
 }
 
@@ -551,13 +551,13 @@ func (x *trial) describe(v checkValue) string {
 
 func (x *trial) breakOff() {
 	x.step("break")
-	x.ch.Ended(transport.ErrNoAnswer)
+	x.ch.ended(transport.ErrNoAnswer)
 	x.lose()
 	x.pump()
 }
 
 func (x *trial) open() {
 	x.step("open")
-	x.ch.Opened()
+	x.ch.opened()
 	x.pump()
 }

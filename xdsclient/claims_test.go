@@ -43,8 +43,8 @@ func TestManyNamesFitIntoRequests(t *testing.T) {
 	asked()
 	k.push(k.response(types, types.clusters, "1", words...))
 	k.answer()
-	k.channel.Ended(transport.ErrNoAnswer)
-	k.channel.Opened()
+	k.channel.ended(transport.ErrNoAnswer)
+	k.channel.opened()
 	if versions := asked(); versions == 0 || versions >= n {
 		t.Errorf("the client claims to have %d resources of %d in one request", versions, n)
 	}

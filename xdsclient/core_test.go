@@ -34,7 +34,7 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	ch := newManagementServer(c, server, "")
 	c.channels[channelKey{server: server.Key()}] = ch
 	t.Cleanup(c.Close)
-	ch.Opened()
+	ch.opened()
 	return &core{t, c, ch}
 }
 
@@ -85,12 +85,12 @@ func but(odd int, other string) func(int) string {
 
 // push hands over a response, waits until the watchers are done with it, and reports whether it was accepted.
 func (k *core) push(message []byte) bool {
-	accepted, d, err := k.channel.Receive(message)
+	accepted, d, err := k.channel.receive(message)
 	xdstest.NoError(k.t, err)
 	if d != nil {
 		<-d
-		k.channel.Delivered()
-		k.channel.Reading()
+		k.channel.delivered()
+		k.channel.reading()
 	}
 	return accepted
 }
@@ -106,13 +106,13 @@ func (k *core) answer() (sent int) {
 
 // request takes the next request that is due, or returns nil.
 func (k *core) request() []byte {
-	r, _ := k.channel.NextRequest()
+	r, fresh, _ := k.channel.nextRequest()
 	if r == nil {
 		return nil
 	}
 	message, err := k.channel.dialect.Encode(r)
 	xdstest.NoError(k.t, err)
-	k.channel.Sent()
+	k.channel.sent(fresh)
 	return message
 }
 

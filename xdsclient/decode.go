@@ -36,7 +36,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 	}()
 	ch := d.types.channel
 	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: ch.server}
-	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.loads, Bootstrap: ch.client.config}
+	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config}
 	opts.Last, opts.LastBytes = d.last(it.Name)
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {

@@ -13,13 +13,13 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
-	r, _ := k.channel.NextRequest()
+	r, fresh, _ := k.channel.nextRequest()
 	if !slices.Equal(r.Subscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
-	k.channel.Sent()
-	r, _ = k.channel.NextRequest()
+	k.channel.sent(fresh)
+	r, _, _ = k.channel.nextRequest()
 	if r == nil || !slices.Equal(r.Unsubscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}

@@ -11,8 +11,8 @@
 // watchers as the immutable values that ResourceType.Decode made:
 //
 //	internal/ads/wire  the messages: SotW and delta behind one interface
-//	internal/ads       one stream: what is due to be sent, ACK and NACK, backoff, repetitions
-//	   ▼ ads.Handler
+//	internal/ads       one stream: what is due to be sent, ACK and NACK, repetitions
+//	   ▼
 //	managementServer      one server: its stream, its subscriptions by type (typeState) with its last answers,
 //	   │               and its resource timers; shared by all authorities that name the server
 //	update             the work on one response
@@ -35,7 +35,7 @@
 // which have no locks. It is never held while a watcher is called, a resource is decoded, or
 // anything is read or written, the log included: unlock writes the lines that were logged under it. The only
 // locks taken under it are the locks of the load stores. Load reports
-// and metrics (attachments) have locks of their own, which are not taken under it. An ads.Stream
+// and metrics (attachments) have locks of their own, which are not taken under it. A stream
 // calls its channel without any lock.
 //
 // A stream has one goroutine that connects and reads, and one that writes while it is open; a

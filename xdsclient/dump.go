@@ -212,8 +212,8 @@ func (c *XDSClient) list(d *Dump) {
 	servers := make(map[string]ServerDump)
 	for key, ch := range c.channels {
 		s := ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()}
-		if s.Err != nil {
-			s.NextAttempt = ch.stream.NextAttempt()
+		if next := ch.nextAttempt.Load(); s.Err != nil && next != nil {
+			s.NextAttempt = *next
 		}
 		if other, ok := servers[key.server]; !ok || other.Connected && !s.Connected {
 			servers[key.server] = s

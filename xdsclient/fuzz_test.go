@@ -38,7 +38,7 @@ func FuzzHandle(f *testing.F) {
 		before := k.c.Stats()
 		k.answer()
 		for i := range 2 { // the second time it may be a repetition
-			accepted, d, err := k.channel.Receive(message)
+			accepted, d, err := k.channel.receive(message)
 			if d == nil {
 				if accepted && i == 0 {
 					t.Fatal("accepted without a delivery")
@@ -49,8 +49,8 @@ func FuzzHandle(f *testing.F) {
 				t.Fatalf("a delivery beside error %v", err)
 			}
 			<-d
-			k.channel.Delivered()
-			k.channel.Reading()
+			k.channel.delivered()
+			k.channel.reading()
 			if sent := k.answer(); sent == 0 || sent > bounds.NACKText+4<<10 {
 				t.Fatalf("the answer has %d bytes", sent)
 			}

@@ -12,23 +12,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// The methods that the channel's stream calls; Receive is in update.go. The lock is not held.
+// What the stream of a server (stream.go) does when something happens; receive is in update.go. The lock is not held.
 
-var _ ads.Handler = (*managementServer)(nil)
-
-// Dialect implements ads.Handler.
-func (ch *managementServer) Dialect() wire.Dialect {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	if !ch.link.Closed() {
-		ch.speak(ch.nextDialect())
-	}
-	return ch.dialect
-}
-
-// Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
-// versions where the cache still has them. Types without watches are forgotten.
-func (ch *managementServer) Opened() {
+// opened notes that a stream is open, before anything is sent or received. Everything is subscribed to again, with the last
+// accepted versions where the cache still has them. Types without watches are forgotten.
+func (ch *managementServer) opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Streams++
@@ -51,7 +39,7 @@ func (ch *managementServer) Opened() {
 		}
 	}
 	ch.expiry.start()
-	ch.stream.Notify()
+	ch.notify()
 }
 
 // forgetReplaced forgets this server's answers for resources whose authority follows another
@@ -69,36 +57,34 @@ func (ch *managementServer) forgetReplaced() {
 	}
 }
 
-// NextRequest implements ads.Handler.
-func (ch *managementServer) NextRequest() (r *wire.Request, at time.Time) {
+// nextRequest returns the request that is due, with the subscriptions that it makes known to the server. If there is none it
+// returns nil, and when the next one will be due if nothing changes until then: zero if none will.
+func (ch *managementServer) nextRequest() (r *wire.Request, fresh []*subscription, at time.Time) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.client.batches > 0 {
-		return nil, time.Time{}
+		return nil, nil, time.Time{}
 	}
 	for _, ts := range ch.types {
 		_, due := ts.Replies.Due() // read first: a reply that becomes due now is sent, or waited for
 		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
-			ch.sending = fresh
 			for _, s := range fresh {
 				s.deadline = 0
 			}
-			return r, time.Time{}
+			return r, fresh, time.Time{}
 		}
 		if !due.IsZero() && (at.IsZero() || due.Before(at)) {
 			at = due
 		}
 	}
-	return nil, at
+	return nil, nil, at
 }
 
-// Sent implements ads.Handler: the resource timers of the new subscriptions start (gRFC A57).
-func (ch *managementServer) Sent() {
+// sent notes that a request was sent: the resource timers of its new subscriptions start (gRFC A57).
+func (ch *managementServer) sent(fresh []*subscription) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Requests++
-	fresh := ch.sending
-	ch.sending = nil
 	if !ch.link.Streaming() {
 		return
 	}
@@ -133,18 +119,18 @@ func (ch *managementServer) restored() {
 	}
 }
 
-// Delivered implements ads.Handler: requests that were held back during a delivery may go out.
-func (ch *managementServer) Delivered() {
+// delivered notes that the watchers are done with a response: requests that were held back during its delivery may go out.
+func (ch *managementServer) delivered() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.delivery = nil
 	if !ch.link.Closed() {
-		ch.stream.Notify()
+		ch.notify()
 	}
 }
 
-// Reading implements ads.Handler: resource timers run again.
-func (ch *managementServer) Reading() {
+// reading notes that the next response is read, maybe after a rest: resource timers run again.
+func (ch *managementServer) reading() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.link.Closed() {
@@ -154,8 +140,8 @@ func (ch *managementServer) Reading() {
 	ch.expiry.arm()
 }
 
-// Ended implements ads.Handler.
-func (ch *managementServer) Ended(err error) (atOnce bool) {
+// ended notes that a stream has ended, or could not be opened. atOnce has the next one opened without backoff.
+func (ch *managementServer) ended(err error) (atOnce bool) {
 	if status.Code(err) == codes.Unimplemented && ch.downgrade() {
 		return true
 	}

@@ -20,11 +20,27 @@ func promised(server *bootstrap.Server) wire.Dialect {
 	}
 }
 
-// nextDialect returns the dialect of the next stream. That of the one after it is the best again.
-func (ch *managementServer) nextDialect() wire.Dialect {
+// chooseDialect returns the dialect of the next stream. That of the one after it is the best again. Versions of one dialect mean
+// nothing in another, so after a change the server has to send again what it has sent.
+func (ch *managementServer) chooseDialect() wire.Dialect {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if ch.link.Closed() {
+		return ch.dialect
+	}
 	next := promised(ch.server)
 	next.Incremental = next.Incremental && !ch.withoutDelta
 	ch.withoutDelta = false
+	if next == ch.dialect {
+		return next
+	}
+	ch.dialect = next
+	for _, ts := range ch.types {
+		ts.Dialect = next
+		for s := range ts.subs.all() {
+			ts.ForgetAnswers(s)
+		}
+	}
 	return next
 }
 
@@ -44,19 +60,4 @@ func (ch *managementServer) downgrade() bool {
 	ch.link.Restart()
 	ch.reset()
 	return true
-}
-
-// speak has the next stream be of a dialect. Versions of one mean nothing in another, so the server has to send again
-// what it has sent.
-func (ch *managementServer) speak(next wire.Dialect) {
-	if next == ch.dialect {
-		return
-	}
-	ch.dialect = next
-	for _, ts := range ch.types {
-		ts.Dialect = next
-		for s := range ts.subs.all() {
-			ts.ForgetAnswers(s)
-		}
-	}
 }

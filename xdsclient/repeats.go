@@ -56,7 +56,7 @@ func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeSta
 	ch.client.stats.add(&again)
 	due, err := ts.ReplyAgain(ads.Reply{Nonce: r.Nonce, Fault: again.nack})
 	if due {
-		ch.stream.Notify()
+		ch.notify()
 	}
 	return ts, err
 }

@@ -271,7 +271,7 @@ func (x *transcript) watch(c LocatorClient, word string) {
 	}
 	if d := x.direct; d != nil && d.ch.link.Closed() {
 		d.connect()
-		d.ch.Opened()
+		d.ch.opened()
 		x.opened()
 	}
 	w, typ := &transcriptWatch{}, x.types.clusters

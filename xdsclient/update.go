@@ -12,7 +12,7 @@ import (
 
 // A response takes this way, from its bytes to the watchers:
 //
-//	Receive         decodes the envelope, and stops at a repetition (repeats.go)
+//	receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
 //	recipients.go   finds the subscriptions and collections that each one is for,
@@ -25,9 +25,10 @@ import (
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
 
-// Receive implements ads.Handler: it works on a response. An error means that the server does not
-// speak the protocol.
-func (ch *managementServer) Receive(message []byte) (accepted bool, done <-chan struct{}, err error) {
+// receive works on a response, whose bytes it does not keep unless they are more than transport.MaxPooled, and reports
+// whether it is ACKed. The next response is not read before done is closed; done is nil if the response says nothing
+// new. An error means that the server does not speak the protocol, and ends the stream.
+func (ch *managementServer) receive(message []byte) (accepted bool, done <-chan struct{}, err error) {
 	resp, err := ch.dialect.Decode(message)
 	if err != nil {
 		return false, nil, err
@@ -170,7 +171,7 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	u.ch.client.stats.add(&u.outcome)
 	u.types.last = u.outcome
 	u.ch.delivery.release()
-	u.ch.stream.Notify()
+	u.ch.notify()
 	if err = u.types.EndResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, u.unasked > 0 || u.late); err != nil {
 		return accepted, nil, err
 	}

@@ -46,7 +46,7 @@ func FuzzVariants(f *testing.F) {
 		}
 		k.answer()
 		for _, message := range [][]byte{first, second, first} {
-			_, d, err := k.channel.Receive(message)
+			_, d, err := k.channel.receive(message)
 			if d == nil { // nothing in it is subscribed to, or it is a repetition
 				continue
 			}
@@ -54,8 +54,8 @@ func FuzzVariants(f *testing.F) {
 				t.Fatalf("a delivery beside error %v", err)
 			}
 			<-d
-			k.channel.Delivered()
-			k.channel.Reading()
+			k.channel.delivered()
+			k.channel.reading()
 			checkIdempotent(t, k, message)
 			k.answer()
 			checkMatches(t, k)

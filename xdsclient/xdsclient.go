@@ -188,9 +188,8 @@ func (c *XDSClient) channelTo(server *bootstrap.Server, target string) *manageme
 	if !ok {
 		ch = newManagementServer(c, server, target)
 		c.channels[key] = ch
-		conn := c.shareOf(server).conn
-		conn.Use()
-		c.running.Go(func() { ch.stream.Run(conn) })
+		ch.share.conn.Use()
+		c.running.Go(ch.run)
 	}
 	return ch
 }
@@ -338,6 +337,6 @@ func (c *XDSClient) endBatch() {
 		return
 	}
 	for _, ch := range c.channels {
-		ch.stream.Notify()
+		ch.notify()
 	}
 }
