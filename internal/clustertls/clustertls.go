@@ -223,12 +223,13 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 	}
 	var info credentials.AuthInfo
 	c := &connection{raw: raw, bundle: t.Bundle}
+	c.Explain = c.explain
 	var err error
 	if t.security == nil {
-		if c.Conn, info, err = t.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
+		if c.Conn.Conn, info, err = t.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
 			return nil, nil, err
 		}
-	} else if c.Conn, info, err = t.handshake(ctx, conn, &c.sent); err != nil {
+	} else if c.Conn.Conn, info, err = t.handshake(ctx, conn, &c.sent); err != nil {
 		raw.Close()
 		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}

@@ -7,48 +7,28 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/peercert"
 )
 
 // connection is a connection after the handshake, as gRPC has it.
 type connection struct {
-	net.Conn
+	peercert.Conn
 	raw    net.Conn // what the handshake was on
 	bundle *Bundle
 	// sent is the client's certificate; nil: the server did not ask for it, or there is none.
-	sent *tls.Certificate
-	// accepted is set when the server has sent something, and ended by end.
-	accepted, ended atomic.Bool
+	sent  *tls.Certificate
+	ended atomic.Bool // by end
 }
 
-// Read implements net.Conn.
-func (c *connection) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 && !c.accepted.Load() {
-		c.accepted.Store(true)
-	}
-	return n, c.explain(err)
-}
-
-// Write implements net.Conn.
-func (c *connection) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	return n, c.explain(err)
-}
-
-// explain adds to an error why it occurs. In TLS 1.3 the client has finished before the
-// server has looked at the client's certificate, so that a refusal is an error of the first
-// reads and writes, and often one that does not say so.
-func (c *connection) explain(err error) error {
+// explain adds to an error why it occurs; see peercert.Conn.
+func (c *connection) explain(err error, accepted bool) error {
 	switch {
-	case err == nil:
-		return nil
 	case c.ended.Load():
 		return fmt.Errorf("cluster %s asks for stricter security than this connection has, which ends with its streams: %w",
 			faults.Quote(c.bundle.key.cluster), err)
-	case c.bundle.security == nil || c.accepted.Load():
+	case c.bundle.security == nil || accepted:
 		return err
 	}
 	has := "has no certificate"
@@ -81,14 +61,6 @@ func (c *connection) Close() error {
 func (c *connection) end() {
 	c.ended.Store(true)
 	c.raw.Close()
-}
-
-// SyscallConn implements syscall.Conn, for channelz.
-func (c *connection) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
-	}
-	return nil, fmt.Errorf("a %T is no socket", c.Conn)
 }
 
 // connections are those of a Bundle that are open. gRPC leaves a connection open as long as it has

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/credentials"
@@ -136,7 +135,10 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 	if len(material.Certs) == 0 {
 		return secured, info, nil
 	}
-	return &unconfirmed{Conn: secured, failed: func(err error) error {
+	return &peercert.Conn{Conn: secured, Explain: func(err error, accepted bool) error {
+		if accepted {
+			return err
+		}
 		return fmt.Errorf("the connection ended right after the TLS handshake; the server may have refused the client's certificate: %w", c.failed(material, err))
 	}}, info, nil
 }
@@ -155,44 +157,6 @@ func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) err
 		}
 	}
 	return err
-}
-
-// unconfirmed is a connection of a client with a certificate. In TLS 1.3 the client has finished before the server has
-// looked at the certificate, so that a refusal is an error of the first reads and writes.
-type unconfirmed struct {
-	net.Conn
-	failed    func(error) error // of errors before the server has sent something
-	confirmed atomic.Bool
-}
-
-// Read implements net.Conn.
-func (c *unconfirmed) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 && !c.confirmed.Load() {
-		c.confirmed.Store(true)
-	}
-	return n, c.explain(err)
-}
-
-// Write implements net.Conn.
-func (c *unconfirmed) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	return n, c.explain(err)
-}
-
-func (c *unconfirmed) explain(err error) error {
-	if err == nil || c.confirmed.Load() {
-		return err
-	}
-	return c.failed(err)
-}
-
-// SyscallConn implements syscall.Conn, for channelz.
-func (c *unconfirmed) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
-	}
-	return nil, fmt.Errorf("a %T is no socket", c.Conn)
 }
 
 func (c *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
