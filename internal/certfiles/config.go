@@ -61,14 +61,11 @@ func Parse(config json.RawMessage) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	c := Config{Refresh: defaultRefresh}
-	if o := v.Object(Keys()...); o.IsObject() {
-		c.parse(o)
-	}
-	return c, found.Err()
+	return Read(v.Object(Keys()...)), found.Err()
 }
 
-func (c *Config) parse(o jsondoc.Object) {
+// Read is Parse for a configuration that is a part of a document, whose errors it reports there.
+func Read(o jsondoc.Object) (c Config) {
 	c.CA = parsePath(o.Field("ca_certificate_file"))
 	c.SPIFFEBundleMap = parsePath(o.Field("spiffe_trust_bundle_map_file"))
 	certificate, key := o.Field("certificate_file"), o.Field("private_key_file")
@@ -80,9 +77,8 @@ func (c *Config) parse(o jsondoc.Object) {
 	case !certificate.Absent() && key.Absent():
 		key.Fault("", missing, "certificate_file")
 	}
-	if refresh := o.Field("refresh_interval"); !refresh.Absent() {
-		c.Refresh = ParseDuration(refresh)
-	}
+	c.Refresh = ParseDuration(o.Field("refresh_interval"), defaultRefresh)
+	return c
 }
 
 func parsePath(v jsondoc.Value) string {
@@ -96,8 +92,11 @@ func parsePath(v jsondoc.Value) string {
 	return path
 }
 
-// ParseDuration reads a positive duration as protobuf's JSON has it.
-func ParseDuration(v jsondoc.Value) time.Duration {
+// ParseDuration reads a positive duration as protobuf's JSON has it. absent is the one if there is none.
+func ParseDuration(v jsondoc.Value, absent time.Duration) time.Duration {
+	if v.Absent() {
+		return absent
+	}
 	const what = `a duration greater than 0 such as "600s"`
 	var d durationpb.Duration
 	switch err := protojson.Unmarshal(v.Raw(), &d); {

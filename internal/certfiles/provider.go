@@ -183,7 +183,11 @@ func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
 		return nil, err
 	}
 	bundles := make(map[string]*spiffebundle.Bundle)
-	for name, value := range v.Object("trust_domains").Field("trust_domains").Entries() {
+	domains := v.Object("trust_domains").Field("trust_domains")
+	if !domains.Present() {
+		domains.Expected("an object")
+	}
+	for name, value := range domains.Entries() {
 		domain, err := spiffeid.TrustDomainFromString(name)
 		if err != nil {
 			value.Fault("", "%v", err)

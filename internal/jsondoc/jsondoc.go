@@ -251,14 +251,23 @@ func (o Object) Field(name string) Value {
 	return o.field(nil, name)
 }
 
-// ProtoField returns a field of a message in proto JSON form, in which a name of several
+// Optional returns the value of a field that need not be there: absent if it is null.
+func (o Object) Optional(name string) Value {
+	field := o.Field(name)
+	if field.Absent() {
+		field.raw = nil
+	}
+	return field
+}
+
+// ProtoField returns an optional field of a message in proto JSON form, in which a name of several
 // words has two spellings. It is an error if both are there.
 func (o Object) ProtoField(snake, camel string) Value {
-	inSnake, inCamel := o.Field(snake), o.Field(camel)
-	if inCamel.Absent() {
+	inSnake, inCamel := o.Optional(snake), o.Optional(camel)
+	if !inCamel.Present() {
 		return inSnake
 	}
-	if !inSnake.Absent() {
+	if inSnake.Present() {
 		inCamel.Fault("", "expected the field once, found it as %s as well", snake)
 	}
 	return inCamel
@@ -278,10 +287,10 @@ func (v Value) Peek(name string) Value {
 }
 
 // Entries walks an object whose keys are names that the user chose. An entry has the
-// path `parent["name"]`.
+// path `parent["name"]`. A value that is absent has none.
 func (v Value) Entries() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
-		if !v.IsObject() {
+		if v.Present() && !v.IsObject() {
 			v.Expected("an object")
 		}
 		seen := make(map[string]bool)
@@ -307,10 +316,12 @@ func (v Value) Items() []Value {
 	return v.Elements("a list")
 }
 
-// Elements reads a list that must be there. what describes it in the error.
+// Elements reads a list, which is empty if it is absent. what describes it in the error.
 func (v Value) Elements(what string) []Value {
 	if !v.IsList() {
-		v.Expected(what)
+		if v.Present() {
+			v.Expected(what)
+		}
 		return nil
 	}
 	var all []json.RawMessage
@@ -322,10 +333,13 @@ func (v Value) Elements(what string) []Value {
 	return items
 }
 
-// NonEmpty is Elements for a list that must not be empty.
+// NonEmpty is Elements for a list that must be there, and not be empty.
 func (v Value) NonEmpty(what string) []Value {
 	items := v.Elements(what)
-	if v.IsList() && len(items) == 0 {
+	switch {
+	case !v.Present():
+		v.Expected(what)
+	case v.IsList() && len(items) == 0:
 		v.Fault("", "expected %s, found an empty list", what)
 	}
 	return items
@@ -352,16 +366,6 @@ func (d *document) misspelt(path string) string {
 		}
 	}
 	return ""
-}
-
-// Know is for an object whose fields another reader reads: Ignored then has those of its keys that
-// look like known ones.
-func (v Value) Know(known ...string) {
-	for name := range v.members() {
-		if !slices.Contains(known, name) {
-			v.from.ignore(v.path, name, known)
-		}
-	}
 }
 
 // Ignored returns the keys that were ignored so far in the document although they look like known

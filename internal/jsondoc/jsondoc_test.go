@@ -96,7 +96,7 @@ func TestValuesOfEveryKind(t *testing.T) {
 				got += name + entry.Path()
 			}
 			return got
-		}, map[string]any{"map": `kmap["k"]`}, "expected an object, found %s"},
+		}, map[string]any{"missing": "", "map": `kmap["k"]`}, "expected an object, found %s"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()

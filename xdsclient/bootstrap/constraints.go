@@ -12,12 +12,10 @@ import (
 // and over them those that are spelled out.
 func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct) dynparam.ByType {
 	constraints := make(map[string]dynparam.Constraints)
-	if !spelledOut.Absent() {
-		for name, entry := range spelledOut.Entries() {
-			var c dynparam.Constraints
-			fail(entry, c.UnmarshalJSON(entry.Raw()))
-			constraints[name] = c
-		}
+	for name, entry := range spelledOut.Entries() {
+		var c dynparam.Constraints
+		fail(entry, c.UnmarshalJSON(entry.Raw()))
+		constraints[name] = c
 	}
 	own, err := dynparam.NewByType(constraints)
 	fail(spelledOut, err)
@@ -32,9 +30,6 @@ func parseConstraints(spelledOut, keys jsondoc.Value, metadata *structpb.Struct)
 // their values (TP2, "Migrating From Node Metadata"). A missing key and a value that is not
 // a string are errors, as they would constrain nothing without notice.
 func parseMetadataConstraints(v jsondoc.Value, metadata *structpb.Struct) map[string]string {
-	if v.Absent() {
-		return nil
-	}
 	values := make(map[string]string)
 	for _, element := range v.Elements("a list of keys of node.metadata") {
 		key, ok := element.NonEmptyText("a key of node.metadata")

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
 
-	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/jsondoc"
 )
@@ -48,9 +47,9 @@ type CallCredentialsBuilder interface {
 	ParseConfig(config json.RawMessage) (build func() (creds credentials.PerRPCCredentials, release func(), err error), err error)
 }
 
-// registry has, by type, the parsers of channel credentials, or those of call credentials. It is complete when the
-// program's init functions have run.
-type registry[Build any] map[string]func(config json.RawMessage) (Build, error)
+// registry has, by type, the parsers of channel credentials, or those of call credentials, which report errors in the document.
+// It is complete when the program's init functions have run.
+type registry[Build any] map[string]func(config jsondoc.Value) Build
 
 var (
 	channelTypes = registry[BuildCredentials]{insecureType: parseInsecure, tlsType: parseTLS}
@@ -72,7 +71,14 @@ func (r registry[Build]) register(name string, builder any, parse func(json.RawM
 	if _, taken := r[name]; taken {
 		panic(fmt.Sprintf("bootstrap: %T registers credentials of type %q, which are registered already", builder, name))
 	}
-	r[name] = parse
+	r[name] = func(config jsondoc.Value) Build {
+		build, err := parse(textOf(config))
+		if _, ok := errors.AsType[*Faults](err); err != nil && !ok {
+			err = errors.New(redact(textOf(config), err.Error()))
+		}
+		fail(config, err)
+		return build
+	}
 }
 
 func (r registry[Build]) types() string { return strings.Join(slices.Sorted(maps.Keys(r)), ", ") }
@@ -80,31 +86,22 @@ func (r registry[Build]) types() string { return strings.Join(slices.Sorted(maps
 // creds are credentials that a document has, or a trusted server sends.
 type creds[Build any] struct {
 	name   string
-	config pluginConfig
+	config jsondoc.Value
 	build  Build
 }
 
-// parse has the parser of the type read the configuration.
-func (r registry[Build]) parse(name string, config pluginConfig) creds[Build] {
-	build, err := r[name](config.raw)
-	if err != nil {
-		config.fail(err)
-	}
-	return creds[Build]{name, config, build}
-}
-
 // key identifies the credentials.
-func (c *creds[Build]) key() any { return []any{c.name, canonical(c.config.raw)} }
+func (c *creds[Build]) key() any { return []any{c.name, canonical(textOf(c.config))} }
 
 // parseEntry checks the shape of an entry of channel_creds or call_creds. It does not parse the configuration: one of an
 // unknown type is for other programs.
-func parseEntry(v jsondoc.Value) (name string, config pluginConfig, ok bool) {
+func parseEntry(v jsondoc.Value) (name string, config jsondoc.Value, ok bool) {
 	o := v.Object("type", "config")
 	if !o.IsObject() {
 		return "", config, false
 	}
 	name, hasType := o.Field("type").NonEmptyText("the type of the credentials")
-	config, hasConfig := parsePluginConfig(o.Field("config"))
+	config, hasConfig := parsePluginConfig(o)
 	return name, config, hasType && hasConfig
 }
 
@@ -126,12 +123,10 @@ func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], preferr
 			offered = append(offered, faults.Quote(name))
 		}
 	}
-	if chosen.name == tlsType {
-		chosen.config.Know(append(certfiles.Keys(), serverIDs)...)
-	}
 	switch {
 	case chosen.name != "":
-		return channelTypes.parse(chosen.name, chosen.config), preferred, nil
+		chosen.build = channelTypes[chosen.name](chosen.config)
+		return chosen, preferred, nil
 	case unreadable || len(offered) == 0:
 		return chosen, nil, nil
 	}
@@ -149,41 +144,29 @@ func support(types []string) string {
 
 // parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
 func parseCallCreds(v jsondoc.Value) (all []creds[buildCallCredentials]) {
-	if v.Absent() {
-		return nil
-	}
 	for _, element := range v.Elements("a list of call credentials") {
 		if name, config, ok := parseEntry(element); ok && callTypes[name] != nil {
-			all = append(all, callTypes.parse(name, config))
+			all = append(all, creds[buildCallCredentials]{name, config, callTypes[name](config)})
 		}
 	}
 	return all
 }
 
-// pluginConfig is a configuration that a plugin parses.
-type pluginConfig struct {
-	jsondoc.Value
-	raw json.RawMessage // a JSON object as it is written, "{}" if there is none
+// parsePluginConfig returns a configuration that a plugin parses, which is an object or absent.
+func parsePluginConfig(o jsondoc.Object) (config jsondoc.Value, ok bool) {
+	if config = o.Optional("config"); config.Present() && !config.IsObject() {
+		config.Expected("an object")
+		return config, false
+	}
+	return config, true
 }
 
-// fail reports what the plugin's parser says, without the values of the configuration.
-func (c pluginConfig) fail(err error) {
-	if _, ok := errors.AsType[*Faults](err); !ok {
-		err = errors.New(redact(c.raw, err.Error()))
+// textOf returns the JSON object of a configuration as it is written, "{}" if there is none.
+func textOf(config jsondoc.Value) json.RawMessage {
+	if !config.Present() {
+		return json.RawMessage("{}")
 	}
-	fail(c.Value, err)
-}
-
-func parsePluginConfig(v jsondoc.Value) (config pluginConfig, ok bool) {
-	switch {
-	case v.Absent():
-		return pluginConfig{v, json.RawMessage("{}")}, true
-	case !v.IsObject():
-		v.Expected("an object")
-		return pluginConfig{}, false
-	default:
-		return pluginConfig{v, v.Raw()}, true
-	}
+	return config.Raw()
 }
 
 // The types that are built in, but for jwt_token_file.
@@ -193,24 +176,16 @@ const (
 )
 
 // parseInsecure is for the type "insecure": plain text, no authentication.
-func parseInsecure(json.RawMessage) (BuildCredentials, error) {
-	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }, nil
+func parseInsecure(jsondoc.Value) BuildCredentials {
+	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }
 }
 
 // parseJWT is for the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
 // from a file, which is read again before the token expires.
-func parseJWT(config json.RawMessage) (buildCallCredentials, error) {
-	found := new(Faults)
-	v, err := jsondoc.Parse(config, found)
-	if err != nil {
-		return nil, err
-	}
-	path, ok := v.Object("jwt_token_file").Field("jwt_token_file").NonEmptyText("the path of a file")
-	if !ok {
-		return nil, found.Err()
-	}
+func parseJWT(config jsondoc.Value) buildCallCredentials {
+	path, _ := config.Object("jwt_token_file").Field("jwt_token_file").NonEmptyText("the path of a file")
 	return func() (credentials.PerRPCCredentials, func(), error) {
 		creds, err := jwt.NewTokenFileCallCredentials(path)
 		return creds, nil, err
-	}, nil
+	}
 }

@@ -49,22 +49,16 @@ func parseNode(v jsondoc.Value) *corev3.Node {
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: UserAgentVersion},
 		ClientFeatures:       append([]string(nil), clientFeatures...),
 	}
-	if v.Absent() {
-		return node
-	}
 	o := v.Object("id", "cluster", "locality", "metadata")
 	node.Id = o.Field("id").Text()
 	node.Cluster = o.Field("cluster").Text()
-	node.Locality = parseLocality(o.Field("locality"))
-	node.Metadata = parseMetadata(o.Field("metadata"))
+	node.Locality = parseLocality(o.Optional("locality"))
+	node.Metadata = parseMetadata(o.Optional("metadata"))
 	return node
 }
 
 // parseLocality returns nil for an empty locality.
 func parseLocality(v jsondoc.Value) *corev3.Locality {
-	if v.Absent() {
-		return nil
-	}
 	o := v.Object("region", "zone", "sub_zone")
 	l := &corev3.Locality{
 		Region:  o.Field("region").Text(),
@@ -79,7 +73,7 @@ func parseLocality(v jsondoc.Value) *corev3.Locality {
 
 func parseMetadata(v jsondoc.Value) *structpb.Struct {
 	switch {
-	case v.Absent():
+	case !v.Present():
 		return nil
 	case !v.IsObject():
 		v.Expected("an object")

@@ -98,35 +98,30 @@ func (c *Config) parse(top jsondoc.Object) {
 		return
 	}
 	c.Servers = c.parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"), true)
-	c.Node = parseNode(top.Field("node"))
-	c.Authorities = c.parseAuthorities(top.Field("authorities"))
-	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
-	c.AllowedServices = parseServices(top.Field("allowed_grpc_services"))
+	c.Node = parseNode(top.Optional("node"))
+	c.Authorities = c.parseAuthorities(top.Optional("authorities"))
+	c.CertificateProviders = parseProviders(top.Optional("certificate_providers"))
+	c.AllowedServices = parseServices(top.Optional("allowed_grpc_services"))
 	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
 	if c.ClientListenerTemplate == "" {
 		c.ClientListenerTemplate = "%s"
 	}
 	c.ServerListenerTemplate = top.Field("server_listener_resource_name_template").Text()
-	c.Constraints = parseConstraints(top.Field("dynamic_parameter_constraints"), top.Field("node_metadata_constraints"), c.Node.GetMetadata())
-	c.DNSFallback = parseDNSFallback(top.Field("dns_fallback"))
-	c.DNSFallbackGiven = !top.Field("dns_fallback").Absent()
-	c.parseResourceCache(top.Field("resource_cache"))
+	c.Constraints = parseConstraints(top.Optional("dynamic_parameter_constraints"), top.Optional("node_metadata_constraints"), c.Node.GetMetadata())
+	c.DNSFallback = parseDNSFallback(top.Optional("dns_fallback"))
+	c.DNSFallbackGiven = top.Optional("dns_fallback").Present()
+	c.parseResourceCache(top.Optional("resource_cache"))
 }
 
 // parseAuthorities reads the authorities. Those without servers of their own have c.Servers.
 func (c *Config) parseAuthorities(v jsondoc.Value) map[string]*Authority {
-	if v.Absent() {
-		return nil
-	}
 	authorities := make(map[string]*Authority)
 	resources := make(map[string]jsondoc.Value)
 	for name, entry := range v.Entries() {
 		o := entry.Object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
 		a := &Authority{Servers: c.Servers}
-		if servers := o.Field("xds_servers"); !servers.Absent() {
-			if list := c.parseServers(servers.Elements("a list of management servers"), false); len(list) > 0 {
-				a.Servers = list
-			}
+		if list := c.parseServers(o.Optional("xds_servers").Elements("a list of management servers"), false); len(list) > 0 {
+			a.Servers = list
 		}
 		a.ClientListenerTemplate = parseAuthorityTemplate(o.Field("client_listener_resource_name_template"), name)
 		resources[name] = o.Field("dynamic_parameter_constraints_resource")
@@ -177,7 +172,7 @@ func parseConstraintsResource(v jsondoc.Value, of *Authority, authorities map[st
 }
 
 func parseDNSFallback(v jsondoc.Value) DNSFallback {
-	if v.Absent() {
+	if !v.Present() {
 		return DNSFallbackNotFound
 	}
 	allowed := []DNSFallback{DNSFallbackNever, DNSFallbackNotFound, DNSFallbackTimeout, DNSFallbackUnavailable}
@@ -193,16 +188,10 @@ func parseDNSFallback(v jsondoc.Value) DNSFallback {
 const defaultMaxAge = 24 * time.Hour
 
 func (c *Config) parseResourceCache(v jsondoc.Value) {
-	if v.Absent() {
-		return
-	}
 	o := v.Object("directory", "max_age")
 	if !o.IsObject() {
 		return
 	}
 	c.ResourceCache.Directory, _ = o.Field("directory").NonEmptyText("the path of a directory")
-	c.ResourceCache.MaxAge = defaultMaxAge
-	if age := o.Field("max_age"); !age.Absent() {
-		c.ResourceCache.MaxAge = certfiles.ParseDuration(age)
-	}
+	c.ResourceCache.MaxAge = certfiles.ParseDuration(o.Field("max_age"), defaultMaxAge)
 }

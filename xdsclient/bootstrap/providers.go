@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
@@ -26,9 +27,6 @@ type CertificateProvider struct {
 }
 
 func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {
-	if v.Absent() {
-		return nil
-	}
 	providers := make(map[string]*CertificateProvider)
 	for name, entry := range v.Entries() {
 		o := entry.Object("plugin_name", "config")
@@ -36,9 +34,9 @@ func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {
 			continue
 		}
 		plugin, hasName := o.Field("plugin_name").NonEmptyText("the name of a certificate provider plugin")
-		config, hasConfig := parsePluginConfig(o.Field("config"))
+		config, hasConfig := parsePluginConfig(o)
 		if hasName && hasConfig {
-			providers[name] = &CertificateProvider{PluginName: plugin, Config: config.raw, Buildable: parseProvider(plugin, config)}
+			providers[name] = &CertificateProvider{PluginName: plugin, Config: textOf(config), Buildable: parseProvider(plugin, config)}
 		}
 	}
 	return providers
@@ -48,30 +46,25 @@ func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {
 // registered. There is no other way to ask.
 const unknownPlugin = "no certificate provider builder found"
 
-func parseProvider(plugin string, config pluginConfig) *certprovider.BuildableConfig {
+func parseProvider(plugin string, config jsondoc.Value) *certprovider.BuildableConfig {
 	if plugin == certfiles.PluginName {
 		return parseFileWatcher(config)
 	}
-	buildable, err := certprovider.ParseConfig(plugin, config.raw)
+	buildable, err := certprovider.ParseConfig(plugin, textOf(config))
 	if err != nil && !strings.HasPrefix(err.Error(), unknownPlugin) {
-		config.Fault("", "expected a configuration that plugin %s accepts; it says: %s", faults.Quote(plugin), redact(config.raw, err.Error()))
+		config.Fault("", "expected a configuration that plugin %s accepts; it says: %s", faults.Quote(plugin), redact(textOf(config), err.Error()))
 	}
 	return buildable
 }
 
-func parseFileWatcher(config pluginConfig) *certprovider.BuildableConfig {
-	config.Know(certfiles.Keys()...)
-	files, err := certfiles.Parse(config.raw)
-	if ids := config.Peek(serverIDs); ids.Present() {
+func parseFileWatcher(config jsondoc.Value) *certprovider.BuildableConfig {
+	o := config.Object(append(certfiles.Keys(), serverIDs)...)
+	files := certfiles.Read(o)
+	if ids := o.Field(serverIDs); ids.Present() {
 		ids.Fault("", "is for the credentials of a management server; which servers of a Cluster are accepted is up to match_typed_subject_alt_names in the Cluster")
 	}
-	switch {
-	case err != nil:
-		config.fail(err)
-	case files.Empty():
+	if !slices.ContainsFunc(certfiles.Keys(), func(key string) bool { return strings.HasSuffix(key, "_file") && !o.Field(key).Absent() }) {
 		config.Fault("", "expected certificate_file with private_key_file, ca_certificate_file or spiffe_trust_bundle_map_file, found none of them")
-	default:
-		return files.Buildable()
 	}
-	return nil
+	return files.Buildable()
 }

@@ -116,14 +116,14 @@ func (s *Service) parseCredentials(o jsondoc.Object, needed bool) []any {
 		case channel.name == insecureType && len(preferred) > 0:
 			s.warn = s.plaintextWarning(channelCreds.Path(), preferred)
 		case channel.name == tlsType:
-			s.warn = s.impostorWarning(channel.config.Value)
+			s.warn = s.impostorWarning(channel.config)
 		}
 	case unsupported != nil && needed:
 		channelCreds.Fault("", "%v", unsupported)
 	case unsupported != nil:
 		s.unusable = fmt.Errorf("%s: %w", channelCreds.Path(), unsupported)
 	}
-	s.call = parseCallCreds(o.Field("call_creds"))
+	s.call = parseCallCreds(o.Optional("call_creds"))
 	identity := []any{channel.key(), fmt.Sprint(s.unusable)}
 	for i := range s.call {
 		identity = append(identity, s.call[i].key())
@@ -140,9 +140,6 @@ func (s *Service) plaintextWarning(path string, preferred []string) func() {
 
 // parseServices reads allowed_grpc_services (gRFC A102).
 func parseServices(v jsondoc.Value) map[string]*Service {
-	if v.Absent() {
-		return nil
-	}
 	services := make(map[string]*Service)
 	for target, entry := range v.Entries() {
 		o := entry.Object("channel_creds", "call_creds")

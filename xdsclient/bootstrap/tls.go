@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -25,19 +24,14 @@ import (
 
 // parseTLS is for the type "tls" (gRFC A65): TLS, and mutual TLS if there is a client
 // certificate.
-func parseTLS(config json.RawMessage) (BuildCredentials, error) {
-	files, err := certfiles.Parse(config)
-	if err != nil {
-		return nil, err
-	}
-	accepted, err := parseServerIDs(config, files.SPIFFEBundleMap != "")
-	if err != nil {
-		return nil, err
-	}
+func parseTLS(config jsondoc.Value) BuildCredentials {
+	o := config.Object(append(certfiles.Keys(), serverIDs)...)
+	files := certfiles.Read(o)
+	accepted := parseServerIDs(o.Field(serverIDs), files.SPIFFEBundleMap != "")
 	return func() (credentials.Bundle, func(), error) {
 		provider := certfiles.NewProvider(files)
 		return tlsBundle{creds: &reloadingTLS{provider: provider, certificate: "certificate_file " + files.Certificate, accepted: accepted}}, provider.Close, nil
-	}, nil
+	}
 }
 
 // serverIDs is the key with the SPIFFE IDs that a management server may have. A trust bundle map says
@@ -46,21 +40,14 @@ func parseTLS(config json.RawMessage) (BuildCredentials, error) {
 const serverIDs = "server_spiffe_ids"
 
 // parseServerIDs reads the key: IDs, and IDs that end with "/*" for all below them.
-func parseServerIDs(config json.RawMessage, hasBundles bool) ([]peercert.Matcher, error) {
-	found := new(Faults)
-	v, err := jsondoc.Parse(config, found)
-	if err != nil {
-		return nil, err
-	}
-	ids := v.Object(serverIDs).Field(serverIDs)
+func parseServerIDs(ids jsondoc.Value, hasBundles bool) (accepted []peercert.Matcher) {
 	if ids.Absent() {
-		return nil, nil
+		return nil
 	}
 	if !hasBundles {
 		ids.Fault("", "expected spiffe_trust_bundle_map_file beside it, found none: the server is known by the host name in server_uri")
 	}
 	const what = `a SPIFFE ID such as "spiffe://example.org/control-plane", or "spiffe://example.org/ns/mesh/*" for all below it`
-	var accepted []peercert.Matcher
 	for _, element := range ids.NonEmpty("a list with at least one SPIFFE ID") {
 		text, ok := element.NonEmptyText(what)
 		if !ok {
@@ -76,7 +63,7 @@ func parseServerIDs(config json.RawMessage, hasBundles bool) ([]peercert.Matcher
 		}
 		accepted = append(accepted, peercert.Matcher{Type: peercert.URI, Value: matching.NewString(kind, strings.TrimSuffix(text, "*"), false)})
 	}
-	return accepted, found.Err()
+	return accepted
 }
 
 // impostorWarning returns a function that warns, once, that any workload of the trust domains can pose as the

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 // Service returns the service that a management server wants called. A trusted server says with which
@@ -131,7 +131,9 @@ func (c *Config) channelPlugin(plugin *anypb.Any) (name string, build BuildCrede
 		return "xds", func() (credentials.Bundle, func(), error) { return xdsCredentials(fallback) }, nil
 	}
 	if parse := channelTypes[name]; parse != nil {
-		build, err = parse(json.RawMessage("{}"))
+		found := new(Faults)
+		none, _ := jsondoc.Parse([]byte("{}"), found)
+		build, err = parse(none), found.Err()
 	}
 	return name, build, err
 }

@@ -41,9 +41,6 @@ func (c *Constraints) UnmarshalJSON(data []byte) error {
 
 func parseConstraints(v jsondoc.Value) []KeyConstraints {
 	keys := v.Object("key_constraints", "keyConstraints").ProtoField("key_constraints", "keyConstraints")
-	if keys.Absent() {
-		return nil
-	}
 	var drafts []KeyConstraints
 	for name, entry := range keys.Entries() {
 		drafts = append(drafts, parseKey(name, entry))
