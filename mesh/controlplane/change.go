@@ -66,7 +66,7 @@ func (sub *subscription) eachAsk(f func(*ask)) (whole bool) {
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	defer turn.unlock()
-	names, version := sub.names.numbers, sub.namesVersion
+	names, version := sub.names, sub.namesVersion
 	turn.resume = func() bool { return sub.namesVersion == version }
 	for i := range names.len() {
 		if !turn.next() {

@@ -121,7 +121,7 @@ func (x *trial) Encode(e *explore.Encoder) {
 		e.Text(d.Constraints.Key())
 		e.Bool(d.answered)
 	}
-	e.Value([]*entry{absence, awaited}) // which are equal, but for their addresses
+	e.Value([]*entry{absence, awaited, nothing}) // which are equal, but for their addresses
 	if x.streaming {
 		e.Reflect(reflect.ValueOf(x.st))
 		e.Bool(len(x.st.wake) > 0)

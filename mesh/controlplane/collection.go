@@ -72,7 +72,7 @@ func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	sub.refuseWildcard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.replaceSent(a, old)
+	sub.keepSent(a, old)
 	sub.reviews = len(sub.deferred)
 	if sub.mode == pushAll || sub.isWildcard(tp) {
 		sub.items.all = true

@@ -217,7 +217,7 @@ func (w *composer) removeMembers(glob topic) {
 // removeReplaced removes a variant that another one has replaced in a subscription by locator, if the
 // client could take it for one that its wildcard covers.
 func (w *composer) removeReplaced(tp topic, old, now *entry) {
-	if w.sub.addressing != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
+	if w.sub.mode != pushDifference || w.sub.addressing != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
 		return
 	}
 	lost := variantTopic(tp.name, old.parameters())
@@ -257,7 +257,7 @@ func (w *composer) compose(tp topic, again bool) {
 	now := sub.currentOf(tp, a)
 	if now == awaited {
 		if again {
-			sub.forgetSent(tp) // so that the answer is sent, whatever it is
+			sub.items.setHas(tp, nothing) // so that the answer is sent, whatever it is
 		}
 		return
 	}
@@ -281,8 +281,11 @@ func (w *composer) compose(tp topic, again bool) {
 	named := a != nil
 	switch {
 	case now == nil && sub.mode != pushDifference:
-		if sub.stream.reportsAbsence && old != absence {
+		switch {
+		case sub.stream.reportsAbsence && old != absence:
 			w.addAbsence(tp, a)
+		case old == nil || old.err == nil: // the client is not told, and keeps an error
+			sub.setSentOf(tp, a, absence)
 		}
 	case now == nil:
 		if again || named && old != absence || !named && known {
@@ -290,7 +293,7 @@ func (w *composer) compose(tp topic, again bool) {
 		}
 	case known && !again && old.sameVersion(now) && old.beside.same(now.beside):
 		sub.setSentOf(tp, a, now)
-	case known && !again && old.sameVersion(now) && now.beside != nil:
+	case known && !again && old.sameVersion(now) && now.beside != nil && sub.mode != pushAll:
 		sub.setSentOf(tp, a, now)
 		w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
 	case now.err != nil:
@@ -330,7 +333,7 @@ func (w *composer) addError(tp topic, e *entry) {
 func (w *composer) addAbsence(tp topic, a *ask) {
 	l := w.sub.locator(a)
 	w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)})
-	w.sub.setSent(tp, absence)
+	w.sub.setSentOf(tp, a, absence)
 }
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {

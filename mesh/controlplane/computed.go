@@ -100,10 +100,10 @@ func (s *Store) computeAgain(sub *subscription, name string) {
 	defer s.mu.Unlock()
 	for key := range sub.computed {
 		if name == "" || key == keyOf(name) {
-			delete(sub.computed, key)
 			for a := range sub.asksFor(key) {
-				sub.changed(sub.topicOf(a), true, nil)
+				sub.entryChanged(a, a.entryOf(sub), awaited)
 			}
+			delete(sub.computed, key)
 		}
 	}
 }

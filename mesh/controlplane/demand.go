@@ -250,7 +250,7 @@ func (d *Demand) split() {
 	d.update()
 	for sub := range a.subscriptions() {
 		sub.stream.mu.Lock()
-		sub.replaceSent(a, d.answer)
+		sub.keepSent(a, d.answer)
 		sub.stream.mu.Unlock()
 		one := newDemand(a)
 		one.only(sub)

@@ -78,8 +78,7 @@ func (w *composer) addHeartbeats(renewed []topic) {
 	for _, tp := range renewed {
 		old := w.sub.lastSent(tp)
 		now := w.sub.current(tp)
-		has := old != nil && old.sameVersion(now) || w.sub.mode == pushChanged // of which it is not known
-		if now == nil || !has || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
+		if now == nil || old == nil || !old.sameVersion(now) || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
 			continue
 		}
 		sent[now.resource.id()] = true

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// item is what a stream owes its client for a topic. Most topics have none: the client has what subscription.names marks (delta), or
-// what the store has (SotW), and nothing is due.
+// item is what a stream owes its client for a topic. Most topics have none: the client has what the store has, and nothing is due.
 type item struct {
-	// has is what the client was last sent, or claims to have; nil if that is marked, or not recorded. See lastSent.
+	// has is what the client was last sent, or claims to have; nil if that is what the store has, or nothing is known. See lastSent.
 	has *entry
 	// kept is the deleted resource that the client keeps; see Options.RemovalDelay.
 	kept *entry

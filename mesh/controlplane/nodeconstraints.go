@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -128,7 +129,7 @@ func (r *resubscription) moveAsk(old *ask) {
 	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
 	was := old.entryOf(sub)
 	sub.stream.mu.Lock()
-	sub.replaceSent(old, was)
+	had := cmp.Or(sub.lastSentOf(tp, old), nothing)
 	sub.stream.mu.Unlock()
 	// Join before leaving: a subscription without any ask is dropped from the index.
 	l := locator{name: old.spelling}
@@ -139,13 +140,14 @@ func (r *resubscription) moveAsk(old *ask) {
 
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
+	sub.setSentOf(tp, a, had)
 	switch now := a.entryOf(sub); {
 	case sub.isWildcard(tp): // due if it has other resources, or its source is to say so
 		differs := t.source != nil || !slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints))
 		sub.items.all = sub.items.all || differs
 	case old.name.isGlob() && sub.mode == pushDifference:
 		if sub.lastSent(tp) == absence {
-			sub.forgetSent(tp) // so that the members are compared
+			sub.items.setHas(tp, nothing) // so that the members are compared
 		}
 		sub.items.add(tp, dueNow, false)
 	case now == awaited: // due when it is answered
@@ -155,7 +157,5 @@ func (r *resubscription) moveAsk(old *ask) {
 		}
 		sub.items.all = sub.items.all || sub.mode == pushAll
 		sub.items.add(tp, dueNow, false)
-	case sub.mode == pushDifference:
-		sub.items.add(tp, dueLater, false) // what the client has is only marked then
 	}
 }

@@ -92,7 +92,7 @@ func (r *resubscription) leave(tp topic) {
 	}
 	if sub.addressing == byLocators { // see dueStillCovered
 		sub.stream.mu.Lock()
-		sub.replaceSent(a, a.entryOf(sub))
+		sub.keepSent(a, a.entryOf(sub))
 		sub.stream.mu.Unlock()
 	}
 	r.removed = append(r.removed, a.number)
@@ -109,6 +109,11 @@ func (r *resubscription) join(tp topic, l locator) error {
 	}
 	a := sub.table.join(sub, tp.name, key, l)
 	r.added = append(r.added, a.number)
+	sub.stream.mu.Lock()
+	if sub.items.get(tp).has == nil {
+		sub.items.setHas(tp, nothing)
+	}
+	sub.stream.mu.Unlock()
 	sub.refuseWildcard(a)
 	return nil
 }
@@ -146,7 +151,7 @@ func (s *Store) release(st *stream) {
 		turn.next()
 		// The reader, which may be comparing a last request with them, learns that they have changed.
 		left := sub.names
-		sub.setNames(askedSet{})
+		sub.setNames(nil)
 		for _, number := range left.all() {
 			a := sub.table.index.asks.get(number)
 			a.leave(sub)

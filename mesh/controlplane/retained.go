@@ -88,17 +88,14 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 // hasResource reports whether the client was sent a resource under the topic, and has not
 // subscribed to it again.
 func (sub *subscription) hasResource(tp topic, r *Resource) bool {
-	sent := sub.lastSent(tp)
 	switch {
 	case sub.items.get(tp).again || sub.items.allAgain:
 		return false
 	case sub.mode == pushAll: // whatever its version
 		_, listed := slices.BinarySearchFunc(sub.last, r, byName)
 		return listed
-	case sub.mode == pushDifference:
-		return sent.asResource() != nil
 	default:
-		return sent == nil
+		return sub.lastSent(tp).asResource() != nil
 	}
 }
 

@@ -58,7 +58,7 @@ func modeOf(p Protocol, typeURL string) pushMode {
 }
 
 // setNames replaces names. The caller holds Store.mu.
-func (sub *subscription) setNames(names askedSet) {
+func (sub *subscription) setNames(names numbers) {
 	sub.names, sub.inOrder = names, nil
 	sub.byName.Store(nil)
 	sub.namesVersion++

@@ -65,8 +65,8 @@ type TypeStatus struct {
 	// client subscribes by locators (xRFC TP2), wildcards included. A locator
 	// whose constraints cannot be used is among Errors, and here without them.
 	Locators []Locator
-	// Sent are the resources of Names that the client was last sent, ordered by name. It has none of which a response is about to be
-	// made, and is empty if the client gets no versions of resources (SotW without resource-in-sotw).
+	// Sent are the resources of Names that the client was last sent, ordered by name. It is empty if the client gets
+	// no versions of resources (SotW without resource-in-sotw).
 	Sent []SentResource
 	// Errors are the errors (xRFC TP3) in effect, ordered by name: the client is still
 	// subscribed, and neither another error nor the resource was sent since.
@@ -263,23 +263,10 @@ func (sub *subscription) addNames(t *TypeStatus, most int) {
 		if sub.addressing == byLocators {
 			t.Locators = append(t.Locators, shown)
 		}
-		if r := sub.sentResource(a); versions && r != nil {
+		if r := sub.lastSentOf(sub.topicOf(a), a).asResource(); versions && r != nil {
 			t.Sent = append(t.Sent, SentResource{shown, r.version})
 		}
 	}
-}
-
-// sentResource returns the resource that the client was last sent of an ask, nil if there is none or if another is due. The caller holds
-// Store.mu and stream.mu.
-func (sub *subscription) sentResource(a *ask) *Resource {
-	tp := sub.topicOf(a)
-	if e := sub.lastSentOf(tp, a); e != nil {
-		return e.asResource()
-	}
-	if sub.mode == pushDifference || sub.delivery.reply == ReplyNone || sub.items.all || sub.items.get(tp).due >= dueLater {
-		return nil
-	}
-	return sub.currentOf(tp, a).asResource() // SotW: what is not due is present
 }
 
 // addErrors adds the standing errors. It looks through all that the client was sent, in turns, or until the names
@@ -291,7 +278,7 @@ func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
 		if !turn.next() {
 			return
 		}
-		missing := e == absence && sub.mode != pushDifference
+		missing := e == absence && sub.mode != pushDifference && sub.stream.reportsAbsence
 		if e.err == nil && !missing {
 			continue
 		}

@@ -23,7 +23,7 @@ type subscription struct {
 	// table is that of the type.
 	table *table
 	// names are the asks that the client's names, or locators, have joined.
-	names askedSet
+	names numbers
 	// namesVersion counts the changes of names.
 	namesVersion uint64
 	// inOrder caches asksInOrder, or is nil. It is set with Store.mu held for reading, by the stream's sender or while that does not look,
@@ -110,12 +110,8 @@ func (sub *subscription) rivals(r *Resource, yield func(topic, *entry)) {
 func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.replaceSent(a, old)
-	tp := sub.topicOf(a)
-	if now != nil && now.beside != nil && sub.items.get(tp).due < dueLater {
-		sub.keepSent(tp, old)
-	}
-	sub.differs(tp, now != nil, old)
+	sub.keepSent(a, old)
+	sub.differs(sub.topicOf(a), now != nil, old)
 }
 
 // changed records that a subscribed topic differs from what the client knows. The store calls it.
