@@ -59,24 +59,9 @@ func (a *ask) follow(s *slot, changes []variantChange) {
 		case c.old != nil && c.old == a.choice:
 			a.choose(s)
 			return
-		case c.old == nil && c.now != nil && a.constraints.Match(c.now.parameters()):
-			a.contest(c.now)
+		case c.old == nil && a.constraints.Match(c.now.parameters()):
+			a.choose(slotOf(a.choice, c.now))
 		}
-	}
-}
-
-// contest lets a new variant that matches compete with the choice.
-func (a *ask) contest(e *entry) {
-	if a.choice == nil {
-		a.choice = e
-		return
-	}
-	pick := a.constraints.Choose([]dynparam.Parameters{a.choice.parameters(), e.parameters()})
-	if pick.Rival >= 0 {
-		a.table.countAmbiguous()
-	}
-	if pick.Index == 1 {
-		a.choice = e
 	}
 }
 

@@ -99,6 +99,9 @@ func (e *entry) parameters() dynparam.Parameters {
 	}
 }
 
+// key returns the key of the parameters.
+func (e *entry) key() string { return e.parameters().Key() }
+
 // resourceError is the error in place of a resource, or of a glob collection.
 type resourceError struct {
 	name       string

@@ -1,17 +1,29 @@
 package controlplane
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// slot has the variants stored under one name, in the order of their keys. Store.mu guards it.
+// slot has the variants stored under one name, in the order of their keys. One that is stored is replaced, and not changed.
 type slot struct {
 	entries []*entry
 	// parameters are those of the entries.
 	parameters []dynparam.Parameters
+}
+
+// slotOf returns a slot with those of the entries that are not nil.
+func slotOf(entries ...*entry) *slot {
+	s := new(slot)
+	for _, e := range entries {
+		if e != nil {
+			s.set(e)
+		}
+	}
+	return s
 }
 
 // inError reports whether an error replaces all variants.
@@ -29,7 +41,7 @@ func (s *slot) search(parameters string) (int, bool) {
 		return 0, false
 	}
 	return slices.BinarySearchFunc(s.entries, parameters, func(e *entry, key string) int {
-		return strings.Compare(e.parameters().Key(), key)
+		return strings.Compare(e.key(), key)
 	})
 }
 
@@ -46,103 +58,61 @@ func (s *slot) choose(c dynparam.Constraints) (chosen *entry, ambiguous bool) {
 	return s.entries[choice.Index], choice.Rival >= 0
 }
 
-// clone returns a copy that apply does not change.
+// clone returns a copy to be changed.
 func (s *slot) clone() *slot {
 	if s == nil {
-		return nil
+		return new(slot)
 	}
 	return &slot{slices.Clone(s.entries), slices.Clone(s.parameters)}
 }
 
-// apply carries out the changes of a draft.
-func (s *slot) apply(changes []variantChange) {
-	for _, c := range changes {
-		i, found := s.search(c.key)
-		switch {
-		case c.now == nil:
-			s.entries, s.parameters = slices.Delete(s.entries, i, i+1), slices.Delete(s.parameters, i, i+1)
-		case found:
-			s.entries[i] = c.now
-		default:
-			s.entries = slices.Insert(s.entries, i, c.now)
-			s.parameters = slices.Insert(s.parameters, i, c.now.parameters())
-		}
+// set stores a variant. It ends an error that replaces all variants.
+func (s *slot) set(e *entry) {
+	if s.inError() {
+		*s = slot{}
+	}
+	i, found := s.search(e.key())
+	if found {
+		s.entries[i] = e
+		return
+	}
+	s.entries, s.parameters = slices.Insert(s.entries, i, e), slices.Insert(s.parameters, i, e.parameters())
+}
+
+func (s *slot) delete(parameters string) {
+	if i, found := s.search(parameters); found {
+		s.entries, s.parameters = slices.Delete(s.entries, i, i+1), slices.Delete(s.parameters, i, i+1)
 	}
 }
 
 // variantChange is the change of one variant. One of old and now may be nil.
-type variantChange struct {
-	key      string
-	old, now *entry
-}
+type variantChange struct{ old, now *entry }
 
-// touches reports whether the change is visible to a subscription with the constraints.
-func (c variantChange) touches(constraints dynparam.Constraints) bool {
-	of := c.now
-	if of == nil {
-		of = c.old
+// of returns the variant, as it is now if it still is.
+func (c variantChange) of() *entry { return cmp.Or(c.now, c.old) }
+
+// changes returns what differs from a slot, which may be nil, that this one replaces. Variants that do not differ stay the old ones.
+func (s *slot) changes(old *slot) (changes []variantChange) {
+	var was []*entry
+	if old != nil {
+		was = old.entries
 	}
-	return constraints.Match(of.parameters())
-}
-
-// draft is the change that an update makes to one name.
-type draft struct {
-	// replaced is set if variants that the update does not set are deleted.
-	replaced bool
-	// variants are by the key of their parameters, nil for deleted ones.
-	variants map[string]*entry
-}
-
-// set stores a variant. It ends an error that replaces all variants.
-func (d *draft) set(e *entry) {
-	if none := d.variants[""]; none != nil && none.whole {
-		delete(d.variants, "")
-		d.replaced = true
-	}
-	d.variants[e.parameters().Key()] = e
-}
-
-func (d *draft) delete(parameters string) { d.variants[parameters] = nil }
-
-// replace replaces all variants by e, which may be nil.
-func (d *draft) replace(e *entry) {
-	d.replaced = true
-	clear(d.variants)
-	if e != nil {
-		d.variants[e.parameters().Key()] = e
-	}
-}
-
-// sets reports whether the draft sets a variant.
-func (d *draft) sets() bool {
-	for _, e := range d.variants {
-		if e != nil {
-			return true
+	for i, now := range s.entries {
+		for len(was) > 0 && was[0].key() < now.key() {
+			changes, was = append(changes, variantChange{old: was[0]}), was[1:]
+		}
+		var before *entry
+		if len(was) > 0 && was[0].key() == now.key() {
+			before, was = was[0], was[1:]
+		}
+		if before.sameBytes(now) {
+			s.entries[i] = before
+		} else {
+			changes = append(changes, variantChange{before, now})
 		}
 	}
-	return false
-}
-
-// changes returns the difference of the draft to what is stored, in the order of the keys.
-func (d *draft) changes(s *slot) []variantChange {
-	var changes []variantChange
-	add := func(key string, old, now *entry) {
-		if !old.sameBytes(now) {
-			changes = append(changes, variantChange{key, old, now})
-		}
+	for _, gone := range was {
+		changes = append(changes, variantChange{old: gone})
 	}
-	for key, now := range d.variants {
-		add(key, s.variant(key), now)
-	}
-	ended := s.inError() && d.sets()
-	if s != nil && (d.replaced || ended) {
-		for _, old := range s.entries {
-			key := old.parameters().Key()
-			if _, ok := d.variants[key]; !ok {
-				add(key, old, nil)
-			}
-		}
-	}
-	slices.SortFunc(changes, func(a, b variantChange) int { return strings.Compare(a.key, b.key) })
 	return changes
 }

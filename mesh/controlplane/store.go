@@ -58,7 +58,7 @@ func NewStore() *Store {
 func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	s.updates.Lock()
 	defer s.updates.Unlock()
-	tx := &Tx{store: s, changes: map[slotKey]*draft{}, answers: map[*Demand]*entry{}}
+	tx := &Tx{store: s, changes: map[slotKey]*slot{}, answers: map[*Demand]*entry{}}
 	f(tx)
 	if len(tx.errs) > 0 {
 		return s.Version(), fmt.Errorf("store update: %w", errors.Join(tx.errs...))
@@ -72,15 +72,11 @@ func (s *Store) apply(tx *Tx) uint64 {
 	next := s.version + 1
 	s.updating = time.Now()
 	defer func() { s.updating = time.Time{} }()
-	for key, d := range tx.changes {
-		t := s.tables[key.typeURL]
-		if t == nil {
-			if !d.sets() {
-				continue
-			}
-			t = s.table(key.typeURL)
+	for key, now := range tx.changes {
+		if s.tables[key.typeURL] == nil && len(now.entries) == 0 {
+			continue
 		}
-		if t.put(key.name, d, next) {
+		if s.table(key.typeURL).put(key.name, now, next) {
 			s.version = next
 		}
 	}
@@ -104,33 +100,33 @@ func (s *Store) Version() uint64 {
 
 // Get returns the resource without dynamic parameters, nil if there is none or an error in its
 // place.
-func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name).asResource() }
+func (s *Store) Get(typeURL, name string) *Resource {
+	return s.slot(typeURL, keyOf(name)).variant("").asResource()
+}
 
 // Error returns the error in place of the resource without dynamic parameters, or of the whole name,
 // nil if there is none.
-func (s *Store) Error(typeURL, name string) *status.Status { return s.entry(typeURL, name).asError() }
+func (s *Store) Error(typeURL, name string) *status.Status {
+	return s.slot(typeURL, keyOf(name)).variant("").asError()
+}
 
 // Choose returns the resource or the error for a subscription to a name with these constraints, or
 // neither if no variant matches. It does not count in [Server.AmbiguousChoices].
 func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e, _ := s.present(typeURL).slots[keyOf(name)].choose(c)
+	e, _ := s.slot(typeURL, keyOf(name)).choose(c)
 	return e.asResource(), e.asError()
 }
 
 // Variants returns all variants of a resource, in a stable order.
 func (s *Store) Variants(typeURL, name string) []*Resource {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.present(typeURL).slots[keyOf(name)].resources(dynparam.Constraints{})
+	return s.slot(typeURL, keyOf(name)).resources(dynparam.Constraints{})
 }
 
-// entry returns the variant without dynamic parameters, nil if there is none.
-func (s *Store) entry(typeURL, name string) *entry {
+// slot returns what is stored under a name, nil if there is nothing.
+func (s *Store) slot(typeURL string, key nameKey) *slot {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.present(typeURL).slots[keyOf(name)].variant("")
+	return s.present(typeURL).slots[key]
 }
 
 // keys returns the names of a type's resources and errors, in no order.

@@ -44,37 +44,27 @@ func newTable(s *Store, typeURL string) *table {
 	}
 }
 
-func (t *table) countAmbiguous() { t.store.ambiguous.Add(1) }
-
 // choose is slot.choose, with ambiguous choices counted.
 func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
 	chosen, ambiguous := s.choose(c)
 	if ambiguous {
-		t.countAmbiguous()
+		t.store.ambiguous.Add(1)
 	}
 	return chosen
 }
 
-// put applies a draft to a name and notifies the subscriptions. It reports whether anything
+// put replaces the slot of a name and notifies the subscriptions. It reports whether anything
 // changed.
-func (t *table) put(key nameKey, d *draft, version uint64) bool {
-	s := t.slots[key]
-	changes := d.changes(s)
+func (t *table) put(key nameKey, s *slot, version uint64) bool {
+	before := t.slots[key]
+	changes := s.changes(before)
 	if len(changes) == 0 {
 		return false
 	}
-	collections := t.collectionAsks(key)
-	var before *slot
-	if len(collections) > 0 {
-		before = s.clone()
-	}
-	if s == nil {
-		s = new(slot)
-		t.slots[key] = s
-	}
-	s.apply(changes)
 	if len(s.entries) == 0 {
 		delete(t.slots, key)
+	} else {
+		t.slots[key] = s
 	}
 	t.indexMember(key, len(s.entries) > 0)
 	t.version = version
@@ -82,7 +72,7 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	for _, a := range t.asks.m[key] {
 		a.notify(s, changes)
 	}
-	for _, a := range collections {
+	for _, a := range t.collectionAsks(key) {
 		a.notifyOf(key, before, s, changes)
 	}
 	return true
@@ -135,14 +125,15 @@ func (a *ask) notifyOf(key nameKey, before, s *slot, changes []variantChange) {
 			sub.endRetainedOf(key)
 		}
 		for _, change := range changes {
-			if !change.touches(a.constraints) {
+			of := change.of().parameters()
+			if !a.constraints.Match(of) {
 				continue
 			}
 			deleted := change.old
 			if inError {
 				deleted = nil // the error replaces it
 			}
-			sub.changed(topic{key, markVariant + change.key}, change.now != nil, deleted)
+			sub.changed(variantTopic(key, of), change.now != nil, deleted)
 		}
 	}
 }

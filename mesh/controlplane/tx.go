@@ -16,8 +16,9 @@ import (
 // Tx collects the changes of one [Store.Update]. It is valid only within that function, for one
 // goroutine.
 type Tx struct {
-	store   *Store
-	changes map[slotKey]*draft
+	store *Store
+	// changes are what is to be stored under the names that are changed.
+	changes map[slotKey]*slot
 	// answers are those to demands; nil for a resource that does not exist.
 	answers  map[*Demand]*entry
 	renewals []renewal
@@ -195,7 +196,7 @@ func (tx *Tx) SetError(typeURL, name string, st *status.Status) {
 	key, badName := storable(name)
 	if e := tx.newError(typeURL, name, dynparam.Parameters{}, st, badName); e != nil {
 		e.whole = true
-		tx.draft(typeURL, key).replace(e)
+		tx.replace(typeURL, key, e)
 	}
 }
 
@@ -242,7 +243,7 @@ func storable(name string) (nameKey, error) {
 // Delete removes a resource with all its variants, or the error in its place. Clients that have the
 // resource learn of it later; see [Options.RemovalDelay].
 func (tx *Tx) Delete(typeURL, name string) {
-	tx.draft(typeURL, keyOf(name)).replace(nil)
+	tx.replace(typeURL, keyOf(name), nil)
 }
 
 // DeleteVariant is Delete for the variant with these parameters, or the error in its
@@ -259,24 +260,29 @@ func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) 
 // DeleteAll removes all resources and errors of a type. Followed by Set it replaces the type as a
 // whole; resources that are set with the same bytes do not change.
 func (tx *Tx) DeleteAll(typeURL string) {
-	for key, d := range tx.changes {
+	for key := range tx.changes {
 		if key.typeURL == typeURL {
-			d.replace(nil)
+			tx.replace(typeURL, key.name, nil)
 		}
 	}
 	for _, key := range tx.store.keys(typeURL) {
-		tx.draft(typeURL, key).replace(nil)
+		tx.replace(typeURL, key, nil)
 	}
 }
 
-// draft returns the change that the update makes to a name.
-func (tx *Tx) draft(typeURL string, key nameKey) *draft {
-	d := tx.changes[slotKey{typeURL, key}]
-	if d == nil {
-		d = &draft{variants: map[string]*entry{}}
-		tx.changes[slotKey{typeURL, key}] = d
+// draft returns what is to be stored under a name, to be changed.
+func (tx *Tx) draft(typeURL string, key nameKey) *slot {
+	s := tx.changes[slotKey{typeURL, key}]
+	if s == nil {
+		s = tx.store.slot(typeURL, key).clone()
+		tx.changes[slotKey{typeURL, key}] = s
 	}
-	return d
+	return s
+}
+
+// replace replaces all variants by e, which may be nil.
+func (tx *Tx) replace(typeURL string, key nameKey, e *entry) {
+	tx.changes[slotKey{typeURL, key}] = slotOf(e)
 }
 
 func (tx *Tx) fail(err error) { tx.errs = append(tx.errs, err) }
