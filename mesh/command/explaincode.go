@@ -29,7 +29,7 @@ func newExplainCode() *cobra.Command {
 			if code == nil {
 				return exit.With(exit.Usage, fmt.Errorf("there is no code %q; see dynxds explain-code --help", args[0]))
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), code.Text())
+			_, err := fmt.Fprint(cmd.OutOrStdout(), code.Text)
 			return err
 		},
 	}

@@ -4,7 +4,7 @@
 package errorcode
 
 import (
-	"fmt"
+	_ "embed"
 	"regexp"
 	"strings"
 
@@ -16,13 +16,29 @@ type Code struct {
 	// ID is stable: D and a number for documents, B and a number for bootstraps.
 	ID    string
 	Title string
-	// Cause says what the reader takes it for, and what to do.
-	Cause string
-	// Wrong is a document with the error, Right one without.
-	Wrong, Right string
+	// Text is the long form: what the reader takes the error for, and what to do; and a document with the error, and one without.
+	Text string
 
 	// words match "path: problem; suggestion" of these errors, and of none of a code above.
 	words *regexp.Regexp
+}
+
+// texts has the codes in the order in which errors are compared with them. IDs do not change, and are not used again.
+//
+//go:embed codes.txt
+var texts string
+
+var table = parse(texts)
+
+// parse reads the codes: of each a line with the ID and the title, one with the words, and the rest of the long form.
+func parse(texts string) (table []Code) {
+	for text := range strings.SplitSeq(strings.TrimPrefix(texts, "=== "), "\n=== ") {
+		head, text, _ := strings.Cut(text, "\nwords: ")
+		words, text, _ := strings.Cut(text, "\n")
+		id, title, _ := strings.Cut(head, ": ")
+		table = append(table, Code{id, title, head + "\n" + strings.TrimSuffix(text, "\n") + "\n", regexp.MustCompile(words)})
+	}
+	return table
 }
 
 // Of returns the code of an error: of one in a bootstrap if inBootstrap, otherwise of one in a document.
@@ -68,16 +84,3 @@ func Find(id string) *Code {
 
 // All returns the codes in order.
 func All() []Code { return table }
-
-// Text returns the long form.
-func (c *Code) Text() string {
-	return fmt.Sprintf("%s: %s\n\n%s\n\nWrong:\n\n%s\nRight:\n\n%s", c.ID, c.Title, c.Cause, indent(c.Wrong), indent(c.Right))
-}
-
-func indent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("    " + line)
-	}
-	return b.String()
-}

@@ -54,14 +54,16 @@ func TestReadersFindTheExamples(t *testing.T) {
 		t.Run(c.ID, func(t *testing.T) {
 			t.Parallel()
 			inBootstrap := c.ID[0] == 'B'
-			if got, errs := codesOf(t, c.Wrong, inBootstrap); !slices.Equal(got, []string{c.ID}) {
+			_, examples, _ := strings.Cut(strings.ReplaceAll(c.Text, "\n    ", "\n"), "\n\nWrong:\n\n")
+			wrong, right, _ := strings.Cut(examples, "\nRight:\n\n")
+			if got, errs := codesOf(t, wrong, inBootstrap); !slices.Equal(got, []string{c.ID}) {
 				t.Errorf("the wrong example has the codes %v:\n%s", got, strings.Join(errs, "\n"))
 			}
-			if got, errs := codesOf(t, c.Right, inBootstrap); len(got) > 0 {
+			if got, errs := codesOf(t, right, inBootstrap); len(got) > 0 {
 				t.Errorf("the right example has the codes %v:\n%s", got, strings.Join(errs, "\n"))
 			}
-			if errorcode.Find(strings.ToLower(c.ID)) == nil || !strings.HasPrefix(c.Text(), c.ID+": "+c.Title+"\n") {
-				t.Errorf("it has the text %s", c.Text())
+			if errorcode.Find(strings.ToLower(c.ID)) == nil || !strings.HasPrefix(c.Text, c.ID+": "+c.Title+"\n") {
+				t.Errorf("it has the text %s", c.Text)
 			}
 		})
 	}
