@@ -129,7 +129,7 @@ func (s *script) read(verb string, a *anypb.Any) string {
 		}
 	}
 	if err != nil {
-		return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " | ")), " ") // protobuf varies its spaces
+		return strings.Join(strings.Fields(err.Error()), " ") // protobuf varies its spaces
 	}
 	return "accepted"
 }

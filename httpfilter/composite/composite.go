@@ -5,38 +5,42 @@
 package composite
 
 import (
+	"cmp"
 	"context"
 
+	matchingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/refpool"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
-// The types of the filter's configurations.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher"
-	overrideTypeURL = "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcherPerRoute"
-)
+func init() { httpfilter.Register(newFilter(nil)) }
 
-func init() { httpfilter.Register(filter{}) }
+type filter struct{ protofilter.Filter }
 
-// filter has, while it parses a configuration, what parses those inside.
-type filter struct{ parse httpfilter.NestedParser }
+// Nesting implements httpfilter.NestingFilter.
+func (filter) Nesting(parse httpfilter.NestedParser) httpfilter.OverrideParser {
+	return newFilter(parse)
+}
 
-func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (filter) Nesting(parse httpfilter.NestedParser) httpfilter.OverrideParser { return filter{parse} }
-
-func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return &instance{info: info}
+// newFilter returns the filter with what parses the configurations inside another one.
+func newFilter(parse httpfilter.NestedParser) filter {
+	return filter{protofilter.New(
+		func(pb *matchingpb.ExtensionWithMatcher, found *faults.Faults) httpfilter.Config {
+			return parser{found, parse, new(config)}.parseConfig(pb)
+		},
+		func(pb *matchingpb.ExtensionWithMatcherPerRoute, found *faults.Faults) httpfilter.Config {
+			return parser{found, parse, new(config)}.parseTree(pb.GetXdsMatcher())
+		},
+		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return &instance{info: info} },
+	)}
 }
 
 // instance has the instances of the filters inside that interceptors still use.
@@ -57,10 +61,7 @@ func (in *instance) of(entry httpfilter.Instance, filter httpfilter.ClientFilter
 }
 
 func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
-	if override != nil {
-		c = override
-	}
-	conf := c.(*config)
+	conf := cmp.Or(override, c).(*config)
 	if conf.tree == nil {
 		return nil, nil
 	}

@@ -111,7 +111,7 @@ func TestLimits(t *testing.T) {
 // A103, "xDS Resource Validation": "if that number is less than the specified threshold, the specified filter(s) will be executed"
 func TestSamplePercent(t *testing.T) {
 	t.Parallel()
-	i := interceptorOf(t, filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}), matcher(t,
+	i := interceptorOf(t, newFilter(nil).NewClientInstance(httpfilter.ClientInstanceInfo{}), matcher(t,
 		"matcher_list{ matchers{ predicate{$is(:method=POST)} on_match{$execute(typed_config{$filter(f)} sample_percent{default_value{numerator:30}})} } }"))
 	met := 0
 	for range 10_000 {
@@ -156,7 +156,7 @@ func (c closingInstance) Close() { c.closed.Add(1) }
 // closed when no interceptor has it any more.
 func TestInstances(t *testing.T) {
 	t.Parallel()
-	in := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{})
+	in := newFilter(nil).NewClientInstance(httpfilter.ClientInstanceInfo{})
 	with := func(names ...string) httpfilter.Interceptor {
 		tree := "matcher_list{"
 		for _, name := range names {
@@ -213,7 +213,7 @@ var costs = map[string]cost{
 }
 
 func (c cost) rpc(t testing.TB) (httpfilter.Interceptor, context.Context, *httpfilter.RPC) {
-	i := interceptorOf(t, filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}), matcher(t, c.tree))
+	i := interceptorOf(t, newFilter(nil).NewClientInstance(httpfilter.ClientInstanceInfo{}), matcher(t, c.tree))
 	return i, metadata.AppendToOutgoingContext(t.Context(), "k", "1"), &httpfilter.RPC{Method: "/s/m"}
 }
 

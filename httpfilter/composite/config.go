@@ -2,7 +2,6 @@ package composite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	actionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/matcher/action/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/unifiedmatcher"
@@ -48,49 +46,35 @@ func (a *action) String() string {
 	return fmt.Sprintf("%s: filters %s", a.place, strings.Join(names, ", "))
 }
 
-func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(matchingpb.ExtensionWithMatcher)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	if err := httpfilter.UnmarshalConfig(pb.GetExtensionConfig().GetTypedConfig(), new(filterpb.Composite)); err != nil {
-		return nil, fmt.Errorf("extension_config.typed_config: must be a Composite: %w", err)
-	}
-	//lint:ignore SA1019 A filter must not be left out because its matcher is in the deprecated field.
-	if pb.GetMatcher() != nil && pb.GetXdsMatcher() == nil {
-		return nil, errors.New("matcher: is not supported: use xds_matcher")
-	}
-	return f.parseMatcher(pb.GetXdsMatcher())
-}
-
-// ParseOverride implements httpfilter.OverrideParser. The override's tree replaces that of the configuration.
-func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(matchingpb.ExtensionWithMatcherPerRoute)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	return f.parseMatcher(pb.GetXdsMatcher())
-}
-
-func (f filter) parseMatcher(pb *matcherpb.Matcher) (httpfilter.Config, error) {
-	p := actionParser{parse: f.parse, config: new(config)}
-	if pb != nil {
-		p.config.tree = unifiedmatcher.Parse(faults.Field("xds_matcher"), pb, p.action, &p.Faults)
-	}
-	if p.Total() > 0 {
-		return nil, errors.New(p.Join("; "))
-	}
-	return p.config, nil
-}
-
-type actionParser struct {
-	faults.Faults
-	parse  httpfilter.NestedParser
+// parser reads a configuration or an override, whose tree replaces that of the configuration.
+type parser struct {
+	*faults.Faults
+	nested httpfilter.NestedParser
 	config *config
 }
 
+func (p parser) parseConfig(pb *matchingpb.ExtensionWithMatcher) httpfilter.Config {
+	if err := httpfilter.UnmarshalConfig(pb.GetExtensionConfig().GetTypedConfig(), new(filterpb.Composite)); err != nil {
+		p.Addf(faults.Field("extension_config").Field("typed_config"), "must be a Composite: %v", err)
+		return nil
+	}
+	//lint:ignore SA1019 A filter must not be left out because its matcher is in the deprecated field.
+	if pb.GetMatcher() != nil && pb.GetXdsMatcher() == nil {
+		p.Addf(faults.Field("matcher"), "is not supported: use xds_matcher")
+		return nil
+	}
+	return p.parseTree(pb.GetXdsMatcher())
+}
+
+func (p parser) parseTree(pb *matcherpb.Matcher) httpfilter.Config {
+	if pb != nil {
+		p.config.tree = unifiedmatcher.Parse(faults.Field("xds_matcher"), pb, p.action, p.Faults)
+	}
+	return p.config
+}
+
 // action reads a SkipFilter or an ExecuteFilterAction.
-func (p *actionParser) action(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) *action {
+func (p parser) action(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) *action {
 	a := &action{index: len(p.config.actions), place: at.String()}
 	p.config.actions = append(p.config.actions, a)
 	at = at.Field("typed_config")
@@ -103,7 +87,7 @@ func (p *actionParser) action(at *faults.Path, pb *xdscorepb.TypedExtensionConfi
 		p.Addf(at, "must be a SkipFilter or an ExecuteFilterAction: %v", err)
 		return a
 	}
-	a.share = fraction.ReadRuntime(at.Field("sample_percent"), execute.GetSamplePercent(), &p.Faults)
+	a.share = fraction.ReadRuntime(at.Field("sample_percent"), execute.GetSamplePercent(), p.Faults)
 	switch filters := execute.GetFilterChain(); {
 	case filters != nil:
 		at = at.Field("filter_chain")
@@ -122,12 +106,12 @@ func (p *actionParser) action(at *faults.Path, pb *xdscorepb.TypedExtensionConfi
 	return a
 }
 
-func (p *actionParser) filter(at *faults.Path, pb *corepb.TypedExtensionConfig, a *action) {
-	if p.parse == nil {
+func (p parser) filter(at *faults.Path, pb *corepb.TypedExtensionConfig, a *action) {
+	if p.nested == nil {
 		p.Addf(at, "the configuration was read without what reads those inside it")
 		return
 	}
-	in, err := p.parse(pb.GetName(), pb.GetTypedConfig())
+	in, err := p.nested(pb.GetName(), pb.GetTypedConfig())
 	if err != nil {
 		p.Addf(at.Field("typed_config"), "%v", err)
 		return

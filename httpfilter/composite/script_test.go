@@ -114,7 +114,7 @@ func (s *script) rpc(words []string) (said, trace string) {
 		FilterStarted: func(f rpctrace.Filter) { trace += fmt.Sprintf("  %s starts\n", f.Name) },
 		FilterEnded:   func(f rpctrace.Filter) { trace += fmt.Sprintf("  %s ends: passed on %t\n", f.Name, f.PassedOn) },
 	})
-	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{Name: "composite"}).ClientInterceptor(s.top, s.override)
+	i, err := newFilter(nil).NewClientInstance(httpfilter.ClientInstanceInfo{Name: "composite"}).ClientInterceptor(s.top, s.override)
 	xdstest.NoError(s, err)
 	if i == nil {
 		return "  no interceptor\n", ""

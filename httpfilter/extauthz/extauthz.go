@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -31,18 +31,21 @@ import (
 	"github.com/dynxds/dynxds/internal/httpstatus"
 )
 
-// The types of the filter's configurations.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
-	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute"
-)
-
 var logger = boundlog.Component("dynxds")
 
-func init() { httpfilter.Register(filter{}) }
+func init() { httpfilter.Register(newFilter(nil)) }
 
-type filter struct {
-	services httpfilter.Services // nil: without a client
+type filter struct{ protofilter.Filter }
+
+// WithServices implements httpfilter.ServiceFilter.
+func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return newFilter(s) }
+
+// newFilter returns the filter with services, which are nil without a client.
+func newFilter(s httpfilter.Services) filter {
+	return filter{protofilter.New(
+		func(pb *filterpb.ExtAuthz, found *faults.Faults) httpfilter.Config { return parse(pb, s, found) }, parseOverride,
+		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return instance{counters{info}} },
+	)}
 }
 
 // config is a valid ExtAuthz.
@@ -61,31 +64,20 @@ type config struct {
 	rules   sidechannel.Rules
 }
 
-func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return filter{s} }
-
-func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.ExtAuthz)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	var found faults.Faults
+func parse(pb *filterpb.ExtAuthz, services httpfilter.Services, found *faults.Faults) httpfilter.Config {
 	if pb.GetDenyAtDisable() != nil && pb.GetDenyAtDisable().GetDefaultValue() == nil {
 		found.Addf(faults.Field("deny_at_disable").Field("default_value"), "must be set")
 	}
 	return &config{
-		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), f.services, &found),
-		enabled:     fraction.ReadRuntime(faults.Field("filter_enabled"), pb.GetFilterEnabled(), &found),
+		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), services, found),
+		enabled:     fraction.ReadRuntime(faults.Field("filter_enabled"), pb.GetFilterEnabled(), found),
 		denyOthers:  pb.GetDenyAtDisable().GetDefaultValue().GetValue(),
 		failed:      httpstatus.Code(cmp.Or(int(pb.GetStatusOnError().GetCode()), http.StatusForbidden)),
 		allowFailed: pb.GetFailureModeAllow(),
 		markFailed:  pb.GetFailureModeAllowHeaderAdd(),
-		forward:     sidechannel.ParseForward(nil, pb.GetAllowedHeaders(), pb.GetDisallowedHeaders(), &found),
-		rules:       sidechannel.ParseRules(faults.Field("decoder_header_mutation_rules"), pb.GetDecoderHeaderMutationRules(), &found),
-	}, found.Err()
+		forward:     sidechannel.ParseForward(nil, pb.GetAllowedHeaders(), pb.GetDisallowedHeaders(), found),
+		rules:       sidechannel.ParseRules(faults.Field("decoder_header_mutation_rules"), pb.GetDecoderHeaderMutationRules(), found),
+	}
 }
 
 // Ends returns how many percent of RPCs the filter ends without asking the service, and with which code. Explanations of
@@ -105,19 +97,12 @@ func (c *config) Needs() string {
 	return c.service.Target()
 }
 
-// ParseOverride implements httpfilter.OverrideParser. The fields of the message are ignored (gRFC A92, "Override
-// Configuration").
-func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.ExtAuthzPerRoute)
-	err := httpfilter.UnmarshalConfig(a, pb)
-	if err == nil && pb.GetOverride() != nil {
+// parseOverride ignores the fields of the message (gRFC A92, "Override Configuration").
+func parseOverride(pb *filterpb.ExtAuthzPerRoute, _ *faults.Faults) httpfilter.Config {
+	if pb.GetOverride() != nil {
 		logger.Infof("ext_authz filter: the fields of an override are ignored; disabled of FilterConfig disables the filter for a route")
 	}
-	return nil, err
-}
-
-func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return instance{counters{info}}
+	return nil
 }
 
 type instance struct{ counters }

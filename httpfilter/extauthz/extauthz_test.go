@@ -99,9 +99,9 @@ func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, target, fi
 	t.Helper()
 	pb := xdsmsg.With(new(filterpb.ExtAuthz), `grpc_service { google_grpc { target_uri: "%s" } }`, target)
 	pb = xdsmsg.With(pb, "%s", fields)
-	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
+	c, err := newFilter(anyService).ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
-	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, nil)
+	i, err := newFilter(nil).NewClientInstance(info).ClientInterceptor(c, nil)
 	xdstest.NoError(t, err)
 	return i
 }

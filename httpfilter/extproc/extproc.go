@@ -15,27 +15,35 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// The types of the filter's configurations.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor"
-	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"
-)
-
-func init() { httpfilter.Register(filter{}) }
+func init() { httpfilter.Register(newFilter(nil)) }
 
 // deferredClose is the default of deferred_close_timeout.
 const deferredClose = 5 * time.Second
 
-type filter struct {
-	services httpfilter.Services // nil: without a client
+type filter struct{ protofilter.Filter }
+
+// WithServices implements httpfilter.ServiceFilter.
+func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return newFilter(s) }
+
+// newFilter returns the filter with services, which are nil without a client.
+func newFilter(s httpfilter.Services) filter {
+	return filter{protofilter.New(
+		func(pb *filterpb.ExternalProcessor, found *faults.Faults) httpfilter.Config {
+			return parse(pb, s, found)
+		},
+		func(pb *filterpb.ExtProcPerRoute, found *faults.Faults) httpfilter.Config {
+			return parseOverride(pb, s, found)
+		},
+		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return instance{info} },
+	)}
 }
 
 // config is a valid ExternalProcessor.
@@ -65,33 +73,22 @@ type mode struct {
 // override is a valid ExtProcPerRoute, as a list of changes of the config.
 type override []func(*config)
 
-func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return filter{s} }
-
-func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.ExternalProcessor)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	var found faults.Faults
+func parse(pb *filterpb.ExternalProcessor, services httpfilter.Services, found *faults.Faults) httpfilter.Config {
 	c := &config{
-		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), f.services, &found),
+		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), services, found),
 		attributes:  [directions][]string{pb.GetRequestAttributes(), pb.GetResponseAttributes()},
 		allowFailed: pb.GetFailureModeAllow(),
 		noImmediate: pb.GetDisableImmediateResponse(),
 		observe:     pb.GetObservabilityMode(),
 		deferred:    deferredClose,
 		forward: sidechannel.ParseForward(faults.Field("forward_rules"),
-			pb.GetForwardRules().GetAllowedHeaders(), pb.GetForwardRules().GetDisallowedHeaders(), &found),
-		rules: sidechannel.ParseRules(faults.Field("mutation_rules"), pb.GetMutationRules(), &found),
+			pb.GetForwardRules().GetAllowedHeaders(), pb.GetForwardRules().GetDisallowedHeaders(), found),
+		rules: sidechannel.ParseRules(faults.Field("mutation_rules"), pb.GetMutationRules(), found),
 	}
 	if pb.GetProcessingMode() == nil {
 		found.Addf(faults.Field("processing_mode"), "must be set")
 	} else {
-		c.sends = parseMode(faults.Field("processing_mode"), pb.GetProcessingMode(), &found)
+		c.sends = parseMode(faults.Field("processing_mode"), pb.GetProcessingMode(), found)
 	}
 	if d := pb.GetDeferredCloseTimeout(); d != nil {
 		c.deferred = d.AsDuration()
@@ -99,7 +96,7 @@ func (f filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 			found.Addf(faults.Field("deferred_close_timeout"), "must be a valid duration above 0")
 		}
 	}
-	return c, found.Err()
+	return c
 }
 
 // parseMode reads a ProcessingMode. Without a mode, headers are sent, and trailers are not.
@@ -139,22 +136,16 @@ func (c *config) Needs() string {
 	return c.service.Target()
 }
 
-// ParseOverride implements httpfilter.OverrideParser. disabled of the message is ignored: that of FilterConfig disables
-// the filter (gRFC A93, "Override Configuration").
-func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.ExtProcPerRoute)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	var found faults.Faults
+// parseOverride ignores disabled of the message: that of FilterConfig disables the filter (gRFC A93, "Override Configuration").
+func parseOverride(pb *filterpb.ExtProcPerRoute, services httpfilter.Services, found *faults.Faults) httpfilter.Config {
 	var o override
 	at, overrides := faults.Field("overrides"), pb.GetOverrides()
 	if service := overrides.GetGrpcService(); service != nil {
-		service := sidechannel.Parse(at.Field("grpc_service"), service, f.services, &found)
+		service := sidechannel.Parse(at.Field("grpc_service"), service, services, found)
 		o = append(o, func(c *config) { c.service = service })
 	}
 	if mode := overrides.GetProcessingMode(); mode != nil {
-		sends := parseMode(at.Field("processing_mode"), mode, &found)
+		sends := parseMode(at.Field("processing_mode"), mode, found)
 		o = append(o, func(c *config) { c.sends = sends })
 	}
 	if allow := overrides.GetFailureModeAllow(); allow != nil {
@@ -165,11 +156,7 @@ func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 			o = append(o, func(c *config) { c.attributes[d] = names })
 		}
 	}
-	return &o, found.Err()
-}
-
-func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return instance{info}
+	return &o
 }
 
 type instance struct{ httpfilter.ClientInstanceInfo }

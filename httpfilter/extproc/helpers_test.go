@@ -55,11 +55,11 @@ func interceptorFor(t testing.TB, info httpfilter.ClientInstanceInfo, target, fi
 	t.Helper()
 	pb := xdsmsg.With(new(filterpb.ExternalProcessor), `grpc_service { google_grpc { target_uri: "%s" } }`, target)
 	pb = xdsmsg.With(pb, "%s", fields)
-	c, err := filter{anyService}.ParseConfig(xdsmsg.Any(pb))
+	c, err := newFilter(anyService).ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
-	o, err := filter{anyService}.ParseOverride(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtProcPerRoute), "%s", override)))
+	o, err := newFilter(anyService).ParseOverride(xdsmsg.Any(xdsmsg.With(new(filterpb.ExtProcPerRoute), "%s", override)))
 	xdstest.NoError(t, err)
-	i, err := filter{}.NewClientInstance(info).ClientInterceptor(c, o)
+	i, err := newFilter(nil).NewClientInstance(info).ClientInterceptor(c, o)
 	xdstest.NoError(t, err)
 	return i
 }

@@ -7,7 +7,6 @@ import (
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -36,28 +35,21 @@ type abort struct {
 	header bool // the RPC's metadata sets the code
 }
 
-func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.ParseConfig(a) }
-
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(faultpb.HTTPFault)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
+func parse(pb *faultpb.HTTPFault, found *faults.Faults) httpfilter.Config {
 	c := &config{maxActive: math.MaxInt64}
 	if pb.GetMaxActiveFaults() != nil {
 		c.maxActive = int64(pb.GetMaxActiveFaults().GetValue())
 	}
-	var found faults.Faults
 	if pb.GetDelay() != nil {
-		c.delay = parseDelay(faults.Field("delay"), pb.GetDelay(), &found)
+		c.delay = parseDelay(faults.Field("delay"), pb.GetDelay(), found)
 	}
 	if pb.GetAbort() != nil {
-		c.abort = parseAbort(faults.Field("abort"), pb.GetAbort(), &found)
+		c.abort = parseAbort(faults.Field("abort"), pb.GetAbort(), found)
 	}
 	if pb.GetResponseRateLimit() != nil {
 		found.Addf(faults.Field("response_rate_limit"), "this client does not limit the rate of responses (gRFC A33); take it out")
 	}
-	return c, found.Err()
+	return c
 }
 
 func parseDelay(at *faults.Path, pb *commonpb.FaultDelay, found *faults.Faults) *delay {

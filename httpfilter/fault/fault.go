@@ -6,6 +6,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync/atomic"
@@ -17,13 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/httpstatus"
 	"github.com/dynxds/dynxds/internal/retries"
 )
-
-// typeURL is the type of the filter's configuration and of its overrides.
-const typeURL = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
 
 // The metadata that control faults (gRFC A33, "Header matching").
 const (
@@ -34,34 +33,31 @@ const (
 	abortShareHeader = "x-envoy-fault-abort-request-percentage"
 )
 
-func init() { httpfilter.Register(filter{active: new(atomic.Int64)}) }
+func init() { httpfilter.Register(newFilter()) }
 
-type filter struct {
-	// active counts the faults under way in the whole process (gRFC A33,
-	// "Maximum active faults").
-	active *atomic.Int64
+func newFilter() protofilter.Filter {
+	in := new(instance)
+	return protofilter.New(parse, parse, func(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return in })
 }
 
-func (filter) TypeURLs() []string { return []string{typeURL} }
+// instance is all instances of a filter.
+type instance struct {
+	// active counts the faults under way in the whole process (gRFC A33,
+	// "Maximum active faults").
+	active atomic.Int64
+}
 
-func (filter) IsTerminal() bool { return false }
-
-func (f filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return f }
-
-func (f filter) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
-	if override != nil {
-		c = override
-	}
-	conf := c.(*config)
+func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
+	conf := cmp.Or(override, c).(*config)
 	if conf.delay == nil && conf.abort == nil {
 		return nil, nil
 	}
-	return &interceptor{config: conf, active: f.active}, nil
+	return &interceptor{conf, in}, nil
 }
 
 type interceptor struct {
 	*config
-	active *atomic.Int64
+	*instance
 }
 
 // NewStream draws for the delay and for the abort separately (gRFC A33,

@@ -28,11 +28,11 @@ func (e *through) Send(ctx context.Context, _ *httpfilter.RPC) (grpc.ClientStrea
 func TestMaxActiveFaults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := filter{new(atomic.Int64)}
-		c, err := f.ParseConfig(xdsmsg.Any(xdsmsg.With(new(faultpb.HTTPFault),
+		in := newFilter().NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)
+		c, err := newFilter().ParseConfig(xdsmsg.Any(xdsmsg.With(new(faultpb.HTTPFault),
 			`delay { fixed_delay { seconds: 3600 } percentage { numerator: 100 } } max_active_faults { value: 2 }`)))
 		xdstest.NoError(t, err)
-		i, err := f.ClientInterceptor(c, nil)
+		i, err := in.ClientInterceptor(c, nil)
 		xdstest.NoError(t, err)
 		var end through
 		var wg sync.WaitGroup
@@ -43,8 +43,8 @@ func TestMaxActiveFaults(t *testing.T) {
 		xdstest.Equal(t, "RPCs that got through at once (those beyond the 2 that are delayed)",
 			3, end.n.Load())
 		wg.Wait()
-		if end.n.Load() != 5 || f.active.Load() != 0 {
-			t.Errorf("%d RPCs got through, %d faults are under way", end.n.Load(), f.active.Load())
+		if end.n.Load() != 5 || in.active.Load() != 0 {
+			t.Errorf("%d RPCs got through, %d faults are under way", end.n.Load(), in.active.Load())
 		}
 	})
 }

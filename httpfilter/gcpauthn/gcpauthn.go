@@ -20,18 +20,20 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// The types of the filter's configuration, and of its entries in the metadata of clusters.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig"
-	audienceTypeURL = "type.googleapis.com/envoy.extensions.filters.http.gcp_authn.v3.Audience"
-)
+// audienceTypeURL is the type of the filter's entries in the metadata of clusters.
+const audienceTypeURL = "type.googleapis.com/envoy.extensions.filters.http.gcp_authn.v3.Audience"
 
-func init() { httpfilter.Register(filter{}) }
+func init() { httpfilter.Register(newFilter()) }
 
-type filter struct{}
+type filter struct{ protofilter.Filter }
+
+// newFilter returns the filter. Overrides have no effect.
+func newFilter() filter { return filter{protofilter.New(parse, parse, newInstance)} }
 
 // cacheSize is the configuration: how many audiences an instance has tokens for.
 type cacheSize int
@@ -41,27 +43,16 @@ const defaultCacheSize cacheSize = 10
 // audience is the metadata of a cluster.
 type audience string
 
-func (filter) TypeURLs() []string { return []string{typeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(gcppb.GcpAuthnFilterConfig)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
+func parse(pb *gcppb.GcpAuthnFilterConfig, found *faults.Faults) httpfilter.Config {
 	size := pb.GetCacheConfig().GetCacheSize()
 	switch {
 	case size == nil:
-		return defaultCacheSize, nil
+		return defaultCacheSize
 	case size.GetValue() == 0:
-		return nil, errors.New("cache_config.cache_size: must be above 0")
+		found.Addf(faults.Field("cache_config").Field("cache_size"), "must be above 0")
 	}
-	return cacheSize(min(size.GetValue(), bounds.TokenAudiences)), nil
+	return cacheSize(min(size.GetValue(), bounds.TokenAudiences))
 }
-
-// ParseOverride validates an override, which has no effect.
-func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.ParseConfig(a) }
 
 func (filter) MetadataTypeURLs() []string { return []string{audienceTypeURL} }
 
@@ -76,7 +67,7 @@ func (filter) ParseMetadata(a *anypb.Any) (any, error) {
 	return audience(pb.GetUrl()), nil
 }
 
-func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+func newInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &instance{name: info.Name, tokens: newCache(ctx, ask), close: cancel}
 }

@@ -60,7 +60,7 @@ func (f *fake) ask(ctx context.Context, _ string) (string, error) {
 // TestScript has what becomes of RPCs. The file in testdata says what the steps are.
 func TestScript(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 0, func(t testing.TB) func(string) string {
-		s := &script{TB: t, size: defaultCacheSize, in: filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{Name: "f"}).(*instance)}
+		s := &script{TB: t, size: defaultCacheSize, in: newFilter().NewClientInstance(httpfilter.ClientInstanceInfo{Name: "f"}).(*instance)}
 		s.in.tokens.ask = s.server.ask
 		t.Cleanup(s.in.Close)
 		return s.step
@@ -250,7 +250,7 @@ func TestMetadataServer(t *testing.T) {
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[*wrapperspb.UInt64Value]cacheSize{nil: 10, wrapperspb.UInt64(1): 1, wrapperspb.UInt64(math.MaxUint64): bounds.TokenAudiences} {
-		got, err := filter{}.ParseConfig(xdsmsg.Any(&gcppb.GcpAuthnFilterConfig{CacheConfig: &gcppb.TokenCacheConfig{CacheSize: size}}))
+		got, err := newFilter().ParseConfig(xdsmsg.Any(&gcppb.GcpAuthnFilterConfig{CacheConfig: &gcppb.TokenCacheConfig{CacheSize: size}}))
 		xdstest.NoError(t, err)
 		xdstest.Equal(t, fmt.Sprint("cache of ", size), httpfilter.Config(want), got)
 	}

@@ -18,51 +18,28 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
-)
-
-// The types of the filter's configurations.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
-	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute"
 )
 
 var logger = boundlog.Component("dynxds")
 
-func init() { httpfilter.Register(filter{}) }
-
-type filter struct{}
+func init() {
+	httpfilter.Register(protofilter.New(parse[*filterpb.HeaderMutation], parse[*filterpb.HeaderMutationPerRoute],
+		func(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return instance{} }))
+}
 
 // config is what both configurations hold.
 type config struct{ request, response, trailer headeredit.Edits }
 
-func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.HeaderMutation)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	return parse(pb.GetMutations())
-}
-
-func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(filterpb.HeaderMutationPerRoute)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	return parse(pb.GetMutations())
-}
-
-func parse(pb *filterpb.Mutations) (httpfilter.Config, error) {
+func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults.Faults) httpfilter.Config {
 	var c config
+	pb := m.GetMutations()
 	for _, list := range []struct {
 		name string
 		pbs  []*mutationpb.HeaderMutation
@@ -74,7 +51,8 @@ func parse(pb *filterpb.Mutations) (httpfilter.Config, error) {
 		{"response_trailers_mutations", pb.GetResponseTrailersMutations(), headeredit.Response, &c.trailer},
 	} {
 		if n := len(list.pbs); n > bounds.HeaderEdits {
-			return nil, fmt.Errorf("mutations.%s has %d entries, more than the %d that this client takes, as each RPC goes through them", list.name, n, bounds.HeaderEdits)
+			found.Addf(nil, "mutations.%s has %d entries, more than the %d that this client takes, as each RPC goes through them", list.name, n, bounds.HeaderEdits)
+			return nil
 		}
 		for i, pb := range list.pbs {
 			edit, err := mutation(list.side, pb)
@@ -88,7 +66,7 @@ func parse(pb *filterpb.Mutations) (httpfilter.Config, error) {
 	if n := len(pb.GetQueryParameterMutations()) + len(pb.GetRequestTrailersMutations()); n > 0 {
 		logger.Infof("header mutation filter: %d mutations of query parameters and request trailers are ignored", n)
 	}
-	return &c, nil
+	return &c
 }
 
 func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.Edit, error) {
@@ -119,11 +97,9 @@ func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredi
 	}, nil
 }
 
-func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return filter{}
-}
+type instance struct{}
 
-func (filter) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
+func (instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
 	merged := *c.(*config)
 	if override != nil {
 		o := override.(*config)

@@ -10,6 +10,7 @@
 package localratelimit
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,9 +20,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
@@ -29,17 +30,14 @@ import (
 	"github.com/dynxds/dynxds/internal/refpool"
 )
 
-// typeURL is the type of the filter's configuration and of its overrides.
-const typeURL = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
-
 // minInterval is the shortest fill_interval that Envoy takes.
 const minInterval = 50 * time.Millisecond
 
 var logger = boundlog.Component("dynxds")
 
-func init() { httpfilter.Register(filter{}) }
+var filter = protofilter.New(parse, parse, func(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return new(instance) })
 
-type filter struct{}
+func init() { httpfilter.Register(filter) }
 
 type config struct {
 	limits
@@ -53,22 +51,11 @@ type config struct {
 	response headeredit.Edits
 }
 
-func (filter) TypeURLs() []string { return []string{typeURL} }
-
-func (filter) IsTerminal() bool { return false }
-
-func (f filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.ParseConfig(a) }
-
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(limitpb.LocalRateLimit)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	var found faults.Faults
+func parse(pb *limitpb.LocalRateLimit, found *faults.Faults) httpfilter.Config {
 	c := &config{
-		limits:   parseBucket(faults.Field("token_bucket"), pb.GetTokenBucket(), &found),
-		enabled:  fraction.Read(faults.Field("filter_enabled").Field("default_value"), pb.GetFilterEnabled().GetDefaultValue(), &found),
-		enforced: fraction.Read(faults.Field("filter_enforced").Field("default_value"), pb.GetFilterEnforced().GetDefaultValue(), &found),
+		limits:   parseBucket(faults.Field("token_bucket"), pb.GetTokenBucket(), found),
+		enabled:  fraction.Read(faults.Field("filter_enabled").Field("default_value"), pb.GetFilterEnabled().GetDefaultValue(), found),
+		enforced: fraction.Read(faults.Field("filter_enforced").Field("default_value"), pb.GetFilterEnforced().GetDefaultValue(), found),
 	}
 	var ignored, more []string
 	c.request, ignored = headeredit.FromOptions(headeredit.Request, pb.GetRequestHeadersToAddWhenNotEnforced())
@@ -76,7 +63,7 @@ func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
 	for _, why := range append(ignored, more...) {
 		logger.Infof("local rate limit filter: an edit is ignored: %s", why)
 	}
-	return c, found.Err()
+	return c
 }
 
 func parseBucket(at *faults.Path, b *typepb.TokenBucket, found *faults.Faults) limits {
@@ -97,10 +84,6 @@ func parseBucket(at *faults.Path, b *typepb.TokenBucket, found *faults.Faults) l
 	return l
 }
 
-func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return new(instance)
-}
-
 // instance has the buckets that interceptors still use.
 type instance struct {
 	buckets refpool.Weak[bucketKey, bucket]
@@ -112,10 +95,7 @@ type bucketKey struct {
 }
 
 func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
-	if override != nil {
-		c = override
-	}
-	conf := c.(*config)
+	conf := cmp.Or(override, c).(*config)
 	if conf.enabled.Numerator == 0 {
 		return nil, nil
 	}

@@ -42,7 +42,7 @@ func valid() *limitpb.LocalRateLimit {
 
 func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
 	t.Helper()
-	c, err := filter{}.ParseConfig(xdsmsg.Any(pb))
+	c, err := filter.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
 	return c
 }
@@ -50,7 +50,7 @@ func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
 // The bucket of an instance stays over an update as long as its limits do.
 func TestBucketsStayWithTheInstance(t *testing.T) {
 	t.Parallel()
-	in := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)
+	in := filter.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)
 	bucketOf := func(top, override *limitpb.LocalRateLimit) *bucket {
 		var o httpfilter.Config
 		if override != nil {

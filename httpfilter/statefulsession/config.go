@@ -1,8 +1,7 @@
 package statefulsession
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"strings"
 	"time"
 
@@ -13,13 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
-)
-
-// The types of the filter's configurations.
-const (
-	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
-	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
 )
 
 // headerTypeURL is the type of sessions by a header (Envoy). Those by a cookie are gRFC A55's.
@@ -34,98 +28,86 @@ type config struct {
 	ttl        time.Duration
 }
 
-// ParseConfig implements httpfilter.Filter.
-func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(sessionpb.StatefulSession)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
-	return parse("", pb)
+func parseConfig(pb *sessionpb.StatefulSession, found *faults.Faults) httpfilter.Config {
+	return parse(nil, pb, found)
 }
 
-// ParseOverride implements httpfilter.OverrideParser.
-func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
-	pb := new(sessionpb.StatefulSessionPerRoute)
-	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, err
-	}
+func parseOverride(pb *sessionpb.StatefulSessionPerRoute, found *faults.Faults) httpfilter.Config {
 	switch o := pb.GetOverride().(type) {
 	case *sessionpb.StatefulSessionPerRoute_Disabled:
 		if !o.Disabled {
-			return nil, errors.New("disabled: must be true if it is set")
+			found.Addf(faults.Field("disabled"), "must be true if it is set")
 		}
-		return &config{}, nil
 	case *sessionpb.StatefulSessionPerRoute_StatefulSession:
-		return parse("stateful_session.", o.StatefulSession)
+		return parse(faults.Field("stateful_session"), o.StatefulSession, found)
 	default:
-		return nil, errors.New("override must be disabled or stateful_session, is not set")
+		found.Addf(nil, "override must be disabled or stateful_session, is not set")
 	}
+	return &config{}
 }
 
 // parse reads a StatefulSession at the given place of the configuration. Like
 // in Envoy, one without session state is one that does nothing.
-func parse(at string, pb *sessionpb.StatefulSession) (httpfilter.Config, error) {
-	state := pb.GetSessionState()
+func parse(at *faults.Path, pb *sessionpb.StatefulSession, found *faults.Faults) httpfilter.Config {
+	c, state := new(config), pb.GetSessionState()
 	if state == nil {
-		return &config{}, nil
+		return c
 	}
-	at += "session_state.typed_config"
+	at = at.Field("session_state").Field("typed_config")
 	if state.GetTypedConfig().GetTypeUrl() == headerTypeURL {
-		return parseHeader(at, state.GetTypedConfig())
+		c.parseHeader(at, state.GetTypedConfig(), found)
+		return c
 	}
 	cookie := new(cookiepb.CookieBasedSessionState)
 	if err := httpfilter.UnmarshalConfig(state.GetTypedConfig(), cookie); err != nil {
-		return nil, fmt.Errorf("%s: must be a CookieBasedSessionState or a HeaderBasedSessionState: %w", at, err)
+		found.Addf(at, "must be a CookieBasedSessionState or a HeaderBasedSessionState: %v", err)
+		return c
 	}
-	return parseCookie(at+".cookie", cookie.GetCookie())
+	c.parseCookie(at.Field("cookie"), cookie.GetCookie(), found)
+	return c
 }
 
 // parseHeader takes names that an application can send as metadata, and get.
-func parseHeader(at string, a *anypb.Any) (httpfilter.Config, error) {
+func (c *config) parseHeader(at *faults.Path, a *anypb.Any, found *faults.Faults) {
 	pb := new(headerpb.HeaderBasedSessionState)
 	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
+		found.Addf(at, "%v", err)
+		return
 	}
 	name, err := headeredit.Name(headeredit.Request, pb.GetName())
 	if err == nil {
 		_, err = headeredit.Name(headeredit.Response, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s.name: %w", at, err)
+		found.Addf(at.Field("name"), "%v", err)
 	}
-	return &config{header: name}, nil
+	c.header = name
 }
 
-func parseCookie(at string, pb *httppb.Cookie) (httpfilter.Config, error) {
+func (c *config) parseCookie(at *faults.Path, pb *httppb.Cookie, found *faults.Faults) {
 	if pb == nil {
-		return nil, fmt.Errorf("%s: must be set", at)
+		found.Addf(at, "must be set")
+		return
 	}
-	c := &config{name: pb.GetName(), path: pb.GetPath()}
-	var faults []error
+	c.name, c.path = pb.GetName(), pb.GetPath()
 	switch {
 	case c.name == "":
-		faults = append(faults, fmt.Errorf("%s.name: must not be empty", at))
+		found.Addf(at.Field("name"), "must not be empty")
 	case !isToken(c.name):
-		faults = append(faults, fmt.Errorf("%s.name: %.50q cannot be the name of a cookie (RFC 6265)", at, c.name))
+		found.Addf(at.Field("name"), "%.50q cannot be the name of a cookie (RFC 6265)", c.name)
 	}
 	if strings.ContainsFunc(c.path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
-		faults = append(faults, fmt.Errorf("%s.path: %.50q cannot be the path of a cookie (RFC 6265)", at, c.path))
+		found.Addf(at.Field("path"), "%.50q cannot be the path of a cookie (RFC 6265)", c.path)
 	}
-	if c.path == "" {
-		c.path = "/"
-	}
+	c.path = cmp.Or(c.path, "/")
 	if ttl := pb.GetTtl(); ttl != nil {
 		if c.ttl = ttl.AsDuration(); ttl.CheckValid() != nil || c.ttl < 0 {
-			faults = append(faults, fmt.Errorf("%s.ttl: must be a valid duration of at least 0, has seconds: %d, nanos: %d", at, ttl.GetSeconds(), ttl.GetNanos()))
+			found.Addf(at.Field("ttl"), "must be a valid duration of at least 0, has seconds: %d, nanos: %d", ttl.GetSeconds(), ttl.GetNanos())
 		}
 	}
 	if n := len(pb.GetAttributes()); n > 0 {
 		logger.Infof("stateful session filter: %s: %d attributes are ignored", at, n)
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // isToken reports whether s is a token in the sense of RFC 2616, which the name

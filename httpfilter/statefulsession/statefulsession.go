@@ -16,6 +16,7 @@
 package statefulsession
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
@@ -34,19 +36,9 @@ const (
 
 var logger = boundlog.Component("dynxds")
 
-func init() { httpfilter.Register(filter{}) }
-
-type filter struct{}
-
-// TypeURLs implements httpfilter.Filter.
-func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
-
-// IsTerminal implements httpfilter.Filter.
-func (filter) IsTerminal() bool { return false }
-
-// NewClientInstance implements httpfilter.ClientFilter.
-func (filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return &instance{ClientInstanceInfo: info}
+func init() {
+	httpfilter.Register(protofilter.New(parseConfig, parseOverride,
+		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return &instance{info} }))
 }
 
 type instance struct{ httpfilter.ClientInstanceInfo }
@@ -54,10 +46,7 @@ type instance struct{ httpfilter.ClientInstanceInfo }
 // ClientInterceptor implements httpfilter.ClientInstance. An override takes the
 // place of the configuration.
 func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
-	if override != nil {
-		c = override
-	}
-	conf := c.(*config)
+	conf := cmp.Or(override, c).(*config)
 	if *conf == (config{}) {
 		return nil, nil
 	}

@@ -331,7 +331,7 @@ func inline(v reflect.Value) string {
 	case printsItself && (v.Kind() != reflect.Struct || !v.IsZero()):
 		return fmt.Sprint(v.Interface())
 	case v.Type() == reflect.TypeFor[httpfilter.Filter]():
-		return fmt.Sprintf("%T", v.Interface())
+		return filepath.Ext(v.Interface().(httpfilter.Filter).TypeURLs()[0])[1:]
 	case v.Kind() == reflect.Interface:
 		return inline(v.Elem())
 	case v.Kind() == reflect.Pointer:
