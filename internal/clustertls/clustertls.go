@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/credentials"
@@ -115,7 +116,7 @@ func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, relea
 		s = c.Security
 	}
 	b, release = p.acquire(k, s)
-	b.open.setOutdated(false)
+	b.outdated.Store(false)
 	return b, release
 }
 
@@ -127,8 +128,7 @@ func (p *Pool) acquire(k key, s *xdsresource.Security) (b *Bundle, release func(
 	return b, release
 }
 
-// Bundle is a credentials.Bundle for the connections to one cluster. Nothing but the set of its open
-// connections changes.
+// Bundle is the credentials of the connections to one cluster: a credentials.Bundle, and the credentials.TransportCredentials in it.
 type Bundle struct {
 	pool *Pool
 	key  key
@@ -137,11 +137,16 @@ type Bundle struct {
 	// identity is nil if the client has no certificate, and roots is if those of the system
 	// are used.
 	identity, roots *source
-	open            connections
+	// outdated says that the connections end with the Bundle. gRPC leaves one open as long as it has streams, which may be for ever,
+	// although the SubConn has been shut down. ended is done when they have.
+	outdated atomic.Bool
+	ended    context.Context
+	end      context.CancelFunc
 }
 
 func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
 	b := &Bundle{pool: p, key: k, security: s}
+	b.ended, b.end = context.WithCancel(context.Background())
 	if s == nil {
 		return b
 	}
@@ -154,8 +159,11 @@ func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
 	return b
 }
 
+// close is called when no SubConn has the Bundle any more.
 func (b *Bundle) close() {
-	b.open.close()
+	if b.outdated.Load() {
+		b.end()
+	}
 	b.identity.close()
 	b.roots.close()
 }
@@ -164,7 +172,7 @@ func (b *Bundle) close() {
 // it is acquired again before. Otherwise streams that are open stay. The Bundle may be nil.
 func (b *Bundle) Outdate() {
 	if b != nil {
-		b.open.setOutdated(true)
+		b.outdated.Store(true)
 	}
 }
 
@@ -175,7 +183,7 @@ func (b *Bundle) Hold() (release func()) {
 }
 
 // TransportCredentials implements credentials.Bundle.
-func (b *Bundle) TransportCredentials() credentials.TransportCredentials { return transport{b} }
+func (b *Bundle) TransportCredentials() credentials.TransportCredentials { return b }
 
 // PerRPCCredentials implements credentials.Bundle.
 func (b *Bundle) PerRPCCredentials() credentials.PerRPCCredentials { return b.pool.perRPC }
@@ -185,58 +193,58 @@ func (b *Bundle) NewWithMode(string) (credentials.Bundle, error) {
 	return nil, errors.New("dynxds: credentials of a cluster have no modes")
 }
 
-// transport implements credentials.TransportCredentials.
-type transport struct{ *Bundle }
-
-func (t transport) Info() credentials.ProtocolInfo {
-	if t.security == nil {
-		return t.pool.channel.Info()
+// Info implements credentials.TransportCredentials.
+func (b *Bundle) Info() credentials.ProtocolInfo {
+	if b.security == nil {
+		return b.pool.channel.Info()
 	}
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-func (t transport) Clone() credentials.TransportCredentials { return t }
+// Clone implements credentials.TransportCredentials.
+func (b *Bundle) Clone() credentials.TransportCredentials { return b }
 
-func (transport) OverrideServerName(string) error {
+// OverrideServerName implements credentials.TransportCredentials.
+func (*Bundle) OverrideServerName(string) error {
 	return errors.New("dynxds: the control plane decides which names a server certificate must have (match_subject_alt_names)")
 }
 
-func (transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake implements credentials.TransportCredentials.
+func (*Bundle) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("dynxds: credentials of a cluster are for clients only")
 }
 
 // ClientHandshake connects to the endpoint through its proxy, if it has one, and then does the
 // handshake with the endpoint. In that it ignores the authority, unless it is the channel's: the
 // certificate has to fit the SAN matchers instead (gRFC A29, "Server Authorization").
-func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return t.clientHandshake(ctx, tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
+func (b *Bundle) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return b.clientHandshake(ctx, tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
 }
 
-func (t transport) clientHandshake(ctx context.Context, way tunnel, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	raw := conn
+func (b *Bundle) clientHandshake(ctx context.Context, way tunnel, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if way != (tunnel{}) {
-		var err error
-		if conn, err = way.open(ctx, raw); err != nil {
-			raw.Close()
-			return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(t.key.cluster), err)
+		if err := way.open(ctx, conn); err != nil {
+			conn.Close()
+			return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(b.key.cluster), err)
 		}
 	}
 	var info credentials.AuthInfo
-	c := &connection{raw: raw, bundle: t.Bundle}
+	c := &connection{raw: conn, bundle: b}
 	c.Explain = c.explain
 	var err error
-	if t.security == nil {
-		if c.Conn.Conn, info, err = t.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
+	if b.security == nil {
+		if c.Conn.Conn, info, err = b.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
 			return nil, nil, err
 		}
-	} else if c.Conn.Conn, info, err = t.handshake(ctx, conn, &c.sent); err != nil {
-		raw.Close()
-		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
+	} else if c.Conn.Conn, info, err = b.handshake(ctx, conn, &c.sent); err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(b.key.cluster), peercert.Bounded(err))
 	}
-	if err := t.open.add(c); err != nil {
-		raw.Close()
-		return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(t.key.cluster), err)
+	if b.ended.Err() != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("cluster %s: the Cluster asks for stricter security by now", faults.Quote(b.key.cluster))
 	}
+	c.leave = context.AfterFunc(b.ended, c.end)
 	return c, info, nil
 }
 

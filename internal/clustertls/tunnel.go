@@ -1,15 +1,12 @@
 package clustertls
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -51,50 +48,45 @@ func (b *Bundle) Dial(endpoints []resolver.Address) []resolver.Address {
 
 // open has the proxy at the other end of conn connect to the endpoint. It does not close conn
 // unless ctx ends.
-func (t tunnel) open(ctx context.Context, conn net.Conn) (net.Conn, error) {
+func (t tunnel) open(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	tunnelled, err := t.connect(conn)
+	err := t.connect(conn)
 	if !stop() {
 		err = fmt.Errorf("the proxy did not answer in time: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("HTTP CONNECT through proxy %s to endpoint %s: %w", t.proxy, t.endpoint, err)
+		return fmt.Errorf("HTTP CONNECT through proxy %s to endpoint %s: %w", t.proxy, t.endpoint, err)
 	}
-	return tunnelled, nil
+	return nil
 }
 
 // maxAnswer bounds the status line and headers of a proxy's answer, in bytes.
 const maxAnswer = 64 << 10
 
-func (t tunnel) connect(conn net.Conn) (net.Conn, error) {
+func (t tunnel) connect(conn net.Conn) error {
 	if strings.Contains(t.endpoint, "%") {
-		return nil, errors.New("the zone of the endpoint's address means nothing to a proxy")
+		return errors.New("the zone of the endpoint's address means nothing to a proxy")
 	}
 	request := &http.Request{
 		Method: http.MethodConnect, URL: &url.URL{Host: t.endpoint}, Host: t.endpoint,
 		Header: http.Header{"User-Agent": {"dynxds"}},
 	}
 	if err := request.Write(conn); err != nil {
-		return nil, err
+		return err
 	}
 	limited := &io.LimitedReader{R: conn, N: maxAnswer}
-	r := bufio.NewReader(limited)
-	status, err := readAnswer(r)
+	status, err := readAnswer(limited)
 	switch {
 	case err != nil && limited.N == 0:
-		return nil, fmt.Errorf("the headers of the proxy's answer have more than %d bytes", maxAnswer)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errors.New("the proxy closed the connection without an answer")
+		return fmt.Errorf("the headers of the proxy's answer have more than %d bytes", maxAnswer)
+	case errors.Is(err, io.EOF):
+		return errors.New("the proxy closed the connection without an answer")
 	case err != nil:
-		return nil, fmt.Errorf("the answer of the proxy cannot be read: %s", bounds.Text(err.Error(), faults.MaxQuoted))
+		return fmt.Errorf("the answer of the proxy cannot be read: %s", bounds.Text(err.Error(), faults.MaxQuoted))
 	case !strings.HasPrefix(status, statusOK):
-		return nil, fmt.Errorf("the proxy answered %s", faults.Quote(status))
+		return fmt.Errorf("the proxy answered %s", faults.Quote(status))
 	}
-	if r.Buffered() == 0 {
-		return conn, nil
-	}
-	early, _ := r.Peek(r.Buffered())
-	return &earlyConn{conn, io.MultiReader(bytes.NewReader(early), conn)}, nil
+	return nil
 }
 
 const statusOK = "200"
@@ -102,10 +94,9 @@ const statusOK = "200"
 // readAnswer returns the status of the final answer to CONNECT, such as "200 OK". It passes over interim answers
 // (RFC 9110, section 15.2), and over headers: an answer that opens a tunnel has no body, whatever Content-Length
 // and Transfer-Encoding say (RFC 9110, section 9.3.6), and of another one only the status counts.
-func readAnswer(r *bufio.Reader) (status string, err error) {
-	text := textproto.NewReader(r)
+func readAnswer(r io.Reader) (status string, err error) {
 	for {
-		line, err := text.ReadLine()
+		line, err := readLine(r)
 		if err != nil {
 			return "", err
 		}
@@ -114,8 +105,10 @@ func readAnswer(r *bufio.Reader) (status string, err error) {
 		if _, _, ok := http.ParseHTTPVersion(version); !ok || len(code) != 3 || strings.Trim(code, "0123456789") != "" {
 			return "", fmt.Errorf("%s is no status line of HTTP", faults.Quote(line))
 		}
-		if _, err := text.ReadMIMEHeader(); err != nil {
-			return "", err
+		for header := line; header != ""; {
+			if header, err = readLine(r); err != nil {
+				return "", err
+			}
 		}
 		if code[0] != '1' || code == "101" {
 			return status, nil
@@ -123,11 +116,13 @@ func readAnswer(r *bufio.Reader) (status string, err error) {
 	}
 }
 
-// earlyConn is a connection whose first bytes came together with the answer of the proxy.
-type earlyConn struct {
-	net.Conn
-	r io.Reader
+// readLine reads a line, and nothing of what comes after it: behind the answer are the bytes of the endpoint.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	for next := make([]byte, 1); next[0] != '\n'; line = append(line, next[0]) {
+		if _, err := io.ReadFull(r, next); err != nil {
+			return "", err
+		}
+	}
+	return strings.TrimRight(string(line), "\r\n"), nil
 }
-
-// Read implements net.Conn.
-func (c *earlyConn) Read(b []byte) (int, error) { return c.r.Read(b) }
