@@ -109,7 +109,7 @@ func pickAndEnd(p grpcbalancer.Picker, info grpcbalancer.PickInfo) error {
 // reported has the load of a cluster counted by s.
 func reported(s *load.Store) func(*xdsresource.Cluster) {
 	return func(c *xdsresource.Cluster) {
-		c.Load = &xdsresource.LoadReporting{Loads: s, Metrics: &load.Metrics{CPU: true}}
+		c.Load = &xdsresource.LoadReporting{Loads: s, Metrics: &load.Metrics{load.CPU: true}}
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *script) set(of *scripted, setting string) {
 		if c.Load = nil; value != "" {
 			c.Load = &xdsresource.LoadReporting{Loads: s.stores[value[0]-'1'], Service: "svc"}
 			if strings.HasSuffix(value, "+") {
-				c.Load.Metrics = &load.Metrics{CPU: true}
+				c.Load.Metrics = &load.Metrics{load.CPU: true}
 			}
 		}
 	case "subset": // of a priority

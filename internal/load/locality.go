@@ -48,7 +48,7 @@ func (l *Locality) End(info balancer.DoneInfo) {
 	}
 	if which := l.account.which.Load(); which != nil {
 		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
-			l.metrics.add(report, which)
+			l.metrics.add(report, *which)
 		}
 	}
 	switch {

@@ -6,13 +6,16 @@ import (
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
 )
 
-// Metrics selects the metrics of backends for load reports (gRFC A85). It is immutable.
-type Metrics struct {
-	CPU, Memory, Application bool
-	// AllNamed selects all of named_metrics, Named those with its keys.
-	AllNamed bool
-	Named    map[string]struct{}
-}
+// Metrics are the names of the metrics of backends for load reports, as gRFC A85 has them. They are immutable.
+type Metrics map[string]bool
+
+// The names in Metrics. Behind NamedMetrics stands a key of named_metrics, or "*" for all of them.
+const (
+	CPU          = "cpu_utilization"
+	Memory       = "mem_utilization"
+	Application  = "application_utilization"
+	NamedMetrics = "named_metrics."
+)
 
 // Backends invent the names of metrics.
 const (
@@ -32,23 +35,21 @@ type metrics struct {
 
 // add adds the selected metrics of a backend's report. Fields that a backend does not set count
 // as 0: the message cannot tell the difference.
-func (m *metrics) add(r *orcapb.OrcaLoadReport, which *Metrics) {
+func (m *metrics) add(r *orcapb.OrcaLoadReport, which Metrics) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if which.CPU {
+	if which[CPU] {
 		m.sums.CPU = m.sums.CPU.plus(Metric{1, r.GetCpuUtilization()})
 	}
-	if which.Memory {
+	if which[Memory] {
 		m.sums.Memory = m.sums.Memory.plus(Metric{1, r.GetMemUtilization()})
 	}
-	if which.Application {
+	if which[Application] {
 		m.sums.Application = m.sums.Application.plus(Metric{1, r.GetApplicationUtilization()})
 	}
-	if !which.AllNamed && len(which.Named) == 0 {
-		return
-	}
+	all := which[NamedMetrics+"*"]
 	for name, value := range r.GetNamedMetrics() {
-		if _, ok := which.Named[name]; ok || which.AllNamed {
+		if all || which[NamedMetrics+name] {
 			m.sums.addNamed(name, Metric{1, value})
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // A single backend must not make the sums of a locality, or of a management server, meaningless.
 func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := in(s.Use(blue, &load.Metrics{CPU: true, AllNamed: true}))
+		l := in(s.Use(blue, &load.Metrics{load.CPU: true, "named_metrics.*": true}))
 		for _, v := range []float64{1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, 2} {
 			l.Start()
 			l.End(end(&orcapb.OrcaLoadReport{CpuUtilization: v, NamedMetrics: map[string]float64{"key": v}}))
@@ -32,7 +32,7 @@ func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
 // The names of metrics that a backend may invent are bounded.
 func TestNamedMetricsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
+		l := in(s.Use(blue, &load.Metrics{"named_metrics.*": true}))
 		invent := func() {
 			for i := range load.MaxNamed + 10 {
 				l.Start()
@@ -52,7 +52,7 @@ func TestNamedMetricsAreBounded(t *testing.T) {
 // So is the length of such a name.
 func TestNamesOfMetricsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
-		l := in(s.Use(blue, &load.Metrics{AllNamed: true}))
+		l := in(s.Use(blue, &load.Metrics{"named_metrics.*": true}))
 		longest := strings.Repeat("x", load.MaxName)
 		l.Start()
 		l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{longest: 1, longest + "x": 1}}))
@@ -69,7 +69,7 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 4000
 	s := load.NewStore(nil)
-	c := s.Use(blue, &load.Metrics{CPU: true, AllNamed: true})
+	c := s.Use(blue, &load.Metrics{load.CPU: true, "named_metrics.*": true})
 	l := in(c)
 	metrics := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
 	var working sync.WaitGroup
@@ -136,7 +136,7 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	s := load.NewStore(nil)
-	c := s.Use(blue, &load.Metrics{CPU: true, AllNamed: true})
+	c := s.Use(blue, &load.Metrics{load.CPU: true, "named_metrics.*": true})
 	l, d := in(c), c.Drops("lb")
 	info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
 	if n := testing.AllocsPerRun(1000, func() {
@@ -152,7 +152,7 @@ func BenchmarkCount(b *testing.B) {
 	for _, tc := range []struct {
 		name  string
 		which *load.Metrics
-	}{{"plain", nil}, {"metrics", &load.Metrics{CPU: true, AllNamed: true}}} {
+	}{{"plain", nil}, {"metrics", &load.Metrics{load.CPU: true, "named_metrics.*": true}}} {
 		b.Run(tc.name, func(b *testing.B) {
 			l := in(load.NewStore(nil).Use(blue, tc.which))
 			info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})

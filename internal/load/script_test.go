@@ -89,20 +89,9 @@ func (s *script) use(name, cluster string, words []string) {
 			continue
 		}
 		if which == nil {
-			which = &load.Metrics{Named: map[string]struct{}{}}
+			which = &load.Metrics{}
 		}
-		switch word {
-		case "+cpu":
-			which.CPU = true
-		case "+memory":
-			which.Memory = true
-		case "+application":
-			which.Application = true
-		case "+all":
-			which.AllNamed = true
-		default:
-			which.Named[word[1:]] = struct{}{}
-		}
+		(*which)[word[1:]] = true
 	}
 	c := s.store.Use(load.Key{Cluster: cluster, Service: cluster + "-eds"}, which)
 	s.clusters[name] = c

@@ -311,34 +311,14 @@ func (d clusterDecoder) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
 
 // endpointMetrics ignores names that are not in gRFC A85, as that specifies.
 func endpointMetrics(names []string) *load.Metrics {
-	var m load.Metrics
-	any := false
+	m := make(load.Metrics)
 	for _, name := range names {
-		known := true
-		switch key, named := strings.CutPrefix(name, "named_metrics."); {
-		case name == "cpu_utilization":
-			m.CPU = true
-		case name == "mem_utilization":
-			m.Memory = true
-		case name == "application_utilization":
-			m.Application = true
-		case named && key == "*":
-			m.AllNamed = true
-		case named:
-			if m.Named == nil {
-				m.Named = make(map[string]struct{})
-			}
-			m.Named[key] = struct{}{}
-		default:
-			known = false
+		if name == load.CPU || name == load.Memory || name == load.Application || strings.HasPrefix(name, load.NamedMetrics) {
+			m[name] = true
 		}
-		any = any || known
 	}
-	if !any {
+	if len(m) == 0 {
 		return nil
-	}
-	if m.AllNamed {
-		m.Named = nil
 	}
 	return &m
 }
