@@ -70,8 +70,8 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	if err := i.wait(ctx, md); err != nil {
 		return nil, err
 	}
-	code, aborted := i.abort.draw(md)
-	if !aborted || !i.begin() {
+	share, code := i.abort.of(md)
+	if !share.Draw() || !i.begin() {
 		return next.NewStream(ctx, rpc)
 	}
 	defer i.end()
@@ -93,50 +93,48 @@ func (i *interceptor) begin() bool {
 func (i *interceptor) end() { i.active.Add(-1) }
 
 func (i *interceptor) wait(ctx context.Context, md metadata.MD) error {
-	d, delayed := i.delay.draw(md)
-	if !delayed || !i.begin() {
+	share, d := i.delay.of(md)
+	if !share.Draw() || !i.begin() {
 		return nil
 	}
 	defer i.end()
 	return status.FromContextError(retries.Wait(ctx, d)).Err()
 }
 
-func (d *delay) draw(md metadata.MD) (time.Duration, bool) {
-	if d == nil {
-		return 0, false
+// of returns the share of RPCs with the metadata that are delayed, and by how much.
+func (d *delay) of(md metadata.MD) (share fraction.Fraction, by time.Duration) {
+	switch {
+	case d == nil:
+	case d.header:
+		if ms, ok := number(md, delayHeader, 1<<40); ok && ms > 0 {
+			return capped(d.share, md, delayShareHeader), time.Duration(ms) * time.Millisecond
+		}
+	case d.fixed > 0:
+		return d.share, d.fixed
 	}
-	if !d.header {
-		return d.fixed, d.fixed > 0 && d.share.Draw()
-	}
-	ms, ok := number(md, delayHeader, 1<<40)
-	return time.Duration(ms) * time.Millisecond, ok && ms > 0 && capped(d.share, md, delayShareHeader).Draw()
+	return share, 0
 }
 
-func (a *abort) draw(md metadata.MD) (codes.Code, bool) {
-	if a == nil {
-		return 0, false
+// of returns the share of RPCs with the metadata that end, and with which code.
+func (a *abort) of(md metadata.MD) (share fraction.Fraction, code codes.Code) {
+	switch {
+	case a == nil:
+	case a.header:
+		if code, ok := a.requested(md); ok {
+			return capped(a.share, md, abortShareHeader), code
+		}
+	default:
+		return a.share, a.code
 	}
-	if !a.header {
-		return a.code, a.share.Draw()
-	}
-	code, ok := a.requested(md)
-	return code, ok && capped(a.share, md, abortShareHeader).Draw()
+	return share, codes.OK
 }
 
 // Ends returns how many percent of the RPCs with the outgoing context ctx the filter ends, and with which code.
 // Explanations of RPCs call it.
 func (c *config) Ends(ctx context.Context, _ *httpfilter.RPC) (percent float64, code codes.Code) {
-	if c.abort == nil || c.maxActive == 0 {
-		return 0, codes.OK
-	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	share := c.abort.share
-	code, ok := c.abort.code, true
-	if c.abort.header {
-		code, ok = c.abort.requested(md)
-		share = capped(share, md, abortShareHeader)
-	}
-	if !ok {
+	share, code := c.abort.of(md)
+	if share.Numerator == 0 || c.maxActive == 0 {
 		return 0, codes.OK
 	}
 	return 100 * float64(share.Numerator) / float64(share.Denominator), code
