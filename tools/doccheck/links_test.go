@@ -27,10 +27,12 @@ func TestLinks(t *testing.T) {
 		"[j](none.md) and [k](other.md#no-heading)",
 		"[l](#there)",
 	}, "\n"))
-	got, err := links(filepath.Join(dir, "page.md"))
+	page := filepath.Join(dir, "page.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := links(page, string(text))
 	for i := range got {
 		got[i] = strings.ReplaceAll(got[i], dir+"/", "")
 	}

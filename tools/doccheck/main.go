@@ -36,7 +36,6 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -48,8 +47,7 @@ func main() {
 	with := flag.String("with", "", "also carry out blocks that are marked \"with\" this name")
 	flag.Parse()
 	if err := checkAll(flag.Args(), *timeout, *with); err != nil {
-		log.Print(err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 }
 
@@ -62,11 +60,12 @@ func checkAll(files []string, timeout time.Duration, with string) error {
 	defer os.RemoveAll(clone)
 	faulty := 0
 	for _, file := range files {
-		faults, err := links(file)
-		if err != nil {
-			faults = append(faults, err.Error())
+		text, err := os.ReadFile(file)
+		faults := links(file, string(text))
+		if err == nil {
+			err = check(file, string(text), clone, timeout, with)
 		}
-		if err := check(file, clone, timeout, with); err != nil {
+		if err != nil {
 			faults = append(faults, fmt.Sprintf("%s: %v", file, err))
 		}
 		for _, fault := range faults {
@@ -82,58 +81,29 @@ func checkAll(files []string, timeout time.Duration, with string) error {
 	return nil
 }
 
-// built is the folder of the clone where commands of the documentation put what they build. Programs in it stay
-// when the next file is carried out, so that Go does not link them again.
-const built = "bin"
-
-// check carries out one file in a folder, which it empties and fills.
-func check(file, clone string, timeout time.Duration, with string) error {
-	text, err := os.ReadFile(file)
+// check carries out the commands of a file in a folder, which it empties and fills.
+func check(file, text, clone string, timeout time.Duration, with string) error {
+	blocks, err := parse(file, text, with)
 	if err != nil {
 		return err
 	}
-	steps, err := parse(string(text), with)
-	if err != nil {
-		return err
+	for _, block := range blocks.skipped {
+		fmt.Println(block)
 	}
-	if err := uses(steps); err != nil {
-		return err
-	}
-	commands := 0
-	for _, s := range steps {
-		if s.skip != "" {
-			fmt.Printf("%s:%d: not carried out: %s\n", file, s.line, s.skip)
-		} else if s.script != "" {
-			commands++
-		}
-	}
-	if commands == 0 {
+	if blocks.commands == 0 {
 		return nil
 	}
 	if err := fill(clone); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d blocks with commands\n", file, commands)
+	fmt.Printf("%s: %d blocks with commands\n", file, blocks.commands)
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return run(ctx, clone, script(file, steps))
-}
-
-// uses returns an error if the steps of a file use a program that they have not built: only an earlier file
-// may have.
-func uses(steps []step) error {
-	builds := false
-	for _, s := range steps {
-		builds = builds || strings.Contains(s.script, "go build -o ")
-		if strings.Contains(s.script, built+"/") && !builds {
-			return fmt.Errorf("line %d needs %s/, and no command before it builds anything there", s.line, built)
-		}
-	}
-	return nil
+	return run(ctx, clone, blocks.script)
 }
 
 // refill makes a folder the copy of the files of the working tree that Git tracks, or would if they were added. What an earlier file
-// left in the folder goes, but for the programs that it built.
+// left in the folder goes, but for the programs that it built, so that Go does not link them again.
 const refill = `
 find "$0" -mindepth 1 ! -path "$0/bin" ! \( -path "$0/bin/*" ! -path "$0/bin/*/*" -type f -perm -100 \) -delete
 git ls-files --cached --others --exclude-standard | grep -vxFf <(git ls-files --deleted) | tar -c -T - | tar -x -C "$0"
@@ -154,26 +124,12 @@ func run(ctx context.Context, dir, script string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
-	var out tail
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the end of the output:\n%s", err, out.text)
+		return fmt.Errorf("%w; the end of the output:\n%s", err, out[max(0, len(out)-8<<10):])
 	}
 	return nil
-}
-
-// tail keeps the end of what is written.
-type tail struct{ text []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	const limit = 8 << 10
-	t.text = append(t.text, p...)
-	if n := len(t.text) - limit; n > 0 {
-		t.text = append(t.text[:0], t.text[n:]...)
-	}
-	return len(p), nil
 }

@@ -37,10 +37,4 @@ func TestFill(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(clone, "README.md")); err != nil || len(text) == 0 {
 		t.Errorf("README.md is not the repository's: %q, %v", text, err)
 	}
-	if builds := []step{{line: 1, script: "bin/program"}}; uses(builds) == nil {
-		t.Error("a file that builds nothing may use what another built")
-	}
-	if builds := []step{{line: 1, script: "go build -o bin/ ./program"}, {line: 2, script: "bin/program"}}; uses(builds) != nil {
-		t.Error("a file may not use what it built")
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +20,12 @@ const page = "Text.\n" +
 
 func TestCommandsAreCarriedOut(t *testing.T) {
 	t.Parallel()
-	steps, err := parse(page, "this")
+	blocks, err := parse("page.md", page, "this")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := run(context.Background(), dir, script("page.md", steps)); err != nil {
+	if err := run(context.Background(), dir, blocks.script); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "out"))
@@ -34,8 +35,9 @@ func TestCommandsAreCarriedOut(t *testing.T) {
 	if want := "one\ntwo\nunseen\n{\"it\": 's'}\nthis\n"; string(got) != want {
 		t.Errorf("the commands wrote %q, want %q", got, want)
 	}
-	if last := steps[len(steps)-1]; last.skip != "it never ends" || last.line != 29 {
-		t.Errorf("the last block is %+v, want one of line 21 that is skipped", last)
+	want := []string{"page.md:21: not carried out: it needs that", "page.md:29: not carried out: it never ends"}
+	if !slices.Equal(blocks.skipped, want) || blocks.commands != 3 {
+		t.Errorf("%d blocks have commands, want 3; skipped are %q, want %q", blocks.commands, blocks.skipped, want)
 	}
 }
 
@@ -51,13 +53,13 @@ func TestACommandThatFailsIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps, err := parse(test.page, "")
+			blocks, err := parse("page.md", test.page, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			err = run(ctx, t.TempDir(), script("page.md", steps))
+			err = run(ctx, t.TempDir(), blocks.script)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
@@ -70,12 +72,14 @@ func TestFaultyComments(t *testing.T) {
 	for name, test := range map[string]struct{ page, want string }{
 		"unknown":        {"<!-- doc: jump, high -->\n```sh\n```", "line 1: doc: jump is unknown"},
 		"no reason":      {"<!-- doc: skip -->\n```sh\n```", "is not complete"},
-		"no block":       {"<!-- doc: skip, never -->\nText.", "line 2: there is no code block"},
+		"no block":       {"<!-- doc: skip, never -->\nText.", "line 1: there is no code block"},
+		"not its own":    {"```console\n$ bin/program\n```", "line 1: it needs bin/"},
+		"built too late": {"```sh\nbin/program\n```\n```sh\ngo build -o bin/ ./program\n```", "line 1: it needs bin/"},
 		"without an end": {"```sh\ntrue\n", "line 1: the code block does not end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := parse(test.page, ""); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := parse("page.md", test.page, ""); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
