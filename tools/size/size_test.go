@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestLines(t *testing.T) {
 	t.Parallel()
@@ -22,12 +25,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestRoomOf(t *testing.T) {
+func TestRoom(t *testing.T) {
 	t.Parallel()
-	tree := &tree{
-		modules: map[string]bool{".": true, "mesh/k8s": true},
-		folders: map[string]room{".": {}, "balancer": {}, "balancer/internal/leaf": {}, "internal/draw/deep": {}, "mesh/k8s": {}, "mesh/k8s/internal/crd": {}},
-	}
 	for folder, want := range map[string]string{
 		".":                      ". .",
 		"balancer/internal/leaf": ". balancer",
@@ -35,9 +34,10 @@ func TestRoomOf(t *testing.T) {
 		"mesh/k8s":               "mesh/k8s mesh/k8s",
 		"mesh/k8s/internal/crd":  "mesh/k8s mesh/k8s/internal/crd",
 	} {
-		module := tree.moduleOf(folder)
-		if got := module + " " + tree.roomOf(module, folder); got != want {
-			t.Errorf("%s is in %s, want %s", folder, got, want)
+		module, name, _ := strings.Cut(want, " ")
+		m := modules{}
+		if m.room(module, folder); m[module][name] == nil {
+			t.Errorf("%s is in %v, want %s", folder, m, want)
 		}
 	}
 }
