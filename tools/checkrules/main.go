@@ -24,6 +24,9 @@ import (
 //go:embed rules.txt
 var table string
 
+// line is a rule of the table.
+var line = regexp.MustCompile(`(?m)^rule (.+); (.+); (.+); (.+)\n- ((?s).*?)\n\+ ?((?s).*?)\n(?:\n|\z)`)
+
 type rule struct {
 	name, file, way, scope, before, after string
 }
@@ -34,7 +37,8 @@ func main() {
 	write := flag.Bool("write", false, "search for counterexamples, and write them as transcripts")
 	flag.Parse()
 	wanted, failed := regexp.MustCompile(*only), 0
-	for _, r := range parse(table) {
+	for _, of := range line.FindAllStringSubmatch(table, -1) {
+		r := rule{of[1], of[2], of[3], of[4], of[5], of[6]}
 		if !wanted.MatchString(r.name) {
 			continue
 		}
@@ -50,35 +54,11 @@ func main() {
 	}
 }
 
-// parse reads the table.
-func parse(text string) (rules []rule) {
-	var into *string
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		head, isRule := strings.CutPrefix(line, "rule ")
-		before, isBefore := strings.CutPrefix(line, "- ")
-		after, isAfter := strings.CutPrefix(line, "+ ")
-		switch {
-		case strings.HasPrefix(line, "#"), line == "":
-			into = nil
-		case isRule:
-			part := strings.Split(head, "; ")
-			rules = append(rules, rule{name: part[0], file: part[1], way: part[2], scope: part[3]})
-		case isBefore:
-			into = &rules[len(rules)-1].before
-			*into = before
-		case isAfter || line == "+":
-			into = &rules[len(rules)-1].after
-			*into = after
-		case into != nil:
-			*into += "\n" + line
-		}
-	}
-	return rules
-}
-
-// path is what TestCheck prints of an error.
-var path = regexp.MustCompile(`check_(?:random_)?test.go:\d+: (.*)\n.*path (".*"):`)
+var (
+	// path is what TestCheck prints of an error, and transcript what TestCheckPath prints.
+	path       = regexp.MustCompile(`check_(?:random_)?test.go:\d+: (.*)\n.*path (".*"):`)
+	transcript = regexp.MustCompile(`(?m)^((?:@ .*\n)+)((?s).*?)^---`)
+)
 
 // check checks one rule.
 func (r *rule) check(dir string, write bool) error {
@@ -115,7 +95,12 @@ func (r *rule) check(dir string, write bool) error {
 		if err != nil {
 			return fmt.Errorf("with the rule the path is faulty, too: %s\n%s", text, out)
 		}
-		if err := r.write(filepath.Join(tests, "testdata/transcripts/rules.txt"), transcriptIn(out, found[1])); err != nil {
+		parts := transcript.FindStringSubmatch(out)
+		if parts == nil {
+			return fmt.Errorf("no transcript:\n%s", out)
+		}
+		written := parts[1] + "# Without the rule: " + found[1] + ".\n" + parts[2]
+		if err := r.write(filepath.Join(tests, "testdata/transcripts/rules.txt"), written); err != nil {
 			return err
 		}
 	}
@@ -138,27 +123,6 @@ func (r *rule) write(file, transcript string) error {
 		transcript += after[at:]
 	}
 	return os.WriteFile(file, []byte(before+head+transcript), 0o644)
-}
-
-// transcriptIn returns the transcript that a test printed, and what goes wrong without the rule.
-func transcriptIn(out, fault string) string {
-	var lines []string
-	steps := false
-	for line := range strings.Lines(out) {
-		switch {
-		case strings.HasPrefix(line, "@ "):
-			lines = append(lines, line)
-		case len(lines) == 0: // it has not begun
-		case strings.HasPrefix(line, "---"):
-			return strings.Join(lines, "")
-		case !steps:
-			steps = true
-			lines = append(lines, "# Without the rule: "+fault+".\n", line)
-		default:
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
 }
 
 // overlay writes the files with which the rule is switched off.
