@@ -100,7 +100,7 @@ docs: ## Run the commands in README.md, docs/ and the READMEs of examples and in
 .PHONY: generate
 generate: ## Generate the Go code of the .proto files in proto/, and the CRD of dynxds-kubernetes
 	rm -f $$(find proto -name '*.pb.go')
-	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
+	cd tools && $(GO) run ./protogen ../proto
 	cd mesh/kubernetes && $(GO) test ./internal/cluster -run TestCRD -update
 
 # The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for: dynxds doctor (1,040 lines), its form for

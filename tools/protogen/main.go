@@ -2,7 +2,7 @@
 // nothing but the Go toolchain: the compiler is a Go library, and the plugins are
 // the Go tools that this module pins.
 //
-//	go run ./protogen -proto ../proto -out ../proto
+//	go run ./protogen ../proto
 //
 // An import is looked for in the folder first, then among the files that the
 // packages imported here register: Envoy's come from go-control-plane in the
@@ -12,7 +12,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -20,7 +19,6 @@ import (
 	"path/filepath"
 
 	"github.com/bufbuild/protocompile"
-	"github.com/bufbuild/protocompile/linker"
 	"github.com/bufbuild/protocompile/protoutil"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -34,27 +32,21 @@ import (
 	_ "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// plugins are the generators, each a tool of this module, with its parameters.
-var plugins = []struct{ tool, parameter string }{
-	{"protoc-gen-go", "paths=source_relative"},
-	{"protoc-gen-go-grpc", "paths=source_relative"},
-}
+// plugins are the generators, each a tool of this module.
+var plugins = []string{"protoc-gen-go", "protoc-gen-go-grpc"}
 
 func main() {
-	folder := flag.String("proto", "", "the `folder` of the .proto files, which is also the root of their imports")
-	out := flag.String("out", "", "the `folder` to write to")
-	flag.Parse()
-	if *folder == "" || *out == "" || flag.NArg() > 0 {
-		flag.Usage()
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: protogen FOLDER")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), *folder, *out); err != nil {
+	if err := run(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "protogen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, folder, out string) error {
+func run(ctx context.Context, folder string) error {
 	names, err := fs.Glob(os.DirFS(folder), "dynxds/*/*/*.proto") // as packages are named
 	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("there is no .proto file in %s", folder)
@@ -62,67 +54,49 @@ func run(ctx context.Context, folder, out string) error {
 	if err != nil {
 		return err
 	}
-	files, err := compile(ctx, folder, names)
-	if err != nil {
-		return err
-	}
-	for _, plugin := range plugins {
-		request := &pluginpb.CodeGeneratorRequest{
-			FileToGenerate: names,
-			Parameter:      proto.String(plugin.parameter),
-			ProtoFile:      withImports(files),
-		}
-		if err := generate(ctx, plugin.tool, request, out); err != nil {
-			return fmt.Errorf("%s: %w", plugin.tool, err)
-		}
-	}
-	return nil
-}
-
-func compile(ctx context.Context, folder string, names []string) (linker.Files, error) {
 	compiler := protocompile.Compiler{
 		Resolver: protocompile.CompositeResolver{
 			&protocompile.SourceResolver{ImportPaths: []string{folder}},
-			protocompile.ResolverFunc(linked),
+			protocompile.ResolverFunc(func(name string) (protocompile.SearchResult, error) { // among those that this program was linked with
+				file, err := protoregistry.GlobalFiles.FindFileByPath(name)
+				return protocompile.SearchResult{Desc: file}, err
+			}),
 		},
 		// The comments of the .proto files go into the Go code.
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
-	return compiler.Compile(ctx, names...)
-}
-
-// linked finds a file among those that this program was linked with.
-func linked(name string) (protocompile.SearchResult, error) {
-	file, err := protoregistry.GlobalFiles.FindFileByPath(name)
+	files, err := compiler.Compile(ctx, names...)
 	if err != nil {
-		return protocompile.SearchResult{}, err
+		return err
 	}
-	return protocompile.SearchResult{Desc: file}, nil
-}
-
-// withImports returns the files and all that they import, what is imported first.
-func withImports(files linker.Files) []*descriptorpb.FileDescriptorProto {
+	// What is imported comes first.
 	var all []*descriptorpb.FileDescriptorProto
 	seen := make(map[string]bool)
-	var visit func(protoreflect.FileDescriptor)
-	visit = func(file protoreflect.FileDescriptor) {
+	var add func(protoreflect.FileDescriptor)
+	add = func(file protoreflect.FileDescriptor) {
 		if seen[file.Path()] {
 			return
 		}
 		seen[file.Path()] = true
 		for i := range file.Imports().Len() {
-			visit(file.Imports().Get(i).FileDescriptor)
+			add(file.Imports().Get(i).FileDescriptor)
 		}
 		all = append(all, protoutil.ProtoFromFileDescriptor(file))
 	}
 	for _, file := range files {
-		visit(file)
+		add(file)
 	}
-	return all
+	for _, tool := range plugins {
+		request := &pluginpb.CodeGeneratorRequest{FileToGenerate: names, Parameter: proto.String("paths=source_relative"), ProtoFile: all}
+		if err := generate(ctx, tool, request, folder); err != nil {
+			return fmt.Errorf("%s: %w", tool, err)
+		}
+	}
+	return nil
 }
 
-// generate runs a plugin and writes the files it answers with.
-func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorRequest, out string) error {
+// generate runs a plugin and writes the files it answers with beside the .proto files.
+func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorRequest, folder string) error {
 	input, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
 	if err != nil {
 		return err
@@ -141,11 +115,7 @@ func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorR
 		return fmt.Errorf("%s", response.GetError())
 	}
 	for _, file := range response.File {
-		path := filepath.Join(out, filepath.FromSlash(file.GetName()))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(file.GetContent()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, filepath.FromSlash(file.GetName())), []byte(file.GetContent()), 0o644); err != nil {
 			return err
 		}
 	}
