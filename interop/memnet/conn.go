@@ -9,21 +9,16 @@ import (
 	"time"
 )
 
-// conn is an end of a connection.
+// conn is an end of a connection. Network.mu guards what is not constant.
 type conn struct {
 	network       *Network
 	path          *path
 	local, remote address
-	// accepted says that it is the server's end.
-	accepted bool
-	peer     *conn
-	// in is what arrives here.
-	in *half
-}
+	peer          *conn
+	// latency is that of what is sent here.
+	latency *time.Duration
 
-// half is one direction of a connection. What is in it waits to be read. Network.mu guards it.
-type half struct {
-	// chunks are in the order of their arrival.
+	// chunks arrive here, in their order, and wait to be read.
 	chunks []chunk
 	// failed ends reading and writing at once.
 	failed error
@@ -41,84 +36,73 @@ type chunk struct {
 	bytes []byte
 }
 
-func newHalf() *half { return &half{wake: make(chan struct{}, 1)} }
-
 // notify wakes the reader.
-func (h *half) notify() {
+func (c *conn) notify() {
 	select {
-	case h.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// fail ends the half.
-func (h *half) fail(err error) {
-	if h.failed == nil {
-		h.failed = err
+// fail ends this end. The caller holds Network.mu.
+func (c *conn) fail(err error) {
+	if c.failed == nil {
+		c.failed = err
 	}
-	h.notify()
+	c.notify()
 }
 
-// lose drops what is under way, and all that is sent later.
-func (h *half) lose() {
-	h.chunks, h.lost = nil, true
-}
-
-// send adds a chunk that arrives after the latency, and after those before it. A sender does not notice that the reader
-// has closed its end: it reads to the end of what the reader has sent, as with TCP.
-func (h *half) send(b []byte, latency time.Duration) {
-	if h.failed != nil || h.lost {
+// send sends a chunk, or without bytes the end, which arrives after the latency, and after those before it. A sender does not notice that
+// the peer has closed its end: it reads to the end of what the peer has sent, as with TCP. The caller holds Network.mu.
+func (c *conn) send(b []byte) {
+	to := c.peer
+	if to.failed != nil || to.lost {
 		return
 	}
-	due := time.Now().Add(latency)
-	if n := len(h.chunks); n > 0 && h.chunks[n-1].due.After(due) {
-		due = h.chunks[n-1].due
+	due := time.Now().Add(*c.latency)
+	if n := len(to.chunks); n > 0 && to.chunks[n-1].due.After(due) {
+		due = to.chunks[n-1].due
 	}
-	h.chunks = append(h.chunks, chunk{due, bytes.Clone(b)})
-	h.notify()
+	to.chunks = append(to.chunks, chunk{due, bytes.Clone(b)})
+	to.notify()
 }
 
-// take reads what has arrived. If there is nothing, wait is when something is due, or zero.
-func (h *half) take(b []byte, cut bool) (n int, wait time.Time, err error) {
+// take reads what has arrived. If there is nothing, until is when something is due, or zero. The caller holds Network.mu.
+func (c *conn) take(b []byte) (n int, until time.Time, err error) {
 	now := time.Now()
 	switch {
-	case h.failed != nil:
-		return 0, wait, h.failed
-	case !h.deadline.IsZero() && !h.deadline.After(now):
-		return 0, wait, os.ErrDeadlineExceeded
+	case c.failed != nil:
+		return 0, until, c.failed
+	case !c.deadline.IsZero() && !c.deadline.After(now):
+		return 0, until, os.ErrDeadlineExceeded
 	}
-	wait = h.deadline
-	if cut || len(h.chunks) == 0 {
-		return 0, wait, nil
-	}
-	first := &h.chunks[0]
-	if first.due.After(now) {
-		if wait.IsZero() || first.due.Before(wait) {
-			wait = first.due
+	until = c.deadline
+	for c.path.cut == nil && len(c.chunks) > 0 && n < len(b) {
+		next := &c.chunks[0]
+		if next.due.After(now) {
+			if until.IsZero() || next.due.Before(until) {
+				until = next.due
+			}
+			break
 		}
-		return 0, wait, nil
-	}
-	if len(first.bytes) == 0 {
-		return 0, wait, io.EOF
-	}
-	for len(h.chunks) > 0 && n < len(b) {
-		next := &h.chunks[0]
-		if next.due.After(now) || len(next.bytes) == 0 {
+		if len(next.bytes) == 0 {
+			if n == 0 {
+				err = io.EOF
+			}
 			break
 		}
 		copied := copy(b[n:], next.bytes)
 		n += copied
-		next.bytes = next.bytes[copied:]
-		if len(next.bytes) == 0 {
-			h.chunks = h.chunks[1:]
+		if next.bytes = next.bytes[copied:]; len(next.bytes) == 0 {
+			c.chunks = c.chunks[1:]
 		}
 	}
-	return n, wait, nil
+	return n, until, err
 }
 
 // wait returns when something may have changed: at a time, unless it is zero, when the path is
 // mended, or before.
-func (h *half) wait(until time.Time, mended <-chan struct{}) {
+func (c *conn) wait(until time.Time, mended <-chan struct{}) {
 	var due <-chan time.Time
 	if !until.IsZero() {
 		timer := time.NewTimer(time.Until(until))
@@ -126,7 +110,7 @@ func (h *half) wait(until time.Time, mended <-chan struct{}) {
 		due = timer.C
 	}
 	select {
-	case <-h.wake:
+	case <-c.wake:
 	case <-due:
 	case <-mended:
 	}
@@ -139,52 +123,43 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	for {
 		c.network.mu.Lock()
-		cut := c.path.cut
-		n, wait, err := c.in.take(b, cut != nil)
+		mended := c.path.cut
+		n, until, err := c.take(b)
 		c.network.mu.Unlock()
 		if n > 0 || err != nil {
 			return n, err
 		}
-		c.in.wait(wait, cut)
+		c.wait(until, mended)
 	}
 }
 
 // Write implements net.Conn. It never blocks: what a peer does not read is bounded by the flow control of HTTP/2.
 func (c *conn) Write(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	if c.in.failed != nil {
-		return 0, c.in.failed
+	if c.failed != nil {
+		return 0, c.failed
 	}
-	c.peer.in.send(b, c.latency())
+	if len(b) > 0 {
+		c.send(b)
+	}
 	return len(b), nil
-}
-
-// latency is that of what is sent here. The caller holds Network.mu.
-func (c *conn) latency() time.Duration {
-	if c.accepted {
-		return c.path.back
-	}
-	return c.path.there
 }
 
 // Close implements net.Conn. The peer reads to the end what was sent.
 func (c *conn) Close() error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	c.in.fail(net.ErrClosed)
-	c.peer.in.send(nil, c.latency())
+	c.fail(net.ErrClosed)
+	c.send(nil)
 	c.leave()
 	return nil
 }
 
 // reset ends both directions at once, with what is under way. The caller holds Network.mu.
 func (c *conn) reset() {
-	c.in.fail(syscall.ECONNRESET)
-	c.peer.in.fail(syscall.ECONNRESET)
+	c.fail(syscall.ECONNRESET)
+	c.peer.fail(syscall.ECONNRESET)
 	c.leave()
 }
 
@@ -204,8 +179,8 @@ func (c *conn) RemoteAddr() net.Addr { return c.remote }
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	c.in.deadline = t
-	c.in.notify()
+	c.deadline = t
+	c.notify()
 	return nil
 }
 

@@ -13,6 +13,7 @@ package memnet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -22,13 +23,16 @@ import (
 	"github.com/dynxds/dynxds/internal/retries"
 )
 
-// Network is a network. The zero Network is ready for use. It is safe for concurrent use.
+// Network is a network. It is safe for concurrent use.
 type Network struct {
 	mu        sync.Mutex
 	addresses uint32
 	listeners map[string]*listener
 	paths     map[pathKey]*path
 }
+
+// New returns a network without hosts.
+func New() *Network { return &Network{listeners: map[string]*listener{}, paths: map[pathKey]*path{}} }
 
 // pathKey names a path by the dialling host and the address.
 type pathKey struct{ from, to string }
@@ -38,7 +42,8 @@ type path struct {
 	// there and back are the latencies.
 	there, back time.Duration
 	// cut is not nil while the path is cut; it is closed when it is whole again.
-	cut   chan struct{}
+	cut chan struct{}
+	// conns has the dialling ends.
 	conns map[*conn]struct{}
 }
 
@@ -62,136 +67,118 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: address(addr), Err: syscall.EADDRINUSE}
 	}
 	l := &listener{network: n, addr: addr, waiting: make(chan *conn, backlog), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
-	if n.listeners == nil {
-		n.listeners = map[string]*listener{}
-	}
 	n.listeners[addr] = l
 	return l, nil
 }
 
-// pathOf returns a path. The caller holds mu.
-func (n *Network) pathOf(from, to string) *path {
+// on calls f with a path.
+func (n *Network) on(from, to string, f func(*path)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	k := pathKey{from, to}
-	p := n.paths[k]
-	if p == nil {
-		p = &path{conns: map[*conn]struct{}{}}
-		if n.paths == nil {
-			n.paths = map[pathKey]*path{}
-		}
-		n.paths[k] = p
+	if n.paths[k] == nil {
+		n.paths[k] = &path{conns: map[*conn]struct{}{}}
 	}
-	return p
+	f(n.paths[k])
 }
 
 // SetLatency changes the latencies of what is sent from now on.
 func (n *Network) SetLatency(from, to string, there, back time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := n.pathOf(from, to)
-	p.there, p.back = there, back
+	n.on(from, to, func(p *path) { p.there, p.back = there, back })
 }
 
 // Cut cuts a path, until it is mended.
 func (n *Network) Cut(from, to string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p := n.pathOf(from, to); p.cut == nil {
-		p.cut = make(chan struct{})
-	}
+	n.on(from, to, func(p *path) {
+		if p.cut == nil {
+			p.cut = make(chan struct{})
+		}
+	})
 }
 
 // Mend makes a path whole again. What was sent meanwhile arrives.
 func (n *Network) Mend(from, to string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := n.pathOf(from, to)
-	if p.cut != nil {
-		close(p.cut)
-		p.cut = nil
-	}
+	n.on(from, to, func(p *path) {
+		if p.cut != nil {
+			close(p.cut)
+			p.cut = nil
+		}
+	})
 }
 
 // Reset resets the connections of a path, for both ends at once, and returns how many there were.
-func (n *Network) Reset(from, to string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	conns := n.pathOf(from, to).conns
-	open := len(conns)
-	for c := range conns {
-		c.reset()
-	}
+func (n *Network) Reset(from, to string) (open int) {
+	n.on(from, to, func(p *path) {
+		open = len(p.conns)
+		for c := range p.conns {
+			c.reset()
+		}
+	})
 	return open
 }
 
 // Lose makes the connections of a path carry nothing any more, as if a router had forgotten them: no end hears of
 // it. It returns how many there were. New connections are not affected.
-func (n *Network) Lose(from, to string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	conns := n.pathOf(from, to).conns
-	for c := range conns {
-		c.in.lose()
-		c.peer.in.lose()
-	}
-	return len(conns)
+func (n *Network) Lose(from, to string) (open int) {
+	n.on(from, to, func(p *path) {
+		open = len(p.conns)
+		for c := range p.conns {
+			for _, end := range []*conn{c, c.peer} {
+				end.chunks, end.lost = nil, true
+			}
+		}
+	})
+	return open
 }
 
 // Forget forgets the paths from a host or to an address, which have no connections any more.
 func (n *Network) Forget(end string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for k := range n.paths {
-		if k.from == end || k.to == end {
-			delete(n.paths, k)
-		}
-	}
+	maps.DeleteFunc(n.paths, func(k pathKey, _ *path) bool { return k.from == end || k.to == end })
 }
 
 // Dial connects a host to an address. It takes a round trip, and waits while the path is cut.
 func (n *Network) Dial(ctx context.Context, from, to string) (net.Conn, error) {
-	fail := func(err error) error {
-		return &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err}
-	}
-	for waited := false; ; {
-		n.mu.Lock()
-		p := n.pathOf(from, to)
-		cut, trip := p.cut, p.there+p.back
-		n.mu.Unlock()
+	var c *conn
+	var err error
+	for waited := false; c == nil && err == nil; {
+		var cut chan struct{}
+		var trip time.Duration
+		n.on(from, to, func(p *path) {
+			if cut = p.cut; !waited {
+				trip = p.there + p.back
+			}
+			if cut == nil && trip == 0 {
+				c, err = n.connect(p, from, to)
+			}
+		})
 		switch {
 		case cut != nil:
 			select {
 			case <-cut:
 			case <-ctx.Done():
-				return nil, fail(ctx.Err())
+				err = ctx.Err()
 			}
-		case !waited && trip > 0:
-			if err := retries.Wait(ctx, trip); err != nil {
-				return nil, fail(err)
-			}
-			waited = true
-		default:
-			c, err := n.connect(from, to)
-			if err != nil {
-				return nil, fail(err)
-			}
-			return c, nil
+		case trip > 0:
+			waited, err = true, retries.Wait(ctx, trip)
 		}
 	}
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err}
+	}
+	return c, nil
 }
 
-// connect makes the two ends of a connection.
-func (n *Network) connect(from, to string) (*conn, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// connect makes the two ends of a connection. The caller holds mu.
+func (n *Network) connect(p *path, from, to string) (*conn, error) {
 	l := n.listeners[to]
 	if l == nil {
 		return nil, syscall.ECONNREFUSED
 	}
-	p := n.pathOf(from, to)
-	client := &conn{network: n, path: p, local: address(from), remote: address(to), in: newHalf()}
-	server := &conn{network: n, path: p, local: address(to), remote: address(from), in: newHalf(), accepted: true}
-	client.peer, server.peer = server, client
+	client := &conn{network: n, path: p, local: address(from), remote: address(to), latency: &p.there, wake: make(chan struct{}, 1)}
+	server := &conn{network: n, path: p, local: address(to), remote: address(from), latency: &p.back, wake: make(chan struct{}, 1), peer: client}
+	client.peer = server
 	select {
 	case l.waiting <- server:
 	default:
@@ -216,7 +203,6 @@ type listener struct {
 	addr    string
 	// waiting are the connections to be accepted.
 	waiting chan *conn
-	close   func()
 	closed  chan struct{}
 }
 
@@ -237,10 +223,10 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
-	if l.network.listeners[l.addr] == l {
+	if l.network.listeners[l.addr] == l { // the first time
 		delete(l.network.listeners, l.addr)
+		close(l.closed)
 	}
-	l.close()
 	for {
 		select {
 		case c := <-l.waiting:

@@ -50,7 +50,7 @@ func expect(t *testing.T, c net.Conn, want string, after time.Duration) {
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := new(Network)
+		n := New()
 		client, server, addr := pair(t, n)
 		n.SetLatency(here, addr, 3*time.Second, 5*time.Second)
 		client.Write([]byte("one"))
@@ -76,7 +76,7 @@ func TestLatency(t *testing.T) {
 func TestCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := new(Network)
+		n := New()
 		client, server, addr := pair(t, n)
 		n.Cut(here, addr)
 		client.Write([]byte("late"))
@@ -94,7 +94,7 @@ func TestCut(t *testing.T) {
 func TestReset(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := new(Network)
+		n := New()
 		client, server, addr := pair(t, n)
 		if open := n.Reset(here, addr); open != 1 {
 			t.Errorf("%d connections were reset, want 1", open)
@@ -120,7 +120,7 @@ func TestReset(t *testing.T) {
 func TestLose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := new(Network)
+		n := New()
 		client, server, addr := pair(t, n)
 		client.Write([]byte("under way"))
 		if open := n.Lose(here, addr); open != 1 {
@@ -144,7 +144,7 @@ func TestLose(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, _, _ := pair(t, new(Network))
+		client, _, _ := pair(t, New())
 		client.SetReadDeadline(time.Now().Add(time.Second))
 		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("reading: %v", err)

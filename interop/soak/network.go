@@ -14,7 +14,7 @@ import (
 )
 
 // network is that of all simulations of the process.
-var network memnet.Network
+var network = memnet.New()
 
 // What gRPC has for options of all channels: the clients of control planes are made by the
 // resolver, which takes none.

@@ -31,7 +31,7 @@ type result struct {
 // simulate runs a plan.
 func simulate(t *testing.T, p plan) (res result) {
 	dialVirtually()
-	loopback.Simulate(&network)
+	loopback.Simulate(network)
 	defer loopback.Simulate(nil)
 	defer func() {
 		// Goroutines are left that wait for nothing, or all of them do.
