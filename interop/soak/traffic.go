@@ -120,9 +120,9 @@ func (c *channel) begin(r *run) {
 	held := load.Kind{Method: load.HeldMethod, Do: func(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
 		if streams++; streams%8 == 0 {
 			// Longer than policies keep an unused connection.
-			return load.Hold(ctx, client, 1500*time.Millisecond, 500*time.Millisecond, opts...)
+			return load.Hold(ctx, client, 3, 500*time.Millisecond, opts...)
 		}
-		return load.Hold(ctx, client, 200*time.Millisecond, 50*time.Millisecond, opts...)
+		return load.Hold(ctx, client, 4, 50*time.Millisecond, opts...)
 	}}
 	for _, kind := range slices.Concat(load.Kinds, []load.Kind{held}) {
 		c.work.Go(func() {

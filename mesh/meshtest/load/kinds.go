@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/retries"
 )
 
 // Kind is a kind of RPC, and the method of grpc.testing.TestService that has it.
@@ -53,17 +56,11 @@ func unary(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.Ca
 
 func clientStreaming(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
 	stream, err := client.StreamingInputCall(ctx, opts...)
-	if err != nil {
-		return nil, err
+	for n := 0; n < messages && err == nil; n++ {
+		err = stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: make([]byte, messageSize)}})
 	}
-	for range messages {
-		err := stream.Send(&testpb.StreamingInputCallRequest{Payload: payload()})
-		if errors.Is(err, io.EOF) {
-			break // CloseAndRecv has the status.
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err != nil && !errors.Is(err, io.EOF) { // CloseAndRecv has the status
+		return nil, err
 	}
 	reply, err := stream.CloseAndRecv()
 	if err != nil {
@@ -76,58 +73,37 @@ func clientStreaming(ctx context.Context, client testpb.TestServiceClient, opts 
 }
 
 func serverStreaming(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
-	request := &testpb.StreamingOutputCallRequest{}
-	for range messages {
-		request.ResponseParameters = append(request.ResponseParameters, &testpb.ResponseParameters{Size: messageSize})
+	sizes := slices.Repeat([]*testpb.ResponseParameters{{Size: messageSize}}, messages)
+	stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{ResponseParameters: sizes}, opts...)
+	n := -1
+	for ; err == nil; n++ {
+		_, err = stream.Recv()
 	}
-	stream, err := client.StreamingOutputCall(ctx, request, opts...)
-	if err != nil {
+	if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	for n := 0; ; n++ {
-		_, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF) && n == messages:
-			return stream.Header()
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%d messages came, want %d", n, messages)
-		case err != nil:
-			return nil, err
-		}
-	}
-}
-
-func bidirectional(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
-	stream, err := client.FullDuplexCall(ctx, opts...)
-	if err != nil {
-		return nil, err
-	}
-	for range messages {
-		if err := exchange(stream); err != nil {
-			return nil, err
-		}
-	}
-	if err := finish(stream); err != nil {
-		return nil, err
+	if n != messages {
+		return nil, fmt.Errorf("%d messages came, want %d", n, messages)
 	}
 	return stream.Header()
 }
 
-// Hold keeps a bidirectional stream open for a time, in which it exchanges
-// messages, one every so often, and ends it. It returns its response headers.
-func Hold(ctx context.Context, client testpb.TestServiceClient, d, every time.Duration, opts ...grpc.CallOption) (metadata.MD, error) {
+func bidirectional(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
+	return Hold(ctx, client, messages, 0, opts...)
+}
+
+// Hold opens a bidirectional stream, exchanges so many messages with a pause after each, and ends it. It returns its response headers.
+func Hold(ctx context.Context, client testpb.TestServiceClient, messages int, pause time.Duration, opts ...grpc.CallOption) (metadata.MD, error) {
 	stream, err := client.FullDuplexCall(ctx, opts...)
-	if err != nil {
-		return nil, err
-	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
-		if err := exchange(stream); err != nil {
-			return nil, err
+	for n := 0; n < messages && err == nil; n++ {
+		if err = exchange(stream); err == nil {
+			err = retries.Wait(ctx, pause)
 		}
 	}
-	if err := finish(stream); err != nil {
+	if err == nil {
+		err = finish(stream)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return stream.Header()
@@ -149,17 +125,15 @@ func exchange(stream testpb.TestService_FullDuplexCallClient) error {
 
 // finish ends the stream and waits for the server to end it too.
 func finish(stream testpb.TestService_FullDuplexCallClient) error {
-	if err := stream.CloseSend(); err != nil {
-		return err
+	err := stream.CloseSend()
+	if err == nil {
+		_, err = stream.Recv()
 	}
-	switch _, err := stream.Recv(); {
+	switch {
 	case err == nil:
 		return errors.New("a message came instead of the end of the stream")
 	case errors.Is(err, io.EOF):
 		return nil
-	default:
-		return fmt.Errorf("instead of the end of the stream: %w", err)
 	}
+	return fmt.Errorf("instead of the end of the stream: %w", err)
 }
-
-func payload() *testpb.Payload { return &testpb.Payload{Body: make([]byte, messageSize)} }

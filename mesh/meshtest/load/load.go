@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -27,25 +27,23 @@ const (
 	maxReported = 10
 )
 
-// Failure is an RPC that failed.
-type Failure struct {
-	Kind string
-	// Began is when the RPC began, and Took how long until it failed.
-	Began time.Time
-	Took  time.Duration
-	Err   error
+// failure is an RPC that failed.
+type failure struct {
+	kind string
+	err  error
 }
 
 // Load is the RPCs running on one channel. It is safe for concurrent use.
 type Load struct {
 	client testpb.TestServiceClient
-	ending chan struct{} // closed: no further RPC begins
-	end    func()
+	// goesOn ends when no further RPC begins.
+	goesOn context.Context
+	end    context.CancelFunc
 	work   sync.WaitGroup
 
 	state    xdstest.State
 	done     map[string]int // succeeded RPCs by kind
-	failures []Failure
+	failures []failure
 	last     answers // since the last call of WaitForBackends
 }
 
@@ -54,13 +52,8 @@ type Load struct {
 // RPC has failed.
 func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 	t.Helper()
-	l := &Load{
-		client: testpb.NewTestServiceClient(cc),
-		ending: make(chan struct{}),
-		done:   map[string]int{},
-		last:   answers{},
-	}
-	l.end = sync.OnceFunc(func() { close(l.ending) })
+	l := &Load{client: testpb.NewTestServiceClient(cc), done: map[string]int{}, last: answers{}}
+	l.goesOn, l.end = context.WithCancel(context.Background())
 	for _, kind := range Kinds {
 		l.work.Go(func() { l.repeat(kind) })
 	}
@@ -72,25 +65,21 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 // has failed. It may be called more than once.
 func (l *Load) Stop(t testing.TB) {
 	t.Helper()
-	failures, done := l.finish()
-	for i, f := range failures {
-		if i == maxReported {
-			break
-		}
-		t.Errorf("%s RPC that began at %s failed after %v: %v", f.Kind, f.Began.Format("15:04:05.000000"), f.Took, f.Err)
+	failures := l.finish()
+	for _, f := range failures[:min(len(failures), maxReported)] {
+		t.Error(f.err)
 	}
 	if len(failures) > 0 {
-		t.Errorf("%d RPCs failed; succeeded: %v", len(failures), done)
+		t.Errorf("%d RPCs failed; succeeded: %v", len(failures), l.done)
 	}
 }
 
-// finish ends the load and returns the failures that were not reported yet, and how many
-// RPCs of each kind succeeded.
-func (l *Load) finish() (failures []Failure, done map[string]int) {
+// finish ends the load and returns the failures that were not reported yet.
+func (l *Load) finish() (failures []failure) {
 	l.end()
 	l.work.Wait()
 	l.state.Change(func() { failures, l.failures = l.failures, nil })
-	return failures, l.done
+	return failures
 }
 
 // WaitForBackends returns when the last 20 RPCs of every kind, of those that
@@ -107,48 +96,31 @@ func (l *Load) WaitForBackends(t testing.TB, ids ...string) {
 	l.state.Await(t, fmt.Sprintf("RPCs that %q alone answer", ids), func() bool { return l.last.areOf(ids) })
 }
 
-func (l *Load) succeeded(kind, backend string) {
-	l.state.Change(func() {
-		l.done[kind]++
-		l.last.add(kind, backend)
-	})
-}
-
-func (l *Load) failed(kind string, began time.Time, err error) {
-	l.state.Change(func() {
-		l.failures = append(l.failures, Failure{Kind: kind, Began: began, Took: time.Since(began), Err: err})
-	})
-}
-
 // repeat makes RPCs of one kind until Stop.
 func (l *Load) repeat(kind Kind) {
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
-	for l.proceed(ticker) {
+	for retries.Wait(l.goesOn, pace) == nil {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		header, err := kind.Do(ctx, l.client)
 		cancel()
-		var backend string
-		if err == nil {
-			backend, err = backendOf(header)
+		backend := header.Get(testutils.BackendIDHeader)
+		if err == nil && len(backend) != 1 {
+			err = fmt.Errorf("response header %s is %q, want one value", testutils.BackendIDHeader, backend)
 		}
 		if err != nil {
 			l.failed(kind.Name, began, err)
 			continue
 		}
-		l.succeeded(kind.Name, backend)
+		l.state.Change(func() {
+			l.done[kind.Name]++
+			l.last.add(kind.Name, backend[0])
+		})
 	}
 }
 
-// proceed waits for the next tick and reports whether there is more to do.
-func (l *Load) proceed(ticker *time.Ticker) bool {
-	select {
-	case <-l.ending:
-		return false
-	case <-ticker.C:
-		return true
-	}
+func (l *Load) failed(kind string, began time.Time, err error) {
+	err = fmt.Errorf("%s RPC that began at %s failed after %v: %w", kind, began.Format("15:04:05.000000"), time.Since(began), err)
+	l.state.Change(func() { l.failures = append(l.failures, failure{kind, err}) })
 }
 
 // HoldStream adds a stream that lives until Stop and exchanges messages all the time with
@@ -175,26 +147,18 @@ func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
 	l.work.Go(func() {
 		defer cancel()
 		defer hangs.Stop()
-		if err := l.keepUp(stream, hangs); err != nil {
+		for err == nil && retries.Wait(l.goesOn, pace) == nil {
+			hangs.Reset(patience)
+			err = exchange(stream)
+		}
+		if hangs.Reset(patience); err == nil {
+			err = finish(stream)
+		}
+		if err != nil {
 			l.failed(longLived, began, err)
 		}
 	})
 	t.Cleanup(func() { l.Stop(t) }) // Before the channel is closed.
-}
-
-// keepUp exchanges messages until Stop and ends the stream. The timer ends a
-// stream that hangs.
-func (l *Load) keepUp(stream testpb.TestService_FullDuplexCallClient, hangs *time.Timer) error {
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
-	for l.proceed(ticker) {
-		hangs.Reset(patience)
-		if err := exchange(stream); err != nil {
-			return err
-		}
-	}
-	hangs.Reset(patience)
-	return finish(stream)
 }
 
 // answers are the backends that have answered the last RPCs of each kind, at most streak of them.
@@ -221,13 +185,4 @@ func (a answers) areOf(ids []string) bool {
 		}
 	}
 	return len(seen) == len(ids)
-}
-
-// backendOf returns the backend that answered, by the header of the response.
-func backendOf(header metadata.MD) (string, error) {
-	id := header.Get(testutils.BackendIDHeader)
-	if len(id) != 1 {
-		return "", fmt.Errorf("response header %s is %q, want one value", testutils.BackendIDHeader, id)
-	}
-	return id[0], nil
 }
