@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/mesh/internal/document"
@@ -55,10 +58,9 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 	}
 	b.indexPolicies()
 	b.compileServices()
-	b.mesh.shared = make(map[resourceKey]*Resource)
 	b.compileServers()
-	b.compileMissing()
 	b.compileDestinations()
+	b.collectKeys()
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
@@ -71,177 +73,241 @@ type builder struct {
 	faults         Faults
 }
 
-// policyIndex groups policies by the services that they are about.
-type policyIndex struct {
-	// counting are those that count, in their order.
-	counting []*Policy
-	// parts are by destination; those for all services are under "".
-	parts map[string][]meshpolicy.Part
-	// subsets are by service.
-	subsets map[string]map[string]meshpolicy.Subset
-	// sessions has the services to which some routes have sessions of their own.
-	sessions map[string]bool
-	// leftOut are reports on policies that do not count.
-	leftOut []Report
-	// list are all reports on policies by themselves, once they are asked for.
-	once sync.Once
-	list []Report
-}
-
-func (b *builder) indexPolicies() {
-	in := &b.mesh.in
-	if slices.Equal(in.Policies, b.previous.in.Policies) {
-		b.mesh.policies = b.previous.policies
-		return
-	}
-	x := &policyIndex{
-		parts:   make(map[string][]meshpolicy.Part),
-		subsets: make(map[string]map[string]meshpolicy.Subset), sessions: make(map[string]bool),
-	}
-	b.mesh.policies = x
-	byName := make(map[string]*Policy, len(in.Policies))
-	for _, p := range in.Policies {
-		if first, twice := byName[p.Name]; twice {
-			b.leaveOut(&x.leftOut, p.Name, faultAt(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source))
-			continue
-		}
-		byName[p.Name] = p
-		x.counting = append(x.counting, p)
-		for i := range p.To {
-			name := p.To[i].TargetRef.Name
-			x.parts[name] = append(x.parts[name], meshpolicy.Part{Policy: p, To: i})
-			for _, s := range p.To[i].Subsets() {
-				if x.subsets[s.Service] == nil {
-					x.subsets[s.Service] = make(map[string]meshpolicy.Subset)
-				}
-				x.subsets[s.Service][s.ID] = s
-			}
-			if slices.ContainsFunc(p.To[i].Rules, func(r meshpolicy.Rule) bool { return r.Session != nil }) {
-				x.sessions[name] = true
-			}
-		}
-	}
-	if in.Separate {
-		x.admitWide()
-	}
-}
-
 // faultAt returns an error of a service or policy.
 func faultAt(at Source, problem string, args ...any) document.Fault {
 	return document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)}
 }
 
-// leaveOut notes in a list why a service or policy cannot be used: policy is the name of a policy, or empty.
-func (b *builder) leaveOut(list *[]Report, policy string, f document.Fault) {
+// leaveOut notes why a service or policy cannot be used: policy is the name of a policy, or empty.
+func (b *builder) leaveOut(policy string, f document.Fault) {
 	if !b.mesh.in.Separate {
 		b.faults.Add(f)
 		return
 	}
-	*list = append(*list, Report{
+	b.mesh.leftOut = append(b.mesh.leftOut, Report{
 		Severity: Error, LeftOut: true, Policy: policy, Source: Source{File: f.File, Line: f.Line}, Path: f.Path, Message: f.Problem,
 	})
 }
 
-// differing returns the services of a list that another does not have at the same place, counted from the start or from the end.
-func differing(list, other []*Service) (differ []*Service) {
-	for i, s := range list {
-		if j := i + len(other) - len(list); (i >= len(other) || other[i] != s) && (j < 0 || other[j] != s) {
-			differ = append(differ, s)
+// renewed returns what was made of a list, by name, without what is gone from the list now, and what of the list is to be added. This is
+// all, if something was left out or has the name of another: which one counts does not depend on the previous mesh.
+func renewed[T, V comparable](before, list []T, made pmap.Map[V], name func(T) string) (kept *pmap.Builder[V], added []T) {
+	gone, added := differing(before, list), differing(list, before)
+	kept = made.Edit()
+	for _, one := range gone {
+		kept.Delete(name(one))
+	}
+	if made.Len() < len(before) || len(before)-len(gone)+len(added) < len(list) ||
+		slices.ContainsFunc(added, func(one T) bool { _, twice := kept.Get(name(one)); return twice }) {
+		return new(pmap.Builder[V]), list
+	}
+	return kept, added
+}
+
+// differing returns what of a list another does not have at the same place, counted from the start or from the end.
+func differing[T comparable](list, other []T) (differ []T) {
+	for i, one := range list {
+		if j := i + len(other) - len(list); (i >= len(other) || other[i] != one) && (j < 0 || other[j] != one) {
+			differ = append(differ, one)
 		}
 	}
 	return differ
 }
 
-// compileServices looks only at services that may have changed. It looks at all if policies have, or if one is left out or has the name of
-// another: which one counts does not depend on the previous mesh.
-func (b *builder) compileServices() {
-	before, all := b.previous.in.Services, b.mesh.in.Services
-	gone, list := differing(before, all), differing(all, before)
-	services := b.previous.services.Edit()
-	for _, s := range gone {
-		services.Delete(s.Name)
+// mention is what the policies that count say of a name.
+type mention struct {
+	// to are the parts for requests to it, from the least to the most specific one, and from are those that send or mirror requests to it.
+	to, from []meshpolicy.Part
+	// reports are on the rules in to by themselves.
+	reports func() []Report
+}
+
+// unmentioned is a name of which policies say nothing.
+var unmentioned = &mention{}
+
+// subsets returns those that policies send requests to.
+func (m *mention) subsets(service string) (list []meshpolicy.Subset) {
+	for _, p := range m.from {
+		for _, s := range p.Policy.To[p.To].Subsets() {
+			if s.Service == service {
+				list = append(list, s)
+			}
+		}
 	}
-	if b.mesh.policies != b.previous.policies || b.previous.services.Len() < len(before) || len(before)-len(gone)+len(list) < len(all) ||
-		slices.ContainsFunc(list, func(s *Service) bool { _, twice := services.Get(s.Name); return twice }) {
-		services, list = new(pmap.Builder[*serviceResources]), all
-	}
-	for _, s := range list {
-		if other, twice := services.Get(s.Name); twice {
-			b.leaveOut(&b.mesh.leftOut, "", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, other.service.Source))
+	slices.SortFunc(list, func(a, b meshpolicy.Subset) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(list, func(a, b meshpolicy.Subset) bool { return a.ID == b.ID })
+}
+
+// indexPolicies looks only at policies that have changed, and at what these mention.
+func (b *builder) indexPolicies() {
+	m, before := b.mesh, b.previous
+	policies, added := renewed(before.in.Policies, m.in.Policies, before.policies, func(p *Policy) string { return p.Name })
+	for _, p := range added {
+		if first, twice := policies.Get(p.Name); twice {
+			b.leaveOut(p.Name, faultAt(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source))
 			continue
 		}
-		r, faults := b.service(s, b.previous.service(s.Name))
+		policies.Set(p.Name, p)
+	}
+	m.policies = policies.Map()
+	gone, changed := make(map[*Policy]bool), make(map[string]*mention)
+	of := func(name string) *mention {
+		if changed[name] == nil {
+			old, isGone := before.mention(name), func(p meshpolicy.Part) bool { return gone[p.Policy] }
+			changed[name] = &mention{to: slices.DeleteFunc(slices.Clone(old.to), isGone), from: slices.DeleteFunc(slices.Clone(old.from), isGone)}
+		}
+		return changed[name]
+	}
+	m.policies.Diff(before.policies, func(_ string, old, _ *Policy, had, _ bool) {
+		if had {
+			gone[old] = true
+		}
+	})
+	m.policies.Diff(before.policies, func(_ string, old, now *Policy, had, has bool) {
+		for _, p := range []*Policy{old, now} {
+			if p == nil {
+				continue
+			}
+			for i := range p.To {
+				part, to := meshpolicy.Part{Policy: p, To: i}, of(p.To[i].TargetRef.Name)
+				if p == now {
+					to.to = append(to.to, part)
+				}
+				for _, service := range p.To[i].Services() {
+					if from := of(service); p == now {
+						from.from = append(from.from, part)
+					}
+				}
+			}
+		}
+	})
+	mentions := before.mentions.Edit()
+	for name, now := range changed {
+		slices.SortFunc(now.to, meshpolicy.Part.Compare)
+		now.reports = sync.OnceValue(func() []Report { return reportsOn(now.to) })
+		if mentions.Set(name, now); len(now.to)+len(now.from) == 0 {
+			mentions.Delete(name)
+		}
+	}
+	m.mentions = mentions.Map()
+	m.wide, m.wideOut = before.wide, before.wideOut
+	if wide := changed[""]; wide != nil {
+		m.wide, m.wideOut = wide.to, nil
+		if m.in.Separate {
+			m.wide, m.wideOut = admit(wide.to, widely)
+		}
+	}
+}
+
+// compileServices looks only at services that have changed, or that other policies mention.
+func (b *builder) compileServices() {
+	m, before := b.mesh, b.previous
+	services, added := renewed(before.in.Services, m.in.Services, before.services, func(s *Service) string { return s.Name })
+	m.mentions.Diff(before.mentions, func(name string, _, _ *mention, _, _ bool) {
+		if r, _ := services.Get(name); r != nil {
+			services.Delete(name)
+			added = append(added, r.service)
+		}
+	})
+	for _, s := range added {
+		if other, twice := services.Get(s.Name); twice {
+			b.leaveOut("", faultAt(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, other.service.Source))
+			continue
+		}
+		r, faults := b.service(s, before.service(s.Name))
 		if r != nil {
 			services.Set(s.Name, r)
 		}
 		for _, f := range faults {
-			b.leaveOut(&b.mesh.leftOut, "", f)
+			b.leaveOut("", f)
 		}
 	}
-	b.mesh.services = services.Map()
+	m.services = services.Map()
 }
 
 // service returns the resources of a service, those of the previous build if they are made of the same, or its errors.
 func (b *builder) service(s *Service, old *serviceResources) (*serviceResources, []document.Fault) {
-	policies := b.mesh.policies
-	if old != nil && old.service == s && policies == b.previous.policies {
+	mention := b.mesh.mention(s.Name)
+	if old != nil && old.service == s && mention == b.previous.mention(s.Name) {
 		return old, nil
 	}
-	ids, sessions := slices.Sorted(maps.Keys(policies.subsets[s.Name])), policies.sessions[s.Name]
-	if old != nil && old.service == s && slices.Equal(old.subsets, ids) && old.sessions == sessions {
+	subsets := mention.subsets(s.Name)
+	sessions := slices.ContainsFunc(mention.to, func(p meshpolicy.Part) bool {
+		return slices.ContainsFunc(p.Rules(), func(r meshpolicy.Rule) bool { return r.Session != nil })
+	})
+	same := func(a, b meshpolicy.Subset) bool { return a.ID == b.ID }
+	if old != nil && old.service == s && slices.EqualFunc(old.subsets, subsets, same) && old.sessions == sessions {
 		return old, nil
 	}
 	if faults := s.check(); len(faults) > 0 {
 		return nil, faults
 	}
-	subsets := make([]meshpolicy.Subset, len(ids))
-	for i, id := range ids {
-		subsets[i] = policies.subsets[s.Name][id]
-	}
 	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets, sessions)
 	if err != nil {
 		return nil, []document.Fault{faultAt(s.Source, "service %s: %v", s.Name, err)}
 	}
-	r.subsets, r.sessions = ids, sessions
 	return r, nil
 }
 
-// compileDestinations looks only at names whose services have changed. If services came or went, it looks also at what policies are about,
-// as these may name them, and if policies did, or some are for all services, at all.
+// compileDestinations looks only at names whose services have changed, or of which other policies are; if a service came or went, also at those
+// whose policies send requests there; and if the policies for all services are others, or some of these send requests there, at all.
 func (b *builder) compileDestinations() {
-	m, destinations := b.mesh, b.previous.destinations.Edit()
-	update := func(name string) {
-		old := b.previous.destination(name)
-		if d, _ := destinations.Get(name); d != old {
-			return // it has been updated
+	m, before := b.mesh, b.previous
+	names := make(map[string]bool) // false says that only the settings of the service may be others
+	m.mentions.Diff(before.mentions, func(name string, _, _ *mention, _, _ bool) { names[name] = true })
+	m.services.Diff(before.services, func(name string, _, _ *serviceResources, had, has bool) {
+		if names[name] = names[name] || had != has; had == has {
+			return
 		}
-		if m.service(name) == nil && (name == "" || m.policies.parts[name] == nil) {
-			destinations.Delete(name)
-		} else {
-			destinations.Set(name, b.destination(name, old))
+		for _, p := range m.mention(name).from {
+			names[p.Policy.To[p.To].TargetRef.Name] = true
 		}
-	}
-	samePolicies := m.policies == b.previous.policies
-	sameNames := true
-	m.services.Diff(b.previous.services, func(name string, _, _ *serviceResources, had, has bool) {
-		update(name)
-		sameNames = sameNames && had == has
 	})
-	if !samePolicies || !sameNames {
-		for name := range m.policies.parts {
-			update(name)
-		}
-	}
-	if !samePolicies || !sameNames && m.policies.parts[""] != nil {
+	if names[""] {
 		for name := range m.services.All {
-			update(name)
+			names[name] = true
 		}
-		for name := range b.previous.policies.parts {
-			update(name)
+		for name := range m.mentions.All {
+			names[name] = true
+		}
+		delete(names, "")
+	}
+	destinations := before.destinations.Edit()
+	for name, isOther := range names {
+		if own := m.service(name); own != nil || m.mention(name) != unmentioned {
+			destinations.Set(name, b.destination(name, own, isOther))
+		} else {
+			destinations.Delete(name)
 		}
 	}
 	m.destinations = destinations.Map()
-	keys := make(map[string]bool)
+}
+
+// destination returns what a name leads to, if it is not what it was or the settings of the service are others.
+func (b *builder) destination(name string, own *serviceResources, isOther bool) *destination {
+	m, mention, d := b.mesh, b.mesh.mention(name), &destination{service: name, exists: own != nil, variants: new(variants)}
+	if own != nil {
+		d.settings, d.sessions = own.service.Route, sessionFilter
+		if filter := own.service.ownSessions(); filter != nil {
+			d.sessions = filter.GetName()
+		}
+	}
+	if old, _ := b.previous.destinations.Get(name); !isOther && old.sessions == d.sessions && (old.settings == d.settings || proto.Equal(old.settings, d.settings)) {
+		return old
+	}
+	c := compiler{destination: d, naming: m.naming, places: m.places, separate: m.in.Separate, from: mention.from,
+		known: func(service string) bool { return m.service(service) != nil }}
+	if own != nil || len(mention.to) > 0 {
+		c.given = slices.Concat(m.wide, mention.to)
+		slices.SortFunc(c.given, meshpolicy.Part.Compare)
+	}
+	c.compile()
+	return d
+}
+
+// collectKeys collects the keys of all variants.
+func (b *builder) collectKeys() {
+	m, keys := b.mesh, make(map[string]bool)
 	for _, r := range m.services.All {
 		for _, key := range r.keys {
 			keys[key] = true
@@ -255,37 +321,4 @@ func (b *builder) compileDestinations() {
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
 		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies distinguish clients by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}
-}
-
-// destination returns what a name leads to: the destination of the previous mesh, if it is made of the same.
-func (b *builder) destination(name string, old *destination) *destination {
-	m, own := b.mesh, b.mesh.service(name)
-	given := slices.Concat(m.policies.parts[""], m.policies.parts[name])
-	slices.SortFunc(given, meshpolicy.Part.Compare)
-	in := routeInput{service: name, exists: own != nil, given: given, knows: b.knows(given)}
-	if own != nil {
-		in.settings, in.sessions = own.service.Route, sessionFilter
-		if filter := own.service.ownSessions(); filter != nil {
-			in.sessions = filter.GetName()
-		}
-	}
-	if old != nil && old.routeInput.equal(&in) {
-		return old
-	}
-	c := compiler{naming: m.naming, places: m.places, known: b.known, separate: m.in.Separate, destination: &destination{routeInput: in}}
-	c.compile()
-	return c.destination
-}
-
-// known reports whether there is a service of a name, which is not left out.
-func (b *builder) known(service string) bool { return b.mesh.service(service) != nil }
-
-// knows says of each service that parts name whether it is known.
-func (b *builder) knows(parts []meshpolicy.Part) (list []bool) {
-	for _, p := range parts {
-		for _, name := range p.Policy.To[p.To].Services() {
-			list = append(list, b.known(name))
-		}
-	}
-	return list
 }

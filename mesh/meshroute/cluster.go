@@ -29,9 +29,9 @@ import (
 
 // serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
-	// service, subsets (their ids) and sessions (of routes) are the input.
+	// service, subsets and sessions (of routes) are the input.
 	service  *Service
-	subsets  []string
+	subsets  []meshpolicy.Subset
 	sessions bool
 	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
@@ -55,7 +55,7 @@ func (r *serviceResources) resources() []*Resource {
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
-	r := &serviceResources{service: s, empty: make(map[string]bool), reports: s.reports()}
+	r := &serviceResources{service: s, subsets: subsets, sessions: sessions, empty: make(map[string]bool), reports: s.reports()}
 	listener, err := n.listener(s, sessions)
 	if err != nil {
 		return nil, err

@@ -8,53 +8,33 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
-// routeInput is what the routes to a service are made of.
-type routeInput struct {
+// destination is the routes to a service, or the errors in place of a service that only policies name.
+type destination struct {
 	service string
 	exists  bool
-	// given are all parts of policies for it, from least to most specific.
-	given []meshpolicy.Part
-	// knows says of each service that the parts name whether it is there.
-	knows []bool
 	// settings are those of the service, or nil, and sessions is the name of its filter for sessions.
 	settings *routepb.RouteAction
 	sessions string
-}
-
-// equal reports whether the same routes are made of two inputs for one service.
-func (in *routeInput) equal(o *routeInput) bool {
-	return in.exists == o.exists && slices.Equal(in.given, o.given) && slices.Equal(in.knows, o.knows) &&
-		in.sessions == o.sessions && (in.settings == o.settings || proto.Equal(in.settings, o.settings))
-}
-
-// destination is the routes to a service, or the errors in place of a service that only policies name.
-type destination struct {
-	routeInput
 	// parts are those that count, from least to most specific.
-	parts    []meshpolicy.Part
+	parts []meshpolicy.Part
+	// variants are those of the routes, none if there is no service and no policy for it.
 	variants *variants
-	// missing is the error in place of the Listener of a service that does not exist.
-	missing *Resource
-	// dead are the Cluster without endpoints for unsupported rules, and its assignment, if routes
-	// lead there.
-	dead    []*Resource
+	// others are the Cluster without endpoints for unsupported rules, and its assignment, if routes lead there, or the errors in place of the
+	// Listener and the Clusters of a service that does not exist.
+	others  []*Resource
 	reports []Report
 }
 
 // resources returns all; nil has none.
 func (d *destination) resources() []*Resource {
-	switch {
-	case d == nil:
+	if d == nil {
 		return nil
-	case d.missing != nil:
-		return append([]*Resource{d.missing}, d.variants.list...)
 	}
-	return slices.Concat(d.variants.list, d.dead)
+	return slices.Concat(d.variants.list, d.others)
 }
 
 // compiler compiles the routes to one service.
@@ -64,6 +44,8 @@ type compiler struct {
 	places places
 	// separate is Input.Separate.
 	separate bool
+	// given are all parts of policies for the service, from least to most specific, and from those that send requests to it.
+	given, from []meshpolicy.Part
 	// known reports whether there is a service of that name.
 	known func(service string) bool
 }
@@ -73,6 +55,7 @@ func (c *compiler) compile() {
 	leftOut := c.admit()
 	if !c.exists {
 		c.absent(name)
+		c.missingBackends()
 		return
 	}
 	var ok bool
@@ -81,7 +64,7 @@ func (c *compiler) compile() {
 	}
 	c.report(leftOut, !ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
-		c.dead = c.naming.emptyCluster(deadID(c.service), c.service)
+		c.others = c.naming.emptyCluster(deadID(c.service), c.service)
 	}
 }
 
@@ -109,8 +92,11 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 	return slices.ContainsFunc(r.BackendRefs, func(ref meshpolicy.BackendRef) bool { return !c.known(ref.Name) })
 }
 
-// absent makes the errors in place of a missing service.
+// absent makes the errors in place of a missing service that policies are for.
 func (c *compiler) absent(name string) {
+	if len(c.given) == 0 {
+		return
+	}
 	named := slices.DeleteFunc(slices.Clone(c.parts), isWide)
 	var names []string
 	for _, p := range named {
@@ -119,7 +105,7 @@ func (c *compiler) absent(name string) {
 	}
 	slices.Sort(names)
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, strings.Join(names, ", "))
-	c.missing = &Resource{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}
+	c.others = []*Resource{{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
 	c.variants = single(name, c.service, err)
 }
 

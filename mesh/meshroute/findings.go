@@ -92,7 +92,13 @@ func (c *compiler) reportUnreachable() {
 
 // Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
 func (m *Mesh) Reports() []Report {
-	reports := slices.Concat(m.leftOut, m.policies.reports(), m.reportsOnReferences())
+	reports := slices.Concat(m.leftOut, m.reportsOnReferences())
+	for _, p := range m.wideOut {
+		reports = append(reports, reportOnLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart "+widely.String()))
+	}
+	for _, of := range m.mentions.All {
+		reports = append(reports, of.reports()...)
+	}
 	for _, own := range m.services.All {
 		reports = append(reports, own.reports...)
 	}
@@ -169,24 +175,19 @@ func (f *findings) differs(feature *dialect.Feature) {
 	f.list[len(f.list)-1].Clients = clients
 }
 
-// reports are on the policies by themselves.
-func (x *policyIndex) reports() []Report {
-	x.once.Do(func() {
-		f := findings{list: x.leftOut}
-		for _, p := range x.counting {
-			for _, n := range p.Notes {
-				f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
-			}
-			for i := range p.To {
-				for j := range p.To[i].Rules {
-					f.part, f.rule = meshpolicy.Part{Policy: p, To: i}, j
-					f.onRule(&p.To[i].Rules[j])
-				}
-			}
+// reportsOn are on parts of policies by themselves.
+func reportsOn(parts []meshpolicy.Part) []Report {
+	var f findings
+	for _, f.part = range parts {
+		p, rules := f.part.Policy, f.part.Rules()
+		for _, n := range p.Notes {
+			f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
 		}
-		x.list = f.list
-	})
-	return x.list
+		for f.rule = range rules {
+			f.onRule(&rules[f.rule])
+		}
+	}
+	return f.list
 }
 
 func (f *findings) onRule(r *meshpolicy.Rule) {
@@ -308,7 +309,7 @@ func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier)
 // reportsOnReferences are on rules that name services that do not exist, or subsets without endpoints.
 func (m *Mesh) reportsOnReferences() []Report {
 	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
-	for _, p := range m.policies.counting {
+	for _, p := range m.policies.All {
 		for to := range p.To {
 			if name := p.To[to].TargetRef.Name; name != "" && m.service(name) == nil {
 				continue // no requests go anywhere

@@ -150,15 +150,6 @@ func admit(parts []meshpolicy.Part, most bound) (admitted, others []meshpolicy.P
 	return admitted, others
 }
 
-// admitWide leaves out the parts for all services that exceed their bound.
-func (x *policyIndex) admitWide() {
-	var others []meshpolicy.Part
-	x.parts[""], others = admit(x.parts[""], widely)
-	for _, p := range others {
-		x.leftOut = append(x.leftOut, reportOnLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart "+widely.String()))
-	}
-}
-
 // isWide reports whether a part is for all services.
 func isWide(p meshpolicy.Part) bool { return p.Policy.To[p.To].TargetRef.Name == "" }
 

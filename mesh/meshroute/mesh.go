@@ -14,25 +14,36 @@ import (
 // Mesh is everything that a control plane serves, for all clients. It is immutable;
 // any number of goroutines may use one.
 type Mesh struct {
-	in       Input
-	naming   naming
-	places   places
-	policies *policyIndex
-	// services are the resources that services have for themselves, and destinations the routes to these and to what only policies
-	// name, by name. A service that is left out is in neither.
+	in     Input
+	naming naming
+	places places
+	// policies are those that count, mentions what they say of services, which are left out or not, and all services ("").
+	policies pmap.Map[*Policy]
+	mentions pmap.Map[*mention]
+	// wide are the parts for all services, without those that exceed their bound.
+	wide, wideOut []meshpolicy.Part
+	// services are the resources that services have for themselves, and destinations the routes to these and what is in place of services that
+	// only policies name. A service that is left out is in neither.
 	services     pmap.Map[*serviceResources]
 	destinations pmap.Map[*destination]
-	// shared are the resources that no service has for itself: the Listeners of servers, and what is in
-	// place of missing services.
-	shared map[resourceKey]*Resource
+	// servers are the Listeners of servers, which may be endpoints of several services.
+	servers map[resourceKey]*Resource
 	// keys are the tags that select variants, in order.
 	keys []string
-	// leftOut are reports on services that do not count.
+	// leftOut are reports on services and policies that do not count.
 	leftOut []Report
 }
 
 // nothing is the mesh before the first one.
-var nothing = &Mesh{policies: new(policyIndex)}
+var nothing = new(Mesh)
+
+// mention returns what policies say of a name.
+func (m *Mesh) mention(name string) *mention {
+	if found, ok := m.mentions.Get(name); ok {
+		return found
+	}
+	return unmentioned
+}
 
 // service returns the resources that a service has for itself, nil for a missing service.
 func (m *Mesh) service(name string) *serviceResources {
@@ -42,17 +53,20 @@ func (m *Mesh) service(name string) *serviceResources {
 
 // destination returns the routes to a service, nil for a name that is neither a service nor in any policy.
 func (m *Mesh) destination(name string) *destination {
-	d, _ := m.destinations.Get(name)
-	return d
+	if d, _ := m.destinations.Get(name); d != nil && len(d.variants.list) > 0 {
+		return d
+	}
+	return nil
 }
 
 // Resources returns all resources in a stable order.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
 	for _, name := range names(m.destinations) {
-		all = append(append(all, m.service(name).resources()...), m.destination(name).resources()...)
+		routes, _ := m.destinations.Get(name)
+		all = append(append(all, m.service(name).resources()...), routes.resources()...)
 	}
-	return append(all, inOrder(m.shared)...)
+	return append(all, inOrder(m.servers)...)
 }
 
 // Changes returns what was added or changed since an earlier Mesh that m was built from, and what was
@@ -62,22 +76,18 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		since = nothing
 	}
-	before, now := make(map[resourceKey]*Resource), make(map[resourceKey]*Resource)
-	compare := func(old, list []*Resource) {
+	before, now := make(map[resourceKey]*Resource), maps.Clone(m.servers)
+	maps.Copy(before, since.servers)
+	add := func(old, list []*Resource) {
 		for _, r := range old {
 			before[r.key()] = r
 		}
 		for _, r := range list {
-			if k := r.key(); before[k] == r {
-				delete(before, k)
-			} else {
-				now[k] = r
-			}
+			now[r.key()] = r
 		}
 	}
-	compare(slices.Collect(maps.Values(since.shared)), slices.Collect(maps.Values(m.shared)))
-	m.services.Diff(since.services, func(_ string, old, r *serviceResources, _, _ bool) { compare(old.resources(), r.resources()) })
-	m.destinations.Diff(since.destinations, func(_ string, old, d *destination, _, _ bool) { compare(old.resources(), d.resources()) })
+	m.services.Diff(since.services, func(_ string, old, r *serviceResources, _, _ bool) { add(old.resources(), r.resources()) })
+	m.destinations.Diff(since.destinations, func(_ string, old, d *destination, _, _ bool) { add(old.resources(), d.resources()) })
 	for k, r := range now {
 		if old := before[k]; old == nil || !old.Equal(r) {
 			changed = append(changed, r)

@@ -2,6 +2,7 @@ package meshroute
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,36 +20,23 @@ import (
 // would wait for it. No subset has the id. It is part of the error of RPCs in some clients.
 func missingID(subset string) string { return subset + ";no-such-service" }
 
-// compileMissing adds the resources of missing backends.
-func (b *builder) compileMissing() {
-	n := b.mesh.naming
-	for id, policies := range b.missingBackends() {
-		service, _, _ := strings.Cut(id, ";")
-		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies))
-		for _, r := range append(n.emptyCluster(missingID(id), service), &Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: err}) {
-			b.mesh.shared[r.key()] = r
-		}
-	}
-}
-
-// missingBackends returns the policies that send requests to each missing subset, by its id.
-func (b *builder) missingBackends() map[string][]string {
-	missing := make(map[string][]string)
-	for _, p := range b.mesh.policies.counting {
-		for i := range p.To {
-			for _, r := range p.To[i].Rules {
-				for _, ref := range r.BackendRefs {
-					if b.known(ref.Name) {
-						continue
-					}
-					if id := ref.Subset().ID; !slices.Contains(missing[id], p.Name) {
-						missing[id] = append(missing[id], p.Name)
-					}
+// missingBackends adds what is in place of a missing service, and of its subsets, that policies send requests to.
+func (c *compiler) missingBackends() {
+	policies := make(map[string][]string)
+	for _, p := range c.from {
+		for _, r := range p.Rules() {
+			for _, ref := range r.BackendRefs {
+				if id := ref.Subset().ID; ref.Name == c.service && !slices.Contains(policies[id], p.Policy.Name) {
+					policies[id] = append(policies[id], p.Policy.Name)
 				}
 			}
 		}
 	}
-	return missing
+	for _, id := range slices.Sorted(maps.Keys(policies)) {
+		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", c.service, namesOf(policies[id]))
+		c.others = append(append(c.others, c.naming.emptyCluster(missingID(id), c.service)...),
+			&Resource{TypeURL: ClusterType, Name: c.naming.resource(ClusterType, id), Service: c.service, Err: err})
+	}
 }
 
 // maxNames bounds the policies in an error.

@@ -84,6 +84,7 @@ func (e *Endpoint) address() *corepb.Address {
 // compileServers collects the Listeners of all services. A server may be an endpoint of several, if
 // these agree on its security.
 func (b *builder) compileServers() {
+	b.mesh.servers = make(map[resourceKey]*Resource)
 	owners := make(map[resourceKey]*Service)
 	var secured []*serviceResources
 	for _, r := range b.mesh.services.All {
@@ -96,10 +97,10 @@ func (b *builder) compileServers() {
 		s := r.service
 		for _, of := range r.servers {
 			k := of.listener.key()
-			if first := b.mesh.shared[k]; first == nil {
-				b.mesh.shared[k], owners[k] = of.listener, s
+			if first := b.mesh.servers[k]; first == nil {
+				b.mesh.servers[k], owners[k] = of.listener, s
 			} else if !proto.Equal(first.Message, of.listener.Message) {
-				b.leaveOut(&b.mesh.leftOut, "", document.Fault{
+				b.leaveOut("", document.Fault{
 					File: s.Source.File, Line: s.Source.Line, Other: owners[k].Source.File, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
 					Problem: fmt.Sprintf("service %s: the server at %s has another tls by service %s (%s)",
 						s.Name, s.Endpoints[of.endpoint].Address, owners[k].Name, owners[k].Source),

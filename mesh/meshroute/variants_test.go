@@ -68,7 +68,7 @@ func tableOf(in Input, name string, c Client) routeTable {
 	known := func(n string) bool {
 		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
 	}
-	of := &compiler{naming: naming{in.Authority}, known: known, destination: &destination{routeInput: routeInput{service: name, sessions: sessionFilter}}}
+	of := &compiler{naming: naming{in.Authority}, known: known, destination: &destination{service: name, sessions: sessionFilter}}
 	return routeTable{of, c.Tag(meshpolicy.RoutesKey) != ""}
 }
 
