@@ -117,7 +117,7 @@ func differing[T comparable](list, other []T) (differ []T) {
 // mention is what the policies that count say of a name.
 type mention struct {
 	// to are the parts for requests to it, from the least to the most specific one, and from are those that send or mirror requests to it.
-	to, from []meshpolicy.Part
+	to, from []*meshpolicy.To
 	// reports are on the rules in to by themselves.
 	reports func() []Report
 }
@@ -128,7 +128,7 @@ var unmentioned = &mention{}
 // subsets returns those that policies send requests to.
 func (m *mention) subsets(service string) (list []meshpolicy.Subset) {
 	for _, p := range m.from {
-		for _, s := range p.Policy.To[p.To].Subsets() {
+		for _, s := range p.Subsets() {
 			if s.Service == service {
 				list = append(list, s)
 			}
@@ -153,7 +153,7 @@ func (b *builder) indexPolicies() {
 	gone, changed := make(map[*Policy]bool), make(map[string]*mention)
 	of := func(name string) *mention {
 		if changed[name] == nil {
-			old, isGone := before.mention(name), func(p meshpolicy.Part) bool { return gone[p.Policy] }
+			old, isGone := before.mention(name), func(p *meshpolicy.To) bool { return gone[p.Policy] }
 			changed[name] = &mention{to: slices.DeleteFunc(slices.Clone(old.to), isGone), from: slices.DeleteFunc(slices.Clone(old.from), isGone)}
 		}
 		return changed[name]
@@ -169,11 +169,11 @@ func (b *builder) indexPolicies() {
 				continue
 			}
 			for i := range p.To {
-				part, to := meshpolicy.Part{Policy: p, To: i}, of(p.To[i].TargetRef.Name)
+				part, to := &p.To[i], of(p.To[i].TargetRef.Name)
 				if p == now {
 					to.to = append(to.to, part)
 				}
-				for _, service := range p.To[i].Services() {
+				for _, service := range part.Services() {
 					if from := of(service); p == now {
 						from.from = append(from.from, part)
 					}
@@ -183,7 +183,7 @@ func (b *builder) indexPolicies() {
 	})
 	mentions := before.mentions.Edit()
 	for name, now := range changed {
-		slices.SortFunc(now.to, meshpolicy.Part.Compare)
+		slices.SortFunc(now.to, (*meshpolicy.To).Compare)
 		now.reports = sync.OnceValue(func() []Report { return reportsOn(now.to) })
 		if mentions.Set(name, now); len(now.to)+len(now.from) == 0 {
 			mentions.Delete(name)
@@ -232,8 +232,8 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 		return old, nil
 	}
 	subsets := mention.subsets(s.Name)
-	sessions := slices.ContainsFunc(mention.to, func(p meshpolicy.Part) bool {
-		return slices.ContainsFunc(p.Rules(), func(r meshpolicy.Rule) bool { return r.Session != nil })
+	sessions := slices.ContainsFunc(mention.to, func(p *meshpolicy.To) bool {
+		return slices.ContainsFunc(p.Rules, func(r meshpolicy.Rule) bool { return r.Session != nil })
 	})
 	same := func(a, b meshpolicy.Subset) bool { return a.ID == b.ID }
 	if old != nil && old.service == s && slices.EqualFunc(old.subsets, subsets, same) && old.sessions == sessions {
@@ -260,7 +260,7 @@ func (b *builder) compileDestinations() {
 			return
 		}
 		for _, p := range m.mention(name).from {
-			names[p.Policy.To[p.To].TargetRef.Name] = true
+			names[p.TargetRef.Name] = true
 		}
 	})
 	if names[""] {
@@ -299,7 +299,7 @@ func (b *builder) destination(name string, own *serviceResources, isOther bool) 
 		known: func(service string) bool { return m.service(service) != nil }}
 	if own != nil || len(mention.to) > 0 {
 		c.given = slices.Concat(m.wide, mention.to)
-		slices.SortFunc(c.given, meshpolicy.Part.Compare)
+		slices.SortFunc(c.given, (*meshpolicy.To).Compare)
 	}
 	c.compile()
 	return d

@@ -70,7 +70,7 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 		t.Errorf("other lines changed %v, %v", changed, removed)
 	}
 	merged, _ := second.Merged(Client{}, "s1")
-	if got := merged.Rules[0].From[meshpolicy.FieldFilters].Source().String(); got != "g:8" {
+	if got := merged.Rules[0].From[meshpolicy.FieldFilters].Source(0).String(); got != "g:8" {
 		t.Errorf("got filters from %s, want g:8", got)
 	}
 	if got := second.Reports()[0].Source.String(); got != "g:8" {

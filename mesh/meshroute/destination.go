@@ -20,7 +20,7 @@ type destination struct {
 	settings *routepb.RouteAction
 	sessions string
 	// parts are those that count, from least to most specific.
-	parts []meshpolicy.Part
+	parts []*meshpolicy.To
 	// variants are those of the routes, none if there is no service and no policy for it.
 	variants *variants
 	// others are the Cluster without endpoints for unsupported rules, and its assignment, if routes lead there, or the errors in place of the
@@ -45,7 +45,7 @@ type compiler struct {
 	// separate is Input.Separate.
 	separate bool
 	// given are all parts of policies for the service, from least to most specific, and from those that send requests to it.
-	given, from []meshpolicy.Part
+	given, from []*meshpolicy.To
 	// known reports whether there is a service of that name.
 	known func(service string) bool
 }
@@ -69,16 +69,16 @@ func (c *compiler) compile() {
 }
 
 // admit sets the parts that count, and returns the others.
-func (c *compiler) admit() (leftOut []meshpolicy.Part) {
+func (c *compiler) admit() (leftOut []*meshpolicy.To) {
 	if c.parts = c.given; c.separate {
 		c.parts, leftOut = admit(c.given, perService)
-		slices.SortFunc(c.parts, meshpolicy.Part.Compare)
+		slices.SortFunc(c.parts, (*meshpolicy.To).Compare)
 	}
 	return leftOut
 }
 
 func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
-	return slices.ContainsFunc(c.parts, func(p meshpolicy.Part) bool { return slices.ContainsFunc(p.Rules(), has) })
+	return slices.ContainsFunc(c.parts, func(p *meshpolicy.To) bool { return slices.ContainsFunc(p.Rules, has) })
 }
 
 // beyondGRPC reports whether clients that know only the routes of gRFC A28 would reject or misread a
@@ -97,11 +97,12 @@ func (c *compiler) absent(name string) {
 	if len(c.given) == 0 {
 		return
 	}
-	named := slices.DeleteFunc(slices.Clone(c.parts), isWide)
 	var names []string
-	for _, p := range named {
-		names = append(names, "policy "+p.Policy.Name)
-		c.add(reportOn(p, Error, fmt.Sprintf("the mesh has no service %q", c.service)))
+	for _, p := range c.parts {
+		if p.TargetRef.Name != "" { // other parts are for all services
+			names = append(names, "policy "+p.Policy.Name)
+			c.add(reportOn(p, Error, fmt.Sprintf("the mesh has no service %q", c.service)))
+		}
 	}
 	slices.Sort(names)
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, strings.Join(names, ", "))

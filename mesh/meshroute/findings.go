@@ -16,7 +16,7 @@ import (
 
 // report makes the reports on the rules for the service. leftOut are parts that do not count. tooMany is set if clients get an error
 // instead.
-func (c *compiler) report(leftOut []meshpolicy.Part, tooMany bool) {
+func (c *compiler) report(leftOut []*meshpolicy.To, tooMany bool) {
 	grpcRoutes := make(map[string]string) // one, by the clients that it is for
 	for _, p := range c.parts {
 		if p.Policy.Kind == meshpolicy.GRPCRouteKind {
@@ -27,8 +27,8 @@ func (c *compiler) report(leftOut []meshpolicy.Part, tooMany bool) {
 		if by := grpcRoutes[p.Policy.TargetKey()]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
 			c.add(reportOn(p, Warning, fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)))
 		}
-		if tooMany && len(p.Rules()) > 0 {
-			c.add(reportOnRule(p, 0, "", Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
+		if tooMany && len(p.Rules) > 0 {
+			c.add(reportOnRule(&p.Rules[0], "", Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
 				"use fewer tags", c.service, maxVariants)))
 		}
 	}
@@ -54,11 +54,10 @@ func (c *compiler) reportOutranked() {
 		if p.Policy.Kind == "" {
 			continue
 		}
-		rules := p.Rules()
-		for i := range rules {
-			k := key{p.Group(), rules[i].MatchesKey()}
+		for i := range p.Rules {
+			k := key{p.Group(), p.Rules[i].MatchesKey()}
 			if by, outranked := first[k]; outranked {
-				c.add(reportOnRule(p, i, "matches", Warning, fmt.Sprintf(
+				c.add(reportOnRule(&p.Rules[i], "matches", Warning, fmt.Sprintf(
 					"this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)))
 			} else {
 				first[k] = p.Policy.Name
@@ -77,13 +76,12 @@ func (c *compiler) reportUnreachable() {
 		}
 	}
 	for _, namespace := range namespaces {
-		parts := slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
+		parts := slices.DeleteFunc(slices.Clone(c.parts), func(p *meshpolicy.To) bool {
 			return p.Group().Namespace != "" && p.Group().Namespace != namespace
 		})
 		for _, r := range meshpolicy.MergeParts(parts).Routes() {
 			if r.Unreachable {
-				from := r.Rule.MatchesFrom[0]
-				c.add(reportOnRule(from.Part, from.Rule, "matches", Warning, fmt.Sprintf(
+				c.add(reportOnRule(r.Rule.MatchesFrom[0], "matches", Warning, fmt.Sprintf(
 					"%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)))
 			}
 		}
@@ -156,16 +154,15 @@ func (s *Service) reports() (reports []Report) {
 	return reports
 }
 
-// findings collects reports on a part of a policy: on a field of one of its rules.
+// findings collects reports on a field of a rule.
 type findings struct {
-	part  meshpolicy.Part
-	rule  int
+	rule  *meshpolicy.Rule
 	field string
 	list  []Report
 }
 
 func (f *findings) add(s Severity, format string, args ...any) {
-	f.list = append(f.list, reportOnRule(f.part, f.rule, f.field, s, fmt.Sprintf(format, args...)))
+	f.list = append(f.list, reportOnRule(f.rule, f.field, s, fmt.Sprintf(format, args...)))
 }
 
 // differs adds a report on what other clients do about a feature.
@@ -176,15 +173,15 @@ func (f *findings) differs(feature *dialect.Feature) {
 }
 
 // reportsOn are on parts of policies by themselves.
-func reportsOn(parts []meshpolicy.Part) []Report {
+func reportsOn(parts []*meshpolicy.To) []Report {
 	var f findings
-	for _, f.part = range parts {
-		p, rules := f.part.Policy, f.part.Rules()
+	for _, part := range parts {
+		p := part.Policy
 		for _, n := range p.Notes {
 			f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
 		}
-		for f.rule = range rules {
-			f.onRule(&rules[f.rule])
+		for i := range part.Rules {
+			f.onRule(&part.Rules[i])
 		}
 	}
 	return f.list
@@ -194,7 +191,7 @@ func (f *findings) onRule(r *meshpolicy.Rule) {
 	if r.Unsupported() != "" {
 		return // the reader of the policy has reported the error
 	}
-	f.field = "matches"
+	f.rule, f.field = r, "matches"
 	for i := range r.Matches {
 		f.onMatch(&r.Matches[i])
 	}
@@ -223,7 +220,7 @@ func (f *findings) onRule(r *meshpolicy.Rule) {
 func (f *findings) onMatch(m *meshpolicy.Match) {
 	path, segments := m.Path, strings.Count(m.Path.Value, "/")
 	// In a GRPCRoute it is the name of a service.
-	if f.part.Policy.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
+	if f.rule.To.Policy.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
 		f.add(Warning, "prefixes match whole segments: %s matches the methods of a service of that name, and no service of a package; "+
 			`write the service, as in /grpc.health.v1.Health, or the regular expression %s\..*`, path.Value, regexp.QuoteMeta(strings.TrimSuffix(path.Value, ".")))
 	}
@@ -310,12 +307,13 @@ func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier)
 func (m *Mesh) reportsOnReferences() []Report {
 	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
 	for _, p := range m.policies.All {
-		for to := range p.To {
-			if name := p.To[to].TargetRef.Name; name != "" && m.service(name) == nil {
+		for i := range p.To {
+			to := &p.To[i]
+			if name := to.TargetRef.Name; name != "" && m.service(name) == nil {
 				continue // no requests go anywhere
 			}
-			for rule := range p.To[to].Rules {
-				f.addRule(meshpolicy.Part{Policy: p, To: to}, rule)
+			for j := range to.Rules {
+				f.addRule(&to.Rules[j])
 			}
 		}
 	}
@@ -339,25 +337,24 @@ type referenceFindings struct {
 	missing map[string][]int
 }
 
-func (f *referenceFindings) addRule(p meshpolicy.Part, rule int) {
-	r := &p.Rules()[rule]
+func (f *referenceFindings) addRule(r *meshpolicy.Rule) {
 	for i := range r.Filters {
 		if mirror := r.Filters[i].Mirror; mirror != nil {
-			f.add(p, rule, "filters", i, mirror, Warning, "requests are not mirrored", "the copies of requests fail")
+			f.add(r, "filters", i, mirror, Warning, "requests are not mirrored", "the copies of requests fail")
 		}
 	}
 	for i := range r.BackendRefs {
 		if ref := &r.BackendRefs[i]; ref.Weight > 0 {
-			f.add(p, rule, "backendRefs", i, ref, Error, "requests that go there fail", "requests that go there fail")
+			f.add(r, "backendRefs", i, ref, Error, "requests that go there fail", "requests that go there fail")
 		} else {
-			f.add(p, rule, "backendRefs", i, ref, Note, "no requests go there", "")
+			f.add(r, "backendRefs", i, ref, Note, "no requests go there", "")
 		}
 	}
 }
 
 // add adds a report on a reference, an item of a field. missing says what comes of it if there is no such service, and s how bad that is; empty
 // says what comes of it if the subset has no endpoints, "" for nothing.
-func (f *referenceFindings) add(p meshpolicy.Part, rule int, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
+func (f *referenceFindings) add(rule *meshpolicy.Rule, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
 	var message string
 	r, line := f.mesh.service(ref.Name), 0
 	switch {
@@ -371,7 +368,7 @@ func (f *referenceFindings) add(p meshpolicy.Part, rule int, field string, i int
 	default:
 		return
 	}
-	report := reportOnRule(p, rule, fmt.Sprintf("%s[%d]", field, i), s, message)
+	report := reportOnRule(rule, fmt.Sprintf("%s[%d]", field, i), s, message)
 	report.Source.Line = cmp.Or(line, report.Source.Line)
 	f.reports = append(f.reports, report)
 }

@@ -41,7 +41,7 @@ type kinds struct {
 type kind struct {
 	condition
 	// parts are those for them, in the order in which they were added, and rules counts their rules.
-	parts []meshpolicy.Part
+	parts []*meshpolicy.To
 	rules int
 }
 
@@ -52,7 +52,7 @@ func noKinds() *kinds {
 }
 
 // add adds a part, unless a bound is exceeded.
-func (k *kinds) add(p meshpolicy.Part, most bound) bool {
+func (k *kinds) add(p *meshpolicy.To, most bound) bool {
 	of := conditionOf(p.Policy.TargetRef)
 	fresh := k.joined(of)
 	selected, total := fresh, 0
@@ -64,14 +64,14 @@ func (k *kinds) add(p meshpolicy.Part, most bound) bool {
 	for _, one := range fresh {
 		total += one.rules
 	}
-	total += len(selected) * len(p.Rules())
+	total += len(selected) * len(p.Rules)
 	if len(k.list)+len(fresh) > most.kinds || total > most.rules {
 		return false
 	}
 	k.take(fresh)
 	for _, one := range selected {
 		one.parts = append(one.parts, p)
-		one.rules += len(p.Rules())
+		one.rules += len(p.Rules)
 	}
 	return true
 }
@@ -130,10 +130,10 @@ func (k *kinds) sort(keys []string) {
 }
 
 // admit returns the parts with which each author keeps the bound, and the others.
-func admit(parts []meshpolicy.Part, most bound) (admitted, others []meshpolicy.Part) {
+func admit(parts []*meshpolicy.To, most bound) (admitted, others []*meshpolicy.To) {
 	byAuthor := make(map[string]*kinds)
-	oldest := slices.SortedFunc(slices.Values(parts), func(a, b meshpolicy.Part) int {
-		return cmp.Or(cmp.Compare(a.Policy.Created, b.Policy.Created), strings.Compare(a.Policy.Name, b.Policy.Name), cmp.Compare(a.To, b.To))
+	oldest := slices.SortedFunc(slices.Values(parts), func(a, b *meshpolicy.To) int {
+		return cmp.Or(cmp.Compare(a.Policy.Created, b.Policy.Created), strings.Compare(a.Policy.Name, b.Policy.Name), cmp.Compare(a.Index, b.Index))
 	})
 	for _, p := range oldest {
 		of := byAuthor[p.Policy.Author]
@@ -149,9 +149,6 @@ func admit(parts []meshpolicy.Part, most bound) (admitted, others []meshpolicy.P
 	}
 	return admitted, others
 }
-
-// isWide reports whether a part is for all services.
-func isWide(p meshpolicy.Part) bool { return p.Policy.To[p.To].TargetRef.Name == "" }
 
 func (b bound) String() string {
 	return fmt.Sprintf("more than %d kinds of clients, or has more than %d rules for them together", b.kinds, b.rules)

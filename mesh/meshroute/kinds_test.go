@@ -63,10 +63,10 @@ func TestKinds_Count(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		k := noKinds()
-		var parts []meshpolicy.Part
+		var parts []*meshpolicy.To
 		for _, p := range policytest.Policies(r, 6) {
 			for to := range p.To {
-				part := meshpolicy.Part{Policy: p, To: to}
+				part := &p.To[to]
 				if parts = append(parts, part); !k.add(part, bound{1 << 20, 1 << 20}) {
 					t.Fatal("the bound is not that large")
 				}
@@ -77,7 +77,7 @@ func TestKinds_Count(t *testing.T) {
 			tags, n := make(map[string]string), 0
 			for _, p := range parts {
 				if p.Policy.TargetRef.Selects(c) {
-					n += len(p.Rules())
+					n += len(p.Rules)
 					for key, value := range conditionOf(p.Policy.TargetRef).tags() {
 						tags[key] = value
 					}

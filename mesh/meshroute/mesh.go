@@ -21,7 +21,7 @@ type Mesh struct {
 	policies pmap.Map[*Policy]
 	mentions pmap.Map[*mention]
 	// wide are the parts for all services, without those that exceed their bound.
-	wide, wideOut []meshpolicy.Part
+	wide, wideOut []*meshpolicy.To
 	// services are the resources that services have for themselves, and destinations the routes to these and what is in place of services that
 	// only policies name. A service that is left out is in neither.
 	services     pmap.Map[*serviceResources]
@@ -173,7 +173,7 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	if d == nil {
 		return Merged{}, false
 	}
-	var parts []meshpolicy.Part
+	var parts []*meshpolicy.To
 	for _, p := range d.parts {
 		if p.Policy.TargetRef.Selects(c) {
 			parts = append(parts, p)

@@ -24,7 +24,7 @@ func missingID(subset string) string { return subset + ";no-such-service" }
 func (c *compiler) missingBackends() {
 	policies := make(map[string][]string)
 	for _, p := range c.from {
-		for _, r := range p.Rules() {
+		for _, r := range p.Rules {
 			for _, ref := range r.BackendRefs {
 				if id := ref.Subset().ID; ref.Name == c.service && !slices.Contains(policies[id], p.Policy.Name) {
 					policies[id] = append(policies[id], p.Policy.Name)

@@ -109,7 +109,7 @@ func (o *origins) add(r meshpolicy.Route) {
 		o.matches = addSource(o.matches, from.MatchSource(r.Index))
 	}
 	for f, from := range r.Rule.From {
-		if from.Policy != nil {
+		if from != nil {
 			o.fields[f] = addSource(o.fields[f], from.FieldSource(meshpolicy.Field(f)))
 		}
 	}

@@ -53,26 +53,25 @@ func (r Report) String() string {
 }
 
 // reportOn returns a report on the destination of a part.
-func reportOn(p meshpolicy.Part, s Severity, message string) Report {
-	return Report{Severity: s, Policy: p.Policy.Name, Source: p.Policy.Source, Path: p.Policy.Path(p.To, -1), Message: message}
+func reportOn(p *meshpolicy.To, s Severity, message string) Report {
+	return Report{Severity: s, Policy: p.Policy.Name, Source: p.Policy.Source, Path: p.Path(), Message: message}
 }
 
 // reportOnLeftOut returns a report on the destination of a part that counts for nothing there.
-func reportOnLeftOut(p meshpolicy.Part, message string) Report {
+func reportOnLeftOut(p *meshpolicy.To, message string) Report {
 	r := reportOn(p, Error, message)
 	r.LeftOut = true
 	return r
 }
 
-// reportOnRule returns a report on a rule of a part. field is the path below it, or empty.
-func reportOnRule(p meshpolicy.Part, rule int, field string, s Severity, message string) Report {
-	path, origin := p.Policy.Path(p.To, rule), meshpolicy.Origin{Part: p, Rule: rule}
+// reportOnRule returns a report on a rule. field is the path below it, or empty.
+func reportOnRule(r *meshpolicy.Rule, field string, s Severity, message string) Report {
+	path, source, p := r.Path(), r.Source(0), r.To.Policy
 	if field != "" {
 		path += "." + field
 	}
-	source := origin.Source()
 	if strings.HasPrefix(field, "backendRefs") {
-		source = origin.FieldSource(meshpolicy.FieldBackendRefs)
+		source = r.FieldSource(meshpolicy.FieldBackendRefs)
 	}
-	return Report{Severity: s, Policy: p.Policy.Name, Source: source, Path: path, Message: message}
+	return Report{Severity: s, Policy: p.Name, Source: source, Path: path, Message: message}
 }

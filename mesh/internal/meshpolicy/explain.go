@@ -38,19 +38,19 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 	}
 	var from []string
 	for _, o := range r.MatchesFrom {
-		from = append(from, o.describe(o.MatchSource(match)))
+		from = append(from, describe(o, o.MatchSource(match)))
 	}
 	fmt.Fprintf(b, "    matches      %s\n", strings.Join(from, ", "))
 	for f, name := range FieldNames {
 		if o := r.From[f]; r.Has(Field(f)) && Field(f) != FieldBackendRefs {
-			fmt.Fprintf(b, "    %-12s %s\n", name, o.describe(o.FieldSource(Field(f))))
+			fmt.Fprintf(b, "    %-12s %s\n", name, describe(o, o.FieldSource(Field(f))))
 			for _, line := range r.describe(Field(f)) {
 				fmt.Fprintf(b, "                 %s\n", line)
 			}
 		}
 	}
 	o := r.From[FieldBackendRefs]
-	fmt.Fprintf(b, "    backendRefs  %s", o.describe(o.FieldSource(FieldBackendRefs)))
+	fmt.Fprintf(b, "    backendRefs  %s", describe(o, o.FieldSource(FieldBackendRefs)))
 	switch {
 	case r.NoBackends:
 		b.WriteString(": none, requests fail\n")
@@ -70,6 +70,14 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// describe names the policy of a rule and a place in it. nil is of no policy.
+func describe(r *Rule, at Source) string {
+	if r == nil {
+		return "no policy"
+	}
+	return "policy " + r.To.Policy.Name + " (" + at.String() + ")"
 }
 
 // describe returns the lines that describe a field other than backendRefs.

@@ -29,7 +29,7 @@ func originsOf(policies []*meshpolicy.Policy, c meshpolicy.Client) (list []strin
 		text := r.Matches[0].String() + ":"
 		for f := range meshpolicy.NumFields {
 			if r.Has(f) {
-				text += " " + meshpolicy.FieldNames[f] + " of " + r.From[f].Policy.Name
+				text += " " + meshpolicy.FieldNames[f] + " of " + r.From[f].To.Policy.Name
 			}
 		}
 		list = append(list, text)

@@ -18,75 +18,21 @@ type Merged struct {
 type MergedRule struct {
 	// Rule has the fields that some policy has, and no lines.
 	Rule
-	// MatchesFrom are the policies that have a rule with the matches, from most to
-	// least specific.
-	MatchesFrom []Origin
-	// From are the origins of the fields, zero for those that no policy has.
-	From [NumFields]Origin
+	// MatchesFrom are the rules with the matches, from most to least specific.
+	MatchesFrom []*Rule
+	// From are the origins of the fields, nil for those that no policy has.
+	From [NumFields]*Rule
 }
-
-// Origin is a rule in a part of a policy. In the zero Origin there is none.
-type Origin struct {
-	Part
-	// Rule is an index in the part's Rules.
-	Rule int
-}
-
-// IsRoute reports whether the rule is of a route of the Gateway API.
-func (o Origin) IsRoute() bool { return o.Policy != nil && o.Policy.Kind != "" }
-
-// Source returns the place of the rule. This and the other places are zero for the zero Origin.
-func (o Origin) Source() Source { return o.at(0) }
-
-// MatchSource returns the place of an entry of the rule's matches.
-func (o Origin) MatchSource(i int) Source { return o.at(o.rule().Matches[i].Line) }
-
-// FieldSource returns the place of a field.
-func (o Origin) FieldSource(f Field) Source { return o.at(o.rule().Lines[f]) }
-
-// rule returns the rule, an empty one for the zero Origin.
-func (o Origin) rule() *Rule {
-	if o.Policy == nil {
-		return &Rule{}
-	}
-	return &o.Rules()[o.Rule]
-}
-
-// at returns a place in the policy's file, that of the rule if the line is 0.
-func (o Origin) at(line int) Source {
-	if o.Policy == nil {
-		return Source{}
-	}
-	return Source{o.Policy.Source.File, cmp.Or(line, o.rule().Line)}
-}
-
-// describe names the policy and a place in it.
-func (o Origin) describe(at Source) string {
-	if o.Policy == nil {
-		return "no policy"
-	}
-	return "policy " + o.Policy.Name + " (" + at.String() + ")"
-}
-
-// Part is the part of a policy for one destination.
-type Part struct {
-	Policy *Policy
-	// To is an index in Policy.To.
-	To int
-}
-
-// Rules are the rules of the part.
-func (p Part) Rules() []Rule { return p.Policy.To[p.To].Rules }
 
 // Compare orders parts from least to most specific: by the clients' targetRef, then by the
 // destination's, then by age, then by the policy's name, where the first in the alphabet is the most specific, as in
 // Kuma. Names are unique.
-func (p Part) Compare(o Part) int {
+func (t *To) Compare(o *To) int {
 	return cmp.Or(
-		cmp.Compare(p.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
-		cmp.Compare(p.Policy.To[p.To].TargetRef.kind(), o.Policy.To[o.To].TargetRef.kind()),
-		cmp.Compare(o.Policy.Created, p.Policy.Created),
-		strings.Compare(o.Policy.Name, p.Policy.Name),
+		cmp.Compare(t.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
+		cmp.Compare(t.TargetRef.kind(), o.TargetRef.kind()),
+		cmp.Compare(o.Policy.Created, t.Policy.Created),
+		strings.Compare(o.Policy.Name, t.Policy.Name),
 	)
 }
 
@@ -96,11 +42,11 @@ func (p Part) Compare(o Part) int {
 type Group struct{ Kind, Namespace string }
 
 // Group returns the group of the part.
-func (p Part) Group() Group {
-	if p.Policy.Kind == "" {
+func (t *To) Group() Group {
+	if t.Policy.Kind == "" {
 		return Group{}
 	}
-	return Group{p.Policy.Kind, p.Policy.TargetRef.Tags[NamespaceTag]}
+	return Group{t.Policy.Kind, t.Policy.TargetRef.Tags[NamespaceTag]}
 }
 
 // Displaces reports whether the routes of the other group do not count for clients that both are for: a consumer route displaces
@@ -116,7 +62,7 @@ func (g Group) Displaces(o Group) bool {
 }
 
 // MergeParts merges parts that select one client, the least specific first.
-func MergeParts(parts []Part) Merged {
+func MergeParts(parts []*To) Merged {
 	var groups []Group // few: a client has one namespace
 	for _, p := range parts {
 		if g := p.Group(); g != (Group{}) && !slices.Contains(groups, g) {
@@ -124,7 +70,7 @@ func MergeParts(parts []Part) Merged {
 		}
 	}
 	if len(groups) > 1 {
-		parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool {
+		parts = slices.DeleteFunc(slices.Clone(parts), func(p *To) bool {
 			return slices.ContainsFunc(groups, func(g Group) bool { return g.Displaces(p.Group()) })
 		})
 	}
@@ -160,8 +106,8 @@ func Join(layers ...Merged) Merged {
 
 // complete fills in missing fields from a less specific rule.
 func (r *MergedRule) complete(below MergedRule) {
-	hasRoute := slices.ContainsFunc(r.MatchesFrom, Origin.IsRoute)
-	counts := func(o Origin) bool { return !hasRoute || !o.IsRoute() }
+	hasRoute := slices.ContainsFunc(r.MatchesFrom, (*Rule).IsRoute)
+	counts := func(o *Rule) bool { return !hasRoute || !o.IsRoute() }
 	for _, o := range below.MatchesFrom {
 		if counts(o) && !slices.Contains(r.MatchesFrom, o) {
 			r.MatchesFrom = append(r.MatchesFrom, o)
@@ -176,16 +122,15 @@ func (r *MergedRule) complete(below MergedRule) {
 }
 
 // Merged returns the rules of one part.
-func (p Part) Merged() Merged {
-	rules := p.Rules()
-	m := Merged{Rules: make([]MergedRule, len(rules)), Complete: p.Policy.Complete}
-	for i := range rules {
-		r, from := &rules[i], Origin{p, i}
-		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []Origin{from}}
+func (t *To) Merged() Merged {
+	m := Merged{Rules: make([]MergedRule, len(t.Rules)), Complete: t.Policy.Complete}
+	for i := range t.Rules {
+		r := &t.Rules[i]
+		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []*Rule{r}}
 		m.Rules[i].Line, m.Rules[i].Lines = 0, [NumFields]int{}
 		for f := range NumFields {
 			if r.Has(f) {
-				m.Rules[i].From[f] = from
+				m.Rules[i].From[f] = r
 			}
 		}
 	}

@@ -4,6 +4,7 @@
 package meshpolicy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,28 +58,16 @@ type Policy struct {
 	targetKey string
 }
 
-// Path is the place of a rule in the document, or of a destination if rule is -1.
-func (p *Policy) Path(to, rule int) string {
-	switch {
-	case p.Kind == "" && rule < 0:
-		return fmt.Sprintf("spec.to[%d].targetRef", p.To[to].Index)
-	case p.Kind == "":
-		return fmt.Sprintf("spec.to[%d].rules[%d]", p.To[to].Index, rule)
-	case rule < 0:
-		return "spec.parentRefs"
-	default:
-		return fmt.Sprintf("spec.rules[%d]", rule)
-	}
-}
-
 // Note is about a part of a document.
 type Note struct {
 	Line       int
 	Path, Text string
 }
 
-// To has the rules for requests to one destination.
+// To is the part of a policy that is for one destination: the rules for requests to it.
 type To struct {
+	// Policy is set by New.
+	Policy *Policy
 	// TargetRef is a service by name, or zero for all services.
 	TargetRef TargetRef
 	// Rules have different matches. There may be none if Policy.Complete is set: then all requests are refused.
@@ -88,6 +77,14 @@ type To struct {
 
 	services []string
 	subsets  []Subset
+}
+
+// Path is the place of the destination in the document.
+func (t *To) Path() string {
+	if t.Policy.Kind == "" {
+		return fmt.Sprintf("spec.to[%d].targetRef", t.Index)
+	}
+	return "spec.parentRefs"
 }
 
 // TargetRef selects clients or destinations by service name and tags, both optional.
@@ -165,6 +162,9 @@ func pairs(tags map[string]string) []string {
 
 // Rule forwards matching requests, and may change them.
 type Rule struct {
+	// To is the part of the policy that has the rule, and Index the place there. New sets both.
+	To    *To
+	Index int
 	// Line is the line of its policy's file on which the rule starts. Lines has the line on which the value of
 	// each field starts, 0 if the field has none.
 	Line  int
@@ -221,6 +221,36 @@ func (r *Rule) copyField(f Field, from *Rule) {
 	case FieldSession:
 		r.Session = from.Session
 	}
+}
+
+// Path is the place of the rule in the document.
+func (r *Rule) Path() string {
+	if r.To.Policy.Kind == "" {
+		return fmt.Sprintf("spec.to[%d].rules[%d]", r.To.Index, r.Index)
+	}
+	return fmt.Sprintf("spec.rules[%d]", r.Index)
+}
+
+// IsRoute reports whether the rule is of a route of the Gateway API. nil is not.
+func (r *Rule) IsRoute() bool { return r != nil && r.To.Policy.Kind != "" }
+
+// Source returns a line in the policy's file, the rule's own if it is 0. nil is nowhere.
+func (r *Rule) Source(line int) Source {
+	if r == nil {
+		return Source{}
+	}
+	return Source{r.To.Policy.Source.File, cmp.Or(line, r.Line)}
+}
+
+// MatchSource returns the place of one of the matches.
+func (r *Rule) MatchSource(i int) Source { return r.Source(r.Matches[i].Line) }
+
+// FieldSource returns the place of a field. nil has it nowhere.
+func (r *Rule) FieldSource(f Field) Source {
+	if r == nil {
+		return Source{}
+	}
+	return r.Source(r.Lines[f])
 }
 
 // Redirects reports whether a filter answers the requests.

@@ -7,10 +7,11 @@ import (
 )
 
 // New completes a policy: it normalizes the matches of its rules, and computes the keys for merging and
-// comparing policies.
+// comparing policies. Its parts and rules are copies.
 func New(p Policy) *Policy {
-	p.targetKey = Key(p.TargetRef)
+	p.targetKey, p.To = Key(p.TargetRef), slices.Clone(p.To)
 	for i := range p.To {
+		p.To[i].Policy = &p
 		p.To[i].seal()
 	}
 	return &p
@@ -29,6 +30,7 @@ func (t *To) Services() []string { return t.services }
 func (t *To) Subsets() []Subset { return t.subsets }
 
 func (t *To) seal() {
+	t.Rules, t.services, t.subsets = slices.Clone(t.Rules), nil, nil
 	refer := func(ref *BackendRef) {
 		t.services = append(t.services, ref.Name)
 		if len(ref.Tags) > 0 {
@@ -37,6 +39,7 @@ func (t *To) seal() {
 	}
 	for i := range t.Rules {
 		r := &t.Rules[i]
+		r.To, r.Index = t, i
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
 		for j := range r.BackendRefs {

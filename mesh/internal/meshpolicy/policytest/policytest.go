@@ -30,22 +30,22 @@ func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 
 // Merge merges the policies that select the client and the service. Their order does not matter.
 func Merge(policies []*meshpolicy.Policy, c meshpolicy.Client, service string) meshpolicy.Merged {
-	var parts []meshpolicy.Part
+	var parts []*meshpolicy.To
 	for _, p := range policies {
 		if p.TargetRef.Selects(c) {
 			parts = append(parts, PartsFor(p, service)...)
 		}
 	}
-	slices.SortFunc(parts, meshpolicy.Part.Compare)
+	slices.SortFunc(parts, (*meshpolicy.To).Compare)
 	return meshpolicy.MergeParts(parts)
 }
 
 // PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
-func PartsFor(p *meshpolicy.Policy, service string) []meshpolicy.Part {
-	var parts []meshpolicy.Part
+func PartsFor(p *meshpolicy.Policy, service string) []*meshpolicy.To {
+	var parts []*meshpolicy.To
 	for i := range p.To {
 		if name := p.To[i].TargetRef.Name; name == "" || name == service {
-			parts = append(parts, meshpolicy.Part{Policy: p, To: i})
+			parts = append(parts, &p.To[i])
 		}
 	}
 	return parts
